@@ -1,0 +1,109 @@
+"""A decoder to one ONNX file: dynamic axes, key/value cache, standard operators only.
+
+    >>> from gptcore.config import PRESETS
+    >>> from gptcore.nn import build_model
+    >>> write_onnx(build_model(PRESETS["tiny"]), "model.onnx")          # doctest: +SKIP
+
+The graph is the model's own `forward`. Afterwards the axes get the names that other runtimes
+look for, and everything that speaks of the exporting machine is deleted.
+"""
+
+import warnings
+from pathlib import Path
+
+import onnx
+import torch
+
+from gptcore.config import ModelConfig
+from gptcore.nn.gpt import GPT
+
+OPSET = 18  # the exporter's lowest; every runtime reads it
+
+
+def write_onnx(model: GPT, path: str | Path) -> None:
+    """Export in fp32 to `path`: graph inputs and outputs as in `axes`, `logits` for all T."""
+    model = model.float().cpu().eval()
+    config = model.config
+    inputs, outputs = axes(config)
+    example = example_inputs(config)
+    dynamic_shapes = {
+        name: {i: axis for i, axis in enumerate(inputs[name]) if isinstance(axis, str)}
+        for name in ("input_ids", "attention_mask", "position_ids")
+    }
+    cache = {0: "batch_size", 2: "past_sequence_length"}
+    dynamic_shapes["past_key_values"] = [(cache, cache)] * config.n_layer
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # of the exporter, about axes that `rename_axes` names
+        program = torch.onnx.export(
+            model,
+            (),
+            kwargs=example,
+            dynamo=True,
+            opset_version=OPSET,
+            external_data=False,
+            input_names=list(inputs),
+            output_names=list(outputs),
+            dynamic_shapes=dynamic_shapes,
+            verbose=False,
+        )
+    proto = program.model_proto
+    rename_axes(proto.graph, inputs | outputs)
+    strip_metadata(proto)
+    onnx.checker.check_model(proto, full_check=True)
+    onnx.save(proto, str(path))
+
+
+def axes(config: ModelConfig) -> tuple[dict[str, list], dict[str, list]]:
+    """Names and axes of the graph's inputs and outputs, a contract with other runtimes."""
+    tokens = ["batch_size", "sequence_length"]
+    past = ["batch_size", config.n_kv_head, "past_sequence_length", config.head_dim]
+    whole = "past_sequence_length + sequence_length"
+    present = ["batch_size", config.n_kv_head, whole, config.head_dim]
+    inputs = {
+        "input_ids": tokens,
+        "attention_mask": ["batch_size", "total_sequence_length"],
+        "position_ids": tokens,
+    }
+    outputs = {"logits": [*tokens, config.vocab_size]}
+    for layer in range(config.n_layer):
+        for part in ("key", "value"):
+            inputs[f"past_key_values.{layer}.{part}"] = past
+            outputs[f"present.{layer}.{part}"] = present
+    return inputs, outputs
+
+
+def example_inputs(config: ModelConfig) -> dict:
+    """Small inputs for tracing; no two axes have the same size."""
+    B, T, P = 2, 3, 5
+    shape = (B, config.n_kv_head, P, config.head_dim)
+    return {
+        "input_ids": torch.ones(B, T, dtype=torch.long),
+        "attention_mask": torch.ones(B, P + T, dtype=torch.long),
+        "position_ids": torch.arange(P, P + T).expand(B, T).contiguous(),
+        "past_key_values": [
+            (torch.randn(shape), torch.randn(shape)) for _ in range(config.n_layer)
+        ],
+    }
+
+
+def rename_axes(graph: onnx.GraphProto, names: dict[str, list]) -> None:
+    """Give each input and output the axis names of the contract."""
+    for value in [*graph.input, *graph.output]:
+        for dimension, axis in zip(value.type.tensor_type.shape.dim, names[value.name]):
+            if isinstance(axis, str):
+                dimension.dim_param = axis
+            else:
+                dimension.dim_value = axis
+
+
+def strip_metadata(proto: onnx.ModelProto) -> None:
+    """Delete what the exporter notes down: stack traces with local paths, module names."""
+    del proto.metadata_props[:]
+    del proto.graph.metadata_props[:]
+    proto.doc_string = proto.graph.doc_string = ""
+    proto.graph.name = "gptcore"
+    for item in [*proto.graph.node, *proto.graph.initializer, *proto.graph.input]:
+        del item.metadata_props[:]
+        item.doc_string = ""
+    for item in proto.graph.output:
+        del item.metadata_props[:]

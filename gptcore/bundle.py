@@ -1,0 +1,93 @@
+"""The model folder: where its files are, whether they are sound, what they say.
+
+    >>> bundle = load_bundle("models/default")                           # doctest: +SKIP
+    >>> bundle.config.block_size, bundle.is_chat                         # doctest: +SKIP
+    (512, True)
+
+`gptcore.json` holds our own facts and the sha256 of every other file; nothing is loaded
+from a folder before the hashes have been compared.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gptcore.checks import UserError
+from gptcore.config import ModelConfig
+from gptcore.files import file_sha256
+from gptcore.tokenizer import Tokenizer
+
+FACTS = "gptcore.json"
+ONNX = Path("onnx") / "model.onnx"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A verified model folder."""
+
+    path: Path
+    config: ModelConfig
+    tokenizer: Tokenizer
+    facts: dict[str, Any]
+
+    @property
+    def onnx(self) -> Path:
+        return self.path / ONNX
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether the model was trained on conversations; else it only continues text."""
+        return bool(self.facts["chat"])
+
+    @property
+    def name(self) -> str:
+        return str(self.facts["name"])
+
+
+def load_bundle(folder: str | Path) -> Bundle:
+    """Read and verify a model folder. UserError names the file that is missing or damaged."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"no model folder at {folder}: name one that `python -m export` wrote")
+    facts = read_facts(folder)
+    for name, expected in facts["sha256"].items():
+        path = folder / name
+        if not path.is_file():
+            raise UserError(f"{path} is missing: export the model again")
+        if file_sha256(path) != expected:
+            raise UserError(f"{path} is damaged or changed (its sha256 differs): export it again")
+    if ONNX.as_posix() not in facts["sha256"]:
+        raise UserError(f"{folder / FACTS} does not list {ONNX}: export the model again")
+    config = ModelConfig.from_dict(facts["config"])
+    tokenizer = Tokenizer.load(folder)
+    if tokenizer.vocab_size != config.vocab_size:
+        raise UserError(
+            f"{folder}: the tokenizer has {tokenizer.vocab_size} tokens and the model "
+            f"{config.vocab_size}: they are not of one export"
+        )
+    return Bundle(folder, config, tokenizer, facts)
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    path = folder / FACTS
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(
+            f"{folder} is no model folder, {FACTS} is missing: run `python -m export RUN --out DIR`"
+        ) from None
+    except ValueError:
+        raise UserError(f"{path} is damaged: export the model again") from None
+    needed = {"name", "chat", "config", "sha256"}
+    if not isinstance(facts, dict) or not needed <= set(facts):
+        raise UserError(f"{path} lacks some of {sorted(needed)}: export the model again")
+    return facts
+
+
+def write_facts(folder: Path, facts: dict[str, Any]) -> None:
+    """Write gptcore.json with the hash of every file in the folder; the last step of an export."""
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != FACTS)
+    hashes = {p.relative_to(folder).as_posix(): file_sha256(p) for p in files}
+    text = json.dumps(facts | {"sha256": hashes}, indent=2, ensure_ascii=False)
+    (folder / FACTS).write_text(text + "\n", encoding="utf-8")

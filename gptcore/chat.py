@@ -1,0 +1,121 @@
+"""Messages to token ids, and which of them are learned from: the chat template.
+
+A conversation is `<|endoftext|>`, then for each message its role token, its text, `<|end|>`.
+A prompt ends with `<|assistant|>`, and the model answers until `<|end|>`:
+
+    <|endoftext|><|system|>Be kind.<|end|><|user|>Hello!<|end|><|assistant|>Hi!<|end|>
+
+    >>> from gptcore.tokenizer import Tokenizer
+    >>> tokenizer = Tokenizer({bytes([b]): b for b in range(256)})
+    >>> render([{"role": "user", "content": "Hi"}], tokenizer, prompt=True)
+    [256, 259, 72, 105, 261, 260]
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gptcore.checks import UserError
+from gptcore.tokenizer import Tokenizer
+
+ROLES = ("system", "user", "assistant")
+Message = dict[str, str]
+# Finds the ids that an earlier reply was generated as, if known: (ids before, text) -> ids.
+Recall = Callable[[list[int], str], list[int] | None]
+
+
+def check_messages(messages: list[Message]) -> None:
+    """Raise UserError unless each message has a known role and a text."""
+    for i, message in enumerate(messages):
+        if not isinstance(message, dict) or set(message) != {"role", "content"}:
+            raise UserError(f'message {i} is not of the form {{"role": ..., "content": ...}}')
+        role, content = message["role"], message["content"]
+        if role not in ROLES:
+            raise UserError(f"message {i} has the unknown role {role!r}: use {', '.join(ROLES)}")
+        if not isinstance(content, str):
+            raise UserError(f"message {i} ({role}): its content is not text")
+        if role == "system" and i > 0:
+            raise UserError(f"message {i} has the role 'system': only the first message may")
+
+
+def render(
+    messages: list[Message],
+    tokenizer: Tokenizer,
+    *,
+    prompt: bool = False,
+    recall: Recall | None = None,
+) -> list[int]:
+    """Ids of a conversation; with `prompt`, ready for the assistant's next reply.
+
+    Replies found by `recall` keep the ids that they were generated as; decoding and encoding
+    them again could split them differently, and a cache built on them would not match.
+    """
+    special = tokenizer.special
+    ids = [special["<|endoftext|>"]]
+    for message in messages:
+        ids.append(special[f"<|{message['role']}|>"])
+        known = recall(ids, message["content"]) if recall else None
+        ids.extend(known if known is not None else tokenizer.encode(message["content"]))
+        ids.append(special["<|end|>"])
+    if prompt:
+        ids.append(special["<|assistant|>"])
+    return ids
+
+
+def fit(
+    messages: list[Message], tokenizer: Tokenizer, budget: int, recall: Recall | None = None
+) -> tuple[list[int], int]:
+    """A prompt of at most `budget` tokens, and how many of the oldest messages it leaves out.
+
+    The system message and the last user message always stay. UserError if they alone are too
+    long, or if the last message is not the user's.
+    """
+    check_messages(messages)
+    if not messages or messages[-1]["role"] != "user":
+        raise UserError("the last message must be the user's")
+    if not messages[-1]["content"].strip():
+        raise UserError("the message is empty: type something first")
+    for message in (messages[0], messages[-1]):
+        check_length(message["content"], tokenizer, budget, message["role"] + " message")
+    system = [m for m in messages[:1] if m["role"] == "system"]
+    turns = messages[len(system) :]
+    starts = [i for i, m in enumerate(turns) if m["role"] == "user"]
+    for start in starts:
+        if sum(len(m["content"]) for m in turns[start:]) > tokenizer.max_token_bytes * budget:
+            continue
+        ids = render(system + turns[start:], tokenizer, prompt=True, recall=recall)
+        if len(ids) <= budget:
+            return ids, start
+    raise UserError(
+        f"the message (with the system prompt) is too long: it needs {len(ids)} tokens and "
+        f"{budget} fit; shorten it"
+    )
+
+
+def check_length(text: str, tokenizer: Tokenizer, budget: int, name: str) -> None:
+    """Refuse, without encoding it, a text that cannot fit: no token stands for more bytes."""
+    limit = tokenizer.max_token_bytes * budget
+    if len(text) > limit:
+        raise UserError(
+            f"the {name} is too long: it has {len(text):,} characters and at most {limit:,} can "
+            f"fit into the context; shorten it"
+        )
+
+
+def loss_mask(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
+    """(n,) ids -> (n,) bool: the tokens that a model learns to predict.
+
+    In plain text all but role tokens; in a conversation the assistant's words and the
+    `<|end|>` after them. It depends on the ids alone, so no mask has to be stored.
+    """
+    ids = np.asarray(ids)
+    first_special = len(tokenizer.ranks)
+    is_special = ids >= first_special
+    index = np.arange(len(ids))
+    # the latest special token strictly before each position; -1 where there is none yet
+    before = np.maximum.accumulate(np.where(is_special, index, -1))
+    before = np.concatenate([[-1], before[:-1]]) if len(ids) else before
+    opener = np.where(before >= 0, ids[before], tokenizer.special["<|endoftext|>"])
+    open_ids = [tokenizer.special["<|endoftext|>"], tokenizer.special["<|assistant|>"]]
+    closers = [tokenizer.special["<|endoftext|>"], tokenizer.special["<|end|>"]]
+    return np.isin(opener, open_ids) & (~is_special | np.isin(ids, closers))

@@ -1,0 +1,46 @@
+"""Checks of settings, and the one error that is shown to a person without a traceback.
+
+>>> check_choice("preset", "smal", ["nano", "small"])
+Traceback (most recent call last):
+gptcore.checks.UserError: unknown preset 'smal': did you mean 'small'? known are nano, small
+"""
+
+import dataclasses
+import difflib
+from typing import Any, get_type_hints
+
+
+class UserError(ValueError):
+    """A mistake that its reader can mend; the text names the field, the value and the remedy."""
+
+
+def build(cls: type, values: dict[str, Any]) -> Any:
+    """An instance of the dataclass `cls` from a dict; unknown keys are a UserError."""
+    known = [field.name for field in dataclasses.fields(cls)]
+    for key in values:
+        check_choice("setting", key, known)
+    return cls(**values)
+
+
+def check_choice(field: str, value: str, known: Any) -> None:
+    """Refuse a value that is not among the known names, and offer the nearest one."""
+    if value not in known:
+        near = difflib.get_close_matches(str(value), list(known), n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise UserError(f"unknown {field} {value!r}: {hint}known are {', '.join(known)}")
+
+
+def check_range(config: Any, name: str, low: float, high: float) -> None:
+    """Refuse a number outside low..high; written so that NaN fails too."""
+    value = getattr(config, name)
+    if not (low <= value <= high):
+        raise UserError(f"{name}={value} is out of range: choose {low:g} to {high:g}")
+
+
+def check_types(config: Any) -> None:
+    """Refuse values of another type; a whole number may stand for a float, never a bool."""
+    for name, wanted in get_type_hints(type(config)).items():
+        value = getattr(config, name)
+        accepted = (int, float) if wanted is float else wanted
+        if not isinstance(value, accepted) or (isinstance(value, bool) and wanted is not bool):
+            raise UserError(f"{name}={value!r} is not of type {wanted.__name__}")

@@ -1,0 +1,175 @@
+"""The one generation loop: prompt ids in, pieces of text out, over any Session.
+
+    >>> from gptcore.onnx_session import load_model                      # doctest: +SKIP
+    >>> model = load_model("models/default")                             # doctest: +SKIP
+    >>> for piece in chat(model, [{"role": "user", "content": "Hi!"}]):  # doctest: +SKIP
+    ...     print(piece.text, end="", flush=True)
+
+A Session turns ids into logits and remembers what it has read: `prefill` takes a whole
+prompt and computes only what differs from the last one, `step` takes one more token.
+gptcore.onnx_session is the product, gptcore.nn.torch_session the slow reference.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from gptcore.chat import Message, check_length, fit
+from gptcore.checks import UserError
+from gptcore.config import ModelConfig
+from gptcore.sampling import Sampling, sample
+from gptcore.tokenizer import Tokenizer
+
+
+class Interrupted(Exception):
+    """A session ended a computation because its `stop` was set."""
+
+
+class Stop(Protocol):
+    """Set from another thread, it ends a generation, also in the middle of a prefill."""
+
+    def set(self) -> None: ...
+    def is_set(self) -> bool: ...
+
+
+class Session(Protocol):
+    """One conversation's state: the ids read so far and their keys and values."""
+
+    def prefill(self, ids: list[int], stop: Stop | None = None) -> np.ndarray:
+        """Read a prompt; (V,) logits of the token after it. Raises Interrupted."""
+
+    def step(self, token_id: int, stop: Stop | None = None) -> np.ndarray:
+        """Read one more token; (V,) logits of the token after it. Raises Interrupted."""
+
+
+class Model(Protocol):
+    """What the functions below need: a loaded model that lends sessions."""
+
+    config: ModelConfig
+    tokenizer: Tokenizer
+
+    def lease(self, ids: list[int]) -> AbstractContextManager[Session]: ...
+    def recall(self, before: list[int], text: str) -> list[int] | None: ...
+    def remember(self, before: list[int], text: str, ids: list[int]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one step of a generation adds, and where the generation stands."""
+
+    text: str  # new text; empty while a character is still incomplete
+    n_prompt: int  # tokens of the prompt
+    n_new: int  # tokens of the reply so far
+    finish: str | None = None  # in the last piece: "end", "length", "context" or "stopped"
+    n_dropped: int = 0  # oldest messages left out, because the context is full
+
+
+def generate(
+    session: Session,
+    ids: list[int],
+    tokenizer: Tokenizer,
+    block_size: int,
+    sampling: Sampling = Sampling(),
+    max_tokens: int = 256,
+    stop: Stop | None = None,
+) -> Iterator[tuple[int | None, Piece]]:
+    """Yield (token id, Piece) until the model ends its text, or max_tokens, or the context.
+
+    Prompt plus new tokens never exceed block_size. The last pair has a `finish`; its id is
+    None unless the last token belongs to the text. Closing the iterator ends the work.
+    """
+    check_request(ids, block_size, max_tokens)
+    ends = {tokenizer.special["<|end|>"], tokenizer.special["<|endoftext|>"]}
+    limit = min(max_tokens, block_size - len(ids))
+    rng, decoder, reply = sampling.rng(), tokenizer.stream(), []
+
+    def last(finish: str, token_id: int | None = None, text: str = "") -> tuple[int | None, Piece]:
+        return token_id, Piece(text + decoder.finish(), len(ids), len(reply), finish)
+
+    try:
+        logits = session.prefill(ids, stop)
+        while True:
+            token_id = sample(logits, sampling, rng, reply)
+            if token_id in ends:
+                yield last("end")
+                return
+            reply.append(token_id)
+            text = decoder.push(token_id)
+            if len(reply) == limit:
+                yield last("length" if limit == max_tokens else "context", token_id, text)
+                return
+            yield token_id, Piece(text, len(ids), len(reply))
+            logits = session.step(token_id, stop)
+    except Interrupted:
+        yield last("stopped")
+
+
+def chat(
+    model: Model,
+    messages: list[Message],
+    sampling: Sampling = Sampling(),
+    max_tokens: int = 256,
+    stop: Stop | None = None,
+) -> Iterator[Piece]:
+    """Answer a conversation. When it outgrows the context, its oldest turns are left out.
+
+    A quarter of the context (or max_tokens, if less) is kept free for the reply.
+    """
+    block_size = model.config.block_size
+    check_max_tokens(max_tokens)
+    budget = block_size - min(max_tokens, block_size // 4)
+    ids, n_dropped = fit(messages, model.tokenizer, budget, model.recall)
+    yield from _run(model, ids, sampling, max_tokens, stop, n_dropped)
+
+
+def complete(
+    model: Model,
+    text: str,
+    sampling: Sampling = Sampling(),
+    max_tokens: int = 256,
+    stop: Stop | None = None,
+) -> Iterator[Piece]:
+    """Continue a plain text."""
+    check_length(text, model.tokenizer, model.config.block_size, "text")
+    ids = [model.tokenizer.special["<|endoftext|>"], *model.tokenizer.encode(text)]
+    yield from _run(model, ids, sampling, max_tokens, stop, 0)
+
+
+def _run(
+    model: Model,
+    ids: list[int],
+    sampling: Sampling,
+    max_tokens: int,
+    stop: Stop | None,
+    n_dropped: int,
+) -> Iterator[Piece]:
+    reply: list[int] = []
+    text = ""
+    check_request(ids, model.config.block_size, max_tokens)
+    with model.lease(ids) as session:
+        tokenizer, block_size = model.tokenizer, model.config.block_size
+        steps = generate(session, ids, tokenizer, block_size, sampling, max_tokens, stop)
+        for token_id, piece in steps:
+            reply += [] if token_id is None else [token_id]
+            text += piece.text
+            if piece.finish:
+                model.remember(ids, text, reply)
+            yield Piece(piece.text, piece.n_prompt, piece.n_new, piece.finish, n_dropped)
+
+
+def check_max_tokens(max_tokens: int) -> None:
+    if not isinstance(max_tokens, int) or isinstance(max_tokens, bool) or not (max_tokens >= 1):
+        raise UserError(f"max_tokens={max_tokens!r} must be a whole number of at least 1")
+
+
+def check_request(ids: list[int], block_size: int, max_tokens: int) -> None:
+    """Refuse a prompt that leaves no room: rotary models do not fail past it by themselves."""
+    check_max_tokens(max_tokens)
+    if not (1 <= len(ids) < block_size):
+        raise UserError(
+            f"the prompt has {len(ids)} tokens; the context holds {block_size}, of which at "
+            f"least one must be left for the reply: shorten it"
+        )

@@ -1,0 +1,69 @@
+"""Our parameters under the names that Hugging Face's LlamaForCausalLM knows, and back.
+
+    >>> from gptcore.config import PRESETS
+    >>> from gptcore.nn import build_model
+    >>> model = build_model(PRESETS["tiny"])
+    >>> state = to_llama(model.state_dict(), model.config)
+    >>> same = from_llama(state, model.config)
+    >>> all(torch.equal(same[k], t) for k, t in model.state_dict().items() if k in same)
+    True
+
+The values are the same bits: our packed matrices are Llama's, one under the other.
+"""
+
+import torch
+from torch import Tensor
+
+from gptcore.config import ModelConfig
+
+ONE_TO_ONE = {
+    "attention_norm": "input_layernorm",
+    "attention.out": "self_attn.o_proj",
+    "feed_forward_norm": "post_attention_layernorm",
+    "feed_forward.down": "mlp.down_proj",
+}
+PACKED = {
+    "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "feed_forward.gate_up": ("mlp.gate_proj", "mlp.up_proj"),
+}
+
+
+def to_llama(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
+    """A state dict of gptcore.nn.gpt.GPT -> one of LlamaForCausalLM."""
+    result = {"model.embed_tokens.weight": state["embed.weight"]}
+    for layer in range(config.n_layer):
+        ours, theirs = f"blocks.{layer}.", f"model.layers.{layer}."
+        for name, llama_name in ONE_TO_ONE.items():
+            result[f"{theirs}{llama_name}.weight"] = state[f"{ours}{name}.weight"]
+        for name, llama_names in PACKED.items():
+            parts = state[f"{ours}{name}.weight"].split(part_sizes(name, config))
+            for llama_name, part in zip(llama_names, parts):
+                result[f"{theirs}{llama_name}.weight"] = part.clone()
+    result["model.norm.weight"] = state["norm.weight"]
+    if not config.tied_embeddings:
+        result["lm_head.weight"] = state["head.weight"]
+    return result
+
+
+def from_llama(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
+    """The inverse of to_llama."""
+    result = {"embed.weight": state["model.embed_tokens.weight"]}
+    for layer in range(config.n_layer):
+        ours, theirs = f"blocks.{layer}.", f"model.layers.{layer}."
+        for name, llama_name in ONE_TO_ONE.items():
+            result[f"{ours}{name}.weight"] = state[f"{theirs}{llama_name}.weight"]
+        for name, llama_names in PACKED.items():
+            parts = [state[f"{theirs}{llama_name}.weight"] for llama_name in llama_names]
+            result[f"{ours}{name}.weight"] = torch.cat(parts)
+    result["norm.weight"] = state["model.norm.weight"]
+    if not config.tied_embeddings:
+        result["head.weight"] = state["lm_head.weight"]
+    return result
+
+
+def part_sizes(name: str, config: ModelConfig) -> list[int]:
+    """Rows of each part of a packed matrix."""
+    if name == "attention.qkv":
+        heads = [config.n_head, config.n_kv_head, config.n_kv_head]
+        return [n * config.head_dim for n in heads]
+    return [config.n_inner, config.n_inner]

@@ -1,0 +1,238 @@
+"""Models and sessions over ONNX Runtime: what the page and embedders run. No torch.
+
+>>> model = load_model("models/default")                             # doctest: +SKIP
+>>> with model.lease([1, 2, 3]) as session:                          # doctest: +SKIP
+...     logits = session.prefill([1, 2, 3])                          # (vocab_size,)
+"""
+
+import ctypes
+import os
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import takewhile
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+
+from gptcore.bundle import Bundle, load_bundle
+from gptcore.checks import UserError
+from gptcore.generate import Interrupted
+
+MAX_SESSIONS = 8  # conversations whose caches are kept
+MAX_REPLIES = 1000  # replies whose ids are remembered
+
+
+class RunStop:
+    """Ends a generation from another thread, in the middle of a run too."""
+
+    def __init__(self) -> None:
+        self.options = ort.RunOptions()
+
+    def set(self) -> None:
+        self.options.terminate = True
+
+    def is_set(self) -> bool:
+        return self.options.terminate
+
+
+class OnnxModel:
+    """A loaded model folder. Lends sessions; safe to use from several threads."""
+
+    def __init__(self, bundle: Bundle, inference: ort.InferenceSession, threads: int):
+        self.bundle, self.config, self.tokenizer = bundle, bundle.config, bundle.tokenizer
+        self.inference, self.threads = inference, threads
+        self.provider = inference.get_providers()[0]  # the one that runs, not the one asked for
+        self._lock = threading.Lock()
+        self._sessions: list[OnnxSession] = []  # free ones, the least recently used first
+        self._replies: OrderedDict[tuple[int, str], list[int]] = OrderedDict()
+
+    @contextmanager
+    def lease(self, ids: list[int]) -> "Iterator[OnnxSession]":
+        """A session for one generation, the one that has read most of this prompt already."""
+        session = self._take(ids)
+        try:
+            yield session
+        finally:
+            with self._lock:
+                self._sessions = [*self._sessions, session][-MAX_SESSIONS:]
+
+    def _take(self, ids: list[int]) -> "OnnxSession":
+        with self._lock:
+            best = max(self._sessions, key=lambda s: s.shared(ids), default=None)
+            # A conversation's own session shares nearly all that it has read; another one's
+            # shares a system prompt, and its cache is worth keeping for its owner.
+            if best is None or 2 * best.shared(ids) < len(best.ids):
+                if len(self._sessions) < MAX_SESSIONS:
+                    return OnnxSession(self)
+                best = self._sessions[0]
+            self._sessions.remove(best)
+            return best
+
+    def remember(self, before: list[int], text: str, ids: list[int]) -> None:
+        """Note which ids a reply was generated as, so that its cache fits the next prompt."""
+        with self._lock:
+            self._replies[hash(tuple(before)), text] = ids
+            while len(self._replies) > MAX_REPLIES:
+                self._replies.popitem(last=False)
+
+    def recall(self, before: list[int], text: str) -> list[int] | None:
+        with self._lock:
+            return self._replies.get((hash(tuple(before)), text))
+
+
+class OnnxSession:
+    """One conversation: the ids that have been read, and their keys and values.
+
+    `n_read` counts the tokens that were really computed, over the session's life.
+    """
+
+    def __init__(self, model: OnnxModel):
+        self.config = model.config
+        self.inference = model.inference
+        self.cache_names = [i.name for i in self.inference.get_inputs()][3:]
+        self.output_names = [o.name for o in self.inference.get_outputs()]
+        on_cpu = model.provider == "CPUExecutionProvider"
+        self.run = self.run_numpy if on_cpu else self.run_bound
+        self.device = "cpu" if on_cpu else "cuda"
+        self.ids: list[int] = []
+        self.cache = self.empty_cache()
+        self.n_read = 0
+
+    def empty_cache(self) -> list:
+        shape = (1, self.config.n_kv_head, 0, self.config.head_dim)
+        return [np.zeros(shape, np.float32) for _ in self.cache_names]
+
+    def shared(self, ids: list[int]) -> int:
+        """How many of the ids read so far a prompt starts with."""
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(self.ids, ids)))
+
+    def prefill(self, ids: list[int], stop: RunStop | None = None) -> np.ndarray:
+        """Read a prompt, computing only what follows the part that is cached: (V,) logits."""
+        # The last token is always computed: its logits are what is asked for.
+        keep = min(self.shared(ids), len(ids) - 1)
+        if keep < len(self.ids):
+            self.ids = self.ids[:keep]
+            self.cache = [np.ascontiguousarray(to_numpy(c)[:, :, :keep]) for c in self.cache]
+        return self._read(ids[keep:], stop)
+
+    def step(self, token_id: int, stop: RunStop | None = None) -> np.ndarray:
+        """Read one more token: (V,) logits."""
+        return self._read([token_id], stop)
+
+    def _read(self, new_ids: list[int], stop: RunStop | None) -> np.ndarray:
+        past, total = len(self.ids), len(self.ids) + len(new_ids)
+        if not (total <= self.config.block_size):
+            raise UserError(f"{total} tokens do not fit into the context {self.config.block_size}")
+        feeds = {
+            "input_ids": np.array([new_ids], np.int64),
+            "attention_mask": np.ones((1, total), np.int64),
+            "position_ids": np.arange(past, total, dtype=np.int64)[None],
+        }
+        stop = stop or RunStop()
+        if stop.is_set():
+            raise Interrupted
+        try:
+            logits, cache = self.run(feeds, stop.options)
+        except Exception as error:  # ONNX Runtime has no class of its own for a termination
+            if stop.is_set():
+                raise Interrupted from None
+            raise error
+        self.ids, self.cache = self.ids + new_ids, cache
+        self.n_read += len(new_ids)
+        return logits[0, -1]
+
+    def run_numpy(self, feeds: dict, options: ort.RunOptions) -> tuple[np.ndarray, list]:
+        """On the CPU plain arrays are the fastest way in and out."""
+        feeds |= zip(self.cache_names, self.cache)
+        logits, *cache = self.inference.run(self.output_names, feeds, options)
+        return logits, cache
+
+    def run_bound(self, feeds: dict, options: ort.RunOptions) -> tuple[np.ndarray, list]:
+        """On a GPU the cache stays on the device: only ids go in and only logits come out."""
+        binding = self.inference.io_binding()
+        for name, array in feeds.items():
+            binding.bind_cpu_input(name, array)
+        for name, value in zip(self.cache_names, self.cache):
+            if isinstance(value, np.ndarray):
+                value = ort.OrtValue.ortvalue_from_numpy(value, self.device, 0)
+            binding.bind_ortvalue_input(name, value)
+        binding.bind_output(self.output_names[0], "cpu")
+        for name in self.output_names[1:]:
+            binding.bind_output(name, self.device)
+        self.inference.run_with_iobinding(binding, options)
+        logits, *cache = binding.get_outputs()
+        return logits.numpy(), cache
+
+
+def to_numpy(value: "np.ndarray | ort.OrtValue") -> np.ndarray:
+    return value if isinstance(value, np.ndarray) else value.numpy()
+
+
+def load_model(
+    folder: str | Path, threads: int | None = None, device: str | None = None
+) -> OnnxModel:
+    """Load a model folder on "cuda" where there is one, else "cpu".
+
+    Without `threads`, one thread and all cores are both tried for a few milliseconds: small
+    models are faster on one.
+    """
+    bundle = load_bundle(folder)
+    device = device or ("cuda" if has_cuda() else "cpu")
+    if threads is not None or device == "cuda":
+        threads = threads or os.cpu_count() or 1
+        return OnnxModel(bundle, open_inference(bundle.onnx, device, threads), threads)
+    candidates = sorted({1, os.cpu_count() or 1})
+    models = [OnnxModel(bundle, open_inference(bundle.onnx, device, n), n) for n in candidates]
+    return min(models, key=step_seconds) if len(models) > 1 else models[0]
+
+
+def open_inference(path: Path, device: str, threads: int) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    # Spinning threads cost other processes more than they gain here.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    providers = ["CPUExecutionProvider"]
+    if device == "cuda":
+        ort.preload_dlls()  # CUDA's libraries, where pip installed them
+        providers.insert(0, "CUDAExecutionProvider")
+    try:
+        return ort.InferenceSession(str(path), options, providers=providers)
+    except Exception as error:  # ONNX Runtime raises a class per kind of damage
+        raise UserError(f"ONNX Runtime cannot load {path}: {error}") from None
+
+
+def step_seconds(model: OnnxModel, n: int = 8) -> float:
+    """The median time of a decoding step."""
+    session = OnnxSession(model)
+    session.prefill([0] * min(32, model.config.block_size - n - 1))
+    times = []
+    for _ in range(n):
+        start = time.perf_counter()
+        session.step(0)
+        times.append(time.perf_counter() - start)
+    return sorted(times)[n // 2]
+
+
+def has_cuda() -> bool:
+    """Whether ONNX Runtime has CUDA built in and the driver sees a GPU.
+
+    Asking for CUDA where there is none works too, but prints alarming red text.
+    """
+    if "CUDAExecutionProvider" not in ort.get_available_providers():
+        return False
+    try:
+        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_int()
+    return (
+        driver.cuInit(0) == 0
+        and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
+        and count.value > 0
+    )

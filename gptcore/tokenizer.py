@@ -1,0 +1,197 @@
+"""Byte-level BPE: trained with `tokenizers`, run with `tiktoken`, saved as tiktoken ranks.
+
+    >>> tokenizer = Tokenizer({bytes([b]): b for b in range(256)})      # no merges: plain bytes
+    >>> tokenizer.decode(tokenizer.encode("héllo <|end|>"))
+    'héllo <|end|>'
+    >>> tokenizer.special["<|endoftext|>"], tokenizer.vocab_size
+    (256, 262)
+
+`encode` never yields a special id, whatever the text says: special ids are put into
+prompts by gptcore.chat alone.
+"""
+
+import base64
+import codecs
+import hashlib
+import os
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import tiktoken
+
+from gptcore.checks import UserError
+
+FILE_NAME = "tokenizer.tiktoken"
+
+# Their ids follow the ranks, in this order.
+SPECIAL_TOKENS = (
+    "<|endoftext|>",
+    "<|pad|>",
+    "<|system|>",
+    "<|user|>",
+    "<|assistant|>",
+    "<|end|>",
+)
+
+# The cl100k pattern of tiktoken with the English contractions spelled out, so that no
+# engine's case folding can differ. It is possessive and ends in a lone `\s`: patterns that
+# end `\s+(?!\S)|\s+` overflow the engine's stack on a million spaces.
+PATTERN = (
+    r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])"
+    r"|[^\r\n\p{L}\p{N}]?+\p{L}++"
+    r"|\p{N}{1,3}+"
+    r"| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+)
+
+# The same language for engines without possessive quantifiers (Oniguruma reads `{1,3}+`
+# otherwise and lets `$` match before every newline; JavaScript has neither).
+PORTABLE_PATTERN = (
+    r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])"
+    r"|[^\r\n\p{L}\p{N}]?\p{L}+"
+    r"|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s+(?![\s\S])|\s*[\r\n]|\s+(?!\S)|\s"
+)
+
+
+class Tokenizer:
+    """Text to ids and back. `ranks` maps the bytes of each token to its id, 0 to n-1."""
+
+    def __init__(self, ranks: dict[bytes, int]):
+        if sorted(ranks.values()) != list(range(len(ranks))):
+            raise UserError("the tokenizer's ranks are not the numbers 0 to n-1, once each")
+        missing = [b for b in range(256) if bytes([b]) not in ranks]
+        if missing:
+            raise UserError(f"the tokenizer's ranks lack the single bytes {missing[:8]}")
+        self.ranks = ranks
+        self.special = {name: len(ranks) + i for i, name in enumerate(SPECIAL_TOKENS)}
+        self.vocab_size = len(ranks) + len(SPECIAL_TOKENS)
+        self.max_token_bytes = max(map(len, ranks))
+        self._encoding = tiktoken.Encoding(
+            name="gptcore",
+            pat_str=PATTERN,
+            mergeable_ranks=ranks,
+            special_tokens=self.special,
+        )
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of ordinary text: `<|end|>` typed by a user is text, not the special token."""
+        return self._encoding.encode_ordinary(text)
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        """`encode` for many texts, on all cores."""
+        return self._encoding.encode_ordinary_batch(texts, num_threads=os.cpu_count() or 1)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of ids, the special ones left out; bytes that are no UTF-8 become U+FFFD."""
+        return b"".join(self.token_bytes(i) for i in ids).decode("utf-8", errors="replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Bytes of one id; empty for a special one."""
+        if token_id >= len(self.ranks):
+            return b""
+        return self._encoding.decode_single_token_bytes(token_id)
+
+    @cached_property
+    def byte_lengths(self) -> np.ndarray:
+        """(vocab_size,) how many bytes of text each id stands for; 0 for the special ones."""
+        lengths = np.zeros(self.vocab_size, dtype=np.int64)
+        for token, rank in self.ranks.items():
+            lengths[rank] = len(token)
+        return lengths
+
+    def stream(self) -> "StreamDecoder":
+        return StreamDecoder(self)
+
+    def to_bytes(self) -> bytes:
+        """The tiktoken rank file: a line `base64 rank` for each token."""
+        ordered = sorted(self.ranks.items(), key=lambda item: item[1])
+        return b"".join(base64.b64encode(t) + b" " + str(r).encode() + b"\n" for t, r in ordered)
+
+    @cached_property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    def save(self, folder: str | Path) -> None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / FILE_NAME).write_bytes(self.to_bytes())
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Tokenizer":
+        """Read FILE_NAME from a folder (a run's `tokenizer/` or a model folder)."""
+        path = Path(folder) / FILE_NAME
+        try:
+            lines = [line.split() for line in path.read_bytes().splitlines()]
+            ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in lines}
+        except FileNotFoundError:
+            raise UserError(f"no tokenizer at {path}: name a folder that holds {FILE_NAME}")
+        except ValueError as error:
+            raise UserError(f"{path} is not a tiktoken rank file ({error})") from None
+        return cls(ranks)
+
+    @classmethod
+    def train(cls, texts: Iterable[str], vocab_size: int) -> "Tokenizer":
+        """Learn the merges from texts (arXiv 1508.07909, section 3.2, on bytes).
+
+        vocab_size counts the special tokens too. UserError if the text is too short for it.
+        """
+        from tokenizers import Regex, models, pre_tokenizers, trainers
+        from tokenizers import Tokenizer as Trainable
+
+        n_ranks = vocab_size - len(SPECIAL_TOKENS)
+        if not (n_ranks >= 256):
+            raise UserError(
+                f"vocab_size={vocab_size} is too small: 256 bytes and {len(SPECIAL_TOKENS)} "
+                f"special tokens need at least {256 + len(SPECIAL_TOKENS)}"
+            )
+        trainable = Trainable(models.BPE())
+        trainable.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(PORTABLE_PATTERN), behavior="isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        )
+        trainer = trainers.BpeTrainer(
+            vocab_size=n_ranks,
+            min_frequency=2,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        trainable.train_from_iterator(texts, trainer)
+        vocab = trainable.get_vocab()
+        if len(vocab) < n_ranks:
+            reached = len(vocab) + len(SPECIAL_TOKENS)
+            raise UserError(
+                f"vocab_size={vocab_size} is larger than this text allows: it yields {reached} "
+                f"tokens; give more text or --set vocab_size={reached}"
+            )
+        to_byte = {char: byte for byte, char in byte_to_unicode().items()}
+        return cls({bytes(to_byte[c] for c in token): i for token, i in vocab.items()})
+
+
+class StreamDecoder:
+    """Decodes ids one at a time: a character split over tokens comes out whole, once.
+
+    The concatenation of all pieces and `finish()` equals `Tokenizer.decode` of all ids.
+    """
+
+    def __init__(self, tokenizer: Tokenizer):
+        self._token_bytes = tokenizer.token_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def push(self, token_id: int) -> str:
+        return self._decoder.decode(self._token_bytes(token_id))
+
+    def finish(self) -> str:
+        """What an unfinished character leaves: U+FFFD or nothing."""
+        return self._decoder.decode(b"", final=True)
+
+
+def byte_to_unicode() -> dict[int, str]:
+    """The printable stand-in for each byte in GPT-2's vocabulary files (`Ġ` for a space)."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(256) if byte not in printable]
+    return {b: chr(b) for b in printable} | {b: chr(256 + i) for i, b in enumerate(others)}

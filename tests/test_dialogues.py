@@ -1,0 +1,84 @@
+"""Tests of the offline training corpus."""
+
+import re
+from itertools import islice
+
+import pytest
+
+from training.dialogues import MAX_USER_TURNS, dialogues
+
+COUNT = 5000
+
+
+@pytest.fixture(scope="module")
+def chats() -> list[list[dict[str, str]]]:
+    return list(islice(dialogues(seed=1), COUNT))
+
+
+def pairs(chat: list[dict[str, str]]) -> list[tuple[str, str]]:
+    contents = [message["content"] for message in chat if message["role"] != "system"]
+    return list(zip(contents[::2], contents[1::2], strict=True))
+
+
+def test_the_same_seed_gives_the_same_dialogues_and_another_seed_gives_others() -> None:
+    first = list(islice(dialogues(seed=3), 50))
+    assert first == list(islice(dialogues(seed=3), 50))
+    assert first != list(islice(dialogues(seed=4), 50))
+
+
+def test_turns_alternate_and_end_with_the_assistant(chats) -> None:
+    for chat in chats:
+        roles = [message["role"] for message in chat if message["role"] != "system"]
+        assert roles == ["user", "assistant"] * (len(roles) // 2) and roles
+        assert all(message["role"] != "system" for message in chat[1:])
+
+
+def test_every_message_is_clean_printable_ascii(chats) -> None:
+    for content in (message["content"] for chat in chats for message in chat):
+        assert content and content == content.strip()
+        assert content.isascii() and content.isprintable()
+        assert not re.search(r"[{}]|  |\.\.$", content) or set(content) == {"."}
+
+
+def test_a_told_name_is_the_one_given_back(chats) -> None:
+    checked = 0
+    for chat in chats:
+        told = ""
+        for user, assistant in pairs(chat):
+            if match := re.search(r"\bmy name is ([a-z]+)[.!]?( please.*)?$", user.lower()):
+                told = match[1]
+            elif re.search(r"\b(i am|i'm|im|me|this is|meant)\b", user.lower()):
+                told = ""  # perhaps another name, told in other words
+            elif told and re.match(r"(what is|what's|whats) my name\b", user.lower()):
+                assert re.search(rf"\b{told}\b", assistant.lower()), chat
+                checked += 1
+    assert checked > COUNT / 100
+
+
+def test_sums_are_right(chats) -> None:
+    words = {"plus": "+", "+": "+", "minus": "-", "-": "-", "times": "*"}
+    checked = 0
+    for chat in chats:
+        for _, assistant in pairs(chat):
+            found = re.fullmatch(r"(\d+) (\S+) (\d+) (?:is|=) (\d+)\.", assistant)
+            if found and found[2] in words:
+                a, b, result = int(found[1]), int(found[3]), int(found[4])
+                assert {"+": a + b, "-": a - b, "*": a * b}[words[found[2]]] == result
+                checked += 1
+    assert checked > COUNT / 50
+
+
+def test_dialogues_have_a_modest_length(chats) -> None:
+    turns = [len(pairs(chat)) for chat in chats]
+    sizes = [sum(len(message["content"]) for message in chat) for chat in chats]
+    assert 3 < sum(turns) / COUNT < 5.5
+    assert max(turns) <= MAX_USER_TURNS + 4
+    assert sum(size > 1600 for size in sizes) < COUNT / 500
+
+
+def test_dialogues_are_nearly_all_distinct(chats) -> None:
+    assert len({str(chat) for chat in chats}) > 0.97 * COUNT
+
+
+def test_a_system_turn_opens_about_one_dialogue_in_five(chats) -> None:
+    assert 0.15 < sum(chat[0]["role"] == "system" for chat in chats) / COUNT < 0.25

@@ -1,0 +1,66 @@
+"""TrainConfig: everything about a training run that is not the model's shape.
+
+>>> TrainConfig(steps=100, batch_size=8, micro_batch_size=4).n_micro_batches
+2
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from gptcore.checks import UserError, build, check_choice, check_range, check_types
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How to train. Raises UserError when a value makes no sense."""
+
+    steps: int = 1000
+    batch_size: int = 32  # sequences of block_size tokens in one step
+    micro_batch_size: int = 32  # sequences at a time; less needs less memory
+    learning_rate: float = 3e-3  # of both Muon and AdamW
+    warmup_steps: int = 50
+    decay_share: float = 0.5  # the last share of the steps in which the rate falls to 0
+    weight_decay: float = 0.1
+    momentum: float = 0.95  # of Muon
+    beta1: float = 0.9  # of AdamW
+    beta2: float = 0.95
+    grad_clip: float = 1.0
+    seed: int = 1
+    dtype: str = "auto"  # "bfloat16" where the CPU (AMX) or GPU has it, else "float32"
+    log_every: int = 10
+    eval_every: int = 250
+    save_every: int = 250
+    keep_checkpoints: int = 2
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        for name in ("steps", "batch_size", "micro_batch_size", "log_every", "eval_every"):
+            check_range(self, name, 1, 10**9)
+        check_range(self, "save_every", 1, 10**9)
+        check_range(self, "keep_checkpoints", 1, 10**6)
+        check_range(self, "warmup_steps", 0, 10**9)
+        check_range(self, "seed", 0, 2**63 - 1)
+        check_range(self, "learning_rate", 0.0, 10.0)
+        for name in ("decay_share", "weight_decay"):
+            check_range(self, name, 0.0, 1.0)
+        for name in ("momentum", "beta1", "beta2"):
+            check_range(self, name, 0.0, 0.9999)
+        check_range(self, "grad_clip", 1e-6, 1e6)
+        check_choice("dtype", self.dtype, ("auto", "bfloat16", "float32"))
+        if self.batch_size % self.micro_batch_size:
+            raise UserError(
+                f"micro_batch_size={self.micro_batch_size} does not divide "
+                f"batch_size={self.batch_size}: choose a divisor of it"
+            )
+
+    @property
+    def n_micro_batches(self) -> int:
+        return self.batch_size // self.micro_batch_size
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "TrainConfig":
+        return build(cls, values)

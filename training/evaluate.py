@@ -1,0 +1,71 @@
+"""How good a model is: bits per byte on the held-out split, and what it writes.
+
+>>> evaluate(model, rows, batch_size=32)                             # doctest: +SKIP
+Evaluation(loss=1.13, bits_per_byte=0.52)
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch.nn import functional as F
+
+from gptcore.generate import generate
+from gptcore.nn.gpt import GPT, whole_sequence
+from gptcore.nn.torch_session import TorchSession
+from gptcore.sampling import Sampling
+from training.batches import IGNORED, Rows
+
+
+class Evaluation(NamedTuple):
+    loss: float  # nats per token
+    bits_per_byte: float  # comparable across tokenizers
+
+
+@torch.no_grad()
+def evaluate(model: GPT, rows: Rows, batch_size: int) -> Evaluation:
+    """Over the whole split, each token counted once; of conversations the assistant's words."""
+    device = next(model.parameters()).device
+    byte_lengths = torch.from_numpy(rows.tokenizer.byte_lengths)
+    nats = n_tokens = n_bytes = 0
+    was_training = model.training
+    model.eval()
+    for first in range(0, len(rows), batch_size):
+        which = range(first, min(first + batch_size, len(rows)))
+        x, y = rows.batch(list(which), fresh_only=True)
+        logits, _ = model(**whole_sequence(x.to(device)))
+        nats += F.cross_entropy(
+            logits.float().flatten(0, 1).cpu(), y.flatten(), ignore_index=IGNORED, reduction="sum"
+        ).item()
+        targets = y[y != IGNORED]
+        n_tokens += len(targets)
+        n_bytes += int(byte_lengths[targets].sum())
+    model.train(was_training)
+    return Evaluation(nats / max(n_tokens, 1), nats / math.log(2) / max(n_bytes, 1))
+
+
+def sample_prompts(rows: Rows, n: int = 3) -> list[list[int]]:
+    """Beginnings of held-out documents: up to the first reply, or eight tokens."""
+    assistant = rows.tokenizer.special["<|assistant|>"]
+    ids, starts = rows.split[0]
+    prompts = []
+    for start, end in zip(starts[:n], [*starts[1 : n + 1], len(ids)]):
+        head = [int(i) for i in ids[start : min(end, start + rows.block_size // 2)]]
+        prompts.append(head[: head.index(assistant) + 1] if assistant in head else head[:8])
+    return prompts
+
+
+def write_samples(model: GPT, rows: Rows, max_tokens: int = 60) -> list[tuple[str, str]]:
+    """(prompt, continuation) texts for the run's samples.md; always with the same seed."""
+    tokenizer, was_training = rows.tokenizer, model.training
+    names = {token_id: name.encode() for name, token_id in tokenizer.special.items()}
+    sampling = Sampling(temperature=0.7, seed=1)
+    samples = []
+    for ids in sample_prompts(rows):
+        shown = b"".join(names.get(i) or tokenizer.token_bytes(i) for i in ids[1:])
+        session = TorchSession(model)
+        steps = generate(session, ids, tokenizer, rows.block_size, sampling, max_tokens)
+        text = "".join(piece.text for _, piece in steps)
+        samples.append((shown.decode("utf-8", errors="replace"), text))
+    model.train(was_training)
+    return samples

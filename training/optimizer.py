@@ -1,0 +1,77 @@
+"""Muon for the matrices, AdamW for the rest, and the learning rate's schedule.
+
+>>> [round(rate_factor(s, 100, 10, 0.5), 2) for s in (0, 9, 50, 75, 99)]
+[0.1, 1.0, 1.0, 0.5, 0.02]
+"""
+
+import torch
+from torch import Tensor, nn
+
+from training.config import TrainConfig
+
+
+def build_optimizers(model: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
+    """Muon (Jordan et al. 2024; scaled to AdamW's step size as in arXiv 2502.16982, 2.2) for
+    the matrices of the blocks; AdamW (arXiv 1711.05101) for embeddings, head and norms.
+    """
+    matrices, embeddings, vectors = [], [], []
+    for name, parameter in model.named_parameters():
+        if parameter.dim() < 2:
+            vectors.append(parameter)
+        elif name.startswith("blocks."):
+            matrices.append(parameter)
+        else:
+            embeddings.append(parameter)
+    muon = torch.optim.Muon(
+        matrices,
+        lr=config.learning_rate,
+        weight_decay=config.weight_decay,
+        momentum=config.momentum,
+        adjust_lr_fn="match_rms_adamw",
+    )
+    adamw = torch.optim.AdamW(
+        [
+            {"params": embeddings, "weight_decay": config.weight_decay},
+            {"params": vectors, "weight_decay": 0.0},
+        ],
+        lr=config.learning_rate,
+        betas=(config.beta1, config.beta2),
+        fused=True,
+    )
+    return [muon, adamw]
+
+
+def rate_factor(step: int, steps: int, warmup_steps: int, decay_share: float) -> float:
+    """Linear warm-up, a plateau, then linear to 0 (arXiv 2405.18392, section 4)."""
+    warmup = (step + 1) / (warmup_steps + 1) if step < warmup_steps else 1.0
+    decay_steps = max(1, round(steps * decay_share))
+    return min(1.0, warmup, (steps - step) / decay_steps)
+
+
+def set_rate(optimizers: list[torch.optim.Optimizer], rate: float) -> None:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+
+
+def optimizer_tensors(optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
+    """The optimizers' moments as a flat dict, for safetensors."""
+    return {
+        f"optimizer.{i}.{index}.{key}": value
+        for i, optimizer in enumerate(optimizers)
+        for index, entry in optimizer.state_dict()["state"].items()
+        for key, value in entry.items()
+    }
+
+
+def load_optimizer_tensors(
+    optimizers: list[torch.optim.Optimizer], tensors: dict[str, Tensor]
+) -> None:
+    """The inverse of optimizer_tensors."""
+    for i, optimizer in enumerate(optimizers):
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, value in tensors.items():
+            if name.startswith(f"optimizer.{i}."):
+                _, _, index, key = name.split(".", 3)
+                state.setdefault(int(index), {})[key] = value
+        optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
