@@ -12,7 +12,7 @@ gptcore.onnx_session is the product, gptcore.nn.torch_session the slow reference
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -116,13 +116,14 @@ def chat(
 ) -> Iterator[Piece]:
     """Answer a conversation. When it outgrows the context, its oldest turns are left out.
 
-    A quarter of the context (or max_tokens, if less) is kept free for the reply.
+    A quarter of the context (or max_tokens, if less) is kept free for the reply. A mistake in
+    the arguments is raised here, before the first piece.
     """
-    block_size = model.config.block_size
     check_max_tokens(max_tokens)
+    block_size = model.config.block_size
     budget = block_size - min(max_tokens, block_size // 4)
     ids, n_dropped = fit(messages, model.tokenizer, budget, model.recall)
-    yield from _run(model, ids, sampling, max_tokens, stop, n_dropped)
+    return run(model, ids, sampling, max_tokens, stop, n_dropped)
 
 
 def complete(
@@ -132,13 +133,14 @@ def complete(
     max_tokens: int = 256,
     stop: Stop | None = None,
 ) -> Iterator[Piece]:
-    """Continue a plain text."""
+    """Continue a plain text. A mistake in the arguments is raised before the first piece."""
     check_length(text, model.tokenizer, model.config.block_size, "text")
     ids = [model.tokenizer.special["<|endoftext|>"], *model.tokenizer.encode(text)]
-    yield from _run(model, ids, sampling, max_tokens, stop, 0)
+    check_request(ids, model.config.block_size, max_tokens)
+    return run(model, ids, sampling, max_tokens, stop, n_dropped=0)
 
 
-def _run(
+def run(
     model: Model,
     ids: list[int],
     sampling: Sampling,
@@ -146,9 +148,9 @@ def _run(
     stop: Stop | None,
     n_dropped: int,
 ) -> Iterator[Piece]:
+    """Generate on a leased session, and let the model remember the reply's ids."""
     reply: list[int] = []
     text = ""
-    check_request(ids, model.config.block_size, max_tokens)
     with model.lease(ids) as session:
         tokenizer, block_size = model.tokenizer, model.config.block_size
         steps = generate(session, ids, tokenizer, block_size, sampling, max_tokens, stop)
@@ -157,7 +159,7 @@ def _run(
             text += piece.text
             if piece.finish:
                 model.remember(ids, text, reply)
-            yield Piece(piece.text, piece.n_prompt, piece.n_new, piece.finish, n_dropped)
+            yield replace(piece, n_dropped=n_dropped)
 
 
 def check_max_tokens(max_tokens: int) -> None:

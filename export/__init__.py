@@ -1,0 +1,1 @@
+"""A training run to a verified model folder: `python -m export --help`."""

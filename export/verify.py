@@ -1,0 +1,201 @@
+"""Is the ONNX graph the model? Every claim is checked against PyTorch, on the real weights.
+
+>>> print_report(verify(load_bundle("models/default")))              # doctest: +SKIP
+"""
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+from gptcore.bundle import ONNX, Bundle
+from gptcore.nn import build_model
+from gptcore.nn.checkpoint import load_weights
+from gptcore.nn.gpt import GPT
+from gptcore.nn.llama import from_llama
+from gptcore.nn.torch_session import TorchSession
+from gptcore.onnx_session import OnnxModel, OnnxSession, open_inference
+
+TOLERANCE = 1e-4
+BATCHES, LENGTHS, PASTS = (1, 2, 3, 8), (1, 2, 7, 64), (0, 1, 3, 64, 191)
+GREEDY_TOKENS = 200
+
+
+class Check(NamedTuple):
+    """One line of the report."""
+
+    name: str
+    cases: int
+    worst: float  # largest absolute difference, or number of differing tokens
+    limit: float
+
+    @property
+    def passed(self) -> bool:
+        return self.worst <= self.limit  # false for NaN
+
+
+def verify(bundle: Bundle) -> list[Check]:
+    """Compare onnx/model.onnx with PyTorch on model.safetensors; one Check per claim."""
+    model = load_reference(bundle)
+    inference = open_inference(bundle.path / ONNX, "cpu", threads=2)
+    onnx_model = OnnxModel(bundle, inference, threads=2)
+    names = [o.name for o in inference.get_outputs()]
+
+    def run(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        return inference.run(names, feeds)
+
+    return [
+        *check_matrix(model, run),
+        check_greedy(model, onnx_model),
+        check_cached(run, model),
+        check_left_padding(run, model),
+    ]
+
+
+def load_reference(bundle: Bundle) -> GPT:
+    """The PyTorch model with the weights of the folder's model.safetensors."""
+    path = bundle.path / "model.safetensors"
+    model = build_model(bundle.config)
+    load_weights(model, from_llama(load_file(path), bundle.config), path)
+    return model.eval()
+
+
+Run = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
+
+
+@torch.inference_mode()
+def check_matrix(model: GPT, run: Run) -> list[Check]:
+    """Logits and cache over batch x sequence x past, as far as the context reaches."""
+    rng = np.random.default_rng(0)
+    logits_worst = cache_worst = 0.0
+    cases = [
+        (batch, length, past)
+        for batch, length, past in product(BATCHES, LENGTHS, PASTS)
+        if past + length <= model.config.block_size
+    ]
+    for batch, length, past in cases:
+        ids = rng.integers(0, model.config.vocab_size, (batch, past + length))
+        cache = run_torch(model, ids[:, :past], no_cache(model, batch))[1:]
+        expected = run_torch(model, ids[:, past:], cache)
+        got = run(feeds(model, ids[:, past:], cache))
+        logits_worst = max(logits_worst, difference(expected[0], got[0]))
+        for a, b in zip(expected[1:], got[1:]):
+            cache_worst = max(cache_worst, difference(a, b))
+    return [
+        Check(
+            "logits equal PyTorch's, batch x sequence x past", len(cases), logits_worst, TOLERANCE
+        ),
+        Check(
+            "cache equals PyTorch's, batch x sequence x past", len(cases), cache_worst, TOLERANCE
+        ),
+    ]
+
+
+def check_greedy(model: GPT, onnx_model: OnnxModel) -> Check:
+    """The same greedy tokens from both sessions, for prompts of one to a few tokens."""
+    n_different = 0
+    prompts = [[3], [5, 8, 13], list(range(20, 40))]
+    for prompt in prompts:
+        n = min(GREEDY_TOKENS, model.config.block_size - len(prompt))
+        expected = greedy(TorchSession(model), prompt, n)
+        got = greedy(OnnxSession(onnx_model), prompt, n)
+        n_different += sum(a != b for a, b in zip(expected, got))
+    return Check(f"{GREEDY_TOKENS} greedy tokens equal PyTorch's", len(prompts), n_different, 0)
+
+
+def greedy(session: TorchSession | OnnxSession, prompt: list[int], n: int) -> list[int]:
+    ids = [int(session.prefill(prompt).argmax())]
+    while len(ids) < n:
+        ids.append(int(session.step(ids[-1]).argmax()))
+    return ids
+
+
+def check_cached(run: Run, model: GPT) -> Check:
+    """Token by token through the cache equals all at once."""
+    length = min(96, model.config.block_size)
+    ids = np.random.default_rng(1).integers(0, model.config.vocab_size, (2, length))
+    whole = run(feeds(model, ids, no_cache(model, 2)))[0]
+    cache, worst = no_cache(model, 2), 0.0
+    for t in range(length):
+        logits, *cache = run(feeds(model, ids[:, t : t + 1], cache))
+        worst = max(worst, difference(whole[:, t : t + 1], logits))
+    return Check("cached equals uncached", length, worst, TOLERANCE)
+
+
+def check_left_padding(run: Run, model: GPT) -> Check:
+    """Rows of unequal length, padded on the left, equal each row alone; also the step after."""
+    rng = np.random.default_rng(2)
+    rows = [rng.integers(0, model.config.vocab_size, n) for n in (5, 17, 1, 40)]
+    width = max(map(len, rows))
+    ids = np.stack([np.pad(row, (width - len(row), 0)) for row in rows])
+    mask = np.stack([np.pad(np.ones_like(row), (width - len(row), 0)) for row in rows])
+    positions = np.maximum(mask.cumsum(1) - 1, 0)
+    inputs = feeds(model, ids, no_cache(model, len(rows)))
+    logits, *cache = run(inputs | {"attention_mask": mask, "position_ids": positions})
+    following = np.full((len(rows), 1), 7)
+    mask = np.pad(mask, ((0, 0), (0, 1)), constant_values=1)
+    inputs = feeds(model, following, cache)
+    after, *_ = run(inputs | {"attention_mask": mask, "position_ids": positions[:, -1:] + 1})
+    worst = 0.0
+    for i, row in enumerate(rows):
+        alone, *cache = run(feeds(model, row[None], no_cache(model, 1)))
+        worst = max(worst, difference(alone[0], logits[i, width - len(row) :]))
+        alone, *_ = run(feeds(model, following[:1], cache))
+        worst = max(worst, difference(alone[0], after[i]))
+    return Check("left-padded rows equal single rows", len(rows), worst, TOLERANCE)
+
+
+def no_cache(model: GPT, batch: int) -> list[np.ndarray]:
+    config = model.config
+    shape = (batch, config.n_kv_head, 0, config.head_dim)
+    return [np.zeros(shape, np.float32)] * (2 * config.n_layer)
+
+
+def feeds(model: GPT, ids: np.ndarray, cache: list[np.ndarray]) -> dict[str, np.ndarray]:
+    """The graph's inputs for ids (B, T) without padding, after `cache`."""
+    batch, length = ids.shape
+    past = cache[0].shape[2]
+    result = {
+        "input_ids": ids.astype(np.int64),
+        "attention_mask": np.ones((batch, past + length), np.int64),
+        "position_ids": np.tile(np.arange(past, past + length), (batch, 1)),
+    }
+    for i in range(model.config.n_layer):
+        result[f"past_key_values.{i}.key"] = cache[2 * i]
+        result[f"past_key_values.{i}.value"] = cache[2 * i + 1]
+    return result
+
+
+def run_torch(model: GPT, ids: np.ndarray, cache: list[np.ndarray]) -> list[np.ndarray]:
+    """What the graph returns, from PyTorch."""
+    if ids.shape[1] == 0:
+        return [np.zeros(0), *cache]
+    inputs = [torch.from_numpy(a) for a in feeds(model, ids, cache).values()]
+    past = list(zip(inputs[3::2], inputs[4::2]))
+    logits, caches = model(*inputs[:3], past)
+    return [logits.numpy(), *(part.numpy() for cache in caches for part in cache)]
+
+
+def difference(a: np.ndarray, b: np.ndarray) -> float:
+    """Largest absolute difference; infinite where shapes differ or a value is not finite."""
+    if a.shape != b.shape or not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return float("inf")
+    return float(np.abs(a - b).max(initial=0.0))
+
+
+def print_report(checks: list[Check]) -> None:
+    width = max(len(check.name) for check in checks)
+    print(f"{'check':{width}}  cases  worst      limit    verdict")
+    for check in checks:
+        verdict = "ok" if check.passed else "FAILED"
+        print(
+            f"{check.name:{width}}  {check.cases:5}  {check.worst:<9.2g}  {check.limit:<7g}  {verdict}"
+        )
+
+
+def as_facts(checks: list[Check]) -> list[dict[str, Any]]:
+    """For gptcore.json."""
+    return [check._asdict() | {"passed": check.passed} for check in checks]
