@@ -7,36 +7,29 @@ thread, and `stream` hands those to the browser. Nothing here imports torch.
 """
 
 import argparse
-import asyncio
 import os
 import socket
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 import onnxruntime
 
-from gptcore.chat import Message
 from gptcore.checks import UserError
 from gptcore.generate import Piece, chat, complete
-from gptcore.onnx_session import OnnxModel, RunStop, load_model
+from gptcore.inputs import text_of, to_messages, to_settings
+from gptcore.onnx_session import OnnxModel, RunStop, has_cuda, load_model
 from gptcore.sampling import Sampling
+from gptcore.streaming import stream
 
 DEFAULT_MODEL = Path(__file__).parent / "models" / "default"
-YIELD_SECONDS = 0.05  # an update per token freezes browsers
 CONCURRENT = 4  # generations at a time; the others wait in the queue
 IDLE = {"show_label": False, "submit_btn": True, "stop_btn": False}
 BUSY = {"submit_btn": False, "stop_btn": True}
-FINISH = {
-    "end": "the reply is complete",
-    "length": "stopped at max tokens",
-    "context": "stopped: the context is full",
-    "stopped": "stopped by you",
-}
 EXAMPLES = [
     "Hello! Who are you?",
     "My name is Ada. What is my name?",
@@ -44,120 +37,13 @@ EXAMPLES = [
     "What is the capital of France?",
 ]
 CSS = """
-.gradio-container { max-width: 1200px !important; margin: 0 auto !important; }
+.gradio-container { max-width: 1200px !important; width: 100% !important; margin: 0 auto; }
+.examples .example { border: 1px solid var(--border-color-primary); border-radius: 8px; }
 #status, #device { font-size: 0.85rem; opacity: 0.85; min-height: 1.4em; }
 """
 
 
 Updates = AsyncIterator[tuple]  # new values of the page's components
-
-
-@dataclass
-class Progress:
-    """A reply while it grows, and its line of figures."""
-
-    started: float = field(default_factory=time.perf_counter)
-    first: float | None = None
-    text: str = ""
-    piece: Piece | None = None
-
-    def add(self, piece: Piece) -> None:
-        self.first = self.first or time.perf_counter()
-        self.text, self.piece = self.text + piece.text, piece
-
-    def line(self, block_size: int) -> str:
-        piece, now = self.piece, time.perf_counter()
-        if piece is None or self.first is None:
-            return "reading ..."
-        speed = (piece.n_new - 1) / (now - self.first) if piece.n_new > 1 else 0.0
-        used = piece.n_prompt + piece.n_new
-        parts = [
-            f"{piece.n_new} tokens",
-            f"{speed:,.0f} tokens/s",
-            f"first token after {1000 * (self.first - self.started):,.0f} ms",
-            f"context {used} of {block_size}, {block_size - used} left",
-        ]
-        if piece.n_dropped:
-            parts.append(f"the oldest {piece.n_dropped} messages no longer fit and were left out")
-        if piece.finish:
-            parts.append(FINISH[piece.finish])
-        return " · ".join(parts)
-
-
-async def stream(pieces: Iterator[Piece], stop: RunStop) -> AsyncIterator[Progress]:
-    """Compute pieces in a worker thread; yield at most every YIELD_SECONDS.
-
-    Whatever ends this generator (Stop, a closed tab, an error) ends the computation too.
-    """
-    loop, queue = asyncio.get_running_loop(), asyncio.Queue()
-
-    def work() -> None:
-        try:
-            for piece in pieces:
-                loop.call_soon_threadsafe(queue.put_nowait, piece)
-            loop.call_soon_threadsafe(queue.put_nowait, None)
-        except Exception as error:  # shown by the page that waits for it
-            loop.call_soon_threadsafe(queue.put_nowait, error)
-
-    progress = Progress()
-    worker = loop.run_in_executor(None, work)
-    try:
-        while True:
-            batch = [await queue.get()]
-            while not queue.empty():
-                batch.append(queue.get_nowait())
-            for item in batch:
-                if isinstance(item, Exception):
-                    raise item
-                if item is not None:
-                    progress.add(item)
-            yield progress
-            if batch[-1] is None:
-                return
-            await asyncio.sleep(YIELD_SECONDS)
-    finally:
-        stop.set()
-        await asyncio.shield(worker)
-
-
-def text_of(content: Any) -> str:
-    """A message's text: the page sends a list of parts, the API a string."""
-    if isinstance(content, list):
-        return "".join(text_of(part) for part in content)
-    if isinstance(content, dict) and isinstance(content.get("text"), str):
-        return content["text"]
-    if isinstance(content, str):
-        return content
-    raise UserError(f"a message's content must be text, not {type(content).__name__}")
-
-
-def to_messages(history: Any, system_prompt: Any) -> list[Message]:
-    """The page's or a caller's history as messages; gptcore.chat checks the roles."""
-    if not isinstance(history, list) or not all(isinstance(turn, dict) for turn in history):
-        raise UserError('history must be a list of {"role": ..., "content": ...}')
-    if not isinstance(system_prompt, str):
-        raise UserError("system_prompt must be text")
-    system = [{"role": "system", "content": system_prompt}] if system_prompt.strip() else []
-    turns = [{"role": t.get("role"), "content": text_of(t.get("content"))} for t in history]
-    return system + turns
-
-
-def whole_number(name: str, value: Any) -> int:
-    """Sliders send 10 as 10.0, and let NaN, true and 10.7 through."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
-        raise UserError(f"{name}={value!r} is not a whole number")
-    return int(value)
-
-
-def check_settings(model: OnnxModel, values: tuple) -> tuple[Sampling, int]:
-    """The side panel's values, in the order of `settings_panel`, as sampling and max_tokens."""
-    temperature, max_tokens, top_k, top_p, min_p, penalty, seed = values
-    max_tokens = whole_number("max_tokens", max_tokens)
-    if not (1 <= max_tokens < model.config.block_size):
-        highest = model.config.block_size - 1
-        raise UserError(f"max_tokens={max_tokens} is out of range: choose 1 to {highest}")
-    top_k, seed = whole_number("top_k", top_k), whole_number("seed", seed)
-    return Sampling(temperature, top_k, top_p, min_p, penalty, seed), max_tokens
 
 
 def settings_panel(model: OnnxModel) -> list[gr.components.Component]:
@@ -184,13 +70,18 @@ class Generations:
     """The running generation of each browser session, so that Stop finds it."""
 
     def __init__(self) -> None:
-        self.stops: dict[str, RunStop] = {}
+        self.stops: dict[str | None, RunStop] = {}
 
-    def begin(self, request: gr.Request) -> RunStop:
+    @contextmanager
+    def begin(self, request: gr.Request) -> Iterator[RunStop]:
         """A session has one generation at a time: a new one ends the old one."""
         self.stop(request)
-        self.stops[request.session_hash] = RunStop()
-        return self.stops[request.session_hash]
+        stop = self.stops[request.session_hash] = RunStop()
+        try:
+            yield stop
+        finally:
+            if self.stops.get(request.session_hash) is stop:
+                del self.stops[request.session_hash]
 
     def stop(self, request: gr.Request) -> None:
         if running := self.stops.pop(request.session_hash, None):
@@ -229,14 +120,14 @@ def chat_page(model: OnnxModel) -> None:
     ) -> Updates:
         """Stream the reply to a history that ends with the user's message."""
         try:
-            stop = running.begin(request)
-            messages = to_messages(history, system_prompt)
-            pieces = chat(model, messages, *check_settings(model, values), stop)
-            yield history, gr.Textbox(value="", **BUSY), "reading ..."
-            async for progress in stream(pieces, stop):
-                shown = [*history, turn("assistant", progress.text)]
-                yield shown, gr.skip(), progress.line(model.config.block_size)
-            yield gr.skip(), gr.Textbox(**IDLE), gr.skip()
+            with running.begin(request) as stop:
+                messages = to_messages(history, system_prompt)
+                pieces = chat(model, messages, *to_settings(values, model.config.block_size), stop)
+                yield history, gr.Textbox(value="", **BUSY), "reading ..."
+                async for progress in stream(pieces, stop):
+                    shown = [*history, turn("assistant", progress.text)]
+                    yield shown, gr.skip(), progress.line(model.config.block_size)
+                yield gr.skip(), gr.Textbox(**IDLE), gr.skip()
         except UserError as error:
             gr.Warning(str(error))
             yield gr.skip(), gr.Textbox(**IDLE), f"⚠ {error}"
@@ -292,12 +183,12 @@ def completion_page(model: OnnxModel) -> None:
 
     async def respond(request: gr.Request, text: str, *values: Any) -> Updates:
         try:
-            stop = running.begin(request)
-            pieces = complete(model, text, *check_settings(model, values), stop)
-            yield gr.Textbox(**BUSY), "reading ..."
-            async for progress in stream(pieces, stop):
-                yield text + progress.text, progress.line(model.config.block_size)
-            yield gr.Textbox(**IDLE), gr.skip()
+            with running.begin(request) as stop:
+                pieces = complete(model, text, *to_settings(values, model.config.block_size), stop)
+                yield gr.Textbox(**BUSY), "reading ..."
+                async for progress in stream(pieces, stop):
+                    yield text + progress.text, progress.line(model.config.block_size)
+                yield gr.Textbox(**IDLE), gr.skip()
         except UserError as error:
             gr.Warning(str(error))
             yield gr.Textbox(**IDLE), f"⚠ {error}"
@@ -325,14 +216,13 @@ def chat_endpoint(model: OnnxModel) -> Callable:
         seed: int = default.seed,
     ) -> AsyncIterator[str]:
         values = (temperature, max_tokens, top_k, top_p, min_p, repetition_penalty, seed)
-        try:
+
+        def begin(sampling: Sampling, max_tokens: int, stop: RunStop) -> Iterator[Piece]:
             messages = to_messages([*(history or []), turn("user", message)], system_prompt)
-            stop = RunStop()
-            pieces = chat(model, messages, *check_settings(model, values), stop)
-            async for progress in stream(pieces, stop):
-                yield progress.text
-        except UserError as error:
-            raise gr.Error(str(error), print_exception=False) from None
+            return chat(model, messages, sampling, max_tokens, stop)
+
+        async for text in api_texts(model, values, begin):
+            yield text
 
     return answer
 
@@ -352,15 +242,26 @@ def completion_endpoint(model: OnnxModel) -> Callable:
         seed: int = default.seed,
     ) -> AsyncIterator[str]:
         values = (temperature, max_tokens, top_k, top_p, min_p, repetition_penalty, seed)
-        try:
-            stop = RunStop()
-            pieces = complete(model, text, *check_settings(model, values), stop)
-            async for progress in stream(pieces, stop):
-                yield progress.text
-        except UserError as error:
-            raise gr.Error(str(error), print_exception=False) from None
+        async for more in api_texts(model, values, partial(complete, model, text)):
+            yield more
 
     return continue_text
+
+
+async def api_texts(
+    model: OnnxModel,
+    values: tuple,
+    begin: Callable[[Sampling, int, RunStop], Iterator[Piece]],
+) -> AsyncIterator[str]:
+    """The growing reply of an API call; a UserError reaches the caller as its message."""
+    try:
+        stop = RunStop()
+        async for progress in stream(
+            begin(*to_settings(values, model.config.block_size), stop), stop
+        ):
+            yield progress.text
+    except UserError as error:
+        raise gr.Error(str(error), print_exception=False) from None
 
 
 def turn(role: str, text: str) -> dict[str, Any]:
@@ -370,9 +271,10 @@ def turn(role: str, text: str) -> dict[str, Any]:
 
 def device_line(model: OnnxModel) -> str:
     device = "CUDA" if model.provider == "CUDAExecutionProvider" else "CPU"
+    threads = "1 thread" if model.threads == 1 else f"{model.threads} threads"
     return (
         f"{model.bundle.facts['parameters']:,} parameters on {device} ({model.provider}, "
-        f"{model.threads} threads) · ONNX Runtime {onnxruntime.__version__} · "
+        f"{threads}) · ONNX Runtime {onnxruntime.__version__} · "
         f"{model.bundle.onnx.name}"
     )
 
@@ -393,6 +295,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(f"{model.bundle.name}: {device_line(model)}")
+    if has_cuda() and model.provider != "CUDAExecutionProvider":
+        print("there is a GPU, but not CUDA's libraries: pip install onnxruntime-gpu[cuda,cudnn]")
     build_page(model).launch(
         server_name=options.host,
         server_port=options.port,

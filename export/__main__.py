@@ -40,9 +40,11 @@ def export_command(arguments: list[str]) -> int:
     )
     parser.add_argument("run", type=Path, help="the run directory that training wrote")
     parser.add_argument("--out", type=Path, required=True, help="the model folder to write")
+    parser.add_argument("--name", help="the model's name (default: that of the folder)")
     parser.add_argument("--license", default="mit", help="named in the model card (default: mit)")
     options = parser.parse_args(arguments)
-    export_run(Run.load(options.run), options.out, options.license)
+    name = options.name or options.out.name
+    export_run(Run.load(options.run), options.out, name, options.license)
     return 0
 
 

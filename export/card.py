@@ -37,7 +37,7 @@ Trained for {step:,} steps on {source} ({n_bytes:,} bytes).
 from gptcore.generate import {function}
 from gptcore.onnx_session import load_model
 
-model = load_model("{name}")
+model = load_model("path/to/this/folder")
 for piece in {call}:
     print(piece.text, end="", flush=True)
 ```

@@ -1,6 +1,6 @@
 """A training run to a model folder, which gets its name only after it has been verified.
 
->>> export_run(Run.load("runs/mine"), Path("models/mine"), "mit")    # doctest: +SKIP
+>>> export_run(Run.load("runs/mine"), Path("models/mine"), "mine", "mit")    # doctest: +SKIP
 """
 
 import json
@@ -31,7 +31,7 @@ from gptcore.tokenizer import Tokenizer
 from training.run import Run
 
 
-def export_run(run: Run, out: Path, license_name: str) -> None:
+def export_run(run: Run, out: Path, name: str, license_name: str) -> None:
     """Write and verify a model folder from a run's newest checkpoint.
 
     UserError if the verification fails; then nothing is left under the name `out`.
@@ -48,7 +48,7 @@ def export_run(run: Run, out: Path, license_name: str) -> None:
     with new_folder(out) as folder:
         write_model(model, run.tokenizer, bool(run.data["chat"]), folder)
         facts = {
-            "name": out.name,
+            "name": name,
             "chat": bool(run.data["chat"]),
             "parameters": count_parameters(model),
             "config": run.model.to_dict(),

@@ -5,6 +5,7 @@
 'llama'
 """
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,7 @@ def recover_merges(ranks: dict[bytes, int]) -> list[tuple[bytes, bytes]]:
 def bpe_parts(ranks: dict[bytes, int], token: bytes) -> tuple[bytes, bytes]:
     parts = [token[i : i + 1] for i in range(len(token))]
     while len(parts) > 2:
-        pairs = [ranks.get(a + b, len(ranks)) for a, b in zip(parts, parts[1:])]
+        pairs = [ranks.get(a + b, len(ranks)) for a, b in pairwise(parts)]
         at = min(range(len(pairs)), key=pairs.__getitem__)
         parts[at : at + 2] = [parts[at] + parts[at + 1]]
     return parts[0], parts[1]

@@ -191,9 +191,8 @@ def print_report(checks: list[Check]) -> None:
     print(f"{'check':{width}}  cases  worst      limit    verdict")
     for check in checks:
         verdict = "ok" if check.passed else "FAILED"
-        print(
-            f"{check.name:{width}}  {check.cases:5}  {check.worst:<9.2g}  {check.limit:<7g}  {verdict}"
-        )
+        figures = f"{check.cases:5}  {check.worst:<9.2g}  {check.limit:<7g}"
+        print(f"{check.name:{width}}  {figures}  {verdict}")
 
 
 def as_facts(checks: list[Check]) -> list[dict[str, Any]]:

@@ -127,7 +127,9 @@ class Tokenizer:
             lines = [line.split() for line in path.read_bytes().splitlines()]
             ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in lines}
         except FileNotFoundError:
-            raise UserError(f"no tokenizer at {path}: name a folder that holds {FILE_NAME}")
+            raise UserError(
+                f"no tokenizer at {path}: name a folder that holds {FILE_NAME}"
+            ) from None
         except ValueError as error:
             raise UserError(f"{path} is not a tiktoken rank file ({error})") from None
         return cls(ranks)

@@ -60,9 +60,10 @@ def train(
     first = restore(run, model, optimizers) if resume else 0
 
     tokens_per_step = config.batch_size * run.model.block_size
+    epoch = len(train_rows) / config.batch_size
     print(
-        f"{count_parameters(model):,} parameters on {device} in {str(dtype)[6:]}; "
-        f"{tokens_per_step:,} tokens a step, {len(train_rows) / config.batch_size:.1f} steps an epoch"
+        f"{count_parameters(model):,} parameters on {device} in {str(dtype).removeprefix('torch.')}; "
+        f"{tokens_per_step:,} tokens a step, {epoch:.1f} steps an epoch"
     )
     evaluation, started = None, time.perf_counter()
     with Interrupts() as interrupts, tqdm(initial=first, total=config.steps, unit="step") as bar:
@@ -127,7 +128,7 @@ def check_finite(step: int, loss: float, norm: float) -> None:
 
 def save(run: Run, model: GPT, optimizers: Optimizers, step: int) -> None:
     """A checkpoint with all that the next step depends on."""
-    weights = {name: p for name, p in model.named_parameters()}  # tied ones once
+    weights = dict(model.named_parameters())  # tied ones once
     state = optimizer_tensors(optimizers) | {"rng.cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         state["rng.cuda"] = torch.cuda.get_rng_state()

@@ -59,7 +59,9 @@ class Run:
             model, train = settings["model"], settings["train"]
             data = settings["data"]
         except FileNotFoundError:
-            raise UserError(f"no training run at {path}: name a folder that training wrote")
+            raise UserError(
+                f"no training run at {path}: name a folder that training wrote"
+            ) from None
         except (ValueError, KeyError, TypeError):
             raise UserError(f"{path / 'config.json'} is damaged") from None
         return cls(path, ModelConfig.from_dict(model), TrainConfig.from_dict(train), data)

@@ -1,0 +1,89 @@
+"""A generation for an event loop: computed in a worker thread, handed over a few times a second.
+
+>>> stop = RunStop()                                                 # doctest: +SKIP
+>>> async for progress in stream(chat(model, messages, stop=stop), stop):  # doctest: +SKIP
+...     show(progress.text, progress.line(model.config.block_size))
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+
+from gptcore.generate import Piece, Stop
+
+YIELD_SECONDS = 0.05  # an update per token freezes browsers
+FINISH = {
+    "end": "the reply is complete",
+    "length": "stopped at max tokens",
+    "context": "stopped: the context is full",
+    "stopped": "stopped by you",
+}
+
+
+@dataclass
+class Progress:
+    """A reply while it grows, and its line of figures."""
+
+    started: float = field(default_factory=time.perf_counter)
+    first: float | None = None
+    text: str = ""
+    piece: Piece | None = None
+
+    def add(self, piece: Piece) -> None:
+        self.first = self.first or time.perf_counter()
+        self.text, self.piece = self.text + piece.text, piece
+
+    def line(self, block_size: int) -> str:
+        piece, now = self.piece, time.perf_counter()
+        if piece is None or self.first is None:
+            return "reading ..."
+        speed = (piece.n_new - 1) / (now - self.first) if piece.n_new > 1 else 0.0
+        used = piece.n_prompt + piece.n_new
+        parts = [
+            f"{piece.n_new} tokens",
+            f"{speed:,.0f} tokens/s",
+            f"first token after {1000 * (self.first - self.started):,.0f} ms",
+            f"context {used} of {block_size}, {block_size - used} left",
+        ]
+        if piece.n_dropped:
+            parts.append(f"the oldest {piece.n_dropped} messages no longer fit and were left out")
+        if piece.finish:
+            parts.append(FINISH[piece.finish])
+        return " · ".join(parts)
+
+
+async def stream(pieces: Iterator[Piece], stop: Stop) -> AsyncIterator[Progress]:
+    """Compute pieces in a worker thread; yield at most every YIELD_SECONDS.
+
+    Whatever ends this generator (Stop, a closed tab, an error) ends the computation too.
+    """
+    loop, queue = asyncio.get_running_loop(), asyncio.Queue()
+
+    def work() -> None:
+        try:
+            for piece in pieces:
+                loop.call_soon_threadsafe(queue.put_nowait, piece)
+            loop.call_soon_threadsafe(queue.put_nowait, None)
+        except Exception as error:  # shown by the page that waits for it
+            loop.call_soon_threadsafe(queue.put_nowait, error)
+
+    progress = Progress()
+    worker = loop.run_in_executor(None, work)
+    try:
+        while True:
+            batch = [await queue.get()]
+            while not queue.empty():
+                batch.append(queue.get_nowait())
+            for item in batch:
+                if isinstance(item, Exception):
+                    raise item
+                if item is not None:
+                    progress.add(item)
+            yield progress
+            if batch[-1] is None:
+                return
+            await asyncio.sleep(YIELD_SECONDS)
+    finally:
+        stop.set()
+        await asyncio.shield(worker)
