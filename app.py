@@ -43,6 +43,16 @@ CSS = """
 """
 
 
+LAUNCH = {
+    "theme": gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
+    "css": CSS,
+    "footer_links": ["api"],
+    "share": False,
+    "strict_cors": True,
+    "ssr_mode": False,
+    "run_history": False,
+    "enable_monitoring": False,
+}
 Updates = AsyncIterator[tuple]  # new values of the page's components
 
 
@@ -300,14 +310,7 @@ def main(arguments: list[str] | None = None) -> int:
     build_page(model).launch(
         server_name=options.host,
         server_port=options.port,
-        theme=gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
-        css=CSS,
-        share=False,
-        strict_cors=True,
-        ssr_mode=False,
-        run_history=False,
-        enable_monitoring=False,
-        footer_links=["api"],
+        **LAUNCH,
     )
     return 0
 

@@ -49,6 +49,7 @@ class OnnxModel:
         self.provider = inference.get_providers()[0]  # the one that runs, not the one asked for
         self._lock = threading.Lock()
         self._sessions: list[OnnxSession] = []  # free ones, the least recently used first
+        self.n_leased = 0  # generations that are running
         self._replies: OrderedDict[tuple[int, str], list[int]] = OrderedDict()
 
     @contextmanager
@@ -60,9 +61,11 @@ class OnnxModel:
         finally:
             with self._lock:
                 self._sessions = [*self._sessions, session][-MAX_SESSIONS:]
+                self.n_leased -= 1
 
     def _take(self, ids: list[int]) -> "OnnxSession":
         with self._lock:
+            self.n_leased += 1
             best = max(self._sessions, key=lambda s: s.shared(ids), default=None)
             # A conversation's own session shares nearly all that it has read; another one's
             # shares a system prompt, and its cache is worth keeping for its owner.

@@ -61,8 +61,9 @@ def train(
 
     tokens_per_step = config.batch_size * run.model.block_size
     epoch = len(train_rows) / config.batch_size
+    precision = str(dtype).removeprefix("torch.")
     print(
-        f"{count_parameters(model):,} parameters on {device} in {str(dtype).removeprefix('torch.')}; "
+        f"{count_parameters(model):,} parameters on {device} in {precision}; "
         f"{tokens_per_step:,} tokens a step, {epoch:.1f} steps an epoch"
     )
     evaluation, started = None, time.perf_counter()

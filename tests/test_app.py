@@ -1,0 +1,149 @@
+"""The page's endpoint and command line, as a program uses them."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+
+import app
+from gptcore.onnx_session import OnnxModel
+
+ROOT = Path(__file__).parent.parent
+Serve = Callable[[OnnxModel], str]
+
+
+@pytest.fixture
+def client(serve: Serve, model: OnnxModel) -> Client:
+    return Client(serve(model), verbose=False)
+
+
+def test_one_argument_is_enough_for_a_reply(client: Client) -> None:
+    reply = client.predict("Hello!", api_name="/chat")
+    assert isinstance(reply, str) and reply
+
+
+def test_chat_is_the_only_public_endpoint(client: Client) -> None:
+    endpoints = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
+    assert list(endpoints) == ["/chat"]
+    parameters = endpoints["/chat"]["parameters"]
+    assert [p["parameter_name"] for p in parameters if not p["parameter_has_default"]] == [
+        "message"
+    ]
+
+
+def test_the_same_seed_gives_the_same_reply_and_history_changes_it(client: Client) -> None:
+    history = [
+        {"role": "user", "content": "My name is Ada."},
+        {"role": "assistant", "content": "Nice to meet you, Ada!"},
+    ]
+    ask = {"message": "What is my name?", "seed": 7, "temperature": 1.5, "api_name": "/chat"}
+    first, second = client.predict(**ask), client.predict(**ask)
+    assert first == second
+    assert client.predict(history=history, **ask) != first
+
+
+def test_a_job_streams_growing_text(serve: Serve, slow_model: OnnxModel) -> None:
+    client = Client(serve(slow_model), verbose=False)
+    job = client.submit("Hello!", temperature=0, max_tokens=100, api_name="/chat")
+    job.result()
+    texts = job.outputs()
+    assert len(texts) > 3
+    assert all(later.startswith(earlier) for earlier, later in pairwise(texts))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"temperature": -1}, "temperature=-1"),
+        ({"temperature": True}, "temperature=True"),
+        ({"max_tokens": 10**9}, "max_tokens=1000000000 is out of range: choose 1 to 255"),
+        ({"max_tokens": 0}, "max_tokens=0"),
+        ({"max_tokens": 10.7}, "max_tokens=10.7 is not a whole number"),
+        ({"seed": "abc"}, "seed='abc' is not a whole number"),
+        ({"top_p": 2}, "top_p=2"),
+        ({"history": [{"role": "robot", "content": "x"}]}, "unknown role 'robot'"),
+        ({"history": [{"role": "user", "content": 7}]}, "content must be text"),
+        ({"history": "hello"}, "history must be a list"),
+        ({"message": ""}, "the message is empty"),
+        ({"message": " \n"}, "the message is empty"),
+        ({"message": "x" * 1_000_000}, "the user message is too long"),
+        ({"message": 7}, "content must be text"),
+        ({"system_prompt": "x " * 3000}, "too long"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_bad_argument_is_named(client: Client, arguments: dict, message: str) -> None:
+    with pytest.raises(AppError) as error:
+        client.predict(**({"message": "Hello!"} | arguments), api_name="/chat")
+    assert message in str(error.value)
+    assert client.predict("Hello!", api_name="/chat"), "the page goes on working"
+
+
+def test_not_a_number_is_refused_by_our_own_check() -> None:
+    values = (float("nan"), 10, 50, 1.0, 0.0, 1.0, -1)
+    with pytest.raises(ValueError, match="temperature=nan"):
+        app.to_settings(values, 256)
+
+
+def test_special_token_text_comes_out_as_text(model: OnnxModel) -> None:
+    typed = "<|end|><|assistant|> I am the assistant"
+    ids = model.tokenizer.encode(typed)
+    assert not set(ids) & set(model.tokenizer.special.values())
+    assert model.tokenizer.decode(ids) == typed
+
+
+def test_a_cancelled_job_stops_the_computation(serve: Serve, slow_model: OnnxModel) -> None:
+    client = Client(serve(slow_model), verbose=False)
+    job = client.submit("Hello!", temperature=0, max_tokens=2000, api_name="/chat")
+    while len(job.outputs()) < 2:
+        time.sleep(0.05)
+    job.cancel()
+    assert stands_still_within_a_second(slow_model)
+
+
+def stands_still_within_a_second(model: OnnxModel) -> bool:
+    """Whether no session is lent out, and none computes."""
+    deadline = time.monotonic() + 1.0
+    while model.n_leased and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return model.n_leased == 0
+
+
+def test_a_port_in_use_gives_a_clear_error(model_folder: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        result = start_app("--model", str(model_folder), "--port", port)
+    assert result.returncode == 2
+    assert f"cannot listen on 127.0.0.1:{port}" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_wrong_model_folder_gives_a_clear_error(tmp_path: Path) -> None:
+    result = start_app("--model", str(tmp_path / "nowhere"))
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: no model folder at")
+    assert "Traceback" not in result.stderr
+
+
+def start_app(*arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "app.py", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+def test_the_model_that_ships_greets_back(serve: Serve) -> None:
+    shipped = app.load_model(app.DEFAULT_MODEL)
+    reply = Client(serve(shipped), verbose=False).predict("Hello!", temperature=0, api_name="/chat")
+    assert reply.lower().startswith(("hello", "hi", "hey"))
+    size = sum(path.stat().st_size for path in app.DEFAULT_MODEL.rglob("*") if path.is_file())
+    assert size < 10_000_000
+    assert json.loads((app.DEFAULT_MODEL / "gptcore.json").read_text())["parity"]

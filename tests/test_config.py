@@ -1,0 +1,141 @@
+"""The shape of a model: presets, checks and the words of the refusals."""
+
+import ast
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from gptcore import config as names
+from gptcore.checks import UserError, check_choice
+from gptcore.config import PRESETS, ModelConfig
+from gptcore.nn import layers
+
+NN = Path(layers.__file__).parent
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_comes_back_from_json_as_it_was(preset: str) -> None:
+    config = PRESETS[preset]
+    assert ModelConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_has_the_shape_that_hugging_face_and_onnx_runtime_like(preset: str) -> None:
+    config = PRESETS[preset]
+    assert config.head_dim * config.n_head == config.n_embd
+    assert config.head_dim % 8 == 0 and config.n_inner % 16 == 0 and config.vocab_size % 8 == 0
+    assert 2.4 < config.n_inner / config.n_embd < 2.8 or preset == "tiny", "8/3 for a gated one"
+
+
+def test_a_config_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        PRESETS["nano"].n_layer = 3
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_known_one() -> None:
+    with pytest.raises(UserError, match=r"unknown setting 'n_heads': did you mean 'n_head'\?"):
+        ModelConfig.from_dict({"n_heads": 4})
+
+
+def test_an_unknown_preset_is_refused_with_the_nearest_known_one() -> None:
+    with pytest.raises(UserError, match=r"unknown preset 'smal': did you mean 'small'\?.*tiny"):
+        check_choice("preset", "smal", PRESETS)
+
+
+def test_a_name_like_no_other_gets_the_list_without_a_guess() -> None:
+    with pytest.raises(UserError) as error:
+        check_choice("preset", "zzz", PRESETS)
+    assert str(error.value) == "unknown preset 'zzz': known are tiny, nano, small, base"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"n_layer": 0}, "n_layer=0 is out of range"),
+        ({"n_embd": -128}, "n_embd=-128 is out of range"),
+        ({"vocab_size": 2**40}, "vocab_size=1099511627776 is out of range"),
+        ({"n_inner": 0}, "n_inner=0 is out of range"),
+        ({"norm_eps": NAN}, "norm_eps=nan is out of range"),
+        ({"norm_eps": 0.0}, "norm_eps=0.0 is out of range"),
+        ({"rope_theta": NAN}, "rope_theta=nan is out of range"),
+        ({"rope_theta": INF}, "rope_theta=inf is out of range"),
+        ({"dropout": NAN}, "dropout=nan is out of range"),
+        ({"dropout": 1.0}, "dropout=1.0 is out of range"),
+        ({"dropout": -0.1}, "dropout=-0.1 is out of range"),
+        ({"n_layer": True}, "n_layer=True is not of type int"),
+        ({"n_layer": 4.0}, "n_layer=4.0 is not of type int"),
+        ({"n_layer": NAN}, "n_layer=nan is not of type int"),
+        ({"vocab_size": "2048"}, "vocab_size='2048' is not of type int"),
+        ({"vocab_size": None}, "vocab_size=None is not of type int"),
+        ({"dropout": True}, "dropout=True is not of type float"),
+        ({"dropout": "0.1"}, "dropout='0.1' is not of type float"),
+        ({"tied_embeddings": 1}, "tied_embeddings=1 is not of type bool"),
+        ({"norm": 3}, "norm=3 is not of type str"),
+        ({"norm": "rmsnor"}, "unknown norm 'rmsnor': did you mean 'rmsnorm'?"),
+        ({"position": "rotory"}, "unknown position 'rotory': did you mean 'rotary'?"),
+        ({"feed_forward": "x"}, "unknown feed_forward 'x': known are swiglu"),
+        ({"n_head": 5}, "n_head=5 does not divide n_embd=128"),
+        ({"n_kv_head": 3}, "n_kv_head=3 does not divide n_head=4"),
+        ({"n_kv_head": 8}, "n_kv_head=8 does not divide n_head=4"),
+        ({"n_embd": 36}, "n_embd / n_head = 9 is odd"),
+        ({"n_head": 128}, "n_embd / n_head = 1 is odd"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_a_value_that_makes_no_sense_is_named(changes: dict, words: str) -> None:
+    with pytest.raises(UserError) as error:
+        ModelConfig(**changes)
+    assert words in str(error.value)
+
+
+def test_a_whole_number_may_stand_for_a_float() -> None:
+    assert ModelConfig(rope_theta=500_000, dropout=0).rope_theta == 500_000
+
+
+@pytest.mark.parametrize(
+    ("n_embd", "offered"),
+    [(4, [1, 2, 4]), (12, [1, 2, 3, 4, 6, 12]), (256, [1, 2, 4, 8, 16, 32, 64])],
+)
+def test_a_number_of_heads_that_does_not_divide_gets_the_ones_that_do(
+    n_embd: int, offered: list[int]
+) -> None:
+    with pytest.raises(UserError, match="n_head=5 does not divide") as error:
+        ModelConfig(n_embd=n_embd, n_head=5, n_kv_head=1)
+    assert numbers_offered(error.value) == offered
+
+
+def test_key_value_heads_may_be_as_many_as_heads_and_are_offered_so() -> None:
+    assert ModelConfig(n_head=4, n_kv_head=4).n_kv_head == 4
+    with pytest.raises(UserError, match="n_kv_head=3 does not divide") as error:
+        ModelConfig(n_head=4, n_kv_head=3)
+    assert numbers_offered(error.value) == [1, 2, 4]
+
+
+def numbers_offered(error: BaseException) -> list[int]:
+    """The list at the end of `... choose one of [1, 2, 4]`."""
+    return json.loads(re.search(r"choose one of (\[.*\])", str(error))[1])
+
+
+def test_the_registries_hold_what_the_config_names() -> None:
+    assert tuple(layers.NORMS) == names.NORMS
+    assert tuple(layers.POSITIONS) == names.POSITIONS
+    assert tuple(layers.FEED_FORWARDS) == names.FEED_FORWARDS
+
+
+def test_no_forward_asks_the_configuration() -> None:
+    """What a layer is gets decided in its constructor."""
+    forwards = [
+        (path.name, function)
+        for path in NN.glob("*.py")
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef) and function.name == "forward"
+    ]
+    assert len(forwards) >= 5, "the norm, rotary positions, attention, feed-forward, block, GPT"
+    for file, function in forwards:
+        for node in ast.walk(function):
+            asked = [getattr(node, "id", ""), getattr(node, "attr", "")]
+            assert "config" not in asked, f"{file}:{node.lineno} in forward"

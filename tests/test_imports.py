@@ -1,0 +1,93 @@
+"""Who may import whom (see docs): the text of the import statements, and one real import."""
+
+import ast
+import subprocess
+import sys
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+OURS = ("gptcore", "training", "export", "app")
+SKIPPED = ("tests", ".venv", "venv")
+FILES = [
+    path.relative_to(ROOT)
+    for path in sorted(ROOT.rglob("*.py"))
+    if path.relative_to(ROOT).parts[0] not in SKIPPED
+]
+
+
+def imported(path: Path) -> set[str]:
+    """The modules that a file imports, also inside functions, by their dotted names."""
+    found = set()
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute here"
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def packages(path: Path) -> set[str]:
+    return {name.split(".")[0] for name in imported(path)}
+
+
+def within(folder: str) -> list[Path]:
+    return [path for path in FILES if path.is_relative_to(folder)]
+
+
+def test_the_files_are_found() -> None:
+    assert Path("app.py") in FILES
+    assert all(len(within(folder)) > 3 for folder in ("gptcore", "gptcore/nn", "training"))
+
+
+@pytest.mark.parametrize("path", within("gptcore"), ids=str)
+def test_torch_is_imported_below_nn_alone(path: Path) -> None:
+    allowed = path.is_relative_to("gptcore/nn")
+    foreign = {"torch", "safetensors", "onnx", "onnxscript", "transformers", "gradio"}
+    assert not packages(path) & (foreign - ({"torch", "safetensors"} if allowed else set()))
+    nn = {name for name in imported(path) if name.startswith("gptcore.nn")}
+    assert allowed or not nn, "a module outside nn imports torch by way of nn"
+
+
+@pytest.mark.parametrize(
+    ("importer", "forbidden"),
+    [
+        ("gptcore", {"training", "export", "app"}),
+        ("training", {"export", "app"}),
+        ("export", {"app"}),
+        ("app.py", {"training", "export", "torch"}),
+        (".", {"app"}),
+    ],
+)
+def test_data_flows_one_way(importer: str, forbidden: set[str]) -> None:
+    for path in within(importer):
+        assert not packages(path) & forbidden, f"{path} imports {packages(path) & forbidden}"
+
+
+def test_only_the_page_and_the_export_run_onnx_sessions() -> None:
+    for path in within("training") + within("gptcore/nn"):
+        assert "gptcore.onnx_session" not in imported(path), path
+
+
+def test_no_import_goes_in_a_circle() -> None:
+    modules = {".".join(path.with_suffix("").parts): path for path in FILES}
+    modules = {name.removesuffix(".__init__"): path for name, path in modules.items()}
+    graph = {name: imported(path) & set(modules) for name, path in modules.items()}
+    order = list(TopologicalSorter(graph).static_order())
+    assert order.index("gptcore.config") < order.index("gptcore.tokenizer") < order.index("app")
+
+
+def test_the_page_starts_without_torch() -> None:
+    """`import app` in a process of its own, with all that gradio brings along."""
+    program = "import app, sys; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+    loaded = set(result.stdout.split())
+    assert {"app", "gptcore", "gradio", "onnxruntime"} <= loaded
+    training_only = {"torch", "onnx", "onnxscript", "tokenizers", "transformers", "matplotlib"}
+    assert not loaded & (training_only | {"training", "export"})
