@@ -111,7 +111,7 @@ def chat_page(model: OnnxModel) -> None:
     with gr.Row():
         with gr.Column(scale=3, min_width=320):
             chatbot = gr.Chatbot(
-                label="Conversation",
+                show_label=False,
                 height="60vh",
                 editable="user",
                 examples=[{"text": text} for text in EXAMPLES],

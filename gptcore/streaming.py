@@ -26,19 +26,21 @@ class Progress:
     """A reply while it grows, and its line of figures."""
 
     started: float = field(default_factory=time.perf_counter)
-    first: float | None = None
+    first: float = 0.0  # when the first token came
+    latest: float = 0.0
     text: str = ""
     piece: Piece | None = None
 
-    def add(self, piece: Piece) -> None:
-        self.first = self.first or time.perf_counter()
+    def add(self, piece: Piece, at: float) -> None:
+        self.first, self.latest = self.first or at, at
         self.text, self.piece = self.text + piece.text, piece
 
     def line(self, block_size: int) -> str:
-        piece, now = self.piece, time.perf_counter()
-        if piece is None or self.first is None:
+        piece = self.piece
+        if piece is None:
             return "reading ..."
-        speed = (piece.n_new - 1) / (now - self.first) if piece.n_new > 1 else 0.0
+        seconds = self.latest - self.first
+        speed = (piece.n_new - 1) / seconds if piece.n_new > 1 and seconds > 0 else 0.0
         used = piece.n_prompt + piece.n_new
         parts = [
             f"{piece.n_new} tokens",
@@ -63,7 +65,7 @@ async def stream(pieces: Iterator[Piece], stop: Stop) -> AsyncIterator[Progress]
     def work() -> None:
         try:
             for piece in pieces:
-                loop.call_soon_threadsafe(queue.put_nowait, piece)
+                loop.call_soon_threadsafe(queue.put_nowait, (piece, time.perf_counter()))
             loop.call_soon_threadsafe(queue.put_nowait, None)
         except Exception as error:  # shown by the page that waits for it
             loop.call_soon_threadsafe(queue.put_nowait, error)
@@ -79,7 +81,7 @@ async def stream(pieces: Iterator[Piece], stop: Stop) -> AsyncIterator[Progress]
                 if isinstance(item, Exception):
                     raise item
                 if item is not None:
-                    progress.add(item)
+                    progress.add(*item)
             yield progress
             if batch[-1] is None:
                 return

@@ -1,0 +1,83 @@
+"""Decoding speed: our ONNX session against PyTorch, interleaved in one run.
+
+    python benchmarks/decode.py [--preset small] [--rounds 5] [--threads N]
+
+Weights are random, which changes no time. Each round decodes a few tokens with every
+contender in turn; the ratio is of the medians over the rounds.
+"""
+
+import argparse
+import dataclasses
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+import torch
+
+from export.to_onnx import write_onnx
+from gptcore.bundle import Bundle
+from gptcore.config import PRESETS
+from gptcore.generate import Session
+from gptcore.nn import build_model
+from gptcore.nn.torch_session import TorchSession, UncachedTorchSession
+from gptcore.onnx_session import OnnxModel, OnnxSession, open_inference
+from gptcore.tokenizer import Tokenizer
+
+CONTEXTS = (64, 512)
+STEPS = {"onnx": 40, "pytorch, cache": 20, "pytorch, no cache": 3}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--preset", default="small", choices=PRESETS)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    block_size = max(CONTEXTS) + (options.rounds + 1) * max(STEPS.values()) + 1
+    config = dataclasses.replace(PRESETS[options.preset], block_size=block_size)
+    model = build_model(config)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        write_onnx(model, path)
+        inference = open_inference(path, "cpu", options.threads)
+    tokenizer = Tokenizer({bytes([byte]): byte for byte in range(256)})  # not used
+    bundle = Bundle(path, config, tokenizer, facts={})
+    contenders: dict[str, Session] = {
+        "onnx": OnnxSession(OnnxModel(bundle, inference, options.threads)),
+        "pytorch, cache": TorchSession(model),
+        "pytorch, no cache": UncachedTorchSession(model),
+    }
+    print(f"{options.preset}, {options.threads} threads, fp32, medians of {options.rounds} rounds")
+    print(f"{'contender':20}{'context':>8}{'tokens/s':>10}{'onnx is faster by':>20}")
+    for context in CONTEXTS:
+        speeds = measure(contenders, context, config.vocab_size, options.rounds)
+        for name, speed in speeds.items():
+            print(f"{name:20}{context:8}{speed:10.1f}{speeds['onnx'] / speed:19.2f}x")
+
+
+def measure(
+    contenders: dict[str, Session], context: int, vocab_size: int, rounds: int
+) -> dict[str, float]:
+    """Tokens per second of each contender after `context` tokens, A B C A B C ..."""
+    prompt = np.random.default_rng(0).integers(0, vocab_size, context).tolist()
+    speeds: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, session in contenders.items():
+            session.prefill(prompt)
+            session.step(1)
+            start = time.perf_counter()
+            for _ in range(STEPS[name]):
+                session.step(1)
+            speeds[name].append(STEPS[name] / (time.perf_counter() - start))
+    return {name: statistics.median(values) for name, values in speeds.items()}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""Shards to batches: every token once, targets that are the assistant's, and a pure order."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gptcore.chat import loss_mask
+from gptcore.checks import UserError
+from gptcore.tokenizer import Tokenizer
+from training.batches import IGNORED, Rows
+from training.corpus import find_files, read_documents, survey
+from training.shards import Shards, prepare
+
+BYTES = Tokenizer({bytes([b]): b for b in range(256)})
+ENDOFTEXT, PAD, _, USER, ASSISTANT, END = BYTES.special.values()
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Ids of some shards, and which of them are to be learned, by how they were made."""
+
+    ids: list[np.ndarray]
+    starts: list[np.ndarray]
+    learned: list[np.ndarray]
+    tokenizer: Tokenizer = BYTES
+
+    def split(self, name: str) -> list[tuple[np.ndarray, np.ndarray]]:
+        """As Shards.split."""
+        return list(zip(self.ids, self.starts))
+
+
+# A plain text is its length, a conversation the lengths of its messages.
+text_lengths = st.integers(1, 40)
+chat_lengths = st.lists(st.integers(1, 12), min_size=1, max_size=6)
+shard_shapes = st.lists(st.one_of(text_lengths, chat_lengths), min_size=1, max_size=8)
+
+
+@st.composite
+def token_shards(draw: st.DrawFn) -> Tokens:
+    """Shards of texts and conversations of random lengths."""
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    result = Tokens([], [], [])
+    for shape in draw(st.lists(shard_shapes, min_size=1, max_size=3)):
+        ids, starts, learned = [], [], []
+        is_after_text = True
+        for document in shape:
+            starts.append(len(ids))
+            ids.append(ENDOFTEXT)
+            learned.append(is_after_text)  # it is what ends the text before
+            is_after_text = isinstance(document, int)
+            if is_after_text:
+                ids += rng.integers(0, 256, document).tolist()
+                learned += [True] * document
+                continue
+            for i, length in enumerate(document):
+                role = (USER, ASSISTANT)[i % 2]
+                ids += [role, *rng.integers(0, 256, length).tolist(), END]
+                learned += [False, *[role == ASSISTANT] * (length + 1)]
+        result.ids.append(np.array(ids, np.uint16))
+        result.starts.append(np.array(starts, np.int64))
+        result.learned.append(np.array(learned))
+    return result
+
+
+def all_of(rows: Rows, fresh_only: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    return rows.batch(np.arange(len(rows)), fresh_only)
+
+
+@given(token_shards(), st.integers(1, 24))
+def test_a_pass_counts_each_learned_token_once_after_the_one_before_it(
+    tokens: Tokens, block_size: int
+) -> None:
+    x, y = all_of(Rows(tokens, "val", block_size), fresh_only=True)
+    counted = y != IGNORED
+    pairs = zip(tokens.ids, tokens.learned)
+    expected = [(ids[:-1][learned[1:]], ids[1:][learned[1:]]) for ids, learned in pairs]
+    before, after = (np.concatenate(part).tolist() for part in zip(*expected))
+    assert x[counted].tolist() == before
+    assert y[counted].tolist() == after
+
+
+@given(token_shards(), st.integers(1, 24))
+def test_the_loss_mask_says_the_same_of_whole_shards(tokens: Tokens, block_size: int) -> None:
+    for ids, starts, learned in zip(tokens.ids, tokens.starts, tokens.learned):
+        for start, end in pairwise([*starts, len(ids)]):
+            mask = loss_mask(ids[start:end], BYTES)
+            assert mask[1:].tolist() == learned[start + 1 : end].tolist()
+
+
+@given(token_shards(), st.integers(1, 24))
+def test_rows_hold_consecutive_tokens_and_then_padding_without_targets(
+    tokens: Tokens, block_size: int
+) -> None:
+    rows = Rows(tokens, "val", block_size)
+    for (shard, _, start, fresh), x, y in zip(rows.rows, *all_of(rows, fresh_only=False)):
+        ids = tokens.ids[shard][start : start + block_size + 1].astype(np.int64)
+        learned = tokens.learned[shard][start : start + block_size + 1]
+        n = len(ids) - 1
+        assert 1 <= fresh <= n
+        assert x.tolist() == ids[:-1].tolist() + [PAD] * (block_size - n)
+        targets = np.where(learned, ids, IGNORED)[1:].tolist()
+        assert y.tolist() == targets + [IGNORED] * (block_size - n)
+
+
+@given(token_shards(), st.integers(1, 24))
+def test_every_document_that_fits_is_whole_in_some_row(tokens: Tokens, block_size: int) -> None:
+    rows = Rows(tokens, "val", block_size).rows
+    for shard, (ids, starts) in enumerate(tokens.split("val")):
+        begins = rows[rows[:, 0] == shard, 2]
+        for start, end in pairwise([*starts, len(ids)]):
+            if 1 < end - start <= block_size + 1:
+                assert any(at <= start and end <= at + block_size + 1 for at in begins)
+
+
+@pytest.fixture(scope="module")
+def shards(chats: Path, tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Shards:
+    files = find_files([chats])
+    folder = tmp_path_factory.mktemp("shards")
+    return prepare(lambda: read_documents(files), folder, 512, 24, tokenizer)
+
+
+@pytest.mark.parametrize("block_size", [24, 256])
+def test_targets_of_conversations_are_the_assistants_words_and_ends(
+    shards: Shards, chats: Path, block_size: int
+) -> None:
+    corpus = list(read_documents(find_files([chats])))
+    found = survey(lambda: corpus)
+    replies = [
+        message["content"]
+        for document in corpus
+        for message in document
+        if found.is_validation(document) and message["role"] == "assistant"
+    ]
+    rows = Rows(shards, "val", block_size)
+    assert block_size == 256 or any(start > context for _, context, start, _ in rows.rows)
+    y = all_of(rows, fresh_only=True)[1]
+    targets = y[y != IGNORED].tolist()
+    end = shards.tokenizer.special["<|end|>"]
+    assert shards.tokenizer.decode(targets) == "".join(replies)
+    assert targets.count(end) == len(replies)
+    assert not set(targets) & (set(shards.tokenizer.special.values()) - {end})
+
+
+def test_a_row_that_goes_on_with_a_conversation_knows_whose_words_they_are(shards: Shards) -> None:
+    rows = Rows(shards, "train", 24)
+    [(ids, starts)] = shards.split("train")
+    going_on = np.flatnonzero(rows.rows[:, 2] > rows.rows[:, 1])[:200]
+    assert len(going_on) == 200
+    learned = np.concatenate(
+        [loss_mask(part, shards.tokenizer) for part in np.split(np.asarray(ids), starts[1:])]
+    )
+    for (_, _, start, _), y in zip(rows.rows[going_on], rows.batch(going_on)[1]):
+        expected = np.where(learned, ids, IGNORED)[start + 1 : start + 25]
+        assert y.tolist() == expected.tolist()
+
+
+def plain_rows(n_rows: int) -> Rows:
+    """Rows of four tokens of one text."""
+    ids = np.arange(4 * n_rows + 1) % 256
+    return Rows(Tokens([ids], [np.array([0])], []), "train", 4)
+
+
+@given(st.integers(1, 30), st.integers(1, 12), st.integers(0, 2**63 - 1))
+@settings(max_examples=50)
+def test_every_epoch_reads_each_row_once(n_rows: int, batch_size: int, seed: int) -> None:
+    rows = plain_rows(n_rows)
+    assert len(rows) == n_rows
+    n_steps = -(-3 * n_rows // batch_size)
+    order = np.concatenate([rows.order(seed, step, batch_size) for step in range(n_steps)])
+    for epoch in range(3):
+        read = order[epoch * n_rows : (epoch + 1) * n_rows]
+        assert sorted(read) == list(range(n_rows))
+
+
+def test_the_order_is_a_function_of_seed_and_step_alone() -> None:
+    rows = plain_rows(50)
+    forwards = [rows.order(3, step, 8).tolist() for step in range(40)]
+    for other in (rows, plain_rows(50)):
+        backwards = [other.order(3, step, 8).tolist() for step in reversed(range(40))]
+        assert backwards[::-1] == forwards
+    np.random.seed(5)
+    assert rows.order(3, 17, 8).tolist() == forwards[17]
+
+
+def test_seeds_and_epochs_have_orders_of_their_own() -> None:
+    rows = plain_rows(50)
+    orders = {tuple(rows.order(seed, epoch, 50)) for seed in range(5) for epoch in range(5)}
+    assert len(orders) == 25
+
+
+def test_a_split_shorter_than_a_block_is_refused_for_training_only() -> None:
+    tokens = Tokens([np.arange(8)], [np.array([0])], [])
+    with pytest.raises(UserError, match="8 tokens to train on, .* block_size=8 and one more"):
+        Rows(tokens, "train", 8)
+    assert len(Rows(tokens, "train", 7)) == len(Rows(tokens, "val", 8)) == 1

@@ -1,0 +1,231 @@
+"""Files to documents: formats, cuts, streaming, refusals, and what is held out."""
+
+import gzip
+import json
+import random
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gptcore.checks import UserError
+from training.corpus import (
+    READ_CHARACTERS,
+    SEPARATOR,
+    Document,
+    cut,
+    document_text,
+    find_files,
+    read_documents,
+    survey,
+)
+
+CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    """Write a file, compressed if its name ends in .gz."""
+    data = content.encode() if isinstance(content, str) else content
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(data, 1) if path.name.endswith(".gz") else data)
+    return path
+
+
+def documents(*paths: Path) -> list[Document]:
+    return list(read_documents(find_files(paths)))
+
+
+def rows(*values: object) -> str:
+    return "".join(json.dumps(value) + "\n" for value in values)
+
+
+def words(n_bytes: int) -> str:
+    rng = random.Random(0)
+    text = " ".join(str(rng.getrandbits(32)) for _ in range(n_bytes // 8))
+    return text[:n_bytes]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_a_text_file_is_read_with_its_accents_and_line_ends(tmp_path: Path, name: str) -> None:
+    text = "Grüße, 世界 🌍\n\n  indented\ttabbed \n"
+    assert documents(write(tmp_path / name, text)) == [text]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_a_jsonl_file_gives_texts_and_conversations_line_by_line(tmp_path: Path, name: str) -> None:
+    text = rows({"text": "One\ntwo", "id": 7}, {"messages": CHAT}) + "\n" + rows({"text": ""})
+    assert documents(write(tmp_path / name, text)) == ["One\ntwo", CHAT]
+
+
+def test_a_folder_gives_its_known_files_in_order_with_those_of_its_subfolders(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path / "b.txt", "second")
+    write(tmp_path / "a" / "x.jsonl.gz", rows({"text": "first"}))
+    write(tmp_path / "c.txt.gz", "third")
+    write(tmp_path / "notes.md", "not this one")
+    assert documents(tmp_path) == ["first", "second", "third"]
+    assert documents(tmp_path / "c.txt.gz", tmp_path / "b.txt") == ["third", "second"]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_a_byte_order_mark_is_not_part_of_the_text(tmp_path: Path, name: str) -> None:
+    content = "Hello" if name == "a.txt" else rows({"text": "Hello"})
+    assert documents(write(tmp_path / name, b"\xef\xbb\xbf" + content.encode())) == ["Hello"]
+
+
+def test_separators_end_documents_and_are_no_part_of_them(tmp_path: Path) -> None:
+    text = f"one{SEPARATOR}\ntwo\n{SEPARATOR}{SEPARATOR}\n \n{SEPARATOR}three{SEPARATOR}"
+    assert documents(write(tmp_path / "a.txt", text)) == ["one", "two\n", "three"]
+
+
+def test_a_separator_is_found_wherever_the_file_is_read_in_parts(tmp_path: Path) -> None:
+    for shift in range(-2, len(SEPARATOR) + 3):
+        before = words(READ_CHARACTERS - shift).replace(" ", "_")
+        found = documents(write(tmp_path / "a.txt", f"{before}{SEPARATOR}\nafter"))
+        assert found[-1] == "after"
+        assert "".join(found[:-1]) == before
+
+
+@pytest.mark.parametrize("space", [" ", "_", "é"])
+def test_a_line_of_300_kilobytes_is_cut_and_nothing_is_lost(tmp_path: Path, space: str) -> None:
+    text = words(300_000).replace(" ", space)
+    found = documents(write(tmp_path / "a.txt", text))
+    assert "".join(found) == text
+    assert len(found) >= 50 and max(map(len, found)) <= 4096
+
+
+def test_long_texts_are_cut_at_line_ends_where_there_are_some(tmp_path: Path) -> None:
+    text = "".join(f"Line {i}, which says little.\n" for i in range(3000))
+    found = documents(write(tmp_path / "a.txt", text))
+    assert "".join(found) == text
+    assert len(found) > 50 and all(document.endswith("\n") for document in found)
+
+
+@given(st.text("ab \n", max_size=200), st.integers(1, 50))
+def test_cutting_keeps_every_character_and_the_size(text: str, size: int) -> None:
+    pieces, rest = [], text
+    while rest:
+        piece, rest = cut(rest, size)
+        assert 1 <= len(piece) <= size
+        pieces.append(piece)
+    assert "".join(pieces) == text
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.jsonl"])
+def test_a_large_file_is_streamed(tmp_path: Path, name: str) -> None:
+    text = words(1_000_000) * 12
+    if name == "a.jsonl":
+        text = rows({"text": text[:4000]}) * 3000
+    file = write(tmp_path / name, text)
+    tracemalloc.start()
+    try:
+        found = read_documents([file])
+        assert isinstance(found, Iterator)
+        assert len(next(found)) <= 4096
+        at_first = tracemalloc.get_traced_memory()[1]
+        assert sum(1 for _ in found) > 2000
+        at_last = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert at_first < 1_000_000 and at_last < 2_000_000  # of 12 million
+
+
+REFUSED = {
+    "missing.txt": (None, "no such file or folder"),
+    "empty.txt": (b"", "is empty"),
+    "random.txt": (random.Random(1).randbytes(2000), "is not UTF-8 text"),
+    "nul.txt": (b"text, then \0\0\0 binary", "holds NUL characters"),
+    "utf16.txt": ("two bytes a letter".encode("utf-16"), "is not UTF-8 text"),
+    "late.txt": (b"fine " * 50_000 + b"\xff", "is not UTF-8 text"),
+    "random.jsonl": (random.Random(1).randbytes(2000), "is not UTF-8 text"),
+    "no_gzip.txt.gz": (b"never compressed", "is no sound gzip file"),
+    "truncated.txt.gz": (gzip.compress(words(50_000).encode())[:9000], "is no sound gzip file"),
+    "truncated.jsonl.gz": (gzip.compress(rows({"text": words(50_000)}).encode())[:9000], "gzip"),
+    "flipped.txt.gz": (gzip.compress(b"text " * 99)[:-6] + b"\0\1\2\3\4\5", "gzip"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    content, message = REFUSED[name]
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=message) as refusal:
+        documents(tmp_path / name)
+    assert name in str(refusal.value)
+
+
+BAD_ROWS = {
+    "no JSON": "{'text': 'single quotes'}",
+    "half a row": '{"text": "never clo',
+    "another key": '{"content": "Hello"}',
+    "no object": "42",
+    "a list": '["text"]',
+    "a name": '"messages"',
+    "null": "null",
+    "no string": '{"text": 42}',
+    "a text for messages": '{"messages": "Hello"}',
+    "an unknown role": '{"messages": [{"role": "robot", "content": "Hello"}]}',
+    "a role that is a list": '{"messages": [{"role": [], "content": "Hello"}]}',
+    "a message without content": '{"messages": [{"role": "user"}]}',
+    "content that is no text": '{"messages": [{"role": "user", "content": null}]}',
+    "a late system message": rows({"messages": [*CHAT, {"role": "system", "content": "x"}]}),
+    "a number of 5000 digits": '{"text": ' + "1" * 5000 + "}",
+    "a very deep list": '{"text": ' + "[" * 100_000 + "}",
+    "half a surrogate pair": '{"text": "\\ud83c"}',
+}
+
+
+@pytest.mark.parametrize("kind", BAD_ROWS)
+def test_a_bad_line_is_refused_by_number(tmp_path: Path, kind: str) -> None:
+    file = write(tmp_path / "a.jsonl", rows({"text": "fine"}) + "\n" + BAD_ROWS[kind])
+    with pytest.raises(UserError, match=r"a\.jsonl, line 3: ") as refusal:
+        documents(file)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_folder_without_texts_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "notes.md", "no text for training")
+    with pytest.raises(UserError, match=r"holds no file that ends in .txt"):
+        documents(tmp_path)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 1000])
+def test_a_survey_counts_and_holds_out_about_a_twentieth_and_at_least_one(n: int) -> None:
+    corpus = [f"Document {i}: é" for i in range(n)]
+    found = survey(lambda: corpus)
+    held_out = sum(map(found.is_validation, corpus))
+    assert found.n_documents == n and found.n_chats == 0
+    assert found.n_bytes == sum(len(text.encode()) for text in corpus)
+    assert 1 <= held_out <= max(2, n // 10)
+    assert n < 1000 or held_out >= n // 40
+
+
+def test_the_held_out_part_of_a_large_corpus_is_limited() -> None:
+    corpus = [f"{i} " * 1000 for i in range(4000)]
+    found = survey(lambda: corpus)
+    held_out = sum(len(document_text(d)) for d in corpus if found.is_validation(d))
+    assert 400_000 < held_out < 600_000 < 0.04 * found.n_bytes
+
+
+def test_equal_documents_are_on_the_same_side() -> None:
+    corpus: list[Document] = [f"Document {i % 20}" for i in range(200)] + [CHAT] * 3
+    found = survey(lambda: corpus)
+    sides = {(str(document), found.is_validation(document)) for document in corpus}
+    assert len(sides) == 21 and found.n_chats == 3
+    assert {side for _, side in sides} == {True, False}
+
+
+def test_the_hash_of_a_corpus_depends_on_its_documents_alone(tmp_path: Path) -> None:
+    def digest(name: str, *values: object) -> str:
+        files = [write(tmp_path / name, rows(*values))]
+        return survey(lambda: read_documents(files)).sha256
+
+    one, two = {"text": "one"}, {"messages": CHAT}
+    assert digest("a.jsonl", one, two) == digest("b/c.jsonl.gz", one | {"id": 1}, two)
+    others = [(two, one), (one,), (one, two, two), ({"text": "One"}, two), (one, {"text": "Hi"})]
+    assert len({digest("a.jsonl", *values) for values in [(one, two), *others]}) == 6

@@ -1,0 +1,230 @@
+"""Documents to token shards: what is in them, when they are made again, and how they split."""
+
+import json
+from collections.abc import Iterable
+from itertools import islice, product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import training.shards
+from gptcore.checks import UserError
+from gptcore.tokenizer import Tokenizer
+from training.corpus import Corpus, Document, find_files, read_documents, survey
+from training.shards import Shards, load_shards, prepare, sample_texts, tokenise
+
+BYTES = Tokenizer({bytes([b]): b for b in range(256)})
+
+
+@pytest.fixture(scope="module")
+def corpus(chats: Path) -> Corpus:
+    """Conversations, and some plain texts between them."""
+    found = list(islice(read_documents(find_files([chats])), 150))
+    found[::10] = [f"Plain text number {i}, Grüße 🌍.\n" for i in range(15)]
+    return lambda: iter(found)
+
+
+@pytest.fixture
+def shards(corpus: Corpus, tmp_path: Path, tokenizer: Tokenizer) -> Shards:
+    return prepare(corpus, tmp_path, 512, 64, tokenizer)
+
+
+def words_of(document: Document) -> str:
+    texts = [document] if isinstance(document, str) else [m["content"] for m in document]
+    return "".join(texts)
+
+
+def documents_in(shards: Shards, split: str) -> list[list[int]]:
+    return [
+        ids[start:end].tolist()
+        for ids, starts in shards.split(split)
+        for start, end in zip(starts, [*starts[1:], len(ids)])
+    ]
+
+
+def snapshot(folder: Path) -> dict[Path, tuple[int, int]]:
+    """When each file was last changed, and which file it is."""
+    found = ((p, p.stat()) for p in folder.rglob("*"))
+    return {path: (stat.st_mtime_ns, stat.st_ino) for path, stat in found}
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_decoding_the_shards_gives_back_the_corpus_in_order(shards: Shards, corpus: Corpus) -> None:
+    found = survey(corpus)
+    for split, held_out in (("train", False), ("val", True)):
+        ids = documents_in(shards, split)
+        expected = [words_of(d) for d in corpus() if found.is_validation(d) == held_out]
+        assert [shards.tokenizer.decode(document) for document in ids] == expected
+        assert {document[0] for document in ids} == {shards.tokenizer.special["<|endoftext|>"]}
+        n_tokens = shards.manifest["splits"][split]["n_tokens"]
+        assert n_tokens == sum(map(len, ids)) > 0
+
+
+def test_the_manifest_counts_the_corpus(shards: Shards, corpus: Corpus) -> None:
+    found = survey(corpus)
+    assert shards.manifest["n_documents"] == 150
+    assert shards.manifest["n_chats"] == 135
+    assert shards.manifest["n_bytes"] == found.n_bytes
+    assert shards.manifest["corpus_sha256"] == found.sha256
+    assert shards.is_chat
+
+
+def test_without_a_tokenizer_one_of_the_wanted_size_is_trained(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    shards = prepare(corpus, tmp_path, 300, 64)
+    assert shards.tokenizer.vocab_size == 300
+    ids = np.concatenate([ids for ids, _ in shards.split("train")])
+    assert 256 < ids.max() < 300
+
+
+def test_no_held_out_text_trains_the_tokenizer(corpus: Corpus) -> None:
+    found = survey(corpus)
+    texts = set(sample_texts(corpus, found))
+    kept = [d for d in corpus() if isinstance(d, str)]
+    assert texts & set(kept) == {d for d in kept if not found.is_validation(d)}
+    assert len(texts) < found.n_documents
+
+
+def test_a_large_corpus_is_sampled_for_the_tokenizer(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = survey(corpus)
+    monkeypatch.setattr(training.shards, "TOKENIZER_BYTES", found.n_bytes // 4)
+    sampled = sum(len(text.encode()) for text in sample_texts(corpus, found))
+    assert 0.1 * found.n_bytes < sampled < 0.4 * found.n_bytes
+
+
+def test_a_second_call_finds_the_shards_and_does_no_work(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = prepare(corpus, tmp_path, 300, 64)
+    before = snapshot(tmp_path)
+    monkeypatch.setattr(Tokenizer, "train", None)
+    monkeypatch.setattr(training.shards, "write_shards", None)
+    second = prepare(corpus, tmp_path, 300, 64)
+    assert second.path == first.path and second.manifest == first.manifest
+    assert snapshot(tmp_path) == before
+
+
+def test_another_text_vocabulary_or_tokenizer_makes_other_shards(
+    corpus: Corpus, tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    def shorter() -> Iterable[Document]:
+        return islice(corpus(), 149)
+
+    made = [
+        prepare(text, tmp_path, size, 64, given)
+        for text, (size, given) in product(
+            (corpus, shorter), ((300, None), (301, None), (512, tokenizer), (512, BYTES))
+        )
+    ]
+    assert len({shards.path for shards in made}) == 8
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "no file", "no manifest", "bad manifest"])
+def test_damaged_shards_are_made_again(
+    shards: Shards,
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    damage: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sound = contents(shards.path)
+    ids, starts = shards.path / "train-00000.bin", shards.path / "val-00000.starts.npy"
+    match damage:
+        case "flip":
+            data = bytearray(sound[ids])
+            data[1001] ^= 4
+            ids.write_bytes(data)
+        case "truncate":
+            ids.write_bytes(sound[ids][:-2])
+        case "no file":
+            starts.unlink()
+        case "no manifest":
+            (shards.path / "manifest.json").unlink()
+        case "bad manifest":
+            (shards.path / "manifest.json").write_text("{")
+    with pytest.raises(UserError, match="not sound"):
+        load_shards(shards.path)
+    capsys.readouterr()
+    prepare(corpus, shards.path.parent, 512, 64, tokenizer)
+    assert contents(shards.path) == sound
+    assert "making it again" in capsys.readouterr().out
+
+
+def test_small_shards_hold_whole_documents_and_together_all_of_them(
+    shards: Shards,
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(training.shards, "SHARD_TOKENS", 1000)
+    small = prepare(corpus, tmp_path / "small", 512, 64, tokenizer)
+    parts = small.split("train")
+    assert len(parts) > 5
+    endoftext = tokenizer.special["<|endoftext|>"]
+    for ids, starts in parts:
+        assert starts.tolist() == np.flatnonzero(ids == endoftext).tolist()
+        assert starts[0] == 0 and 0 < len(ids) <= 1000
+    for split in ("train", "val"):
+        assert documents_in(small, split) == documents_in(shards, split)
+
+
+def test_ids_over_65535_are_written_in_four_bytes(tmp_path: Path) -> None:
+    pairs = [bytes(pair) for pair in product(range(256), repeat=2)]
+    large = Tokenizer({t: i for i, t in enumerate([bytes([b]) for b in range(256)] + pairs)})
+    texts = [f"Text number {i}" for i in range(40)]
+    shards = prepare(lambda: texts, tmp_path, 0, 64, large)
+    assert shards.manifest["dtype"] == "uint32"
+    ids = documents_in(shards, "train") + documents_in(shards, "val")
+    assert max(map(max, ids)) == large.special["<|endoftext|>"] == 65_792
+    assert sorted(map(large.decode, ids)) == sorted(texts)
+
+
+def test_ids_of_a_usual_vocabulary_are_written_in_two_bytes(shards: Shards) -> None:
+    n_tokens = shards.manifest["splits"]["train"]["n_tokens"]
+    assert (shards.path / "train-00000.bin").stat().st_size == 2 * n_tokens
+
+
+def test_documents_keep_their_order_on_all_cores(tokenizer: Tokenizer) -> None:
+    lengths = [1 + 997 * i % 400 for i in range(3000)]
+    texts = [f"{i} " * n for i, n in enumerate(lengths)]
+    pairs = list(tokenise(iter(texts), tokenizer))
+    assert [document for document, _ in pairs] == texts
+    endoftext = tokenizer.special["<|endoftext|>"]
+    assert all(ids == [endoftext, *tokenizer.encode(text)] for text, ids in pairs[::50])
+
+
+def test_a_corpus_that_breaks_off_leaves_no_shards(tmp_path: Path) -> None:
+    n_passes = 0
+
+    def corpus() -> Iterable[Document]:
+        nonlocal n_passes
+        n_passes += 1
+        yield from (f"Text number {i}" for i in range(40))
+        if n_passes == 2:
+            raise UserError("the disk is gone")
+
+    with pytest.raises(UserError, match="the disk is gone"):
+        prepare(corpus, tmp_path, 0, 64, BYTES)
+    assert n_passes == 2 and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("texts", [[], ["a single document " * 9], ["too", "short"]])
+def test_a_corpus_shorter_than_a_block_is_refused(tmp_path: Path, texts: list[str]) -> None:
+    with pytest.raises(UserError, match=r"too short: \d+ bytes in \d document\(s\)"):
+        prepare(lambda: texts, tmp_path, 0, 64, BYTES)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_shards_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text(json.dumps([]))
+    for path in (tmp_path / "nothing", tmp_path):
+        with pytest.raises(UserError, match="are not sound"):
+            load_shards(path)

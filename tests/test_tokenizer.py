@@ -1,0 +1,242 @@
+"""The tokenizer: what goes in comes out, and the other library yields the same ids."""
+
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from export.hugging_face import write_tokenizer_json
+from gptcore.checks import UserError
+from gptcore.tokenizer import FILE_NAME, SPECIAL_TOKENS, Tokenizer
+
+SINGLES = {bytes([byte]): byte for byte in range(256)}
+FRAGMENTS = [
+    "the quick brown fox", "Hello", "don't", "DON'T", "I'Ve", "we'LL", "'ſ", "'S", "'s", "'é",
+    "’s", "'", "''re", "naïve", "Straße", "ﬁ", "İ", "ı", "日本語", "한국어", "ไทย", "हिन्दी",
+    "e\u0301", "1", "12", "123", "1234", "3.14159", "٣٤٥", "²³", "Ⅻ", "½", "🙂", "👩‍👧", "🇩🇪",
+    "\U0001f3fd", " ", "  ", "   ", "\t", "\n", "\r\n", "\r", "\n\n", " \n", "\n ", "\v", "\f",
+    "\x00", "\x1c", "\x1f", "\x7f", "\x85", "\u00a0", "\u1680", "\u180e", "\u2003", "\u2028",
+    "\u200b", "\ufeff", "\ufffd", "\ufffe", "\u0378", "\U000e0001", "\U0010ffff", "!", "...",
+    "?!\n\n", "{}[]", "_", "-", "<", "|", "|>", "<end>", "end|>",
+]  # fmt: skip
+TEXTS = st.one_of(st.text(), st.lists(st.sampled_from(FRAGMENTS), max_size=30).map("".join))
+SPECIAL_TEXTS = st.lists(st.sampled_from([*SPECIAL_TOKENS, "<|", *FRAGMENTS])).map("".join)
+
+
+@pytest.fixture(scope="session")
+def pairs() -> Tokenizer:
+    """Every two bytes make a token, so that any other split of a text gives other ids."""
+    tokens = [bytes([a, b]) for a in range(256) for b in range(256)]
+    random.Random(0).shuffle(tokens)
+    return Tokenizer(SINGLES | {token: 256 + i for i, token in enumerate(tokens)})
+
+
+@pytest.fixture(scope="session")
+def peers(
+    tokenizer: Tokenizer, pairs: Tokenizer, tmp_path_factory: pytest.TempPathFactory
+) -> list[tuple[Tokenizer, tokenizers.Tokenizer]]:
+    """Each tokenizer with the one that the `tokenizers` library reads from our tokenizer.json."""
+    folder = tmp_path_factory.mktemp("tokenizers")
+    result = []
+    for i, ours in enumerate((tokenizer, pairs)):
+        write_tokenizer_json(ours, folder / f"{i}.json")
+        result.append((ours, tokenizers.Tokenizer.from_file(str(folder / f"{i}.json"))))
+    return result
+
+
+@settings(deadline=None)
+@given(text=TEXTS | SPECIAL_TEXTS)
+def test_any_text_comes_back_as_it_was(tokenizer: Tokenizer, text: str) -> None:
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.encode_batch([text, "", text]) == [ids, [], ids]
+
+
+@settings(deadline=None, max_examples=300)
+@given(text=TEXTS)
+def test_the_tokenizers_library_reads_tokenizer_json_to_the_same_ids(
+    peers: list, text: str
+) -> None:
+    for ours, theirs in peers:
+        ids = ours.encode(text)
+        assert theirs.encode(text, add_special_tokens=False).ids == ids
+        assert theirs.decode(ids) == text
+
+
+def test_every_character_splits_alike_in_both_libraries(peers: list) -> None:
+    """All but Chinese and Korean ones, between letters, digits, spaces and at the end."""
+    ours, theirs = peers[1]
+    points = [*range(0x3400), *range(0xA000, 0xAC00), *range(0xF900, 0x12000)]
+    texts = ["a{0}b {0}{0} {0}1{0}\n{0}'".replace("{0}", chr(c)) for c in points]
+    encodings = theirs.encode_batch(texts, add_special_tokens=False)
+    for point, ids, encoding in zip(points, ours.encode_batch(texts), encodings, strict=True):
+        assert encoding.ids == ids, hex(point)
+
+
+def test_the_other_library_knows_the_special_tokens_by_the_same_ids(peers: list) -> None:
+    for ours, theirs in peers:
+        assert {name: theirs.token_to_id(name) for name in SPECIAL_TOKENS} == ours.special
+        assert theirs.get_vocab_size() == ours.vocab_size
+
+
+def test_the_special_tokens_are_the_last_ids_in_their_order(tokenizer: Tokenizer) -> None:
+    assert tokenizer.vocab_size == 512
+    assert [tokenizer.special[name] for name in SPECIAL_TOKENS] == list(range(506, 512))
+
+
+@settings(deadline=None)
+@given(text=SPECIAL_TEXTS)
+def test_a_user_cannot_type_a_special_token(tokenizer: Tokenizer, text: str) -> None:
+    ids = [*tokenizer.encode(text), *tokenizer.encode_batch([text])[0]]
+    assert not set(ids) & set(tokenizer.special.values())
+
+
+@settings(deadline=None)
+@given(ids=st.lists(st.integers(0, 511)))
+def test_streamed_pieces_make_up_the_decoded_text(tokenizer: Tokenizer, ids: list[int]) -> None:
+    """For any ids, also those that are no UTF-8 together."""
+    stream = tokenizer.stream()
+    pieces = [stream.push(i) for i in ids]
+    assert "".join(pieces) + stream.finish() == tokenizer.decode(ids)
+
+
+@settings(deadline=None)
+@given(text=TEXTS.filter(lambda text: "\ufffd" not in text))
+def test_a_character_split_over_tokens_is_streamed_whole(tokenizer: Tokenizer, text: str) -> None:
+    stream = tokenizer.stream()
+    pieces = [stream.push(i) for i in tokenizer.encode(text)]
+    assert "".join(pieces) == text and stream.finish() == ""
+    assert not any("\ufffd" in piece for piece in pieces)
+
+
+def test_an_emoji_of_four_tokens_appears_with_the_last_of_them() -> None:
+    tokenizer = Tokenizer(SINGLES)
+    stream = tokenizer.stream()
+    assert [stream.push(i) for i in tokenizer.encode("🙂!")] == ["", "", "", "🙂", "!"]
+
+
+def test_an_unfinished_character_ends_as_one_replacement_character() -> None:
+    tokenizer = Tokenizer(SINGLES)
+    stream = tokenizer.stream()
+    ids = tokenizer.encode("🙂")[:3]
+    assert [stream.push(i) for i in ids] == ["", "", ""]
+    assert stream.finish() == "\ufffd" == tokenizer.decode(ids)
+
+
+def test_special_tokens_are_left_out_of_decoded_text(tokenizer: Tokenizer) -> None:
+    special = list(tokenizer.special.values())
+    assert tokenizer.decode([*special, *tokenizer.encode("Hi"), *special]) == "Hi"
+
+
+def test_byte_lengths_are_those_of_the_tokens(tokenizer: Tokenizer) -> None:
+    lengths = tokenizer.byte_lengths
+    assert lengths.shape == (512,) and lengths.max() == tokenizer.max_token_bytes > 4
+    assert lengths.tolist() == [len(tokenizer.token_bytes(i)) for i in range(512)]
+    text = "Grüße, my name is 日本語 🙂"
+    assert lengths[tokenizer.encode(text)].sum() == len(text.encode())
+    assert not lengths[list(tokenizer.special.values())].any()
+    assert isinstance(lengths, np.ndarray)
+
+
+@pytest.mark.parametrize("unit", [" ", "a", "\n", "1", "'", " a", "🙂", "\u3000"])
+def test_a_million_times_the_same_is_encoded_in_good_time(tokenizer: Tokenizer, unit: str) -> None:
+    text = unit * 1_000_000
+    start = time.monotonic()
+    ids = tokenizer.encode(text)
+    assert time.monotonic() - start < 10
+    assert len(ids) * tokenizer.max_token_bytes >= 1_000_000
+    assert text.startswith(tokenizer.decode(ids[:999]).rstrip("\ufffd"))
+
+
+def test_a_saved_tokenizer_is_loaded_the_same(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    tokenizer.save(tmp_path / "a" / "b")
+    loaded = Tokenizer.load(tmp_path / "a" / "b")
+    assert loaded.ranks == tokenizer.ranks and loaded.special == tokenizer.special
+    assert loaded.sha256 == tokenizer.sha256
+    assert loaded.encode("Hello, how are you?") == tokenizer.encode("Hello, how are you?")
+
+
+def test_another_tokenizer_has_another_hash(tokenizer: Tokenizer) -> None:
+    assert tokenizer.sha256 != Tokenizer(SINGLES).sha256
+
+
+@pytest.mark.parametrize("place", ["nowhere", "a_file"])
+def test_a_missing_file_is_named(tmp_path: Path, place: str) -> None:
+    (tmp_path / "a_file").write_text("not a folder")
+    with pytest.raises(UserError, match=r"no tokenizer at .*tokenizer\.tiktoken"):
+        Tokenizer.load(tmp_path / place)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:-30],
+        lambda data: data.replace(b" 300\n", b" 301\n"),
+        lambda data: data.replace(b" 300\n", b"\n"),
+        lambda data: data.replace(b" 300\n", b" x\n"),
+        lambda data: data.replace(b" 300\n", b" -300\n"),
+        lambda data: data.replace(b"==", b"="),
+        lambda data: b"\xff\xfe\x00" + data,
+        lambda data: data + b"\n",
+        lambda data: data + data.splitlines(keepends=True)[-1].replace(b" 505", b" 506"),
+        lambda data: b"{}",
+        lambda data: b"",
+    ],
+    ids=["half", "cut", "twice", "no-rank", "word", "negative", "base64", "bytes", "blank",
+         "same-token", "json", "empty"],
+)  # fmt: skip
+def test_a_damaged_file_is_named(tokenizer: Tokenizer, tmp_path: Path, damage) -> None:
+    tokenizer.save(tmp_path)
+    path = tmp_path / FILE_NAME
+    data = damage(path.read_bytes())
+    assert data != path.read_bytes()
+    path.write_bytes(data)
+    with pytest.raises(UserError, match=r"tokenizer\.tiktoken"):
+        Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        {},
+        {b"a": 0},
+        SINGLES | {b"ab": 257},
+        SINGLES | {b"ab": 255},
+        {b"x" + token: rank for token, rank in SINGLES.items()},
+    ],
+    ids=["none", "one", "gap", "twice", "no-bytes"],
+)
+def test_ranks_that_are_no_vocabulary_are_refused(ranks: dict[bytes, int]) -> None:
+    with pytest.raises(UserError, match="ranks"):
+        Tokenizer(ranks)
+
+
+def test_a_vocabulary_too_large_for_the_text_gets_the_size_that_can_be_had() -> None:
+    texts = ["hello world, hello words and worlds"] * 3
+    with pytest.raises(
+        UserError, match=r"vocab_size=5000 is larger than this text allows"
+    ) as error:
+        Tokenizer.train(texts, 5000)
+    reachable = int(str(error.value).split("vocab_size=")[-1])
+    assert 262 < reachable < 5000
+    assert Tokenizer.train(texts, reachable).vocab_size == reachable
+
+
+@pytest.mark.parametrize("vocab_size", [261, 0, -1])
+def test_a_vocabulary_too_small_for_the_bytes_is_refused(vocab_size: int) -> None:
+    with pytest.raises(UserError, match=f"vocab_size={vocab_size} is too small.*at least 262"):
+        Tokenizer.train(["hello"], vocab_size)
+    assert Tokenizer.train(["hello"], 262).vocab_size == 262
+
+
+def test_training_twice_gives_the_same_tokenizer_and_merges_what_is_frequent() -> None:
+    texts = ["low lower lowest"] * 9 + ["new newer newest"] * 5
+    first, second = Tokenizer.train(texts, 272), Tokenizer.train(iter(texts), 272)
+    assert first.ranks == second.ranks
+    assert len(first.encode("low")) == 1 and len(first.encode("xyz")) == 3
