@@ -11,7 +11,6 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ DEFAULT_MODEL = Path(__file__).parent / "models" / "default"
 CONCURRENT = 4  # generations at a time; the others wait in the queue
 IDLE = {"show_label": False, "submit_btn": True, "stop_btn": False}
 BUSY = {"submit_btn": False, "stop_btn": True}
+HIDDEN = {"api_visibility": "private", "show_progress": "hidden"}
 EXAMPLES = [
     "Hello! Who are you?",
     "My name is Ada. What is my name?",
@@ -82,20 +82,25 @@ class Generations:
     def __init__(self) -> None:
         self.stops: dict[str | None, RunStop] = {}
 
-    @contextmanager
-    def begin(self, request: gr.Request) -> Iterator[RunStop]:
-        """A session has one generation at a time: a new one ends the old one."""
-        self.stop(request)
-        stop = self.stops[request.session_hash] = RunStop()
-        try:
-            yield stop
-        finally:
-            if self.stops.get(request.session_hash) is stop:
-                del self.stops[request.session_hash]
+    def begin(self, request: gr.Request) -> RunStop:
+        """A session has one generation at a time: a new one takes the place of the old one."""
+        self.discard(request)
+        self.stops[request.session_hash] = RunStop()
+        return self.stops[request.session_hash]
+
+    def is_current(self, request: gr.Request, stop: RunStop) -> bool:
+        """Whether the page still wants this generation's text."""
+        return self.stops.get(request.session_hash) is stop
 
     def stop(self, request: gr.Request) -> None:
-        if running := self.stops.pop(request.session_hash, None):
+        """End the generation; what it has written stays."""
+        if running := self.stops.get(request.session_hash):
             running.set()
+
+    def discard(self, request: gr.Request) -> None:
+        """End the generation, and forget what it has written."""
+        self.stop(request)
+        self.stops.pop(request.session_hash, None)
 
 
 def build_page(model: OnnxModel) -> gr.Blocks:
@@ -122,58 +127,79 @@ def chat_page(model: OnnxModel) -> None:
             gr.Markdown(device_line(model), elem_id="device")
         with gr.Column(scale=1, min_width=280):
             system = gr.Textbox(label="System prompt", lines=2, placeholder="Optional")
-            settings = settings_panel(model)
-    running = Generations()
+            sliders = settings_panel(model)
+
+    handle = ChatHandlers(model)
+    inputs, outputs = [chatbot, system, *sliders], [chatbot, box, status]
+    replies = [
+        box.submit(handle.send, [box, *inputs], outputs, **HIDDEN),
+        chatbot.retry(handle.retry, inputs, outputs, **HIDDEN),
+        chatbot.edit(handle.edit, inputs, outputs, **HIDDEN),
+        chatbot.example_select(handle.example, inputs, outputs, **HIDDEN),
+    ]
+    box.stop(handle.running.stop, queue=False, **HIDDEN)
+    chatbot.undo(handle.undo, [chatbot], outputs, cancels=replies, **HIDDEN)
+    chatbot.clear(handle.clear, None, outputs, cancels=replies, queue=False, **HIDDEN)
+    gr.api(chat_endpoint(model), api_name="chat")
+
+
+class ChatHandlers:
+    """What the chat's events do: each makes a history, and `respond` answers it."""
+
+    def __init__(self, model: OnnxModel):
+        self.model, self.running = model, Generations()
 
     async def respond(
-        request: gr.Request, history: list, system_prompt: str, *values: Any
+        self, request: gr.Request, history: list, system_prompt: str, *values: Any
     ) -> Updates:
         """Stream the reply to a history that ends with the user's message."""
+        block_size = self.model.config.block_size
         try:
-            with running.begin(request) as stop:
-                messages = to_messages(history, system_prompt)
-                pieces = chat(model, messages, *to_settings(values, model.config.block_size), stop)
-                yield history, gr.Textbox(value="", **BUSY), "reading ..."
-                async for progress in stream(pieces, stop):
-                    shown = [*history, turn("assistant", progress.text)]
-                    yield shown, gr.skip(), progress.line(model.config.block_size)
-                yield gr.skip(), gr.Textbox(**IDLE), gr.skip()
+            messages = to_messages(history, system_prompt)
+            settings = to_settings(values, block_size)
+            stop = self.running.begin(request)
+            pieces = chat(self.model, messages, *settings, stop)
+            yield history, gr.Textbox(value="", **BUSY), "reading ..."
+            async for progress in stream(pieces, stop):
+                if not self.running.is_current(request, stop):
+                    return
+                shown = [*history, turn("assistant", progress.text)]
+                yield shown, gr.skip(), progress.line(block_size)
+            yield gr.skip(), gr.Textbox(**IDLE), gr.skip()
         except UserError as error:
             gr.Warning(str(error))
             yield gr.skip(), gr.Textbox(**IDLE), f"⚠ {error}"
 
-    async def send(request: gr.Request, text: str, history: list, *rest: Any) -> Updates:
-        async for update in respond(request, [*history, turn("user", text)], *rest):
+    async def send(self, request: gr.Request, text: str, history: list, *rest: Any) -> Updates:
+        async for update in self.respond(request, [*history, turn("user", text)], *rest):
             yield update
 
-    async def retry(request: gr.Request, event: gr.RetryData, history: list, *rest: Any) -> Updates:
-        async for update in respond(request, history[: event.index + 1], *rest):
+    async def retry(
+        self, request: gr.Request, event: gr.RetryData, history: list, *rest: Any
+    ) -> Updates:
+        async for update in self.respond(request, history[: event.index + 1], *rest):
             yield update
 
-    async def edit(request: gr.Request, event: gr.EditData, history: list, *rest: Any) -> Updates:
-        edited = [*history[: event.index], turn("user", event.value)]
-        async for update in respond(request, edited, *rest):
+    async def edit(
+        self, request: gr.Request, event: gr.EditData, history: list, *rest: Any
+    ) -> Updates:
+        async for update in self.send(request, event.value, history[: event.index], *rest):
             yield update
 
     async def example(
-        request: gr.Request, event: gr.SelectData, history: list, *rest: Any
+        self, request: gr.Request, event: gr.SelectData, history: list, *rest: Any
     ) -> Updates:
-        async for update in respond(request, [*history, turn("user", event.value["text"])], *rest):
+        async for update in self.send(request, event.value["text"], history, *rest):
             yield update
 
-    def undo(event: gr.UndoData, history: list) -> tuple[list, str, str]:
-        return history[: event.index], text_of(history[event.index]["content"]), ""
+    def undo(self, request: gr.Request, event: gr.UndoData, history: list) -> tuple:
+        self.running.discard(request)
+        text = text_of(history[event.index]["content"])
+        return history[: event.index], gr.Textbox(value=text, **IDLE), ""
 
-    outputs = [chatbot, box, status]
-    hidden = {"api_visibility": "private", "show_progress": "hidden"}
-    box.submit(send, [box, chatbot, system, *settings], outputs, **hidden)
-    for event, handler in ((chatbot.retry, retry), (chatbot.edit, edit)):
-        event(handler, [chatbot, system, *settings], outputs, **hidden)
-    chatbot.example_select(example, [chatbot, system, *settings], outputs, **hidden)
-    chatbot.undo(undo, [chatbot], outputs, **hidden)
-    chatbot.clear(running.stop, queue=False, **hidden).then(lambda: "", None, status, **hidden)
-    box.stop(running.stop, queue=False, **hidden)
-    gr.api(chat_endpoint(model), api_name="chat")
+    def clear(self, request: gr.Request) -> tuple:
+        self.running.discard(request)
+        return [], gr.Textbox(**IDLE), ""
 
 
 def completion_page(model: OnnxModel) -> None:
@@ -188,24 +214,24 @@ def completion_page(model: OnnxModel) -> None:
             status = gr.Markdown(elem_id="status")
             gr.Markdown(device_line(model), elem_id="device")
         with gr.Column(scale=1, min_width=280):
-            settings = settings_panel(model)
-    running = Generations()
+            sliders = settings_panel(model)
+    running, block_size = Generations(), model.config.block_size
 
     async def respond(request: gr.Request, text: str, *values: Any) -> Updates:
         try:
-            with running.begin(request) as stop:
-                pieces = complete(model, text, *to_settings(values, model.config.block_size), stop)
-                yield gr.Textbox(**BUSY), "reading ..."
-                async for progress in stream(pieces, stop):
-                    yield text + progress.text, progress.line(model.config.block_size)
-                yield gr.Textbox(**IDLE), gr.skip()
+            settings = to_settings(values, block_size)
+            stop = running.begin(request)
+            pieces = complete(model, text, *settings, stop)
+            yield gr.Textbox(**BUSY), "reading ..."
+            async for progress in stream(pieces, stop):
+                yield text + progress.text, progress.line(block_size)
+            yield gr.Textbox(**IDLE), gr.skip()
         except UserError as error:
             gr.Warning(str(error))
             yield gr.Textbox(**IDLE), f"⚠ {error}"
 
-    hidden = {"api_visibility": "private", "show_progress": "hidden"}
-    box.submit(respond, [box, *settings], [box, status], **hidden)
-    box.stop(running.stop, queue=False, **hidden)
+    box.submit(respond, [box, *sliders], [box, status], **HIDDEN)
+    box.stop(running.stop, queue=False, **HIDDEN)
     gr.api(completion_endpoint(model), api_name="complete")
 
 

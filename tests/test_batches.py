@@ -18,6 +18,7 @@ from training.corpus import find_files, read_documents, survey
 from training.shards import Shards, prepare
 
 BYTES = Tokenizer({bytes([b]): b for b in range(256)})
+unhurried = settings(deadline=None)  # the machine may be busy
 ENDOFTEXT, PAD, _, USER, ASSISTANT, END = BYTES.special.values()
 
 
@@ -72,6 +73,7 @@ def all_of(rows: Rows, fresh_only: bool) -> tuple[torch.Tensor, torch.Tensor]:
     return rows.batch(np.arange(len(rows)), fresh_only)
 
 
+@unhurried
 @given(token_shards(), st.integers(1, 24))
 def test_a_pass_counts_each_learned_token_once_after_the_one_before_it(
     tokens: Tokens, block_size: int
@@ -85,14 +87,16 @@ def test_a_pass_counts_each_learned_token_once_after_the_one_before_it(
     assert y[counted].tolist() == after
 
 
-@given(token_shards(), st.integers(1, 24))
-def test_the_loss_mask_says_the_same_of_whole_shards(tokens: Tokens, block_size: int) -> None:
+@unhurried
+@given(token_shards())
+def test_the_loss_mask_of_whole_documents_says_the_same(tokens: Tokens) -> None:
     for ids, starts, learned in zip(tokens.ids, tokens.starts, tokens.learned):
         for start, end in pairwise([*starts, len(ids)]):
             mask = loss_mask(ids[start:end], BYTES)
             assert mask[1:].tolist() == learned[start + 1 : end].tolist()
 
 
+@unhurried
 @given(token_shards(), st.integers(1, 24))
 def test_rows_hold_consecutive_tokens_and_then_padding_without_targets(
     tokens: Tokens, block_size: int
@@ -108,6 +112,7 @@ def test_rows_hold_consecutive_tokens_and_then_padding_without_targets(
         assert y.tolist() == targets + [IGNORED] * (block_size - n)
 
 
+@unhurried
 @given(token_shards(), st.integers(1, 24))
 def test_every_document_that_fits_is_whole_in_some_row(tokens: Tokens, block_size: int) -> None:
     rows = Rows(tokens, "val", block_size).rows
@@ -149,15 +154,12 @@ def test_targets_of_conversations_are_the_assistants_words_and_ends(
 
 def test_a_row_that_goes_on_with_a_conversation_knows_whose_words_they_are(shards: Shards) -> None:
     rows = Rows(shards, "train", 24)
-    [(ids, starts)] = shards.split("train")
+    [(ids, _)] = shards.split("train")
     going_on = np.flatnonzero(rows.rows[:, 2] > rows.rows[:, 1])[:200]
     assert len(going_on) == 200
-    learned = np.concatenate(
-        [loss_mask(part, shards.tokenizer) for part in np.split(np.asarray(ids), starts[1:])]
-    )
+    targets = np.where(loss_mask(ids, shards.tokenizer), ids.astype(np.int64), IGNORED)
     for (_, _, start, _), y in zip(rows.rows[going_on], rows.batch(going_on)[1]):
-        expected = np.where(learned, ids, IGNORED)[start + 1 : start + 25]
-        assert y.tolist() == expected.tolist()
+        assert y.tolist() == targets[start + 1 : start + 25].tolist()
 
 
 def plain_rows(n_rows: int) -> Rows:
@@ -166,8 +168,8 @@ def plain_rows(n_rows: int) -> Rows:
     return Rows(Tokens([ids], [np.array([0])], []), "train", 4)
 
 
+@unhurried
 @given(st.integers(1, 30), st.integers(1, 12), st.integers(0, 2**63 - 1))
-@settings(max_examples=50)
 def test_every_epoch_reads_each_row_once(n_rows: int, batch_size: int, seed: int) -> None:
     rows = plain_rows(n_rows)
     assert len(rows) == n_rows
@@ -196,6 +198,6 @@ def test_seeds_and_epochs_have_orders_of_their_own() -> None:
 
 def test_a_split_shorter_than_a_block_is_refused_for_training_only() -> None:
     tokens = Tokens([np.arange(8)], [np.array([0])], [])
-    with pytest.raises(UserError, match="8 tokens to train on, .* block_size=8 and one more"):
+    with pytest.raises(UserError, match=r"8 tokens to train on, .* block_size=8 and one more"):
         Rows(tokens, "train", 8)
     assert len(Rows(tokens, "train", 7)) == len(Rows(tokens, "val", 8)) == 1

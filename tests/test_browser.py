@@ -17,6 +17,7 @@ from gptcore.onnx_session import OnnxModel
 
 SCREENSHOTS = Path(__file__).parent.parent / "screenshots"
 Serve = Callable[[OnnxModel], str]
+expect.set_options(timeout=15_000)
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +134,23 @@ def test_stop_keeps_the_text_and_ends_the_computation(
     assert len(kept) > 3
     assert replies(page).inner_text() == kept
     expect(page.locator(".submit-button")).to_be_visible()
+    page.close()
+
+
+def test_clear_during_a_reply_leaves_an_empty_page(
+    browser: Browser, serve: Serve, slow_model: OnnxModel
+) -> None:
+    page = open_page(browser, serve(slow_model))
+    set_slider(page, "Temperature", "0")
+    set_slider(page, "Max tokens", "2000")
+    say(page, "Hello!")
+    expect(replies(page)).to_have_count(1)
+    page.get_by_label("Clear").click()
+    expect(replies(page)).to_have_count(0)
+    expect(page.locator(".submit-button")).to_be_visible()
+    time.sleep(1.0)
+    expect(replies(page)).to_have_count(0)
+    assert slow_model.n_leased == 0
     page.close()
 
 

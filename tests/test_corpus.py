@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.checks import UserError
@@ -105,6 +105,7 @@ def test_long_texts_are_cut_at_line_ends_where_there_are_some(tmp_path: Path) ->
     assert len(found) > 50 and all(document.endswith("\n") for document in found)
 
 
+@settings(deadline=None)
 @given(st.text("ab \n", max_size=200), st.integers(1, 50))
 def test_cutting_keeps_every_character_and_the_size(text: str, size: int) -> None:
     pieces, rest = [], text

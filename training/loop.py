@@ -20,7 +20,14 @@ from gptcore.nn.checkpoint import load_checkpoint, load_weights, newest_checkpoi
 from gptcore.nn.gpt import GPT, whole_sequence
 from training.batches import IGNORED, Rows
 from training.evaluate import Evaluation, evaluate, write_samples
-from training.machine import Interrupts, autocast, keep_freed_memory, pick_device, pick_dtype
+from training.machine import (
+    Interrupts,
+    autocast,
+    is_terminal,
+    keep_freed_memory,
+    pick_device,
+    pick_dtype,
+)
 from training.optimizer import (
     build_optimizers,
     load_optimizer_tensors,
@@ -67,7 +74,9 @@ def train(
         f"{tokens_per_step:,} tokens a step, {epoch:.1f} steps an epoch"
     )
     evaluation, started = None, time.perf_counter()
-    with Interrupts() as interrupts, tqdm(initial=first, total=config.steps, unit="step") as bar:
+    often = 0.2 if is_terminal() else 30.0
+    bar = tqdm(initial=first, total=config.steps, unit="step", mininterval=often)
+    with Interrupts() as interrupts, bar:
         for step in range(first, config.steps):
             rate = config.learning_rate * rate_factor(
                 step, config.steps, config.warmup_steps, config.decay_share

@@ -44,6 +44,11 @@ def keep_freed_memory() -> None:
             libc.mallopt(trim_threshold, 2**31 - 1)
 
 
+def is_terminal() -> bool:
+    """Whether somebody watches: a log file gets a line of progress less often."""
+    return sys.stderr.isatty()
+
+
 class Interrupts:
     """While entered, Ctrl-C and SIGTERM set `received` once; a second one ends at once."""
 

@@ -1,0 +1,261 @@
+"""Conversations to ids: the template, what is learned from, and what is left out."""
+
+import time
+
+import jinja2
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from export.hugging_face import CHAT_TEMPLATE, write_tokenizer_json
+from gptcore.chat import ROLES, Message, fit, loss_mask, render
+from gptcore.checks import UserError
+from gptcore.tokenizer import SPECIAL_TOKENS, Tokenizer
+
+BYTES = Tokenizer({bytes([byte]): byte for byte in range(256)})  # a token is a byte
+TEXT, PAD, SYSTEM, USER, ASSISTANT, END = range(256, 262)
+
+CONTENTS = st.text(max_size=40) | st.lists(
+    st.sampled_from([*SPECIAL_TOKENS, "<|", "|>", "<", "|", " ", "\n", "Hello", " there", "🙂"]),
+    max_size=8,
+).map("".join)
+
+
+@st.composite
+def conversations(draw: st.DrawFn, contents: st.SearchStrategy[str] = CONTENTS) -> list[Message]:
+    """With or without a system message, then turns that end with the user's."""
+    messages = [message("system", draw(contents))] if draw(st.booleans()) else []
+    for _ in range(draw(st.integers(0, 4))):
+        messages += [message("user", draw(contents)), message("assistant", draw(contents))]
+    return [*messages, message("user", draw(contents.filter(str.strip)))]
+
+
+def message(role: str, content: str) -> Message:
+    return {"role": role, "content": content}
+
+
+def test_a_conversation_is_rendered_as_the_module_says() -> None:
+    messages = [message("system", "Be."), message("user", "Hi"), message("assistant", "é")]
+    expected = [TEXT, SYSTEM, *b"Be.", END, USER, *b"Hi", END, ASSISTANT, 0xC3, 0xA9, END]
+    assert render(messages, BYTES) == expected
+    assert render(messages, BYTES, prompt=True) == [*expected, ASSISTANT]
+    assert render([], BYTES) == [TEXT]
+
+
+@settings(deadline=None)
+@given(messages=conversations())
+def test_no_message_can_contain_a_special_token(tokenizer: Tokenizer, messages: list) -> None:
+    special = [i for i in render(messages, tokenizer) if i in tokenizer.special.values()]
+    names = ["<|endoftext|>"]
+    for m in messages:
+        names += [f"<|{m['role']}|>", "<|end|>"]
+    assert special == [tokenizer.special[name] for name in names]
+
+
+def test_a_reply_that_is_recalled_keeps_the_ids_it_was_generated_as() -> None:
+    asked = []
+
+    def recall(before: list[int], text: str) -> list[int] | None:
+        asked.append((tuple(before), text))
+        return [1, 2, 3] if text == "one" else [] if text == "none" else None
+
+    messages = [message("user", "a"), message("assistant", "one"), message("user", "b")]
+    messages += [message("assistant", "none"), message("user", "c")]
+    turn = [TEXT, USER, *b"a", END, ASSISTANT]
+    second = [*turn, 1, 2, 3, END, USER, *b"b", END, ASSISTANT]
+    expected = [*second, END, USER, *b"c", END, ASSISTANT]
+    assert render(messages, BYTES, prompt=True, recall=recall) == expected
+    assert fit(messages, BYTES, 100, recall) == (expected, 0)
+    assert (tuple(turn), "one") in asked and (tuple(second), "none") in asked
+
+
+# ------------------------------------------------------------------ what is learned from
+
+
+def slow_mask(ids: list[int]) -> list[bool]:
+    """The rule of loss_mask, token by token."""
+    state, learned = "text", []
+    for i in ids:
+        speaks = state in ("text", "assistant")
+        learned.append(speaks and (i < TEXT or i in (TEXT, END)))
+        if i == TEXT:
+            state = "text"
+        elif i == ASSISTANT:
+            state = "assistant"
+        elif i > TEXT:
+            state = "silent"
+    return learned
+
+
+WORDS = st.lists(st.integers(0, 255), max_size=6)
+STREAMS = st.lists(st.integers(0, 255) | st.integers(TEXT, END), max_size=40)
+DOCUMENTS = st.lists(
+    conversations().map(lambda messages: render(messages, BYTES)) | WORDS.map(lambda w: [TEXT, *w]),
+    min_size=2,
+    max_size=6,
+)
+
+
+@settings(deadline=None)
+@given(ids=STREAMS)
+def test_the_mask_of_any_tokens_is_that_of_the_slow_rule(ids: list[int]) -> None:
+    mask = loss_mask(np.array(ids, np.uint16), BYTES)
+    assert mask.dtype == bool and mask.tolist() == slow_mask(ids)
+
+
+def test_the_assistants_words_and_their_end_are_learned_and_nothing_else() -> None:
+    messages = [message("system", "S"), message("user", "U"), message("assistant", "AB")]
+    ids = render(messages + messages[1:], BYTES)
+    learned = [i for i, m in zip(ids, loss_mask(np.array(ids), BYTES), strict=True) if m]
+    assert learned == [TEXT, *b"AB", END, *b"AB", END], "the first token is never a target"
+
+
+def test_plain_text_is_learned_whole_with_its_end() -> None:
+    ids = [TEXT, *b"one", TEXT, *b"two", TEXT]
+    assert loss_mask(np.array(ids), BYTES).all()
+
+
+def test_a_text_with_the_words_of_special_tokens_is_learned_whole(tokenizer: Tokenizer) -> None:
+    ids = [tokenizer.special["<|endoftext|>"], *tokenizer.encode("<|user|>Hi<|end|> there")]
+    assert loss_mask(np.array(ids), tokenizer).all()
+
+
+@settings(deadline=None)
+@given(documents=DOCUMENTS, cut=st.integers(0, 10**6))
+def test_a_row_has_the_mask_that_it_has_in_the_whole_stream(documents: list, cut: int) -> None:
+    """If it begins where a document does; its first token is never a target."""
+    stream = np.concatenate(documents)
+    whole = loss_mask(stream, BYTES)
+    starts = np.cumsum([0, *map(len, documents)])[:-1]
+    start = starts[cut % len(starts)]
+    end = start + 1 + cut % (len(stream) - start)
+    row = loss_mask(stream[start:end], BYTES)
+    assert row.tolist()[1:] == whole[start + 1 : end].tolist()
+
+
+def test_the_mask_of_nothing_is_empty() -> None:
+    assert loss_mask(np.array([], np.uint16), BYTES).shape == (0,)
+
+
+# ------------------------------------------------------------------ what fits
+
+
+@settings(deadline=None)
+@given(messages=conversations(), budget=st.integers(1, 200))
+def test_as_few_of_the_oldest_turns_as_possible_are_left_out(messages: list, budget: int) -> None:
+    system = [m for m in messages if m["role"] == "system"]
+    turns = messages[len(system) :]
+    options = []  # what is left when 0, 2, 4 ... messages are dropped
+    for n_dropped in range(0, len(turns), 2):
+        options.append((render(system + turns[n_dropped:], BYTES, prompt=True), n_dropped))
+    fitting = [option for option in options if len(option[0]) <= budget]
+    if fitting:
+        assert fit(messages, BYTES, budget) == fitting[0]
+    else:
+        with pytest.raises(UserError, match="too long"):
+            fit(messages, BYTES, budget)
+
+
+def test_turns_are_left_out_from_the_oldest_and_the_system_message_stays() -> None:
+    messages = [message("system", "S" * 10), message("user", "U" * 20)]
+    messages += [message("assistant", "A" * 20), message("user", "V" * 5)]
+    everything = 1 + 12 + 22 + 22 + 7 + 1
+    ids, n_dropped = fit(messages, BYTES, everything)
+    assert (len(ids), n_dropped) == (everything, 0)
+    expected = [TEXT, SYSTEM, *b"S" * 10, END, USER, *b"V" * 5, END, ASSISTANT]
+    assert fit(messages, BYTES, everything - 1) == (expected, 2)
+    assert fit(messages, BYTES, len(expected)) == (expected, 2)
+    with pytest.raises(UserError, match=rf"needs {len(expected)} tokens and 20 fit"):
+        fit(messages, BYTES, 20)
+
+
+def test_a_conversation_without_end_is_cut_quickly(tokenizer: Tokenizer) -> None:
+    turns = [message("user", "Hello, how are you?"), message("assistant", "I am fine!")] * 300
+    start = time.monotonic()
+    ids, n_dropped = fit([*turns, message("user", "Bye")], tokenizer, 200)
+    assert time.monotonic() - start < 2
+    assert len(ids) <= 200 and 550 < n_dropped < 600 and n_dropped % 2 == 0
+
+
+@pytest.mark.parametrize("role", ["user", "system"])
+def test_a_huge_message_is_refused_without_encoding_it(tokenizer: Tokenizer, role: str) -> None:
+    messages = [message(role, "a b " * 10_000_000), message("user", "Hi")]
+    start = time.monotonic()
+    with pytest.raises(UserError, match=rf"{role} message is too long: it has 40,000,000 char"):
+        fit(messages[:1] if role == "user" else messages, tokenizer, 200)
+    assert time.monotonic() - start < 0.5
+
+
+@pytest.mark.parametrize("position", [0, 1, 2, 3])
+def test_a_huge_old_message_is_left_out_as_any_other(tokenizer: Tokenizer, position: int) -> None:
+    messages = [message(role, "Hi") for role in ["user", "assistant"] * 2 + ["user"]]
+    messages[position]["content"] = "a b " * 100_000
+    ids, n_dropped = fit(messages, tokenizer, 200)
+    assert n_dropped == 2 * (position // 2 + 1)
+    assert ids == render(messages[n_dropped:], tokenizer, prompt=True)
+
+
+@pytest.mark.parametrize(
+    ("messages", "words"),
+    [
+        ([], "the last message must be the user's"),
+        ([message("assistant", "Hi")], "the last message must be the user's"),
+        ([message("system", "Hi")], "the last message must be the user's"),
+        ([message("user", "")], "the message is empty"),
+        ([message("user", " \n\t")], "the message is empty"),
+        ([message("robot", "Hi")], "message 0 has the unknown role 'robot': use system, user"),
+        ([message("User", "Hi")], "message 0 has the unknown role 'User'"),
+        ([message(None, "Hi")], "message 0 has the unknown role None"),
+        ([message([], "Hi")], "unknown role"),
+        ([message("user", None)], r"message 0 \(user\): its content is not text"),
+        ([message("user", 7)], r"message 0 \(user\): its content is not text"),
+        ([message("user", ["Hi"])], r"message 0 \(user\): its content is not text"),
+        ([message("user", "a"), message("system", "b")], "message 1 has the role 'system'"),
+        ([message("user", "a"), {"role": "user"}], "message 1 is not of the form"),
+        ([{"role": "user", "content": "a", "name": "b"}], "message 0 is not of the form"),
+        (["Hi"], "message 0 is not of the form"),
+        ([None], "message 0 is not of the form"),
+    ],
+)
+def test_messages_that_make_no_sense_are_named(messages: list, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        fit(messages, BYTES, 100)
+
+
+# ------------------------------------------------------------------ the template of others
+
+
+@pytest.fixture(scope="module")
+def fast(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> tokenizers.Tokenizer:
+    path = tmp_path_factory.mktemp("fast") / "tokenizer.json"
+    write_tokenizer_json(tokenizer, path)
+    return tokenizers.Tokenizer.from_file(str(path))
+
+
+def templated(fast: tokenizers.Tokenizer, messages: list[Message], prompt: bool) -> list[int]:
+    """What other runtimes do: write the conversation as one text, then find the tokens in it."""
+    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)  # as transformers has
+    template = environment.from_string(CHAT_TEMPLATE)
+    text = template.render(messages=messages, add_generation_prompt=prompt)
+    return fast.encode(text, add_special_tokens=False).ids
+
+
+@settings(deadline=None, max_examples=200)
+@given(messages=conversations(), prompt=st.booleans())
+def test_the_chat_template_of_others_gives_our_ids(
+    tokenizer: Tokenizer, fast: tokenizers.Tokenizer, messages: list, prompt: bool
+) -> None:
+    """Where a message says `<|`, no special token comes of it, and the rest is the same."""
+    ids = templated(fast, messages, prompt)
+    escaped = [m | {"content": m["content"].replace("<|", "< |")} for m in messages]
+    assert ids == render(escaped, tokenizer, prompt=prompt)
+    special = set(tokenizer.special.values())
+    ours = render(messages, tokenizer, prompt=prompt)
+    assert [i for i in ids if i in special] == [i for i in ours if i in special]
+
+
+def test_the_chat_template_knows_each_role(tokenizer: Tokenizer, fast) -> None:
+    messages = [message(role, "Hi") for role in ROLES]
+    assert templated(fast, messages, False) == render(messages, tokenizer)

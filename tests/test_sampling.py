@@ -1,0 +1,165 @@
+"""From logits to a token: against a slow reference, and at the edges."""
+
+import math
+
+import numpy as np
+import pytest
+
+from gptcore.checks import UserError
+from gptcore.sampling import Sampling, penalise, sample
+
+NAN, INF = float("nan"), float("inf")
+N_TOKENS, N_DRAWS = 24, 5000
+LOGITS = np.random.default_rng(3).normal(0, 1, N_TOKENS).astype(np.float32)
+ALL = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
+
+
+def reference(
+    logits: list[float], temperature: float, top_k: int, top_p: float, min_p: float
+) -> dict[int, float]:
+    """Probability of each token that may be drawn, step by step as in the papers."""
+    ranked = sorted(range(len(logits)), key=lambda i: -logits[i])
+    kept = ranked[:top_k] if top_k else ranked
+    total = sum(math.exp(logits[i] / temperature) for i in kept)
+    probability = {i: math.exp(logits[i] / temperature) / total for i in kept}
+    nucleus, reached = {}, 0.0
+    for i in kept:
+        if reached >= top_p:
+            break
+        nucleus[i] = probability[i]
+        reached += probability[i]
+    likely = {i: p for i, p in nucleus.items() if p >= min_p * probability[ranked[0]]}
+    return {i: p / sum(likely.values()) for i, p in likely.items()}
+
+
+def draw(settings: dict, n: int = N_DRAWS, logits: np.ndarray = LOGITS) -> np.ndarray:
+    """(V,) how often each token comes out of n draws."""
+    sampling = Sampling(**settings)
+    rng = np.random.default_rng(11)
+    tokens = [sample(logits, sampling, rng, []) for _ in range(n)]
+    return np.bincount(tokens, minlength=len(logits))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"temperature": 1.0},
+        {"temperature": 0.5},
+        {"temperature": 3.0},
+        {"temperature": 1.0, "top_k": 5},
+        {"temperature": 1.0, "top_k": 1000},
+        {"temperature": 1.0, "top_p": 0.8},
+        {"temperature": 2.0, "top_p": 0.3},
+        {"temperature": 1.0, "min_p": 0.1},
+        {"temperature": 2.0, "min_p": 0.5},
+        {"temperature": 1.5, "top_k": 10, "top_p": 0.9, "min_p": 0.3},
+    ],
+    ids=str,
+)
+def test_tokens_come_as_often_as_the_reference_says(settings: dict) -> None:
+    probability = reference(LOGITS.tolist(), **(ALL | settings))
+    assert len(probability) > 1
+    assert (len(probability) < N_TOKENS) == (len(settings) > 1 and settings.get("top_k") != 1000)
+    counts = draw(ALL | settings)
+    likely = [i for i, p in probability.items() if p * N_DRAWS > 20]
+    assert set(np.flatnonzero(counts)) <= set(probability), "a token that was cut off came out"
+    assert set(likely) <= set(np.flatnonzero(counts)), "a likely token never came out"
+    expected = np.array([probability[i] * N_DRAWS for i in likely])
+    chi_square = float(((counts[likely] - expected) ** 2 / expected).sum())
+    assert chi_square < len(likely) + 4 * math.sqrt(2 * len(likely))
+
+
+def test_temperature_zero_always_takes_the_likeliest() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        logits = rng.normal(size=100).astype(np.float32)
+        sampling = Sampling(temperature=0, top_k=3, top_p=0.5, min_p=0.5)
+        assert sample(logits, sampling, rng, []) == int(np.argmax(logits))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"top_k": 1},
+        {"top_p": 0.01},
+        {"min_p": 1.0},
+        {"temperature": 1e-12},
+        {"temperature": 1e-200},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("scale", [1.0, 1e4, 1e37])
+def test_the_narrowest_settings_leave_the_likeliest_alone(settings: dict, scale: float) -> None:
+    with np.errstate(over="raise", invalid="raise"):
+        counts = draw(ALL | {"temperature": 1.0} | settings, 50, LOGITS * np.float32(scale))
+    assert counts[LOGITS.argmax()] == 50
+
+
+def test_masked_tokens_never_come_out() -> None:
+    logits = LOGITS.copy()
+    logits[::2] = -INF
+    counts = draw(ALL | {"temperature": 10.0}, n=500, logits=logits)
+    assert not counts[::2].any() and (counts[1::2] > 0).all()
+
+
+def test_the_same_seed_gives_the_same_tokens_and_no_seed_others() -> None:
+    def tokens(seed: int) -> list[int]:
+        sampling = Sampling(temperature=2.0, top_k=0, seed=seed)
+        rng = sampling.rng()
+        return [sample(LOGITS, sampling, rng, []) for _ in range(40)]
+
+    assert tokens(5) == tokens(5)
+    assert tokens(0) == tokens(0) != tokens(5)
+    assert tokens(-1) != tokens(-1)
+
+
+def test_the_penalty_makes_what_was_said_less_likely_and_only_that() -> None:
+    logits = np.array([4.0, 2.0, -1.0, -3.0, 0.0], np.float32)
+    penalised = penalise(logits, [0, 2, 2, 4], 2.0)
+    assert penalised.tolist() == [2.0, 2.0, -2.0, -3.0, 0.0]
+    assert logits.tolist() == [4.0, 2.0, -1.0, -3.0, 0.0], "the session's logits stay"
+
+
+def test_the_penalty_is_applied_before_the_choice() -> None:
+    logits = np.array([4.0, 3.0, -1.0], np.float32)
+    rng = np.random.default_rng(0)
+    sampling = Sampling(temperature=0, repetition_penalty=1.5)
+    assert sample(logits, sampling, rng, []) == 0
+    assert sample(logits, sampling, rng, [0]) == 1
+    assert sample(logits, sampling, rng, [0, 1]) == 0
+    assert sample(logits, Sampling(temperature=0), rng, [0]) == 0
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        *({name: value} for name in ("temperature", "top_p", "min_p", "repetition_penalty")
+          for value in (NAN, INF, -1, -1.0, True, "abc", "1", None, [1])),
+        *({name: value} for name in ("top_k", "seed")
+          for value in (NAN, INF, -2, True, "abc", "1", None, 1.0, 2**63)),
+        {"temperature": 10.1}, {"top_p": 0.0}, {"top_p": 1.01}, {"min_p": 1.01},
+        {"repetition_penalty": 0.0}, {"repetition_penalty": 100},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_value_that_makes_no_sense_is_named(values: dict) -> None:
+    (name, value), *_ = values.items()
+    with pytest.raises(UserError, match=f"{name}=") as error:
+        Sampling(**values)
+    assert f"{name}={value}" in str(error.value).replace("'", "")
+
+
+def test_the_edges_of_the_ranges_are_allowed() -> None:
+    Sampling(temperature=0, top_k=0, top_p=1, min_p=0, repetition_penalty=1, seed=-1)
+    Sampling(temperature=10, top_k=10**6, top_p=0.01, min_p=1, repetition_penalty=5, seed=2**63 - 1)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("value", [NAN, INF])
+def test_output_that_is_not_finite_is_a_damaged_model(temperature: float, value: float) -> None:
+    logits = LOGITS.copy()
+    logits[7] = value
+    with pytest.raises(UserError, match="not finite"):
+        sample(logits, Sampling(temperature=temperature), np.random.default_rng(0), [])
+    with pytest.raises(UserError, match="not finite"):
+        sample(np.full(8, -INF), Sampling(temperature), np.random.default_rng(0), [])

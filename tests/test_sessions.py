@@ -1,0 +1,228 @@
+"""Sessions over ONNX Runtime: the same tokens as PyTorch, and nothing is computed twice."""
+
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from export.verify import load_reference
+from gptcore.checks import UserError
+from gptcore.generate import Interrupted, Session
+from gptcore.nn.gpt import GPT
+from gptcore.nn.torch_session import TorchSession, UncachedTorchSession
+from gptcore.onnx_session import (
+    MAX_REPLIES,
+    MAX_SESSIONS,
+    OnnxModel,
+    OnnxSession,
+    RunStop,
+    load_model,
+)
+
+PROMPTS = [[3], [506, 509, 40, 41, 42, 511, 510], list(range(100, 160))]
+
+
+@pytest.fixture
+def fresh(model: OnnxModel) -> OnnxModel:
+    """The tiny model, before anyone has talked to it."""
+    return OnnxModel(model.bundle, model.inference, threads=1)
+
+
+@pytest.fixture
+def session(model: OnnxModel) -> OnnxSession:
+    return OnnxSession(model)
+
+
+@pytest.fixture(scope="module")
+def reference(model: OnnxModel) -> GPT:
+    """The same weights in PyTorch."""
+    return load_reference(model.bundle)
+
+
+def greedy(session: Session, prompt: list[int], n: int) -> tuple[list[int], np.ndarray]:
+    """n tokens, each the likeliest that has not come yet, and the logits (n, V) before them."""
+    tokens, logits = [], [session.prefill(prompt)]
+    while True:
+        tokens.append(next(int(i) for i in np.argsort(-logits[-1]) if i not in tokens))
+        if len(tokens) == n:
+            return tokens, np.stack(logits)
+        logits.append(session.step(tokens[-1]))
+
+
+@pytest.mark.parametrize("prompt", PROMPTS, ids=len)
+def test_greedy_tokens_equal_those_of_pytorch_with_and_without_cache(
+    session: OnnxSession, reference: GPT, prompt: list[int]
+) -> None:
+    tokens, logits = greedy(session, prompt, 40)
+    for torch_session in (TorchSession(reference), UncachedTorchSession(reference)):
+        expected_tokens, expected_logits = greedy(torch_session, prompt, 40)
+        assert tokens == expected_tokens
+        assert np.abs(logits - expected_logits).max() < 1e-4
+
+
+def test_the_path_of_a_gpu_gives_the_same_on_the_cpu(
+    model: OnnxModel, session: OnnxSession
+) -> None:
+    """The cache stays in ONNX Runtime's own values there; all of it works on the CPU too."""
+    bound = OnnxSession(model)
+    bound.run = bound.run_bound
+    for prompt in [*PROMPTS, PROMPTS[1][:4], [*PROMPTS[1][:4], 9, 9]]:
+        tokens, logits = greedy(bound, prompt, 20)
+        assert isinstance(bound.cache[0], ort.OrtValue)
+        expected_tokens, expected_logits = greedy(session, prompt, 20)
+        assert tokens == expected_tokens and np.array_equal(logits, expected_logits)
+    assert bound.n_read == session.n_read and bound.ids == session.ids
+
+
+@pytest.mark.parametrize(
+    ("second", "n_new"),
+    [
+        ([1, 2, 3, 4, 5, 6], 1),
+        ([1, 2, 3, 4, 5, 6, 7], 1),
+        ([1, 2, 3, 4, 5, 6, 7, 8, 9], 3),
+        ([1, 2, 3, 9, 5, 6, 7], 4),
+        ([1, 2, 3, 4, 5, 9], 1),
+        ([1, 2, 3], 1),
+        ([1], 1),
+        ([9, 2, 3, 4, 5, 6], 6),
+        ([9], 1),
+    ],
+    ids=str,
+)
+def test_a_prompt_is_read_from_where_it_differs_and_gives_the_same_logits(
+    model: OnnxModel, session: OnnxSession, second: list[int], n_new: int
+) -> None:
+    session.prefill([1, 2, 3, 4])
+    session.step(5)
+    session.step(6)
+    assert session.n_read == 6
+    logits = session.prefill(second)
+    assert session.n_read == 6 + n_new
+    assert session.ids == second
+    expected = OnnxSession(model).prefill(second)
+    assert np.abs(logits - expected).max() < 1e-5
+
+
+def test_the_context_is_never_exceeded(session: OnnxSession) -> None:
+    with pytest.raises(UserError, match="257 tokens do not fit into the context 256"):
+        session.prefill([1] * 257)
+    session.prefill([1] * 255)
+    session.step(2)
+    with pytest.raises(UserError, match="257 tokens"):
+        session.step(3)
+    assert len(session.ids) == 256 and session.n_read == 256
+
+
+def test_a_stop_that_was_set_before_ends_the_work_before_it_begins(session: OnnxSession) -> None:
+    stop = RunStop()
+    session.prefill([1, 2], stop)
+    stop.set()
+    with pytest.raises(Interrupted):
+        session.prefill([1, 2, 3, 4], stop)
+    with pytest.raises(Interrupted):
+        session.step(3, stop)
+    assert session.n_read == 2 and session.ids == [1, 2]
+
+
+def test_a_stop_in_the_middle_of_a_long_prefill_ends_it_within_a_second(
+    slow_model: OnnxModel,
+) -> None:
+    session, stop, stopped_at = OnnxSession(slow_model), RunStop(), []
+    session.prefill([7, 8, 9])
+
+    def stop_soon() -> None:
+        time.sleep(0.2)
+        stopped_at.append(time.monotonic())
+        stop.set()
+
+    thread = threading.Thread(target=stop_soon)
+    thread.start()
+    with pytest.raises(Interrupted):
+        session.prefill([7, 8, *range(500)] + [1] * 1500, stop)
+    assert time.monotonic() - stopped_at[0] < 1
+    thread.join()
+    assert session.ids == [7, 8] and session.n_read == 3, "what it had read is still there"
+    logits = session.prefill([7, 8, 10])
+    assert session.n_read == 4
+    assert np.abs(logits - OnnxSession(slow_model).prefill([7, 8, 10])).max() < 1e-4
+
+
+def test_an_error_of_the_runtime_is_no_interruption(session: OnnxSession) -> None:
+    expected = session.prefill([1, 2, 3])
+    with pytest.raises(Exception, match="out of data bounds") as error:
+        session.prefill([1, 2, 10**6])
+    assert not isinstance(error.value, Interrupted)
+    assert np.abs(session.prefill([1, 2, 3]) - expected).max() < 1e-5
+
+
+def read(model: OnnxModel, prompt: list[int]) -> int:
+    """How many tokens a leased session has to compute for a prompt."""
+    with model.lease(prompt) as session:
+        before = session.n_read
+        session.prefill(prompt)
+        return session.n_read - before
+
+
+def conversation(i: int) -> list[int]:
+    """All begin alike, as after the same system prompt."""
+    return [506, 508, 1, 2, 3, *[10 + i] * 20]
+
+
+def test_conversations_keep_their_caches_and_the_least_recent_ones_go(fresh: OnnxModel) -> None:
+    assert [read(fresh, conversation(i)) for i in range(MAX_SESSIONS)] == [25] * MAX_SESSIONS
+    assert [read(fresh, conversation(i)) for i in range(MAX_SESSIONS)] == [1] * MAX_SESSIONS
+    assert read(fresh, conversation(100)) > 15, "a ninth conversation takes the oldest's place"
+    assert [read(fresh, conversation(i)) for i in range(1, MAX_SESSIONS)] == [1] * 7
+    assert read(fresh, conversation(0)) > 15
+
+
+def test_a_session_is_lent_to_one_at_a_time_and_comes_back_after_an_error(
+    fresh: OnnxModel,
+) -> None:
+    prompt = conversation(0)
+    read(fresh, prompt)
+    with fresh.lease(prompt) as first, fresh.lease(prompt) as second:
+        assert first is not second and fresh.n_leased == 2
+        assert (first.shared(prompt), second.shared(prompt)) == (25, 0)
+    with pytest.raises(RuntimeError), fresh.lease(prompt) as third:
+        raise RuntimeError
+    assert fresh.n_leased == 0
+    with fresh.lease(prompt) as fourth:
+        assert third is fourth is first
+
+
+def test_sessions_lent_at_once_may_be_more_than_are_kept(fresh: OnnxModel) -> None:
+    leases = [fresh.lease(conversation(i)) for i in range(MAX_SESSIONS + 3)]
+    sessions = [lease.__enter__() for lease in leases]
+    assert len(set(sessions)) == MAX_SESSIONS + 3
+    for i, session in enumerate(sessions):
+        session.prefill(conversation(i))
+    for lease in leases:
+        lease.__exit__(None, None, None)
+    assert [read(fresh, conversation(i)) for i in range(3, MAX_SESSIONS + 3)] == [1] * MAX_SESSIONS
+    assert read(fresh, conversation(0)) > 15
+
+
+def test_replies_are_recalled_by_what_came_before_them_and_the_oldest_are_forgotten(
+    fresh: OnnxModel,
+) -> None:
+    fresh.remember([1, 2], "Hi", [5, 6])
+    assert fresh.recall([1, 2], "Hi") == [5, 6]
+    assert fresh.recall([1, 3], "Hi") is None and fresh.recall([1, 2], "Ho") is None
+    for i in range(MAX_REPLIES - 1):
+        fresh.remember([i], "Hi", [7])
+    assert fresh.recall([1, 2], "Hi") == [5, 6]
+    fresh.remember([-1], "Hi", [7])
+    assert fresh.recall([1, 2], "Hi") is None and fresh.recall([0], "Hi") == [7]
+
+
+def test_a_model_folder_is_loaded_with_the_threads_asked_for_or_the_quicker_number(
+    model_folder: Path,
+) -> None:
+    assert load_model(model_folder, threads=2, device="cpu").threads == 2
+    chosen = load_model(str(model_folder), device="cpu")
+    assert chosen.threads >= 1 and chosen.provider == "CPUExecutionProvider"
+    assert np.isfinite(OnnxSession(chosen).prefill([1, 2, 3])).all()

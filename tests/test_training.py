@@ -1,0 +1,337 @@
+"""The training loop and what it leaves: files, gradients, optimizers, fine-tuning, divergence."""
+
+import dataclasses
+import json
+import math
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import training.loop
+from gptcore.checks import UserError
+from gptcore.config import PRESETS, ModelConfig
+from gptcore.nn import build_model, count_parameters
+from gptcore.nn.checkpoint import load_checkpoint, load_weights, newest_checkpoint
+from gptcore.nn.gpt import whole_sequence
+from training.__main__ import main, open_corpus
+from training.batches import IGNORED, Rows
+from training.config import TrainConfig
+from training.corpus import find_files, read_documents, survey
+from training.dialogues import dialogues
+from training.loop import accumulate_gradients
+from training.machine import Interrupts, autocast, pick_dtype
+from training.optimizer import build_optimizers, rate_factor
+from training.run import Run
+from training.shards import load_shards
+
+SMALL = dataclasses.replace(PRESETS["tiny"], n_layer=2, block_size=64)
+QUICK = {
+    "n_layer": 1,
+    "block_size": 64,
+    "batch_size": 4,
+    "micro_batch_size": 2,
+    "dtype": "float32",
+    "log_every": 1,
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small models are many times faster on one thread while other processes run."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def command(out: Path, *words: object, **settings: object) -> int:
+    """Run `python -m training` in this process."""
+    pairs = (QUICK | settings).items()
+    options = [word for key, value in pairs for word in ("--set", f"{key}={value}")]
+    return main([*map(str, words), "--out", str(out), *options])
+
+
+@pytest.fixture(scope="module")
+def quick_run(chats: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Six steps in float32, with two evaluations and three checkpoints."""
+    out = tmp_path_factory.mktemp("training") / "quick"
+    assert command(out, chats, "--preset", "tiny", steps=6, eval_every=3, save_every=2) == 0
+    return Run.load(out)
+
+
+def newest_weights(run: Run) -> dict[str, Tensor]:
+    return load_checkpoint(newest_checkpoint(run.checkpoints)[0])[0]
+
+
+def test_the_loss_falls(run: Run) -> None:
+    metrics = run.metrics()
+    losses = [m["loss"] for m in metrics if "loss" in m]
+    assert len(losses) == 4 and losses[0] > 4
+    assert losses[-1] < 0.75 * losses[0]
+    first, last = (m["bits_per_byte"] for m in metrics if "bits_per_byte" in m)
+    assert last < 0.9 * first
+
+
+def test_a_run_leaves_its_settings_metrics_curve_samples_and_summary(quick_run: Run) -> None:
+    settings = json.loads((quick_run.path / "config.json").read_text())
+    assert set(settings["model"]) == {f.name for f in dataclasses.fields(ModelConfig)}
+    assert set(settings["train"]) == {f.name for f in dataclasses.fields(TrainConfig)}
+    assert settings["model"]["n_layer"] == 1 and settings["train"]["steps"] == 6
+    assert settings["data"]["source"] == "chats.jsonl" and settings["data"]["chat"] is True
+
+    metrics = quick_run.metrics()
+    logged = [m for m in metrics if "loss" in m]
+    assert [m["step"] for m in logged] == [1, 2, 3, 4, 5, 6]
+    for m in logged:
+        assert 0 < m["loss"] < 10 and 0 < m["gradient_norm"] < 100 and m["tokens_per_s"] > 0
+    evaluations = [m for m in metrics if "bits_per_byte" in m]
+    assert [m["step"] for m in evaluations] == [3, 6]
+
+    assert (quick_run.path / "loss.png").read_bytes().startswith(b"\x89PNG\r\n")
+    samples = (quick_run.path / "samples.md").read_text(encoding="utf-8")
+    headings = [line for line in samples.splitlines() if line.startswith("## ")]
+    assert headings == ["## Step 3", "## Step 6"]
+    assert samples.count("> **<|") == 6
+
+    summary = json.loads((quick_run.path / "summary.json").read_text())
+    assert summary["steps"] == 6 and summary["tokens"] == 6 * 4 * 64
+    assert summary["parameters"] == count_parameters(build_model(quick_run.model))
+    assert summary["bits_per_byte"] == evaluations[-1]["bits_per_byte"]
+    assert summary["val_loss"] == evaluations[-1]["val_loss"]
+
+
+def test_the_rate_that_is_logged_is_the_schedules(quick_run: Run) -> None:
+    config = quick_run.train
+    factors = [rate_factor(s, 6, config.warmup_steps, config.decay_share) for s in range(6)]
+    rates = [m["rate"] for m in quick_run.metrics() if "rate" in m]
+    assert rates == pytest.approx([config.learning_rate * factor for factor in factors])
+
+
+def test_only_the_newest_checkpoints_are_kept(quick_run: Run) -> None:
+    assert sorted(p.name for p in quick_run.checkpoints.iterdir()) == ["step-4", "step-6"]
+
+
+def test_bits_per_byte_are_what_the_checkpoints_logits_say(quick_run: Run, chats: Path) -> None:
+    corpus = list(read_documents(find_files([chats])))
+    found = survey(lambda: corpus)
+    held_out = [d for d in corpus if found.is_validation(d)]
+    replies = [m["content"] for d in held_out for m in d if m["role"] == "assistant"]
+
+    shards = load_shards(Path(quick_run.data["shards"]))
+    special = shards.tokenizer.special
+    [(ids, _)] = shards.split("val")
+    learned, speaker = [], None
+    for token in ids.tolist():
+        learned.append(speaker == special["<|assistant|>"])
+        if token in special.values():
+            speaker = token
+    model = build_model(quick_run.model).eval()
+    load_weights(model, newest_weights(quick_run), quick_run.path)
+    nats = n_targets = 0
+    for _, _, start, fresh in Rows(shards, "val", quick_run.model.block_size).rows:
+        inputs = torch.from_numpy(ids[start : start + fresh].astype(np.int64))[None]
+        with torch.no_grad():
+            logits = model(**whole_sequence(inputs))[0][0].double().numpy()
+        for position, row in enumerate(logits, start + 1):
+            if learned[position]:
+                nats += np.log(np.exp(row).sum()) - row[ids[position]]
+                n_targets += 1
+
+    assert n_targets > 1000
+    expected = nats / math.log(2) / sum(len(reply.encode()) for reply in replies)
+    last = [m for m in quick_run.metrics() if "bits_per_byte" in m][-1]
+    assert last["bits_per_byte"] == pytest.approx(expected, rel=1e-3)
+    assert last["val_loss"] == pytest.approx(nats / n_targets, rel=1e-3)
+
+
+@pytest.mark.parametrize("n_ignored", [0, 130])
+def test_gradients_do_not_depend_on_the_micro_batches(n_ignored: int) -> None:
+    torch.manual_seed(0)
+    model = build_model(SMALL)
+    x = torch.randint(0, 512, (4, 64))
+    y = torch.randint(0, 512, (4, 64))
+    y.view(-1)[:n_ignored] = IGNORED  # two sequences and more without targets
+
+    def gradients(n_micro_batches: int) -> tuple[float, list[Tensor]]:
+        model.zero_grad()
+        loss = accumulate_gradients(model, x, y, n_micro_batches)
+        return loss, [p.grad.clone() for p in model.parameters()]
+
+    whole, parts = gradients(1), gradients(4)
+    logits = model(**whole_sequence(x))[0]
+    mean = F.cross_entropy(logits.flatten(0, 1), y.flatten(), ignore_index=IGNORED).item()
+    assert whole[0] == pytest.approx(mean, abs=1e-5) == pytest.approx(parts[0], abs=1e-5)
+    for a, b in zip(whole[1], parts[1]):
+        assert a.abs().max() > 1e-4
+        assert (a - b).abs().max() < 1e-5
+
+
+def test_the_rate_rises_linearly_stays_and_falls_linearly() -> None:
+    factors = [rate_factor(step, 100, 9, 0.4) for step in range(101)]
+    assert factors[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
+    assert factors[10:61] == [1.0] * 51
+    assert factors[60:] == pytest.approx([(100 - step) / 40 for step in range(60, 101)])
+    assert rate_factor(0, 100, 0, 0.0) == rate_factor(99, 100, 0, 0.0) == 1.0
+    assert all(0 < rate_factor(s, 10, 50, 1.0) <= 1 for s in range(10))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_muon_holds_the_blocks_matrices_and_adamw_the_rest_each_once(tied: bool) -> None:
+    config = TrainConfig(weight_decay=0.3)
+    model = build_model(dataclasses.replace(SMALL, tied_embeddings=tied))
+    muon, adamw = build_optimizers(model, config)
+    assert isinstance(muon, torch.optim.Muon) and isinstance(adamw, torch.optim.AdamW)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+
+    def held(optimizer: torch.optim.Optimizer) -> list[list[str]]:
+        return [[names[id(p)] for p in group["params"]] for group in optimizer.param_groups]
+
+    [matrices], [embeddings, vectors] = held(muon), held(adamw)
+    assert sorted(matrices + embeddings + vectors) == sorted(names.values())
+    assert len(matrices) == 8 and all(name.startswith("blocks.") for name in matrices)
+    assert embeddings == ["embed.weight"] + ([] if tied else ["head.weight"])
+    assert all("norm" in name for name in vectors)
+    decays = [group["weight_decay"] for group in adamw.param_groups]
+    assert decays == [0.3, 0.0] and muon.param_groups[0]["weight_decay"] == 0.3
+
+
+def test_fine_tuning_starts_from_the_weights_and_takes_over_the_tokenizer(
+    quick_run: Run, tmp_path: Path
+) -> None:
+    text = tmp_path / "other.txt"
+    text.write_text("".join(f"Other words, in line {i}.\n" for i in range(300)))
+    out = tmp_path / "tuned"
+    assert command(out, text, "--init", quick_run.path, steps=1, learning_rate=0.0) == 0
+    tuned = Run.load(out)
+    assert tuned.model == quick_run.model
+    assert tuned.tokenizer.sha256 == quick_run.tokenizer.sha256
+    assert load_shards(Path(tuned.data["shards"])).tokenizer.sha256 == tuned.tokenizer.sha256
+    before, after = newest_weights(quick_run), newest_weights(tuned)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert tuned.data["chat"] is False
+
+
+def test_a_tokenizer_can_be_taken_from_another_run(quick_run: Run, tmp_path: Path) -> None:
+    text = tmp_path / "other.txt"
+    text.write_text("".join(f"Other words, in line {i}.\n" for i in range(300)))
+    tokenizer = quick_run.path / "tokenizer"
+    words = (text, "--preset", "nano", "--tokenizer", tokenizer)
+    assert command(tmp_path / "out", *words, steps=1, n_embd=32) == 0
+    assert Run.load(tmp_path / "out").model.vocab_size == 512
+    assert Run.load(tmp_path / "out").tokenizer.sha256 == quick_run.tokenizer.sha256
+
+
+def huge_rate_at(step: int) -> Callable[..., float]:
+    return lambda at, *_: 1e38 if at == step else 0.01
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_last_checkpoint(
+    chats: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(training.loop, "rate_factor", huge_rate_at(2))
+    assert command(tmp_path / "run", chats, "--preset", "tiny", steps=9, save_every=2) == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert message.startswith("error: step 4: the loss (") and "is not finite" in message
+    folder, problems = newest_checkpoint(tmp_path / "run" / "checkpoints")
+    assert folder.name == "step-2" and problems == []
+    assert all(t.isfinite().all() for t in load_checkpoint(folder)[0].values())
+
+
+@pytest.mark.parametrize("spoil", ["loss", "gradient"])
+def test_nothing_is_updated_by_a_step_that_is_not_finite(
+    quick_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: str
+) -> None:
+    seen = []
+
+    def spoilt(model: torch.nn.Module, *batch: Tensor | int) -> float:
+        loss = accumulate_gradients(model, *batch)
+        seen.append((model, [p.detach().clone() for p in model.parameters()]))
+        if spoil == "gradient" and len(seen) == 2:
+            model.norm.weight.grad[3] = float("inf")
+        return float("nan") if spoil == "loss" and len(seen) == 2 else loss
+
+    monkeypatch.setattr(training.loop, "accumulate_gradients", spoilt)
+    run = dataclasses.replace(quick_run, path=tmp_path)
+    with pytest.raises(UserError, match=r"step 2: the loss .* is not finite; nothing was updated"):
+        training.loop.train(run, load_shards(Path(run.data["shards"])))
+    (model, first), (_, second) = seen
+    assert not torch.equal(first[0], second[0])
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), second))
+
+
+def test_a_diverged_run_goes_on_as_its_error_advises(
+    chats: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(training.loop, "rate_factor", huge_rate_at(2))
+        assert command(tmp_path / "run", chats, "--preset", "tiny", steps=4, save_every=1) == 2
+    assert "lower learning_rate, then --resume" in capsys.readouterr().err
+    words = ["--out", str(tmp_path / "run"), "--resume", "--set", "learning_rate=0.001"]
+    assert main(words) == 0
+
+
+def test_without_text_the_made_up_dialogues_are_the_corpus() -> None:
+    corpus, source = open_corpus([], 7)
+    first, again = iter(corpus()), iter(corpus())
+    assert "dialogues" in source
+    expected = dialogues(7)
+    assert all(next(first) == next(again) == next(expected) for _ in range(5))
+
+
+@pytest.mark.parametrize("key", ["steps", "learning_rate", "dtype", "seed"])
+def test_train_settings_survive_json(key: str) -> None:
+    config = TrainConfig(steps=7, learning_rate=0.1, dtype="bfloat16", seed=5)
+    same = TrainConfig.from_dict(json.loads(json.dumps(config.to_dict())))
+    assert same == config and getattr(same, key) != getattr(TrainConfig(), key)
+
+
+def test_help_shows_every_setting_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--help"])
+    shown = capsys.readouterr().out
+    assert end.value.code == 0
+    for field in (*dataclasses.fields(ModelConfig), *dataclasses.fields(TrainConfig)):
+        assert f"\n  {field.name}={field.default}\n" in shown + "\n"
+
+
+def test_the_precision_of_the_products_is_the_wanted_one() -> None:
+    cpu = torch.device("cpu")
+    a = torch.ones(2, 2)
+    for wanted in ("float32", "bfloat16"):
+        dtype = pick_dtype(wanted, cpu)
+        with autocast(cpu, dtype):
+            assert str((a @ a).dtype) == str(dtype) == f"torch.{wanted}"
+    assert pick_dtype("auto", cpu) in (torch.float32, torch.bfloat16)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_interrupt_is_noted_and_a_second_one_ends_the_program(number: int) -> None:
+    def ended(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(number, ended)
+    try:
+        with Interrupts() as interrupts:
+            assert not interrupts.received
+            signal.raise_signal(number)
+            assert interrupts.received
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(number)
+        with Interrupts():
+            pass
+        assert signal.getsignal(number) is ended
+    finally:
+        signal.signal(number, before)
