@@ -32,7 +32,7 @@ BUSY = {"submit_btn": False, "stop_btn": True}
 HIDDEN = {"api_visibility": "private", "show_progress": "hidden"}
 EXAMPLES = [
     "Hello! Who are you?",
-    "My name is Ada. What is my name?",
+    "My name is Ada.",
     "Tell me a story about a cat.",
     "What is the capital of France?",
 ]

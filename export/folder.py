@@ -45,6 +45,7 @@ def export_run(run: Run, out: Path, name: str, license_name: str) -> None:
     model = build_model(run.model)
     load_weights(model, weights, checkpoint)
     print(f"exporting {checkpoint} to {out}")
+    data = {key: value for key, value in run.data.items() if key != "shards"}  # a local path
     with new_folder(out) as folder:
         write_model(model, run.tokenizer, bool(run.data["chat"]), folder)
         facts = {
@@ -52,7 +53,7 @@ def export_run(run: Run, out: Path, name: str, license_name: str) -> None:
             "chat": bool(run.data["chat"]),
             "parameters": count_parameters(model),
             "config": run.model.to_dict(),
-            "training": {"step": facts["step"], "data": run.data, "settings": run.train.to_dict()},
+            "training": {"step": facts["step"], "data": data, "settings": run.train.to_dict()},
             "measured": measured(run),
         }
         checks = verify(Bundle(folder, run.model, run.tokenizer, facts))

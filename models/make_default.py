@@ -19,7 +19,7 @@ SETTINGS = {"batch_size": 16, "micro_batch_size": 16, "learning_rate": 0.015, "e
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=5000)
+    parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--out", type=Path, default=ROOT / "models" / "default")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs", help="where the run is kept")
     options = parser.parse_args()

@@ -69,6 +69,15 @@ def set_slider(page: Page, label: str, value: str) -> None:
     number.press("Tab")
 
 
+def start_a_long_reply(browser: Browser, url: str) -> Page:
+    page = open_page(browser, url)
+    set_slider(page, "Temperature", "0")
+    set_slider(page, "Max tokens", "2000")
+    say(page, "Hello!")
+    expect(replies(page)).to_have_count(1)
+    return page
+
+
 def test_a_conversation(browser: Browser, serve: Serve) -> None:
     """Send, retry, edit, undo and clear, with the model that ships; nothing leaves the host."""
     url = serve(app.load_model(app.DEFAULT_MODEL))
@@ -117,11 +126,7 @@ def test_a_conversation(browser: Browser, serve: Serve) -> None:
 def test_stop_keeps_the_text_and_ends_the_computation(
     browser: Browser, serve: Serve, slow_model: OnnxModel
 ) -> None:
-    page = open_page(browser, serve(slow_model))
-    set_slider(page, "Temperature", "0")
-    set_slider(page, "Max tokens", "2000")
-    say(page, "Hello!")
-    expect(replies(page)).to_have_count(1)
+    page = start_a_long_reply(browser, serve(slow_model))
     early = replies(page).inner_text()
     expect(status(page)).not_to_contain_text("reading")
     while replies(page).inner_text() == early:  # it streams
@@ -140,11 +145,7 @@ def test_stop_keeps_the_text_and_ends_the_computation(
 def test_clear_during_a_reply_leaves_an_empty_page(
     browser: Browser, serve: Serve, slow_model: OnnxModel
 ) -> None:
-    page = open_page(browser, serve(slow_model))
-    set_slider(page, "Temperature", "0")
-    set_slider(page, "Max tokens", "2000")
-    say(page, "Hello!")
-    expect(replies(page)).to_have_count(1)
+    page = start_a_long_reply(browser, serve(slow_model))
     page.get_by_label("Clear").click()
     expect(replies(page)).to_have_count(0)
     expect(page.locator(".submit-button")).to_be_visible()
@@ -157,11 +158,7 @@ def test_clear_during_a_reply_leaves_an_empty_page(
 def test_a_closed_tab_ends_the_computation(
     browser: Browser, serve: Serve, slow_model: OnnxModel
 ) -> None:
-    page = open_page(browser, serve(slow_model))
-    set_slider(page, "Temperature", "0")
-    set_slider(page, "Max tokens", "2000")
-    say(page, "Hello!")
-    expect(replies(page)).to_have_count(1)
+    page = start_a_long_reply(browser, serve(slow_model))
     assert slow_model.n_leased == 1
     page.close()
     deadline = time.monotonic() + 1.0

@@ -69,6 +69,12 @@ def test_tokens_come_as_often_as_the_reference_says(settings: dict) -> None:
     assert chi_square < len(likely) + 4 * math.sqrt(2 * len(likely))
 
 
+def test_only_the_k_likeliest_of_a_large_vocabulary_come_out() -> None:
+    logits = np.random.default_rng(5).normal(size=8192).astype(np.float32)
+    counts = draw(ALL | {"temperature": 10.0, "top_k": 20}, n=500, logits=logits)
+    assert set(np.flatnonzero(counts)) == set(np.argsort(logits)[-20:])
+
+
 def test_temperature_zero_always_takes_the_likeliest() -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):

@@ -18,20 +18,21 @@ from training.loop import train
 from training.run import Run
 from training.shards import load_shards, prepare
 
+INTERRUPTED = 130  # the exit code by which a shell knows Ctrl-C
 N_DIALOGUES = 100_000  # of the project's own corpus
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
-        run_training(options)
+        summary = run_training(options)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\nstopped; nothing was lost that a checkpoint holds", file=sys.stderr)
-        return 130
-    return 0
+        return INTERRUPTED
+    return INTERRUPTED if summary is None else 0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -68,15 +69,15 @@ def settings_help() -> str:
     return "\n".join(lines)
 
 
-def run_training(options: argparse.Namespace) -> None:
+def run_training(options: argparse.Namespace) -> dict[str, Any] | None:
+    """The summary of the finished run, or None if it was paused."""
     if options.resume:
         run = Run.load(options.out)
         if options.text or options.set or options.preset or options.init:
             raise UserError(
                 "--resume goes on with the run's own text and settings: give only --out"
             )
-        train(run, load_shards(Path(run.data["shards"])), resume=True)
-        return
+        return train(run, load_shards(Path(run.data["shards"])), resume=True)
     if (options.out / "config.json").exists():
         raise UserError(f"{options.out} holds a run already: add --resume, or choose another --out")
     model, training, tokenizer, initial = resolve(options)
@@ -93,7 +94,7 @@ def run_training(options: argparse.Namespace) -> None:
     run = Run(options.out, model, training, data)
     run.create(shards.tokenizer)
     print(f"settings: {model.to_dict() | training.to_dict()}")
-    train(run, shards, initial)
+    return train(run, shards, initial)
 
 
 def resolve(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, Tokenizer | None, Any]:
