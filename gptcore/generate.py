@@ -64,6 +64,7 @@ class Piece:
     n_prompt: int  # tokens of the prompt
     n_new: int  # tokens of the reply so far
     finish: str | None = None  # in the last piece: "end", "length", "context" or "stopped"
+    token_id: int | None = None  # the new token; None where none was added
     n_dropped: int = 0  # oldest messages left out, because the context is full
 
 
@@ -75,19 +76,19 @@ def generate(
     sampling: Sampling = Sampling(),
     max_tokens: int = 256,
     stop: Stop | None = None,
-) -> Iterator[tuple[int | None, Piece]]:
-    """Yield (token id, Piece) until the model ends its text, or max_tokens, or the context.
+) -> Iterator[Piece]:
+    """Yield a Piece a token until the model ends its text, or max_tokens, or the context.
 
-    Prompt plus new tokens never exceed block_size. The last pair has a `finish`; its id is
-    None unless the last token belongs to the text. Closing the iterator ends the work.
+    Prompt plus new tokens never exceed block_size. The last piece, and only it, has a
+    `finish`. Closing the iterator ends the work.
     """
     check_request(ids, block_size, max_tokens)
     ends = {tokenizer.special["<|end|>"], tokenizer.special["<|endoftext|>"]}
     limit = min(max_tokens, block_size - len(ids))
     rng, decoder, reply = sampling.rng(), tokenizer.stream(), []
 
-    def last(finish: str, token_id: int | None = None, text: str = "") -> tuple[int | None, Piece]:
-        return token_id, Piece(text + decoder.finish(), len(ids), len(reply), finish)
+    def last(finish: str, text: str = "", token_id: int | None = None) -> Piece:
+        return Piece(text + decoder.finish(), len(ids), len(reply), finish, token_id)
 
     try:
         logits = session.prefill(ids, stop)
@@ -99,9 +100,9 @@ def generate(
             reply.append(token_id)
             text = decoder.push(token_id)
             if len(reply) == limit:
-                yield last("length" if limit == max_tokens else "context", token_id, text)
+                yield last("length" if limit == max_tokens else "context", text, token_id)
                 return
-            yield token_id, Piece(text, len(ids), len(reply))
+            yield Piece(text, len(ids), len(reply), token_id=token_id)
             logits = session.step(token_id, stop)
     except Interrupted:
         yield last("stopped")
@@ -153,9 +154,9 @@ def run(
     text = ""
     with model.lease(ids) as session:
         tokenizer, block_size = model.tokenizer, model.config.block_size
-        steps = generate(session, ids, tokenizer, block_size, sampling, max_tokens, stop)
-        for token_id, piece in steps:
-            reply += [] if token_id is None else [token_id]
+        pieces = generate(session, ids, tokenizer, block_size, sampling, max_tokens, stop)
+        for piece in pieces:
+            reply += [] if piece.token_id is None else [piece.token_id]
             text += piece.text
             if piece.finish:
                 model.remember(ids, text, reply)

@@ -171,6 +171,14 @@ def test_turns_are_left_out_from_the_oldest_and_the_system_message_stays() -> No
         fit(messages, BYTES, 20)
 
 
+def test_what_fits_is_counted_in_tokens_and_not_in_characters(tokenizer: Tokenizer) -> None:
+    messages = [message("user", "What is my name?"), message("assistant", "You told me that.")] * 9
+    messages.append(message("user", "What do you like?"))
+    ids = render(messages, tokenizer, prompt=True)
+    assert len(ids) < sum(len(m["content"]) for m in messages) / 1.5
+    assert fit(messages, tokenizer, len(ids)) == (ids, 0)
+
+
 def test_a_conversation_without_end_is_cut_quickly(tokenizer: Tokenizer) -> None:
     turns = [message("user", "Hello, how are you?"), message("assistant", "I am fine!")] * 300
     start = time.monotonic()

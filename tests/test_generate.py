@@ -39,21 +39,21 @@ class Scripted:
         return self.prefill([token_id], stop)
 
 
-def say(reply: list[int | None], max_tokens: int = 100, block_size: int = 100) -> list[tuple]:
+def say(reply: list[int | None], max_tokens: int = 100, block_size: int = 100) -> list[Piece]:
     return list(generate(Scripted(reply), [1, 2, 3], BYTES, block_size, GREEDY, max_tokens))
 
 
 @pytest.mark.parametrize("end", [END, ENDOFTEXT])
 def test_a_reply_ends_with_the_token_for_it_which_is_no_part_of_the_text(end: int) -> None:
     assert say([*b"Hi", end]) == [
-        (ord("H"), Piece("H", 3, 1)),
-        (ord("i"), Piece("i", 3, 2)),
-        (None, Piece("", 3, 2, "end")),
+        Piece("H", 3, 1, token_id=ord("H")),
+        Piece("i", 3, 2, token_id=ord("i")),
+        Piece("", 3, 2, "end"),
     ]
 
 
 def test_an_empty_reply_is_a_reply() -> None:
-    assert say([END]) == [(None, Piece("", 3, 0, "end"))]
+    assert say([END]) == [Piece("", 3, 0, "end")]
 
 
 @pytest.mark.parametrize(
@@ -65,31 +65,31 @@ def test_a_reply_ends_at_max_tokens_or_with_the_context(
     max_tokens: int, block_size: int, n_new: int, finish: str
 ) -> None:
     session = Scripted([*b"abcdefgh"])
-    pairs = list(generate(session, [1, 2, 3], BYTES, block_size, GREEDY, max_tokens))
-    assert [token_id for token_id, _ in pairs] == list(b"abcdefgh"[:n_new])
-    assert [piece.finish for _, piece in pairs] == [None] * (n_new - 1) + [finish]
-    assert [piece.n_new for _, piece in pairs] == list(range(1, n_new + 1))
+    pieces = list(generate(session, [1, 2, 3], BYTES, block_size, GREEDY, max_tokens))
+    assert [piece.token_id for piece in pieces] == list(b"abcdefgh"[:n_new])
+    assert [piece.finish for piece in pieces] == [None] * (n_new - 1) + [finish]
+    assert [piece.n_new for piece in pieces] == list(range(1, n_new + 1))
     assert 3 + n_new <= block_size and len(session.read) < block_size
 
 
 def test_a_split_character_comes_whole_and_an_unfinished_one_is_marked() -> None:
-    texts = [piece.text for _, piece in say([*"é🙂".encode(), END])]
+    texts = [piece.text for piece in say([*"é🙂".encode(), END])]
     assert texts == ["", "é", "", "", "", "🙂", ""]
-    texts = [piece.text for _, piece in say([*b"a", *"🙂".encode()], max_tokens=3)]
+    texts = [piece.text for piece in say([*b"a", *"🙂".encode()], max_tokens=3)]
     assert texts == ["a", "", "\ufffd"]
 
 
 def test_a_stop_keeps_the_text_so_far() -> None:
-    *pairs, last = say([*b"Hi", None])
-    assert "".join(piece.text for _, piece in pairs) == "Hi"
-    assert last == (None, Piece("", 3, 2, "stopped"))
-    assert say([None]) == [(None, Piece("", 3, 0, "stopped"))]
+    *pieces, last = say([*b"Hi", None])
+    assert "".join(piece.text for piece in pieces) == "Hi"
+    assert last == Piece("", 3, 2, "stopped")
+    assert say([None]) == [Piece("", 3, 0, "stopped")]
 
 
 def test_closing_the_iterator_ends_the_work() -> None:
     session = Scripted([*b"abcdefgh"])
     steps = generate(session, [1, 2, 3], BYTES, 100, GREEDY)
-    assert [token_id for token_id, _ in islice(steps, 2)] == list(b"ab")
+    assert [piece.token_id for piece in islice(steps, 2)] == list(b"ab")
     steps.close()
     assert session.read == [1, 2, 3, ord("a")]
 
@@ -103,7 +103,7 @@ def test_the_penalty_looks_at_the_reply_and_not_at_the_prompt() -> None:
 
     sampling = Sampling(temperature=0, repetition_penalty=2)
     steps = generate(Undecided([]), [5, 5, 5], BYTES, 100, sampling, max_tokens=4)
-    assert [token_id for token_id, _ in steps] == [5, 6, 5, 5], "2.0, 1.5, then 1.0 over 0.75"
+    assert [piece.token_id for piece in steps] == [5, 6, 5, 5], "2.0, 1.5, then 1.0 over 0.75"
 
 
 @pytest.mark.parametrize("length", [0, 100, 101])

@@ -24,6 +24,7 @@ FRAGMENTS = [
     "?!\n\n", "{}[]", "_", "-", "<", "|", "|>", "<end>", "end|>",
 ]  # fmt: skip
 TEXTS = st.one_of(st.text(), st.lists(st.sampled_from(FRAGMENTS), max_size=30).map("".join))
+PLAIN_TEXTS = TEXTS.filter(lambda text: not any(name in text for name in SPECIAL_TOKENS))
 SPECIAL_TEXTS = st.lists(st.sampled_from([*SPECIAL_TOKENS, "<|", *FRAGMENTS])).map("".join)
 
 

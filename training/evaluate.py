@@ -64,8 +64,8 @@ def write_samples(model: GPT, rows: Rows, max_tokens: int = 60) -> list[tuple[st
     for ids in sample_prompts(rows):
         shown = b"".join(names.get(i) or tokenizer.token_bytes(i) for i in ids[1:])
         session = TorchSession(model)
-        steps = generate(session, ids, tokenizer, rows.block_size, sampling, max_tokens)
-        text = "".join(piece.text for _, piece in steps)
+        pieces = generate(session, ids, tokenizer, rows.block_size, sampling, max_tokens)
+        text = "".join(piece.text for piece in pieces)
         samples.append((shown.decode("utf-8", errors="replace"), text))
     model.train(was_training)
     return samples
