@@ -1,0 +1,276 @@
+"""What goes wrong is said in one line that helps: exit code 2, no traceback."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from export.__main__ import main as export_main
+from gptcore.bundle import ONNX
+from gptcore.nn.checkpoint import MODEL
+from training.__main__ import main as training_main
+from training.run import Run
+
+Refused = Callable[..., str]
+QUICK = [f"--set={s}" for s in ("n_layer=1", "block_size=64", "batch_size=4", "micro_batch_size=2")]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small models are many times faster on one thread while other processes run."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Runs a command that must be refused in one line; the line."""
+
+    def run(main: Callable[[list[str]], int], *words: object) -> str:
+        capsys.readouterr()
+        code = main([str(word) for word in words])
+        said = capsys.readouterr().err
+        assert code == 2 and said.startswith("error: ") and said.count("\n") == 1, said
+        return said.strip()
+
+    return run
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> tuple[object, ...]:
+    """The command line of a short training, but for its text."""
+    return ("--out", tmp_path / "runs" / "out", "--preset", "tiny", "--set=steps=1", *QUICK)
+
+
+def numbered_lines(n: int) -> str:
+    return "".join(f"This is line {i} of the text.\n" for i in range(n))
+
+
+FILES = {
+    "empty.txt": (b"", "empty.txt is empty: name a file with text in it"),
+    "blank.txt": (b"\n \n" * 999, "too short: 0 bytes in 0 document"),
+    "binary.txt": (bytes(range(256)) * 40, "binary.txt is not UTF-8 text"),
+    "nul.txt": (b"text\0" * 999, "nul.txt holds NUL characters: it is binary"),
+    "one_line.txt": (b"A line shorter than a block.", "too short: 28 bytes in 1 document"),
+    "rows.jsonl": (b'{"text": "fine"}\n{"txt": "not"}\n', 'rows.jsonl, line 2: no "messages"'),
+    "roles.jsonl": (b'{"messages": [{"role": "bot", "content": ""}]}', "unknown role 'bot'"),
+    "cut.txt.gz": (b"\x1f\x8b\x08\x00", "cut.txt.gz is no sound gzip file"),
+    "same.jsonl": (b'{"text": "These words and no others."}\n' * 99, "error: "),
+    "surrogate.jsonl": (b'{"text": "Half a smile: \\ud83d"}\n' * 99, "line 1"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_text_that_cannot_be_trained_on_is_refused(
+    name: str, tmp_path: Path, refused: Refused, train: tuple
+) -> None:
+    content, message = FILES[name]
+    (tmp_path / name).write_bytes(content)
+    said = refused(training_main, tmp_path / name, *train, "--set=vocab_size=262")
+    assert message in said
+    assert not (tmp_path / "runs" / "out").exists()
+
+
+def test_a_missing_text_is_refused(tmp_path: Path, refused: Refused, train: tuple) -> None:
+    said = refused(training_main, tmp_path / "misspelt.txt", *train)
+    assert said == f"error: no such file or folder: {tmp_path / 'misspelt.txt'}"
+
+
+SETTINGS = {
+    "n_head=3": "n_head=3 does not divide n_embd=64: choose one of [1, 2, 4, 8, 16, 32",
+    "n_kv_head=3": "n_kv_head=3 does not divide n_head=4: choose one of [1, 2, 4]",
+    "n_layers=2": "unknown setting 'n_layers': did you mean 'n_layer'?",
+    "colour=red": "unknown setting 'colour': known are",
+    "steps": "--set steps: write it as KEY=VALUE",
+    "steps=many": "--set steps=many: it is not of type int",
+    "steps=1.5": "--set steps=1.5: it is not of type int",
+    "steps=0": "steps=0 is out of range: choose 1 to",
+    "learning_rate=fast": "it is not of type float",
+    "learning_rate=nan": "learning_rate=nan is out of range: choose 0 to 10",
+    "tied_embeddings=yes": "unknown tied_embeddings 'yes': known are true, false",
+    "dtype=float23": "unknown dtype 'float23': did you mean 'float32'?",
+    "micro_batch_size=3": "micro_batch_size=3 does not divide batch_size=4",
+    "norm=layernorm": "unknown norm 'layernorm': did you mean 'rmsnorm'?",
+    "dropout=1": "dropout=1.0 is out of range: choose 0 to 0.99",
+    "vocab_size=100": "vocab_size=100 is too small",
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_setting_that_makes_no_sense_is_refused(
+    setting: str, chats: Path, refused: Refused, train: tuple, tmp_path: Path
+) -> None:
+    assert SETTINGS[setting] in refused(training_main, chats, *train, f"--set={setting}")
+    assert not (tmp_path / "runs" / "out").exists()
+
+
+def test_an_unknown_preset_is_refused_with_a_hint(chats: Path, refused: Refused, train) -> None:
+    said = refused(training_main, chats, *train, "--preset", "smal")
+    assert "unknown preset 'smal': did you mean 'small'?" in said
+
+
+def test_a_vocabulary_that_is_too_large_is_refused_with_the_size_to_use(
+    tmp_path: Path, refused: Refused, train: tuple
+) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text(numbered_lines(200))
+    said = refused(training_main, text, *train, "--set=vocab_size=5000")
+    assert "vocab_size=5000 is larger than this text allows" in said
+    advice = re.search(r"--set vocab_size=\d+", said)[0].split()
+    assert training_main([str(text), *map(str, train), *advice]) == 0
+    assert Run.load(tmp_path / "runs" / "out").model.vocab_size == int(advice[1].split("=")[1])
+
+
+def test_a_text_of_fewer_tokens_than_a_block_is_refused_until_the_block_is_smaller(
+    tmp_path: Path, refused: Refused, train: tuple
+) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text(numbered_lines(60))
+    words = (text, *train, "--set=vocab_size=270")
+    said = refused(training_main, *words, "--set=block_size=1500")
+    assert re.search(r"too short: \d+ tokens to train on, .* or a smaller block_size", said)
+    assert training_main([str(word) for word in words]) == 0
+
+
+@pytest.fixture
+def copy(run: Run, tmp_path: Path) -> Path:
+    """A copy of a sound run."""
+    return shutil.copytree(run.path, tmp_path / "copy")
+
+
+def test_an_existing_run_is_not_overwritten(
+    chats: Path, copy: Path, refused: Refused, train: tuple
+) -> None:
+    said = refused(training_main, chats, *train, "--out", copy)
+    assert said == (f"error: {copy} holds a run already: add --resume, or choose another --out")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["text.txt"], ["--set=steps=9"], ["--preset=tiny"], ["--init=."], ["--tokenizer=."]],
+    ids=str,
+)
+def test_resume_takes_no_new_text_or_settings(
+    words: list[str], copy: Path, refused: Refused
+) -> None:
+    said = refused(training_main, "--out", copy, "--resume", *words)
+    assert "--resume goes on with the run's own text and settings: give only --out" in said
+
+
+def test_resume_needs_a_run(tmp_path: Path, refused: Refused) -> None:
+    said = refused(training_main, "--out", tmp_path / "nothing", "--resume")
+    assert (
+        said
+        == f"error: no training run at {tmp_path / 'nothing'}: name a folder that training wrote"
+    )
+
+
+def test_a_run_whose_every_checkpoint_is_damaged_is_neither_resumed_nor_exported(
+    copy: Path, tmp_path: Path, refused: Refused
+) -> None:
+    for weights in copy.glob(f"checkpoints/*/{MODEL}"):
+        weights.write_bytes(weights.read_bytes()[:-1])
+    for said in (
+        refused(training_main, "--out", copy, "--resume"),
+        refused(training_main, "--init", copy, "--out", tmp_path / "tuned"),
+        refused(export_main, copy, "--out", tmp_path / "model"),
+    ):
+        assert "no sound checkpoint in" in said and "step-20" in said and "step-40" in said
+    assert not (tmp_path / "tuned").exists() and not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        json.dumps({"model": 3, "train": {}, "data": {}}),
+        json.dumps({"model": {}, "train": {}, "data": {}}),
+        json.dumps({"model": {"n_layer": None}, "train": {}, "data": {"shards": ""}}),
+    ],
+)
+def test_a_run_whose_settings_are_damaged_is_refused(
+    text: str, copy: Path, refused: Refused
+) -> None:
+    (copy / "config.json").write_text(text)
+    refused(training_main, "--out", copy, "--resume")
+
+
+def test_a_run_whose_shards_are_gone_is_refused(copy: Path, refused: Refused) -> None:
+    settings = json.loads((copy / "config.json").read_text())
+    settings["data"]["shards"] = str(copy / "nothing")
+    (copy / "config.json").write_text(json.dumps(settings))
+    assert "the token shards in" in refused(training_main, "--out", copy, "--resume")
+
+
+@pytest.mark.parametrize("setting", ["n_embd=32", "n_layer=3", "tied_embeddings=false"])
+def test_fine_tuning_in_another_shape_is_refused(
+    setting: str, chats: Path, run: Run, tmp_path: Path, refused: Refused
+) -> None:
+    out = tmp_path / "out"
+    words = ("--init", run.path, "--out", out, "--set=steps=1", f"--set={setting}")
+    assert "does not belong to this model" in refused(training_main, chats, *words)
+    assert not (out / "config.json").exists()
+
+
+@pytest.mark.parametrize("option", ["--preset", "--tokenizer"])
+def test_fine_tuning_takes_shape_and_tokenizer_from_the_run(
+    option: str, chats: Path, run: Run, tmp_path: Path, refused: Refused
+) -> None:
+    given = "tiny" if option == "--preset" else run.path / "tokenizer"
+    words = ("--init", run.path, "--out", tmp_path / "out", option, given)
+    assert "takes shape and tokenizer from that run" in refused(training_main, chats, *words)
+
+
+def test_an_option_that_names_no_run_or_tokenizer_is_refused(
+    chats: Path, tmp_path: Path, refused: Refused
+) -> None:
+    out = ("--out", tmp_path / "out")
+    assert "no training run at" in refused(training_main, chats, *out, "--init", tmp_path)
+    assert "no tokenizer at" in refused(training_main, chats, *out, "--tokenizer", tmp_path)
+    assert "no training run at" in refused(export_main, tmp_path, *out)
+
+
+@pytest.mark.parametrize(
+    ("main", "line"),
+    [
+        (training_main, "--out file.txt --resume"),
+        (training_main, "text.txt --out file.txt --preset tiny --set vocab_size=262"),
+        (training_main, "text.txt --out out --init file.txt"),
+        (training_main, "text.txt --out out --tokenizer file.txt"),
+        (export_main, "file.txt --out out"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.__module__,
+)
+def test_a_file_where_a_folder_is_meant_is_refused(
+    main, line: str, tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file.txt").write_text("no folder")
+    Path("text.txt").write_text(numbered_lines(60))
+    assert "file.txt" in refused(main, *line.split())
+    assert Path("file.txt").read_text() == "no folder"
+
+
+def test_a_folder_that_is_no_sound_model_is_not_verified(
+    model_folder: Path, tmp_path: Path, refused: Refused
+) -> None:
+    model = shutil.copytree(model_folder, tmp_path / "model")
+    assert "no model folder at" in refused(export_main, "verify", tmp_path / "nothing")
+    assert "no model folder at" in refused(export_main, "verify", model / ONNX)
+    assert "gptcore.json is missing" in refused(export_main, "verify", tmp_path)
+    data = (model / ONNX).read_bytes()
+    (model / ONNX).write_bytes(data[:-1])
+    assert "model.onnx is damaged or changed" in refused(export_main, "verify", model)
+    (model / ONNX).unlink()
+    assert "model.onnx is missing: export" in refused(export_main, "verify", model)
+    (model / "gptcore.json").write_text("{")
+    assert "gptcore.json is damaged" in refused(export_main, "verify", model)
