@@ -182,7 +182,7 @@ def load_model(
     """Load a model folder on "cuda" where there is one, else "cpu".
 
     Without `threads`, one thread and all cores are both tried for a few milliseconds: small
-    models are faster on one.
+    models, and any model on busy cores, are faster on one.
     """
     bundle = load_bundle(folder)
     device = device or ("cuda" if has_cuda() else "cpu")
@@ -198,8 +198,6 @@ def open_inference(path: Path, device: str, threads: int) -> ort.InferenceSessio
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    # Spinning threads cost other processes more than they gain here.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     providers = ["CPUExecutionProvider"]
     if device == "cuda":
         ort.preload_dlls()  # CUDA's libraries, where pip installed them

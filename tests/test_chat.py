@@ -193,7 +193,7 @@ def test_a_huge_message_is_refused_without_encoding_it(tokenizer: Tokenizer, rol
     start = time.monotonic()
     with pytest.raises(UserError, match=rf"{role} message is too long: it has 40,000,000 char"):
         fit(messages[:1] if role == "user" else messages, tokenizer, 200)
-    assert time.monotonic() - start < 0.5
+    assert time.monotonic() - start < 2
 
 
 @pytest.mark.parametrize("position", [0, 1, 2, 3])

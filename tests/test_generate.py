@@ -226,7 +226,7 @@ def test_a_text_that_fills_the_context_is_refused_before_the_first_piece(model: 
     start = time.monotonic()
     with pytest.raises(UserError, match="the text is too long: it has 50,000,000 characters"):
         complete(model, "a" * 50_000_000)
-    assert time.monotonic() - start < 0.5
+    assert time.monotonic() - start < 2
 
 
 @pytest.mark.parametrize("max_tokens", [0, -1, True, 1.5, float("nan"), "5", None])

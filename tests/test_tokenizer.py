@@ -58,10 +58,11 @@ def test_any_text_comes_back_as_it_was(tokenizer: Tokenizer, text: str) -> None:
 
 
 @settings(deadline=None, max_examples=300)
-@given(text=TEXTS)
+@given(text=PLAIN_TEXTS)
 def test_the_tokenizers_library_reads_tokenizer_json_to_the_same_ids(
     peers: list, text: str
 ) -> None:
+    """That library finds special tokens in any text, so these have none."""
     for ours, theirs in peers:
         ids = ours.encode(text)
         assert theirs.encode(text, add_special_tokens=False).ids == ids
