@@ -3,8 +3,9 @@
 Everything outside `gptcore.nn` is free of torch, so that an exported model runs with
 numpy and ONNX Runtime alone:
 
+    >>> from gptcore.generate import chat
     >>> from gptcore.onnx_session import load_model
-    >>> from gptcore.generate import complete
-    >>> model = load_model("models/default")                    # doctest: +SKIP
-    >>> print(complete(model, [{"role": "user", "content": "Hello!"}]))   # doctest: +SKIP
+    >>> model = load_model("models/default")                                 # doctest: +SKIP
+    >>> for piece in chat(model, [{"role": "user", "content": "Hello!"}]):   # doctest: +SKIP
+    ...     print(piece.text, end="", flush=True)
 """

@@ -38,11 +38,11 @@ class Bundle:
     @property
     def is_chat(self) -> bool:
         """Whether the model was trained on conversations; else it only continues text."""
-        return bool(self.facts["chat"])
+        return self.facts["chat"]
 
     @property
     def name(self) -> str:
-        return str(self.facts["name"])
+        return self.facts["name"]
 
 
 def load_bundle(folder: str | Path) -> Bundle:
@@ -79,9 +79,11 @@ def read_facts(folder: Path) -> dict[str, Any]:
         ) from None
     except ValueError:
         raise UserError(f"{path} is damaged: export the model again") from None
-    needed = {"name", "chat", "config", "sha256"}
-    if not isinstance(facts, dict) or not needed <= set(facts):
-        raise UserError(f"{path} lacks some of {sorted(needed)}: export the model again")
+    needed = {"name": str, "chat": bool, "parameters": int, "config": dict, "sha256": dict}
+    if not isinstance(facts, dict) or not all(
+        isinstance(facts.get(key), kind) for key, kind in needed.items()
+    ):
+        raise UserError(f"{path} lacks some of {', '.join(needed)}: export the model again")
     return facts
 
 

@@ -75,12 +75,12 @@ def fit(
         raise UserError("the last message must be the user's")
     if not messages[-1]["content"].strip():
         raise UserError("the message is empty: type something first")
-    for message in (messages[0], messages[-1]):
-        check_length(message["content"], tokenizer, budget, message["role"] + " message")
     system = [m for m in messages[:1] if m["role"] == "system"]
     turns = messages[len(system) :]
-    starts = [i for i, m in enumerate(turns) if m["role"] == "user"]
-    for start in starts:
+    for message in (*system, turns[-1]):
+        check_length(message["content"], tokenizer, budget, message["role"] + " message")
+    # A conversation is cut only before a user's message; the last one is always tried.
+    for start in [0] + [i for i, m in enumerate(turns) if m["role"] == "user"]:
         if sum(len(m["content"]) for m in turns[start:]) > tokenizer.max_token_bytes * budget:
             continue
         ids = render(system + turns[start:], tokenizer, prompt=True, recall=recall)
@@ -105,8 +105,10 @@ def check_length(text: str, tokenizer: Tokenizer, budget: int, name: str) -> Non
 def loss_mask(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
     """(n,) ids -> (n,) bool: the tokens that a model learns to predict.
 
-    In plain text all but role tokens; in a conversation the assistant's words and the
-    `<|end|>` after them. It depends on the ids alone, so no mask has to be stored.
+    What a token is worth depends on the special token before it: after `<|endoftext|>` (or at
+    the beginning) plain text is learned, after `<|assistant|>` the reply, in both cases with
+    the special token that ends it; after `<|system|>`, `<|user|>` and `<|end|>` nothing is.
+    Role tokens are never learned. It depends on the ids alone, so no mask has to be stored.
     """
     ids = np.asarray(ids)
     first_special = len(tokenizer.ranks)

@@ -34,7 +34,8 @@ def check_range(config: Any, name: str, low: float, high: float) -> None:
     """Refuse a number outside low..high; written so that NaN fails too."""
     value = getattr(config, name)
     if not (low <= value <= high):
-        raise UserError(f"{name}={value} is out of range: choose {low:g} to {high:g}")
+        limits = [n if isinstance(n, int) else f"{n:g}" for n in (low, high)]
+        raise UserError(f"{name}={value} is out of range: choose {limits[0]} to {limits[1]}")
 
 
 def check_types(config: Any) -> None:

@@ -55,15 +55,14 @@ class ModelConfig:
         check_range(self, "norm_eps", 1e-12, 1.0)
         check_range(self, "rope_theta", 1.0, 1e12)
         check_range(self, "dropout", 0.0, 0.99)
-        for name, whole, remedy in (
-            ("n_head", self.n_embd, "n_embd"),
-            ("n_kv_head", self.n_head, "n_head"),
-        ):
-            part = getattr(self, name)
+        for name, whole_name in (("n_head", "n_embd"), ("n_kv_head", "n_head")):
+            part, whole = getattr(self, name), getattr(self, whole_name)
             if whole % part:
-                choices = [n for n in range(1, min(whole, 65)) if whole % n == 0]
+                # an odd head size would be refused next, so it is not offered
+                step = 2 if name == "n_head" else 1
+                choices = [n for n in range(1, min(whole, 64) + 1) if whole % (n * step) == 0]
                 raise UserError(
-                    f"{name}={part} does not divide {remedy}={whole}: choose one of {choices}"
+                    f"{name}={part} does not divide {whole_name}={whole}: choose one of {choices}"
                 )
         if self.head_dim % 2:
             raise UserError(

@@ -83,7 +83,7 @@ def generate(
     `finish`. Closing the iterator ends the work.
     """
     check_request(ids, block_size, max_tokens)
-    ends = {tokenizer.special["<|end|>"], tokenizer.special["<|endoftext|>"]}
+    ends = set(tokenizer.special.values())  # a role token too: it would open a turn of another
     limit = min(max_tokens, block_size - len(ids))
     rng, decoder, reply = sampling.rng(), tokenizer.stream(), []
 
@@ -124,7 +124,7 @@ def chat(
     block_size = model.config.block_size
     budget = block_size - min(max_tokens, block_size // 4)
     ids, n_dropped = fit(messages, model.tokenizer, budget, model.recall)
-    return run(model, ids, sampling, max_tokens, stop, n_dropped)
+    return pieces(model, ids, sampling, max_tokens, stop, n_dropped)
 
 
 def complete(
@@ -138,10 +138,10 @@ def complete(
     check_length(text, model.tokenizer, model.config.block_size, "text")
     ids = [model.tokenizer.special["<|endoftext|>"], *model.tokenizer.encode(text)]
     check_request(ids, model.config.block_size, max_tokens)
-    return run(model, ids, sampling, max_tokens, stop, n_dropped=0)
+    return pieces(model, ids, sampling, max_tokens, stop, n_dropped=0)
 
 
-def run(
+def pieces(
     model: Model,
     ids: list[int],
     sampling: Sampling,
@@ -154,8 +154,7 @@ def run(
     text = ""
     with model.lease(ids) as session:
         tokenizer, block_size = model.tokenizer, model.config.block_size
-        pieces = generate(session, ids, tokenizer, block_size, sampling, max_tokens, stop)
-        for piece in pieces:
+        for piece in generate(session, ids, tokenizer, block_size, sampling, max_tokens, stop):
             reply += [] if piece.token_id is None else [piece.token_id]
             text += piece.text
             if piece.finish:

@@ -16,12 +16,10 @@ from gptcore.sampling import Sampling
 
 def text_of(content: Any) -> str:
     """A message's text: the page sends a list of parts, the API a string."""
-    if isinstance(content, list):
-        return "".join(text_of(part) for part in content)
-    if isinstance(content, dict) and isinstance(content.get("text"), str):
-        return content["text"]
-    if isinstance(content, str):
-        return content
+    parts = content if isinstance(content, list) else [content]
+    texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
+    if all(isinstance(text, str) for text in texts):
+        return "".join(texts)
     raise UserError(f"a message's content must be text, not {type(content).__name__}")
 
 

@@ -44,6 +44,7 @@ class OnnxModel:
     """A loaded model folder. Lends sessions; safe to use from several threads."""
 
     def __init__(self, bundle: Bundle, inference: ort.InferenceSession, threads: int):
+        check_graph(bundle, inference)
         self.bundle, self.config, self.tokenizer = bundle, bundle.config, bundle.tokenizer
         self.inference, self.threads = inference, threads
         self.provider = inference.get_providers()[0]  # the one that runs, not the one asked for
@@ -56,6 +57,8 @@ class OnnxModel:
     def lease(self, ids: list[int]) -> "Iterator[OnnxSession]":
         """A session for one generation, the one that has read most of this prompt already."""
         session = self._take(ids)
+        with self._lock:
+            self.n_leased += 1
         try:
             yield session
         finally:
@@ -65,7 +68,6 @@ class OnnxModel:
 
     def _take(self, ids: list[int]) -> "OnnxSession":
         with self._lock:
-            self.n_leased += 1
             best = max(self._sessions, key=lambda s: s.shared(ids), default=None)
             # A conversation's own session shares nearly all that it has read; another one's
             # shares a system prompt, and its cache is worth keeping for its owner.
@@ -141,10 +143,10 @@ class OnnxSession:
             raise Interrupted
         try:
             logits, cache = self.run(feeds, stop.options)
-        except Exception as error:  # ONNX Runtime has no class of its own for a termination
+        except Exception:  # ONNX Runtime has no class of its own for a termination
             if stop.is_set():
                 raise Interrupted from None
-            raise error
+            raise
         self.ids, self.cache = self.ids + new_ids, cache
         self.n_read += len(new_ids)
         return logits[0, -1]
@@ -206,6 +208,15 @@ def open_inference(path: Path, device: str, threads: int) -> ort.InferenceSessio
         return ort.InferenceSession(str(path), options, providers=providers)
     except Exception as error:  # ONNX Runtime raises a class per kind of damage
         raise UserError(f"ONNX Runtime cannot load {path}: {error}") from None
+
+
+def check_graph(bundle: Bundle, inference: ort.InferenceSession) -> None:
+    """Refuse a graph whose cache is not the configuration's."""
+    config = bundle.config
+    caches = [i for i in inference.get_inputs() if i.name.startswith("past_key_values.")]
+    heads = [n for i in caches for n in (i.shape[1], i.shape[3])]
+    if heads != [config.n_kv_head, config.head_dim] * (2 * config.n_layer):
+        raise UserError(f"{bundle.onnx} and the config in gptcore.json are not of one export")
 
 
 def step_seconds(model: OnnxModel, n: int = 8) -> float:

@@ -67,7 +67,7 @@ async def stream(pieces: Iterator[Piece], stop: Stop) -> AsyncIterator[Progress]
             for piece in pieces:
                 loop.call_soon_threadsafe(queue.put_nowait, (piece, time.perf_counter()))
             loop.call_soon_threadsafe(queue.put_nowait, None)
-        except Exception as error:  # shown by the page that waits for it
+        except BaseException as error:  # whatever it is, the page that waits must hear of it
             loop.call_soon_threadsafe(queue.put_nowait, error)
 
     progress = Progress()
@@ -78,7 +78,7 @@ async def stream(pieces: Iterator[Piece], stop: Stop) -> AsyncIterator[Progress]
             while not queue.empty():
                 batch.append(queue.get_nowait())
             for item in batch:
-                if isinstance(item, Exception):
+                if isinstance(item, BaseException):
                     raise item
                 if item is not None:
                     progress.add(*item)

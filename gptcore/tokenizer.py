@@ -125,14 +125,13 @@ class Tokenizer:
         path = Path(folder) / FILE_NAME
         try:
             lines = [line.split() for line in path.read_bytes().splitlines()]
-            ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in lines}
-        except FileNotFoundError:
+            return cls({base64.b64decode(t, validate=True): int(rank) for t, rank in lines})
+        except (FileNotFoundError, NotADirectoryError):
             raise UserError(
                 f"no tokenizer at {path}: name a folder that holds {FILE_NAME}"
             ) from None
         except ValueError as error:
             raise UserError(f"{path} is not a tiktoken rank file ({error})") from None
-        return cls(ranks)
 
     @classmethod
     def train(cls, texts: Iterable[str], vocab_size: int) -> "Tokenizer":

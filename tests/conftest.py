@@ -47,6 +47,7 @@ def run(chats: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
         "batch_size": 8,
         "micro_batch_size": 4,
         "learning_rate": 0.01,
+        "warmup_steps": 5,
         "eval_every": 20,
         "save_every": 20,
     }

@@ -107,6 +107,7 @@ def read_jsonl(file: Path) -> Iterator[Document]:
                     check_messages(document)
                 elif not isinstance(document, str):
                     raise UserError('"text" is not a string, or "messages" not a list')
+                check_text(document_text(document))
             except json.JSONDecodeError as error:
                 raise UserError(f"{file}, line {number}: no JSON ({error})") from None
             except (KeyError, TypeError):
@@ -115,6 +116,14 @@ def read_jsonl(file: Path) -> Iterator[Document]:
                 raise UserError(f"{file}, line {number}: {error}") from None
             if document:
                 yield document
+
+
+def check_text(text: str) -> None:
+    """JSON can hold half of a surrogate pair, which no UTF-8 text can."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UserError("a character is only half a surrogate pair: mend the text") from None
 
 
 def document_text(document: Document) -> str:
@@ -154,7 +163,7 @@ def survey(corpus: Corpus) -> Survey:
         digest.update(number.to_bytes(8))
         n_documents += 1
         n_chats += not isinstance(document, str)
-        n_bytes += len(document_text(document).encode("utf-8", "surrogatepass"))
+        n_bytes += len(document_text(document).encode("utf-8"))
         smallest = min(smallest, number)
     share = min(VALIDATION_SHARE, MAX_VALIDATION_BYTES / max(n_bytes, 1))
     limit = max(int(share * 2**64), smallest + 1)  # at least one document
@@ -164,5 +173,5 @@ def survey(corpus: Corpus) -> Survey:
 def document_number(document: Document) -> int:
     """64 bits of the document's hash."""
     text = document if isinstance(document, str) else json.dumps(document)
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
+    digest = hashlib.blake2b(text.encode("utf-8"), digest_size=8)
     return int.from_bytes(digest.digest())

@@ -125,6 +125,8 @@ def write_shards(corpus: Corpus, found: Survey, tokenizer: Tokenizer, folder: Pa
     for document, ids in tokenise(corpus(), tokenizer):
         writers["val" if found.is_validation(document) else "train"].add(ids)
     splits = {split: writer.finish() for split, writer in writers.items()}
+    if not splits["train"]["n_tokens"]:
+        raise UserError("the corpus is one text, again and again: give some that differs")
     files = sorted(p for p in folder.rglob("*") if p.is_file())
     manifest = {
         "dtype": dtype,
