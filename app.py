@@ -7,10 +7,12 @@ thread, and `stream` hands those to the browser. Nothing here imports torch.
 """
 
 import argparse
+import asyncio
 import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -80,27 +82,36 @@ class Generations:
     """The running generation of each browser session, so that Stop finds it."""
 
     def __init__(self) -> None:
-        self.stops: dict[str | None, RunStop] = {}
+        self.running: dict[str | None, tuple[RunStop, asyncio.Event]] = {}
 
-    def begin(self, request: gr.Request) -> RunStop:
+    @asynccontextmanager
+    async def begin(self, request: gr.Request) -> AsyncIterator[RunStop]:
         """A session has one generation at a time: a new one takes the place of the old one."""
-        self.discard(request)
-        self.stops[request.session_hash] = RunStop()
-        return self.stops[request.session_hash]
+        await self.discard(request)
+        stop, ended = self.running[request.session_hash] = RunStop(), asyncio.Event()
+        try:
+            yield stop
+        finally:
+            ended.set()
+            if self.is_current(request, stop):
+                del self.running[request.session_hash]
 
     def is_current(self, request: gr.Request, stop: RunStop) -> bool:
         """Whether the page still wants this generation's text."""
-        return self.stops.get(request.session_hash) is stop
+        return self.running.get(request.session_hash, (None,))[0] is stop
 
     def stop(self, request: gr.Request) -> None:
         """End the generation; what it has written stays."""
-        if running := self.stops.get(request.session_hash):
-            running.set()
+        if request.session_hash in self.running:
+            self.running[request.session_hash][0].set()
 
-    def discard(self, request: gr.Request) -> None:
-        """End the generation, and forget what it has written."""
-        self.stop(request)
-        self.stops.pop(request.session_hash, None)
+    async def discard(self, request: gr.Request) -> None:
+        """End the generation and forget what it has written, once its last update is sent."""
+        if request.session_hash in self.running:
+            stop, ended = self.running.pop(request.session_hash)
+            stop.set()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), timeout=1.0)
 
 
 def build_page(model: OnnxModel) -> gr.Blocks:
@@ -131,15 +142,14 @@ def chat_page(model: OnnxModel) -> None:
 
     handle = ChatHandlers(model)
     inputs, outputs = [chatbot, system, *sliders], [chatbot, box, status]
-    replies = [
-        box.submit(handle.send, [box, *inputs], outputs, **HIDDEN),
-        chatbot.retry(handle.retry, inputs, outputs, **HIDDEN),
-        chatbot.edit(handle.edit, inputs, outputs, **HIDDEN),
-        chatbot.example_select(handle.example, inputs, outputs, **HIDDEN),
-    ]
-    box.stop(handle.running.stop, queue=False, **HIDDEN)
-    chatbot.undo(handle.undo, [chatbot], outputs, cancels=replies, **HIDDEN)
-    chatbot.clear(handle.clear, None, outputs, cancels=replies, queue=False, **HIDDEN)
+    box.submit(handle.send, [box, *inputs], outputs, **HIDDEN)
+    box.stop(handle.generations.stop, queue=False, **HIDDEN)
+    chatbot.retry(handle.retry, inputs, outputs, **HIDDEN)
+    chatbot.edit(handle.edit, inputs, outputs, **HIDDEN)
+    chatbot.example_select(handle.example, inputs, outputs, **HIDDEN)
+    # Through the queue, so that these updates come after those of a reply that they end.
+    chatbot.undo(handle.undo, [chatbot], outputs, **HIDDEN)
+    chatbot.clear(handle.clear, None, outputs, **HIDDEN)
     gr.api(chat_endpoint(model), api_name="chat")
 
 
@@ -147,7 +157,7 @@ class ChatHandlers:
     """What the chat's events do: each makes a history, and `respond` answers it."""
 
     def __init__(self, model: OnnxModel):
-        self.model, self.running = model, Generations()
+        self.model, self.generations = model, Generations()
 
     async def respond(
         self, request: gr.Request, history: list, system_prompt: str, *values: Any
@@ -157,15 +167,15 @@ class ChatHandlers:
         try:
             messages = to_messages(history, system_prompt)
             settings = to_settings(values, block_size)
-            stop = self.running.begin(request)
-            pieces = chat(self.model, messages, *settings, stop)
-            yield history, gr.Textbox(value="", **BUSY), "reading ..."
-            async for progress in stream(pieces, stop):
-                if not self.running.is_current(request, stop):
-                    return
-                shown = [*history, turn("assistant", progress.text)]
-                yield shown, gr.skip(), progress.line(block_size)
-            yield gr.skip(), gr.Textbox(**IDLE), gr.skip()
+            async with self.generations.begin(request) as stop:
+                pieces = chat(self.model, messages, *settings, stop)
+                yield history, gr.Textbox(value="", **BUSY), "reading ..."
+                async for progress in stream(pieces, stop):
+                    if not self.generations.is_current(request, stop):
+                        return
+                    shown = [*history, turn("assistant", progress.text)]
+                    yield shown, gr.skip(), progress.line(block_size)
+                yield gr.skip(), gr.Textbox(**IDLE), gr.skip()
         except UserError as error:
             gr.Warning(str(error))
             yield gr.skip(), gr.Textbox(**IDLE), f"⚠ {error}"
@@ -192,13 +202,13 @@ class ChatHandlers:
         async for update in self.send(request, event.value["text"], history, *rest):
             yield update
 
-    def undo(self, request: gr.Request, event: gr.UndoData, history: list) -> tuple:
-        self.running.discard(request)
+    async def undo(self, request: gr.Request, event: gr.UndoData, history: list) -> tuple:
+        await self.generations.discard(request)
         text = text_of(history[event.index]["content"])
         return history[: event.index], gr.Textbox(value=text, **IDLE), ""
 
-    def clear(self, request: gr.Request) -> tuple:
-        self.running.discard(request)
+    async def clear(self, request: gr.Request) -> tuple:
+        await self.generations.discard(request)
         return [], gr.Textbox(**IDLE), ""
 
 
@@ -215,23 +225,23 @@ def completion_page(model: OnnxModel) -> None:
             gr.Markdown(device_line(model), elem_id="device")
         with gr.Column(scale=1, min_width=280):
             sliders = settings_panel(model)
-    running, block_size = Generations(), model.config.block_size
+    generations, block_size = Generations(), model.config.block_size
 
     async def respond(request: gr.Request, text: str, *values: Any) -> Updates:
         try:
             settings = to_settings(values, block_size)
-            stop = running.begin(request)
-            pieces = complete(model, text, *settings, stop)
-            yield gr.Textbox(**BUSY), "reading ..."
-            async for progress in stream(pieces, stop):
-                yield text + progress.text, progress.line(block_size)
-            yield gr.Textbox(**IDLE), gr.skip()
+            async with generations.begin(request) as stop:
+                pieces = complete(model, text, *settings, stop)
+                yield gr.Textbox(**BUSY), "reading ..."
+                async for progress in stream(pieces, stop):
+                    yield text + progress.text, progress.line(block_size)
+                yield gr.Textbox(**IDLE), gr.skip()
         except UserError as error:
             gr.Warning(str(error))
             yield gr.Textbox(**IDLE), f"⚠ {error}"
 
     box.submit(respond, [box, *sliders], [box, status], **HIDDEN)
-    box.stop(running.stop, queue=False, **HIDDEN)
+    box.stop(generations.stop, queue=False, **HIDDEN)
     gr.api(completion_endpoint(model), api_name="complete")
 
 

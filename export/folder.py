@@ -54,7 +54,7 @@ def export_run(run: Run, out: Path, name: str, license_name: str) -> None:
             "parameters": count_parameters(model),
             "config": run.model.to_dict(),
             "training": {"step": facts["step"], "data": data, "settings": run.train.to_dict()},
-            "measured": measured(run),
+            "measured": measured(run, facts["step"]),
         }
         checks = verify(Bundle(folder, run.model, run.tokenizer, facts))
         print_report(checks)
@@ -85,9 +85,9 @@ def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def measured(run: Run) -> dict[str, Any]:
-    """The last evaluation of the run: loss and bits per byte of the held-out text."""
-    evaluations = [m for m in run.metrics() if "bits_per_byte" in m]
+def measured(run: Run, step: int) -> dict[str, Any]:
+    """The last evaluation up to this step: loss and bits per byte of the held-out text."""
+    evaluations = [m for m in run.metrics() if "bits_per_byte" in m and m["step"] <= step]
     if not evaluations:
         return {}
     return {key: evaluations[-1][key] for key in ("step", "val_loss", "bits_per_byte")}

@@ -100,6 +100,7 @@ def strip_metadata(proto: onnx.ModelProto) -> None:
     """Delete what the exporter notes down: stack traces with local paths, module names."""
     del proto.metadata_props[:]
     del proto.graph.metadata_props[:]
+    del proto.graph.value_info[:]
     proto.doc_string = proto.graph.doc_string = ""
     proto.graph.name = "gptcore"
     for item in [*proto.graph.node, *proto.graph.initializer, *proto.graph.input]:

@@ -97,7 +97,7 @@ def check_matrix(model: GPT, run: Run) -> list[Check]:
 def check_greedy(model: GPT, onnx_model: OnnxModel) -> Check:
     """The same greedy tokens from both sessions, for prompts of one to a few tokens."""
     n_different = 0
-    prompts = [[3], [5, 8, 13], list(range(20, 40))]
+    prompts = [[3], [5, 8, 13], list(range(20, 40))[: model.config.block_size // 2]]
     for prompt in prompts:
         n = min(GREEDY_TOKENS, model.config.block_size - len(prompt))
         expected = greedy(TorchSession(model), prompt, n)
@@ -128,7 +128,8 @@ def check_cached(run: Run, model: GPT) -> Check:
 def check_left_padding(run: Run, model: GPT) -> Check:
     """Rows of unequal length, padded on the left, equal each row alone; also the step after."""
     rng = np.random.default_rng(2)
-    rows = [rng.integers(0, model.config.vocab_size, n) for n in (5, 17, 1, 40)]
+    longest = min(40, model.config.block_size - 1)
+    rows = [rng.integers(0, model.config.vocab_size, n) for n in (5, 17, 1, longest)]
     width = max(map(len, rows))
     ids = np.stack([np.pad(row, (width - len(row), 0)) for row in rows])
     mask = np.stack([np.pad(np.ones_like(row), (width - len(row), 0)) for row in rows])

@@ -180,7 +180,9 @@ def test_hashes_are_written_for_what_is_there_now(folder: Path) -> None:
     (folder / "extra").mkdir()
     (folder / "extra" / "ä.txt").write_text("new", encoding="utf-8")
     (folder / "README.md").unlink()
-    write_facts(folder, {"name": "ü", "chat": False, "config": PRESETS["tiny"].to_dict()})
+    write_facts(
+        folder, {"name": "ü", "chat": False, "parameters": 1, "config": PRESETS["tiny"].to_dict()}
+    )
     bundle = load_bundle(folder)
     assert bundle.name == "ü" and not bundle.is_chat
     assert "extra/ä.txt" in listed(folder) and "README.md" not in listed(folder)

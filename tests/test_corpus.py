@@ -83,11 +83,13 @@ def test_separators_end_documents_and_are_no_part_of_them(tmp_path: Path) -> Non
 
 
 def test_a_separator_is_found_wherever_the_file_is_read_in_parts(tmp_path: Path) -> None:
-    for shift in range(-2, len(SEPARATOR) + 3):
-        before = words(READ_CHARACTERS - shift).replace(" ", "_")
-        found = documents(write(tmp_path / "a.txt", f"{before}{SEPARATOR}\nafter"))
-        assert found[-1] == "after"
-        assert "".join(found[:-1]) == before
+    first, last = "x" * 4078, "z" * 200_000  # pieces of 4096 end just before the part that is read
+    for shift in range(-2, 25):
+        middle = "y" * (READ_CHARACTERS - len(first + SEPARATOR) - shift)
+        text = SEPARATOR.join([first, middle, "\n" + last])
+        found = documents(write(tmp_path / "a.txt", text))
+        assert found[0] == first and "".join(found[1:]) == middle + last
+        assert {len(set(document)) for document in found} == {1}
 
 
 @pytest.mark.parametrize("space", [" ", "_", "é"])

@@ -277,10 +277,11 @@ def test_a_diverged_run_goes_on_as_its_error_advises(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(training.loop, "rate_factor", huge_rate_at(2))
-        assert command(tmp_path / "run", chats, "--preset", "tiny", steps=4, save_every=1) == 2
-    assert "lower learning_rate, then --resume" in capsys.readouterr().err
-    words = ["--out", str(tmp_path / "run"), "--resume", "--set", "learning_rate=0.001"]
-    assert main(words) == 0
+        assert command(tmp_path / "run", chats, "--preset", "tiny", steps=4, save_every=2) == 2
+    advice = f"--init {tmp_path / 'run'}, another --out and a lower learning_rate"
+    assert advice in capsys.readouterr().err
+    words = [str(chats), "--init", str(tmp_path / "run"), "--out", str(tmp_path / "next")]
+    assert main([*words, "--set", "steps=1", "--set", "learning_rate=0.001"]) == 0
 
 
 def test_without_text_the_made_up_dialogues_are_the_corpus() -> None:

@@ -73,11 +73,13 @@ def run_training(options: argparse.Namespace) -> dict[str, Any] | None:
     """The summary of the finished run, or None if it was paused."""
     if options.resume:
         run = Run.load(options.out)
-        if options.text or options.set or options.preset or options.init:
+        if any((options.text, options.set, options.preset, options.init, options.tokenizer)):
             raise UserError(
                 "--resume goes on with the run's own text and settings: give only --out"
             )
         return train(run, load_shards(Path(run.data["shards"])), resume=True)
+    if options.out.is_file():
+        raise UserError(f"{options.out} is a file: --out names a folder")
     if (options.out / "config.json").exists():
         raise UserError(f"{options.out} holds a run already: add --resume, or choose another --out")
     model, training, tokenizer, initial = resolve(options)
@@ -92,7 +94,6 @@ def run_training(options: argparse.Namespace) -> dict[str, Any] | None:
         **{key: shards.manifest[key] for key in ("corpus_sha256", "n_documents", "n_bytes")},
     }
     run = Run(options.out, model, training, data)
-    run.create(shards.tokenizer)
     print(f"settings: {model.to_dict() | training.to_dict()}")
     return train(run, shards, initial)
 

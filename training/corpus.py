@@ -103,17 +103,17 @@ def read_jsonl(file: Path) -> Iterator[Document]:
             try:
                 row = json.loads(line)
                 document = row["messages"] if "messages" in row else row["text"]
-                if isinstance(document, list):
-                    check_messages(document)
-                elif not isinstance(document, str):
+                if not isinstance(document, list if "messages" in row else str):
                     raise UserError('"text" is not a string, or "messages" not a list')
+                if "messages" in row:
+                    check_messages(document)
                 check_text(document_text(document))
-            except json.JSONDecodeError as error:
-                raise UserError(f"{file}, line {number}: no JSON ({error})") from None
             except (KeyError, TypeError):
                 raise UserError(f'{file}, line {number}: no "messages" or "text"') from None
             except UserError as error:
                 raise UserError(f"{file}, line {number}: {error}") from None
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{file}, line {number}: no JSON ({error})") from None
             if document:
                 yield document
 

@@ -62,9 +62,13 @@ def train(
     val_rows = Rows(shards, "val", run.model.block_size)
     model = build_model(run.model).to(device).train()
     if initial:
-        load_weights(model, initial, run.path)
+        load_weights(model, initial, "--init")
     optimizers = build_optimizers(model, config)
-    first = restore(run, model, optimizers) if resume else 0
+    if resume:
+        first = restore(run, model, optimizers)
+    else:
+        first = 0
+        run.create(shards.tokenizer)  # not before all that can be wrong has been seen
 
     tokens_per_step = config.batch_size * run.model.block_size
     epoch = len(train_rows) / config.batch_size
@@ -86,7 +90,7 @@ def train(
             with autocast(device, dtype):
                 loss = accumulate_gradients(model, *batch, config.n_micro_batches)
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip).item()
-            check_finite(step, loss, norm)
+            check_finite(run, step, loss, norm)
             for optimizer in optimizers:
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
@@ -107,8 +111,6 @@ def train(
             if pausing and done < config.steps:
                 bar.write(f"saved step {done}; go on: python -m training --out {run.path} --resume")
                 return None
-    if evaluation is None:
-        raise UserError(f"{run.path} is complete already: nothing to resume")
     return finish(run, model, evaluation, speed)
 
 
@@ -127,12 +129,13 @@ def accumulate_gradients(model: GPT, x: Tensor, y: Tensor, n_micro_batches: int)
     return total
 
 
-def check_finite(step: int, loss: float, norm: float) -> None:
+def check_finite(run: Run, step: int, loss: float, norm: float) -> None:
     """Stop before an update that would spoil the weights; comparisons fail for NaN."""
     if not (abs(loss) < float("inf") and norm < float("inf")):
         raise UserError(
             f"step {step + 1}: the loss ({loss}) or the gradient ({norm}) is not finite; nothing "
-            f"was updated and the last checkpoint is kept: lower learning_rate, then --resume"
+            f"was updated and the last checkpoint is kept; train on from it with "
+            f"--init {run.path}, another --out and a lower learning_rate"
         )
 
 
@@ -158,6 +161,8 @@ def restore(run: Run, model: GPT, optimizers: Optimizers) -> int:
     torch.set_rng_state(state["rng.cpu"])
     if torch.cuda.is_available() and "rng.cuda" in state:
         torch.cuda.set_rng_state(state["rng.cuda"])
+    if facts["step"] == run.train.steps:
+        raise UserError(f"{run.path} is complete already: nothing to resume")
     run.forget_after(facts["step"])
     print(f"resuming from {folder}")
     return facts["step"]

@@ -56,9 +56,9 @@ class Run:
         path = Path(path)
         try:
             settings = json.loads((path / "config.json").read_text(encoding="utf-8"))
-            model, train = settings["model"], settings["train"]
-            data = settings["data"]
-        except FileNotFoundError:
+            model, train, data = (dict(settings[key]) for key in ("model", "train", "data"))
+            data["shards"], data["chat"]
+        except (FileNotFoundError, NotADirectoryError):
             raise UserError(
                 f"no training run at {path}: name a folder that training wrote"
             ) from None
@@ -76,10 +76,15 @@ class Run:
         return [json.loads(line) for line in lines if line.endswith("}")]
 
     def forget_after(self, step: int) -> None:
-        """Drop the metrics of steps that a resumed run will do again."""
+        """Drop the metrics and samples of steps that a resumed run will do again."""
         kept = [line for line in self.metrics() if line["step"] <= step]
         text = "".join(json.dumps(line) + "\n" for line in kept)
         (self.path / "metrics.jsonl").write_text(text, encoding="utf-8")
+        samples = self.path / "samples.md"
+        if samples.exists():
+            _, *sections = samples.read_text(encoding="utf-8").split("## Step ")
+            kept = [section for section in sections if int(section.split("\n")[0]) <= step]
+            samples.write_text("".join("## Step " + s for s in kept), encoding="utf-8")
 
     def add_samples(self, step: int, samples: list[tuple[str, str]]) -> None:
         with open(self.path / "samples.md", "a", encoding="utf-8") as file:

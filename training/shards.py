@@ -106,7 +106,7 @@ def load_shards(path: Path) -> Shards:
         for name, expected in manifest["sha256"].items():
             if file_sha256(path / name) != expected:
                 raise UserError(f"{path / name} is damaged")
-    except (FileNotFoundError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"the token shards in {path} are not sound ({error})") from None
     return Shards(path, Tokenizer.load(path / "tokenizer"), manifest)
 

@@ -73,13 +73,15 @@ def newest_checkpoint(folder: Path) -> tuple[Path, list[str]]:
     raise UserError(f"no sound checkpoint in {folder}: {details}")
 
 
-def load_weights(model: torch.nn.Module, tensors: dict[str, Tensor], source: Path) -> None:
-    """Copy a checkpoint's tensors into a model of the same shape."""
-    problems = model.load_state_dict(tensors, strict=False)
-    tied = {"head.weight"} if model.config.tied_embeddings else set()
-    missing = set(problems.missing_keys) - tied
-    if missing or problems.unexpected_keys:
+def load_weights(model: torch.nn.Module, tensors: dict[str, Tensor], source: object) -> None:
+    """Copy a checkpoint's tensors into a model of the same shape; `source` names them."""
+    wanted = {name: tuple(p.shape) for name, p in model.named_parameters()}  # tied ones once
+    found = {name: tuple(t.shape) for name, t in tensors.items()}
+    differing = sorted(dict(wanted.items() ^ found.items()))
+    if differing:
+        name = differing[0]
         raise UserError(
-            f"{source} does not belong to this model: missing {sorted(missing)[:3]}, "
-            f"unexpected {problems.unexpected_keys[:3]}"
+            f"{source} does not belong to this model: {len(differing)} tensors differ, such as "
+            f"{name}: {found.get(name, 'missing')} where {wanted.get(name, 'none')} is needed"
         )
+    model.load_state_dict(tensors, strict=False)
