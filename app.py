@@ -7,12 +7,10 @@ thread, and `stream` hands those to the browser. Nothing here imports torch.
 """
 
 import argparse
-import asyncio
 import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,7 @@ from gptcore.generate import Piece, chat, complete
 from gptcore.inputs import text_of, to_messages, to_settings
 from gptcore.onnx_session import OnnxModel, RunStop, has_cuda, load_model
 from gptcore.sampling import Sampling
-from gptcore.streaming import stream
+from gptcore.streaming import Generations, stream
 
 DEFAULT_MODEL = Path(__file__).parent / "models" / "default"
 CONCURRENT = 4  # generations at a time; the others wait in the queue
@@ -78,42 +76,6 @@ def default_max_tokens(model: OnnxModel) -> int:
     return min(256, model.config.block_size // 2)
 
 
-class Generations:
-    """The running generation of each browser session, so that Stop finds it."""
-
-    def __init__(self) -> None:
-        self.running: dict[str | None, tuple[RunStop, asyncio.Event]] = {}
-
-    @asynccontextmanager
-    async def begin(self, request: gr.Request) -> AsyncIterator[RunStop]:
-        """A session has one generation at a time: a new one takes the place of the old one."""
-        await self.discard(request)
-        stop, ended = self.running[request.session_hash] = RunStop(), asyncio.Event()
-        try:
-            yield stop
-        finally:
-            ended.set()
-            if self.is_current(request, stop):
-                del self.running[request.session_hash]
-
-    def is_current(self, request: gr.Request, stop: RunStop) -> bool:
-        """Whether the page still wants this generation's text."""
-        return self.running.get(request.session_hash, (None,))[0] is stop
-
-    def stop(self, request: gr.Request) -> None:
-        """End the generation; what it has written stays."""
-        if request.session_hash in self.running:
-            self.running[request.session_hash][0].set()
-
-    async def discard(self, request: gr.Request) -> None:
-        """End the generation and forget what it has written, once its last update is sent."""
-        if request.session_hash in self.running:
-            stop, ended = self.running.pop(request.session_hash)
-            stop.set()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), timeout=1.0)
-
-
 def build_page(model: OnnxModel) -> gr.Blocks:
     """The whole page for a loaded model: chat, or text completion for a base model."""
     with gr.Blocks(title=f"{model.bundle.name} · gptcore", analytics_enabled=False) as page:
@@ -143,7 +105,7 @@ def chat_page(model: OnnxModel) -> None:
     handle = ChatHandlers(model)
     inputs, outputs = [chatbot, system, *sliders], [chatbot, box, status]
     box.submit(handle.send, [box, *inputs], outputs, **HIDDEN)
-    box.stop(handle.generations.stop, queue=False, **HIDDEN)
+    box.stop(handle.stop, queue=False, **HIDDEN)
     chatbot.retry(handle.retry, inputs, outputs, **HIDDEN)
     chatbot.edit(handle.edit, inputs, outputs, **HIDDEN)
     chatbot.example_select(handle.example, inputs, outputs, **HIDDEN)
@@ -163,15 +125,15 @@ class ChatHandlers:
         self, request: gr.Request, history: list, system_prompt: str, *values: Any
     ) -> Updates:
         """Stream the reply to a history that ends with the user's message."""
-        block_size = self.model.config.block_size
+        block_size, stop = self.model.config.block_size, RunStop()
         try:
             messages = to_messages(history, system_prompt)
             settings = to_settings(values, block_size)
-            async with self.generations.begin(request) as stop:
+            async with self.generations.begin(request.session_hash, stop):
                 pieces = chat(self.model, messages, *settings, stop)
                 yield history, gr.Textbox(value="", **BUSY), "reading ..."
                 async for progress in stream(pieces, stop):
-                    if not self.generations.is_current(request, stop):
+                    if not self.generations.is_current(request.session_hash, stop):
                         return
                     shown = [*history, turn("assistant", progress.text)]
                     yield shown, gr.skip(), progress.line(block_size)
@@ -202,13 +164,16 @@ class ChatHandlers:
         async for update in self.send(request, event.value["text"], history, *rest):
             yield update
 
+    def stop(self, request: gr.Request) -> None:
+        self.generations.stop(request.session_hash)
+
     async def undo(self, request: gr.Request, event: gr.UndoData, history: list) -> tuple:
-        await self.generations.discard(request)
+        await self.generations.discard(request.session_hash)
         text = text_of(history[event.index]["content"])
         return history[: event.index], gr.Textbox(value=text, **IDLE), ""
 
     async def clear(self, request: gr.Request) -> tuple:
-        await self.generations.discard(request)
+        await self.generations.discard(request.session_hash)
         return [], gr.Textbox(**IDLE), ""
 
 
@@ -229,8 +194,8 @@ def completion_page(model: OnnxModel) -> None:
 
     async def respond(request: gr.Request, text: str, *values: Any) -> Updates:
         try:
-            settings = to_settings(values, block_size)
-            async with generations.begin(request) as stop:
+            settings, stop = to_settings(values, block_size), RunStop()
+            async with generations.begin(request.session_hash, stop):
                 pieces = complete(model, text, *settings, stop)
                 yield gr.Textbox(**BUSY), "reading ..."
                 async for progress in stream(pieces, stop):
@@ -240,8 +205,11 @@ def completion_page(model: OnnxModel) -> None:
             gr.Warning(str(error))
             yield gr.Textbox(**IDLE), f"⚠ {error}"
 
+    def stop_it(request: gr.Request) -> None:
+        generations.stop(request.session_hash)
+
     box.submit(respond, [box, *sliders], [box, status], **HIDDEN)
-    box.stop(generations.stop, queue=False, **HIDDEN)
+    box.stop(stop_it, queue=False, **HIDDEN)
     gr.api(completion_endpoint(model), api_name="complete")
 
 

@@ -8,6 +8,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from gptcore.generate import Piece, Stop
@@ -89,3 +90,40 @@ async def stream(pieces: Iterator[Piece], stop: Stop) -> AsyncIterator[Progress]
     finally:
         stop.set()
         await asyncio.shield(worker)
+
+
+class Generations:
+    """The running generation of each client (a browser's tab), so that Stop finds it."""
+
+    def __init__(self) -> None:
+        self.running: dict[str, tuple[Stop, asyncio.Event]] = {}
+
+    @asynccontextmanager
+    async def begin(self, client: str, stop: Stop) -> AsyncIterator[None]:
+        """A client has one generation at a time: a new one takes the place of the old one."""
+        await self.discard(client)
+        ended = asyncio.Event()
+        self.running[client] = stop, ended
+        try:
+            yield
+        finally:
+            ended.set()
+            if self.is_current(client, stop):
+                del self.running[client]
+
+    def is_current(self, client: str, stop: Stop) -> bool:
+        """Whether the client still wants this generation's text."""
+        return self.running.get(client, (None,))[0] is stop
+
+    def stop(self, client: str) -> None:
+        """End the generation; what it has written stays."""
+        if client in self.running:
+            self.running[client][0].set()
+
+    async def discard(self, client: str) -> None:
+        """End the generation and forget what it has written, once its last update is sent."""
+        if client in self.running:
+            stop, ended = self.running.pop(client)
+            stop.set()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), timeout=1.0)
