@@ -1,7 +1,6 @@
 """python -m export RUN --out models/NAME, and python -m export verify models/NAME."""
 
 import argparse
-import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,8 +21,6 @@ Verify a model folder again:
 
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
-    # The exporter warns of an optional package that has nothing to do with us.
-    logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
     command = COMMANDS.get(arguments[0]) if arguments else None
     try:
         return command(arguments[1:]) if command else export_command(arguments)

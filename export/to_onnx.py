@@ -8,6 +8,7 @@ The graph is the model's own `forward`. Afterwards the axes get the names that o
 look for, and everything that speaks of the exporting machine is deleted.
 """
 
+import logging
 import warnings
 from pathlib import Path
 
@@ -30,6 +31,8 @@ def write_onnx(model: GPT, path: str | Path) -> None:
         name: {i: axis for i, axis in enumerate(inputs[name]) if isinstance(axis, str)}
         for name in ("input_ids", "attention_mask", "position_ids")
     }
+    # The exporter warns of an optional package that has nothing to do with us.
+    logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
     cache = {0: "batch_size", 2: "past_sequence_length"}
     dynamic_shapes["past_key_values"] = [(cache, cache)] * config.n_layer
     with warnings.catch_warnings(), torch.no_grad():
