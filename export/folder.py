@@ -20,7 +20,7 @@ from export.hugging_face import (
 )
 from export.to_onnx import write_onnx
 from export.verify import as_facts, print_report, verify
-from gptcore.bundle import FACTS, ONNX, Bundle, write_facts
+from gptcore.bundle import FACTS, ONNX, Bundle, read_facts, write_facts
 from gptcore.checks import UserError
 from gptcore.files import new_folder
 from gptcore.nn import build_model, count_parameters
@@ -36,8 +36,7 @@ def export_run(run: Run, out: Path, name: str, license_name: str) -> None:
 
     UserError if the verification fails; then nothing is left under the name `out`.
     """
-    if out.exists() and not (out / FACTS).is_file():
-        raise UserError(f"{out} exists and is no model folder: choose another --out")
+    check_replaceable(out)
     checkpoint, problems = newest_checkpoint(run.checkpoints)
     for problem in problems:
         print(f"passed over: {problem}")
@@ -64,6 +63,18 @@ def export_run(run: Run, out: Path, name: str, license_name: str) -> None:
         write_card(folder / "README.md", facts, license_name)
         write_facts(folder, facts)
     print(f"verified; next: python app.py --model {out}")
+
+
+def check_replaceable(out: Path) -> None:
+    """Refuse to delete what an export did not write."""
+    if not out.exists():
+        return
+    if not (out / FACTS).is_file():
+        raise UserError(f"{out} exists and is no model folder: choose another --out")
+    ours = {FACTS, *read_facts(out)["sha256"]}
+    found = {p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file()}
+    if found - ours:
+        raise UserError(f"{out} holds files of yours ({min(found - ours)}): choose another --out")
 
 
 def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
-from gptcore.bundle import ONNX, Bundle
+from gptcore.bundle import Bundle
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import GPT
@@ -40,8 +40,8 @@ class Check(NamedTuple):
 def verify(bundle: Bundle) -> list[Check]:
     """Compare onnx/model.onnx with PyTorch on model.safetensors; one Check per claim."""
     model = load_reference(bundle)
-    inference = open_inference(bundle.path / ONNX, "cpu", threads=2)
-    onnx_model = OnnxModel(bundle, inference, threads=2)
+    inference = open_inference(bundle.onnx, "cpu", threads=1)
+    onnx_model = OnnxModel(bundle, inference, threads=1)
     names = [o.name for o in inference.get_outputs()]
 
     def run(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:

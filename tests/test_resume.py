@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,15 +30,6 @@ from training.shards import Shards, prepare
 STEPS, PAUSE = 6, 3
 INTERRUPTED = 130  # what a shell says of Ctrl-C
 ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small models are many times faster on one thread while other processes run."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +178,17 @@ def test_a_metrics_file_that_breaks_off_in_a_line_does_not_hinder(
 
 
 @in_float32
+def test_samples_that_look_like_headings_do_not_hinder(
+    both: tuple[Run, Run], tmp_path: Path
+) -> None:
+    run = Run.load(shutil.copytree(both[1].path, tmp_path / "copy"))
+    run.add_samples(PAUSE - 1, [("How?", "Like this:\n## Step by step\n\n## Step 9\n")])
+    before = (run.path / "samples.md").read_text(encoding="utf-8")
+    run.forget_after(PAUSE)
+    assert (run.path / "samples.md").read_text(encoding="utf-8") == before
+
+
+@in_float32
 def test_a_complete_run_is_not_resumed(both: tuple[Run, Run], shards: Shards) -> None:
     before = state_hash(both[0])
     with pytest.raises(UserError, match="is complete already"):
@@ -258,6 +259,11 @@ def test_ctrl_c_before_the_first_step_ends_without_a_traceback(
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(training.__main__, "prepare", interrupted)
-    assert training.__main__.main([str(chats), "--out", str(tmp_path / "out")]) == INTERRUPTED
+    # a background job starts with Ctrl-C ignored, a terminal's does not
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert training.__main__.main([str(chats), "--out", str(tmp_path / "out")]) == INTERRUPTED
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert "stopped" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -90,7 +90,7 @@ def run_training(options: argparse.Namespace) -> dict[str, Any] | None:
     data = {
         "source": source,
         "chat": shards.is_chat,
-        "shards": str(shards.path),
+        "shards": str(shards.path.resolve()),
         **{key: shards.manifest[key] for key in ("corpus_sha256", "n_documents", "n_bytes")},
     }
     run = Run(options.out, model, training, data)

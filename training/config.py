@@ -48,7 +48,7 @@ class TrainConfig:
             check_range(self, name, 0.0, 0.9999)
         check_range(self, "grad_clip", 1e-6, 1e6)
         check_choice("dtype", self.dtype, ("auto", "bfloat16", "float32"))
-        if self.batch_size % self.micro_batch_size:
+        if self.batch_size % min(self.micro_batch_size, self.batch_size):
             raise UserError(
                 f"micro_batch_size={self.micro_batch_size} does not divide "
                 f"batch_size={self.batch_size}: choose a divisor of it"
@@ -56,7 +56,7 @@ class TrainConfig:
 
     @property
     def n_micro_batches(self) -> int:
-        return self.batch_size // self.micro_batch_size
+        return max(1, self.batch_size // self.micro_batch_size)
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -12,6 +12,7 @@ summary.json    the result, written at the end
 """
 
 import json
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,15 +83,18 @@ class Run:
         (self.path / "metrics.jsonl").write_text(text, encoding="utf-8")
         samples = self.path / "samples.md"
         if samples.exists():
-            _, *sections = samples.read_text(encoding="utf-8").split("## Step ")
-            kept = [section for section in sections if int(section.split("\n")[0]) <= step]
-            samples.write_text("".join("## Step " + s for s in kept), encoding="utf-8")
+            sections = re.split(r"^## Step (\d+)\n", samples.read_text("utf-8"), flags=re.MULTILINE)
+            numbered = zip(map(int, sections[1::2]), sections[2::2])
+            kept_text = "".join(f"## Step {n}\n{text}" for n, text in numbered if n <= step)
+            samples.write_text(kept_text, encoding="utf-8")
 
     def add_samples(self, step: int, samples: list[tuple[str, str]]) -> None:
         with open(self.path / "samples.md", "a", encoding="utf-8") as file:
             file.write(f"## Step {step}\n\n")
             for prompt, text in samples:
-                file.write(f"> **{prompt}** {text}\n\n")
+                # quoted line by line: what a model writes never looks like a heading of ours
+                quoted = f"**{prompt}** {text}".replace("\n", "\n> ")
+                file.write(f"> {quoted}\n\n")
 
     def drop_old_checkpoints(self) -> None:
         for folder in list_checkpoints(self.checkpoints)[self.train.keep_checkpoints :]:
