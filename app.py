@@ -39,6 +39,7 @@ EXAMPLES = [
 CSS = """
 .gradio-container { max-width: 1200px !important; width: 100% !important; margin: 0 auto; }
 .examples .example { border: 1px solid var(--border-color-primary); border-radius: 8px; }
+.message { white-space: pre-wrap; }
 #status, #device { font-size: 0.85rem; opacity: 0.85; min-height: 1.4em; }
 """
 
@@ -48,6 +49,7 @@ LAUNCH = {
     "css": CSS,
     "footer_links": ["api"],
     "share": False,
+    "quiet": True,
     "strict_cors": True,
     "ssr_mode": False,
     "run_history": False,
@@ -92,6 +94,7 @@ def chat_page(model: OnnxModel) -> None:
                 show_label=False,
                 height="60vh",
                 editable="user",
+                render_markdown=False,  # text is shown as typed, and no image is fetched
                 examples=[{"text": text} for text in EXAMPLES],
                 buttons=["copy"],
             )
@@ -134,12 +137,12 @@ class ChatHandlers:
                 yield history, gr.Textbox(value="", **BUSY), "reading ..."
                 async for progress in stream(pieces, stop):
                     if not self.generations.is_current(request.session_hash, stop):
+                        yield (gr.skip(),) * 3  # Gradio repeats the last update at the end
                         return
                     shown = [*history, turn("assistant", progress.text)]
                     yield shown, gr.skip(), progress.line(block_size)
                 yield gr.skip(), gr.Textbox(**IDLE), gr.skip()
         except UserError as error:
-            gr.Warning(str(error))
             yield gr.skip(), gr.Textbox(**IDLE), f"⚠ {error}"
 
     async def send(self, request: gr.Request, text: str, history: list, *rest: Any) -> Updates:
@@ -185,7 +188,8 @@ def completion_page(model: OnnxModel) -> None:
     )
     with gr.Row():
         with gr.Column(scale=3, min_width=320):
-            box = gr.Textbox(label="Text", lines=14, value="", autofocus=True, **IDLE)
+            hint = "Write a beginning; the arrow (or Shift+Enter) continues it"
+            box = gr.Textbox(placeholder=hint, lines=14, value="", autofocus=True, **IDLE)
             status = gr.Markdown(elem_id="status")
             gr.Markdown(device_line(model), elem_id="device")
         with gr.Column(scale=1, min_width=280):
@@ -202,7 +206,6 @@ def completion_page(model: OnnxModel) -> None:
                     yield text + progress.text, progress.line(block_size)
                 yield gr.Textbox(**IDLE), gr.skip()
         except UserError as error:
-            gr.Warning(str(error))
             yield gr.Textbox(**IDLE), f"⚠ {error}"
 
     def stop_it(request: gr.Request) -> None:
@@ -311,6 +314,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"{model.bundle.name}: {device_line(model)}")
     if has_cuda() and model.provider != "CUDAExecutionProvider":
         print("there is a GPU, but not CUDA's libraries: pip install onnxruntime-gpu[cuda,cudnn]")
+    print(f"http://{options.host}:{options.port} (Ctrl-C ends)", flush=True)
     build_page(model).launch(
         server_name=options.host,
         server_port=options.port,

@@ -18,9 +18,10 @@ def text_of(content: Any) -> str:
     """A message's text: the page sends a list of parts, the API a string."""
     parts = content if isinstance(content, list) else [content]
     texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
-    if all(isinstance(text, str) for text in texts):
-        return "".join(texts)
-    raise UserError(f"a message's content must be text, not {type(content).__name__}")
+    for text in texts:
+        if not isinstance(text, str):
+            raise UserError(f"a message's content must be text, not {type(text).__name__}")
+    return "".join(texts)
 
 
 def to_messages(history: Any, system_prompt: Any) -> list[Message]:
@@ -36,6 +37,8 @@ def to_messages(history: Any, system_prompt: Any) -> list[Message]:
 
 def whole_number(name: str, value: Any) -> int:
     """Sliders send 10 as 10.0, and let NaN, true and 10.7 through."""
+    if value is None:
+        raise UserError(f"{name} is empty: give a whole number")
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
         raise UserError(f"{name}={value!r} is not a whole number")
     return int(value)

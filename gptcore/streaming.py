@@ -44,8 +44,8 @@ class Progress:
         speed = (piece.n_new - 1) / seconds if piece.n_new > 1 and seconds > 0 else 0.0
         used = piece.n_prompt + piece.n_new
         parts = [
-            f"{piece.n_new} tokens",
-            f"{speed:,.0f} tokens/s",
+            f"{piece.n_new} token{'' if piece.n_new == 1 else 's'}",
+            *([f"{speed:,.0f} tokens/s"] if speed else []),
             f"first token after {1000 * (self.first - self.started):,.0f} ms",
             f"context {used} of {block_size}, {block_size - used} left",
         ]

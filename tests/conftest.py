@@ -120,7 +120,7 @@ def serve() -> Iterator[Callable[[OnnxModel], str]]:
     def start(model: OnnxModel) -> str:
         page = build_page(model)
         pages.append(page)
-        _, url, _ = page.launch(prevent_thread_lock=True, quiet=True, **LAUNCH)
+        _, url, _ = page.launch(prevent_thread_lock=True, **LAUNCH)
         return url
 
     yield start

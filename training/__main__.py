@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 from gptcore.checks import UserError, check_choice
 from gptcore.config import PRESETS, ModelConfig
-from gptcore.nn.checkpoint import load_checkpoint, newest_checkpoint
+from gptcore.nn.checkpoint import list_checkpoints, load_checkpoint, newest_checkpoint
 from gptcore.tokenizer import Tokenizer
 from training.config import TrainConfig
 from training.corpus import Corpus, find_files, read_documents
@@ -80,7 +80,7 @@ def run_training(options: argparse.Namespace) -> dict[str, Any] | None:
         return train(run, load_shards(Path(run.data["shards"])), resume=True)
     if options.out.is_file():
         raise UserError(f"{options.out} is a file: --out names a folder")
-    if (options.out / "config.json").exists():
+    if list_checkpoints(options.out / "checkpoints"):
         raise UserError(f"{options.out} holds a run already: add --resume, or choose another --out")
     model, training, tokenizer, initial = resolve(options)
     corpus, source = open_corpus(options.text, training.seed)
@@ -94,7 +94,8 @@ def run_training(options: argparse.Namespace) -> dict[str, Any] | None:
         **{key: shards.manifest[key] for key in ("corpus_sha256", "n_documents", "n_bytes")},
     }
     run = Run(options.out, model, training, data)
-    print(f"settings: {model.to_dict() | training.to_dict()}")
+    settings = model.to_dict() | training.to_dict()
+    print("settings:", ", ".join(f"{key}={value}" for key, value in settings.items()))
     return train(run, shards, initial)
 
 

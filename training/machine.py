@@ -49,12 +49,17 @@ def is_terminal() -> bool:
     return sys.stderr.isatty()
 
 
+# Windows has no SIGHUP, which a closed terminal sends.
+SIGNALS = [getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, n)]
+
+
 class Interrupts:
-    """While entered, Ctrl-C and SIGTERM set `received` once; a second one ends at once."""
+    """While entered, Ctrl-C, SIGTERM and a closed terminal set `received` once; a second one
+    ends at once."""
 
     def __enter__(self) -> "Interrupts":
         self.received = False
-        self.previous = {s: signal.signal(s, self.note) for s in (signal.SIGINT, signal.SIGTERM)}
+        self.previous = {s: signal.signal(s, self.note) for s in SIGNALS}
         return self
 
     def note(self, number: int, frame: FrameType | None) -> None:

@@ -43,7 +43,9 @@ class Run:
         return Tokenizer.load(self.path / "tokenizer")
 
     def create(self, tokenizer: Tokenizer) -> None:
-        """Write the settings and the tokenizer."""
+        """Write the settings and the tokenizer; what a run without a checkpoint left is dropped."""
+        for name in ("metrics.jsonl", "samples.md"):
+            (self.path / name).unlink(missing_ok=True)
         tokenizer.save(self.path / "tokenizer")
         settings = {
             "model": self.model.to_dict(),

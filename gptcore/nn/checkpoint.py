@@ -69,7 +69,7 @@ def newest_checkpoint(folder: Path) -> tuple[Path, list[str]]:
             return path, problems
         except UserError as error:
             problems.append(str(error))
-    details = "; ".join(problems) or "there is none"
+    details = "; ".join(problems) or "there is none yet, train first"
     raise UserError(f"no sound checkpoint in {folder}: {details}")
 
 
