@@ -39,7 +39,6 @@ EXAMPLES = [
 CSS = """
 .gradio-container { max-width: 1200px !important; width: 100% !important; margin: 0 auto; }
 .examples .example { border: 1px solid var(--border-color-primary); border-radius: 8px; }
-.message { white-space: pre-wrap; }
 #status, #device { font-size: 0.85rem; opacity: 0.85; min-height: 1.4em; }
 """
 
