@@ -111,7 +111,7 @@ def loss_mask(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
     Role tokens are never learned. It depends on the ids alone, so no mask has to be stored.
     """
     ids = np.asarray(ids)
-    first_special = len(tokenizer.ranks)
+    first_special = len(tokenizer.tokens)
     is_special = ids >= first_special
     index = np.arange(len(ids))
     # the latest special token strictly before each position; -1 where there is none yet

@@ -8,15 +8,21 @@
 
 `encode` never yields a special id, whatever the text says: special ids are put into
 prompts by gptcore.chat alone.
+
+A rank is a token's number in the file of merges. It is the token's id too, unless only some
+ranks are `kept` (see gptcore.encodings.compact): then the ids number these.
 """
 
 import base64
 import codecs
 import hashlib
+import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tiktoken
@@ -24,8 +30,9 @@ import tiktoken
 from gptcore.checks import UserError
 
 FILE_NAME = "tokenizer.tiktoken"
+FACTS_NAME = "tokenizer.facts.json"  # beside it, where the ranks do not say all
 
-# Their ids follow the ranks, in this order.
+# Their ids follow the ordinary ones, in this order.
 SPECIAL_TOKENS = (
     "<|endoftext|>",
     "<|pad|>",
@@ -58,32 +65,53 @@ PORTABLE_PATTERN = (
 
 
 class Tokenizer:
-    """Text to ids and back. `ranks` maps the bytes of each token to its id, 0 to n-1."""
+    """Text to ids and back.
 
-    def __init__(self, ranks: dict[bytes, int]):
+    `ranks` maps the bytes of each token to its rank, 0 to n-1; `pattern` splits a text into
+    the pieces within which tokens merge. With `kept`, ascending ranks, id i stands for rank
+    kept[i], and any other token is written as its single bytes, all of which must be kept.
+    """
+
+    def __init__(
+        self, ranks: dict[bytes, int], pattern: str = PATTERN, kept: Sequence[int] | None = None
+    ):
         if sorted(ranks.values()) != list(range(len(ranks))):
             raise UserError("the tokenizer's ranks are not the numbers 0 to n-1, once each")
-        missing = [b for b in range(256) if bytes([b]) not in ranks]
-        if missing:
-            raise UserError(f"the tokenizer's ranks lack the single bytes {missing[:8]}")
+        by_rank = sorted(ranks, key=ranks.__getitem__)
         self.ranks = ranks
-        self.special = {name: len(ranks) + i for i, name in enumerate(SPECIAL_TOKENS)}
-        self.vocab_size = len(ranks) + len(SPECIAL_TOKENS)
-        self.max_token_bytes = max(map(len, ranks))
+        self.pattern = pattern
+        self.kept = None if kept is None else checked_kept(kept, len(ranks))
+        self.tokens = by_rank if self.kept is None else [by_rank[rank] for rank in self.kept]
+        ids = {token: i for i, token in enumerate(self.tokens)}
+        missing = [b for b in range(256) if bytes([b]) not in ids]
+        if missing:
+            what = "ranks" if kept is None else "kept ranks"
+            raise UserError(f"the tokenizer's {what} lack the single bytes {missing[:8]}")
+        self._ids_of_rank = None if kept is None else [ids_of_token(ids, t) for t in by_rank]
+        self.special = {name: len(self.tokens) + i for i, name in enumerate(SPECIAL_TOKENS)}
+        self.vocab_size = len(self.tokens) + len(SPECIAL_TOKENS)
+        self.max_token_bytes = max(map(len, self.tokens))
         self._encoding = tiktoken.Encoding(
             name="gptcore",
-            pat_str=PATTERN,
+            pat_str=pattern,
             mergeable_ranks=ranks,
-            special_tokens=self.special,
+            special_tokens={},  # never looked for in a text
         )
 
     def encode(self, text: str) -> list[int]:
         """Ids of ordinary text: `<|end|>` typed by a user is text, not the special token."""
-        return self._encoding.encode_ordinary(text)
+        return self._ids(self._encoding.encode_ordinary(text))
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """`encode` for many texts, on all cores."""
-        return self._encoding.encode_ordinary_batch(texts, num_threads=os.cpu_count() or 1)
+        threads = os.cpu_count() or 1
+        ranks = self._encoding.encode_ordinary_batch(texts, num_threads=threads)
+        return list(map(self._ids, ranks))
+
+    def _ids(self, ranks: list[int]) -> list[int]:
+        if self._ids_of_rank is None:
+            return ranks
+        return list(chain.from_iterable(map(self._ids_of_rank.__getitem__, ranks)))
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of ids, the special ones left out; bytes that are no UTF-8 become U+FFFD."""
@@ -91,16 +119,13 @@ class Tokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         """Bytes of one id; empty for a special one."""
-        if token_id >= len(self.ranks):
-            return b""
-        return self._encoding.decode_single_token_bytes(token_id)
+        return self.tokens[token_id] if token_id < len(self.tokens) else b""
 
     @cached_property
     def byte_lengths(self) -> np.ndarray:
         """(vocab_size,) how many bytes of text each id stands for; 0 for the special ones."""
         lengths = np.zeros(self.vocab_size, dtype=np.int64)
-        for token, rank in self.ranks.items():
-            lengths[rank] = len(token)
+        lengths[: len(self.tokens)] = [len(token) for token in self.tokens]
         return lengths
 
     def stream(self) -> "StreamDecoder":
@@ -111,27 +136,43 @@ class Tokenizer:
         ordered = sorted(self.ranks.items(), key=lambda item: item[1])
         return b"".join(base64.b64encode(t) + b" " + str(r).encode() + b"\n" for t, r in ordered)
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the rank file does not say; empty if the pattern is ours and all ranks are kept."""
+        if self.pattern == PATTERN and self.kept is None:
+            return {}
+        return {"pattern": self.pattern, "kept": self.kept}
+
     @cached_property
     def sha256(self) -> str:
-        return hashlib.sha256(self.to_bytes()).hexdigest()
+        facts = json.dumps(self.facts).encode() if self.facts else b""
+        return hashlib.sha256(self.to_bytes() + facts).hexdigest()
 
     def save(self, folder: str | Path) -> None:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        (Path(folder) / FILE_NAME).write_bytes(self.to_bytes())
+        """Write FILE_NAME, and FACTS_NAME where it is needed."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / FILE_NAME).write_bytes(self.to_bytes())
+        (folder / FACTS_NAME).unlink(missing_ok=True)  # of another tokenizer, saved here before
+        if self.facts:
+            (folder / FACTS_NAME).write_text(json.dumps(self.facts), encoding="utf-8")
 
     @classmethod
     def load(cls, folder: str | Path) -> "Tokenizer":
-        """Read FILE_NAME from a folder (a run's `tokenizer/` or a model folder)."""
+        """Read what `save` wrote (into a run's `tokenizer/` or a model folder)."""
         path = Path(folder) / FILE_NAME
         try:
             lines = [line.split() for line in path.read_bytes().splitlines()]
-            return cls({base64.b64decode(t, validate=True): int(rank) for t, rank in lines})
+            ranks = {base64.b64decode(t, validate=True): int(rank) for t, rank in lines}
+            return cls(ranks, **read_facts(Path(folder) / FACTS_NAME))
         except (FileNotFoundError, NotADirectoryError):
             raise UserError(
                 f"no tokenizer at {path}: name a folder that holds {FILE_NAME}"
             ) from None
         except ValueError as error:
-            raise UserError(f"{path} is not a tiktoken rank file ({error})") from None
+            raise UserError(
+                f"the tokenizer in {folder} is damaged, {FILE_NAME} or {FACTS_NAME}: {error}"
+            ) from None
 
     @classmethod
     def train(cls, texts: Iterable[str], vocab_size: int) -> "Tokenizer":
@@ -171,6 +212,35 @@ class Tokenizer:
             )
         to_byte = {char: byte for byte, char in byte_to_unicode().items()}
         return cls({bytes(to_byte[c] for c in token): i for token, i in vocab.items()})
+
+
+def checked_kept(kept: Sequence[int], n_ranks: int) -> list[int]:
+    """`kept` as a list; UserError unless it is ascending ranks below n_ranks."""
+    array = np.asarray(kept)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise UserError("the tokenizer's kept ranks are not a list of whole numbers")
+    if (array[1:] <= array[:-1]).any() or (array < 0).any() or (array >= n_ranks).any():
+        raise UserError(f"the tokenizer's kept ranks do not ascend within 0 to {n_ranks - 1}")
+    return array.tolist()
+
+
+def ids_of_token(ids: dict[bytes, int], token: bytes) -> tuple[int, ...]:
+    """The token's own id, or those of its single bytes."""
+    return (ids[token],) if token in ids else tuple(ids[bytes([byte])] for byte in token)
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """Tokenizer.facts of a file; empty if there is none. ValueError if they are something else."""
+    if not path.exists():
+        return {}
+    try:
+        facts = json.loads(path.read_bytes())
+    except RecursionError:
+        raise ValueError("JSON that is nested too deeply") from None
+    is_sound = isinstance(facts, dict) and set(facts) == {"pattern", "kept"}
+    if not is_sound or not isinstance(facts["pattern"], str):
+        raise ValueError("a pattern and the kept ranks are needed, and nothing else")
+    return facts
 
 
 class StreamDecoder:

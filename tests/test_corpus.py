@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.checks import UserError
+from gptcore.tokenizer import PATTERN
 from training.corpus import (
     READ_CHARACTERS,
     SEPARATOR,
@@ -23,6 +25,11 @@ from training.corpus import (
     survey,
 )
 
+# Of tiktoken's cl100k_base, which finds line ends in white space as ours does.
+CL100K = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+"
+    r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+)
 CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]
 
 
@@ -110,12 +117,39 @@ def test_long_texts_are_cut_at_line_ends_where_there_are_some(tmp_path: Path) ->
 @settings(deadline=None)
 @given(st.text("ab \n", max_size=200), st.integers(1, 50))
 def test_cutting_keeps_every_character_and_the_size(text: str, size: int) -> None:
+    pieces = cut_up(text, size)
+    assert all(1 <= len(piece) <= size for piece in pieces)
+    assert "".join(pieces) == text
+
+
+def cut_up(text: str, size: int) -> list[str]:
     pieces, rest = [], text
     while rest:
         piece, rest = cut(rest, size)
-        assert 1 <= len(piece) <= size
         pieces.append(piece)
-    assert "".join(pieces) == text
+    return pieces
+
+
+WORDS = st.text("aé世1!'\x1c", max_size=5).map(lambda word: word + ".")
+SPACES = st.text(" \t\n", min_size=1, max_size=4)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.tuples(WORDS, SPACES)), st.integers(20, 60))
+def test_no_token_spans_a_cut_where_a_word_and_a_space_are_in_reach(
+    parts: list[tuple[str, str]], size: int
+) -> None:
+    text = "".join(word + space for word, space in parts)
+    for pattern in (PATTERN, CL100K):
+        pieces = [p for document in cut_up(text, size) for p in regex.findall(pattern, document)]
+        assert pieces == regex.findall(pattern, text)
+
+
+@pytest.mark.parametrize("size", range(10, 40))
+def test_empty_lines_stay_with_the_line_before_them(size: int) -> None:
+    text = "First.\n\n\nSecond\n \n\tThird\n\n\n"
+    starts = [piece[0] for piece in cut_up(text, size)]
+    assert not {"\n"} & set(starts), starts
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.jsonl"])

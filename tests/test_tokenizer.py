@@ -1,9 +1,11 @@
 """The tokenizer: what goes in comes out, and the other library yields the same ids."""
 
+import json
 import random
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tokenizers
 from hypothesis import given, settings
@@ -11,7 +13,8 @@ from hypothesis import strategies as st
 
 from export.hugging_face import write_tokenizer_json
 from gptcore.checks import UserError
-from gptcore.tokenizer import FILE_NAME, SPECIAL_TOKENS, Tokenizer
+from gptcore.files import file_sha256
+from gptcore.tokenizer import FACTS_NAME, FILE_NAME, SPECIAL_TOKENS, Tokenizer
 
 SINGLES = {bytes([byte]): byte for byte in range(256)}
 FRAGMENTS = [
@@ -34,6 +37,13 @@ def pairs() -> Tokenizer:
     tokens = [bytes([a, b]) for a in range(256) for b in range(256)]
     random.Random(0).shuffle(tokens)
     return Tokenizer(SINGLES | {token: 256 + i for i, token in enumerate(tokens)})
+
+
+@pytest.fixture(scope="session")
+def third(tokenizer: Tokenizer) -> Tokenizer:
+    """Every third rank of that tokenizer, and the bytes; split at white space alone."""
+    kept = [r for t, r in tokenizer.ranks.items() if len(t) == 1 or r % 3 == 0]
+    return Tokenizer(tokenizer.ranks, r"\s+|\S+", sorted(kept))
 
 
 @pytest.fixture(scope="session")
@@ -201,6 +211,105 @@ def test_a_damaged_file_is_named(tokenizer: Tokenizer, tmp_path: Path, damage) -
     path.write_bytes(data)
     with pytest.raises(UserError, match=r"tokenizer\.tiktoken"):
         Tokenizer.load(tmp_path)
+
+
+@settings(deadline=None)
+@given(text=TEXTS | SPECIAL_TEXTS)
+def test_a_token_that_is_not_kept_becomes_its_bytes(
+    tokenizer: Tokenizer, third: Tokenizer, text: str
+) -> None:
+    """The slow reference goes from bytes to bytes."""
+    whole = Tokenizer(tokenizer.ranks, third.pattern)
+    expected = []
+    for token in map(whole.token_bytes, whole.encode(text)):
+        is_kept = tokenizer.ranks[token] in third.kept
+        expected += [token] if is_kept else [bytes([byte]) for byte in token]
+    ids = third.encode(text)
+    assert [third.tokens[i] for i in ids] == expected
+    assert third.encode_batch([text, "", text]) == [ids, [], ids]
+    assert third.decode(ids) == text
+    stream = third.stream()
+    assert "".join(map(stream.push, ids)) + stream.finish() == text
+    assert third.byte_lengths[ids].sum() == len(text.encode())
+
+
+def test_the_pattern_decides_where_tokens_may_merge() -> None:
+    ranks = SINGLES | {b"a b": 257, b" b": 256}
+    assert Tokenizer(ranks).encode("a b") == [97, 256]
+    assert Tokenizer(ranks, r"(?s).+").encode("a b") == [257]
+
+
+def test_a_pattern_and_kept_ranks_are_saved_and_hashed(
+    tokenizer: Tokenizer, third: Tokenizer, tmp_path: Path
+) -> None:
+    ranks = tokenizer.ranks
+    all_of_them = [
+        tokenizer, third, Tokenizer(ranks, third.pattern), Tokenizer(ranks, kept=third.kept),
+        Tokenizer(ranks, kept=third.kept[:-1]), Tokenizer(ranks, kept=range(len(ranks))),
+    ]  # fmt: skip
+    assert len({each.sha256 for each in all_of_them}) == len(all_of_them)
+    text = "Hello, how are you? I'm 日本語 🙂"
+    for each in all_of_them:
+        each.save(tmp_path)
+        loaded = Tokenizer.load(tmp_path)
+        assert loaded.sha256 == each.sha256 and loaded.pattern == each.pattern
+        assert loaded.kept == each.kept and loaded.special == each.special
+        assert loaded.encode(text) == each.encode(text)
+
+
+def test_an_ordinary_tokenizer_is_its_rank_file_alone(
+    tokenizer: Tokenizer, third: Tokenizer, tmp_path: Path
+) -> None:
+    """Also in a folder where another one was."""
+    third.save(tmp_path)
+    assert (tmp_path / FACTS_NAME).exists() and third.facts
+    tokenizer.save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME] and not tokenizer.facts
+    assert tokenizer.sha256 == file_sha256(tmp_path / FILE_NAME)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        "", "{", "[]", "0", '"a"', "[" * 100_000, "\ud83c",
+        {}, {"pattern": "a"}, {"kept": None}, {"pattern": "a", "kept": None, "more": 1},
+        {"pattern": None, "kept": None}, {"pattern": ["a"], "kept": None},
+        {"pattern": "(", "kept": None},
+        {"pattern": "a", "kept": {}}, {"pattern": "a", "kept": 300}, {"pattern": "a", "kept": "a"},
+        {"pattern": "a", "kept": [*range(256), "256"]}, {"pattern": "a", "kept": [[1], [2, 3]]},
+        {"pattern": "a", "kept": [*range(256), 300.5]}, {"pattern": "a", "kept": [None]},
+    ],
+    ids=lambda facts: str(facts)[:20],
+)  # fmt: skip
+def test_damaged_facts_are_named(tokenizer: Tokenizer, tmp_path: Path, facts: object) -> None:
+    tokenizer.save(tmp_path)
+    text = facts if isinstance(facts, str) else json.dumps(facts)
+    (tmp_path / FACTS_NAME).write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(UserError, match=r"tokenizer\.facts\.json") as refusal:
+        Tokenizer.load(tmp_path)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("kept", "message"),
+    [
+        ([*range(256), 300, 300], "do not ascend"),
+        ([*range(256), 301, 300], "do not ascend"),
+        ([-1, *range(256)], "do not ascend"),
+        ([*range(256), 506], "do not ascend within 0 to 505"),
+        ([*range(256), 2**63], "kept ranks"),
+        ([*range(256), 2**70], "kept ranks"),
+        (np.arange(256.0), "whole numbers"),
+        ([], "whole numbers"),
+        (np.arange(0), "lack the single bytes"),
+        (range(1, 506), "lack the single bytes"),
+    ],
+)
+def test_kept_ranks_that_leave_a_text_unwritable_or_ambiguous_are_refused(
+    tokenizer: Tokenizer, kept, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        Tokenizer(tokenizer.ranks, kept=kept)
 
 
 @pytest.mark.parametrize(

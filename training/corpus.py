@@ -4,12 +4,14 @@
     ...     ids = document_ids(document, tokenizer)
 
 A document is a text (str) or a conversation (list of messages). A .txt file is cut into
-documents at `<|endoftext|>`, and a long one at line ends every few thousand characters.
+documents at `<|endoftext|>`, and a long one at line ends every few thousand characters. No
+token of the whole text spans a cut, where a line or a word ends in reach.
 """
 
 import gzip
 import hashlib
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -27,6 +29,12 @@ SUFFIXES = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
 VALIDATION_SHARE = 0.05
 MAX_VALIDATION_BYTES = 500_000
 READ_CHARACTERS = 1 << 16
+
+# Where a text may be cut so that it is split into the same tokens: no piece of the patterns of
+# gptcore.tokenizer and cl100k spans these places. White space with line ends in it is one piece
+# up to the last of them, and other white space begins one.
+LINES = re.compile(r"(?s).*\n(?=[^\S\n]*\S)")
+WORDS = re.compile(r"(?s).*\S(?=[ \t])")
 
 
 def find_files(paths: Iterable[str | Path]) -> list[Path]:
@@ -68,7 +76,7 @@ def open_text(file: Path):
 
 
 def read_text(file: Path, size: int) -> Iterator[str]:
-    """Documents of at most `size` characters, cut at separators, lines, or spaces."""
+    """Documents of at most `size` characters, cut at separators, or else after lines or words."""
     with open_text(file) as stream:
         rest = ""
         while chunk := stream.read(READ_CHARACTERS):
@@ -90,7 +98,9 @@ def cut(text: str, size: int) -> tuple[str, str]:
         return text[:separator], text[separator + len(SEPARATOR) :].removeprefix("\n")
     if len(text) <= size:
         return text, ""
-    at = text.rfind("\n", 0, size) + 1 or text.rfind(" ", 0, size) + 1 or size
+    window = text[: size + 1]  # one more, to see what follows the cut
+    match = LINES.match(window) or WORDS.match(window)
+    at = match.end() if match else size
     return text[:at], text[at:]
 
 
@@ -128,9 +138,14 @@ def check_text(text: str) -> None:
 
 def document_text(document: Document) -> str:
     """What a tokenizer is trained on."""
+    return "\n".join(texts_of(document))
+
+
+def texts_of(document: Document) -> list[str]:
+    """The texts that are encoded one by one: a conversation's messages."""
     if isinstance(document, str):
-        return document
-    return "\n".join(message["content"] for message in document)
+        return [document]
+    return [message["content"] for message in document]
 
 
 def document_ids(document: Document, tokenizer: Tokenizer) -> list[int]:
