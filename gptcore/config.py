@@ -5,6 +5,8 @@
     >>> ModelConfig.from_dict(PRESETS["nano"].to_dict()) == PRESETS["nano"]
     True
 
+A Seq2SeqConfig is the shape of an encoder-decoder; every other one is a decoder's.
+
 | here       | Vaswani et al. (arXiv 1706.03762) | Llama (arXiv 2302.13971, HF keys) |
 |------------|-----------------------------------|-----------------------------------|
 | n_layer    | N                                 | num_hidden_layers                 |
@@ -14,6 +16,7 @@
 | head_dim   | d_k = d_v                         | head_dim                          |
 | n_inner    | d_ff                              | intermediate_size                 |
 | block_size | (sequence length)                 | max_position_embeddings           |
+| residual   | post: LayerNorm(x + Sublayer(x))  | pre: x + Sublayer(RMSNorm(x))     |
 """
 
 import dataclasses
@@ -22,10 +25,12 @@ from typing import Any
 
 from gptcore.checks import UserError, build, check_choice, check_range, check_types
 
-# One name per entry of the registries in gptcore/nn/layers.py (a test compares them).
-NORMS = ("rmsnorm",)
-POSITIONS = ("rotary",)
-FEED_FORWARDS = ("swiglu",)
+# One name per entry of the registries in gptcore/nn (a test compares them).
+NORMS = ("rmsnorm", "layernorm", "unbiased_layernorm")
+RESIDUALS = ("pre", "post")
+POSITIONS = ("rotary", "sinusoidal", "learned")
+FEED_FORWARDS = ("swiglu", "relu", "gelu", "norm_relu")
+INITS = ("gpt2", "normal", "xavier", "torch")
 
 
 @dataclass(frozen=True)
@@ -41,20 +46,51 @@ class ModelConfig:
     n_inner: int = 352  # width of the feed-forward; 8/3 n_embd for a gated one
     norm: str = "rmsnorm"
     norm_eps: float = 1e-5
+    shared_norm: bool = False  # all sublayers of a block share one norm
+    last_norm: bool = True  # one more norm after the last block
+    residual: str = "pre"  # the norm before a sublayer, or after its sum
     position: str = "rotary"
     rope_theta: float = 10000.0
+    n_position: int = 0  # rows of the position table; 0: block_size
     feed_forward: str = "swiglu"
+    qkv_bias: bool = False
+    out_bias: bool = False
+    feed_forward_bias: bool = False
+    head_bias: bool = False
     tied_embeddings: bool = True
-    dropout: float = 0.0
+    embedding_scale: bool = False  # embeddings times sqrt(n_embd)
+    init: str = "gpt2"
+    dropout: float = 0.0  # of each sublayer's output
+    attention_dropout: float = 0.0  # of the attention weights
+    inner_dropout: float = 0.0  # inside the feed-forward, after its activation
+    embedding_dropout: float = 0.0  # of embeddings plus positions
 
     def __post_init__(self) -> None:
         check_types(self)
         for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_kv_head", "n_embd"):
             check_range(self, name, 1, 2**31)
         check_range(self, "n_inner", 1, 2**31)
+        check_range(self, "n_position", 0, 2**31)
         check_range(self, "norm_eps", 1e-12, 1.0)
         check_range(self, "rope_theta", 1.0, 1e12)
-        check_range(self, "dropout", 0.0, 0.99)
+        for name in ("dropout", "attention_dropout", "inner_dropout", "embedding_dropout"):
+            check_range(self, name, 0.0, 0.99)
+        for name, known in (
+            ("norm", NORMS),
+            ("residual", RESIDUALS),
+            ("position", POSITIONS),
+            ("feed_forward", FEED_FORWARDS),
+            ("init", INITS),
+        ):
+            check_choice(name, getattr(self, name), known)
+        self.check_heads()
+        if 0 < self.n_position < self.block_size:
+            raise UserError(
+                f"n_position={self.n_position} is less than block_size={self.block_size}: the "
+                f"position table needs a row for each position; choose 0 or more than that"
+            )
+
+    def check_heads(self) -> None:
         for name, whole_name in (("n_head", "n_embd"), ("n_kv_head", "n_head")):
             part, whole = getattr(self, name), getattr(self, whole_name)
             if whole % part:
@@ -64,17 +100,16 @@ class ModelConfig:
                 raise UserError(
                     f"{name}={part} does not divide {whole_name}={whole}: choose one of {choices}"
                 )
-        if self.head_dim % 2:
+        if self.head_dim % 2 and self.position == "rotary":
             raise UserError(
                 f"head_dim = n_embd / n_head = {self.head_dim} is odd, and rotary positions turn "
                 f"pairs: change n_head={self.n_head} or n_embd={self.n_embd}"
             )
-        for name, known in (
-            ("norm", NORMS),
-            ("position", POSITIONS),
-            ("feed_forward", FEED_FORWARDS),
-        ):
-            check_choice(name, getattr(self, name), known)
+        if self.n_embd % 2 and self.position == "sinusoidal":
+            raise UserError(
+                f"n_embd={self.n_embd} is odd, and sinusoidal positions come in pairs of sine and "
+                f"cosine: choose an even one"
+            )
 
     @property
     def head_dim(self) -> int:
@@ -89,7 +124,34 @@ class ModelConfig:
         return build(cls, values)
 
 
-PRESETS: dict[str, ModelConfig] = {
+@dataclass(frozen=True)
+class Seq2SeqConfig(ModelConfig):
+    """Shape of an encoder-decoder; vocab_size and n_layer are the decoder's.
+
+    block_size limits the source and the target, each for itself.
+    """
+
+    source_vocab_size: int = 2048
+    n_encoder_layer: int = 4
+    shared_embeddings: bool = False  # one table, and so one vocabulary, for both sides
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self, "source_vocab_size", 1, 2**31)
+        check_range(self, "n_encoder_layer", 1, 2**31)
+        if self.shared_embeddings and self.source_vocab_size != self.vocab_size:
+            raise UserError(
+                f"source_vocab_size={self.source_vocab_size} differs from vocab_size="
+                f"{self.vocab_size}, but shared_embeddings needs one vocabulary for both"
+            )
+
+
+def config_from_dict(values: dict[str, Any]) -> ModelConfig:
+    """Of an encoder-decoder if a source vocabulary is among the values, else of a decoder."""
+    return (Seq2SeqConfig if "source_vocab_size" in values else ModelConfig).from_dict(values)
+
+
+DECODERS: dict[str, ModelConfig] = {
     # for tests: 0.1M parameters
     "tiny": ModelConfig(
         vocab_size=512, block_size=256, n_layer=2, n_head=4, n_kv_head=2, n_embd=64, n_inner=128
@@ -111,3 +173,133 @@ PRESETS: dict[str, ModelConfig] = {
         n_inner=1728,
     ),
 }
+
+# The textbook systems; docs/textbook.md says where each comes from and what was mended.
+WAYLAND = ModelConfig(
+    vocab_size=100_070,
+    block_size=16,
+    n_layer=8,
+    n_head=4,
+    n_kv_head=4,
+    n_embd=64,
+    n_inner=256,
+    norm="layernorm",
+    position="sinusoidal",
+    feed_forward="relu",
+    out_bias=True,
+    feed_forward_bias=True,
+    head_bias=True,
+    tied_embeddings=False,
+    init="torch",
+    dropout=0.1,
+    attention_dropout=0.1,
+)
+DECODERS |= {
+    # the published code: norm before each sublayer, and a last one
+    "wayland": WAYLAND,
+    # the article: norm after each sublayer's sum, and biases everywhere
+    "wayland_post": dataclasses.replace(
+        WAYLAND, residual="post", last_norm=False, qkv_bias=True, attention_dropout=0.0
+    ),
+    "annotated": ModelConfig(
+        vocab_size=50_257,
+        block_size=1024,
+        n_layer=6,
+        n_head=8,
+        n_kv_head=8,
+        n_embd=512,
+        n_inner=2048,
+        norm="unbiased_layernorm",
+        norm_eps=1e-6,
+        position="sinusoidal",
+        n_position=5000,
+        feed_forward="relu",
+        qkv_bias=True,
+        out_bias=True,
+        feed_forward_bias=True,
+        head_bias=True,
+        tied_embeddings=False,
+        embedding_scale=True,
+        init="xavier",
+        dropout=0.1,
+        attention_dropout=0.1,
+        inner_dropout=0.1,
+        embedding_dropout=0.1,
+    ),
+}
+
+# The sizes of "Attention is all you need" (arXiv 1706.03762, table 3, base).
+VASWANI = Seq2SeqConfig(
+    source_vocab_size=21_128,
+    vocab_size=30_522,
+    n_encoder_layer=6,
+    n_layer=6,
+    n_head=8,
+    n_kv_head=8,
+    n_embd=512,
+    n_inner=2048,
+    norm="layernorm",
+    shared_norm=True,
+    last_norm=False,
+    position="sinusoidal",
+    feed_forward="norm_relu",
+    feed_forward_bias=True,
+    head_bias=True,
+    tied_embeddings=False,
+    embedding_scale=True,
+    init="xavier",
+    dropout=0.1,
+    attention_dropout=0.1,
+    inner_dropout=0.1,
+    embedding_dropout=0.1,
+)
+TRANSLATORS: dict[str, Seq2SeqConfig] = {
+    # 9.6M: translates short sentences after an hour on two cores
+    "translator": Seq2SeqConfig(
+        source_vocab_size=4096,
+        vocab_size=4096,
+        block_size=128,
+        n_encoder_layer=4,
+        n_layer=4,
+        n_head=4,
+        n_kv_head=4,
+        n_embd=256,
+        n_inner=704,
+        dropout=0.1,
+        embedding_dropout=0.1,
+    ),
+    "vaswani": VASWANI,
+    # the paper itself: post-norm, one table for source, target and head (sections 3.1 to 3.4)
+    "original": dataclasses.replace(
+        VASWANI,
+        source_vocab_size=37_000,
+        vocab_size=37_000,
+        shared_embeddings=True,
+        tied_embeddings=True,
+        shared_norm=False,
+        residual="post",
+        feed_forward="relu",
+        head_bias=False,
+        attention_dropout=0.0,
+        inner_dropout=0.0,
+    ),
+    # sizes are the paper's, where the document names none; its feed-forward is as wide as n_embd
+    "handbook": dataclasses.replace(
+        VASWANI,
+        source_vocab_size=30_000,
+        vocab_size=30_000,
+        shared_embeddings=True,
+        n_inner=512,
+        norm="unbiased_layernorm",
+        norm_eps=1e-6,
+        shared_norm=False,
+        last_norm=True,
+        feed_forward="relu",
+        feed_forward_bias=False,
+        head_bias=False,
+        embedding_scale=False,
+        init="normal",
+        inner_dropout=0.0,
+    ),
+}
+PRESETS: dict[str, ModelConfig] = DECODERS | TRANSLATORS

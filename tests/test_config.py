@@ -4,26 +4,40 @@ import ast
 import dataclasses
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from gptcore import config as names
 from gptcore.checks import UserError, check_choice
-from gptcore.config import PRESETS, ModelConfig
-from gptcore.nn import layers
+from gptcore.config import DECODERS, PRESETS, TRANSLATORS, ModelConfig, Seq2SeqConfig
+from gptcore.nn import blocks, init, layers
 
 NN = Path(layers.__file__).parent
+ROOT = Path(__file__).parent.parent
 NAN, INF = float("nan"), float("inf")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_comes_back_from_json_as_it_was(preset: str) -> None:
     config = PRESETS[preset]
-    assert ModelConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    same = type(config).from_dict(json.loads(json.dumps(config.to_dict())))
+    assert same == config and type(same) is type(config)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+def test_decoders_and_encoder_decoders_are_of_their_own_classes() -> None:
+    assert {type(config) for config in DECODERS.values()} == {ModelConfig}
+    assert {type(config) for config in TRANSLATORS.values()} == {Seq2SeqConfig}
+    assert PRESETS == DECODERS | TRANSLATORS and not set(DECODERS) & set(TRANSLATORS)
+
+
+def test_a_decoder_is_not_read_from_an_encoder_decoders_values() -> None:
+    with pytest.raises(UserError, match="unknown setting 'source_vocab_size'"):
+        ModelConfig.from_dict(TRANSLATORS["translator"].to_dict())
+
+
+@pytest.mark.parametrize("preset", ["tiny", "nano", "small", "base"])
 def test_a_preset_has_the_shape_that_hugging_face_and_onnx_runtime_like(preset: str) -> None:
     config = PRESETS[preset]
     assert config.head_dim * config.n_head == config.n_embd
@@ -49,7 +63,8 @@ def test_an_unknown_preset_is_refused_with_the_nearest_known_one() -> None:
 def test_a_name_like_no_other_gets_the_list_without_a_guess() -> None:
     with pytest.raises(UserError) as error:
         check_choice("preset", "zzz", PRESETS)
-    assert str(error.value) == "unknown preset 'zzz': known are tiny, nano, small, base"
+    assert str(error.value) == f"unknown preset 'zzz': known are {', '.join(PRESETS)}"
+    assert "known are tiny, nano, small, base, wayland," in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -78,6 +93,26 @@ def test_a_name_like_no_other_gets_the_list_without_a_guess() -> None:
         ({"norm": "rmsnor"}, "unknown norm 'rmsnor': did you mean 'rmsnorm'?"),
         ({"position": "rotory"}, "unknown position 'rotory': did you mean 'rotary'?"),
         ({"feed_forward": "x"}, "unknown feed_forward 'x': known are swiglu"),
+        ({"feed_forward": "rel"}, "unknown feed_forward 'rel': did you mean 'relu'?"),
+        ({"residual": "pst"}, "unknown residual 'pst': did you mean 'post'?"),
+        ({"residual": "sandwich"}, "unknown residual 'sandwich': known are pre, post"),
+        ({"init": "xavjer"}, "unknown init 'xavjer': did you mean 'xavier'?"),
+        ({"init": "zzz"}, "unknown init 'zzz': known are gpt2, normal, xavier, torch"),
+        ({"norm": "layer_norm"}, "unknown norm 'layer_norm': did you mean 'layernorm'?"),
+        ({"n_position": -1}, "n_position=-1 is out of range"),
+        ({"n_position": 2.0}, "n_position=2.0 is not of type int"),
+        ({"n_position": 511, "position": "sinusoidal"}, "n_position=511 is less than block_size"),
+        ({"n_position": 1, "position": "learned"}, "n_position=1 is less than block_size=512"),
+        ({"attention_dropout": NAN}, "attention_dropout=nan is out of range"),
+        ({"inner_dropout": 1.0}, "inner_dropout=1.0 is out of range"),
+        ({"embedding_dropout": -0.1}, "embedding_dropout=-0.1 is out of range"),
+        ({"embedding_dropout": "0.1"}, "embedding_dropout='0.1' is not of type float"),
+        ({"qkv_bias": 1}, "qkv_bias=1 is not of type bool"),
+        ({"shared_norm": None}, "shared_norm=None is not of type bool"),
+        (
+            {"n_embd": 127, "n_head": 1, "n_kv_head": 1, "position": "sinusoidal"},
+            "n_embd=127 is odd, and sinusoidal positions come in pairs",
+        ),
         ({"n_head": 5}, "n_head=5 does not divide n_embd=128"),
         ({"n_kv_head": 3}, "n_kv_head=3 does not divide n_head=4"),
         ({"n_kv_head": 8}, "n_kv_head=8 does not divide n_head=4"),
@@ -90,6 +125,46 @@ def test_a_value_that_makes_no_sense_is_named(changes: dict, words: str) -> None
     with pytest.raises(UserError) as error:
         ModelConfig(**changes)
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"source_vocab_size": 0}, "source_vocab_size=0 is out of range"),
+        ({"source_vocab_size": 2.0}, "source_vocab_size=2.0 is not of type int"),
+        ({"n_encoder_layer": 0}, "n_encoder_layer=0 is out of range"),
+        ({"n_layer": 0}, "n_layer=0 is out of range"),
+        ({"residual": "pst"}, "unknown residual 'pst': did you mean 'post'?"),
+        (
+            {"shared_embeddings": True, "source_vocab_size": 4096},
+            "source_vocab_size=4096 differs from vocab_size=2048, but shared_embeddings needs one",
+        ),
+        ({"shared_embeddings": 1}, "shared_embeddings=1 is not of type bool"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_an_encoder_decoders_value_that_makes_no_sense_is_named(changes: dict, words: str) -> None:
+    with pytest.raises(UserError) as error:
+        Seq2SeqConfig(**changes)
+    assert words in str(error.value)
+
+
+def test_vocabularies_may_differ_unless_they_are_shared() -> None:
+    assert Seq2SeqConfig(source_vocab_size=300, vocab_size=400).source_vocab_size == 300
+    shared = Seq2SeqConfig(source_vocab_size=400, vocab_size=400, shared_embeddings=True)
+    assert shared.shared_embeddings
+
+
+@pytest.mark.parametrize("position", ["sinusoidal", "learned"])
+def test_a_position_table_has_a_row_for_each_position_or_more(position: str) -> None:
+    for n_position in (0, 512, 5000):
+        config = ModelConfig(position=position, block_size=512, n_position=n_position)
+        rows = len(layers.POSITIONS[position](config).table)
+        assert rows == (n_position or 512)
+
+
+def test_an_odd_size_is_fine_where_positions_are_learned() -> None:
+    assert ModelConfig(n_embd=127, n_head=1, n_kv_head=1, position="learned").head_dim == 127
 
 
 def test_a_whole_number_may_stand_for_a_float() -> None:
@@ -122,18 +197,45 @@ def test_the_registries_hold_what_the_config_names() -> None:
     assert tuple(layers.NORMS) == names.NORMS
     assert tuple(layers.POSITIONS) == names.POSITIONS
     assert tuple(layers.FEED_FORWARDS) == names.FEED_FORWARDS
+    assert tuple(blocks.RESIDUALS) == names.RESIDUALS
+    assert tuple(init.INITS) == names.INITS
+
+
+# What runs for each batch; the rest of a layer is its constructor.
+RUNNING = {"forward", "encode", "decode", "keys_values", "enter", "leave", "turn"}
 
 
 def test_no_forward_asks_the_configuration() -> None:
     """What a layer is gets decided in its constructor."""
-    forwards = [
+    running = [
         (path.name, function)
         for path in NN.glob("*.py")
         for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(function, ast.FunctionDef) and function.name == "forward"
+        if isinstance(function, ast.FunctionDef) and function.name in RUNNING
     ]
-    assert len(forwards) >= 5, "the norm, rotary positions, attention, feed-forward, block, GPT"
-    for file, function in forwards:
+    assert {function.name for _, function in running} == RUNNING, "none was renamed"
+    assert {file for file, _ in running} >= {
+        "attention.py",
+        "blocks.py",
+        "gpt.py",
+        "layers.py",
+        "seq2seq.py",
+    }
+    for file, function in running:
         for node in ast.walk(function):
-            asked = [getattr(node, "id", ""), getattr(node, "attr", "")]
-            assert "config" not in asked, f"{file}:{node.lineno} in forward"
+            asked = [getattr(node, "id", ""), getattr(node, "attr", ""), getattr(node, "arg", "")]
+            assert "config" not in asked, f"{file}:{node.lineno} in {function.name}"
+
+
+def test_no_file_is_too_long_to_read() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    paths = [ROOT / name for name in listed.stdout.split() if not name.startswith("tests/")]
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in paths}
+    assert len(lengths) > 30
+    assert [path.name for path, length in lengths.items() if length > 350] == []

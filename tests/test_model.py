@@ -1,4 +1,4 @@
-"""The decoder: it is a Llama, its cache and padding are exact, all of it learns."""
+"""The decoder: by default it is a Llama; its cache and padding are exact, all of it learns."""
 
 import dataclasses
 import math
@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from export.hugging_face import llama_config, special_ids
-from gptcore.config import PRESETS, ModelConfig
+from gptcore.config import DECODERS, ModelConfig
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.gpt import GPT, whole_sequence
 from gptcore.nn.llama import from_llama, to_llama
@@ -20,13 +20,18 @@ SHAPES = {
     name: dataclasses.replace(
         config, vocab_size=300, n_layer=2, block_size=64, n_embd=16 * config.n_head, n_inner=96
     )
-    for name, config in PRESETS.items()
+    for name, config in DECODERS.items()
 }
 SHAPES["untied"] = dataclasses.replace(SHAPES["tiny"], tied_embeddings=False)
 SHAPES["one head"] = dataclasses.replace(SHAPES["tiny"], n_head=1, n_kv_head=1)
 SHAPES["one key"] = dataclasses.replace(SHAPES["tiny"], n_head=8, n_kv_head=1)
+SHAPES["learned"] = dataclasses.replace(SHAPES["tiny"], position="learned", feed_forward="gelu")
+LLAMAS = ["tiny", "nano", "small", "base", "untied", "one head", "one key"]
+OTHERS = ["wayland", "wayland_post", "annotated", "learned"]
 every_shape = pytest.mark.parametrize("shape", SHAPES)
-small_shapes = pytest.mark.parametrize("shape", ["tiny", "small", "one head", "one key"])
+llamas = pytest.mark.parametrize("shape", LLAMAS)
+small_llamas = pytest.mark.parametrize("shape", ["tiny", "small", "one head", "one key"])
+small_shapes = pytest.mark.parametrize("shape", ["tiny", "small", "one head", "one key", *OTHERS])
 
 
 def make(config: ModelConfig) -> GPT:
@@ -53,12 +58,16 @@ def difference(a: Tensor, b: Tensor) -> float:
     return (a - b).abs().max().item()
 
 
+def test_every_preset_of_a_decoder_is_tested() -> None:
+    assert set(LLAMAS + OTHERS) == set(SHAPES) >= set(DECODERS)
+
+
 @pytest.mark.parametrize(
     ("preset", "count"),
     [("tiny", 106_816), ("nano", 1_000_576), ("small", 12_587_904), ("base", 60_512_640)],
 )
 def test_a_preset_has_as_many_parameters_as_the_formula_says(preset: str, count: int) -> None:
-    c = PRESETS[preset]
+    c = DECODERS[preset]
     attention = 2 * c.n_embd * (c.n_head + c.n_kv_head) * c.head_dim
     layer = attention + 3 * c.n_embd * c.n_inner + 2 * c.n_embd
     with torch.device("meta"):
@@ -69,7 +78,7 @@ def test_a_preset_has_as_many_parameters_as_the_formula_says(preset: str, count:
     assert count_parameters(untied) == count + c.vocab_size * c.n_embd
 
 
-@every_shape
+@llamas
 @torch.inference_mode()
 def test_logits_equal_those_of_hugging_faces_llama(shape: str) -> None:
     config = SHAPES[shape]
@@ -85,7 +94,7 @@ def test_logits_equal_those_of_hugging_faces_llama(shape: str) -> None:
     assert difference(ours, theirs) < 1e-5
 
 
-@every_shape
+@llamas
 def test_weights_come_back_from_llamas_names_as_the_same_bits(shape: str) -> None:
     config = SHAPES[shape]
     state = make(config).state_dict()
@@ -157,7 +166,7 @@ def test_no_position_sees_what_comes_after_it_and_each_sees_what_came_before(sha
     assert differs.tolist() == [False] * 6 + [True] * 4
 
 
-@small_shapes
+@small_llamas
 @torch.inference_mode()
 def test_only_distances_between_positions_matter(shape: str) -> None:
     """Rotary positions: a text that is moved along has the same logits."""
@@ -177,8 +186,23 @@ def test_gradient_flows_to_every_parameter(shape: str) -> None:
     F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten()).backward()
     for name, parameter in model.named_parameters():
         rows = parameter.grad.reshape(len(parameter), -1).abs().amax(-1)
-        used = rows[ids[:, :-1].unique()] if name == "embed.weight" else rows
-        assert (used > 0).all(), name
+        if name == "embed.weight":
+            rows = rows[ids[:, :-1].unique()]
+        elif name == "position.table":
+            rows = rows[: ids.shape[1] - 1]
+        elif name.endswith("qkv.bias"):
+            q, k, v = rows.split(module_of(model, name).sizes)
+            assert k.max() < 1e-6, "a key's bias moves all scores of a query alike"
+            rows = torch.cat([q, v])
+        elif ".up." in name and config.feed_forward == "relu":
+            rows = rows[rows > 0]
+            assert len(rows) > 0.7 * config.n_inner, "a unit may be below zero for every token"
+        assert (rows > 0).all(), name
+
+
+def module_of(model: GPT, name: str) -> nn.Module:
+    """The module that a parameter belongs to."""
+    return model.get_submodule(name.rpartition(".")[0])
 
 
 def test_tied_embeddings_are_one_parameter_and_untied_ones_are_two() -> None:
@@ -189,7 +213,7 @@ def test_tied_embeddings_are_one_parameter_and_untied_ones_are_two() -> None:
 
 def test_a_new_model_guesses_evenly_and_its_residual_outputs_are_small() -> None:
     torch.manual_seed(0)
-    config = dataclasses.replace(PRESETS["nano"], n_layer=8)
+    config = dataclasses.replace(DECODERS["nano"], n_layer=8)
     model = build_model(config)
     ids = some_ids(config, 4, 33)
     logits, _ = model(**whole_sequence(ids[:, :-1]))
@@ -202,9 +226,12 @@ def test_a_new_model_guesses_evenly_and_its_residual_outputs_are_small() -> None
         assert matrix.weight.std().item() == pytest.approx(0.02, rel=0.05)
 
 
-def test_dropout_acts_in_training_alone() -> None:
+@pytest.mark.parametrize(
+    "site", ["dropout", "attention_dropout", "inner_dropout", "embedding_dropout"]
+)
+def test_dropout_acts_in_training_alone(site: str) -> None:
     config = SHAPES["tiny"]
-    plain, dropping = make(config), make(dataclasses.replace(config, dropout=0.5))
+    plain, dropping = make(config), make(dataclasses.replace(config, **{site: 0.5}))
     inputs = whole_sequence(some_ids(config, 2, 12))
     assert torch.equal(plain(**inputs)[0], dropping(**inputs)[0]), "not when it is used"
     dropping.train()
@@ -213,12 +240,22 @@ def test_dropout_acts_in_training_alone() -> None:
     assert torch.equal(plain(**inputs)[0], plain(**inputs)[0]), "not when it is 0"
 
 
-def test_dropout_acts_on_attention_weights_and_on_both_residuals() -> None:
-    block = build_model(dataclasses.replace(SHAPES["tiny"], dropout=0.5)).blocks[0].train()
+@pytest.mark.parametrize(
+    ("site", "shapes"),
+    [
+        ("dropout", [(2, 5, 64), (2, 5, 64)]),
+        ("attention_dropout", [(2, 2, 10, 5)]),
+        ("inner_dropout", [(2, 5, 96)]),
+    ],
+)
+def test_dropout_acts_on_residuals_or_weights_or_the_inner_layer(
+    site: str, shapes: list[tuple]
+) -> None:
+    block = build_model(dataclasses.replace(SHAPES["tiny"], **{site: 0.5})).blocks[0].train()
     calls = []
     for module in block.modules():
-        if isinstance(module, nn.Dropout):
-            module.register_forward_hook(lambda module, args, out: calls.append(out.ndim))
+        if isinstance(module, nn.Dropout) and module.p:
+            module.register_forward_hook(lambda module, args, out: calls.append(tuple(out.shape)))
     x = torch.randn(2, 5, 64)
     block(x, (torch.ones(1, 5, 1, 16), torch.zeros(1, 5, 1, 16)), torch.zeros(1, 1, 10, 5), None)
-    assert sorted(calls) == [3, 3, 4]
+    assert calls == shapes

@@ -7,13 +7,16 @@
 
 from torch import nn
 
-from gptcore.config import ModelConfig
+from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.nn.gpt import GPT
+from gptcore.nn.seq2seq import Seq2Seq
+
+ARCHITECTURES = {ModelConfig: GPT, Seq2SeqConfig: Seq2Seq}
 
 
 def build_model(config: ModelConfig) -> nn.Module:
     """A freshly initialised model of this shape."""
-    return GPT(config)
+    return ARCHITECTURES[type(config)](config)
 
 
 def count_parameters(model: nn.Module) -> int:

@@ -14,33 +14,28 @@ import torch
 from torch import Tensor, nn
 
 from gptcore.config import ModelConfig
+from gptcore.nn.attention import Cache, causal_bias
 from gptcore.nn.blocks import Block
-from gptcore.nn.layers import NORMS, POSITIONS, Cache, attention_bias
+from gptcore.nn.init import INITS
+from gptcore.nn.layers import EMBEDDINGS, NORMS, POSITIONS
 
 
 class GPT(nn.Module):
-    """A causal language model of the Llama shape (arXiv 2302.13971, section 2.2)."""
+    """A causal language model; by default of the Llama shape (arXiv 2302.13971, section 2.2)."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.config = config
         self.n_group = config.n_head // config.n_kv_head
-        self.embed = nn.Embedding(config.vocab_size, config.n_embd)
+        self.embed = EMBEDDINGS[config.embedding_scale](config.vocab_size, config.n_embd)
         self.position = POSITIONS[config.position](config)
+        self.dropout = nn.Dropout(config.embedding_dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
-        self.norm = NORMS[config.norm](config.n_embd, config.norm_eps)
-        self.head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
+        self.norm = build_last_norm(config)
+        self.head = nn.Linear(config.n_embd, config.vocab_size, bias=config.head_bias)
         if config.tied_embeddings:
             self.head.weight = self.embed.weight
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Normal(0, 0.02), the residual outputs smaller by sqrt(2 n_layer) (GPT-2, 2.3)."""
-        for name, parameter in self.named_parameters():
-            if parameter.dim() == 2:
-                is_residual = name.endswith(("attention.out.weight", "down.weight"))
-                depth = (2 * self.config.n_layer) ** -0.5 if is_residual else 1.0
-                nn.init.normal_(parameter, std=0.02 * depth)
+        INITS[config.init](self)
 
     def forward(
         self,
@@ -55,14 +50,18 @@ class GPT(nn.Module):
         the cached positions plus T; past_key_values: per layer keys and values
         (B, K, S - T, D) -> (B, T, V), per layer keys and values (B, K, S, D).
         """
-        x = self.embed(input_ids)  # (B, T, C)
-        rotation = self.position(position_ids)
-        bias = attention_bias(attention_mask, input_ids.shape[1], self.n_group)
+        x, rotation = self.position(self.embed(input_ids), position_ids)
+        x = self.dropout(x)  # (B, T, C)
+        bias = causal_bias(attention_mask, input_ids.shape[1], self.n_group)
         caches = []
         for block, past in zip(self.blocks, past_key_values or [None] * len(self.blocks)):
             x, cache = block(x, rotation, bias, past)
             caches.append(cache)
         return self.head(self.norm(x)), caches
+
+
+def build_last_norm(config: ModelConfig) -> nn.Module:
+    return NORMS[config.norm](config.n_embd, config.norm_eps) if config.last_norm else nn.Identity()
 
 
 def whole_sequence(input_ids: Tensor) -> dict[str, Tensor]:

@@ -12,16 +12,15 @@ exported graph is this very code.
     torch.Size([2, 3, 8])
 """
 
+import math
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gptcore.config import ModelConfig
-
-Cache = tuple[Tensor, Tensor]  # keys and values, each (B, K, S, D)
-
-# A finite stand-in for minus infinity: a row with every key masked gives no NaN.
-MASKED = -3e38
 
 
 class RMSNorm(nn.Module):
@@ -37,88 +36,111 @@ class RMSNorm(nn.Module):
         return x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight
 
 
+class UnbiasedLayerNorm(nn.Module):
+    """The Annotated Transformer's layer norm: (B, T, C) -> (B, T, C).
+
+    It divides by the unbiased standard deviation plus eps, where arXiv 1607.06450 takes the
+    root of the biased variance plus eps.
+    """
+
+    def __init__(self, size: int, eps: float = 1e-6):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.bias = nn.Parameter(torch.zeros(size))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x - x.mean(-1, keepdim=True)
+        deviation = torch.sqrt(x.pow(2).sum(-1, keepdim=True) / (x.shape[-1] - 1))
+        return self.weight * x / (deviation + self.eps) + self.bias
+
+
+class ScaledEmbedding(nn.Embedding):
+    """Embeddings times sqrt(C) (arXiv 1706.03762, section 3.4): (B, T) -> (B, T, C)."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(ids) * math.sqrt(self.embedding_dim)
+
+
+Rotation = tuple[Tensor, ...]  # what attention needs to turn queries and keys; may be empty
+
+
 class Rotary(nn.Module):
-    """Rotary positions (arXiv 2104.09864), halves paired as in Llama."""
+    """Rotary positions (arXiv 2104.09864), halves paired as in Llama: they turn q and k."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
         half = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
-        angle = torch.outer(
-            torch.arange(config.block_size, dtype=torch.float64), config.rope_theta**-half
-        )
+        n_position = config.n_position or config.block_size
+        angle = torch.outer(torch.arange(n_position, dtype=torch.float64), config.rope_theta**-half)
         # The sign of the second term of the rotation is folded into the table.
         cos = torch.cat([angle.cos(), angle.cos()], -1).float()
         sin = torch.cat([-angle.sin(), angle.sin()], -1).float()
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
 
-    def forward(self, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, T) -> cos and sin, each (B, T, 1, D)."""
+    @property
+    def table(self) -> Tensor:
+        """A row for each position, as the absolute kinds have it."""
+        return self.cos
+
+    def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Rotation]:
+        """x as it is, and for (B, T) positions cos and sin, each (B, T, 1, D)."""
         cos, sin = F.embedding(position_ids, self.cos), F.embedding(position_ids, self.sin)
-        return cos.unsqueeze(2), sin.unsqueeze(2)
+        return x, (cos.unsqueeze(2), sin.unsqueeze(2))
+
+    @staticmethod
+    def turn(x: Tensor, rotation: Rotation) -> Tensor:
+        """Turn queries and keys by their positions: (B, T, heads, D) -> (B, T, heads, D)."""
+        cos, sin = rotation
+        first, second = x.chunk(2, dim=-1)
+        return x * cos + torch.cat([second, first], dim=-1) * sin
 
 
-def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn queries and keys by their positions: (B, T, heads, D) -> (B, T, heads, D)."""
-    cos, sin = rotation
-    first, second = x.chunk(2, dim=-1)
-    return x * cos + torch.cat([second, first], dim=-1) * sin
+class AbsolutePositions(nn.Module):
+    """A table with a row for each position, added to the embeddings."""
+
+    def __init__(self, table: Tensor):
+        super().__init__()
+        self.table = table
+
+    def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Rotation]:
+        """x: (B, T, C), position_ids: (B, T) -> (B, T, C), and nothing to turn by."""
+        return x + F.embedding(position_ids, self.table), ()
+
+    @staticmethod
+    def turn(x: Tensor, rotation: Rotation) -> Tensor:
+        return x
 
 
-def attention_bias(attention_mask: Tensor, n_query: int, n_group: int) -> Tensor:
-    """(B, S) mask of real tokens -> (B, 1, T * G, S), 0 to attend and MASKED not to.
-
-    The T queries are the last of the S positions; each sees itself and what came before.
-    A row is repeated for the G query heads of a group (see GroupedAttention).
-    """
-    n_key = attention_mask.shape[1]
-    key = torch.arange(n_key, device=attention_mask.device)
-    query = torch.arange(n_query, device=attention_mask.device) + (n_key - n_query)
-    visible = (key[None, :] <= query[:, None])[None] & (attention_mask != 0)[:, None, :]
-    bias = torch.where(visible, 0.0, MASKED)  # (B, T, S)
-    return bias.unsqueeze(2).expand(-1, -1, n_group, -1).flatten(1, 2).unsqueeze(1)
-
-
-class GroupedAttention(nn.Module):
-    """Causal self-attention, G query heads to a key/value head (arXiv 2305.13245).
-
-    The queries of a group are stacked along T, so that keys and values are never repeated.
-    """
+class Sinusoidal(AbsolutePositions):
+    """Sines in the even columns, cosines in the odd ones (arXiv 1706.03762, section 3.5)."""
 
     def __init__(self, config: ModelConfig):
-        super().__init__()
-        self.n_kv_head, self.head_dim = config.n_kv_head, config.head_dim
-        self.n_group = config.n_head // config.n_kv_head
-        self.heads = [config.n_head, config.n_kv_head, config.n_kv_head]
-        self.qkv = nn.Linear(config.n_embd, sum(self.heads) * config.head_dim, bias=False)
-        self.out = nn.Linear(config.n_embd, config.n_embd, bias=False)
-        self.dropout = nn.Dropout(config.dropout)
-        self.scale = config.head_dim**-0.5
-
-    def forward(
-        self, x: Tensor, rotation: tuple[Tensor, Tensor], bias: Tensor, past: Cache | None
-    ) -> tuple[Tensor, Cache]:
-        """x: (B, T, C), past: (B, K, S - T, D) each -> (B, T, C), (B, K, S, D) each."""
-        B, T, C = x.shape
-        K, G, D = self.n_kv_head, self.n_group, self.head_dim
-        n_turned = self.heads[0] + self.heads[1]
-        qkv = self.qkv(x).view(B, T, sum(self.heads), D)
-        qk, v = qkv.split([n_turned, self.heads[2]], dim=2)
-        q, k = rotate(qk, rotation).split(self.heads[:2], dim=2)
-        q = (q * self.scale).reshape(B, T, K, G, D).transpose(1, 2).reshape(B, K, T * G, D)
-        k, v = extend(past, k.transpose(1, 2), v.transpose(1, 2))
-
-        scores = q @ k.transpose(-2, -1)  # (B, K, T * G, S)
-        weights = self.dropout((scores + bias.to(scores.dtype)).softmax(-1))
-        y = (weights @ v).view(B, K, T, G, D).transpose(1, 2).reshape(B, T, C)
-        return self.out(y), (k, v)
+        n_position = config.n_position or config.block_size
+        half = torch.arange(0, config.n_embd, 2, dtype=torch.float64) / config.n_embd
+        angle = torch.outer(torch.arange(n_position, dtype=torch.float64), 10000.0**-half)
+        super().__init__(
+            nn.Buffer(
+                torch.stack([angle.sin(), angle.cos()], -1).flatten(1).float(), persistent=False
+            )
+        )
 
 
-def extend(past: Cache | None, k: Tensor, v: Tensor) -> Cache:
-    """Append new keys and values to the cached ones."""
-    if past is None:
-        return k, v
-    return torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
+class Learned(AbsolutePositions):
+    """Learned positions (GPT-2)."""
+
+    def __init__(self, config: ModelConfig):
+        n_position = config.n_position or config.block_size
+        super().__init__(nn.Parameter(torch.randn(n_position, config.n_embd)))
+
+
+class PackedLinear(nn.Linear):
+    """Several matrices of one input as one, `sizes` outputs each."""
+
+    def __init__(self, n_in: int, sizes: list[int], bias: bool):
+        super().__init__(n_in, sum(sizes), bias=bias)
+        self.sizes = sizes
 
 
 class SwiGLU(nn.Module):
@@ -126,14 +148,47 @@ class SwiGLU(nn.Module):
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.gate_up = nn.Linear(config.n_embd, 2 * config.n_inner, bias=False)
-        self.down = nn.Linear(config.n_inner, config.n_embd, bias=False)
+        bias, sizes = config.feed_forward_bias, [config.n_inner, config.n_inner]
+        self.gate_up = PackedLinear(config.n_embd, sizes, bias)
+        self.dropout = nn.Dropout(config.inner_dropout)
+        self.down = nn.Linear(config.n_inner, config.n_embd, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         gate, up = self.gate_up(x).chunk(2, dim=-1)
-        return self.down(F.silu(gate) * up)
+        return self.down(self.dropout(F.silu(gate) * up))
 
 
-NORMS = {"rmsnorm": RMSNorm}
-POSITIONS = {"rotary": Rotary}
-FEED_FORWARDS = {"swiglu": SwiGLU}
+class FeedForward(nn.Module):
+    """Two matrices (arXiv 1706.03762, section 3.3): (B, T, C) -> same."""
+
+    def __init__(self, config: ModelConfig, activation: Callable[[Tensor], Tensor]):
+        super().__init__()
+        self.up = nn.Linear(config.n_embd, config.n_inner, bias=config.feed_forward_bias)
+        self.activation = activation
+        self.dropout = nn.Dropout(config.inner_dropout)
+        self.down = nn.Linear(config.n_inner, config.n_embd, bias=config.feed_forward_bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self.dropout(self.activation(self.up(x))))
+
+
+class NormFeedForward(FeedForward):
+    """A feed-forward with a norm of its own in front, on top of its block's."""
+
+    def __init__(self, config: ModelConfig, activation: Callable[[Tensor], Tensor]):
+        super().__init__(config, activation)
+        self.norm = NORMS[config.norm](config.n_embd, config.norm_eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.norm(x))
+
+
+NORMS = {"rmsnorm": RMSNorm, "layernorm": nn.LayerNorm, "unbiased_layernorm": UnbiasedLayerNorm}
+EMBEDDINGS = {False: nn.Embedding, True: ScaledEmbedding}
+POSITIONS = {"rotary": Rotary, "sinusoidal": Sinusoidal, "learned": Learned}
+FEED_FORWARDS = {
+    "swiglu": SwiGLU,
+    "relu": partial(FeedForward, activation=F.relu),
+    "gelu": partial(FeedForward, activation=F.gelu),
+    "norm_relu": partial(NormFeedForward, activation=F.relu),
+}

@@ -28,6 +28,28 @@ PACKED = {
 }
 
 
+# The settings of which a Llama has but one kind.
+LLAMA = {
+    "norm": "rmsnorm",
+    "shared_norm": False,
+    "last_norm": True,
+    "residual": "pre",
+    "position": "rotary",
+    "feed_forward": "swiglu",
+    "qkv_bias": False,
+    "out_bias": False,
+    "feed_forward_bias": False,
+    "head_bias": False,
+    "embedding_scale": False,
+}
+
+
+def is_llama(config: ModelConfig) -> bool:
+    """Whether LlamaForCausalLM can hold a model of this shape."""
+    same = all(getattr(config, name) == value for name, value in LLAMA.items())
+    return same and type(config) is ModelConfig
+
+
 def to_llama(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     """A state dict of gptcore.nn.gpt.GPT -> one of LlamaForCausalLM."""
     result = {"model.embed_tokens.weight": state["embed.weight"]}

@@ -1,0 +1,125 @@
+"""Attention: of a sequence to itself, or of the decoder to the encoder's output.
+
+Letters as in gptcore/nn/layers.py. The G query heads of a group are stacked along T, so that
+keys and values, which they share, are never repeated.
+
+    >>> from gptcore.config import PRESETS
+    >>> bias = causal_bias(torch.ones(1, 3), n_query=3, n_group=1)
+    >>> (bias[0, 0] == 0).int().tolist()
+    [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+"""
+
+import torch
+from torch import Tensor, nn
+
+from gptcore.config import ModelConfig
+from gptcore.nn.layers import POSITIONS, PackedLinear, Rotation
+
+Cache = tuple[Tensor, Tensor]  # keys and values, each (B, K, S, D)
+
+# A finite stand-in for minus infinity: a row with every key masked gives no NaN.
+MASKED = -3e38
+
+
+def causal_bias(attention_mask: Tensor, n_query: int, n_group: int) -> Tensor:
+    """(B, S) mask of real tokens -> (B, 1, T * G, S), 0 to attend and MASKED not to.
+
+    The T queries are the last of the S positions; each sees itself and what came before.
+    A row is repeated for the G query heads of a group.
+    """
+    n_key = attention_mask.shape[1]
+    key = torch.arange(n_key, device=attention_mask.device)
+    query = torch.arange(n_query, device=attention_mask.device) + (n_key - n_query)
+    visible = (key[None, :] <= query[:, None])[None] & (attention_mask != 0)[:, None, :]
+    bias = torch.where(visible, 0.0, MASKED)  # (B, T, S)
+    return bias.unsqueeze(2).expand(-1, -1, n_group, -1).flatten(1, 2).unsqueeze(1)
+
+
+def padding_bias(attention_mask: Tensor) -> Tensor:
+    """(B, S) mask of real tokens -> (B, 1, 1, S): every query sees every real token."""
+    return torch.where(attention_mask != 0, 0.0, MASKED)[:, None, None, :]
+
+
+class Weights(nn.Module):
+    """Scores to attention weights; a module, so that `inspect` can watch it."""
+
+    def __init__(self, dropout: float):
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, scores: Tensor, bias: Tensor) -> Tensor:
+        """scores: (B, K, T * G, S), bias: broadcastable to it -> same, rows sum to 1."""
+        return self.dropout((scores + bias.to(scores.dtype)).softmax(-1))
+
+
+class GroupedAttention(nn.Module):
+    """Self-attention, G query heads to a key/value head (arXiv 2305.13245)."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.n_kv_head, self.head_dim = config.n_kv_head, config.head_dim
+        self.n_group = config.n_head // config.n_kv_head
+        self.heads = [config.n_head, config.n_kv_head, config.n_kv_head]
+        sizes = [n * config.head_dim for n in self.heads]
+        self.qkv = PackedLinear(config.n_embd, sizes, config.qkv_bias)
+        self.turn = POSITIONS[config.position].turn
+        self.weights = Weights(config.attention_dropout)
+        self.out = nn.Linear(config.n_embd, config.n_embd, bias=config.out_bias)
+        self.scale = config.head_dim**-0.5
+
+    def forward(
+        self, x: Tensor, rotation: Rotation, bias: Tensor, past: Cache | None = None
+    ) -> tuple[Tensor, Cache]:
+        """x: (B, T, C), past: (B, K, S - T, D) each -> (B, T, C), (B, K, S, D) each."""
+        B, T, C = x.shape
+        K, G, D = self.n_kv_head, self.n_group, self.head_dim
+        n_turned = self.heads[0] + self.heads[1]
+        qkv = self.qkv(x).view(B, T, sum(self.heads), D)
+        qk, v = qkv.split([n_turned, self.heads[2]], dim=2)
+        q, k = self.turn(qk, rotation).split(self.heads[:2], dim=2)
+        q = (q * self.scale).reshape(B, T, K, G, D).transpose(1, 2).reshape(B, K, T * G, D)
+        k, v = extend(past, k.transpose(1, 2), v.transpose(1, 2))
+
+        weights = self.weights(q @ k.transpose(-2, -1), bias)  # (B, K, T * G, S)
+        y = (weights @ v).view(B, K, T, G, D).transpose(1, 2).reshape(B, T, C)
+        return self.out(y), (k, v)
+
+
+class CrossAttention(nn.Module):
+    """Attention of the decoder to the encoder's output, whose keys and values are computed
+    once for all steps (arXiv 1706.03762, section 3.2.3)."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.n_kv_head, self.head_dim = config.n_kv_head, config.head_dim
+        self.n_group = config.n_head // config.n_kv_head
+        self.q = nn.Linear(config.n_embd, config.n_embd, bias=config.qkv_bias)
+        sizes = [config.n_kv_head * config.head_dim] * 2
+        self.kv = PackedLinear(config.n_embd, sizes, config.qkv_bias)
+        self.weights = Weights(config.attention_dropout)
+        self.out = nn.Linear(config.n_embd, config.n_embd, bias=config.out_bias)
+        self.scale = config.head_dim**-0.5
+
+    def keys_values(self, memory: Tensor) -> Cache:
+        """The encoder's output (B, S, C) -> keys and values, each (B, K, S, D)."""
+        B, S, _ = memory.shape
+        kv = self.kv(memory).view(B, S, 2 * self.n_kv_head, self.head_dim).transpose(1, 2)
+        k, v = kv.split([self.n_kv_head, self.n_kv_head], dim=1)
+        return k, v
+
+    def forward(self, x: Tensor, memory: Cache, bias: Tensor) -> Tensor:
+        """x: (B, T, C), memory: (B, K, S, D) each, bias: (B, 1, 1, S) -> (B, T, C)."""
+        B, T, C = x.shape
+        K, G, D = self.n_kv_head, self.n_group, self.head_dim
+        k, v = memory
+        q = (self.q(x) * self.scale).view(B, T, K, G, D).transpose(1, 2).reshape(B, K, T * G, D)
+        weights = self.weights(q @ k.transpose(-2, -1), bias)  # (B, K, T * G, S)
+        y = (weights @ v).view(B, K, T, G, D).transpose(1, 2).reshape(B, T, C)
+        return self.out(y)
+
+
+def extend(past: Cache | None, k: Tensor, v: Tensor) -> Cache:
+    """Append new keys and values to the cached ones."""
+    if past is None:
+        return k, v
+    return torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)

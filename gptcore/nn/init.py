@@ -1,0 +1,46 @@
+"""How the parameters of a fresh model are drawn: one function per name in INITS.
+
+>>> from gptcore.config import PRESETS
+>>> from gptcore.nn import build_model
+>>> round(float(build_model(PRESETS["nano"]).embed.weight.detach().std()), 2)
+0.02
+"""
+
+from torch import nn
+
+from gptcore.nn.layers import PackedLinear
+
+
+def normal(model: nn.Module) -> None:
+    """Matrices and tables normal(0, 0.02), biases zero; norms stay as they are."""
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 2:
+            nn.init.normal_(parameter, std=0.02)
+        elif name.endswith(".bias"):
+            nn.init.zeros_(parameter)
+
+
+def gpt2(model: nn.Module) -> None:
+    """`normal`, the residual outputs smaller by sqrt(2 n_layer) (GPT-2, section 2.3)."""
+    normal(model)
+    depth = (2 * model.config.n_layer) ** -0.5
+    for name, parameter in model.named_parameters():
+        if name.endswith(("attention.out.weight", "down.weight")):
+            nn.init.normal_(parameter, std=0.02 * depth)
+
+
+def xavier(model: nn.Module) -> None:
+    """Matrices and tables Xavier-uniform, each part of a packed matrix for itself; the rest
+    as PyTorch draws it (Annotated Transformer, make_model)."""
+    sizes = {id(m.weight): m.sizes for m in model.modules() if isinstance(m, PackedLinear)}
+    for parameter in model.parameters():
+        if parameter.dim() == 2:
+            for part in parameter.split(sizes.get(id(parameter), len(parameter))):
+                nn.init.xavier_uniform_(part)
+
+
+def torch_default(model: nn.Module) -> None:
+    """As PyTorch's constructors drew them: uniform matrices, normal(0, 1) tables."""
+
+
+INITS = {"gpt2": gpt2, "normal": normal, "xavier": xavier, "torch": torch_default}
