@@ -22,6 +22,7 @@ from gptcore.tokenizer import Tokenizer
 from training.batches import Rows
 from training.config import TrainConfig
 from training.corpus import find_files, read_documents
+from training.language import LanguageModelling
 from training.loop import train
 from training.optimizer import rate_factor
 from training.run import Run
@@ -44,8 +45,9 @@ def new_run(path: Path, shards: Shards, **settings: object) -> Run:
     model = dataclasses.replace(PRESETS["tiny"], n_layer=1, block_size=64, dropout=0.1)
     usual = {"batch_size": 4, "micro_batch_size": 2, "warmup_steps": 4, "log_every": 1}
     config = TrainConfig(**{"steps": STEPS, **usual, **settings})
-    run = Run(path, model, config, {"shards": str(shards.path), "chat": True})
-    run.create(shards.tokenizer)
+    run = Run(path, model, config, {"source": "chats", "shards": str(shards.path), "chat": True})
+    LanguageModelling(run, shards).save(path)
+    run.create()
     return run
 
 
@@ -65,7 +67,7 @@ def continued(paused: Run, path: Path, shards: Shards) -> Run:
     """A copy of a paused run, trained to its end."""
     shutil.copytree(paused.path, path)
     run = Run.load(path)
-    assert train(run, shards, resume=True)["steps"] == STEPS
+    assert train(run, LanguageModelling(run, shards), resume=True)["steps"] == STEPS
     return run
 
 
@@ -77,8 +79,8 @@ def both(
     folder = tmp_path_factory.mktemp(request.param)
     whole = new_run(folder / "whole", shards, dtype=request.param)
     paused = new_run(folder / "paused", shards, dtype=request.param)
-    assert train(whole, shards)["steps"] == STEPS
-    assert train(paused, shards, stop_at=PAUSE) is None
+    assert train(whole, LanguageModelling(whole, shards))["steps"] == STEPS
+    assert train(paused, LanguageModelling(paused, shards), stop_at=PAUSE) is None
     return whole, paused
 
 
@@ -101,7 +103,7 @@ def test_another_seed_ends_in_other_bits(
 ) -> None:
     whole, _ = both
     other = new_run(tmp_path / "other", shards, dtype=whole.train.dtype, seed=2)
-    train(other, shards)
+    train(other, LanguageModelling(other, shards))
     assert state_hash(other) != state_hash(whole)
 
 
@@ -134,7 +136,7 @@ def test_without_one_part_of_the_state_the_bits_differ(
 def damaged(shards: Shards, tmp_path: Path) -> Run:
     """A run with checkpoints of steps 2 and 4, paused at 4, whose newest is damaged."""
     run = new_run(tmp_path / "damaged", shards, dtype="float32", save_every=2, eval_every=4)
-    train(run, shards, stop_at=4)
+    train(run, LanguageModelling(run, shards), stop_at=4)
     weights = run.checkpoints / "step-4" / MODEL
     data = bytearray(weights.read_bytes())
     data[len(data) // 2] ^= 16
@@ -147,7 +149,7 @@ def test_after_damage_a_run_goes_on_from_the_checkpoint_before(
     both: tuple[Run, Run], damaged: Run, shards: Shards, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
-    train(damaged, shards, resume=True)
+    train(damaged, LanguageModelling(damaged, shards), resume=True)
     said = capsys.readouterr().out
     assert f"passed over: {damaged.checkpoints / 'step-4' / MODEL} is damaged" in said
     assert f"resuming from {damaged.checkpoints / 'step-2'}" in said
@@ -155,7 +157,7 @@ def test_after_damage_a_run_goes_on_from_the_checkpoint_before(
 
 
 def test_steps_that_are_done_again_are_noted_once(damaged: Run, shards: Shards) -> None:
-    train(damaged, shards, resume=True)
+    train(damaged, LanguageModelling(damaged, shards), resume=True)
     losses = [m["step"] for m in damaged.metrics() if "loss" in m]
     evaluations = [m["step"] for m in damaged.metrics() if "val_loss" in m]
     assert losses == [1, 2, 3, 4, 5, 6] and evaluations == [4, 6]
@@ -173,7 +175,7 @@ def test_a_metrics_file_that_breaks_off_in_a_line_does_not_hinder(
     with open(tmp_path / "torn" / "metrics.jsonl", "a") as file:
         file.write('{"step": 4, "lo')
     run = Run.load(tmp_path / "torn")
-    train(run, shards, resume=True)
+    train(run, LanguageModelling(run, shards), resume=True)
     assert logged(run) == logged(whole)
 
 
@@ -192,7 +194,7 @@ def test_samples_that_look_like_headings_do_not_hinder(
 def test_a_complete_run_is_not_resumed(both: tuple[Run, Run], shards: Shards) -> None:
     before = state_hash(both[0])
     with pytest.raises(UserError, match="is complete already"):
-        train(both[0], shards, resume=True)
+        train(both[0], LanguageModelling(both[0], shards), resume=True)
     assert state_hash(both[0]) == before
 
 

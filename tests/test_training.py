@@ -24,6 +24,7 @@ from training.batches import IGNORED, Rows
 from training.config import TrainConfig
 from training.corpus import find_files, read_documents, survey
 from training.dialogues import dialogues
+from training.language import LanguageModelling
 from training.loop import accumulate_gradients
 from training.machine import Interrupts, autocast, pick_dtype
 from training.optimizer import build_optimizers, rate_factor
@@ -141,6 +142,10 @@ def test_bits_per_byte_are_what_the_checkpoints_logits_say(quick_run: Run, chats
     assert last["val_loss"] == pytest.approx(nats / n_targets, rel=1e-3)
 
 
+def logits_of(model: torch.nn.Module, x: Tensor) -> Tensor:
+    return model(**whole_sequence(x))[0]
+
+
 @pytest.mark.parametrize("n_ignored", [0, 130])
 def test_gradients_do_not_depend_on_the_micro_batches(n_ignored: int) -> None:
     torch.manual_seed(0)
@@ -151,11 +156,12 @@ def test_gradients_do_not_depend_on_the_micro_batches(n_ignored: int) -> None:
 
     def gradients(n_micro_batches: int) -> tuple[float, list[Tensor]]:
         model.zero_grad()
-        loss = accumulate_gradients(model, x, y, n_micro_batches)
+        config = TrainConfig(batch_size=4, micro_batch_size=4 // n_micro_batches)
+        loss = accumulate_gradients(model, logits_of, (x, y), config)
         return loss, [p.grad.clone() for p in model.parameters()]
 
     whole, parts = gradients(1), gradients(4)
-    logits = model(**whole_sequence(x))[0]
+    logits = logits_of(model, x)
     mean = F.cross_entropy(logits.flatten(0, 1), y.flatten(), ignore_index=IGNORED).item()
     assert whole[0] == pytest.approx(mean, abs=1e-5) == pytest.approx(parts[0], abs=1e-5)
     for a, b in zip(whole[1], parts[1]):
@@ -244,8 +250,8 @@ def test_nothing_is_updated_by_a_step_that_is_not_finite(
 ) -> None:
     seen = []
 
-    def spoilt(model: torch.nn.Module, *batch: Tensor | int) -> float:
-        loss = accumulate_gradients(model, *batch)
+    def spoilt(model: torch.nn.Module, *rest: object) -> float:
+        loss = accumulate_gradients(model, *rest)
         seen.append((model, [p.detach().clone() for p in model.parameters()]))
         if spoil == "gradient" and len(seen) == 2:
             model.norm.weight.grad[3] = float("inf")
@@ -254,7 +260,7 @@ def test_nothing_is_updated_by_a_step_that_is_not_finite(
     monkeypatch.setattr(training.loop, "accumulate_gradients", spoilt)
     run = dataclasses.replace(quick_run, path=tmp_path)
     with pytest.raises(UserError, match=r"step 2: the loss .* is not finite; nothing was updated"):
-        training.loop.train(run, load_shards(Path(run.data["shards"])))
+        training.loop.train(run, LanguageModelling(run, load_shards(Path(run.data["shards"]))))
     (model, first), (_, second) = seen
     assert not torch.equal(first[0], second[0])
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), second))

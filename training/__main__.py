@@ -1,31 +1,42 @@
-"""python -m training TEXT... --out runs/NAME: from text files to a trained model."""
+"""python -m training TEXT... --out runs/NAME: from text files to a trained model.
+
+python -m training translate PAIRS --out runs/NAME is in training/translate.py.
+"""
 
 import argparse
 import dataclasses
 import sys
 from itertools import islice
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from gptcore.checks import UserError, check_choice
-from gptcore.config import PRESETS, ModelConfig
+from gptcore.config import DECODERS, TRANSLATORS, ModelConfig
+from gptcore.encodings import NAMES, compact, named_encoding, usage
 from gptcore.nn.checkpoint import list_checkpoints, load_checkpoint, newest_checkpoint
 from gptcore.tokenizer import Tokenizer
-from training.config import TrainConfig
-from training.corpus import Corpus, find_files, read_documents
+from training.config import ENCODINGS, RECIPES, TrainConfig
+from training.corpus import Corpus, find_files, read_documents, texts_of
 from training.dialogues import dialogues
+from training.language import LanguageModelling
 from training.loop import train
 from training.run import Run
+from training.settings import describe, read_settings, settings_help
 from training.shards import load_shards, prepare
+from training.translate import run_translation
 
 INTERRUPTED = 130  # the exit code by which a shell knows Ctrl-C
+OWN = "own"  # a tokenizer trained on the text
 N_DIALOGUES = 100_000  # of the project's own corpus
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        summary = run_training(options)
+        if arguments[:1] == ["translate"]:
+            summary = run_translation(arguments[1:])
+        else:
+            summary = run_training(parser().parse_args(arguments))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -39,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="python -m training",
         description="Train a small GPT on text files, or without any on made-up dialogues.",
-        epilog=settings_help(),
+        epilog=settings_help(DECODERS["nano"], TrainConfig(), "nano"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     result.add_argument(
@@ -49,24 +60,24 @@ def parser() -> argparse.ArgumentParser:
         help='.txt, or .jsonl with "text" or chat "messages", or .gz of them; files or folders',
     )
     result.add_argument("--out", type=Path, required=True, help="the run directory to write")
-    result.add_argument("--preset", default=None, help=f"{', '.join(PRESETS)} (default: small)")
+    result.add_argument("--preset", default=None, help=f"{', '.join(DECODERS)} (default: small)")
     result.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting below"
     )
     result.add_argument("--resume", action="store_true", help="go on with the run in --out")
     result.add_argument("--init", type=Path, help="fine-tune: start from this run's weights")
-    result.add_argument("--tokenizer", type=Path, help="use this folder's tokenizer")
+    result.add_argument(
+        "--tokenizer",
+        help=f"use this folder's tokenizer, or {' or '.join(NAMES)} (for wayland and annotated the "
+        f"default), or `own` to train one",
+    )
+    result.add_argument(
+        "--full-vocabulary",
+        action="store_true",
+        help="keep all ids of a named encoding, not only those that the text uses",
+    )
     result.add_argument("--shards", type=Path, help="where token shards are kept (OUT/../shards)")
     return result
-
-
-def settings_help() -> str:
-    """The settings of --set with their defaults, from the dataclasses."""
-    lines = ["settings of the model (defaults: those of the preset; here nano's):"]
-    lines += [f"  {f.name}={f.default}" for f in dataclasses.fields(ModelConfig)]
-    lines += ["settings of the training:"]
-    lines += [f"  {f.name}={f.default}" for f in dataclasses.fields(TrainConfig)]
-    return "\n".join(lines)
 
 
 def run_training(options: argparse.Namespace) -> dict[str, Any] | None:
@@ -77,13 +88,14 @@ def run_training(options: argparse.Namespace) -> dict[str, Any] | None:
             raise UserError(
                 "--resume goes on with the run's own text and settings: give only --out"
             )
-        return train(run, load_shards(Path(run.data["shards"])), resume=True)
+        return train(run, open_task(run), resume=True)
     if options.out.is_file():
         raise UserError(f"{options.out} is a file: --out names a folder")
     if list_checkpoints(options.out / "checkpoints"):
         raise UserError(f"{options.out} holds a run already: add --resume, or choose another --out")
-    model, training, tokenizer, initial = resolve(options)
+    model, training, encoding, initial = resolve(options)
     corpus, source = open_corpus(options.text, training.seed)
+    tokenizer = open_tokenizer(encoding, corpus, options.full_vocabulary)
     folder = options.shards or options.out.parent / "shards"
     shards = prepare(corpus, folder, model.vocab_size, model.block_size, tokenizer)
     model = dataclasses.replace(model, vocab_size=shards.tokenizer.vocab_size)
@@ -94,54 +106,54 @@ def run_training(options: argparse.Namespace) -> dict[str, Any] | None:
         **{key: shards.manifest[key] for key in ("corpus_sha256", "n_documents", "n_bytes")},
     }
     run = Run(options.out, model, training, data)
-    settings = model.to_dict() | training.to_dict()
-    print("settings:", ", ".join(f"{key}={value}" for key, value in settings.items()))
-    return train(run, shards, initial)
+    print(describe(model, training))
+    return train(run, LanguageModelling(run, shards), initial)
 
 
-def resolve(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, Tokenizer | None, Any]:
-    """Model and training settings; tokenizer and weights where they are given."""
-    changes = parse_settings(options.set)
-    model_keys = {f.name for f in dataclasses.fields(ModelConfig)}
-    model_changes = {k: v for k, v in changes.items() if k in model_keys}
-    training = TrainConfig(**{k: v for k, v in changes.items() if k not in model_keys})
-    tokenizer = Tokenizer.load(options.tokenizer) if options.tokenizer else None
+def open_task(run: Run) -> LanguageModelling:
+    if "shards" not in run.data:
+        raise UserError(f"{run.path} is a translation: python -m training translate --resume")
+    return LanguageModelling(run, load_shards(Path(run.data["shards"])))
+
+
+def resolve(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str, Any]:
+    """Model and training settings; which tokenizer; and weights where they are given."""
     if options.init:
         if options.preset or options.tokenizer:
             raise UserError(
                 "--init takes shape and tokenizer from that run: drop --preset and so on"
             )
         base = Run.load(options.init)
+        if "shards" not in base.data:
+            raise UserError(f"--init {options.init} is a translation: name a run on texts")
         folder, _ = newest_checkpoint(base.checkpoints)
-        model = dataclasses.replace(base.model, **model_changes)
-        return model, training, base.tokenizer, load_checkpoint(folder)[0]
+        model, training = read_settings(options.set, base.model, TrainConfig())
+        return model, training, str(base.path / "tokenizer"), load_checkpoint(folder)[0]
     preset = options.preset or "small"
-    check_choice("preset", preset, PRESETS)
-    model = dataclasses.replace(PRESETS[preset], **model_changes)
-    return model, training, tokenizer, None
+    if preset in TRANSLATORS:
+        raise UserError(f"preset {preset} is a translator's: python -m training translate")
+    check_choice("preset", preset, DECODERS)
+    settings = RECIPES.get(preset, TrainConfig())
+    model, training = read_settings(options.set, DECODERS[preset], settings)
+    return model, training, options.tokenizer or ENCODINGS.get(preset, OWN), None
 
 
-def parse_settings(pairs: list[str]) -> dict[str, Any]:
-    """KEY=VALUE texts to values of the right types."""
-    types = get_type_hints(ModelConfig) | get_type_hints(TrainConfig)
-    values = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals:
-            raise UserError(f"--set {pair}: write it as KEY=VALUE")
-        check_choice("setting", key, types)
-        values[key] = parse_value(key, text, types[key])
-    return values
-
-
-def parse_value(key: str, text: str, wanted: type) -> Any:
-    if wanted is bool:
-        check_choice(key, text, ("true", "false"))
-        return text == "true"
+def open_tokenizer(name: str, corpus: Corpus, full_vocabulary: bool) -> Tokenizer | None:
+    """A folder's tokenizer, or a named encoding with the ids that the corpus uses; None: own."""
+    if name == OWN:
+        return None
+    if name not in NAMES:
+        return Tokenizer.load(name)
     try:
-        return wanted(text)
-    except ValueError:
-        raise UserError(f"--set {key}={text}: it is not of type {wanted.__name__}") from None
+        tokenizer = named_encoding(name)
+    except UserError as error:
+        raise UserError(f"{error}; or train one: --tokenizer {OWN}") from None
+    found = usage((text for document in corpus() for text in texts_of(document)), tokenizer)
+    print(
+        f"{name}: {found.n_tokens:,} tokens, {found.n_distinct:,} distinct, "
+        f"largest id {found.largest_id}"
+    )
+    return tokenizer if full_vocabulary else compact(tokenizer, found.used)
 
 
 def open_corpus(paths: list[Path], seed: int) -> tuple[Corpus, str]:

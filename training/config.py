@@ -18,6 +18,7 @@ class TrainConfig:
     steps: int = 1000
     batch_size: int = 32  # sequences of block_size tokens in one step
     micro_batch_size: int = 32  # sequences at a time; less needs less memory
+    optimizer: str = "muon"  # with AdamW for what is no matrix; or "adamw" for all
     learning_rate: float = 3e-3  # of both Muon and AdamW
     warmup_steps: int = 50
     decay_share: float = 0.5  # the last share of the steps in which the rate falls to 0
@@ -26,6 +27,7 @@ class TrainConfig:
     beta1: float = 0.9  # of AdamW
     beta2: float = 0.95
     grad_clip: float = 1.0
+    label_smoothing: float = 0.0  # share of the target spread over all tokens
     seed: int = 1
     dtype: str = "auto"  # "bfloat16" where the CPU (AMX) or GPU has it, else "float32"
     log_every: int = 10
@@ -42,11 +44,12 @@ class TrainConfig:
         check_range(self, "warmup_steps", 0, 10**9)
         check_range(self, "seed", 0, 2**63 - 1)
         check_range(self, "learning_rate", 0.0, 10.0)
-        for name in ("decay_share", "weight_decay"):
+        for name in ("decay_share", "weight_decay", "label_smoothing"):
             check_range(self, name, 0.0, 1.0)
         for name in ("momentum", "beta1", "beta2"):
             check_range(self, name, 0.0, 0.9999)
         check_range(self, "grad_clip", 1e-6, 1e6)
+        check_choice("optimizer", self.optimizer, ("muon", "adamw"))
         check_choice("dtype", self.dtype, ("auto", "bfloat16", "float32"))
         if self.batch_size % min(self.micro_batch_size, self.batch_size):
             raise UserError(
@@ -64,3 +67,40 @@ class TrainConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "TrainConfig":
         return build(cls, values)
+
+
+# What goes with a preset, where that is not the default.
+RECIPES = {
+    # the document's own; its optimizer is PyTorch's AdamW as it comes, without clipping
+    "wayland": TrainConfig(
+        steps=5000,
+        batch_size=4,
+        micro_batch_size=4,
+        optimizer="adamw",
+        learning_rate=1e-3,
+        warmup_steps=0,
+        decay_share=0.0,
+        weight_decay=0.01,
+        beta2=0.999,
+        grad_clip=1e6,
+        dtype="float32",
+        log_every=50,
+        eval_every=1000,
+        save_every=1000,
+    ),
+}
+RECIPES["translator"] = TrainConfig(
+    steps=9000,
+    batch_size=128,
+    micro_batch_size=128,
+    learning_rate=5e-3,
+    warmup_steps=200,
+    label_smoothing=0.1,
+    log_every=50,
+    eval_every=1000,
+    save_every=500,
+)
+RECIPES["wayland_post"] = RECIPES["wayland"]
+
+# The named encoding that a preset's document uses.
+ENCODINGS = {"wayland": "cl100k_base", "wayland_post": "cl100k_base", "annotated": "r50k_base"}

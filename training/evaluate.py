@@ -5,6 +5,7 @@ Evaluation(loss=1.13, bits_per_byte=0.52)
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -23,16 +24,19 @@ class Evaluation(NamedTuple):
 
 
 @torch.no_grad()
-def evaluate(model: GPT, rows: Rows, batch_size: int) -> Evaluation:
-    """Over the whole split, each token counted once; of conversations the assistant's words."""
+def evaluate(
+    model: GPT, rows: Rows, batch_size: int, which: Sequence[int] | None = None
+) -> Evaluation:
+    """Over the whole split, or the rows `which`, each token counted once; of conversations the
+    assistant's words."""
     device = next(model.parameters()).device
     byte_lengths = torch.from_numpy(rows.tokenizer.byte_lengths)
     nats = n_tokens = n_bytes = 0
     was_training = model.training
     model.eval()
-    for first in range(0, len(rows), batch_size):
-        which = range(first, min(first + batch_size, len(rows)))
-        x, y = rows.batch(list(which), fresh_only=True)
+    which = range(len(rows)) if which is None else which
+    for first in range(0, len(which), batch_size):
+        x, y = rows.batch(list(which[first : first + batch_size]), fresh_only=True)
         logits, _ = model(**whole_sequence(x.to(device)))
         nats += F.cross_entropy(
             logits.float().flatten(0, 1).cpu(), y.flatten(), ignore_index=IGNORED, reduction="sum"

@@ -1,25 +1,27 @@
 """The training loop, a visible `for`.
 
-    >>> train(Run.load("runs/mine"), shards)                             # doctest: +SKIP
+    >>> run = Run.load("runs/mine")                                      # doctest: +SKIP
+    >>> train(run, LanguageModelling(run, shards))                       # doctest: +SKIP
 
 Each step is a pure function of the checkpoint before it and of (seed, step): batches are
 not drawn from a loader but computed, so a resumed run equals an uninterrupted one bit for bit.
 """
 
 import time
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
 from gptcore.checks import UserError
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import load_checkpoint, load_weights, newest_checkpoint, save_checkpoint
-from gptcore.nn.gpt import GPT, whole_sequence
-from training.batches import IGNORED, Rows
-from training.evaluate import Evaluation, evaluate, write_samples
+from training.batches import IGNORED
+from training.config import TrainConfig
 from training.machine import (
     Interrupts,
     autocast,
@@ -36,14 +38,35 @@ from training.optimizer import (
     set_rate,
 )
 from training.run import Run, write_json
-from training.shards import Shards
 
 Optimizers = list[torch.optim.Optimizer]
 
 
+class Task(Protocol):
+    """What is learned: training.language.LanguageModelling, training.translation.Translation."""
+
+    steps_per_epoch: float
+    tokens_per_step: float
+
+    def save(self, folder: Path) -> None:
+        """Write what the run directory must hold on top of settings: tokenizers, for one."""
+
+    def batch(self, step: int) -> tuple[Tensor, ...]:
+        """The model's inputs and, last, the targets (B, T), IGNORED where there is no loss."""
+
+    def logits(self, model: nn.Module, *inputs: Tensor) -> Tensor:
+        """(B, T, V)."""
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Measures of the held-out split; "val_loss" and "bits_per_byte" are among them."""
+
+    def samples(self, model: nn.Module) -> list[tuple[str, str]]:
+        """A few prompts and what the model makes of them."""
+
+
 def train(
     run: Run,
-    shards: Shards,
+    task: Task,
     initial: dict[str, Tensor] | None = None,
     resume: bool = False,
     stop_at: int | None = None,
@@ -58,8 +81,6 @@ def train(
     dtype = pick_dtype(config.dtype, device)
     keep_freed_memory()
     torch.manual_seed(config.seed)
-    train_rows = Rows(shards, "train", run.model.block_size)
-    val_rows = Rows(shards, "val", run.model.block_size)
     model = build_model(run.model).to(device).train()
     if initial:
         load_weights(model, initial, "--init")
@@ -68,16 +89,15 @@ def train(
         first = restore(run, model, optimizers)
     else:
         first = 0
-        run.create(shards.tokenizer)  # not before all that can be wrong has been seen
+        task.save(run.path)  # not before all that can be wrong has been seen
+        run.create()
 
-    tokens_per_step = config.batch_size * run.model.block_size
-    epoch = len(train_rows) / config.batch_size
     precision = str(dtype).removeprefix("torch.")
     print(
         f"{count_parameters(model):,} parameters on {device} in {precision}; "
-        f"{tokens_per_step:,} tokens a step, {epoch:.1f} steps an epoch"
+        f"{task.tokens_per_step:,.0f} tokens a step, {task.steps_per_epoch:.1f} steps an epoch"
     )
-    evaluation, started = None, time.perf_counter()
+    started = time.perf_counter()
     often = 0.2 if is_terminal() else 30.0
     bar = tqdm(initial=first, total=config.steps, unit="step", mininterval=often)
     with Interrupts() as interrupts, bar:
@@ -86,9 +106,9 @@ def train(
                 step, config.steps, config.warmup_steps, config.decay_share
             )
             set_rate(optimizers, rate)
-            batch = train_rows.batch(train_rows.order(config.seed, step, config.batch_size))
+            batch = task.batch(step)
             with autocast(device, dtype):
-                loss = accumulate_gradients(model, *batch, config.n_micro_batches)
+                loss = accumulate_gradients(model, task.logits, batch, config)
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip).item()
             check_finite(run, step, loss, norm)
             for optimizer in optimizers:
@@ -97,32 +117,43 @@ def train(
 
             done = step + 1
             pausing = interrupts.received or done == stop_at
-            speed = round((done - first) * tokens_per_step / (time.perf_counter() - started))
+            seconds = time.perf_counter() - started
+            speed = round((done - first) * task.tokens_per_step / seconds)
             bar.set_postfix_str(f"loss {loss:.3f}, {speed:,} tokens/s", refresh=False)
             bar.update()
             if done % config.log_every == 0 or done == config.steps:
                 run.log(step=done, loss=loss, rate=rate, gradient_norm=norm, tokens_per_s=speed)
             if done % config.eval_every == 0 or done == config.steps:
                 with autocast(device, dtype):
-                    evaluation = evaluate(model, val_rows, min(8, config.micro_batch_size))
-                report(run, done, evaluation, write_samples(model, val_rows), bar)
+                    measured = task.evaluate(model)
+                report(run, done, measured, task.samples(model), bar)
             if done % config.save_every == 0 or done == config.steps or pausing:
                 save(run, model, optimizers, done)
             if pausing and done < config.steps:
                 bar.write(f"saved step {done}; go on: python -m training --out {run.path} --resume")
                 return None
-    return finish(run, model, evaluation, speed)
+    n_tokens = round(config.steps * task.tokens_per_step)
+    return finish(run, model, {"tokens": n_tokens, "tokens_per_s": speed, **measured})
 
 
-def accumulate_gradients(model: GPT, x: Tensor, y: Tensor, n_micro_batches: int) -> float:
+def accumulate_gradients(
+    model: nn.Module,
+    logits_of: Callable[..., Tensor],
+    batch: tuple[Tensor, ...],
+    config: TrainConfig,
+) -> float:
     """Backward over a batch in parts; the mean loss of all its targets, in nats per token."""
     device = next(model.parameters()).device
-    n_targets = max(int((y != IGNORED).sum()), 1)
+    n_targets = max(int((batch[-1] != IGNORED).sum()), 1)
     total = 0.0
-    for part_x, part_y in zip(x.chunk(n_micro_batches), y.chunk(n_micro_batches)):
-        logits, _ = model(**whole_sequence(part_x.to(device)))
+    for part in zip(*(tensor.chunk(config.n_micro_batches) for tensor in batch)):
+        *inputs, targets = (tensor.to(device) for tensor in part)
         loss = F.cross_entropy(
-            logits.flatten(0, 1), part_y.flatten().to(device), ignore_index=IGNORED, reduction="sum"
+            logits_of(model, *inputs).flatten(0, 1),
+            targets.flatten(),
+            ignore_index=IGNORED,
+            reduction="sum",
+            label_smoothing=config.label_smoothing,
         )
         (loss / n_targets).backward()
         total += loss.item() / n_targets
@@ -139,7 +170,7 @@ def check_finite(run: Run, step: int, loss: float, norm: float) -> None:
         )
 
 
-def save(run: Run, model: GPT, optimizers: Optimizers, step: int) -> None:
+def save(run: Run, model: nn.Module, optimizers: Optimizers, step: int) -> None:
     """A checkpoint with all that the next step depends on."""
     weights = dict(model.named_parameters())  # tied ones once
     state = optimizer_tensors(optimizers) | {"rng.cpu": torch.get_rng_state()}
@@ -150,7 +181,7 @@ def save(run: Run, model: GPT, optimizers: Optimizers, step: int) -> None:
     run.drop_old_checkpoints()
 
 
-def restore(run: Run, model: GPT, optimizers: Optimizers) -> int:
+def restore(run: Run, model: nn.Module, optimizers: Optimizers) -> int:
     """Put the newest sound checkpoint into place; the step to go on with."""
     folder, problems = newest_checkpoint(run.checkpoints)
     for problem in problems:
@@ -168,25 +199,22 @@ def restore(run: Run, model: GPT, optimizers: Optimizers) -> int:
     return facts["step"]
 
 
-def report(run: Run, step: int, result: Evaluation, samples: list, bar: tqdm) -> None:
-    run.log(step=step, val_loss=result.loss, bits_per_byte=result.bits_per_byte)
+def report(
+    run: Run, step: int, measured: dict[str, float], samples: list[tuple[str, str]], bar: tqdm
+) -> None:
+    run.log(step=step, **measured)
     run.add_samples(step, samples)
     run.draw_loss()
-    bar.write(
-        f"step {step}: held-out loss {result.loss:.4f} nats per token, "
-        f"{result.bits_per_byte:.4f} bits per byte\n  {samples[0][0]!r} -> {samples[0][1]!r}"
-    )
+    figures = ", ".join(f"{name.replace('_', ' ')} {v:.4f}" for name, v in measured.items())
+    bar.write(f"step {step}: {figures}\n  {samples[0][0]!r} -> {samples[0][1]!r}")
 
 
-def finish(run: Run, model: GPT, result: Evaluation, speed: int) -> dict[str, Any]:
+def finish(run: Run, model: nn.Module, measured: dict[str, float]) -> dict[str, Any]:
     """Write summary.json."""
     summary = {
         "steps": run.train.steps,
-        "tokens": run.train.steps * run.train.batch_size * run.model.block_size,
-        "tokens_per_s": speed,
         "parameters": count_parameters(model),
-        "val_loss": result.loss,
-        "bits_per_byte": result.bits_per_byte,
+        **measured,
         "data": run.data,
     }
     write_json(run.path / "summary.json", summary)

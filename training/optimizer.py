@@ -11,6 +11,10 @@ from training.config import TrainConfig
 
 
 def build_optimizers(model: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
+    return OPTIMIZERS[config.optimizer](model, config)
+
+
+def muon(model: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
     """Muon (Jordan et al. 2024; scaled to AdamW's step size as in arXiv 2502.16982, 2.2) for
     the matrices of the blocks; AdamW (arXiv 1711.05101) for embeddings, head and norms.
     """
@@ -18,27 +22,36 @@ def build_optimizers(model: nn.Module, config: TrainConfig) -> list[torch.optim.
     for name, parameter in model.named_parameters():
         if parameter.dim() < 2:
             vectors.append(parameter)
-        elif name.startswith("blocks."):
+        elif "blocks." in name:
             matrices.append(parameter)
         else:
             embeddings.append(parameter)
-    muon = torch.optim.Muon(
+    first = torch.optim.Muon(
         matrices,
         lr=config.learning_rate,
         weight_decay=config.weight_decay,
         momentum=config.momentum,
         adjust_lr_fn="match_rms_adamw",
     )
-    adamw = torch.optim.AdamW(
-        [
-            {"params": embeddings, "weight_decay": config.weight_decay},
-            {"params": vectors, "weight_decay": 0.0},
-        ],
-        lr=config.learning_rate,
-        betas=(config.beta1, config.beta2),
-        fused=True,
-    )
-    return [muon, adamw]
+    groups = [
+        {"params": embeddings, "weight_decay": config.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    return [first, build_adamw(groups, config)]
+
+
+def adamw(model: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
+    """AdamW for all, every parameter decayed: PyTorch's default, which textbooks use."""
+    group = {"params": list(model.parameters()), "weight_decay": config.weight_decay}
+    return [build_adamw([group], config)]
+
+
+def build_adamw(groups: list[dict], config: TrainConfig) -> torch.optim.AdamW:
+    betas = (config.beta1, config.beta2)
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, fused=True)
+
+
+OPTIMIZERS = {"muon": muon, "adamw": adamw}
 
 
 def rate_factor(step: int, steps: int, warmup_steps: int, decay_share: float) -> float:

@@ -1,7 +1,7 @@
 """The run directory: everything a training run leaves behind.
 
 config.json     the resolved settings: model, training, data
-tokenizer/      the tokenizer
+tokenizer/      the tokenizer; of a translation, the target's, beside source_tokenizer/
 metrics.jsonl   a line for each logged step and each evaluation
 loss.png        the curves, redrawn at each evaluation
 samples.md      what the model wrote at each evaluation
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gptcore.checks import UserError
-from gptcore.config import ModelConfig
+from gptcore.config import ModelConfig, config_from_dict
 from gptcore.nn.checkpoint import list_checkpoints
 from gptcore.tokenizer import Tokenizer
 from training.config import TrainConfig
@@ -32,7 +32,7 @@ class Run:
     path: Path
     model: ModelConfig
     train: TrainConfig
-    data: dict[str, Any]  # path of the shards, hash of the corpus, where the text came from
+    data: dict[str, Any]  # where the text came from, whether it is chats, path of the shards
 
     @property
     def checkpoints(self) -> Path:
@@ -42,11 +42,10 @@ class Run:
     def tokenizer(self) -> Tokenizer:
         return Tokenizer.load(self.path / "tokenizer")
 
-    def create(self, tokenizer: Tokenizer) -> None:
-        """Write the settings and the tokenizer; what a run without a checkpoint left is dropped."""
+    def create(self) -> None:
+        """Write the settings; what a run without a checkpoint left is dropped."""
         for name in ("metrics.jsonl", "samples.md"):
             (self.path / name).unlink(missing_ok=True)
-        tokenizer.save(self.path / "tokenizer")
         settings = {
             "model": self.model.to_dict(),
             "train": self.train.to_dict(),
@@ -60,14 +59,14 @@ class Run:
         try:
             settings = json.loads((path / "config.json").read_text(encoding="utf-8"))
             model, train, data = (dict(settings[key]) for key in ("model", "train", "data"))
-            data["shards"], data["chat"]
+            data["source"], data["chat"]
         except (FileNotFoundError, NotADirectoryError):
             raise UserError(
                 f"no training run at {path}: name a folder that training wrote"
             ) from None
         except (ValueError, KeyError, TypeError):
             raise UserError(f"{path / 'config.json'} is damaged") from None
-        return cls(path, ModelConfig.from_dict(model), TrainConfig.from_dict(train), data)
+        return cls(path, config_from_dict(model), TrainConfig.from_dict(train), data)
 
     def log(self, **values: float) -> None:
         with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:

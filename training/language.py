@@ -1,0 +1,54 @@
+"""Language modelling as a task for the training loop: predict the next token of documents.
+
+>>> task = LanguageModelling(run, load_shards(path))                 # doctest: +SKIP
+>>> x, y = task.batch(0)                                             # doctest: +SKIP
+"""
+
+from pathlib import Path
+
+from torch import Tensor
+
+from gptcore.nn.gpt import GPT, whole_sequence
+from training.batches import Rows
+from training.evaluate import evaluate, write_samples
+from training.run import Run
+from training.shards import Shards
+
+TRAIN_SAMPLE_TOKENS = 1 << 14
+
+
+class LanguageModelling:
+    """See training.loop.Task."""
+
+    def __init__(self, run: Run, shards: Shards):
+        self.config, self.block_size = run.train, run.model.block_size
+        self.tokenizer = shards.tokenizer
+        self.train_rows = Rows(shards, "train", self.block_size)
+        self.val_rows = Rows(shards, "val", self.block_size)
+        self.steps_per_epoch = len(self.train_rows) / self.config.batch_size
+        self.tokens_per_step = self.config.batch_size * self.block_size
+
+    def save(self, folder: Path) -> None:
+        self.tokenizer.save(folder / "tokenizer")
+
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        config = self.config
+        return self.train_rows.batch(self.train_rows.order(config.seed, step, config.batch_size))
+
+    def logits(self, model: GPT, x: Tensor) -> Tensor:
+        return model(**whole_sequence(x))[0]
+
+    def evaluate(self, model: GPT) -> dict[str, float]:
+        """The held-out split in full; of the training text a sample, to see over-fitting."""
+        batch_size = min(8, self.config.micro_batch_size)
+        result = evaluate(model, self.val_rows, batch_size)
+        every = max(1, len(self.train_rows) * self.block_size // TRAIN_SAMPLE_TOKENS)
+        sample = range(0, len(self.train_rows), every)
+        return {
+            "val_loss": result.loss,
+            "bits_per_byte": result.bits_per_byte,
+            "train_loss": evaluate(model, self.train_rows, batch_size, sample).loss,
+        }
+
+    def samples(self, model: GPT) -> list[tuple[str, str]]:
+        return write_samples(model, self.val_rows)

@@ -1,0 +1,61 @@
+"""--set KEY=VALUE: from words to the fields of the two configurations.
+
+>>> model, training = read_settings(["n_layer=2", "steps=7"], PRESETS["nano"], TrainConfig())
+>>> model.n_layer, training.steps
+(2, 7)
+"""
+
+import dataclasses
+from typing import Any, get_type_hints
+
+from gptcore.checks import UserError, check_choice
+from gptcore.config import ModelConfig
+from training.config import TrainConfig
+
+
+def read_settings(
+    pairs: list[str], model: ModelConfig, training: TrainConfig
+) -> tuple[ModelConfig, TrainConfig]:
+    """The configurations with the given fields changed. UserError names a bad pair."""
+    values = parse_settings(pairs, get_type_hints(type(model)) | get_type_hints(TrainConfig))
+    model_keys = {field.name for field in dataclasses.fields(model)}
+    of_model = {key: value for key, value in values.items() if key in model_keys}
+    of_training = {key: value for key, value in values.items() if key not in model_keys}
+    return dataclasses.replace(model, **of_model), dataclasses.replace(training, **of_training)
+
+
+def parse_settings(pairs: list[str], types: dict[str, type]) -> dict[str, Any]:
+    """KEY=VALUE texts to values of the right types."""
+    values = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise UserError(f"--set {pair}: write it as KEY=VALUE")
+        check_choice("setting", key, types)
+        values[key] = parse_value(key, text, types[key])
+    return values
+
+
+def parse_value(key: str, text: str, wanted: type) -> Any:
+    if wanted is bool:
+        check_choice(key, text, ("true", "false"))
+        return text == "true"
+    try:
+        return wanted(text)
+    except ValueError:
+        raise UserError(f"--set {key}={text}: it is not of type {wanted.__name__}") from None
+
+
+def settings_help(model: ModelConfig, training: TrainConfig, preset: str) -> str:
+    """The settings and their defaults, for --help."""
+    lines = [f"settings of the model (defaults: those of the preset; here {preset}'s):"]
+    lines += [f"  {key}={value}" for key, value in model.to_dict().items()]
+    lines += ["settings of the training:"]
+    lines += [f"  {key}={value}" for key, value in training.to_dict().items()]
+    return "\n".join(lines)
+
+
+def describe(model: ModelConfig, training: TrainConfig) -> str:
+    """The resolved settings, in one line."""
+    values = model.to_dict() | training.to_dict()
+    return "settings: " + ", ".join(f"{key}={value}" for key, value in values.items())

@@ -1,0 +1,120 @@
+"""python -m training translate PAIRS --out runs/NAME: from sentence pairs to a translator."""
+
+import argparse
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from gptcore.bundle import SOURCE_TOKENIZER
+from gptcore.checks import UserError, check_choice
+from gptcore.config import TRANSLATORS, Seq2SeqConfig
+from gptcore.nn.checkpoint import list_checkpoints
+from gptcore.tokenizer import Tokenizer
+from training.config import RECIPES, TrainConfig
+from training.loop import train
+from training.pairs import Pair, read_pairs, split_pairs, write_pairs
+from training.run import Run
+from training.settings import describe, read_settings, settings_help
+from training.translation import Translation
+
+TRAINING, VALIDATION = "pairs/training.tsv", "pairs/validation.tsv"
+
+
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(
+        prog="python -m training translate",
+        description="Train an encoder-decoder on pairs of sentences.",
+        epilog=settings_help(TRANSLATORS["translator"], RECIPES["translator"], "translator"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    result.add_argument(
+        "pairs", nargs="?", type=Path, help="a .tsv or .tsv.gz: source, tab, target on each line"
+    )
+    result.add_argument("--out", type=Path, required=True, help="the run directory to write")
+    result.add_argument(
+        "--reverse", action="store_true", help="translate from the second column to the first"
+    )
+    result.add_argument(
+        "--validation", type=Path, help="pairs to measure on (default: some of the given ones)"
+    )
+    result.add_argument("--preset", help=f"{', '.join(TRANSLATORS)} (default: translator)")
+    result.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting below"
+    )
+    result.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    return result
+
+
+def run_translation(arguments: list[str]) -> dict[str, Any] | None:
+    """The summary of the finished run, or None if it was paused."""
+    options = parser().parse_args(arguments)
+    if options.resume:
+        if any((options.pairs, options.set, options.preset, options.validation)):
+            raise UserError("--resume goes on with the run's own pairs and settings: only --out")
+        run = Run.load(options.out)
+        return train(run, open_task(run), resume=True)
+    if options.pairs is None:
+        raise UserError("name a file of pairs: source, tab, target on each line")
+    if options.out.is_file():
+        raise UserError(f"{options.out} is a file: --out names a folder")
+    if list_checkpoints(options.out / "checkpoints"):
+        raise UserError(f"{options.out} holds a run already: add --resume, or choose another --out")
+    preset = options.preset or "translator"
+    check_choice("preset of a translator", preset, TRANSLATORS)
+    settings = RECIPES.get(preset, RECIPES["translator"])
+    model, training = read_settings(options.set, TRANSLATORS[preset], settings)
+    return start(options, model, training)
+
+
+def start(
+    options: argparse.Namespace, model: Seq2SeqConfig, training: TrainConfig
+) -> dict[str, Any] | None:
+    pairs = read_pairs(options.pairs, options.reverse)
+    if options.validation:
+        held_out = read_pairs(options.validation, options.reverse)
+        known = set(held_out)
+        pairs = [pair for pair in pairs if pair not in known]
+    else:
+        pairs, held_out = split_pairs(pairs)
+    source_tokenizer, tokenizer = train_tokenizers(pairs, model)
+    model = dataclasses.replace(
+        model, source_vocab_size=source_tokenizer.vocab_size, vocab_size=tokenizer.vocab_size
+    )
+    n_bytes = sum(len(text.encode("utf-8")) for pair in pairs for text in pair)
+    data = {
+        "source": f"{options.pairs.name}, {'second' if options.reverse else 'first'} column to the "
+        f"{'first' if options.reverse else 'second'}",
+        "chat": False,
+        "n_pairs": len(pairs),
+        "n_bytes": n_bytes,
+        "examples": [source for source, _ in held_out[:: len(held_out) // 4 or 1][:4]],
+    }
+    run = Run(options.out, model, training, data)
+    task = Translation(run, source_tokenizer, tokenizer, pairs, held_out)
+    write_pairs(pairs, options.out / TRAINING)
+    write_pairs(held_out, options.out / VALIDATION)
+    print(f"{len(pairs):,} pairs to train on, {len(held_out):,} to measure on")
+    print(describe(model, training))
+    return train(run, task)
+
+
+def train_tokenizers(pairs: list[Pair], model: Seq2SeqConfig) -> tuple[Tokenizer, Tokenizer]:
+    """One for each side, or the same for both where the model shares its embeddings."""
+    sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+    if model.shared_embeddings:
+        tokenizer = Tokenizer.train([*sources, *targets], model.vocab_size)
+        return tokenizer, tokenizer
+    try:
+        source_tokenizer = Tokenizer.train(sources, model.source_vocab_size)
+    except UserError as error:
+        raise UserError(str(error).replace("vocab_size", "source_vocab_size")) from None
+    return source_tokenizer, Tokenizer.train(targets, model.vocab_size)
+
+
+def open_task(run: Run) -> Translation:
+    """The task of a run that was started before."""
+    if not isinstance(run.model, Seq2SeqConfig):
+        raise UserError(f"{run.path} is no translation: python -m training --resume")
+    pairs = [read_pairs(run.path / name) for name in (TRAINING, VALIDATION)]
+    source_tokenizer = Tokenizer.load(run.path / SOURCE_TOKENIZER)
+    return Translation(run, source_tokenizer, run.tokenizer, *pairs)
