@@ -1,14 +1,18 @@
-"""python -m export RUN --out models/NAME, and python -m export verify models/NAME."""
+"""python -m export RUN --out models/NAME, and what can be done with a model folder."""
 
 import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from export.folder import export_run
+from export.folder import add_inspect, export_run
+from export.score import print_scores, score_folder
 from export.verify import print_report, verify
-from gptcore.bundle import load_bundle
+from export.verify_translation import verify_translation
+from gptcore.bundle import load_bundle, load_translation_bundle, read_facts
 from gptcore.checks import UserError
+from gptcore.config import Seq2SeqConfig, config_from_dict
+from training.pairs import read_pairs
 from training.run import Run
 
 DESCRIPTION = """\
@@ -16,6 +20,10 @@ Turn a training run into a verified model folder:
   python -m export runs/NAME --out models/NAME
 Verify a model folder again:
   python -m export verify models/NAME
+Add the graph that the page's Inspect tab needs:
+  python -m export inspect models/NAME
+Translate a file of pairs with a translation model, and score the result:
+  python -m export score models/NAME PAIRS.tsv --beams 4
 """
 
 
@@ -49,12 +57,41 @@ def verify_command(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m export verify")
     parser.add_argument("model", type=Path, help="the model folder")
     options = parser.parse_args(arguments)
-    checks = verify(load_bundle(options.model))
+    facts = read_facts(options.model)
+    if isinstance(config_from_dict(facts["config"]), Seq2SeqConfig):
+        checks = verify_translation(load_translation_bundle(options.model))
+    else:
+        checks = verify(load_bundle(options.model))
     print_report(checks)
     return 0 if all(check.passed for check in checks) else 1
 
 
-COMMANDS: dict[str, Callable[[list[str]], int]] = {"verify": verify_command}
+def inspect_command(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m export inspect")
+    parser.add_argument("model", type=Path, help="the model folder to add onnx/inspect.onnx to")
+    add_inspect(parser.parse_args(arguments).model)
+    return 0
+
+
+def score_command(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m export score")
+    parser.add_argument("model", type=Path, help="the folder of a translation model")
+    parser.add_argument("pairs", type=Path, help="a .tsv or .tsv.gz: source, tab, target")
+    parser.add_argument("--reverse", action="store_true", help="source is the second column")
+    parser.add_argument("--beams", type=int, default=1, help="1 (the default) is greedy")
+    parser.add_argument("--samples", type=int, default=10, help="translations to print")
+    options = parser.parse_args(arguments)
+    bundle = load_translation_bundle(options.model)
+    pairs = read_pairs(options.pairs, options.reverse)
+    results = score_folder(bundle, pairs, options.beams)
+    return 1 if print_scores(results, pairs, options.samples) else 0
+
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "verify": verify_command,
+    "inspect": inspect_command,
+    "score": score_command,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -6,24 +6,21 @@
 from pathlib import Path
 from typing import Any
 
+from gptcore.config import ModelConfig, Seq2SeqConfig, config_from_dict
+from gptcore.nn.llama import is_llama
+
 CARD = """\
 ---
 license: {license_name}
-language:
-- en
-library_name: transformers.js
-pipeline_tag: text-generation
+{front_matter}
 tags:
 - onnx
-- llama
-- gptcore
+{llama_tag}- gptcore
 ---
 
 # {name}
 
-A decoder of {parameters:,} parameters ({n_layer} layers, {n_embd} wide, {n_head} heads, of which
-{n_kv_head} for keys and values), with a context of {block_size} tokens and a byte-level
-vocabulary of {vocab_size}. {purpose}
+{shape} {purpose}
 
 | measured | value |
 |---|---|
@@ -34,46 +31,100 @@ Trained for {step:,} steps on {source} ({n_bytes:,} bytes).
 ## Use
 
 ```python
+{use}
+```
+
+{files}
+
+It is a small model: it can be wrong, and it knows nothing beyond what it was trained on.
+"""
+
+DECODER_SHAPE = """\
+A decoder of {parameters:,} parameters ({n_layer} layers, {n_embd} wide, {n_head} heads, of which
+{n_kv_head} for keys and values), with a context of {block_size} tokens and a byte-level
+vocabulary of {vocab_size}."""
+TRANSLATOR_SHAPE = """\
+An encoder-decoder of {parameters:,} parameters ({n_encoder_layer} and {n_layer} layers,
+{n_embd} wide, {n_head} heads), for sentences of at most {block_size} tokens, with byte-level
+vocabularies of {source_vocab_size} and {vocab_size}."""
+DECODER_USE = """\
 from gptcore.generate import {function}
 from gptcore.onnx_session import load_model
 
 model = load_model("path/to/this/folder")
 for piece in {call}:
-    print(piece.text, end="", flush=True)
-```
+    print(piece.text, end="", flush=True)"""
+TRANSLATOR_USE = """\
+from gptcore.onnx_translator import load_translator
+from gptcore.translate import translate
 
+model = load_translator("path/to/this/folder")
+print(translate(model, "a sentence", beams=4).text)"""
+DECODER_FILES = """\
 `onnx/model.onnx` takes `input_ids`, `attention_mask`, `position_ids` and `past_key_values.*`, and
-returns `logits` and `present.*`; pad batches on the left. `model.safetensors` loads as
-`LlamaForCausalLM`.
-
-It is a small model: it can be wrong, and it knows nothing beyond what it was trained on.
-"""
+returns `logits` and `present.*`; pad batches on the left."""
+TRANSLATOR_FILES = """\
+`onnx/encoder_model.onnx` takes `input_ids` and `attention_mask` (pad on the right) and returns
+`present.*.encoder.*`, the keys and values of the source; `onnx/decoder_with_past_model.onnx` takes
+those as `past_key_values.*.encoder.*`, with `input_ids`, `attention_mask`, `position_ids`,
+`encoder_attention_mask` and its own `past_key_values.*.decoder.*`, and returns `logits` and
+`present.*.decoder.*`. A source ends with `<|end|>`; a target begins with `<|endoftext|>`."""
+LABELS = {
+    "bits_per_byte": ("bits per byte, held-out text", ".4f"),
+    "val_loss": ("loss, nats per token", ".4f"),
+    "bleu": ("BLEU (sacreBLEU), greedy", ".2f"),
+    "chrf": ("chrF (sacreBLEU), greedy", ".2f"),
+}
 
 
 def write_card(path: Path, facts: dict[str, Any], license_name: str) -> None:
-    measured = facts["measured"]
-    rows = []
-    if measured:
-        rows.append(("bits per byte, held-out text", f"{measured['bits_per_byte']:.4f}"))
-        rows.append(("loss, nats per token", f"{measured['val_loss']:.4f}"))
+    config, measured = config_from_dict(facts["config"]), facts["measured"]
+    rows = [
+        (label, format(measured[key], form))
+        for key, (label, form) in LABELS.items()
+        if key in measured
+    ]
     rows += [(check["name"], f"{check['worst']:.2g}") for check in facts["parity"]]
+    text = CARD.format(
+        name=facts["name"],
+        license_name=license_name,
+        llama_tag="- llama\n" if is_llama(config) else "",
+        rows="\n".join(f"| {name} | {value} |" for name, value in rows),
+        step=facts["training"]["step"],
+        source=facts["training"]["data"]["source"],
+        n_bytes=facts["training"]["data"]["n_bytes"],
+        **KINDS[type(config)](config, facts),
+    )
+    path.write_text(text, encoding="utf-8")
+
+
+def of_decoder(config: ModelConfig, facts: dict[str, Any]) -> dict[str, str]:
     if facts["chat"]:
         purpose = "It answers in conversations."
         function, call = "chat", 'chat(model, [{"role": "user", "content": "Hello!"}])'
     else:
         purpose = "It is a base model: it continues text and does not answer questions."
         function, call = "complete", 'complete(model, "Once upon a time")'
-    text = CARD.format(
-        name=facts["name"],
-        license_name=license_name,
-        parameters=facts["parameters"],
-        purpose=purpose,
-        rows="\n".join(f"| {name} | {value} |" for name, value in rows),
-        step=facts["training"]["step"],
-        source=facts["training"]["data"]["source"],
-        n_bytes=facts["training"]["data"]["n_bytes"],
-        function=function,
-        call=call,
-        **facts["config"],
-    )
-    path.write_text(text, encoding="utf-8")
+    library, loads = "gptcore", ""
+    if is_llama(config):
+        library, loads = "transformers.js", " `model.safetensors` loads as\n`LlamaForCausalLM`."
+    return {
+        "front_matter": f"language:\n- en\nlibrary_name: {library}\npipeline_tag: text-generation",
+        "shape": DECODER_SHAPE.format(parameters=facts["parameters"], **facts["config"]),
+        "purpose": purpose,
+        "use": DECODER_USE.format(function=function, call=call),
+        "files": DECODER_FILES + loads,
+    }
+
+
+def of_translator(config: Seq2SeqConfig, facts: dict[str, Any]) -> dict[str, str]:
+    return {
+        "front_matter": "library_name: gptcore\npipeline_tag: translation",
+        "shape": TRANSLATOR_SHAPE.format(parameters=facts["parameters"], **facts["config"]),
+        "purpose": "It translates single sentences.",
+        "use": TRANSLATOR_USE,
+        "files": TRANSLATOR_FILES,
+    }
+
+
+KINDS = {ModelConfig: of_decoder, Seq2SeqConfig: of_translator}

@@ -7,7 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
 from export.card import write_card
 from export.hugging_face import (
@@ -18,15 +20,40 @@ from export.hugging_face import (
     tokenizer_config,
     write_tokenizer_json,
 )
+from export.inspect_onnx import write_inspect
 from export.to_onnx import write_onnx
-from export.verify import as_facts, print_report, verify
-from gptcore.bundle import FACTS, ONNX, Bundle, read_facts, write_facts
+from export.translation_to_onnx import write_translator
+from export.verify import (
+    TOLERANCE,
+    Check,
+    as_facts,
+    difference,
+    load_reference,
+    print_report,
+    verify,
+)
+from export.verify_translation import verify_translation
+from gptcore.bundle import (
+    FACTS,
+    INSPECT,
+    ONNX,
+    SOURCE_TOKENIZER,
+    Bundle,
+    TranslationBundle,
+    load_bundle,
+    read_facts,
+    write_facts,
+)
 from gptcore.checks import UserError
+from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.files import new_folder
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import load_checkpoint, load_weights, newest_checkpoint
 from gptcore.nn.gpt import GPT
-from gptcore.nn.llama import to_llama
+from gptcore.nn.inspect import InspectGPT
+from gptcore.nn.llama import is_llama, to_llama
+from gptcore.nn.seq2seq import Seq2Seq
+from gptcore.onnx_session import open_inference
 from gptcore.tokenizer import Tokenizer
 from training.run import Run
 
@@ -46,7 +73,6 @@ def export_run(run: Run, out: Path, name: str, license_name: str) -> None:
     print(f"exporting {checkpoint} to {out}")
     data = {key: value for key, value in run.data.items() if key != "shards"}  # a local path
     with new_folder(out) as folder:
-        write_model(model, run.tokenizer, bool(run.data["chat"]), folder)
         facts = {
             "name": name,
             "chat": bool(run.data["chat"]),
@@ -55,14 +81,32 @@ def export_run(run: Run, out: Path, name: str, license_name: str) -> None:
             "training": {"step": facts["step"], "data": data, "settings": run.train.to_dict()},
             "measured": measured(run, facts["step"]),
         }
-        checks = verify(Bundle(folder, run.model, run.tokenizer, facts))
+        if "examples" in data:  # sentences to try on the page
+            facts["examples"] = data.pop("examples")
+        checks = KINDS[type(run.model)](run, model, folder, facts)
         print_report(checks)
         if not all(check.passed for check in checks):
             raise UserError(f"the exported graph is not the model: {out} was not written")
         facts["parity"] = as_facts(checks)
         write_card(folder / "README.md", facts, license_name)
         write_facts(folder, facts)
-    print(f"verified; next: python app.py --model {out}")
+    option = "--translate" if isinstance(run.model, Seq2SeqConfig) else "--model"
+    print(f"verified; next: python app.py {option} {out}")
+
+
+def export_decoder(run: Run, model: GPT, folder: Path, facts: dict[str, Any]) -> list[Check]:
+    write_model(model, run.tokenizer, facts["chat"], folder)
+    return verify(Bundle(folder, run.model, run.tokenizer, facts))
+
+
+def export_translator(run: Run, model: Seq2Seq, folder: Path, facts: dict[str, Any]) -> list[Check]:
+    source_tokenizer = Tokenizer.load(run.path / SOURCE_TOKENIZER)
+    write_translation_model(model, source_tokenizer, run.tokenizer, folder)
+    bundle = TranslationBundle(folder, run.model, run.tokenizer, facts, source_tokenizer)
+    return verify_translation(bundle)
+
+
+KINDS = {ModelConfig: export_decoder, Seq2SeqConfig: export_translator}
 
 
 def check_replaceable(out: Path) -> None:
@@ -78,13 +122,17 @@ def check_replaceable(out: Path) -> None:
 
 
 def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -> None:
-    """Graph, weights, tokenizer and the configuration files of other runtimes."""
+    """Graph, weights, tokenizer, and for a Llama the configuration files of other runtimes."""
     config = model.config
     (folder / ONNX).parent.mkdir()
     write_onnx(model, folder / ONNX)
-    state = {name: t.contiguous() for name, t in to_llama(model.state_dict(), config).items()}
-    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
     tokenizer.save(folder)
+    if not is_llama(config):
+        write_weights(dict(model.named_parameters()), folder)
+        return
+    write_weights(to_llama(model.state_dict(), config), folder)
+    if tokenizer.facts:  # of a named encoding, which those files could not express
+        return
     write_tokenizer_json(tokenizer, folder / "tokenizer.json")
     for name, content in (
         ("config.json", llama_config(config, tokenizer.special)),
@@ -96,9 +144,55 @@ def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
+def write_translation_model(
+    model: Seq2Seq, source_tokenizer: Tokenizer, tokenizer: Tokenizer, folder: Path
+) -> None:
+    """Three graphs (one of them to inspect), weights, both tokenizers."""
+    (folder / ONNX).parent.mkdir()
+    write_translator(model, (folder / ONNX).parent)
+    write_inspect(model, folder / INSPECT)
+    write_weights(dict(model.named_parameters()), folder)
+    tokenizer.save(folder)
+    source_tokenizer.save(folder / SOURCE_TOKENIZER)
+
+
+def write_weights(state: dict[str, Tensor], folder: Path) -> None:
+    tensors = {name: tensor.detach().contiguous() for name, tensor in state.items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
 def measured(run: Run, step: int) -> dict[str, Any]:
     """The last evaluation up to this step: loss and bits per byte of the held-out text."""
     evaluations = [m for m in run.metrics() if "bits_per_byte" in m and m["step"] <= step]
-    if not evaluations:
-        return {}
-    return {key: evaluations[-1][key] for key in ("step", "val_loss", "bits_per_byte")}
+    return evaluations[-1] if evaluations else {}
+
+
+def add_inspect(folder: Path) -> None:
+    """Write onnx/inspect.onnx into a model folder, for the page's Inspect tab."""
+    bundle = load_bundle(folder)
+    model = load_reference(bundle)
+    write_inspect(model, folder / INSPECT)
+    worst = compare_inspect(model, folder / INSPECT)
+    print(f"logits of onnx/inspect.onnx differ from PyTorch's by {worst:.2g} at most")
+    facts = {key: value for key, value in bundle.facts.items() if key != "sha256"}
+    write_facts(folder, facts)
+
+
+def compare_inspect(model: GPT, path: Path) -> float:
+    """Largest difference of logits on a fixed text. UserError if it is over the tolerance."""
+    length = min(16, model.config.block_size)
+    ids = torch.arange(length)[None] % model.config.vocab_size
+    names = ["logits", "attention"]
+    logits, attention = open_inference(path, "cpu", threads=1).run(
+        names, {"input_ids": ids.numpy()}
+    )
+    with torch.inference_mode():
+        expected = InspectGPT(model)(ids)
+    worst = max(
+        difference(expected["logits"].numpy(), logits),
+        difference(expected["attention"].numpy(), attention),
+    )
+    if not (worst <= TOLERANCE):
+        path.unlink()
+        raise UserError(f"{path} is not the model: it differs by {worst:.2g}")
+    return worst

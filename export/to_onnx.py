@@ -11,9 +11,11 @@ look for, and everything that speaks of the exporting machine is deleted.
 import logging
 import warnings
 from pathlib import Path
+from typing import Any
 
 import onnx
 import torch
+from torch import Tensor, nn
 
 from gptcore.config import ModelConfig
 from gptcore.nn.gpt import GPT
@@ -21,24 +23,34 @@ from gptcore.nn.gpt import GPT
 OPSET = 18  # the exporter's lowest; every runtime reads it
 
 
+Axes = dict[str, list]  # for each input or output its axes: names of dynamic ones, else sizes
+
+
 def write_onnx(model: GPT, path: str | Path) -> None:
     """Export in fp32 to `path`: graph inputs and outputs as in `axes`, `logits` for all T."""
-    model = model.float().cpu().eval()
-    config = model.config
-    inputs, outputs = axes(config)
-    example = example_inputs(config)
-    dynamic_shapes = {
-        name: {i: axis for i, axis in enumerate(inputs[name]) if isinstance(axis, str)}
-        for name in ("input_ids", "attention_mask", "position_ids")
-    }
+    inputs, outputs = axes(model.config)
+    write_graph(model, example_inputs(model.config), inputs, outputs, path)
+
+
+def write_graph(
+    module: nn.Module, example: dict[str, Any], inputs: Axes, outputs: Axes, path: str | Path
+) -> None:
+    """Export a module to one file. `example` holds its arguments, tensors or nested lists of
+    them, whose flat order is that of `inputs`."""
+    module = module.float().cpu().eval()
+    names = iter(inputs.values())
+
+    def dynamic(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return {i: axis for i, axis in enumerate(next(names)) if isinstance(axis, str)}
+        return type(value)(dynamic(part) for part in value)
+
     # The exporter warns of an optional package that has nothing to do with us.
     logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
-    cache = {0: "batch_size", 2: "past_sequence_length"}
-    dynamic_shapes["past_key_values"] = [(cache, cache)] * config.n_layer
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # of the exporter, about axes that `rename_axes` names
         program = torch.onnx.export(
-            model,
+            module,
             (),
             kwargs=example,
             dynamo=True,
@@ -46,7 +58,7 @@ def write_onnx(model: GPT, path: str | Path) -> None:
             external_data=False,
             input_names=list(inputs),
             output_names=list(outputs),
-            dynamic_shapes=dynamic_shapes,
+            dynamic_shapes={name: dynamic(value) for name, value in example.items()},
             verbose=False,
         )
     proto = program.model_proto
@@ -56,7 +68,7 @@ def write_onnx(model: GPT, path: str | Path) -> None:
     onnx.save(proto, str(path))
 
 
-def axes(config: ModelConfig) -> tuple[dict[str, list], dict[str, list]]:
+def axes(config: ModelConfig) -> tuple[Axes, Axes]:
     """Names and axes of the graph's inputs and outputs, a contract with other runtimes."""
     tokens = ["batch_size", "sequence_length"]
     past = ["batch_size", config.n_kv_head, "past_sequence_length", config.head_dim]
@@ -89,7 +101,7 @@ def example_inputs(config: ModelConfig) -> dict:
     }
 
 
-def rename_axes(graph: onnx.GraphProto, names: dict[str, list]) -> None:
+def rename_axes(graph: onnx.GraphProto, names: Axes) -> None:
     """Give each input and output the axis names of the contract."""
     for value in [*graph.input, *graph.output]:
         for dimension, axis in zip(value.type.tensor_type.shape.dim, names[value.name]):

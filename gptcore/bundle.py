@@ -14,12 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from gptcore.checks import UserError
-from gptcore.config import ModelConfig
+from gptcore.config import ModelConfig, Seq2SeqConfig, config_from_dict
 from gptcore.files import file_sha256
 from gptcore.tokenizer import Tokenizer
 
 FACTS = "gptcore.json"
 ONNX = Path("onnx") / "model.onnx"
+INSPECT = Path("onnx") / "inspect.onnx"  # optional
+# Of a translation model, in place of model.onnx; its source has a tokenizer of its own.
+ENCODER, DECODER = "encoder_model.onnx", "decoder_with_past_model.onnx"
+SOURCE_TOKENIZER = "source_tokenizer"
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,11 @@ class Bundle:
         return self.path / ONNX
 
     @property
+    def inspect(self) -> Path | None:
+        """The graph that returns attention too, where the folder has it."""
+        return self.path / INSPECT if INSPECT.as_posix() in self.facts["sha256"] else None
+
+    @property
     def is_chat(self) -> bool:
         """Whether the model was trained on conversations; else it only continues text."""
         return self.facts["chat"]
@@ -45,9 +54,41 @@ class Bundle:
         return self.facts["name"]
 
 
+@dataclass(frozen=True)
+class TranslationBundle(Bundle):
+    """A verified folder of a translation model; `tokenizer` is the target's."""
+
+    source_tokenizer: Tokenizer
+
+    @property
+    def examples(self) -> list[str]:
+        """Sentences to try."""
+        return self.facts.get("examples", [])
+
+
 def load_bundle(folder: str | Path) -> Bundle:
     """Read and verify a model folder. UserError names the file that is missing or damaged."""
-    folder = Path(folder)
+    folder, config, facts = read_folder(Path(folder))
+    if isinstance(config, Seq2SeqConfig):
+        raise UserError(f"{folder} is a translation model: give it to --translate")
+    if ONNX.as_posix() not in facts["sha256"]:
+        raise UserError(f"{folder / FACTS} does not list {ONNX}: export the model again")
+    tokenizer = load_tokenizer(folder, config.vocab_size)
+    return Bundle(folder, config, tokenizer, facts)
+
+
+def load_translation_bundle(folder: str | Path) -> TranslationBundle:
+    """`load_bundle` for a translation model."""
+    folder, config, facts = read_folder(Path(folder))
+    if not isinstance(config, Seq2SeqConfig):
+        raise UserError(f"{folder} is no translation model: give it to --model")
+    tokenizer = load_tokenizer(folder, config.vocab_size)
+    source_tokenizer = load_tokenizer(folder / SOURCE_TOKENIZER, config.source_vocab_size)
+    return TranslationBundle(folder, config, tokenizer, facts, source_tokenizer)
+
+
+def read_folder(folder: Path) -> tuple[Path, ModelConfig, dict[str, Any]]:
+    """The folder's facts, once every file in it has the hash that they name."""
     if not folder.is_dir():
         raise UserError(f"no model folder at {folder}: name one that `python -m export` wrote")
     facts = read_facts(folder)
@@ -57,16 +98,17 @@ def load_bundle(folder: str | Path) -> Bundle:
             raise UserError(f"{path} is missing: export the model again")
         if file_sha256(path) != expected:
             raise UserError(f"{path} is damaged or changed (its sha256 differs): export it again")
-    if ONNX.as_posix() not in facts["sha256"]:
-        raise UserError(f"{folder / FACTS} does not list {ONNX}: export the model again")
-    config = ModelConfig.from_dict(facts["config"])
+    return folder, config_from_dict(facts["config"]), facts
+
+
+def load_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
     tokenizer = Tokenizer.load(folder)
-    if tokenizer.vocab_size != config.vocab_size:
+    if tokenizer.vocab_size != vocab_size:
         raise UserError(
             f"{folder}: the tokenizer has {tokenizer.vocab_size} tokens and the model "
-            f"{config.vocab_size}: they are not of one export"
+            f"{vocab_size}: they are not of one export"
         )
-    return Bundle(folder, config, tokenizer, facts)
+    return tokenizer
 
 
 def read_facts(folder: Path) -> dict[str, Any]:

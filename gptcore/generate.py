@@ -17,7 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
-from gptcore.chat import Message, check_length, fit
+from gptcore.chat import Message, fit
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.sampling import Sampling, sample
@@ -76,15 +76,17 @@ def generate(
     sampling: Sampling = Sampling(),
     max_tokens: int = 256,
     stop: Stop | None = None,
+    slide: bool = False,
 ) -> Iterator[Piece]:
     """Yield a Piece a token until the model ends its text, or max_tokens, or the context.
 
-    Prompt plus new tokens never exceed block_size. The last piece, and only it, has a
+    Prompt plus new tokens never exceed block_size. With `slide` they may: each token then
+    follows the last block_size ones, which are read anew. The last piece, and only it, has a
     `finish`. Closing the iterator ends the work.
     """
-    check_request(ids, block_size, max_tokens)
+    check_request(ids, block_size + slide, max_tokens)
     ends = set(tokenizer.special.values())  # a role token too: it would open a turn of another
-    limit = min(max_tokens, block_size - len(ids))
+    limit = max_tokens if slide else min(max_tokens, block_size - len(ids))
     rng, decoder, reply = sampling.rng(), tokenizer.stream(), []
 
     def last(finish: str, text: str = "", token_id: int | None = None) -> Piece:
@@ -103,7 +105,10 @@ def generate(
                 yield last("length" if limit == max_tokens else "context", text, token_id)
                 return
             yield Piece(text, len(ids), len(reply), token_id=token_id)
-            logits = session.step(token_id, stop)
+            if len(ids) + len(reply) <= block_size:
+                logits = session.step(token_id, stop)
+            else:
+                logits = session.prefill([*ids, *reply][-block_size:], stop)
     except Interrupted:
         yield last("stopped")
 
@@ -134,11 +139,16 @@ def complete(
     max_tokens: int = 256,
     stop: Stop | None = None,
 ) -> Iterator[Piece]:
-    """Continue a plain text. A mistake in the arguments is raised before the first piece."""
-    check_length(text, model.tokenizer, model.config.block_size, "text")
-    ids = [model.tokenizer.special["<|endoftext|>"], *model.tokenizer.encode(text)]
-    check_request(ids, model.config.block_size, max_tokens)
-    return pieces(model, ids, sampling, max_tokens, stop, n_dropped=0)
+    """Continue a plain text, beyond the context too: the model sees the last block_size tokens.
+
+    A mistake in the arguments is raised before the first piece.
+    """
+    check_max_tokens(max_tokens)
+    tokenizer, block_size = model.tokenizer, model.config.block_size
+    # No more can count, and a pasted library need not be encoded.
+    text = text[-tokenizer.max_token_bytes * block_size :]
+    ids = [tokenizer.special["<|endoftext|>"], *tokenizer.encode(text)][-block_size:]
+    return pieces(model, ids, sampling, max_tokens, stop, slide=True)
 
 
 def pieces(
@@ -147,14 +157,15 @@ def pieces(
     sampling: Sampling,
     max_tokens: int,
     stop: Stop | None,
-    n_dropped: int,
+    n_dropped: int = 0,
+    slide: bool = False,
 ) -> Iterator[Piece]:
     """Generate on a leased session, and let the model remember the reply's ids."""
     reply: list[int] = []
     text = ""
     with model.lease(ids) as session:
-        tokenizer, block_size = model.tokenizer, model.config.block_size
-        for piece in generate(session, ids, tokenizer, block_size, sampling, max_tokens, stop):
+        shape = model.tokenizer, model.config.block_size
+        for piece in generate(session, ids, *shape, sampling, max_tokens, stop, slide):
             reply += [] if piece.token_id is None else [piece.token_id]
             text += piece.text
             if piece.finish:
@@ -167,11 +178,11 @@ def check_max_tokens(max_tokens: int) -> None:
         raise UserError(f"max_tokens={max_tokens!r} must be a whole number of at least 1")
 
 
-def check_request(ids: list[int], block_size: int, max_tokens: int) -> None:
+def check_request(ids: list[int], limit: int, max_tokens: int) -> None:
     """Refuse a prompt that leaves no room: rotary models do not fail past it by themselves."""
     check_max_tokens(max_tokens)
-    if not (1 <= len(ids) < block_size):
+    if not (1 <= len(ids) < limit):
         raise UserError(
-            f"the prompt has {len(ids)} tokens; the context holds {block_size}, of which at "
+            f"the prompt has {len(ids)} tokens; the context holds {limit}, of which at "
             f"least one must be left for the reply: shorten it"
         )

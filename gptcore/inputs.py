@@ -44,12 +44,14 @@ def whole_number(name: str, value: Any) -> int:
     return int(value)
 
 
-def to_settings(values: tuple, block_size: int) -> tuple[Sampling, int]:
-    """The side panel's values, in the order of `settings_panel`, as sampling and max_tokens."""
+def to_settings(values: tuple, highest: int) -> tuple[Sampling, int]:
+    """The side panel's values, in the order of `settings_panel`, as sampling and max_tokens.
+
+    `highest`: the most tokens that may be asked for.
+    """
     temperature, max_tokens, top_k, top_p, min_p, penalty, seed = values
     max_tokens = whole_number("max_tokens", max_tokens)
-    if not (1 <= max_tokens < block_size):
-        highest = block_size - 1
+    if not (1 <= max_tokens <= highest):
         raise UserError(f"max_tokens={max_tokens} is out of range: choose 1 to {highest}")
     top_k, seed = whole_number("top_k", top_k), whole_number("seed", seed)
     return Sampling(temperature, top_k, top_p, min_p, penalty, seed), max_tokens

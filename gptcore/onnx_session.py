@@ -46,7 +46,7 @@ class OnnxModel:
     def __init__(self, bundle: Bundle, inference: ort.InferenceSession, threads: int):
         check_graph(bundle, inference)
         self.bundle, self.config, self.tokenizer = bundle, bundle.config, bundle.tokenizer
-        self.inference, self.threads = inference, threads
+        self.inference, self.threads, self.file_name = inference, threads, bundle.onnx.name
         self.provider = inference.get_providers()[0]  # the one that runs, not the one asked for
         self._lock = threading.Lock()
         self._sessions: list[OnnxSession] = []  # free ones, the least recently used first

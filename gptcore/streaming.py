@@ -42,7 +42,7 @@ class Progress:
             return "reading ..."
         seconds = self.latest - self.first
         speed = (piece.n_new - 1) / seconds if piece.n_new > 1 and seconds > 0 else 0.0
-        used = piece.n_prompt + piece.n_new
+        used = min(piece.n_prompt + piece.n_new, block_size)  # a continued text slides on
         parts = [
             f"{piece.n_new} token{'' if piece.n_new == 1 else 's'}",
             *([f"{speed:,.0f} tokens/s"] if speed else []),

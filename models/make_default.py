@@ -30,7 +30,8 @@ def main() -> int:
     code = train(
         ["--out", str(run), *(["--resume"] if is_there else ["--preset", "nano", *changes])]
     )
-    return code or export([str(run), "--out", str(options.out), "--name", "gptcore nano"])
+    code = code or export([str(run), "--out", str(options.out), "--name", "gptcore nano"])
+    return code or export(["inspect", str(options.out)])
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from training.shards import load_shards, prepare
 from training.translate import run_translation
 
 INTERRUPTED = 130  # the exit code by which a shell knows Ctrl-C
+DEFAULT_PRESET = "small"
 OWN = "own"  # a tokenizer trained on the text
 N_DIALOGUES = 100_000  # of the project's own corpus
 
@@ -49,7 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="python -m training",
-        description="Train a small GPT on text files, or without any on made-up dialogues.",
+        description="Train a small GPT on text files, or without any on made-up dialogues. "
+        "(Translation: python -m training translate --help.)",
         epilog=settings_help(DECODERS["nano"], TrainConfig(), "nano"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -59,8 +61,10 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         help='.txt, or .jsonl with "text" or chat "messages", or .gz of them; files or folders',
     )
-    result.add_argument("--out", type=Path, required=True, help="the run directory to write")
-    result.add_argument("--preset", default=None, help=f"{', '.join(DECODERS)} (default: small)")
+    result.add_argument("--out", type=Path, help="the run directory to write (runs/PRESET)")
+    result.add_argument(
+        "--preset", default=None, help=f"{', '.join(DECODERS)} (default: {DEFAULT_PRESET})"
+    )
     result.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting below"
     )
@@ -82,6 +86,7 @@ def parser() -> argparse.ArgumentParser:
 
 def run_training(options: argparse.Namespace) -> dict[str, Any] | None:
     """The summary of the finished run, or None if it was paused."""
+    options.out = options.out or Path("runs") / (options.preset or DEFAULT_PRESET)
     if options.resume:
         run = Run.load(options.out)
         if any((options.text, options.set, options.preset, options.init, options.tokenizer)):
@@ -129,7 +134,7 @@ def resolve(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str,
         folder, _ = newest_checkpoint(base.checkpoints)
         model, training = read_settings(options.set, base.model, TrainConfig())
         return model, training, str(base.path / "tokenizer"), load_checkpoint(folder)[0]
-    preset = options.preset or "small"
+    preset = options.preset or DEFAULT_PRESET
     if preset in TRANSLATORS:
         raise UserError(f"preset {preset} is a translator's: python -m training translate")
     check_choice("preset", preset, DECODERS)

@@ -17,6 +17,7 @@ from training.run import Run
 from training.settings import describe, read_settings, settings_help
 from training.translation import Translation
 
+DEFAULT_PRESET = "translator"
 TRAINING, VALIDATION = "pairs/training.tsv", "pairs/validation.tsv"
 
 
@@ -30,14 +31,14 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "pairs", nargs="?", type=Path, help="a .tsv or .tsv.gz: source, tab, target on each line"
     )
-    result.add_argument("--out", type=Path, required=True, help="the run directory to write")
+    result.add_argument("--out", type=Path, help="the run directory to write (runs/PRESET)")
     result.add_argument(
         "--reverse", action="store_true", help="translate from the second column to the first"
     )
     result.add_argument(
         "--validation", type=Path, help="pairs to measure on (default: some of the given ones)"
     )
-    result.add_argument("--preset", help=f"{', '.join(TRANSLATORS)} (default: translator)")
+    result.add_argument("--preset", help=f"{', '.join(TRANSLATORS)} (default: {DEFAULT_PRESET})")
     result.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting below"
     )
@@ -48,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
 def run_translation(arguments: list[str]) -> dict[str, Any] | None:
     """The summary of the finished run, or None if it was paused."""
     options = parser().parse_args(arguments)
+    options.out = options.out or Path("runs") / (options.preset or DEFAULT_PRESET)
     if options.resume:
         if any((options.pairs, options.set, options.preset, options.validation)):
             raise UserError("--resume goes on with the run's own pairs and settings: only --out")
@@ -59,9 +61,9 @@ def run_translation(arguments: list[str]) -> dict[str, Any] | None:
         raise UserError(f"{options.out} is a file: --out names a folder")
     if list_checkpoints(options.out / "checkpoints"):
         raise UserError(f"{options.out} holds a run already: add --resume, or choose another --out")
-    preset = options.preset or "translator"
+    preset = options.preset or DEFAULT_PRESET
     check_choice("preset of a translator", preset, TRANSLATORS)
-    settings = RECIPES.get(preset, RECIPES["translator"])
+    settings = RECIPES.get(preset, RECIPES[DEFAULT_PRESET])
     model, training = read_settings(options.set, TRANSLATORS[preset], settings)
     return start(options, model, training)
 

@@ -1,0 +1,117 @@
+"""Seeing inside: what a model's onnx/inspect.onnx returns for a text. No torch.
+
+>>> inspection = inspect_text(Inspector(model.bundle), "Hi")         # doctest: +SKIP
+>>> inspection.tokens, inspection.attention.shape                    # doctest: +SKIP
+(['<|endoftext|>', '<|user|>', 'Hi', '<|end|>', '<|assistant|>'], (4, 4, 5, 5))
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gptcore.bundle import Bundle, TranslationBundle
+from gptcore.chat import check_length, render
+from gptcore.checks import UserError
+from gptcore.onnx_session import open_inference
+from gptcore.tokenizer import Tokenizer
+from gptcore.translate import Translation
+
+MAX_TOKENS = 64  # more would make no readable picture
+
+
+class Inspector:
+    """The inspecting graph of a model folder, loaded when first used."""
+
+    def __init__(self, bundle: Bundle):
+        if bundle.inspect is None:
+            raise UserError(
+                f"{bundle.path} has no onnx/inspect.onnx: python -m export inspect {bundle.path}"
+            )
+        self.bundle = bundle
+        self.inference = open_inference(bundle.inspect, "cpu", threads=1)
+
+    def run(self, **ids: list[int]) -> dict[str, np.ndarray]:
+        """The graph's outputs by name, without the batch axis."""
+        feeds = {name: np.array([values], np.int64) for name, values in ids.items()}
+        names = [output.name for output in self.inference.get_outputs()]
+        return {name: a[0] for name, a in zip(names, self.inference.run(names, feeds))}
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a decoder makes of a text of T tokens, in L layers of H heads."""
+
+    tokens: list[str]
+    token_ids: list[int]
+    embeddings: np.ndarray  # (T, C)
+    positions: np.ndarray  # (T, width of the position table)
+    scores: np.ndarray  # (L, H, T, T), before the mask
+    attention: np.ndarray  # (L, H, T, T), rows sum to 1
+    next_tokens: list[tuple[str, float]]  # the likeliest, with their probabilities
+
+
+def inspect_text(inspector: Inspector, text: str, n_next: int = 10) -> Inspection:
+    """Look at how the model reads a text, a chat model as the user's message.
+
+    UserError if the text is too long for a picture.
+    """
+    bundle, tokenizer = inspector.bundle, inspector.bundle.tokenizer
+    limit = min(MAX_TOKENS, bundle.config.block_size)
+    check_length(text, tokenizer, limit, "text")
+    if bundle.is_chat:
+        ids = render([{"role": "user", "content": text}], tokenizer, prompt=True)
+    else:
+        ids = [tokenizer.special["<|endoftext|>"], *tokenizer.encode(text)]
+    if len(ids) > limit:
+        raise UserError(f"the text has {len(ids)} tokens and the picture holds {limit}: shorten it")
+    seen = inspector.run(input_ids=ids)
+    logits = seen["logits"][-1].astype(np.float64)
+    weights = np.exp(logits - logits.max())
+    likeliest = np.argsort(-weights, kind="stable")[:n_next]
+    return Inspection(
+        tokens=token_names(ids, tokenizer),
+        token_ids=ids,
+        embeddings=seen["embeddings"],
+        positions=seen["positions"],
+        scores=seen["scores"],
+        attention=seen["attention"],
+        next_tokens=[
+            (name, float(weights[i] / weights.sum()))
+            for i, name in zip(likeliest, token_names(likeliest, tokenizer))
+        ],
+    )
+
+
+@dataclass(frozen=True)
+class CrossAttention:
+    """Which source tokens (S) each target token (T) was made from, in L layers of H heads."""
+
+    source: list[str]
+    target: list[str]
+    attention: np.ndarray  # (L, H, T, S)
+
+
+def inspect_translation(inspector: Inspector, translation: Translation) -> CrossAttention:
+    """Look at a finished translation."""
+    bundle = inspector.bundle
+    assert isinstance(bundle, TranslationBundle)
+    source, target = translation.source_ids, translation.target_ids
+    seen = inspector.run(input_ids=source, decoder_input_ids=target[:-1])
+    return CrossAttention(
+        token_names(source, bundle.source_tokenizer),
+        token_names(target[1:], bundle.tokenizer),  # row t is what wrote token t + 1
+        seen["cross_attention"],
+    )
+
+
+def token_names(ids: list[int] | np.ndarray, tokenizer: Tokenizer) -> list[str]:
+    """A readable name for each id; a part of a character is shown as its bytes."""
+    special = {token_id: name for name, token_id in tokenizer.special.items()}
+    return [special.get(int(i)) or readable(tokenizer.token_bytes(int(i))) for i in ids]
+
+
+def readable(token: bytes) -> str:
+    try:
+        return token.decode("utf-8")
+    except UnicodeDecodeError:
+        return "".join(f"\\x{byte:02x}" for byte in token)

@@ -1,0 +1,100 @@
+"""Translation over ONNX Runtime: what the page and embedders run. No torch.
+
+>>> model = load_translator("models/zh-en")                          # doctest: +SKIP
+>>> translate(model, "你好！", beams=4).text                          # doctest: +SKIP
+'Hello!'
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+
+from gptcore.bundle import DECODER, ENCODER, ONNX, TranslationBundle, load_translation_bundle
+from gptcore.checks import UserError
+from gptcore.onnx_session import has_cuda, open_inference
+
+
+class OnnxTranslator:
+    """A loaded folder of a translation model; safe to use from several threads."""
+
+    def __init__(
+        self,
+        bundle: TranslationBundle,
+        encoder: ort.InferenceSession,
+        decoder: ort.InferenceSession,
+        threads: int,
+    ):
+        self.bundle, self.config = bundle, bundle.config
+        self.source_tokenizer, self.tokenizer = bundle.source_tokenizer, bundle.tokenizer
+        self.encoder, self.decoder = encoder, decoder
+        self.threads, self.file_name = threads, DECODER
+        self.provider = decoder.get_providers()[0]
+        cached = {i.name for i in decoder.get_inputs()}
+        wanted = {o.name.replace("present", "past_key_values") for o in encoder.get_outputs()}
+        if not wanted or not wanted <= cached:
+            raise UserError(f"{bundle.path}: encoder and decoder are not of one export")
+
+    @contextmanager
+    def session(self) -> "Iterator[OnnxTranslatorSession]":
+        yield OnnxTranslatorSession(self)
+
+
+class OnnxTranslatorSession:
+    """One translation: the source's keys and values, and the cache of each hypothesis."""
+
+    def __init__(self, model: OnnxTranslator):
+        self.encoder, self.decoder = model.encoder, model.decoder
+        self.memory_names = [
+            output.name.replace("present", "past_key_values")
+            for output in self.encoder.get_outputs()
+        ]
+        self.cache_names = [
+            i.name for i in self.decoder.get_inputs()[4:] if i.name not in self.memory_names
+        ]
+        config = model.config
+        self.empty = np.zeros((1, config.n_kv_head, 0, config.head_dim), np.float32)
+
+    def begin(self, source_ids: list[int]) -> None:
+        ids = np.array([source_ids], np.int64)
+        self.source_mask = np.ones_like(ids)
+        feeds = {"input_ids": ids, "attention_mask": self.source_mask}
+        self.memory = self.encoder.run(None, feeds)
+        self.cache = [self.empty] * len(self.cache_names)
+
+    def step(self, tokens: Sequence[int], parents: Sequence[int]) -> np.ndarray:
+        n, length = len(tokens), self.cache[0].shape[2] + 1
+        feeds = {
+            "input_ids": np.array(tokens, np.int64)[:, None],
+            "attention_mask": np.ones((n, length), np.int64),
+            "position_ids": np.full((n, 1), length - 1, np.int64),
+            "encoder_attention_mask": self.source_mask.repeat(n, axis=0),
+        }
+        feeds |= {name: cache[parents] for name, cache in zip(self.cache_names, self.cache)}
+        feeds |= {
+            name: array.repeat(n, axis=0) for name, array in zip(self.memory_names, self.memory)
+        }
+        logits, *self.cache = self.decoder.run(None, feeds)
+        return logits[:, -1]
+
+
+def load_translator(
+    folder: str | Path, threads: int | None = None, device: str | None = None
+) -> OnnxTranslator:
+    """Load a translation model's folder on "cuda" where there is one, else "cpu"."""
+    return open_translator(load_translation_bundle(folder), threads, device)
+
+
+def open_translator(
+    bundle: TranslationBundle, threads: int | None = None, device: str | None = None
+) -> OnnxTranslator:
+    device = device or ("cuda" if has_cuda() else "cpu")
+    threads = threads or os.cpu_count() or 1
+    folder = (bundle.path / ONNX).parent
+    encoder, decoder = (
+        open_inference(folder / name, device, threads) for name in (ENCODER, DECODER)
+    )
+    return OnnxTranslator(bundle, encoder, decoder, threads)
