@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -20,14 +19,13 @@ from export.hugging_face import (
     tokenizer_config,
     write_tokenizer_json,
 )
-from export.inspect_onnx import write_inspect
+from export.inspect_onnx import compare_inspect, write_inspect
 from export.to_onnx import write_onnx
 from export.translation_to_onnx import write_translator
 from export.verify import (
     TOLERANCE,
     Check,
     as_facts,
-    difference,
     load_reference,
     print_report,
     verify,
@@ -50,10 +48,8 @@ from gptcore.files import new_folder
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import load_checkpoint, load_weights, newest_checkpoint
 from gptcore.nn.gpt import GPT
-from gptcore.nn.inspect import InspectGPT
 from gptcore.nn.llama import is_llama, to_llama
 from gptcore.nn.seq2seq import Seq2Seq
-from gptcore.onnx_session import open_inference
 from gptcore.tokenizer import Tokenizer
 from training.run import Run
 
@@ -150,7 +146,7 @@ def write_translation_model(
     """Three graphs (one of them to inspect), weights, both tokenizers."""
     (folder / ONNX).parent.mkdir()
     write_translator(model, (folder / ONNX).parent)
-    write_inspect(model, folder / INSPECT)
+    write_checked_inspect(model, folder / INSPECT)
     write_weights(dict(model.named_parameters()), folder)
     tokenizer.save(folder)
     source_tokenizer.save(folder / SOURCE_TOKENIZER)
@@ -170,29 +166,19 @@ def measured(run: Run, step: int) -> dict[str, Any]:
 def add_inspect(folder: Path) -> None:
     """Write onnx/inspect.onnx into a model folder, for the page's Inspect tab."""
     bundle = load_bundle(folder)
-    model = load_reference(bundle)
-    write_inspect(model, folder / INSPECT)
-    worst = compare_inspect(model, folder / INSPECT)
-    print(f"logits of onnx/inspect.onnx differ from PyTorch's by {worst:.2g} at most")
-    facts = {key: value for key, value in bundle.facts.items() if key != "sha256"}
-    write_facts(folder, facts)
+    write_checked_inspect(load_reference(bundle), folder / INSPECT)
+    write_facts(folder, {key: value for key, value in bundle.facts.items() if key != "sha256"})
 
 
-def compare_inspect(model: GPT, path: Path) -> float:
-    """Largest difference of logits on a fixed text. UserError if it is over the tolerance."""
-    length = min(16, model.config.block_size)
-    ids = torch.arange(length)[None] % model.config.vocab_size
-    names = ["logits", "attention"]
-    logits, attention = open_inference(path, "cpu", threads=1).run(
-        names, {"input_ids": ids.numpy()}
-    )
-    with torch.inference_mode():
-        expected = InspectGPT(model)(ids)
-    worst = max(
-        difference(expected["logits"].numpy(), logits),
-        difference(expected["attention"].numpy(), attention),
-    )
-    if not (worst <= TOLERANCE):
-        path.unlink()
-        raise UserError(f"{path} is not the model: it differs by {worst:.2g}")
-    return worst
+def write_checked_inspect(model: GPT | Seq2Seq, path: Path) -> None:
+    """UserError, and nothing is changed, if the graph is not the model."""
+    temporary = path.with_suffix(".tmp")
+    try:
+        write_inspect(model, temporary)
+        worst = compare_inspect(model, temporary)
+        if not (worst <= TOLERANCE):
+            raise UserError(f"{path} was not written: it differs from PyTorch by {worst:.2g}")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    print(f"{path.name} differs from PyTorch by {worst:.2g} at most")

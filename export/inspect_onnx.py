@@ -8,9 +8,11 @@ from pathlib import Path
 import torch
 
 from export.to_onnx import write_graph
+from export.verify import difference
 from gptcore.nn.gpt import GPT
 from gptcore.nn.inspect import InspectGPT, InspectSeq2Seq
 from gptcore.nn.seq2seq import Seq2Seq
+from gptcore.onnx_session import open_inference
 
 
 def write_inspect(model: GPT | Seq2Seq, path: Path) -> None:
@@ -48,4 +50,18 @@ def write_seq2seq(model: Seq2Seq, path: Path) -> None:
     write_graph(InspectSeq2Seq(model), example, inputs, outputs, path)
 
 
+def compare_inspect(model: GPT | Seq2Seq, path: Path) -> float:
+    """The largest difference between the graph's outputs and PyTorch's, on fixed ids."""
+    inference = open_inference(path, "cpu", threads=1)
+    length = min(16, model.config.block_size)
+    sizes = {"input_ids": length, "decoder_input_ids": max(1, length - 3)}
+    ids = {i.name: torch.arange(sizes[i.name])[None] for i in inference.get_inputs()}
+    names = [output.name for output in inference.get_outputs()]
+    got = inference.run(names, {name: tensor.numpy() for name, tensor in ids.items()})
+    with torch.inference_mode():
+        expected = WRAPPERS[type(model)](model.eval())(**ids)
+    return max(difference(expected[name].numpy(), array) for name, array in zip(names, got))
+
+
+WRAPPERS = {GPT: InspectGPT, Seq2Seq: InspectSeq2Seq}
 WRITERS = {GPT: write_gpt, Seq2Seq: write_seq2seq}

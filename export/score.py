@@ -13,8 +13,8 @@ from gptcore.bundle import TranslationBundle
 from gptcore.nn import build_model
 from gptcore.nn.torch_translator import TorchTranslator
 from gptcore.onnx_translator import open_translator
-from gptcore.translate import Model, Translation, translate
-from training.pairs import Pair
+from gptcore.translate import Model, Translation, check_beams, translate
+from training.pairs import Pair, encode_pairs
 from training.translation import Score, score
 
 
@@ -31,7 +31,9 @@ def score_folder(
 ) -> tuple[Result, Result, Result]:
     """Translate all sources with ONNX Runtime, with PyTorch, and, for comparison, greedily with
     an untrained model of the same shape."""
+    check_beams(beams)
     tokenizers = bundle.source_tokenizer, bundle.tokenizer
+    pairs, _ = encode_pairs(pairs, *tokenizers, bundle.config.block_size)  # those that fit
     reference = TorchTranslator(load_reference(bundle), *tokenizers)
     untrained = TorchTranslator(build_model(bundle.config), *tokenizers)
     return (
@@ -43,7 +45,8 @@ def score_folder(
 
 def translate_all(model: Model, pairs: list[Pair], beams: int) -> Result:
     started = time.perf_counter()
-    translations = [translate(model, source, beams) for source, _ in tqdm(pairs, leave=False)]
+    bar = tqdm(pairs, leave=False, disable=None)  # no bar in a log file
+    translations = [translate(model, source, beams) for source, _ in bar]
     seconds = time.perf_counter() - started
     texts = [translation.text for translation in translations]
     return Result(translations, score(texts, [target for _, target in pairs]), seconds)

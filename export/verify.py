@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
+import onnxruntime as ort
 import torch
 from safetensors.torch import load_file
 
@@ -22,6 +23,7 @@ from gptcore.onnx_session import OnnxModel, OnnxSession, open_inference
 TOLERANCE = 1e-4
 BATCHES, LENGTHS, PASTS = (1, 2, 3, 8), (1, 2, 7, 64), (0, 1, 3, 64, 191)
 GREEDY_TOKENS = 200
+TOKENS_AT_ONCE = 1024
 
 
 class Check(NamedTuple):
@@ -49,6 +51,7 @@ def verify(bundle: Bundle) -> list[Check]:
 
     return [
         *check_matrix(model, run),
+        check_every_token(model, inference),
         check_greedy(model, onnx_model),
         check_cached(run, model),
         check_left_padding(run, model),
@@ -94,6 +97,24 @@ def check_matrix(model: GPT, run: Run) -> list[Check]:
             "cache equals PyTorch's, batch x sequence x past", len(cases), cache_worst, TOLERANCE
         ),
     ]
+
+
+@torch.inference_mode()
+def check_every_token(model: GPT, inference: ort.InferenceSession) -> Check:
+    """The first layer's keys and values of every token, and at every position."""
+    rows, worst = every_id(model.config.vocab_size, model.config.block_size), 0.0
+    for ids in np.array_split(rows, -(-rows.size // TOKENS_AT_ONCE)):
+        expected = run_torch(model, ids, no_cache(model, len(ids)))[1:3]
+        names = ["present.0.key", "present.0.value"]
+        got = inference.run(names, feeds(model, ids, no_cache(model, len(ids))))
+        worst = max(worst, *(difference(a, b) for a, b in zip(expected, got)))
+    return Check("every token, every position", rows.size, worst, TOLERANCE)
+
+
+def every_id(vocab_size: int, block_size: int) -> np.ndarray:
+    """(n, block_size): all ids, and as many positions as there are."""
+    n_rows = -(-vocab_size // block_size)
+    return (np.arange(n_rows * block_size) % vocab_size).reshape(n_rows, block_size)
 
 
 def check_greedy(model: GPT, onnx_model: OnnxModel) -> Check:

@@ -89,8 +89,6 @@ def load_translation_bundle(folder: str | Path) -> TranslationBundle:
 
 def read_folder(folder: Path) -> tuple[Path, ModelConfig, dict[str, Any]]:
     """The folder's facts, once every file in it has the hash that they name."""
-    if not folder.is_dir():
-        raise UserError(f"no model folder at {folder}: name one that `python -m export` wrote")
     facts = read_facts(folder)
     for name, expected in facts["sha256"].items():
         path = folder / name
@@ -112,6 +110,8 @@ def load_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise UserError(f"no model folder at {folder}: name one that `python -m export` wrote")
     path = folder / FACTS
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))

@@ -53,8 +53,10 @@ class Inspection:
 def inspect_text(inspector: Inspector, text: str, n_next: int = 10) -> Inspection:
     """Look at how the model reads a text, a chat model as the user's message.
 
-    UserError if the text is too long for a picture.
+    UserError if the text is empty, or too long for a picture.
     """
+    if not text.strip():
+        raise UserError("there is nothing to look at: type a text first")
     bundle, tokenizer = inspector.bundle, inspector.bundle.tokenizer
     limit = min(MAX_TOKENS, bundle.config.block_size)
     check_length(text, tokenizer, limit, "text")

@@ -61,14 +61,18 @@ def translate(model: Model, text: str, beams: int = 1) -> Translation:
     UserError if the text is empty or longer than the context.
     """
     source_ids = read_source(model, text)
-    if not isinstance(beams, int) or not (1 <= beams <= MAX_BEAMS):
-        raise UserError(f"beams={beams!r} must be a whole number from 1 to {MAX_BEAMS}")
+    check_beams(beams)
     start, end = target_ends(model.tokenizer)
     with model.session() as session:
         session.begin(source_ids)
         ids = beam_search(session, start, end, beams, model.config.block_size)
     finished = ids[-1:] == [end]
     return Translation(model.tokenizer.decode(ids), source_ids, [start, *ids], finished)
+
+
+def check_beams(beams: int) -> None:
+    if isinstance(beams, bool) or not isinstance(beams, int) or not (1 <= beams <= MAX_BEAMS):
+        raise UserError(f"beams={beams!r} must be a whole number from 1 to {MAX_BEAMS}")
 
 
 def read_source(model: Model, text: str) -> list[int]:
@@ -106,6 +110,8 @@ def beam_search(session: Session, start: int, end: int, beams: int, limit: int) 
     tokens, parents = [start], [0]
     for length in range(1, limit + 1):
         logits = session.step(tokens, parents)
+        if not np.isfinite(logits).all():
+            raise UserError("the model's output is not finite: the model folder is damaged")
         scores = log_softmax(logits) + np.array([[score] for score, _ in live])
         best = largest(scores.ravel(), 2 * beams)
         previous, live, tokens, parents = live, [], [], []
@@ -133,8 +139,10 @@ def penalty(length: int) -> float:
 def largest(values: np.ndarray, n: int) -> np.ndarray:
     """Indices of the n largest values, the largest first; of equals the first one."""
     n = min(n, len(values))
-    candidates = np.sort(np.argpartition(-values, n - 1)[:n])
-    return candidates[np.argsort(-values[candidates], kind="stable")]
+    limit = np.partition(values, -n)[-n]
+    above, equal = np.flatnonzero(values > limit), np.flatnonzero(values == limit)
+    chosen = np.concatenate([above, equal[: n - len(above)]])
+    return chosen[np.lexsort((chosen, -values[chosen]))]
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

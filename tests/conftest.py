@@ -1,8 +1,9 @@
 """Shared by the tests: a tiny model, trained and exported once, by the real commands."""
 
 import json
+import random
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,13 @@ from gptcore.config import ModelConfig
 from gptcore.files import new_folder
 from gptcore.nn import build_model
 from gptcore.onnx_session import OnnxModel, load_model
+from gptcore.onnx_translator import OnnxTranslator, load_translator
 from gptcore.tokenizer import Tokenizer
 from training.__main__ import main as training_main
 from training.dialogues import dialogues
 from training.run import Run
+
+Refused = Callable[..., str]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -78,6 +82,81 @@ def model(model_folder: Path) -> OnnxModel:
     return load_model(model_folder, threads=1)
 
 
+# A made-up language: the verb first, then the animal, its colour, and how many there are.
+VERBS = {"run": "跑", "sleep": "睡觉", "sing": "唱", "jump": "跳"}
+ANIMALS = {
+    "cats": "猫",
+    "dogs": "狗",
+    "horses": "马",
+    "birds": "鸟儿",
+    "fish": "鱼",
+    "mice": "老鼠",
+}
+COLOURS = {"red": "红", "blue": "蓝", "green": "绿", "white": "白", "black": "黑", "grey": "灰"}
+NUMBERS = {"two": "二", "three": "三", "four": "四", "five": "五", "six": "六", "seven": "七"}
+
+
+def made_up_pairs(n: int) -> list[tuple[str, str]]:
+    """n different pairs, the made-up language first."""
+    words = list(product(NUMBERS, COLOURS, ANIMALS, VERBS))
+    return [
+        (
+            f"{VERBS[verb]}{ANIMALS[animal]}{COLOURS[colour]}{NUMBERS[number]}。",
+            f"{number.capitalize()} {colour} {animal} {verb}.",
+        )
+        for number, colour, animal, verb in random.Random(0).sample(words, n)
+    ]
+
+
+@pytest.fixture(scope="session")
+def pairs_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A .tsv of 600 pairs."""
+    path = tmp_path_factory.mktemp("data") / "pairs.tsv"
+    path.write_text("".join(f"{a}\t{b}\n" for a, b in made_up_pairs(600)), encoding="utf-8")
+    return path
+
+
+TINY_TRANSLATOR = {
+    "source_vocab_size": 320,
+    "vocab_size": 320,
+    "block_size": 32,
+    "n_encoder_layer": 1,
+    "n_layer": 2,
+    "n_kv_head": 2,
+    "n_embd": 64,
+    "n_inner": 96,
+    "batch_size": 32,
+    "micro_batch_size": 32,
+}
+
+
+def set_options(**settings: object) -> list[str]:
+    return [f"--set={key}={value}" for key, value in settings.items()]
+
+
+@pytest.fixture(scope="session")
+def translation_run(pairs_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run that has learned most of the made-up language; its heads are in groups of two."""
+    out = tmp_path_factory.mktemp("runs") / "toy"
+    settings = {"steps": 160, "eval_every": 80, "warmup_steps": 10, "log_every": 20}
+    options = set_options(**TINY_TRANSLATOR, **settings, dropout=0, dtype="float32")
+    assert training_main(["translate", str(pairs_file), "--out", str(out), *options]) == 0
+    return Run.load(out)
+
+
+@pytest.fixture(scope="session")
+def translation_folder(translation_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The exported and verified folder of that run."""
+    out = tmp_path_factory.mktemp("models") / "toy"
+    assert export_main([str(translation_run.path), "--out", str(out)]) == 0
+    return out
+
+
+@pytest.fixture(scope="session")
+def translator(translation_folder: Path) -> OnnxTranslator:
+    return load_translator(translation_folder, threads=1)
+
+
 @pytest.fixture(scope="session")
 def slow_model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> OnnxModel:
     """An untrained chat model of 34M parameters: at temperature 0 it never ends a reply, and
@@ -113,12 +192,26 @@ def base_model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[OnnxModel], str]]:
-    """Serves the page of a model; the address."""
+def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Runs a command that must be refused in one line; the line."""
+
+    def run(main: Callable[[list[str]], int], *words: object) -> str:
+        capsys.readouterr()
+        code = main([str(word) for word in words])
+        said = capsys.readouterr().err
+        assert code == 2 and said.startswith("error: ") and said.count("\n") == 1, said
+        return said.strip()
+
+    return run
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., str]]:
+    """Serves the page of a model, and of a translator if one is given; the address."""
     pages = []
 
-    def start(model: OnnxModel) -> str:
-        page = build_page(model)
+    def start(model: OnnxModel, translator: OnnxTranslator | None = None) -> str:
+        page = build_page(model, translator)
         pages.append(page)
         _, url, _ = page.launch(prevent_thread_lock=True, **LAUNCH)
         return url

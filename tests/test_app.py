@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,7 +14,12 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 import app
+from gptcore.checks import UserError
+from gptcore.inputs import to_settings
 from gptcore.onnx_session import OnnxModel
+from gptcore.onnx_translator import OnnxTranslator
+from gptcore.translate import translate
+from page.translate import translate_lines
 
 ROOT = Path(__file__).parent.parent
 Serve = Callable[[OnnxModel], str]
@@ -90,7 +95,61 @@ def test_a_bad_argument_is_named(client: Client, arguments: dict, message: str) 
 def test_not_a_number_is_refused_by_our_own_check() -> None:
     values = (float("nan"), 10, 50, 1.0, 0.0, 1.0, -1)
     with pytest.raises(ValueError, match="temperature=nan"):
-        app.to_settings(values, 256)
+        to_settings(values, 256)
+
+
+@pytest.fixture
+def translating(model: OnnxModel, translator: OnnxTranslator) -> Iterator[Client]:
+    """A client of a page that translates too."""
+    page = app.build_page(model, translator)
+    _, url, _ = page.launch(prevent_thread_lock=True, **app.LAUNCH)
+    yield Client(url, verbose=False)
+    page.close()
+
+
+LINES = ["跑猫红二。", "睡觉老鼠灰七。"]
+
+
+def test_the_translate_endpoint_gives_a_line_for_each_line(
+    translating: Client, translator: OnnxTranslator
+) -> None:
+    endpoints = translating.view_api(return_format="dict", print_info=False)["named_endpoints"]
+    assert list(endpoints) == ["/chat", "/translate"]
+    for beams, arguments in ((4, {}), (1, {"beams": 1})):
+        expected = "\n".join(translate(translator, line, beams).text for line in LINES)
+        text = "\n\n".join(LINES)
+        job = translating.submit(text, **arguments, api_name="/translate")
+        assert job.result() == expected
+        assert job.outputs()[0] == expected.splitlines()[0], "it streams line by line"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"beams": 0}, "beams=0 must be a whole number from 1 to 16"),
+        ({"beams": 99}, "beams=99 must be a whole number from 1 to 16"),
+        ({"beams": 2.5}, "beams=2.5 is not a whole number"),
+        ({"beams": True}, "beams=True is not a whole number"),
+        ({"beams": None}, "beams is empty"),
+        ({"text": " \n"}, "there is nothing to translate"),
+        ({"text": 7}, "the text must be text, not int"),
+        ({"text": "跑\n" * 101}, "the text has 101 lines; translate at most 100 at once"),
+        ({"text": "跑\n" + "跑" * 100}, "sentence 2: the text"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_bad_translation_request_is_named(
+    translating: Client, arguments: dict, message: str
+) -> None:
+    with pytest.raises(AppError) as error:
+        translating.predict(**({"text": LINES[0]} | arguments), api_name="/translate")
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("beams", [float("nan"), float("inf")])
+def test_beams_that_are_no_number_are_refused(translator: OnnxTranslator, beams: float) -> None:
+    with pytest.raises(UserError, match=f"beams={beams} is not a whole number"):
+        translate_lines(translator, LINES[0], beams)
 
 
 def test_special_token_text_comes_out_as_text(model: OnnxModel) -> None:
@@ -145,5 +204,5 @@ def test_the_model_that_ships_greets_back(serve: Serve) -> None:
     reply = Client(serve(shipped), verbose=False).predict("Hello!", temperature=0, api_name="/chat")
     assert reply.lower().startswith(("hello", "hi", "hey"))
     size = sum(path.stat().st_size for path in app.DEFAULT_MODEL.rglob("*") if path.is_file())
-    assert size < 10_000_000
+    assert size < 13_000_000
     assert json.loads((app.DEFAULT_MODEL / "gptcore.json").read_text())["parity"]

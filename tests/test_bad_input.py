@@ -3,10 +3,10 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import Refused
 
 from export.__main__ import main as export_main
 from gptcore.bundle import ONNX
@@ -14,22 +14,7 @@ from gptcore.nn.checkpoint import MODEL
 from training.__main__ import main as training_main
 from training.run import Run
 
-Refused = Callable[..., str]
 QUICK = [f"--set={s}" for s in ("n_layer=1", "block_size=64", "batch_size=4", "micro_batch_size=2")]
-
-
-@pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
-    """Runs a command that must be refused in one line; the line."""
-
-    def run(main: Callable[[list[str]], int], *words: object) -> str:
-        capsys.readouterr()
-        code = main([str(word) for word in words])
-        said = capsys.readouterr().err
-        assert code == 2 and said.startswith("error: ") and said.count("\n") == 1, said
-        return said.strip()
-
-    return run
 
 
 @pytest.fixture
@@ -86,7 +71,9 @@ SETTINGS = {
     "tied_embeddings=yes": "unknown tied_embeddings 'yes': known are true, false",
     "dtype=float23": "unknown dtype 'float23': did you mean 'float32'?",
     "micro_batch_size=3": "micro_batch_size=3 does not divide batch_size=4",
-    "norm=layernorm": "unknown norm 'layernorm': did you mean 'rmsnorm'?",
+    "norm=layer_norm": "unknown norm 'layer_norm': did you mean 'layernorm'?",
+    "optimizer=adam": "unknown optimizer 'adam': did you mean 'adamw'?",
+    "label_smoothing=1.5": "label_smoothing=1.5 is out of range: choose 0 to 1",
     "dropout=1": "dropout=1.0 is out of range: choose 0 to 0.99",
     "vocab_size=100": "vocab_size=100 is too small",
 }

@@ -155,7 +155,7 @@ def test_the_model_card_tells_the_measured_values(model_folder: Path, run: Run) 
     assert "Trained for 40 steps on chats.jsonl" in card and "106,816 parameters" in card
     assert "It answers in conversations." in card
     parity = json.loads((model_folder / FACTS).read_text())["parity"]
-    assert [check["passed"] for check in parity] == [True] * 5
+    assert [check["passed"] for check in parity] == [True] * 6
 
 
 def test_transformers_loads_the_same_weights_and_computes_the_same_logits(
@@ -309,7 +309,7 @@ def test_a_folder_of_other_files_is_never_replaced(run: Run, tmp_path: Path, cap
 
 def test_verify_tells_by_its_exit_code(model_folder: Path, graph, tmp_path, capsys) -> None:
     assert main(["verify", str(model_folder)]) == 0
-    assert capsys.readouterr().out.count(" ok\n") == 5
+    assert capsys.readouterr().out.count(" ok\n") == 6
     path = copy_with(damage(graph, [64], 50), model_folder, tmp_path / "copy")
     assert main(["verify", str(path)]) == 2
     assert "model.onnx is damaged or changed" in capsys.readouterr().err

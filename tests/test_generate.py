@@ -10,9 +10,11 @@ from itertools import islice
 import numpy as np
 import pytest
 
+from export.verify import load_reference
 from gptcore.chat import render
 from gptcore.checks import UserError
 from gptcore.generate import Interrupted, Piece, Stop, chat, complete, generate
+from gptcore.nn.torch_session import UncachedTorchSession
 from gptcore.onnx_session import OnnxModel, OnnxSession, RunStop
 from gptcore.sampling import Sampling
 from gptcore.tokenizer import Tokenizer
@@ -210,22 +212,44 @@ def test_the_oldest_turns_are_left_out_when_the_context_is_full(counting: Counti
     assert all_dropped == sorted(all_dropped), "ever more of them"
 
 
-@pytest.mark.parametrize("n_words", [1, 100, 200, 252, 253, 254])
-def test_prompt_and_reply_never_exceed_the_context(model: OnnxModel, n_words: int) -> None:
-    block_size = model.config.block_size
-    pieces = list(complete(model, "a" + " a" * (n_words - 1), GREEDY, max_tokens=block_size))
+@pytest.mark.parametrize("n_prompt", [1, 100, 200, 254, 255])
+def test_prompt_and_reply_never_exceed_the_context(model: OnnxModel, n_prompt: int) -> None:
+    block_size, ids = model.config.block_size, [97] * n_prompt
+    with model.lease(ids) as session:
+        pieces = list(generate(session, ids, model.tokenizer, block_size, GREEDY, block_size))
     last = pieces[-1]
-    assert last.n_prompt == 1 + n_words
+    assert last.n_prompt == n_prompt
     assert last.finish == ("end" if last.n_prompt + last.n_new < block_size else "context")
     assert last.n_prompt + last.n_new <= block_size
 
 
-def test_a_text_that_fills_the_context_is_refused_before_the_first_piece(model: OnnxModel) -> None:
+def test_a_prompt_that_fills_the_context_is_refused(model: OnnxModel) -> None:
     with pytest.raises(UserError, match="the prompt has 256 tokens; the context holds 256"):
-        complete(model, "a" + " a" * 254)
+        list(generate(OnnxSession(model), [97] * 256, model.tokenizer, 256))
+
+
+@pytest.mark.parametrize("n_words", [1, 40, 70])
+def test_a_text_goes_on_beyond_the_context_as_the_textbooks_loop_does(
+    base_model: OnnxModel, n_words: int
+) -> None:
+    """Every token follows the last block_size ones, computed without any cache."""
+    block_size, tokenizer = base_model.config.block_size, base_model.tokenizer
+    text = " a" * n_words
+    pieces = list(complete(base_model, text, GREEDY, max_tokens=90))
+    got = [piece.token_id for piece in pieces if piece.token_id is not None]
+    reference = UncachedTorchSession(load_reference(base_model.bundle))
+    ids = [tokenizer.special["<|endoftext|>"], *tokenizer.encode(text)]
+    for token_id in got:
+        assert token_id == int(reference.prefill(ids[-block_size:]).argmax())
+        ids.append(token_id)
+    assert pieces[-1].n_prompt == min(1 + n_words, block_size)
+    assert len(got) == 90 or int(reference.prefill(ids[-block_size:]).argmax()) >= 506
+
+
+def test_a_pasted_library_is_continued_without_encoding_it_all(base_model: OnnxModel) -> None:
     start = time.monotonic()
-    with pytest.raises(UserError, match="the text is too long: it has 50,000,000 characters"):
-        complete(model, "a" * 50_000_000)
+    pieces = list(complete(base_model, "a" * 50_000_000, GREEDY, max_tokens=2))
+    assert pieces[-1].n_prompt == base_model.config.block_size
     assert time.monotonic() - start < 2
 
 

@@ -39,7 +39,7 @@ def within(folder: str) -> list[Path]:
 
 def test_the_files_are_found() -> None:
     assert Path("app.py") in FILES
-    assert all(len(within(folder)) > 3 for folder in ("gptcore", "gptcore/nn", "training"))
+    assert all(len(within(folder)) > 3 for folder in ("gptcore", "gptcore/nn", "page", "training"))
 
 
 @pytest.mark.parametrize("path", within("gptcore"), ids=str)
@@ -54,9 +54,10 @@ def test_torch_is_imported_below_nn_alone(path: Path) -> None:
 @pytest.mark.parametrize(
     ("importer", "forbidden"),
     [
-        ("gptcore", {"training", "export", "app"}),
-        ("training", {"export", "app"}),
-        ("export", {"app"}),
+        ("gptcore", {"training", "export", "page", "app"}),
+        ("training", {"export", "page", "app"}),
+        ("export", {"page", "app"}),
+        ("page", {"training", "export", "torch", "app"}),
         ("app.py", {"training", "export", "torch"}),
         (".", {"app"}),
     ],
@@ -89,6 +90,7 @@ def test_the_page_starts_without_torch() -> None:
     )
     assert result.returncode == 0, result.stderr
     loaded = set(result.stdout.split())
-    assert {"app", "gptcore", "gradio", "onnxruntime"} <= loaded
+    assert {"app", "page", "gptcore", "gradio", "onnxruntime"} <= loaded
     training_only = {"torch", "onnx", "onnxscript", "tokenizers", "transformers", "matplotlib"}
     assert not loaded & (training_only | {"training", "export"})
+    assert "altair" not in loaded, "the first picture imports it, not the start"

@@ -275,8 +275,9 @@ def test_a_diverged_run_goes_on_as_its_error_advises(
     with monkeypatch.context() as patch:
         patch.setattr(training.loop, "rate_factor", huge_rate_at(2))
         assert command(tmp_path / "run", chats, "--preset", "tiny", steps=4, save_every=2) == 2
-    advice = f"--init {tmp_path / 'run'}, another --out and a lower learning_rate"
-    assert advice in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "train again with another --out and a lower learning_rate" in said
+    assert f"on texts from that checkpoint: --init {tmp_path / 'run'}" in said
     words = [str(chats), "--init", str(tmp_path / "run"), "--out", str(tmp_path / "next")]
     assert main([*words, "--set", "steps=1", "--set", "learning_rate=0.001"]) == 0
 

@@ -90,7 +90,7 @@ RECIPES = {
     ),
 }
 RECIPES["translator"] = TrainConfig(
-    steps=9000,
+    steps=4000,
     batch_size=128,
     micro_batch_size=128,
     learning_rate=5e-3,

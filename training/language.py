@@ -20,6 +20,8 @@ TRAIN_SAMPLE_TOKENS = 1 << 14
 class LanguageModelling:
     """See training.loop.Task."""
 
+    command = "python -m training"
+
     def __init__(self, run: Run, shards: Shards):
         self.config, self.block_size = run.train, run.model.block_size
         self.tokenizer = shards.tokenizer

@@ -45,6 +45,7 @@ Optimizers = list[torch.optim.Optimizer]
 class Task(Protocol):
     """What is learned: training.language.LanguageModelling, training.translation.Translation."""
 
+    command: str  # that trains it
     steps_per_epoch: float
     tokens_per_step: float
 
@@ -130,7 +131,7 @@ def train(
             if done % config.save_every == 0 or done == config.steps or pausing:
                 save(run, model, optimizers, done)
             if pausing and done < config.steps:
-                bar.write(f"saved step {done}; go on: python -m training --out {run.path} --resume")
+                bar.write(f"saved step {done}; go on: {task.command} --out {run.path} --resume")
                 return None
     n_tokens = round(config.steps * task.tokens_per_step)
     return finish(run, model, {"tokens": n_tokens, "tokens_per_s": speed, **measured})
@@ -165,8 +166,8 @@ def check_finite(run: Run, step: int, loss: float, norm: float) -> None:
     if not (abs(loss) < float("inf") and norm < float("inf")):
         raise UserError(
             f"step {step + 1}: the loss ({loss}) or the gradient ({norm}) is not finite; nothing "
-            f"was updated and the last checkpoint is kept; train on from it with "
-            f"--init {run.path}, another --out and a lower learning_rate"
+            f"was updated and the last checkpoint is kept; train again with another --out and a "
+            f"lower learning_rate, on texts from that checkpoint: --init {run.path}"
         )
 
 

@@ -9,8 +9,10 @@ Pairs of like length share a batch, and which pairs a step sees depends on (seed
 
 import gzip
 import hashlib
+import math
 import zlib
 from functools import lru_cache
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -73,7 +75,7 @@ def split_pairs(pairs: list[Pair]) -> tuple[list[Pair], list[Pair]]:
         digest = hashlib.blake2b(pair[0].encode("utf-8"), digest_size=8).digest()
         return int.from_bytes(digest) / 2**64
 
-    limit = max(share, min(map(number, pairs)) + 2**-60)  # at least one
+    limit = max(share, math.nextafter(min(map(number, pairs)), 1.0))  # at least one
     training = [pair for pair in pairs if number(pair) >= limit]
     if not training:
         raise UserError("all pairs have one and the same source: give some that differ")
@@ -82,17 +84,17 @@ def split_pairs(pairs: list[Pair]) -> tuple[list[Pair], list[Pair]]:
 
 def encode_pairs(
     pairs: list[Pair], source_tokenizer: Tokenizer, tokenizer: Tokenizer, block_size: int
-) -> tuple[list[Encoded], int]:
-    """Ids of both sides, and how many pairs were left out as longer than the context."""
+) -> tuple[list[Pair], list[Encoded]]:
+    """The pairs that fit into the context, and the ids of both their sides."""
     start, end = target_ends(tokenizer)
     encoded = [
         (source_ids(source, source_tokenizer), [start, *tokenizer.encode(target), end])
         for source, target in pairs
     ]
-    fitting = [pair for pair in encoded if max(len(pair[0]), len(pair[1]) - 1) <= block_size]
-    if not fitting:
+    fits = [max(len(source), len(target) - 1) <= block_size for source, target in encoded]
+    if not any(fits):
         raise UserError(f"every pair is longer than block_size={block_size} tokens: enlarge it")
-    return fitting, len(encoded) - len(fitting)
+    return list(compress(pairs, fits)), list(compress(encoded, fits))
 
 
 class PairBatches:

@@ -51,7 +51,8 @@ def run_translation(arguments: list[str]) -> dict[str, Any] | None:
     options = parser().parse_args(arguments)
     options.out = options.out or Path("runs") / (options.preset or DEFAULT_PRESET)
     if options.resume:
-        if any((options.pairs, options.set, options.preset, options.validation)):
+        given = (options.pairs, options.set, options.preset, options.validation, options.reverse)
+        if any(given):
             raise UserError("--resume goes on with the run's own pairs and settings: only --out")
         run = Run.load(options.out)
         return train(run, open_task(run), resume=True)
@@ -74,8 +75,12 @@ def start(
     pairs = read_pairs(options.pairs, options.reverse)
     if options.validation:
         held_out = read_pairs(options.validation, options.reverse)
-        known = set(held_out)
-        pairs = [pair for pair in pairs if pair not in known]
+        known = {source for source, _ in held_out}  # in any translation
+        pairs = [pair for pair in pairs if pair[0] not in known]
+        if not pairs:
+            raise UserError(
+                "--validation holds the sources of all pairs: none are left to train on"
+            )
     else:
         pairs, held_out = split_pairs(pairs)
     source_tokenizer, tokenizer = train_tokenizers(pairs, model)

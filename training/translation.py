@@ -26,6 +26,8 @@ from training.run import Run
 class Translation:
     """See training.loop.Task."""
 
+    command = "python -m training translate"
+
     def __init__(
         self,
         run: Run,
@@ -34,14 +36,15 @@ class Translation:
         training: list[Pair],
         validation: list[Pair],
     ):
-        self.config, self.validation = run.train, validation
+        self.config = run.train
         self.source_tokenizer, self.tokenizer = source_tokenizer, tokenizer
-        tokenizers, block_size = (source_tokenizer, tokenizer), run.model.block_size
-        encoded, n_left_out = encode_pairs(training, *tokenizers, block_size)
+        shape = source_tokenizer, tokenizer, run.model.block_size
+        fitting, encoded = encode_pairs(training, *shape)
+        self.validation, held_out = encode_pairs(validation, *shape)
+        n_left_out = len(training) + len(validation) - len(fitting) - len(self.validation)
         if n_left_out:
-            print(f"left out {n_left_out:,} pairs of more than block_size={block_size} tokens")
+            print(f"left out {n_left_out:,} pairs of more than {run.model.block_size} tokens")
         self.batches = PairBatches(encoded, self.config.batch_size)
-        held_out, _ = encode_pairs(validation, *tokenizers, block_size)
         self.held_out = PairBatches(held_out, self.config.micro_batch_size)
         self.steps_per_epoch = float(self.batches.steps_per_epoch)
         self.tokens_per_step = self.batches.n_target_tokens / self.steps_per_epoch

@@ -1,0 +1,142 @@
+"""The translate tab, with the picture of the cross-attention; and the endpoint /translate."""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import gradio as gr
+
+from gptcore.checks import UserError
+from gptcore.inputs import whole_number
+from gptcore.inspection import CrossAttention, Inspector, inspect_translation
+from gptcore.onnx_translator import OnnxTranslator
+from gptcore.translate import MAX_BEAMS, Translation, read_source, translate
+from page.parts import HIDDEN, device_line, index_of
+
+BEAMS, MEAN = 4, "mean of the heads"
+MAX_LINES = 100
+
+
+def translate_tab(model: OnnxTranslator) -> None:
+    """Translate each line of a text; below, what each target token looked at."""
+    bundle, config = model.bundle, model.config
+    open_inspector = cache(lambda: Inspector(bundle))
+    results = gr.State()
+    gr.Markdown(
+        f"# {bundle.name}\nA small translation model. It can be wrong. Write each sentence on a "
+        f"line of its own."
+    )
+    with gr.Row():
+        with gr.Column(min_width=320):
+            source = gr.Textbox(label="Text", lines=5, max_lines=12, placeholder="Type a sentence")
+            button = gr.Button("Translate", variant="primary")
+            if bundle.examples:
+                gr.Examples(bundle.examples, source, label="Try one", api_visibility="private")
+        with gr.Column(min_width=320):
+            target = gr.Textbox(
+                label="Translation", lines=5, max_lines=12, buttons=["copy"], elem_id="translation"
+            )
+            beams = gr.Slider(1, MAX_BEAMS, BEAMS, step=1, label="Beams", info="1: greedy")
+    status = gr.Markdown(elem_id="translate-status", elem_classes="status")
+    gr.Markdown(device_line(model), elem_classes="device")
+    with gr.Column(visible=False) as picture:
+        with gr.Row():
+            sentence = gr.Dropdown([], label="Picture of sentence", type="index", min_width=240)
+            n, several = config.n_layer, config.n_layer > 1
+            layer = gr.Slider(
+                1, max(2, n), n, step=1, label="Layer", visible=several, min_width=240
+            )
+            heads = [MEAN, *(f"head {i + 1}" for i in range(config.n_head))]
+            head = gr.Dropdown(heads, value=MEAN, label="Head", type="index", min_width=240)
+        plot = gr.Plot(show_label=False, elem_id="cross-attention", elem_classes="heat-map")
+
+    def run(text: str, beams: float, layer: float, head: int) -> Iterator[tuple]:
+        found = []
+        try:
+            for result in translate_lines(model, text, beams):
+                found.append(result)
+                yield gr.skip(), shown(found), f"{len(found)} done ...", *(gr.skip(),) * 3
+        except UserError as error:
+            yield gr.skip(), gr.skip(), f"⚠ {error}", *(gr.skip(),) * 3
+            return
+        names = [f"{i}. {result.text}" for i, result in enumerate(found, 1)]
+        choice = gr.Dropdown(names, value=names[0])
+        is_shown = gr.Column(visible=bundle.inspect is not None)
+        yield found, gr.skip(), summary(found), is_shown, choice, redraw(found, 0, layer, head)
+
+    def redraw(found: list[Translation] | None, sentence: int | None, *choice: Any) -> object:
+        if bundle.inspect is None or not found or sentence is None:
+            return None
+        result = found[min(sentence, len(found) - 1)]
+        return draw(inspect_translation(open_inspector(), result), *choice)
+
+    outputs = [results, target, status, picture, sentence, plot]
+    gr.on([button.click, source.submit], run, [source, beams, layer, head], outputs, **HIDDEN)
+    gr.on(
+        # Not sentence.change: `run`, which changes it, draws too.
+        [sentence.input, layer.change, head.change],
+        redraw,
+        [results, sentence, layer, head],
+        plot,
+        trigger_mode="always_last",  # a dragged slider has one redraw waiting, not dozens
+        **HIDDEN,
+    )
+    gr.api(translate_endpoint(model), api_name="translate")
+
+
+def translate_lines(model: OnnxTranslator, text: Any, beams: Any) -> Iterator[Translation]:
+    """Each line that is not empty, one after the other. A mistake is raised before the first."""
+    if not isinstance(text, str):
+        raise UserError(f"the text must be text, not {type(text).__name__}")
+    beams = whole_number("beams", beams)
+    lines = [line for line in text.splitlines() if line.strip()] or [""]
+    if len(lines) > MAX_LINES:
+        raise UserError(f"the text has {len(lines)} lines; translate at most {MAX_LINES} at once")
+    for number, line in enumerate(lines, 1):
+        try:
+            read_source(model, line)
+        except UserError as error:
+            where = f"sentence {number}: " if len(lines) > 1 else ""
+            raise UserError(f"{where}{error}") from None
+    return (translate(model, line, beams) for line in lines)
+
+
+def shown(results: list[Translation]) -> str:
+    return "\n".join(result.text for result in results)
+
+
+def summary(results: list[Translation]) -> str:
+    n = len(results)
+    text = f"{n} sentence{'' if n == 1 else 's'}"
+    n_cut = sum(not result.finished for result in results)
+    return text + (f" · {n_cut} did not end within the context" if n_cut else "")
+
+
+def draw(seen: CrossAttention, layer: float | None, head: int | None) -> object:
+    """The heat map of one sentence's cross-attention; head 0 is the mean."""
+    from page.charts import heat_map
+
+    of_layer = seen.attention[index_of(layer, len(seen.attention))]
+    values = of_layer[index_of(head, len(of_layer))] if head else of_layer.mean(0)
+    return heat_map(
+        values,
+        seen.target,
+        seen.source,
+        "Cross-attention",
+        "each row is a token of the translation; bright are the tokens of the text it came from",
+    )
+
+
+def translate_endpoint(model: OnnxTranslator) -> Callable:
+    """The function behind the API's /translate; a job gets the growing text, line by line."""
+
+    def translate_text(text: str, beams: int = BEAMS) -> Iterator[str]:
+        found = []
+        try:
+            for result in translate_lines(model, text, beams):
+                found.append(result)
+                yield shown(found)
+        except UserError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+
+    return translate_text

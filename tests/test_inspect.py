@@ -1,0 +1,285 @@
+"""Seeing inside: what the inspecting graph returns is what the model computes."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import numpy_helper
+
+import export.folder
+from export.__main__ import main
+from export.inspect_onnx import write_inspect
+from export.verify import load_reference
+from gptcore.bundle import FACTS, INSPECT, load_bundle
+from gptcore.chat import render
+from gptcore.checks import UserError
+from gptcore.config import DECODERS
+from gptcore.inspection import (
+    MAX_TOKENS,
+    Inspection,
+    Inspector,
+    inspect_text,
+    inspect_translation,
+    token_names,
+)
+from gptcore.nn import build_model
+from gptcore.nn.gpt import GPT, whole_sequence
+from gptcore.nn.inspect import InspectGPT, InspectSeq2Seq, ungroup
+from gptcore.onnx_session import OnnxSession, load_model, open_inference
+from gptcore.onnx_translator import OnnxTranslator
+from gptcore.tokenizer import Tokenizer
+from gptcore.translate import translate
+
+TEXT = "How are you today, Marie? 你"
+
+
+@pytest.fixture(scope="module")
+def folder(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model with its inspecting graph, which the command wrote."""
+    path = shutil.copytree(model_folder, tmp_path_factory.mktemp("models") / "seen")
+    assert main(["inspect", str(path)]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def inspector(folder: Path) -> Inspector:
+    return Inspector(load_bundle(folder))
+
+
+@pytest.fixture(scope="module")
+def seen(inspector: Inspector) -> Inspection:
+    return inspect_text(inspector, TEXT)
+
+
+@pytest.fixture(scope="module")
+def network(folder: Path) -> GPT:
+    return load_reference(load_bundle(folder))
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    weights = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def test_the_shapes_are_those_of_the_model(seen: Inspection) -> None:
+    n = len(seen.tokens)
+    assert n == len(seen.token_ids) > 8
+    assert seen.attention.shape == seen.scores.shape == (2, 4, n, n)
+    assert seen.embeddings.shape == (n, 64) and seen.positions.shape == (n, 16)
+
+
+def test_every_output_equals_pytorchs(inspector: Inspector, network: GPT, seen) -> None:
+    got = inspector.run(input_ids=seen.token_ids)
+    with torch.inference_mode():
+        expected = InspectGPT(network)(torch.tensor([seen.token_ids]))
+    assert set(got) == set(expected)
+    for name, values in expected.items():
+        np.testing.assert_allclose(got[name], values[0].numpy(), atol=1e-4, err_msg=name)
+
+
+def test_looking_leaves_the_model_as_it_was(network: GPT) -> None:
+    ids = torch.tensor([[1, 2, 3]])
+    with torch.inference_mode():
+        before = network(**whole_sequence(ids))[0]
+        assert torch.equal(InspectGPT(network)(ids)["logits"], before)
+        assert torch.equal(network(**whole_sequence(ids))[0], before)
+    assert not any(m._forward_hooks for m in network.modules())
+
+
+def test_attention_is_the_masked_softmax_of_the_scores(seen: Inspection) -> None:
+    n = len(seen.tokens)
+    np.testing.assert_allclose(seen.attention.sum(-1), 1, atol=1e-5)
+    assert (seen.attention[..., np.triu_indices(n, 1)[0], np.triu_indices(n, 1)[1]] == 0).all()
+    masked = np.where(np.tri(n, dtype=bool), seen.scores, -np.inf)
+    np.testing.assert_allclose(seen.attention, softmax(masked), atol=1e-5)
+    assert np.ptp(seen.scores[..., np.triu_indices(n, 1)[0], np.triu_indices(n, 1)[1]]) > 0
+
+
+def test_attention_equals_a_llamas_of_which_keys_are_repeated(
+    folder: Path, seen: Inspection
+) -> None:
+    from transformers import LlamaForCausalLM
+
+    llama = LlamaForCausalLM.from_pretrained(folder, attn_implementation="eager")
+    assert llama.config.num_key_value_heads == 2 < llama.config.num_attention_heads
+    with torch.inference_mode():
+        output = llama(torch.tensor([seen.token_ids]), output_attentions=True)
+    theirs = np.stack([layer[0].numpy() for layer in output.attentions])
+    np.testing.assert_allclose(seen.attention, theirs, atol=1e-5)
+    heads = seen.attention.reshape(8, -1)
+    assert np.abs(heads[:, None] - heads[None]).max(-1)[~np.eye(8, dtype=bool)].min() > 1e-4
+
+
+def test_heads_are_taken_out_of_their_groups_in_order() -> None:
+    B, K, G, T, S = 2, 3, 2, 5, 4
+    heads = torch.randn(B, K * G, T, S)
+    # row t * G + g of a group is query t of its head g
+    grouped = heads.view(B, K, G, T, S).transpose(2, 3).reshape(B, K, T * G, S)
+    assert torch.equal(ungroup(grouped, G), heads)
+
+
+def test_the_likeliest_next_tokens_are_the_main_graphs(folder: Path, seen: Inspection) -> None:
+    model = load_model(folder, threads=1)
+    p = softmax(OnnxSession(model).prefill(seen.token_ids))
+    order = np.argsort(-p, kind="stable")[:10]
+    assert [name for name, _ in seen.next_tokens] == token_names(order, model.tokenizer)
+    np.testing.assert_allclose([q for _, q in seen.next_tokens], p[order], atol=1e-5)
+    assert inspect_text(Inspector(model.bundle), TEXT, n_next=3).next_tokens == seen.next_tokens[:3]
+
+
+def test_tokens_have_readable_names(seen: Inspection) -> None:
+    assert seen.tokens[:2] == ["<|endoftext|>", "<|user|>"] and "".join(seen.tokens[2:5]) in TEXT
+    assert seen.tokens[-5:] == ["\\xe4", "\\xbd", "\\xa0", "<|end|>", "<|assistant|>"]
+    tokenizer = Tokenizer({bytes([b]): b for b in range(256)})
+    assert token_names([65, 0xC3, 10, *tokenizer.special.values()], tokenizer) == [
+        *("A", "\\xc3", "\n"),
+        *tokenizer.special,
+    ]
+
+
+def test_a_chat_model_reads_a_message_and_a_base_model_the_text(inspector: Inspector) -> None:
+    bundle = inspector.bundle
+    message = [{"role": "user", "content": TEXT}]
+    ids = inspect_text(inspector, TEXT).token_ids
+    assert ids == render(message, bundle.tokenizer, prompt=True)
+    base = Inspector(replace(bundle, facts=bundle.facts | {"chat": False}))
+    start = bundle.tokenizer.special["<|endoftext|>"]
+    assert inspect_text(base, TEXT).token_ids == [start, *bundle.tokenizer.encode(TEXT)]
+    for empty in ("", " \n"):
+        with pytest.raises(UserError, match="nothing to look at"):
+            inspect_text(base, empty)
+
+
+def test_a_text_too_long_for_a_picture_is_refused(inspector: Inspector) -> None:
+    n_around = len(inspect_text(inspector, "\x01").token_ids) - 1
+    longest = inspect_text(inspector, "\x01" * (MAX_TOKENS - n_around))
+    assert len(longest.tokens) == MAX_TOKENS
+    with pytest.raises(UserError, match=r"the text has 65 tokens and the picture holds 64"):
+        inspect_text(inspector, "\x01" * (MAX_TOKENS - n_around + 1))
+    with pytest.raises(UserError, match="the text is too long"):
+        inspect_text(inspector, "a" * 1_000_000)
+
+
+def test_a_model_of_a_short_context_shows_no_more_than_that(inspector: Inspector) -> None:
+    bundle = inspector.bundle
+    short = Inspector(replace(bundle, config=replace(bundle.config, block_size=8)))
+    assert len(inspect_text(short, "\x01" * 4).tokens) == 8
+    with pytest.raises(UserError, match="the picture holds 8"):
+        inspect_text(short, "\x01" * 5)
+
+
+def test_a_folder_without_the_graph_says_how_to_get_it(model_folder: Path) -> None:
+    bundle = load_bundle(model_folder)
+    assert bundle.inspect is None
+    with pytest.raises(UserError, match=f"inspect.onnx: python -m export inspect {model_folder}"):
+        Inspector(bundle)
+
+
+def test_with_the_graph_the_folder_still_loads_verifies_and_may_be_written_again(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    assert main(["inspect", str(folder)]) == 0, "a second time too"
+    assert "differs from PyTorch by" in capsys.readouterr().out
+    after = {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    assert set(before) == set(after) and "inspect.onnx" in after
+    same = [name for name in before if name not in (FACTS, "inspect.onnx")]
+    assert all(before[name] == after[name] for name in same)
+    assert main(["verify", str(folder)]) == 0
+    export.folder.check_replaceable(folder)
+
+
+def test_the_graph_is_standard_and_has_named_axes(folder: Path) -> None:
+    graph = onnx.load(folder / INSPECT)
+    assert [(o.domain, o.version) for o in graph.opset_import] == [("", 18)]
+    dims = {
+        v.name: [d.dim_param or d.dim_value for d in v.type.tensor_type.shape.dim]
+        for v in [*graph.graph.input, *graph.graph.output]
+    }
+    B, T = "batch_size", "sequence_length"
+    assert dims == {
+        "input_ids": [B, T],
+        "logits": [B, T, 512],
+        "embeddings": [B, T, 64],
+        "positions": [1, T, 16],
+        "scores": [B, 2, 4, T, T],
+        "attention": [B, 2, 4, T, T],
+    }
+
+
+def test_a_graph_that_is_not_the_model_is_not_kept(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = shutil.copytree(folder, tmp_path / "copy")
+
+    def wrong(model: GPT, path: Path) -> None:
+        graph = onnx.load(folder / INSPECT)
+        tensor = next(t for t in graph.graph.initializer if list(t.dims) == [512, 64])
+        values = numpy_helper.to_array(tensor) * 1.01
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+        onnx.save(graph, path)
+
+    monkeypatch.setattr(export.folder, "write_inspect", wrong)
+    with pytest.raises(UserError, match="was not written: it differs from PyTorch by"):
+        export.folder.add_inspect(copy)
+    load_bundle(copy)  # a sound folder, as before
+
+
+def test_positions_that_are_added_are_shown_as_wide_as_the_model(tmp_path: Path) -> None:
+    sizes = {"vocab_size": 270, "n_layer": 1, "n_embd": 32, "n_inner": 16, "n_head": 2}
+    config = replace(DECODERS["annotated"], **sizes, n_kv_head=2, block_size=20, n_position=30)
+    model = build_model(config).eval()
+    write_inspect(model, tmp_path / "inspect.onnx")
+    inference = open_inference(tmp_path / "inspect.onnx", "cpu", threads=1)
+    ids = np.arange(7)[None]
+    for name in ("embeddings", "positions", "scores", "attention", "logits"):
+        with torch.inference_mode():
+            expected = InspectGPT(model)(torch.from_numpy(ids))[name].numpy()
+        (got,) = inference.run([name], {"input_ids": ids})
+        np.testing.assert_allclose(got, expected, atol=1e-5)
+    (embeddings,) = inference.run(["embeddings"], {"input_ids": ids})
+    rows = model.embed.weight.detach().numpy()[:7] * 32**0.5
+    np.testing.assert_allclose(embeddings[0], rows, atol=1e-5)
+
+
+def test_a_translation_shows_which_source_tokens_each_target_token_was_made_from(
+    translator: OnnxTranslator,
+) -> None:
+    inspector = Inspector(translator.bundle)
+    translation = translate(translator, "睡觉狗红三。😀", beams=2)
+    seen = inspect_translation(inspector, translation)
+    T, S = len(translation.target_ids) - 1, len(translation.source_ids)
+    assert seen.attention.shape == (2, 4, T, S) and (len(seen.target), len(seen.source)) == (T, S)
+    np.testing.assert_allclose(seen.attention.sum(-1), 1, atol=1e-5)
+    assert seen.source[-1] == "<|end|>" and "\\xf0" in seen.source
+    if translation.finished:
+        assert seen.target[-1] == "<|end|>"
+
+
+def test_the_translations_graph_equals_pytorch_and_keys_repeated(
+    translator: OnnxTranslator,
+) -> None:
+    from export.verify_translation import load_reference as load_seq2seq
+
+    model, translation = load_seq2seq(translator.bundle), translate(translator, "唱马蓝七。")
+    inspector = Inspector(translator.bundle)
+    inputs = [translation.source_ids, translation.target_ids[:-1]]
+    got = inspector.run(input_ids=inputs[0], decoder_input_ids=inputs[1])
+    source, target = (torch.tensor([ids]) for ids in inputs)
+    caught = []
+    block = model.blocks[1].cross_attention
+    hook = block.q.register_forward_hook(lambda m, i, output: caught.append(output))
+    with torch.inference_mode():
+        expected = InspectSeq2Seq(model)(source, target)
+        keys = model.encode(source, torch.ones_like(source))[1][0]
+    hook.remove()
+    for name, values in expected.items():
+        np.testing.assert_allclose(got[name], values[0].numpy(), atol=1e-4)
+    q = caught[0].view(1, target.shape[1], 4, 16).transpose(1, 2)
+    k = keys.repeat_interleave(2, dim=1)
+    attention = (q @ k.transpose(-2, -1) / 4).softmax(-1)[0]
+    np.testing.assert_allclose(got["cross_attention"][1], attention.numpy(), atol=1e-4)
