@@ -2,12 +2,14 @@
 
 import json
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from itertools import islice, product
 from pathlib import Path
 
 import pytest
 import torch
+from playwright.sync_api import Browser, sync_playwright
 
 from app import LAUNCH, build_page
 from export.__main__ import main as export_main
@@ -24,6 +26,9 @@ from training.dialogues import dialogues
 from training.run import Run
 
 Refused = Callable[..., str]
+
+
+SCREENSHOTS = Path(__file__).parent.parent / "screenshots"  # for people to look at
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -219,3 +224,15 @@ def serve() -> Iterator[Callable[..., str]]:
     yield start
     for page in pages:
         page.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium")
+    assert chromium, "this test needs a browser: apt-get install chromium"
+    SCREENSHOTS.mkdir(exist_ok=True)
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-background-networking"]
+        running = playwright.chromium.launch(executable_path=chromium, args=arguments)
+        yield running
+        running.close()

@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -99,12 +99,9 @@ def test_not_a_number_is_refused_by_our_own_check() -> None:
 
 
 @pytest.fixture
-def translating(model: OnnxModel, translator: OnnxTranslator) -> Iterator[Client]:
+def translating(model: OnnxModel, translator: OnnxTranslator, serve: Callable[..., str]) -> Client:
     """A client of a page that translates too."""
-    page = app.build_page(model, translator)
-    _, url, _ = page.launch(prevent_thread_lock=True, **app.LAUNCH)
-    yield Client(url, verbose=False)
-    page.close()
+    return Client(serve(model, translator), verbose=False)
 
 
 LINES = ["跑猫红二。", "睡觉老鼠灰七。"]

@@ -4,32 +4,18 @@ Screenshots are left in `screenshots/`, for people to look at.
 """
 
 import re
-import shutil
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from conftest import SCREENSHOTS
+from playwright.sync_api import Browser, Locator, Page, expect
 
 import app
 from gptcore.onnx_session import OnnxModel
 
-SCREENSHOTS = Path(__file__).parent.parent / "screenshots"
 Serve = Callable[[OnnxModel], str]
 expect.set_options(timeout=15_000)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium")
-    assert chromium, "this test needs a browser: apt-get install chromium"
-    SCREENSHOTS.mkdir(exist_ok=True)
-    with sync_playwright() as playwright:
-        arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-background-networking"]
-        running = playwright.chromium.launch(executable_path=chromium, args=arguments)
-        yield running
-        running.close()
 
 
 def open_page(browser: Browser, url: str, width: int = 1280, dark: bool = False) -> Page:

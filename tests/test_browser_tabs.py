@@ -3,13 +3,12 @@
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 from test_browser import SCREENSHOTS, set_slider
-from test_browser import browser as browser
 
 import app
 from export.folder import add_inspect
@@ -208,30 +207,26 @@ def test_inspect_shows_tokens_next_tokens_and_every_picture(
 
 
 def test_a_base_model_has_text_and_inspect(
-    browser: Browser, base_model: OnnxModel, tmp_path: Path
+    browser: Browser, base_model: OnnxModel, serve: Callable[..., str], tmp_path: Path
 ) -> None:
     model = with_inspect(base_model.bundle.path, tmp_path / "base")
-    served = app.build_page(model)
-    _, url, _ = served.launch(prevent_thread_lock=True, **app.LAUNCH)
-    page = open_tab(browser, url, "Inspect")
+    page = open_tab(browser, serve(model), "Inspect")
     assert page.get_by_role("tab").all_inner_texts() == ["Text", "Inspect"]
     page.get_by_role("button", name="Look inside").click()
     expect(cells(page).first).to_be_visible()
     expect(page.get_by_label("range slider for Layer")).to_have_count(0)  # it has one layer
     page.close()
-    served.close()
 
 
-def test_one_tab_alone_has_no_tab_bar(browser: Browser, base_model: OnnxModel) -> None:
+def test_one_tab_alone_has_no_tab_bar(
+    browser: Browser, base_model: OnnxModel, serve: Callable[..., str]
+) -> None:
     assert base_model.bundle.inspect is None
-    served = app.build_page(base_model)
-    _, url, _ = served.launch(prevent_thread_lock=True, **app.LAUNCH)
     page = browser.new_page()
-    page.goto(url)
+    page.goto(serve(base_model))
     expect(page.locator("textarea").first).to_be_visible()
     expect(page.get_by_role("tab")).to_have_count(0)
     page.close()
-    served.close()
 
 
 @pytest.mark.parametrize(("width", "dark"), [(390, False), (1280, True)])
