@@ -6,12 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from export.folder import add_inspect, export_run
-from export.score import print_scores, score_folder
+from export.score import score_folder
 from export.verify import print_report, verify
 from export.verify_translation import verify_translation
-from gptcore.bundle import load_bundle, load_translation_bundle, read_facts
+from gptcore.bundle import TranslationBundle, load_any_bundle, load_translation_bundle
 from gptcore.checks import UserError
-from gptcore.config import Seq2SeqConfig, config_from_dict
 from training.pairs import read_pairs
 from training.run import Run
 
@@ -57,11 +56,9 @@ def verify_command(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m export verify")
     parser.add_argument("model", type=Path, help="the model folder")
     options = parser.parse_args(arguments)
-    facts = read_facts(options.model)
-    if isinstance(config_from_dict(facts["config"]), Seq2SeqConfig):
-        checks = verify_translation(load_translation_bundle(options.model))
-    else:
-        checks = verify(load_bundle(options.model))
+    bundle = load_any_bundle(options.model)
+    is_translation = isinstance(bundle, TranslationBundle)
+    checks = verify_translation(bundle) if is_translation else verify(bundle)
     print_report(checks)
     return 0 if all(check.passed for check in checks) else 1
 
@@ -80,11 +77,12 @@ def score_command(arguments: list[str]) -> int:
     parser.add_argument("--reverse", action="store_true", help="source is the second column")
     parser.add_argument("--beams", type=int, default=1, help="1 (the default) is greedy")
     parser.add_argument("--samples", type=int, default=10, help="translations to print")
+    parser.add_argument("--untrained", action="store_true", help="an untrained model, too")
     options = parser.parse_args(arguments)
     bundle = load_translation_bundle(options.model)
     pairs = read_pairs(options.pairs, options.reverse)
-    results = score_folder(bundle, pairs, options.beams)
-    return 1 if print_scores(results, pairs, options.samples) else 0
+    n_different = score_folder(bundle, pairs, options.beams, options.samples, options.untrained)
+    return 1 if n_different else 0
 
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {

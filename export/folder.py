@@ -30,6 +30,7 @@ from export.verify import (
     print_report,
     verify,
 )
+from export.verify_translation import load_reference as load_seq2seq
 from export.verify_translation import verify_translation
 from gptcore.bundle import (
     FACTS,
@@ -38,7 +39,7 @@ from gptcore.bundle import (
     SOURCE_TOKENIZER,
     Bundle,
     TranslationBundle,
-    load_bundle,
+    load_any_bundle,
     read_facts,
     write_facts,
 )
@@ -165,8 +166,9 @@ def measured(run: Run, step: int) -> dict[str, Any]:
 
 def add_inspect(folder: Path) -> None:
     """Write onnx/inspect.onnx into a model folder, for the page's Inspect tab."""
-    bundle = load_bundle(folder)
-    write_checked_inspect(load_reference(bundle), folder / INSPECT)
+    bundle = load_any_bundle(folder)
+    load = load_seq2seq if isinstance(bundle, TranslationBundle) else load_reference
+    write_checked_inspect(load(bundle), folder / INSPECT)
     write_facts(folder, {key: value for key, value in bundle.facts.items() if key != "sha256"})
 
 

@@ -1,11 +1,12 @@
 """Translations of whole files, in PyTorch and in ONNX Runtime: equal, and how good?
 
->>> results = score_folder(bundle, read_pairs(path), beams=4)        # doctest: +SKIP
+>>> score_folder(bundle, read_pairs(path), beams=4, samples=10)      # doctest: +SKIP
 """
 
 import time
 from typing import NamedTuple
 
+import torch
 from tqdm import tqdm
 
 from export.verify_translation import load_reference
@@ -13,13 +14,13 @@ from gptcore.bundle import TranslationBundle
 from gptcore.nn import build_model
 from gptcore.nn.torch_translator import TorchTranslator
 from gptcore.onnx_translator import open_translator
-from gptcore.translate import Model, Translation, check_beams, translate
-from training.pairs import Pair, encode_pairs
+from gptcore.translate import Model, Translation, check_beams, encode_source, translate
+from training.pairs import Pair
 from training.translation import Score, score
 
 
 class Result(NamedTuple):
-    """What a model made of a file of pairs."""
+    """What a model made of the sources of some pairs."""
 
     translations: list[Translation]
     score: Score
@@ -27,45 +28,48 @@ class Result(NamedTuple):
 
 
 def score_folder(
-    bundle: TranslationBundle, pairs: list[Pair], beams: int
-) -> tuple[Result, Result, Result]:
-    """Translate all sources with ONNX Runtime, with PyTorch, and, for comparison, greedily with
-    an untrained model of the same shape."""
+    bundle: TranslationBundle, pairs: list[Pair], beams: int, samples: int, untrained: bool = False
+) -> int:
+    """Translate all sources with ONNX Runtime and with PyTorch, and print how good and how
+    equal they are; `untrained`: with a fresh model of the same shape too, for comparison.
+
+    The number of sentences whose tokens differ.
+    """
     check_beams(beams)
     tokenizers = bundle.source_tokenizer, bundle.tokenizer
-    pairs, _ = encode_pairs(pairs, *tokenizers, bundle.config.block_size)  # those that fit
+    block_size = bundle.config.block_size
+    fitting = [pair for pair in pairs if len(encode_source(pair[0], tokenizers[0])) <= block_size]
+    if len(fitting) < len(pairs):
+        print(f"left out {len(pairs) - len(fitting)} sources of more than {block_size} tokens")
+    ours = translate_all("ONNX Runtime", open_translator(bundle), fitting, beams)
     reference = TorchTranslator(load_reference(bundle), *tokenizers)
-    untrained = TorchTranslator(build_model(bundle.config), *tokenizers)
-    return (
-        translate_all(open_translator(bundle), pairs, beams),
-        translate_all(reference, pairs, beams),
-        translate_all(untrained, pairs[:50], beams=1),
+    theirs = translate_all("PyTorch", reference, fitting, beams)
+    if untrained:
+        torch.manual_seed(0)
+        fresh = TorchTranslator(build_model(bundle.config), *tokenizers)
+        translate_all("untrained", fresh, fitting, beams=1)
+    n_different = sum(
+        a.target_ids != b.target_ids for a, b in zip(ours.translations, theirs.translations)
     )
+    print(f"token for token, ONNX Runtime and PyTorch differ in {n_different} sentences")
+    step = max(1, len(fitting) // max(samples, 1))
+    both = list(zip(fitting, ours.translations))
+    for (source, target), translation in both[::step][:samples]:
+        print(f"  {source} -> {translation.text}   ({target})")
+    return n_different
 
 
-def translate_all(model: Model, pairs: list[Pair], beams: int) -> Result:
+def translate_all(name: str, model: Model, pairs: list[Pair], beams: int) -> Result:
+    """Translate, score, and print a line."""
     started = time.perf_counter()
-    bar = tqdm(pairs, leave=False, disable=None)  # no bar in a log file
+    bar = tqdm(pairs, desc=name, leave=False, disable=None)  # no bar in a log file
     translations = [translate(model, source, beams) for source, _ in bar]
     seconds = time.perf_counter() - started
     texts = [translation.text for translation in translations]
-    return Result(translations, score(texts, [target for _, target in pairs]), seconds)
-
-
-def print_scores(results: tuple[Result, Result, Result], pairs: list[Pair], samples: int) -> int:
-    """Print the comparison; the number of sentences whose tokens differ."""
-    ours, reference, _ = results
-    n_different = sum(
-        a.target_ids != b.target_ids for a, b in zip(ours.translations, reference.translations)
+    result = Result(translations, score(texts, [target for _, target in pairs]), seconds)
+    print(
+        f"{name:13} BLEU {result.score.bleu:6.2f}  chrF {result.score.chrf:6.2f}  "
+        f"{len(pairs)} sentences in {seconds:.1f} s",
+        flush=True,
     )
-    for name, result in zip(("ONNX Runtime", "PyTorch", "untrained"), results):
-        n = len(result.translations)
-        print(
-            f"{name:13} BLEU {result.score.bleu:6.2f}  chrF {result.score.chrf:6.2f}  "
-            f"{n} sentences in {result.seconds:.1f} s"
-        )
-    print(f"token for token, ONNX Runtime and PyTorch differ in {n_different} sentences")
-    step = max(1, len(pairs) // max(samples, 1))
-    for (source, target), translation in list(zip(pairs, ours.translations))[::step][:samples]:
-        print(f"  {source} -> {translation.text}   ({target})")
-    return n_different
+    return result

@@ -70,7 +70,7 @@ def load_bundle(folder: str | Path) -> Bundle:
     """Read and verify a model folder. UserError names the file that is missing or damaged."""
     folder, config, facts = read_folder(Path(folder))
     if isinstance(config, Seq2SeqConfig):
-        raise UserError(f"{folder} is a translation model: give it to --translate")
+        raise UserError(f"{folder} is a translation model: give it to app.py --translate")
     if ONNX.as_posix() not in facts["sha256"]:
         raise UserError(f"{folder / FACTS} does not list {ONNX}: export the model again")
     tokenizer = load_tokenizer(folder, config.vocab_size)
@@ -81,10 +81,17 @@ def load_translation_bundle(folder: str | Path) -> TranslationBundle:
     """`load_bundle` for a translation model."""
     folder, config, facts = read_folder(Path(folder))
     if not isinstance(config, Seq2SeqConfig):
-        raise UserError(f"{folder} is no translation model: give it to --model")
+        raise UserError(f"{folder} is no translation model: give it to app.py --model")
     tokenizer = load_tokenizer(folder, config.vocab_size)
     source_tokenizer = load_tokenizer(folder / SOURCE_TOKENIZER, config.source_vocab_size)
     return TranslationBundle(folder, config, tokenizer, facts, source_tokenizer)
+
+
+def load_any_bundle(folder: str | Path) -> Bundle:
+    """`load_bundle` or `load_translation_bundle`, whichever it is."""
+    config = config_from_dict(read_facts(Path(folder))["config"])
+    is_translation = isinstance(config, Seq2SeqConfig)
+    return (load_translation_bundle if is_translation else load_bundle)(folder)
 
 
 def read_folder(folder: Path) -> tuple[Path, ModelConfig, dict[str, Any]]:

@@ -1,8 +1,8 @@
 """Translation over ONNX Runtime: what the page and embedders run. No torch.
 
 >>> model = load_translator("models/zh-en")                          # doctest: +SKIP
->>> translate(model, "你好！", beams=4).text                          # doctest: +SKIP
-'Hello!'
+>>> translate(model, "我想喝水。", beams=4).text                      # doctest: +SKIP
+'I want to drink water.'
 """
 
 import os

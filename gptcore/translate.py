@@ -2,8 +2,8 @@
 
     >>> from gptcore.onnx_translator import load_translator                  # doctest: +SKIP
     >>> model = load_translator("models/zh-en")                              # doctest: +SKIP
-    >>> translate(model, "你好！", beams=4).text                              # doctest: +SKIP
-    'Hello!'
+    >>> translate(model, "我想喝水。", beams=4).text                          # doctest: +SKIP
+    'I want to drink water.'
 
 A Session reads the source once; each step then takes the newest token of each hypothesis.
 gptcore.onnx_translator is the product, gptcore.nn.torch_translator the slow reference.
@@ -81,7 +81,7 @@ def read_source(model: Model, text: str) -> list[int]:
         raise UserError("there is nothing to translate: type a sentence first")
     block_size = model.config.block_size
     check_length(text, model.source_tokenizer, block_size, "text")
-    ids = source_ids(text, model.source_tokenizer)
+    ids = encode_source(text, model.source_tokenizer)
     if len(ids) > block_size:
         raise UserError(
             f"the text has {len(ids)} tokens and the model reads {block_size}: shorten it, or "
@@ -90,7 +90,7 @@ def read_source(model: Model, text: str) -> list[int]:
     return ids
 
 
-def source_ids(text: str, tokenizer: Tokenizer) -> list[int]:
+def encode_source(text: str, tokenizer: Tokenizer) -> list[int]:
     return [*tokenizer.encode(text.strip()), tokenizer.special["<|end|>"]]
 
 

@@ -51,7 +51,7 @@ def inspect_tab(bundle: Bundle) -> None:
         try:
             seen = inspect_text(open_inspector(), text, N_NEXT)
         except UserError as error:
-            return (gr.skip(),) * 5 + (f"⚠ {error}",)
+            return None, gr.skip(), gr.skip(), None, gr.Column(visible=False), f"⚠ {error}"
         pairs = [(shown(name), str(i)) for name, i in zip(seen.tokens, seen.token_ids)]
         likeliest = {shown(name): probability for name, probability in seen.next_tokens}
         return (

@@ -8,13 +8,14 @@ import gradio as gr
 
 from gptcore.checks import UserError
 from gptcore.inputs import whole_number
-from gptcore.inspection import CrossAttention, Inspector, inspect_translation
+from gptcore.inspection import MAX_TOKENS, CrossAttention, Inspector, inspect_translation
 from gptcore.onnx_translator import OnnxTranslator
 from gptcore.translate import MAX_BEAMS, Translation, read_source, translate
 from page.parts import HIDDEN, device_line, index_of
 
 BEAMS, MEAN = 4, "mean of the heads"
 MAX_LINES = 100
+NOTHING = Translation("", [], [], True)  # what an empty line becomes
 
 
 def translate_tab(model: OnnxTranslator) -> None:
@@ -29,7 +30,9 @@ def translate_tab(model: OnnxTranslator) -> None:
     with gr.Row():
         with gr.Column(min_width=320):
             source = gr.Textbox(label="Text", lines=5, max_lines=12, placeholder="Type a sentence")
-            button = gr.Button("Translate", variant="primary")
+            with gr.Row():
+                button = gr.Button("Translate", variant="primary", scale=3)
+                stop = gr.Button("Stop", interactive=False, scale=1)
             if bundle.examples:
                 gr.Examples(bundle.examples, source, label="Try one", api_visibility="private")
         with gr.Column(min_width=320):
@@ -51,27 +54,44 @@ def translate_tab(model: OnnxTranslator) -> None:
         plot = gr.Plot(show_label=False, elem_id="cross-attention", elem_classes="heat-map")
 
     def run(text: str, beams: float, layer: float, head: int) -> Iterator[tuple]:
-        found = []
+        """Values of `outputs`: what is known so far, and at the end the picture."""
+        done, hidden = [], gr.Column(visible=False)
         try:
-            for result in translate_lines(model, text, beams):
-                found.append(result)
-                yield gr.skip(), shown(found), f"{len(found)} done ...", *(gr.skip(),) * 3
+            lines = translate_lines(model, text, beams)
+            yield [], "", "translating ...", hidden, gr.skip(), None, *buttons(busy=True)
+            for result in lines:
+                done.append(result)
+                yield gr.skip(), shown(done), f"{len(done)} done ...", *(gr.skip(),) * 5
         except UserError as error:
-            yield gr.skip(), gr.skip(), f"⚠ {error}", *(gr.skip(),) * 3
+            yield [], "", f"⚠ {error}", hidden, gr.skip(), None, *buttons(busy=False)
             return
+        found = [result for result in done if result.target_ids]
         names = [f"{i}. {result.text}" for i, result in enumerate(found, 1)]
         choice = gr.Dropdown(names, value=names[0])
-        is_shown = gr.Column(visible=bundle.inspect is not None)
-        yield found, gr.skip(), summary(found), is_shown, choice, redraw(found, 0, layer, head)
+        picture, is_shown = redraw(found, 0, layer, head), bundle.inspect is not None
+        yield (
+            *(found, gr.skip(), summary(found), gr.Column(visible=is_shown), choice, picture),
+            *buttons(busy=False),
+        )
 
     def redraw(found: list[Translation] | None, sentence: int | None, *choice: Any) -> object:
         if bundle.inspect is None or not found or sentence is None:
             return None
         result = found[min(sentence, len(found) - 1)]
+        if is_too_long(result):
+            return None
         return draw(inspect_translation(open_inspector(), result), *choice)
 
-    outputs = [results, target, status, picture, sentence, plot]
-    gr.on([button.click, source.submit], run, [source, beams, layer, head], outputs, **HIDDEN)
+    outputs = [results, target, status, picture, sentence, plot, button, stop]
+    inputs = [source, beams, layer, head]
+    running = gr.on([button.click, source.submit], run, inputs, outputs, **HIDDEN)
+    stop.click(
+        lambda: ("stopped by you", *buttons(busy=False)),
+        None,
+        [status, button, stop],
+        cancels=running,
+        **HIDDEN,
+    )
     gr.on(
         # Not sentence.change: `run`, which changes it, draws too.
         [sentence.input, layer.change, head.change],
@@ -85,20 +105,32 @@ def translate_tab(model: OnnxTranslator) -> None:
 
 
 def translate_lines(model: OnnxTranslator, text: Any, beams: Any) -> Iterator[Translation]:
-    """Each line that is not empty, one after the other. A mistake is raised before the first."""
+    """Each line, one after the other, an empty one as nothing. A mistake is raised before the
+    first."""
     if not isinstance(text, str):
         raise UserError(f"the text must be text, not {type(text).__name__}")
     beams = whole_number("beams", beams)
-    lines = [line for line in text.splitlines() if line.strip()] or [""]
+    lines = text.strip().splitlines() or [""]
     if len(lines) > MAX_LINES:
         raise UserError(f"the text has {len(lines)} lines; translate at most {MAX_LINES} at once")
     for number, line in enumerate(lines, 1):
         try:
-            read_source(model, line)
+            if line.strip() or len(lines) == 1:
+                read_source(model, line)
         except UserError as error:
             where = f"sentence {number}: " if len(lines) > 1 else ""
             raise UserError(f"{where}{error}") from None
-    return (translate(model, line, beams) for line in lines)
+    return (translate(model, line, beams) if line.strip() else NOTHING for line in lines)
+
+
+def buttons(busy: bool) -> tuple[gr.Button, gr.Button]:
+    """Translate and Stop: one of them can be pressed."""
+    return gr.Button(interactive=not busy), gr.Button(interactive=busy)
+
+
+def is_too_long(result: Translation) -> bool:
+    """For a picture that a person could read."""
+    return max(len(result.source_ids), len(result.target_ids)) > MAX_TOKENS
 
 
 def shown(results: list[Translation]) -> str:
@@ -109,7 +141,9 @@ def summary(results: list[Translation]) -> str:
     n = len(results)
     text = f"{n} sentence{'' if n == 1 else 's'}"
     n_cut = sum(not result.finished for result in results)
-    return text + (f" · {n_cut} did not end within the context" if n_cut else "")
+    n_long = sum(map(is_too_long, results))
+    text += f" · {n_cut} did not end within the context" if n_cut else ""
+    return text + (f" · {n_long} too long for a picture ({MAX_TOKENS} tokens)" if n_long else "")
 
 
 def draw(seen: CrossAttention, layer: float | None, head: int | None) -> object:

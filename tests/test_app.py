@@ -89,7 +89,8 @@ def test_a_bad_argument_is_named(client: Client, arguments: dict, message: str) 
     with pytest.raises(AppError) as error:
         client.predict(**({"message": "Hello!"} | arguments), api_name="/chat")
     assert message in str(error.value)
-    assert client.predict("Hello!", api_name="/chat"), "the page goes on working"
+    reply = client.predict("Hello!", api_name="/chat")  # sampled, and so perhaps empty
+    assert isinstance(reply, str), "the page goes on working"
 
 
 def test_not_a_number_is_refused_by_our_own_check() -> None:
@@ -113,8 +114,8 @@ def test_the_translate_endpoint_gives_a_line_for_each_line(
     endpoints = translating.view_api(return_format="dict", print_info=False)["named_endpoints"]
     assert list(endpoints) == ["/chat", "/translate"]
     for beams, arguments in ((4, {}), (1, {"beams": 1})):
-        expected = "\n".join(translate(translator, line, beams).text for line in LINES)
-        text = "\n\n".join(LINES)
+        expected = "\n\n".join(translate(translator, line, beams).text for line in LINES)
+        text = "\n\n".join(LINES)  # the empty line stays
         job = translating.submit(text, **arguments, api_name="/translate")
         assert job.result() == expected
         assert job.outputs()[0] == expected.splitlines()[0], "it streams line by line"

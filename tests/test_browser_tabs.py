@@ -132,7 +132,6 @@ def test_a_mistake_in_a_text_to_translate_loses_nothing(
     page = open_tab(browser, url, "Translate")
     press_translate(page, LINES[0])
     expect(cells(page).first).to_be_visible()
-    before = target(page).input_value(), cells(page).count()
     for text, message in (
         (" ", "⚠ there is nothing to translate"),
         ("跑\n" * 101, "⚠ the text has 101 lines"),
@@ -141,7 +140,8 @@ def test_a_mistake_in_a_text_to_translate_loses_nothing(
         press_translate(page, text)
         expect(page.locator("#translate-status")).to_contain_text(message)
         expect(source(page)).to_have_value(text)
-        assert (target(page).input_value(), cells(page).count()) == before
+        expect(target(page)).to_have_value("")  # not the translation of another text
+        expect(cells(page)).to_have_count(0)
     page.close()
 
 
@@ -202,7 +202,7 @@ def test_inspect_shows_tokens_next_tokens_and_every_picture(
         box.press("Enter")
         expect(page.locator("#inspect-status")).to_contain_text(message)
         expect(box).to_have_value(text)
-        expect(title(page)).to_have_text(last)
+        expect(title(page)).to_have_count(0)  # not the picture of another text
     page.close()
 
 

@@ -14,7 +14,7 @@ import export.folder
 from export.__main__ import main
 from export.inspect_onnx import write_inspect
 from export.verify import load_reference
-from gptcore.bundle import FACTS, INSPECT, load_bundle
+from gptcore.bundle import FACTS, INSPECT, load_bundle, load_translation_bundle, write_facts
 from gptcore.chat import render
 from gptcore.checks import UserError
 from gptcore.config import DECODERS
@@ -227,6 +227,19 @@ def test_a_graph_that_is_not_the_model_is_not_kept(
     with pytest.raises(UserError, match="was not written: it differs from PyTorch by"):
         export.folder.add_inspect(copy)
     load_bundle(copy)  # a sound folder, as before
+
+
+def test_a_translation_folder_may_get_its_graph_again(
+    translation_folder: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(translation_folder, tmp_path / "copy")
+    before = (copy / INSPECT).read_bytes()
+    (copy / INSPECT).write_bytes(b"")
+    facts = load_translation_bundle(translation_folder).facts
+    write_facts(copy, {key: value for key, value in facts.items() if key != "sha256"})
+    assert main(["inspect", str(copy)]) == 0
+    assert load_translation_bundle(copy).inspect is not None
+    assert (copy / INSPECT).read_bytes() == before
 
 
 def test_positions_that_are_added_are_shown_as_wide_as_the_model(tmp_path: Path) -> None:

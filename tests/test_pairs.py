@@ -81,7 +81,7 @@ def test_a_file_that_is_no_list_of_pairs_is_refused(
 
 def test_a_missing_file_or_a_folder_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "nothing.tsv", tmp_path):
-        with pytest.raises(UserError, match="no such file"):
+        with pytest.raises(UserError, match="is no file: name one with"):
             read_pairs(path)
 
 

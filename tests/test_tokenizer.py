@@ -328,15 +328,11 @@ def test_ranks_that_are_no_vocabulary_are_refused(ranks: dict[bytes, int]) -> No
         Tokenizer(ranks)
 
 
-def test_a_vocabulary_too_large_for_the_text_gets_the_size_that_can_be_had() -> None:
+def test_a_short_text_yields_fewer_tokens_than_asked_for() -> None:
     texts = ["hello world, hello words and worlds"] * 3
-    with pytest.raises(
-        UserError, match=r"vocab_size=5000 is larger than this text allows"
-    ) as error:
-        Tokenizer.train(texts, 5000)
-    reachable = int(str(error.value).split("vocab_size=")[-1])
+    reachable = Tokenizer.train(texts, 5000).vocab_size
     assert 262 < reachable < 5000
-    assert Tokenizer.train(texts, reachable).vocab_size == reachable
+    assert Tokenizer.train(texts, reachable).tokens == Tokenizer.train(texts, 5000).tokens
 
 
 @pytest.mark.parametrize("vocab_size", [261, 0, -1])

@@ -21,7 +21,7 @@ from gptcore.tokenizer import Tokenizer
 from gptcore.translate import beam_search, log_softmax, penalty, target_ends, translate
 from training.pairs import read_pairs
 from training.run import Run
-from training.translate import VALIDATION
+from training.translation import VALIDATION
 
 START, END = 9, 0
 BYTES = Tokenizer({bytes([b]): b for b in range(256)})

@@ -248,9 +248,9 @@ def test_tokenizers_and_graphs_of_other_models_are_refused(copy: Path, tokenizer
 def test_a_translator_is_no_decoder_and_a_decoder_no_translator(
     translation_folder: Path, model_folder: Path
 ) -> None:
-    with pytest.raises(UserError, match="is a translation model: give it to --translate"):
+    with pytest.raises(UserError, match=r"is a translation model: give it to app\.py --translate"):
         load_bundle(translation_folder)
-    with pytest.raises(UserError, match="is no translation model: give it to --model"):
+    with pytest.raises(UserError, match=r"is no translation model: give it to app\.py --model"):
         load_translation_bundle(model_folder)
 
 
@@ -258,13 +258,33 @@ def test_score_compares_both_runtimes_on_a_file_of_pairs(
     translation_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_pairs([(b, a) for a, b in made_up_pairs(612)[600:]], tmp_path / "pairs.tsv")
-    words = [str(translation_folder), str(tmp_path / "pairs.tsv"), "--reverse", "--samples", "3"]
+    words = [
+        str(translation_folder),
+        str(tmp_path / "pairs.tsv"),
+        "--reverse",
+        "--samples",
+        "3",
+        "--untrained",
+    ]
     assert export_main(["score", *words]) == 0
     said = capsys.readouterr().out
     assert "ONNX Runtime and PyTorch differ in 0 sentences" in said
     assert said.count(" -> ") == 3
     chrf = [float(line.split()[line.split().index("chrF") + 1]) for line in said.splitlines()[:3]]
     assert chrf[0] == chrf[1] > 80 > 30 > chrf[2]
+
+
+def test_a_source_too_long_is_left_out_of_the_score_and_the_samples_stay_in_step(
+    translation_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = made_up_pairs(605)[600:]
+    write_pairs([("红" * 40, "red"), *pairs], tmp_path / "pairs.tsv")
+    assert export_main(["score", str(translation_folder), str(tmp_path / "pairs.tsv")]) == 0
+    said = capsys.readouterr().out
+    assert "left out 1 sources of more than 32 tokens" in said and "5 sentences" in said
+    model = load_translator(translation_folder, threads=1)
+    for source, target in pairs:
+        assert f"  {source} -> {translate(model, source).text}   ({target})\n" in said
 
 
 TINY = {k: v for k, v in TINY_TRANSLATOR.items() if "n_kv" not in k} | {"n_embd": 32, "steps": 3}

@@ -72,8 +72,8 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--init", type=Path, help="fine-tune: start from this run's weights")
     result.add_argument(
         "--tokenizer",
-        help=f"use this folder's tokenizer, or {' or '.join(NAMES)} (for wayland and annotated the "
-        f"default), or `own` to train one",
+        help=f"use this folder's tokenizer, or {' or '.join(NAMES)} (the default of "
+        f"{', '.join(ENCODINGS)}), or `own` to train one",
     )
     result.add_argument(
         "--full-vocabulary",

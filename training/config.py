@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gptcore.checks import UserError, build, check_choice, check_range, check_types
+from gptcore.config import TRANSLATORS
 
 
 @dataclass(frozen=True)
@@ -69,27 +70,24 @@ class TrainConfig:
         return build(cls, values)
 
 
-# What goes with a preset, where that is not the default.
-RECIPES = {
-    # the document's own; its optimizer is PyTorch's AdamW as it comes, without clipping
-    "wayland": TrainConfig(
-        steps=5000,
-        batch_size=4,
-        micro_batch_size=4,
-        optimizer="adamw",
-        learning_rate=1e-3,
-        warmup_steps=0,
-        decay_share=0.0,
-        weight_decay=0.01,
-        beta2=0.999,
-        grad_clip=1e6,
-        dtype="float32",
-        log_every=50,
-        eval_every=1000,
-        save_every=1000,
-    ),
-}
-RECIPES["translator"] = TrainConfig(
+# The document's own; its optimizer is PyTorch's AdamW as it comes, without clipping.
+WAYLAND = TrainConfig(
+    steps=5000,
+    batch_size=4,
+    micro_batch_size=4,
+    optimizer="adamw",
+    learning_rate=1e-3,
+    warmup_steps=0,
+    decay_share=0.0,
+    weight_decay=0.01,
+    beta2=0.999,
+    grad_clip=1e6,
+    dtype="float32",
+    log_every=50,
+    eval_every=1000,
+    save_every=1000,
+)
+TRANSLATOR = TrainConfig(
     steps=4000,
     batch_size=128,
     micro_batch_size=128,
@@ -100,7 +98,8 @@ RECIPES["translator"] = TrainConfig(
     eval_every=1000,
     save_every=500,
 )
-RECIPES["wayland_post"] = RECIPES["wayland"]
+# What goes with a preset, where that is not TrainConfig's default.
+RECIPES = {"wayland": WAYLAND, "wayland_post": WAYLAND} | dict.fromkeys(TRANSLATORS, TRANSLATOR)
 
 # The named encoding that a preset's document uses.
 ENCODINGS = {"wayland": "cl100k_base", "wayland_post": "cl100k_base", "annotated": "r50k_base"}

@@ -5,10 +5,12 @@ Evaluation(loss=1.13, bits_per_byte=0.52)
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from gptcore.generate import generate
@@ -23,6 +25,15 @@ class Evaluation(NamedTuple):
     bits_per_byte: float  # comparable across tokenizers
 
 
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """While entered, the model is in evaluation mode."""
+    was_training = model.training
+    model.eval()
+    yield
+    model.train(was_training)
+
+
 @torch.no_grad()
 def evaluate(
     model: GPT, rows: Rows, batch_size: int, which: Sequence[int] | None = None
@@ -32,19 +43,17 @@ def evaluate(
     device = next(model.parameters()).device
     byte_lengths = torch.from_numpy(rows.tokenizer.byte_lengths)
     nats = n_tokens = n_bytes = 0
-    was_training = model.training
-    model.eval()
     which = range(len(rows)) if which is None else which
     for first in range(0, len(which), batch_size):
         x, y = rows.batch(list(which[first : first + batch_size]), fresh_only=True)
-        logits, _ = model(**whole_sequence(x.to(device)))
+        with evaluating(model):
+            logits, _ = model(**whole_sequence(x.to(device)))
         nats += F.cross_entropy(
             logits.float().flatten(0, 1).cpu(), y.flatten(), ignore_index=IGNORED, reduction="sum"
         ).item()
         targets = y[y != IGNORED]
         n_tokens += len(targets)
         n_bytes += int(byte_lengths[targets].sum())
-    model.train(was_training)
     return Evaluation(nats / max(n_tokens, 1), nats / math.log(2) / max(n_bytes, 1))
 
 
@@ -61,15 +70,15 @@ def sample_prompts(rows: Rows, n: int = 3) -> list[list[int]]:
 
 def write_samples(model: GPT, rows: Rows, max_tokens: int = 60) -> list[tuple[str, str]]:
     """(prompt, continuation) texts for the run's samples.md; always with the same seed."""
-    tokenizer, was_training = rows.tokenizer, model.training
+    tokenizer = rows.tokenizer
     names = {token_id: name.encode() for name, token_id in tokenizer.special.items()}
     sampling = Sampling(temperature=0.7, seed=1)
     samples = []
     for ids in sample_prompts(rows):
         shown = b"".join(names.get(i) or tokenizer.token_bytes(i) for i in ids[1:])
-        session = TorchSession(model)
-        pieces = generate(session, ids, tokenizer, rows.block_size, sampling, max_tokens)
-        text = "".join(piece.text for piece in pieces)
+        with evaluating(model):
+            session = TorchSession(model)
+            pieces = generate(session, ids, tokenizer, rows.block_size, sampling, max_tokens)
+            text = "".join(piece.text for piece in pieces)
         samples.append((shown.decode("utf-8", errors="replace"), text))
-    model.train(was_training)
     return samples

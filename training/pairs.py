@@ -21,7 +21,7 @@ from torch import Tensor
 
 from gptcore.checks import UserError
 from gptcore.tokenizer import Tokenizer
-from gptcore.translate import source_ids, target_ends
+from gptcore.translate import encode_source, target_ends
 from training.batches import IGNORED
 from training.corpus import open_text
 
@@ -38,7 +38,7 @@ def read_pairs(path: Path, reverse: bool = False) -> list[Pair]:
     UserError names the line that has no tab or an empty side.
     """
     if not path.is_file():
-        raise UserError(f"no such file: {path}")
+        raise UserError(f"{path} is no file: name one with source, tab, target on each line")
     pairs = []
     try:
         with open_text(path) as stream:
@@ -88,7 +88,7 @@ def encode_pairs(
     """The pairs that fit into the context, and the ids of both their sides."""
     start, end = target_ends(tokenizer)
     encoded = [
-        (source_ids(source, source_tokenizer), [start, *tokenizer.encode(target), end])
+        (encode_source(source, source_tokenizer), [start, *tokenizer.encode(target), end])
         for source, target in pairs
     ]
     fits = [max(len(source), len(target) - 1) <= block_size for source, target in encoded]
@@ -130,11 +130,10 @@ class PairBatches:
 
 def collate(pairs: list[Encoded]) -> tuple[Tensor, ...]:
     """Source ids and mask, target inputs and mask, and targets, each (B, longest)."""
-    sources, inputs, targets = ([s for s, _ in pairs], [t[:-1] for _, t in pairs],
-                                [t[1:] for _, t in pairs])  # fmt: skip
-    source_ids, source_mask = pad(sources, 0)
-    input_ids, attention_mask = pad(inputs, 0)
-    return source_ids, source_mask, input_ids, attention_mask, pad(targets, IGNORED)[0]
+    source_ids, source_mask = pad([source for source, _ in pairs], 0)
+    input_ids, attention_mask = pad([target[:-1] for _, target in pairs], 0)
+    targets, _ = pad([target[1:] for _, target in pairs], IGNORED)
+    return source_ids, source_mask, input_ids, attention_mask, targets
 
 
 def pad(rows: list[list[int]], filler: int) -> tuple[Tensor, Tensor]:

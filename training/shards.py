@@ -92,6 +92,8 @@ def prepare(
     if tokenizer is None:
         print(f"training a tokenizer of {vocab_size} tokens on {found.n_bytes:,} bytes")
         tokenizer = Tokenizer.train(sample_texts(corpus, found), vocab_size)
+        if tokenizer.vocab_size < vocab_size:
+            print(f"the text yields {tokenizer.vocab_size} tokens of vocab_size={vocab_size}")
     print(f"tokenising {found.n_documents:,} documents into {path}")
     with new_folder(path) as temporary:
         tokenizer.save(temporary / "tokenizer")

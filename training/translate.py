@@ -12,13 +12,12 @@ from gptcore.nn.checkpoint import list_checkpoints
 from gptcore.tokenizer import Tokenizer
 from training.config import RECIPES, TrainConfig
 from training.loop import train
-from training.pairs import Pair, read_pairs, split_pairs, write_pairs
+from training.pairs import Pair, read_pairs, split_pairs
 from training.run import Run
 from training.settings import describe, read_settings, settings_help
-from training.translation import Translation
+from training.translation import TRAINING, VALIDATION, TranslationTask
 
 DEFAULT_PRESET = "translator"
-TRAINING, VALIDATION = "pairs/training.tsv", "pairs/validation.tsv"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -64,7 +63,7 @@ def run_translation(arguments: list[str]) -> dict[str, Any] | None:
         raise UserError(f"{options.out} holds a run already: add --resume, or choose another --out")
     preset = options.preset or DEFAULT_PRESET
     check_choice("preset of a translator", preset, TRANSLATORS)
-    settings = RECIPES.get(preset, RECIPES[DEFAULT_PRESET])
+    settings = RECIPES[preset]
     model, training = read_settings(options.set, TRANSLATORS[preset], settings)
     return start(options, model, training)
 
@@ -94,13 +93,14 @@ def start(
         "chat": False,
         "n_pairs": len(pairs),
         "n_bytes": n_bytes,
-        "examples": [source for source, _ in held_out[:: len(held_out) // 4 or 1][:4]],
     }
     run = Run(options.out, model, training, data)
-    task = Translation(run, source_tokenizer, tokenizer, pairs, held_out)
-    write_pairs(pairs, options.out / TRAINING)
-    write_pairs(held_out, options.out / VALIDATION)
-    print(f"{len(pairs):,} pairs to train on, {len(held_out):,} to measure on")
+    task = TranslationTask(run, source_tokenizer, tokenizer, pairs, held_out)
+    data["examples"] = [source for source, _ in task.validation[:: len(held_out) // 4 or 1][:4]]
+    print(
+        f"{len(pairs):,} pairs to train on, {len(held_out):,} to measure on; vocabularies of "
+        f"{source_tokenizer.vocab_size:,} and {tokenizer.vocab_size:,} tokens"
+    )
     print(describe(model, training))
     return train(run, task)
 
@@ -111,17 +111,16 @@ def train_tokenizers(pairs: list[Pair], model: Seq2SeqConfig) -> tuple[Tokenizer
     if model.shared_embeddings:
         tokenizer = Tokenizer.train([*sources, *targets], model.vocab_size)
         return tokenizer, tokenizer
-    try:
-        source_tokenizer = Tokenizer.train(sources, model.source_vocab_size)
-    except UserError as error:
-        raise UserError(str(error).replace("vocab_size", "source_vocab_size")) from None
-    return source_tokenizer, Tokenizer.train(targets, model.vocab_size)
+    return (
+        Tokenizer.train(sources, model.source_vocab_size),
+        Tokenizer.train(targets, model.vocab_size),
+    )
 
 
-def open_task(run: Run) -> Translation:
+def open_task(run: Run) -> TranslationTask:
     """The task of a run that was started before."""
     if not isinstance(run.model, Seq2SeqConfig):
         raise UserError(f"{run.path} is no translation: python -m training --resume")
     pairs = [read_pairs(run.path / name) for name in (TRAINING, VALIDATION)]
     source_tokenizer = Tokenizer.load(run.path / SOURCE_TOKENIZER)
-    return Translation(run, source_tokenizer, run.tokenizer, *pairs)
+    return TranslationTask(run, source_tokenizer, run.tokenizer, *pairs)

@@ -1,6 +1,6 @@
 """Translation as a task for the training loop: predict the next token of the target.
 
->>> task = Translation(run)                                          # doctest: +SKIP
+>>> task = TranslationTask(run, *tokenizers, training, validation)     # doctest: +SKIP
 >>> *inputs, targets = task.batch(0)                                 # doctest: +SKIP
 """
 
@@ -19,11 +19,14 @@ from gptcore.nn.torch_translator import TorchTranslator
 from gptcore.tokenizer import Tokenizer
 from gptcore.translate import translate
 from training.batches import IGNORED
-from training.pairs import Pair, PairBatches, encode_pairs
+from training.evaluate import evaluating
+from training.pairs import Pair, PairBatches, encode_pairs, write_pairs
 from training.run import Run
 
+TRAINING, VALIDATION = "pairs/training.tsv", "pairs/validation.tsv"  # in the run directory
 
-class Translation:
+
+class TranslationTask:
     """See training.loop.Task."""
 
     command = "python -m training translate"
@@ -39,9 +42,9 @@ class Translation:
         self.config = run.train
         self.source_tokenizer, self.tokenizer = source_tokenizer, tokenizer
         shape = source_tokenizer, tokenizer, run.model.block_size
-        fitting, encoded = encode_pairs(training, *shape)
+        self.training, encoded = encode_pairs(training, *shape)
         self.validation, held_out = encode_pairs(validation, *shape)
-        n_left_out = len(training) + len(validation) - len(fitting) - len(self.validation)
+        n_left_out = len(training) + len(validation) - len(self.training) - len(self.validation)
         if n_left_out:
             print(f"left out {n_left_out:,} pairs of more than {run.model.block_size} tokens")
         self.batches = PairBatches(encoded, self.config.batch_size)
@@ -52,6 +55,8 @@ class Translation:
     def save(self, folder: Path) -> None:
         self.tokenizer.save(folder / "tokenizer")
         self.source_tokenizer.save(folder / SOURCE_TOKENIZER)
+        write_pairs(self.training, folder / TRAINING)
+        write_pairs(self.validation, folder / VALIDATION)
 
     def batch(self, step: int) -> tuple[Tensor, ...]:
         return self.batches.batch(self.config.seed, step)
@@ -61,21 +66,21 @@ class Translation:
 
     def evaluate(self, model: Seq2Seq) -> dict[str, float]:
         """Loss with the true target as input; BLEU and chrF of greedy translations."""
-        was_training = model.training
-        model.eval()
-        loss, bits_per_byte = target_loss(model, self.held_out, self.tokenizer)
-        translator = TorchTranslator(model, self.source_tokenizer, self.tokenizer)
-        texts = [translate(translator, source).text for source, _ in self.validation]
-        model.train(was_training)
+        with evaluating(model):
+            loss, bits_per_byte = target_loss(model, self.held_out, self.tokenizer)
+            texts = self.translate(model, self.validation)
         scores = score(texts, [target for _, target in self.validation])
         return {"val_loss": loss, "bits_per_byte": bits_per_byte, **scores._asdict()}
 
     def samples(self, model: Seq2Seq) -> list[tuple[str, str]]:
-        was_training = model.training
-        translator = TorchTranslator(model.eval(), self.source_tokenizer, self.tokenizer)
-        samples = [(s, translate(translator, s).text) for s, _ in self.validation[:5]]
-        model.train(was_training)
-        return samples
+        pairs = self.validation[:5]
+        with evaluating(model):
+            texts = self.translate(model, pairs)
+        return [(source, text) for (source, _), text in zip(pairs, texts)]
+
+    def translate(self, model: Seq2Seq, pairs: list[Pair]) -> list[str]:
+        translator = TorchTranslator(model, self.source_tokenizer, self.tokenizer)
+        return [translate(translator, source).text for source, _ in pairs]
 
 
 @torch.no_grad()
