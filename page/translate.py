@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import cache
+from threading import Event
 from typing import Any
 
 import gradio as gr
@@ -15,6 +16,7 @@ from page.parts import HIDDEN, device_line, index_of
 
 BEAMS, MEAN = 4, "mean of the heads"
 MAX_LINES = 100
+Updates = Iterator[tuple]  # new values of the tab's components
 NOTHING = Translation("", [], [], True)  # what an empty line becomes
 
 
@@ -22,7 +24,7 @@ def translate_tab(model: OnnxTranslator) -> None:
     """Translate each line of a text; below, what each target token looked at."""
     bundle, config = model.bundle, model.config
     open_inspector = cache(lambda: Inspector(bundle))
-    results = gr.State()
+    results, stops = gr.State(), {}  # a browser's tab -> what ends its translation
     gr.Markdown(
         f"# {bundle.name}\nA small translation model. It can be wrong. Write each sentence on a "
         f"line of its own."
@@ -53,26 +55,35 @@ def translate_tab(model: OnnxTranslator) -> None:
             head = gr.Dropdown(heads, value=MEAN, label="Head", type="index", min_width=240)
         plot = gr.Plot(show_label=False, elem_id="cross-attention", elem_classes="heat-map")
 
-    def run(text: str, beams: float, layer: float, head: int) -> Iterator[tuple]:
+    def run(request: gr.Request, text: str, beams: float, layer: float, head: int) -> Updates:
         """Values of `outputs`: what is known so far, and at the end the picture."""
-        done, hidden = [], gr.Column(visible=False)
+        done, stop, hidden = [], Event(), gr.Column(visible=False)
         try:
             lines = translate_lines(model, text, beams)
+            stops[request.session_hash] = stop
             yield [], "", "translating ...", hidden, gr.skip(), None, *buttons(busy=True)
             for result in lines:
                 done.append(result)
                 yield gr.skip(), shown(done), f"{len(done)} done ...", *(gr.skip(),) * 5
+                if stop.is_set():
+                    break
         except UserError as error:
             yield [], "", f"⚠ {error}", hidden, gr.skip(), None, *buttons(busy=False)
             return
+        finally:
+            stops.pop(request.session_hash, None)
         found = [result for result in done if result.target_ids]
         names = [f"{i}. {result.text}" for i, result in enumerate(found, 1)]
-        choice = gr.Dropdown(names, value=names[0])
+        line = summary(found) + (" · stopped by you" if stop.is_set() else "")
         picture, is_shown = redraw(found, 0, layer, head), bundle.inspect is not None
         yield (
-            *(found, gr.skip(), summary(found), gr.Column(visible=is_shown), choice, picture),
-            *buttons(busy=False),
+            *(found, gr.skip(), line, gr.Column(visible=is_shown)),
+            *(gr.Dropdown(names, value=names[0]), picture, *buttons(busy=False)),
         )
+
+    def stop_it(request: gr.Request) -> None:
+        if request.session_hash in stops:
+            stops[request.session_hash].set()
 
     def redraw(found: list[Translation] | None, sentence: int | None, *choice: Any) -> object:
         if bundle.inspect is None or not found or sentence is None:
@@ -84,14 +95,8 @@ def translate_tab(model: OnnxTranslator) -> None:
 
     outputs = [results, target, status, picture, sentence, plot, button, stop]
     inputs = [source, beams, layer, head]
-    running = gr.on([button.click, source.submit], run, inputs, outputs, **HIDDEN)
-    stop.click(
-        lambda: ("stopped by you", *buttons(busy=False)),
-        None,
-        [status, button, stop],
-        cancels=running,
-        **HIDDEN,
-    )
+    gr.on([button.click, source.submit], run, inputs, outputs, **HIDDEN)
+    stop.click(stop_it, queue=False, **HIDDEN)
     gr.on(
         # Not sentence.change: `run`, which changes it, draws too.
         [sentence.input, layer.change, head.change],

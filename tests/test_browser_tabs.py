@@ -145,6 +145,22 @@ def test_a_mistake_in_a_text_to_translate_loses_nothing(
     page.close()
 
 
+def test_stop_keeps_what_is_translated_and_the_next_text_can_be_sent(
+    browser: Browser, url: str, translator: OnnxTranslator
+) -> None:
+    page = open_tab(browser, url, "Translate")
+    press_translate(page, "红蓝绿白黑灰红蓝绿白黑灰\n" * 100)
+    status = page.locator("#translate-status")
+    expect(status).to_contain_text("done")
+    expect(page.get_by_role("button", name="Translate", exact=True)).to_be_disabled()
+    page.get_by_role("button", name="Stop").click()
+    expect(status).to_contain_text("stopped by you")
+    assert 1 <= len(target(page).input_value().splitlines()) < 100
+    press_translate(page, LINES[0])
+    expect(target(page)).to_have_value(translate(translator, LINES[0], beams=4).text)
+    page.close()
+
+
 def test_a_closed_tab_ends_a_long_translation(
     browser: Browser, url: str, translator: OnnxTranslator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
