@@ -1,7 +1,7 @@
 """The files by which other runtimes know a model: Hugging Face's, and onnxruntime-genai's.
 
 >>> from gptcore.config import PRESETS
->>> llama_config(PRESETS["nano"], special_ids(2048))["model_type"]
+>>> llama_config(PRESETS["nano"], {"eos_token_id": [7]})["model_type"]
 'llama'
 """
 
@@ -13,25 +13,22 @@ from gptcore.config import ModelConfig
 from gptcore.tokenizer import PORTABLE_PATTERN, SPECIAL_TOKENS, Tokenizer, byte_to_unicode
 
 # Renders what gptcore.chat.render does. Other runtimes parse special tokens in the rendered
-# text, so `<|` typed by a user is broken up.
+# text, so `<|` typed by a user is broken up (onnxruntime-genai's Jinja has no `replace`).
 CHAT_TEMPLATE = (
     "{{ '<|endoftext|>' }}"
     "{% for message in messages %}"
     "{{ '<|' + message['role'] + '|>' }}"
-    "{{ message['content'] | replace('<|', '< |') }}"
+    "{{ message['content'].split('<|') | join('< |') }}"
     "{{ '<|end|>' }}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
 
 
-def special_ids(vocab_size: int) -> dict[str, int]:
-    """The special tokens are the last ids of every vocabulary."""
-    first = vocab_size - len(SPECIAL_TOKENS)
-    return {name: first + i for i, name in enumerate(SPECIAL_TOKENS)}
+TokenIds = dict[str, Any]  # bos_token_id, eos_token_id, pad_token_id
 
 
-def llama_config(config: ModelConfig, special: dict[str, int]) -> dict[str, Any]:
+def llama_config(config: ModelConfig, ids: TokenIds) -> dict[str, Any]:
     """config.json of a LlamaForCausalLM with our shape."""
     return {
         "architectures": ["LlamaForCausalLM"],
@@ -53,11 +50,12 @@ def llama_config(config: ModelConfig, special: dict[str, int]) -> dict[str, Any]
         "tie_word_embeddings": config.tied_embeddings,
         "use_cache": True,
         "torch_dtype": "float32",
-        **token_ids(special),
+        **ids,
     }
 
 
-def token_ids(special: dict[str, int]) -> dict[str, Any]:
+def token_ids(special: dict[str, int]) -> TokenIds:
+    """Which of our special tokens other runtimes take for which purpose."""
     return {
         "bos_token_id": special["<|endoftext|>"],
         "eos_token_id": [special["<|end|>"], special["<|endoftext|>"]],
@@ -65,9 +63,9 @@ def token_ids(special: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def generation_config(special: dict[str, int]) -> dict[str, Any]:
+def generation_config(ids: TokenIds) -> dict[str, Any]:
     return {
-        **token_ids(special),
+        **ids,
         "do_sample": True,
         "temperature": 0.7,
         "top_k": 50,
@@ -75,7 +73,7 @@ def generation_config(special: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def genai_config(config: ModelConfig, special: dict[str, int]) -> dict[str, Any]:
+def genai_config(config: ModelConfig, ids: TokenIds) -> dict[str, Any]:
     """genai_config.json of onnxruntime-genai."""
     decoder = {
         "session_options": {"provider_options": []},
@@ -107,7 +105,7 @@ def genai_config(config: ModelConfig, special: dict[str, int]) -> dict[str, Any]
         "type": "llama",
         "vocab_size": config.vocab_size,
         "context_length": config.block_size,
-        **token_ids(special),
+        **ids,
         "decoder": decoder,
     }
     return {"model": model, "search": search}

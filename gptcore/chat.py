@@ -1,7 +1,8 @@
 """Messages to token ids, and which of them are learned from: the chat template.
 
 A conversation is `<|endoftext|>`, then for each message its role token, its text, `<|end|>`.
-A prompt ends with `<|assistant|>`, and the model answers until `<|end|>`:
+A prompt ends with `<|assistant|>`, and the model answers until `<|end|>`. (A model that was made
+elsewhere has another tokenizer.chat.)
 
     <|endoftext|><|system|>Be kind.<|end|><|user|>Hello!<|end|><|assistant|>Hi!<|end|>
 
@@ -11,6 +12,7 @@ A prompt ends with `<|assistant|>`, and the model answers until `<|end|>`:
     [256, 259, 72, 105, 261, 260]
 """
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -50,16 +52,45 @@ def render(
     Replies found by `recall` keep the ids that they were generated as; decoding and encoding
     them again could split them differently, and a cache built on them would not match.
     """
-    special = tokenizer.special
-    ids = [special["<|endoftext|>"]]
+    form, ids, text = tokenizer.chat, [], ""
+
+    def write(template: str) -> None:
+        """Special tokens of the template become ids; words wait, to be encoded in one piece."""
+        nonlocal text
+        for part in split_special(template, tokenizer):
+            if part in tokenizer.special:
+                ids.extend([*tokenizer.encode(text), tokenizer.special[part]])
+                text = ""
+            else:
+                text += part
+
+    has_system = bool(messages) and messages[0]["role"] == "system"
+    write(form.opening if has_system else form.opening_alone)
     for message in messages:
-        ids.append(special[f"<|{message['role']}|>"])
-        known = recall(ids, message["content"]) if recall else None
-        ids.extend(known if known is not None else tokenizer.encode(message["content"]))
-        ids.append(special["<|end|>"])
-    if prompt:
-        ids.append(special["<|assistant|>"])
-    return ids
+        before, after = getattr(form, message["role"])
+        write(before)
+        content = message["content"].strip() if form.trims else message["content"]
+        known = recall([*ids, *tokenizer.encode(text)], content) if recall else None
+        if known is None:
+            text += content
+        else:
+            ids.extend([*tokenizer.encode(text), *known])
+            text = ""
+        write(after)
+    write(form.prompt if prompt else "")
+    return [*ids, *tokenizer.encode(text)]
+
+
+def text_opening(tokenizer: Tokenizer) -> list[int]:
+    """The ids that stand before a plain text."""
+    parts = split_special(tokenizer.chat.text, tokenizer)
+    return [tokenizer.special[part] for part in parts if part in tokenizer.special]
+
+
+def split_special(template: str, tokenizer: Tokenizer) -> list[str]:
+    """A template's special tokens and the words between them."""
+    names = "|".join(map(re.escape, sorted(tokenizer.special, key=len, reverse=True)))
+    return re.split(f"({names})", template)
 
 
 def fit(

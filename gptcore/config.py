@@ -28,7 +28,7 @@ from gptcore.checks import UserError, build, check_choice, check_range, check_ty
 # One name per entry of the registries in gptcore/nn (a test compares them).
 NORMS = ("rmsnorm", "layernorm", "unbiased_layernorm")
 RESIDUALS = ("pre", "post")
-POSITIONS = ("rotary", "sinusoidal", "learned")
+POSITIONS = ("rotary", "llama3_rotary", "sinusoidal", "learned")
 FEED_FORWARDS = ("swiglu", "relu", "gelu", "norm_relu")
 INITS = ("gpt2", "normal", "xavier", "torch")
 
@@ -51,6 +51,10 @@ class ModelConfig:
     residual: str = "pre"  # the norm before a sublayer, or after its sum
     position: str = "rotary"
     rope_theta: float = 10000.0
+    rope_factor: float = 8.0  # of llama3_rotary: by how much slow frequencies are slowed down
+    rope_slow: float = 1.0  # turns in rope_context at which a frequency is fully slow ...
+    rope_fast: float = 4.0  # ... and at which it is kept
+    rope_context: int = 8192  # the context before it was extended
     n_position: int = 0  # rows of the position table; 0: block_size
     feed_forward: str = "swiglu"
     qkv_bias: bool = False
@@ -73,6 +77,8 @@ class ModelConfig:
         check_range(self, "n_position", 0, 2**31)
         check_range(self, "norm_eps", 1e-12, 1.0)
         check_range(self, "rope_theta", 1.0, 1e12)
+        for name in ("rope_factor", "rope_slow", "rope_fast", "rope_context"):
+            check_range(self, name, 1e-3, 1e9)
         for name in ("dropout", "attention_dropout", "inner_dropout", "embedding_dropout"):
             check_range(self, name, 0.0, 0.99)
         for name, known in (
@@ -100,7 +106,7 @@ class ModelConfig:
                 raise UserError(
                     f"{name}={part} does not divide {whole_name}={whole}: choose one of {choices}"
                 )
-        if self.head_dim % 2 and self.position == "rotary":
+        if self.head_dim % 2 and "rotary" in self.position:
             raise UserError(
                 f"head_dim = n_embd / n_head = {self.head_dim} is odd, and rotary positions turn "
                 f"pairs: change n_head={self.n_head} or n_embd={self.n_embd}"

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
-from gptcore.chat import Message, fit
+from gptcore.chat import Message, fit, text_opening
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.sampling import Sampling, sample
@@ -147,7 +147,7 @@ def complete(
     tokenizer, block_size = model.tokenizer, model.config.block_size
     # No more can count, and a pasted library need not be encoded.
     text = text[-tokenizer.max_token_bytes * block_size :]
-    ids = [tokenizer.special["<|endoftext|>"], *tokenizer.encode(text)][-block_size:]
+    ids = [*text_opening(tokenizer), *tokenizer.encode(text)][-block_size:]
     return pieces(model, ids, sampling, max_tokens, stop, slide=True)
 
 

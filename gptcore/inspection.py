@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gptcore.bundle import Bundle, TranslationBundle
-from gptcore.chat import check_length, render
+from gptcore.chat import check_length, render, text_opening
 from gptcore.checks import UserError
 from gptcore.onnx_session import open_inference
 from gptcore.tokenizer import Tokenizer
@@ -63,7 +63,7 @@ def inspect_text(inspector: Inspector, text: str, n_next: int = 10) -> Inspectio
     if bundle.is_chat:
         ids = render([{"role": "user", "content": text}], tokenizer, prompt=True)
     else:
-        ids = [tokenizer.special["<|endoftext|>"], *tokenizer.encode(text)]
+        ids = [*text_opening(tokenizer), *tokenizer.encode(text)]
     if len(ids) > limit:
         raise UserError(f"the text has {len(ids)} tokens and the picture holds {limit}: shorten it")
     seen = inspector.run(input_ids=ids)

@@ -10,7 +10,8 @@
 prompts by gptcore.chat alone.
 
 A rank is a token's number in the file of merges. It is the token's id too, unless only some
-ranks are `kept` (see gptcore.encodings.compact): then the ids number these.
+ranks are `kept` (see gptcore.encodings.compact): then the ids number these. A tokenizer that
+was made elsewhere may have `special` tokens of its own, with ids anywhere.
 """
 
 import base64
@@ -18,6 +19,7 @@ import codecs
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain
@@ -27,6 +29,7 @@ from typing import Any
 import numpy as np
 import tiktoken
 
+from gptcore.chat_format import ChatFormat
 from gptcore.checks import UserError
 
 FILE_NAME = "tokenizer.tiktoken"
@@ -54,26 +57,38 @@ PATTERN = (
 )
 
 # The same language for engines without possessive quantifiers (Oniguruma reads `{1,3}+`
-# otherwise and lets `$` match before every newline; JavaScript has neither).
+# otherwise and lets `$` match before every newline; JavaScript has neither). Each piece is
+# spelled as in Llama's tokenizers: onnxruntime-genai has no engine for all of it, and knows
+# them by their text. (A class of white space in place of `\s` would be none that it knows.)
 PORTABLE_PATTERN = (
-    r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])"
+    r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
     r"|[^\r\n\p{L}\p{N}]?\p{L}+"
     r"|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s+(?![\s\S])|\s*[\r\n]|\s+(?!\S)|\s"
+    r"|\s+(?![\s\S])|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+
+# Before a word, where the engine would step back from the run's end, a longer one overflows it.
+LONGEST_RUN = 500_000
 
 
 class Tokenizer:
     """Text to ids and back.
 
     `ranks` maps the bytes of each token to its rank, 0 to n-1; `pattern` splits a text into
-    the pieces within which tokens merge. With `kept`, ascending ranks, id i stands for rank
-    kept[i], and any other token is written as its single bytes, all of which must be kept.
+    the pieces within which tokens merge. With `kept`, ascending ranks, only these tokens have
+    ids, and any other token is written as its single bytes, all of which must be kept. The ids
+    are the numbers from 0 that `special` leaves free, in the order of the ranks; without it,
+    SPECIAL_TOKENS follow the others. `chat` says how conversations are written.
     """
 
     def __init__(
-        self, ranks: dict[bytes, int], pattern: str = PATTERN, kept: Sequence[int] | None = None
+        self,
+        ranks: dict[bytes, int],
+        pattern: str = PATTERN,
+        kept: Sequence[int] | None = None,
+        special: dict[str, int] | None = None,
+        chat: ChatFormat = ChatFormat(),
     ):
         if sorted(ranks.values()) != list(range(len(ranks))):
             raise UserError("the tokenizer's ranks are not the numbers 0 to n-1, once each")
@@ -82,14 +97,18 @@ class Tokenizer:
         self.pattern = pattern
         self.kept = None if kept is None else checked_kept(kept, len(ranks))
         self.tokens = by_rank if self.kept is None else [by_rank[rank] for rank in self.kept]
-        ids = {token: i for i, token in enumerate(self.tokens)}
-        missing = [b for b in range(256) if bytes([b]) not in ids]
+        missing = sorted(set(range(256)) - {t[0] for t in self.tokens if len(t) == 1})
         if missing:
             what = "ranks" if kept is None else "kept ranks"
             raise UserError(f"the tokenizer's {what} lack the single bytes {missing[:8]}")
-        self._ids_of_rank = None if kept is None else [ids_of_token(ids, t) for t in by_rank]
-        self.special = {name: len(self.tokens) + i for i, name in enumerate(SPECIAL_TOKENS)}
-        self.vocab_size = len(self.tokens) + len(SPECIAL_TOKENS)
+        n_tokens = len(self.tokens)
+        self.special = special or {name: n_tokens + i for i, name in enumerate(SPECIAL_TOKENS)}
+        self.vocab_size = n_tokens + len(self.special)
+        self.chat = chat
+        self._bytes = bytes_by_id(self.tokens, self.special)
+        ids = {token: i for i, token in enumerate(self._bytes) if token}
+        is_plain = kept is None and self._bytes[:n_tokens] == by_rank
+        self._ids_of_rank = None if is_plain else [ids_of_token(ids, t) for t in by_rank]
         self.max_token_bytes = max(map(len, self.tokens))
         self._encoding = tiktoken.Encoding(
             name="gptcore",
@@ -100,10 +119,13 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of ordinary text: `<|end|>` typed by a user is text, not the special token."""
+        check_runs(text)
         return self._ids(self._encoding.encode_ordinary(text))
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """`encode` for many texts, on all cores."""
+        for text in texts:
+            check_runs(text)
         threads = os.cpu_count() or 1
         ranks = self._encoding.encode_ordinary_batch(texts, num_threads=threads)
         return list(map(self._ids, ranks))
@@ -119,14 +141,12 @@ class Tokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         """Bytes of one id; empty for a special one."""
-        return self.tokens[token_id] if token_id < len(self.tokens) else b""
+        return self._bytes[token_id]
 
     @cached_property
     def byte_lengths(self) -> np.ndarray:
         """(vocab_size,) how many bytes of text each id stands for; 0 for the special ones."""
-        lengths = np.zeros(self.vocab_size, dtype=np.int64)
-        lengths[: len(self.tokens)] = [len(token) for token in self.tokens]
-        return lengths
+        return np.array([len(token) for token in self._bytes], dtype=np.int64)
 
     def stream(self) -> "StreamDecoder":
         return StreamDecoder(self)
@@ -137,11 +157,21 @@ class Tokenizer:
         return b"".join(base64.b64encode(t) + b" " + str(r).encode() + b"\n" for t, r in ordered)
 
     @property
+    def is_ours(self) -> bool:
+        """Whether its special tokens are those that training needs."""
+        return list(self.special) == list(SPECIAL_TOKENS)
+
+    @property
     def facts(self) -> dict[str, Any]:
-        """What the rank file does not say; empty if the pattern is ours and all ranks are kept."""
-        if self.pattern == PATTERN and self.kept is None:
+        """What the rank file does not say; empty if all is as we make it."""
+        if self.is_ours and self.pattern == PATTERN and self.kept is None:
             return {}
-        return {"pattern": self.pattern, "kept": self.kept}
+        facts = {"pattern": self.pattern, "kept": self.kept}
+        return (
+            facts
+            if self.is_ours
+            else facts | {"special": self.special, "chat": self.chat.to_dict()}
+        )
 
     @cached_property
     def sha256(self) -> str:
@@ -209,6 +239,18 @@ class Tokenizer:
         return cls({bytes(to_byte[c] for c in token): i for token, i in vocab.items()})
 
 
+def check_runs(text: str) -> None:
+    """Refuse what would end the engine in a panic."""
+    if len(text) <= LONGEST_RUN:
+        return
+    for run in re.finditer(r"\s++", text):
+        if run.end() - run.start() > LONGEST_RUN and run.end() < len(text):
+            raise UserError(
+                f"the text holds more than {LONGEST_RUN:,} characters of white space in a row: "
+                f"remove some"
+            )
+
+
 def checked_kept(kept: Sequence[int], n_ranks: int) -> list[int]:
     """`kept` as a list; UserError unless it is ascending ranks below n_ranks."""
     array = np.asarray(kept)
@@ -217,6 +259,19 @@ def checked_kept(kept: Sequence[int], n_ranks: int) -> list[int]:
     if (array[1:] <= array[:-1]).any() or (array < 0).any() or (array >= n_ranks).any():
         raise UserError(f"the tokenizer's kept ranks do not ascend within 0 to {n_ranks - 1}")
     return array.tolist()
+
+
+def bytes_by_id(tokens: list[bytes], special: dict[str, int]) -> list[bytes]:
+    """The bytes of every id: none for the special ones, `tokens` in order for the others."""
+    taken, result = set(special.values()), [b""] * (len(tokens) + len(special))
+    if len(taken) != len(special) or not taken <= set(range(len(result))):
+        raise UserError(
+            f"the special tokens' ids are not {len(special)} different ones below {len(result)}"
+        )
+    free = (i for i in range(len(result)) if i not in taken)
+    for i, token in zip(free, tokens):
+        result[i] = token
+    return result
 
 
 def ids_of_token(ids: dict[bytes, int], token: bytes) -> tuple[int, ...]:
@@ -232,9 +287,15 @@ def read_facts(path: Path) -> dict[str, Any]:
         facts = json.loads(path.read_bytes())
     except RecursionError:
         raise ValueError("JSON that is nested too deeply") from None
-    is_sound = isinstance(facts, dict) and set(facts) == {"pattern", "kept"}
+    needed, foreign = {"pattern", "kept"}, {"pattern", "kept", "special", "chat"}
+    is_sound = isinstance(facts, dict) and set(facts) in (needed, foreign)
     if not is_sound or not isinstance(facts["pattern"], str):
         raise ValueError("a pattern and the kept ranks are needed, and nothing else")
+    if "special" in facts:
+        special = facts["special"]
+        if not isinstance(special, dict) or not all(type(i) is int for i in special.values()):
+            raise ValueError("the special tokens are not names with ids")
+        facts["chat"] = ChatFormat.from_dict(facts["chat"])
     return facts
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from export.hugging_face import llama_config, special_ids
+from export.hugging_face import llama_config
 from gptcore.config import DECODERS, ModelConfig
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.gpt import GPT, whole_sequence
@@ -83,7 +83,7 @@ def test_a_preset_has_as_many_parameters_as_the_formula_says(preset: str, count:
 def test_logits_equal_those_of_hugging_faces_llama(shape: str) -> None:
     config = SHAPES[shape]
     model, ids = make(config), some_ids(config, 3, 40)
-    settings = LlamaConfig(**llama_config(config, special_ids(config.vocab_size)))
+    settings = LlamaConfig(**llama_config(config, {}))
     llama = LlamaForCausalLM(settings).eval()
     problems = llama.load_state_dict(to_llama(model.state_dict(), config), strict=False)
     assert not problems.unexpected_keys

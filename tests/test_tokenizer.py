@@ -165,6 +165,17 @@ def test_a_million_times_the_same_is_encoded_in_good_time(tokenizer: Tokenizer, 
     assert text.startswith(tokenizer.decode(ids[:999]).rstrip("\ufffd"))
 
 
+@pytest.mark.parametrize("unit", [" ", "\n", "\u3000", " \t"])
+def test_a_million_spaces_before_a_word_are_refused_and_no_panic(
+    tokenizer: Tokenizer, unit: str
+) -> None:
+    text = "a" + unit * 1_000_000 + "b"
+    for encode in (tokenizer.encode, lambda text: tokenizer.encode_batch(["a", text])):
+        with pytest.raises(UserError, match="white space in a row"):
+            encode(text)
+    assert tokenizer.encode("a" + unit * 200_000 + "b")
+
+
 def test_a_saved_tokenizer_is_loaded_the_same(tokenizer: Tokenizer, tmp_path: Path) -> None:
     tokenizer.save(tmp_path / "a" / "b")
     loaded = Tokenizer.load(tmp_path / "a" / "b")

@@ -148,7 +148,12 @@ def open_tokenizer(name: str, corpus: Corpus, full_vocabulary: bool) -> Tokenize
     if name == OWN:
         return None
     if name not in NAMES:
-        return Tokenizer.load(name)
+        tokenizer = Tokenizer.load(name)
+        if not tokenizer.is_ours:
+            raise UserError(
+                f"--tokenizer {name} is of a model made elsewhere: it cannot be trained on"
+            )
+        return tokenizer
     try:
         tokenizer = named_encoding(name)
     except UserError as error:

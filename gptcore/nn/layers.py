@@ -70,14 +70,20 @@ class Rotary(nn.Module):
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        half = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
         n_position = config.n_position or config.block_size
-        angle = torch.outer(torch.arange(n_position, dtype=torch.float64), config.rope_theta**-half)
+        position = torch.arange(n_position, dtype=torch.float64)
+        angle = torch.outer(position, self.frequencies(config))
         # The sign of the second term of the rotation is folded into the table.
         cos = torch.cat([angle.cos(), angle.cos()], -1).float()
         sin = torch.cat([-angle.sin(), angle.sin()], -1).float()
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
+
+    @staticmethod
+    def frequencies(config: ModelConfig) -> Tensor:
+        """(D / 2,) by how many radians each pair turns from one position to the next."""
+        half = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
+        return config.rope_theta**-half
 
     @property
     def table(self) -> Tensor:
@@ -95,6 +101,18 @@ class Rotary(nn.Module):
         cos, sin = rotation
         first, second = x.chunk(2, dim=-1)
         return x * cos + torch.cat([second, first], dim=-1) * sin
+
+
+class Llama3Rotary(Rotary):
+    """Rotary positions stretched to a longer context (Llama 3.1, arXiv 2407.21783, 3.4.2)."""
+
+    @staticmethod
+    def frequencies(config: ModelConfig) -> Tensor:
+        frequency = Rotary.frequencies(config)
+        turns = config.rope_context * frequency / (2 * math.pi)
+        share = (turns - config.rope_slow) / (config.rope_fast - config.rope_slow)
+        kept = share.clamp(0.0, 1.0)
+        return kept * frequency + (1 - kept) * frequency / config.rope_factor
 
 
 class AbsolutePositions(nn.Module):
@@ -185,7 +203,12 @@ class NormFeedForward(FeedForward):
 
 NORMS = {"rmsnorm": RMSNorm, "layernorm": nn.LayerNorm, "unbiased_layernorm": UnbiasedLayerNorm}
 EMBEDDINGS = {False: nn.Embedding, True: ScaledEmbedding}
-POSITIONS = {"rotary": Rotary, "sinusoidal": Sinusoidal, "learned": Learned}
+POSITIONS = {
+    "rotary": Rotary,
+    "llama3_rotary": Llama3Rotary,
+    "sinusoidal": Sinusoidal,
+    "learned": Learned,
+}
 FEED_FORWARDS = {
     "swiglu": SwiGLU,
     "relu": partial(FeedForward, activation=F.relu),

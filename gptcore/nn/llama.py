@@ -34,7 +34,6 @@ LLAMA = {
     "shared_norm": False,
     "last_norm": True,
     "residual": "pre",
-    "position": "rotary",
     "feed_forward": "swiglu",
     "qkv_bias": False,
     "out_bias": False,
@@ -47,7 +46,8 @@ LLAMA = {
 def is_llama(config: ModelConfig) -> bool:
     """Whether LlamaForCausalLM can hold a model of this shape."""
     same = all(getattr(config, name) == value for name, value in LLAMA.items())
-    return same and type(config) is ModelConfig
+    is_rotary = config.position in ("rotary", "llama3_rotary")
+    return same and is_rotary and type(config) is ModelConfig
 
 
 def to_llama(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:

@@ -1,0 +1,43 @@
+"""How texts and conversations are written down: which special tokens and words open and close
+them. Ours is the default; a model made elsewhere brings its own.
+
+>>> ChatFormat().user
+('<|user|>', '<|end|>')
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from gptcore.checks import UserError, build
+
+Ends = tuple[str, str]  # what stands before a message's text, and what after
+
+
+@dataclass(frozen=True)
+class ChatFormat:
+    """Special tokens stand here by their names, among ordinary words."""
+
+    text: str = "<|endoftext|>"  # opens a plain text
+    opening: str = "<|endoftext|>"  # opens a conversation that has a system message
+    opening_alone: str = "<|endoftext|>"  # ... and one that has none
+    system: Ends = ("<|system|>", "<|end|>")
+    user: Ends = ("<|user|>", "<|end|>")
+    assistant: Ends = ("<|assistant|>", "<|end|>")
+    prompt: str = "<|assistant|>"  # opens the reply that is asked for
+    trims: bool = False  # whether messages lose the white space around them
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "ChatFormat":
+        """The inverse of to_dict, also after JSON has made lists of the pairs."""
+        pairs = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
+        result = build(cls, values | pairs)
+        for name, default in dataclasses.asdict(cls()).items():
+            value = getattr(result, name)
+            same_length = not isinstance(default, tuple) or len(value) == len(default)
+            if type(value) is not type(default) or not same_length:
+                raise UserError(f"the chat format's {name} is {value!r}, not like {default!r}")
+        return result
