@@ -1,6 +1,6 @@
 """The page: Gradio over ONNX Runtime, on CUDA where there is one, else CPU.
 
-    python app.py [--model DIR] [--translate DIR] [--host HOST] [--port PORT]
+    python app.py [--model DIR] [--variant NAME] [--translate DIR] [--host HOST] [--port PORT]
 
 A page event becomes messages, gptcore.generate turns them into pieces of text in a worker
 thread, and `stream` hands those to the browser (see page/). Nothing here imports torch.
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import gradio as gr
 
+from gptcore.bundle import VARIANTS
 from gptcore.checks import UserError
 from gptcore.onnx_session import OnnxModel, has_cuda, load_model
 from gptcore.onnx_translator import OnnxTranslator, load_translator
@@ -22,8 +23,10 @@ from page.complete import completion_tab
 from page.inspect import inspect_tab
 from page.parts import device_line
 from page.translate import translate_tab
+from page.zero_gpu import declare_gpu_function
 
 DEFAULT_MODEL = Path(__file__).parent / "models" / "default"
+DEFAULT_TRANSLATOR = DEFAULT_MODEL.with_name("translate")  # a Space may have one
 CONCURRENT = 4  # generations at a time; the others wait in the queue
 CSS = """
 .gradio-container { max-width: 1200px !important; width: 100% !important; margin: 0 auto; }
@@ -72,13 +75,20 @@ def main(arguments: list[str] | None = None) -> int:
     environment = os.environ.get
     parser = argparse.ArgumentParser(prog="python app.py", description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, default=DEFAULT_MODEL, help="a model folder")
-    parser.add_argument("--translate", type=Path, help="the folder of a translation model")
+    parser.add_argument("--variant", help=f"{', '.join(VARIANTS)} (default: the fastest there is)")
+    parser.add_argument(
+        "--translate",
+        type=Path,
+        default=DEFAULT_TRANSLATOR if DEFAULT_TRANSLATOR.is_dir() else None,
+        help="the folder of a translation model (default: models/translate, if there is one)",
+    )
     parser.add_argument("--host", default=environment("GRADIO_SERVER_NAME", "127.0.0.1"))
     port = environment("PORT") or environment("GRADIO_SERVER_PORT") or "7860"
     parser.add_argument("--port", type=int, default=int(port))
     options = parser.parse_args(arguments)
+    declare_gpu_function()
     try:
-        model = load_model(options.model)
+        model = load_model(options.model, variant=options.variant)
         translator = load_translator(options.translate) if options.translate else None
         check_port(options.host, options.port)
     except UserError as error:

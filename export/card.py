@@ -1,18 +1,29 @@
 """The model card: README.md with the Hub's front matter, from measured values.
 
->>> write_card(Path("README.md"), facts, "mit")                      # doctest: +SKIP
+>>> write_card(Path("README.md"), facts, Hub())                      # doctest: +SKIP
 """
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gptcore.config import ModelConfig, Seq2SeqConfig, config_from_dict
 from gptcore.nn.llama import is_llama
 
+
+class Hub(NamedTuple):
+    """What the Hub wants to know and only a person can say."""
+
+    license: str = "mit"
+    languages: Sequence[str] = ()
+    datasets: Sequence[str] = ()  # their names on the Hub
+
+
 CARD = """\
 ---
-license: {license_name}
-{front_matter}
+license: {hub.license}
+{lists}{front_matter}
 tags:
 - onnx
 {llama_tag}- gptcore
@@ -26,7 +37,7 @@ tags:
 |---|---|
 {rows}
 
-Trained for {step:,} steps on {source} ({n_bytes:,} bytes).
+{variants}{origin}
 
 ## Use
 
@@ -69,6 +80,11 @@ TRANSLATOR_FILES = """\
 those as `past_key_values.*.encoder.*`, with `input_ids`, `attention_mask`, `position_ids`,
 `encoder_attention_mask` and its own `past_key_values.*.decoder.*`, and returns `logits` and
 `present.*.decoder.*`. A source ends with `<|end|>`; a target begins with `<|endoftext|>`."""
+VARIANTS = """\
+| file | format | transformers.js dtype | size | bits per byte | token as in fp32 | KL, nats |
+|---|---|---|--:|--:|--:|--:|
+"""
+DTYPES = {"fp32": "fp32", "fp16": "fp16", "int8": "q8", "q8": "int8", "q4": "q4"}
 LABELS = {
     "bits_per_byte": ("bits per byte, held-out text", ".4f"),
     "val_loss": ("loss, nats per token", ".4f"),
@@ -77,8 +93,8 @@ LABELS = {
 }
 
 
-def write_card(path: Path, facts: dict[str, Any], license_name: str) -> None:
-    config, measured = config_from_dict(facts["config"]), facts["measured"]
+def write_card(path: Path, facts: dict[str, Any], hub: Hub) -> None:
+    config, measured = config_from_dict(facts["config"]), facts.get("measured", {})
     rows = [
         (label, format(measured[key], form))
         for key, (label, form) in LABELS.items()
@@ -87,15 +103,44 @@ def write_card(path: Path, facts: dict[str, Any], license_name: str) -> None:
     rows += [(check["name"], f"{check['worst']:.2g}") for check in facts["parity"]]
     text = CARD.format(
         name=facts["name"],
-        license_name=license_name,
+        hub=hub,
+        lists=yaml_list("language", hub.languages) + yaml_list("datasets", hub.datasets),
         llama_tag="- llama\n" if is_llama(config) else "",
         rows="\n".join(f"| {name} | {value} |" for name, value in rows),
-        step=facts["training"]["step"],
-        source=facts["training"]["data"]["source"],
-        n_bytes=facts["training"]["data"]["n_bytes"],
+        origin=origin(facts),
+        variants=variants_table(facts.get("variants", {})),
         **KINDS[type(config)](config, facts),
     )
     path.write_text(text, encoding="utf-8")
+
+
+def yaml_list(key: str, values: Sequence[str]) -> str:
+    """Lines of the front matter; none for an empty list, which the Hub would refuse."""
+    return "".join([f"{key}:\n", *(f"- {value}\n" for value in values)]) if values else ""
+
+
+def origin(facts: dict[str, Any]) -> str:
+    """Where the weights come from."""
+    if "imported" in facts:
+        imported = facts["imported"]
+        return (
+            f"Exported from the Hugging Face model {imported['from']}. Bits per byte are measured "
+            f"on {imported['measured_on']}."
+        )
+    step, data = facts["training"]["step"], facts["training"]["data"]
+    return f"Trained for {step:,} steps on {data['source']} ({data['n_bytes']:,} bytes)."
+
+
+def variants_table(variants: dict[str, dict[str, Any]]) -> str:
+    """The files in smaller number formats, or nothing if there are none."""
+    if not variants:
+        return ""
+    lines = [
+        f"| `{fact['file']}` | {name} | {DTYPES[name]} | {fact['bytes'] / 1e6:.1f} MB "
+        f"| {fact['bits_per_byte']:.4f} | {fact['agreement']:.2%} | {fact['divergence']:.2g} |"
+        for name, fact in variants.items()
+    ]
+    return VARIANTS + "\n".join(lines) + "\n\n"
 
 
 def of_decoder(config: ModelConfig, facts: dict[str, Any]) -> dict[str, str]:
@@ -107,9 +152,11 @@ def of_decoder(config: ModelConfig, facts: dict[str, Any]) -> dict[str, str]:
         function, call = "complete", 'complete(model, "Once upon a time")'
     library, loads = "gptcore", ""
     if is_llama(config):
-        library, loads = "transformers.js", " `model.safetensors` loads as\n`LlamaForCausalLM`."
+        is_for_browsers = "int8" in facts.get("variants", {})  # what it takes there by itself
+        library = "transformers.js" if is_for_browsers else "transformers"
+        loads = " `model.safetensors` loads as\n`LlamaForCausalLM`."
     return {
-        "front_matter": f"language:\n- en\nlibrary_name: {library}\npipeline_tag: text-generation",
+        "front_matter": f"library_name: {library}\npipeline_tag: text-generation",
         "shape": DECODER_SHAPE.format(parameters=facts["parameters"], **facts["config"]),
         "purpose": purpose,
         "use": DECODER_USE.format(function=function, call=call),
@@ -128,3 +175,11 @@ def of_translator(config: Seq2SeqConfig, facts: dict[str, Any]) -> dict[str, str
 
 
 KINDS = {ModelConfig: of_decoder, Seq2SeqConfig: of_translator}
+
+
+def read_license(folder: Path) -> str:
+    """The licence that a folder's own card names."""
+    card = folder / "README.md"
+    text = card.read_text(encoding="utf-8", errors="replace") if card.exists() else ""
+    found = re.search(r"\A---\n(?:.*\n)*?license:\s*([\w.\-]+)\s*\n", text)
+    return found[1] if found else "other"

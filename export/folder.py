@@ -1,27 +1,30 @@
 """A training run to a model folder, which gets its name only after it has been verified.
 
->>> export_run(Run.load("runs/mine"), Path("models/mine"), "mine", "mit")    # doctest: +SKIP
+>>> export_run(Run.load("runs/mine"), Path("models/mine"), "mine", Hub())    # doctest: +SKIP
 """
 
 import json
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from safetensors.torch import save_file
 from torch import Tensor
 
-from export.card import write_card
+from export.card import Hub, write_card
 from export.hugging_face import (
     genai_config,
     generation_config,
     llama_config,
     special_tokens_map,
+    token_ids,
     tokenizer_config,
     write_tokenizer_json,
 )
 from export.inspect_onnx import compare_inspect, write_inspect
 from export.to_onnx import write_onnx
 from export.translation_to_onnx import write_translator
+from export.variants import Row, add_variants, held_out
 from export.verify import (
     TOLERANCE,
     Check,
@@ -55,12 +58,22 @@ from gptcore.tokenizer import Tokenizer
 from training.run import Run
 
 
-def export_run(run: Run, out: Path, name: str, license_name: str) -> None:
+def export_run(
+    run: Run,
+    out: Path,
+    name: str,
+    hub: Hub,
+    formats: Sequence[str] = (),
+    force: bool = False,
+) -> None:
     """Write and verify a model folder from a run's newest checkpoint.
 
-    UserError if the verification fails; then nothing is left under the name `out`.
+    `formats` are the smaller files to add (see export.quantize); with `force` even those that
+    are much worse. UserError if the verification fails; then nothing is left under `out`.
     """
-    check_replaceable(out)
+    if formats and isinstance(run.model, Seq2SeqConfig):
+        raise UserError("--quantize is for decoders: a translation model is exported in fp32 only")
+    rows = held_out(run) if formats else ()
     checkpoint, problems = newest_checkpoint(run.checkpoints)
     for problem in problems:
         print(f"passed over: {problem}")
@@ -69,26 +82,54 @@ def export_run(run: Run, out: Path, name: str, license_name: str) -> None:
     load_weights(model, weights, checkpoint)
     print(f"exporting {checkpoint} to {out}")
     data = {key: value for key, value in run.data.items() if key != "shards"}  # a local path
+    facts = {
+        "name": name,
+        "chat": bool(run.data["chat"]),
+        "parameters": count_parameters(model),
+        "config": run.model.to_dict(),
+        "training": {"step": facts["step"], "data": data, "settings": run.train.to_dict()},
+        "measured": measured(run, facts["step"]),
+    }
+    if "examples" in data:  # sentences to try on the page
+        facts["examples"] = data.pop("examples")
+
+    def write(folder: Path) -> list[Check]:
+        return KINDS[type(run.model)](run, model, folder, facts)
+
+    smaller = Smaller(formats, rows, run.tokenizer, force) if formats else None
+    write_verified(out, facts, write, hub, smaller)
+    option = "--translate" if isinstance(run.model, Seq2SeqConfig) else "--model"
+    print(f"verified; next: python app.py {option} {out}")
+
+
+class Smaller(NamedTuple):
+    """Which smaller files to add, and what to measure them on."""
+
+    formats: Sequence[str]
+    rows: Iterable[Row]
+    tokenizer: Tokenizer
+    force: bool
+
+
+def write_verified(
+    out: Path,
+    facts: dict[str, Any],
+    write: Callable[[Path], list[Check]],
+    hub: Hub,
+    smaller: Smaller | None,
+) -> None:
+    """The folder that `write` fills, with card and facts, if all its checks are passed."""
+    check_replaceable(out)
     with new_folder(out) as folder:
-        facts = {
-            "name": name,
-            "chat": bool(run.data["chat"]),
-            "parameters": count_parameters(model),
-            "config": run.model.to_dict(),
-            "training": {"step": facts["step"], "data": data, "settings": run.train.to_dict()},
-            "measured": measured(run, facts["step"]),
-        }
-        if "examples" in data:  # sentences to try on the page
-            facts["examples"] = data.pop("examples")
-        checks = KINDS[type(run.model)](run, model, folder, facts)
+        checks = write(folder)
         print_report(checks)
         if not all(check.passed for check in checks):
             raise UserError(f"the exported graph is not the model: {out} was not written")
         facts["parity"] = as_facts(checks)
-        write_card(folder / "README.md", facts, license_name)
+        if smaller:
+            facts["variants"] = add_variants(folder, *smaller)
+        write_card(folder / "README.md", facts, hub)
         write_facts(folder, facts)
-    option = "--translate" if isinstance(run.model, Seq2SeqConfig) else "--model"
-    print(f"verified; next: python app.py {option} {out}")
 
 
 def export_decoder(run: Run, model: GPT, folder: Path, facts: dict[str, Any]) -> list[Check]:
@@ -121,24 +162,28 @@ def check_replaceable(out: Path) -> None:
 def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -> None:
     """Graph, weights, tokenizer, and for a Llama the configuration files of other runtimes."""
     config = model.config
-    (folder / ONNX).parent.mkdir()
-    write_onnx(model, folder / ONNX)
-    tokenizer.save(folder)
-    if not is_llama(config):
-        write_weights(dict(model.named_parameters()), folder)
+    write_graph_and_weights(model, tokenizer, folder)
+    # a named encoding could not be expressed in those files
+    if not is_llama(config) or tokenizer.facts:
         return
-    write_weights(to_llama(model.state_dict(), config), folder)
-    if tokenizer.facts:  # of a named encoding, which those files could not express
-        return
+    ids = token_ids(tokenizer.special)
     write_tokenizer_json(tokenizer, folder / "tokenizer.json")
     for name, content in (
-        ("config.json", llama_config(config, tokenizer.special)),
-        ("generation_config.json", generation_config(tokenizer.special)),
-        ("genai_config.json", genai_config(config, tokenizer.special)),
+        ("config.json", llama_config(config, ids)),
+        ("generation_config.json", generation_config(ids)),
+        ("genai_config.json", genai_config(config, ids)),
         ("tokenizer_config.json", tokenizer_config(config, is_chat)),
         ("special_tokens_map.json", special_tokens_map()),
     ):
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def write_graph_and_weights(model: GPT, tokenizer: Tokenizer, folder: Path) -> None:
+    (folder / ONNX).parent.mkdir()
+    write_onnx(model, folder / ONNX)
+    tokenizer.save(folder)
+    state = dict(model.named_parameters())
+    write_weights(to_llama(state, model.config) if is_llama(model.config) else state, folder)
 
 
 def write_translation_model(
@@ -155,7 +200,9 @@ def write_translation_model(
 
 def write_weights(state: dict[str, Tensor], folder: Path) -> None:
     tensors = {name: tensor.detach().contiguous() for name, tensor in state.items()}
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    path = folder / "model.safetensors"
+    save_file(tensors, path, metadata={"format": "pt"})
+    path.chmod(0o644)  # it was made readable for its owner alone
 
 
 def measured(run: Run, step: int) -> dict[str, Any]:

@@ -20,6 +20,14 @@ from gptcore.tokenizer import Tokenizer
 
 FACTS = "gptcore.json"
 ONNX = Path("onnx") / "model.onnx"
+# The same model in other number formats, under the names that transformers.js looks for.
+VARIANTS = {
+    "fp32": "onnx/model.onnx",
+    "fp16": "onnx/model_fp16.onnx",
+    "int8": "onnx/model_quantized.onnx",  # weights and activations; what browsers take
+    "q8": "onnx/model_int8.onnx",  # weights alone, in blocks
+    "q4": "onnx/model_q4.onnx",
+}
 INSPECT = Path("onnx") / "inspect.onnx"  # optional
 # Of a translation model, in place of model.onnx; its source has a tokenizer of its own.
 ENCODER, DECODER = "encoder_model.onnx", "decoder_with_past_model.onnx"
@@ -38,6 +46,12 @@ class Bundle:
     @property
     def onnx(self) -> Path:
         return self.path / ONNX
+
+    @property
+    def variants(self) -> dict[str, Path]:
+        """The files of onnx/ that hold the model, by the name of their number format."""
+        files = VARIANTS.items()
+        return {name: self.path / file for name, file in files if file in self.facts["sha256"]}
 
     @property
     def inspect(self) -> Path | None:

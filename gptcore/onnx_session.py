@@ -7,11 +7,12 @@
 
 import ctypes
 import os
+import statistics
 import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
@@ -19,12 +20,13 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
-from gptcore.bundle import Bundle, load_bundle
-from gptcore.checks import UserError
+from gptcore.bundle import VARIANTS, Bundle, load_bundle
+from gptcore.checks import UserError, check_choice
 from gptcore.generate import Interrupted
 
 MAX_SESSIONS = 8  # conversations whose caches are kept
 MAX_REPLIES = 1000  # replies whose ids are remembered
+MEASURED_SECONDS = 0.06  # of decoding, to choose between variants; fewer steps choose by chance
 
 
 class RunStop:
@@ -43,10 +45,13 @@ class RunStop:
 class OnnxModel:
     """A loaded model folder. Lends sessions; safe to use from several threads."""
 
-    def __init__(self, bundle: Bundle, inference: ort.InferenceSession, threads: int):
+    def __init__(
+        self, bundle: Bundle, inference: ort.InferenceSession, threads: int, variant: str = "fp32"
+    ):
         check_graph(bundle, inference)
         self.bundle, self.config, self.tokenizer = bundle, bundle.config, bundle.tokenizer
-        self.inference, self.threads, self.file_name = inference, threads, bundle.onnx.name
+        self.inference, self.threads = inference, threads
+        self.variant, self.file_name = variant, Path(VARIANTS[variant]).name
         self.provider = inference.get_providers()[0]  # the one that runs, not the one asked for
         self._lock = threading.Lock()
         self._sessions: list[OnnxSession] = []  # free ones, the least recently used first
@@ -179,21 +184,49 @@ def to_numpy(value: "np.ndarray | ort.OrtValue") -> np.ndarray:
 
 
 def load_model(
-    folder: str | Path, threads: int | None = None, device: str | None = None
+    folder: str | Path,
+    threads: int | None = None,
+    device: str | None = None,
+    variant: str | None = None,
 ) -> OnnxModel:
     """Load a model folder on "cuda" where there is one, else "cpu".
 
-    Without `threads`, one thread and all cores are both tried for a few milliseconds: small
-    models, and any model on busy cores, are faster on one.
+    What is not given is chosen. On the CPU each variant of the folder (see gptcore.bundle) is
+    tried for a few milliseconds, then the fastest on one thread and on all cores: small models,
+    and any model on busy cores, are faster on one.
     """
     bundle = load_bundle(folder)
-    device = device or ("cuda" if has_cuda() else "cpu")
-    if threads is not None or device == "cuda":
-        threads = threads or os.cpu_count() or 1
-        return OnnxModel(bundle, open_inference(bundle.onnx, device, threads), threads)
-    candidates = sorted({1, os.cpu_count() or 1})
-    models = [OnnxModel(bundle, open_inference(bundle.onnx, device, n), n) for n in candidates]
-    return min(models, key=step_seconds) if len(models) > 1 else models[0]
+    if variant is not None:
+        check_choice("variant", variant, VARIANTS)
+        if variant not in bundle.variants:
+            raise UserError(
+                f"{folder} has no variant {variant!r}, only {', '.join(bundle.variants)}: export "
+                f"it with --quantize {variant}"
+            )
+    if (device or ("cuda" if has_cuda() else "cpu")) == "cuda":
+        name = variant or ("fp16" if "fp16" in bundle.variants else "fp32")
+        return open_model(bundle, "cuda", threads or os.cpu_count() or 1, name)
+    # fp16 is never faster on a CPU, and some cannot load it
+    names = [variant] if variant else [name for name in bundle.variants if name != "fp16"]
+    best = fastest(open_model(bundle, "cpu", threads or 1, name) for name in names)
+    n_cores = os.cpu_count() or 1
+    if threads is not None or n_cores == 1:
+        return best
+    return fastest([best, open_model(bundle, "cpu", n_cores, best.variant)])
+
+
+def open_model(bundle: Bundle, device: str, threads: int, variant: str) -> OnnxModel:
+    inference = open_inference(bundle.variants[variant], device, threads)
+    return OnnxModel(bundle, inference, threads, variant)
+
+
+def fastest(models: Iterable[OnnxModel]) -> OnnxModel:
+    """The one with the shortest decoding step; no more than two are in memory at a time."""
+    models = iter(models)
+    best = next(models)
+    for model in models:
+        best = min(best, model, key=step_seconds)
+    return best
 
 
 def open_inference(path: Path, device: str, threads: int) -> ort.InferenceSession:
@@ -207,7 +240,17 @@ def open_inference(path: Path, device: str, threads: int) -> ort.InferenceSessio
     try:
         return ort.InferenceSession(str(path), options, providers=providers)
     except Exception as error:  # ONNX Runtime raises a class per kind of damage
-        raise UserError(f"ONNX Runtime cannot load {path}: {error}") from None
+        raise UserError(f"ONNX Runtime cannot load {path}: {cause(error)}") from None
+
+
+def cause(error: Exception) -> str:
+    """One line for the errors that have a remedy; else ONNX Runtime's own words."""
+    text = " ".join(str(error).split())
+    if "is till opset" in text or "IR version" in text:
+        return f"it needs a newer one than {ort.__version__}; pip install -U onnxruntime"
+    if "External data path" in text:
+        return "its weights are in a file outside its folder, which is not read; export it again"
+    return text
 
 
 def check_graph(bundle: Bundle, inference: ort.InferenceSession) -> None:
@@ -219,16 +262,18 @@ def check_graph(bundle: Bundle, inference: ort.InferenceSession) -> None:
         raise UserError(f"{bundle.onnx} and the config in gptcore.json are not of one export")
 
 
-def step_seconds(model: OnnxModel, n: int = 8) -> float:
-    """The median time of a decoding step."""
-    session = OnnxSession(model)
-    session.prefill([0] * min(32, model.config.block_size - n - 1))
-    times = []
-    for _ in range(n):
+def step_seconds(model: OnnxModel) -> float:
+    """The median time of a decoding step, in the second half of MEASURED_SECONDS (8 steps at
+    least); the first half of them is slower, until memory and caches are warm."""
+    session, block_size = OnnxSession(model), model.config.block_size
+    n_prompt = min(32, block_size // 2)
+    session.prefill([0] * n_prompt)
+    times: list[float] = []
+    while len(times) < block_size - n_prompt and (len(times) < 8 or sum(times) < MEASURED_SECONDS):
         start = time.perf_counter()
         session.step(0)
         times.append(time.perf_counter() - start)
-    return sorted(times)[n // 2]
+    return statistics.median(times[len(times) // 2 :])
 
 
 def has_cuda() -> bool:

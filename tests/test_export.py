@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from huggingface_hub import metadata_load
 from onnx import ModelProto, numpy_helper
 from safetensors.torch import load_file
 
@@ -330,10 +331,19 @@ def test_an_older_checkpoint_is_exported_where_the_newest_is_damaged(
     write_instead(graph)
     newest = copy / "checkpoints" / "step-40" / ckpt.MODEL
     newest.write_bytes(b"")
-    assert main([str(copy), "--out", str(out), "--license", "apache-2.0", "--name", "Ann"]) == 0
+    named = ["--license", "apache-2.0", "--name", "Ann", "--language", "en,zh", "--datasets", "a/b"]
+    assert main([str(copy), "--out", str(out), *named]) == 0
     assert f"passed over: {newest} is damaged" in capsys.readouterr().out
     facts = load_bundle(out).facts
     assert facts["name"] == "Ann" and facts["training"]["step"] == 20
     card = (out / "README.md").read_text(encoding="utf-8")
-    assert "license: apache-2.0" in card and "Trained for 20 steps" in card
+    assert "Trained for 20 steps" in card
+    assert metadata_load(out / "README.md") == {
+        "license": "apache-2.0",
+        "language": ["en", "zh"],
+        "datasets": ["a/b"],
+        "library_name": "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["onnx", "llama", "gptcore"],
+    }
     assert facts["measured"]["step"] == 20

@@ -1,0 +1,272 @@
+"""Smaller files of a model: what they hold, what is measured of them, which one runs."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+import torch
+
+from app import main as app_main
+from export.__main__ import main
+from export.quantize import FORMATS, save_quantized
+from export.to_onnx import write_onnx
+from export.variants import Measured, add_variants, held_out, log_softmax, measure, text_rows
+from gptcore import onnx_session
+from gptcore.bundle import VARIANTS, load_bundle, read_facts, write_facts
+from gptcore.checks import UserError
+from gptcore.config import ModelConfig
+from gptcore.generate import chat
+from gptcore.nn import build_model
+from gptcore.onnx_session import OnnxModel, OnnxSession, load_model
+from gptcore.sampling import Sampling
+from page.parts import device_line
+from tests.conftest import Refused
+from training.batches import IGNORED
+from training.run import Run
+
+ALL = ("fp32", *FORMATS)
+
+
+@pytest.fixture(scope="module")
+def folder(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tests' model with every variant, by the real command."""
+    out = tmp_path_factory.mktemp("models") / "variants"
+    formats = ",".join(FORMATS)
+    assert main([str(run.path), "--out", str(out), "--quantize", formats, "--force"]) == 0
+    return out
+
+
+def test_the_files_have_the_names_that_transformers_js_looks_for(folder: Path) -> None:
+    assert {p.name for p in (folder / "onnx").iterdir()} == {
+        "model.onnx", "model_quantized.onnx", "model_int8.onnx", "model_q4.onnx",
+        "model_fp16.onnx",
+    }  # fmt: skip
+    assert list(load_bundle(folder).variants) == list(VARIANTS)
+
+
+@pytest.mark.parametrize("variant", FORMATS)
+def test_inputs_and_outputs_are_those_of_fp32(folder: Path, variant: str) -> None:
+    first, second = (onnx.load(folder / VARIANTS[name]).graph for name in ("fp32", variant))
+    assert [str(v) for v in first.input] == [str(v) for v in second.input]
+    assert [str(v) for v in first.output] == [str(v) for v in second.output]
+
+
+def test_tied_weights_are_stored_once_in_each(folder: Path) -> None:
+    """The table is 512 x 64: a second copy, or one in fp32, would be seen in the size."""
+    sizes = {name: (folder / VARIANTS[name]).stat().st_size for name in ALL}
+    parameters = read_facts(folder)["parameters"]
+    overhead = sizes["fp32"] - 4 * parameters  # nodes, names, the table of positions
+    assert sizes["fp16"] < 2 * parameters + overhead
+    assert sizes["int8"] < 1.25 * parameters + overhead
+    assert sizes["q8"] < 1.3 * parameters + overhead
+    assert sizes["q4"] < sizes["q8"]
+    for variant in ("int8", "q8", "q4"):
+        for tensor in onnx.load(folder / VARIANTS[variant]).graph.initializer:
+            assert list(tensor.dims) not in ([512, 64], [64, 512]) or tensor.data_type != 1
+
+
+@pytest.mark.parametrize("variant", FORMATS)
+def test_facts_and_card_tell_what_an_independent_measurement_finds(
+    folder: Path, run: Run, variant: str
+) -> None:
+    """The same figures with torch and plain loops."""
+    facts = read_facts(folder)["variants"]
+    bundle = load_bundle(folder)
+    sessions = [
+        ort.InferenceSession(folder / VARIANTS[name], providers=["CPUExecutionProvider"])
+        for name in ("fp32", variant)
+    ]
+    nats = n_bytes = agree = divergence = n = 0
+    for ids, targets in held_out(run):
+        logits = []
+        for session in sessions:
+            feeds = {
+                "input_ids": ids[None],
+                "attention_mask": np.ones_like(ids)[None],
+                "position_ids": np.arange(len(ids))[None],
+            }
+            shape = (1, bundle.config.n_kv_head, 0, bundle.config.head_dim)
+            feeds |= {i.name: np.zeros(shape, np.float32) for i in session.get_inputs()[3:]}
+            logits.append(torch.from_numpy(session.run(["logits"], feeds)[0][0]).log_softmax(-1))
+        for at in np.flatnonzero(targets != IGNORED):
+            reference, got = logits[0][at], logits[1][at]
+            nats -= got[targets[at]].item()
+            n_bytes += len(bundle.tokenizer.token_bytes(int(targets[at])))
+            agree += int(reference.argmax() == got.argmax())
+            divergence += torch.nn.functional.kl_div(
+                got, reference, log_target=True, reduction="sum"
+            )
+            n += 1
+    found = facts[variant]
+    assert found["bits_per_byte"] == pytest.approx(nats / math.log(2) / n_bytes, rel=1e-4)
+    assert found["agreement"] == pytest.approx(agree / n, abs=2e-3)
+    assert found["divergence"] == pytest.approx(float(divergence) / n, rel=0.02, abs=1e-6)
+    assert found["bytes"] == (folder / found["file"]).stat().st_size
+    card = (folder / "README.md").read_text()
+    assert f"| `{found['file']}` | {variant} |" in card
+
+
+def test_fp32_measures_what_training_measured(folder: Path) -> None:
+    facts = read_facts(folder)
+    assert facts["variants"]["fp32"]["bits_per_byte"] == pytest.approx(
+        facts["measured"]["bits_per_byte"], rel=1e-2  # training evaluates in bf16 where it can
+    )  # fmt: skip
+    assert facts["variants"]["fp32"]["agreement"] == 1
+    assert facts["variants"]["fp32"]["divergence"] == 0
+
+
+def test_one_that_is_much_worse_is_refused_unless_forced(
+    folder: Path,
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A variant whose weights are spoilt."""
+
+    def spoilt(proto: onnx.ModelProto) -> onnx.ModelProto:
+        weights = {t.name: t for t in proto.graph.initializer}
+        table = onnx.numpy_helper.to_array(weights["head.weight"])
+        weights["head.weight"].CopyFrom(onnx.numpy_helper.from_array(-table, "head.weight"))
+        return proto
+
+    monkeypatch.setitem(FORMATS, "q4", spoilt)
+    copy, rows = shutil.copytree(folder, tmp_path / "copy"), held_out(run)
+    facts = add_variants(copy, ["q4", "q8"], rows, run.tokenizer, force=False)
+    assert "q4 is over 2% worse: onnx/model_q4.onnx is left out" in capsys.readouterr().out
+    assert set(facts) == {"fp32", "q8"} and not (copy / VARIANTS["q4"]).exists()
+    facts = add_variants(copy, ["q4"], rows, run.tokenizer, force=True)
+    assert set(facts) == {"fp32", "q4"} and (copy / VARIANTS["q4"]).exists()
+
+
+@pytest.mark.parametrize("variant", ALL)
+def test_each_answers(folder: Path, variant: str) -> None:
+    model = load_model(folder, threads=1, variant=variant)
+    assert model.variant == variant and model.file_name == Path(VARIANTS[variant]).name
+    assert model.file_name in device_line(model)
+    messages = [{"role": "user", "content": "Hello!"}]
+    assert list(chat(model, messages, Sampling(temperature=0), 5))[-1].n_new >= 1
+
+
+@pytest.mark.parametrize("variant", ("fp16", "q8", "q4"))
+def test_cached_equals_uncached(folder: Path, variant: str) -> None:
+    """Not for int8, whose scales depend on what is read at a time."""
+    model = load_model(folder, threads=1, variant=variant)
+    ids = np.random.default_rng(0).integers(0, 500, 40).tolist()
+    whole, steps = OnnxSession(model), OnnxSession(model)
+    steps.prefill(ids[:1])
+    for token_id in ids[1:]:
+        logits = steps.step(token_id)
+    assert np.abs(whole.prefill(ids) - logits).max() < 0.05
+
+
+def test_the_fastest_is_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a measurement, here a made-up one; then the number of threads."""
+    monkeypatch.setattr(onnx_session.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(onnx_session, "has_cuda", lambda: False)
+    tried: list[tuple[str, int]] = []
+
+    def seconds(model: OnnxModel) -> float:
+        tried.append((model.variant, model.threads))
+        return {"fp32": 3.0, "int8": 1.0, "q8": 2.0, "q4": 4.0}[model.variant] * model.threads
+
+    monkeypatch.setattr(onnx_session, "step_seconds", seconds)
+    model = load_model(folder)
+    assert (model.variant, model.threads) == ("int8", 1)
+    assert set(tried) == {("fp32", 1), ("int8", 1), ("q8", 1), ("q4", 1), ("int8", 4)}
+
+
+def test_an_untied_model_is_quantised_too(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = ModelConfig(
+        vocab_size=300, n_layer=1, n_embd=48, n_inner=64, tied_embeddings=False, block_size=32
+    )
+    write_onnx(build_model(config), tmp_path / "model.onnx")
+    files = {"fp32": tmp_path / "model.onnx"}
+    for variant in FORMATS:
+        files[variant] = tmp_path / f"{variant}.onnx"
+        save_quantized(files["fp32"], files[variant], variant)
+    rows = list(text_rows([list(range(30, 120))], 32))
+    found = measure(files, rows, np.ones(300, np.int64))
+    for variant in FORMATS:
+        assert found[variant].nats == pytest.approx(found["fp32"].nats, rel=0.01)
+        assert 0 < found[variant].divergence < 1
+    assert found["fp32"].n_tokens == 89
+
+
+def test_the_sums_are_right_for_a_case_by_hand() -> None:
+    sums = Measured()
+    reference = np.log(np.array([[0.5, 0.25, 0.25]]))
+    sums.add(np.log(np.array([[0.25, 0.5, 0.25]])), reference, np.array([0]), n_bytes=2)
+    assert sums.nats == pytest.approx(math.log(4))
+    assert sums.divergence == pytest.approx(0.25 * math.log(2))
+    assert (sums.n_agree, sums.n_tokens, sums.n_bytes) == (0, 1, 2)
+    assert np.exp(log_softmax(np.array([[1e4, 0.0]]))).sum() == pytest.approx(1)
+
+
+def test_mistakes_are_named(
+    folder: Path, model_folder: Path, run: Run, refused: Refused, tmp_path: Path
+) -> None:
+    said = refused(main, run.path, "--out", tmp_path / "out", "--quantize", "int9")
+    assert "unknown number format 'int9': did you mean 'int8'?" in said
+    said = refused(app_main, "--model", model_folder, "--variant", "q4")
+    assert "has no variant 'q4', only fp32: export it with --quantize q4" in said
+    said = refused(app_main, "--model", model_folder, "--variant", "q44")
+    assert "unknown variant 'q44': did you mean 'q4'?" in said
+    moved = shutil.copytree(run.path, tmp_path / "run")
+    config = json.loads((moved / "config.json").read_text())
+    config["data"]["shards"] = str(tmp_path / "gone")
+    (moved / "config.json").write_text(json.dumps(config))
+    said = refused(main, moved, "--out", tmp_path / "out", "--quantize", "q8")
+    assert "drop --quantize" in said
+    said = refused(main, run.path, "--from-hf", folder, "--out", tmp_path / "out")
+    assert "either a run directory or --from-hf" in said
+    assert not (tmp_path / "out").exists()
+
+
+def rewritten(folder: Path, out: Path, change: str) -> Path:
+    """A folder with another graph, whose hashes are right again."""
+    shutil.copytree(folder, out)
+    path = out / VARIANTS["fp32"]
+    proto = onnx.load(path)
+    if change == "opset":
+        proto.opset_import[0].version = 40
+    elif change == "ir":
+        proto.ir_version = 30
+    else:
+        onnx.save(
+            proto, path, save_as_external_data=True, location="weights.bin", size_threshold=1000
+        )
+        proto = onnx.load(path, load_external_data=False)
+        (path.parent / "weights.bin").rename(out.parent / "weights.bin")
+        for tensor in proto.graph.initializer:
+            for entry in tensor.external_data:
+                if entry.key == "location":
+                    entry.value = "../../weights.bin" if change == "relative" else "/etc/passwd"
+    path.write_bytes(proto.SerializeToString())
+    facts = read_facts(out)
+    write_facts(out, {key: value for key, value in facts.items() if key != "sha256"})
+    return out
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("opset", "needs a newer one than"),
+        ("ir", "needs a newer one than"),
+        ("relative", "outside its folder"),
+        ("absolute", "outside its folder"),
+    ],
+)
+def test_a_graph_that_cannot_run_here_is_explained(
+    model_folder: Path, tmp_path: Path, refused: Refused, change: str, said: str
+) -> None:
+    out = rewritten(model_folder, tmp_path / "changed", change)
+    with pytest.raises(UserError, match=said):
+        load_model(out)
+    assert said in refused(app_main, "--model", out)
