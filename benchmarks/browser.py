@@ -1,0 +1,116 @@
+"""The page without a server in a real browser: fp32 against int8, interleaved in one run.
+
+    python benchmarks/browser.py models/default [--rounds 5] [--threads]
+
+Each of the two sites holds one of the files. In every round both answer the same message, a new
+one, with the likeliest tokens; figures are those that the page shows, medians over the rounds. With
+--threads the server sends the headers that let a page use several threads.
+"""
+
+import argparse
+import re
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from playwright.sync_api import Page, sync_playwright
+
+from export.web import build_site
+from gptcore.bundle import VARIANTS, load_bundle, write_facts
+
+FORMATS = ("fp32", "int8")
+MESSAGE = "{}! Tell me a story about a cat."
+WORDS = ("Hi", "Hello", "Hey", "Please", "Well", "Now", "So", "Oh")  # no prompt is cached
+STATUS = re.compile(r"(\d+) tokens · ([\d.,]+) tokens/s · first token after ([\d.,]+) (m?s)")
+
+
+class Handler(SimpleHTTPRequestHandler):
+    isolated = False
+
+    def end_headers(self) -> None:
+        if self.isolated:
+            self.send_header("Cross-Origin-Opener-Policy", "same-origin")
+            self.send_header("Cross-Origin-Embedder-Policy", "require-corp")
+        super().end_headers()
+
+    def log_message(self, *words: object) -> None:
+        pass
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", type=Path, help="a model folder exported with --quantize int8")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", action="store_true", help="as many as the page takes")
+    options = parser.parse_args()
+    Handler.isolated = options.threads
+    with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
+        for name in FORMATS:
+            build_with(options.model, name, Path(temporary))
+        server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=temporary))
+        Thread(target=server.serve_forever, daemon=True).start()
+        arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=arguments
+        )
+        pages = {name: browser.new_page() for name in FORMATS}
+        for name, page in pages.items():
+            page.goto(f"http://127.0.0.1:{server.server_port}/{name}/")
+            print(f"{name}: {wait(page, re.compile('.*in this browser.*'))[0]}")
+        times = {name: [] for name in FORMATS}
+        for _, word in zip(range(options.rounds), WORDS):
+            for name, page in pages.items():
+                times[name].append(ask(page, MESSAGE.format(word)))
+        browser.close()
+    print(f"{'format':8}{'tokens/s':>10}{'first token':>13}")
+    for name, values in times.items():
+        speed, first = (statistics.median(column) for column in zip(*values))
+        print(f"{name:8}{speed:10.0f}{first:10.0f} ms")
+
+
+def build_with(model: Path, name: str, folder: Path) -> None:
+    """A site that has the model in one number format only."""
+    copy = shutil.copytree(model, folder / f"model-{name}")
+    for other, file in VARIANTS.items():
+        if other not in ("fp32", name):
+            (copy / file).unlink(missing_ok=True)
+    facts = load_bundle(model).facts
+    write_facts(copy, {key: value for key, value in facts.items() if key != "sha256"})
+    build_site(load_bundle(copy), folder / name)
+
+
+def ask(page: Page, message: str) -> tuple[float, float]:
+    """Tokens a second, and milliseconds to the first, of one reply."""
+    page.bring_to_front()
+    page.get_by_role("slider", name="Temperature").fill("0")
+    page.get_by_role("textbox").fill(message)
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Stop").wait_for()
+    status = wait(page, STATUS)
+    page.get_by_role("button", name="Clear").click()
+    first = float(status[3].replace(",", "")) * (1 if status[4] == "ms" else 1000)
+    return float(status[2].replace(",", "")), first
+
+
+def wait(page: Page, wanted: re.Pattern[str], seconds: float = 120) -> re.Match[str]:
+    """Until the page shows it, and no reply is being written. (Its policy forbids evaluation.)"""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        text = page.locator("body").inner_text()
+        found = wanted.search(text)
+        if found and not page.get_by_role("button", name="Stop").is_visible():
+            return found
+        page.wait_for_timeout(50)
+    raise SystemExit(f"error: the page does not get ready:\n{text}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""A folder to the Hugging Face Hub: a model, a Space, or a static page.
+
+>>> push(Path("models/mine"), "me/mine", token="hf_...")             # doctest: +SKIP
+
+The endpoint is that of HF_ENDPOINT, and the token that of HF_TOKEN or of `hf auth login`.
+"""
+
+import argparse
+from pathlib import Path
+
+from huggingface_hub import HfApi, constants, get_token, metadata_load
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+from huggingface_hub.utils import httpx
+
+from gptcore.bundle import FACTS, load_any_bundle
+from gptcore.checks import UserError
+
+KINDS = ("model", "space")
+
+
+def command(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m export push")
+    parser.add_argument("folder", type=Path, help="a model folder, a Space, or a static page")
+    parser.add_argument("repo", help="where to put it: USER/NAME")
+    parser.add_argument("--type", choices=KINDS, help="(default: what README.md says)")
+    parser.add_argument("--private", action="store_true", help="make a new repository private")
+    parser.add_argument("--token", help="(default: HF_TOKEN, or that of `hf auth login`)")
+    options = parser.parse_args(arguments)
+    url = push(options.folder, options.repo, options.type, options.private, options.token)
+    print(f"uploaded {options.folder} to {url}")
+    return 0
+
+
+def push(
+    folder: Path,
+    repo: str,
+    kind: str | None = None,
+    private: bool = False,
+    token: str | None = None,
+) -> str:
+    """Create the repository if there is none, and upload the folder; the repository's address.
+
+    Nothing is sent before the hashes of every model folder in it have been compared.
+    """
+    sdk = read_sdk(folder)
+    kind = kind or ("space" if sdk else "model")
+    if kind == "space" and not sdk:
+        raise UserError(f"{folder / 'README.md'} names no sdk: `python -m export space` writes one")
+    if kind == "model":
+        load_any_bundle(folder)
+    for facts in folder.rglob(FACTS):
+        load_any_bundle(facts.parent)
+    token = token or get_token()
+    if not token:
+        raise UserError("there is no token: run `hf auth login`, or set HF_TOKEN, or give --token")
+    api = HfApi(token=token)
+    try:
+        made = api.create_repo(
+            repo, repo_type=kind, private=private or None, space_sdk=sdk, exist_ok=True
+        )
+        api.upload_folder(
+            repo_id=made.repo_id,
+            repo_type=kind,
+            folder_path=folder,
+            commit_message=f"Upload {folder.resolve().name}",
+            ignore_patterns=["*__pycache__/*"],  # of a Space that was started here
+        )
+    except HFValidationError:
+        raise UserError(f"repo={repo!r} is no name of a repository: write USER/NAME") from None
+    except HfHubHTTPError as error:
+        raise UserError(f"the Hub refused {repo}: {reason(error)}") from None
+    except (httpx.TransportError, ConnectionError) as error:
+        raise UserError(f"cannot reach {constants.ENDPOINT} ({error}): try again later") from None
+    return str(made)
+
+
+def read_sdk(folder: Path) -> str | None:
+    """The sdk that README.md's front matter names, as every Space's does."""
+    if not folder.is_dir():
+        raise UserError(f"no folder at {folder}: name one that `python -m export` wrote")
+    readme = folder / "README.md"
+    return (metadata_load(readme) or {}).get("sdk") if readme.is_file() else None
+
+
+def reason(error: HfHubHTTPError) -> str:
+    """What the Hub's answer means, in one line."""
+    status = error.response.status_code
+    known = {
+        401: "the token is not valid; make one with the right to write at its settings/tokens",
+        403: "the token may not write there; make one that may, or choose another repository",
+    }
+    return known.get(status) or " ".join(f"HTTP {status}, {error.server_message or error}".split())
