@@ -1,6 +1,7 @@
 """Shared by the tests: a tiny model, trained and exported once, by the real commands."""
 
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from playwright.sync_api import Browser, sync_playwright
 from app import LAUNCH, build_page
 from export.__main__ import main as export_main
 from export.folder import write_model
+from export.peers.environments import one_at_a_time
 from gptcore.bundle import write_facts
 from gptcore.config import ModelConfig
 from gptcore.files import new_folder
@@ -40,13 +42,23 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that the first of the test processes fills, for all of them."""
+    base = factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    path = base / name
+    with one_at_a_time(base / f"{path.name}.lock"):
+        if not path.exists():
+            make(path)
+    return path
+
+
 @pytest.fixture(scope="session")
 def chats(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A .jsonl of 600 made-up conversations."""
-    path = tmp_path_factory.mktemp("data") / "chats.jsonl"
     lines = [json.dumps({"messages": messages}) for messages in islice(dialogues(5), 600)]
-    path.write_text("\n".join(lines), encoding="utf-8")
-    return path
+    text = "\n".join(lines)
+    return once(tmp_path_factory, "chats.jsonl", lambda path: path.write_text(text, "utf-8"))
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +71,6 @@ def tokenizer(chats: Path) -> Tokenizer:
 @pytest.fixture(scope="session")
 def run(chats: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run directory of the `tiny` preset after 40 steps."""
-    out = tmp_path_factory.mktemp("runs") / "tiny"
     settings = {
         "steps": 40,
         "batch_size": 8,
@@ -69,17 +80,22 @@ def run(chats: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
         "eval_every": 20,
         "save_every": 20,
     }
-    options = [word for k, v in settings.items() for word in ("--set", f"{k}={v}")]
-    assert training_main([str(chats), "--out", str(out), "--preset", "tiny", *options]) == 0
-    return Run.load(out)
+    options = ["--preset", "tiny", *set_options(**settings)]
+
+    def make(out: Path) -> None:
+        assert training_main([str(chats), "--out", str(out), *options]) == 0
+
+    return Run.load(once(tmp_path_factory, "run-tiny", make))
 
 
 @pytest.fixture(scope="session")
 def model_folder(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The exported and verified model folder of that run."""
-    out = tmp_path_factory.mktemp("models") / "tiny"
+    return once(tmp_path_factory, "tiny", lambda out: exported(run, out))
+
+
+def exported(run: Run, out: Path) -> None:
     assert export_main([str(run.path), "--out", str(out)]) == 0
-    return out
 
 
 @pytest.fixture(scope="session")
@@ -116,9 +132,8 @@ def made_up_pairs(n: int) -> list[tuple[str, str]]:
 @pytest.fixture(scope="session")
 def pairs_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A .tsv of 600 pairs."""
-    path = tmp_path_factory.mktemp("data") / "pairs.tsv"
-    path.write_text("".join(f"{a}\t{b}\n" for a, b in made_up_pairs(600)), encoding="utf-8")
-    return path
+    text = "".join(f"{a}\t{b}\n" for a, b in made_up_pairs(600))
+    return once(tmp_path_factory, "pairs.tsv", lambda path: path.write_text(text, "utf-8"))
 
 
 TINY_TRANSLATOR = {
@@ -142,19 +157,19 @@ def set_options(**settings: object) -> list[str]:
 @pytest.fixture(scope="session")
 def translation_run(pairs_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run that has learned most of the made-up language; its heads are in groups of two."""
-    out = tmp_path_factory.mktemp("runs") / "toy"
     settings = {"steps": 160, "eval_every": 80, "warmup_steps": 10, "log_every": 20}
     options = set_options(**TINY_TRANSLATOR, **settings, dropout=0, dtype="float32")
-    assert training_main(["translate", str(pairs_file), "--out", str(out), *options]) == 0
-    return Run.load(out)
+
+    def make(out: Path) -> None:
+        assert training_main(["translate", str(pairs_file), "--out", str(out), *options]) == 0
+
+    return Run.load(once(tmp_path_factory, "run-toy", make))
 
 
 @pytest.fixture(scope="session")
 def translation_folder(translation_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The exported and verified folder of that run."""
-    out = tmp_path_factory.mktemp("models") / "toy"
-    assert export_main([str(translation_run.path), "--out", str(out)]) == 0
-    return out
+    return once(tmp_path_factory, "toy", lambda out: exported(translation_run, out))
 
 
 @pytest.fixture(scope="session")
@@ -170,8 +185,20 @@ def slow_model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -
         vocab_size=512, block_size=2048, n_layer=2, n_head=8, n_kv_head=8, n_embd=1024,
         n_inner=4096, tied_embeddings=False,
     )  # fmt: skip
-    folder = tmp_path_factory.mktemp("models") / "slow"
-    return export_untrained(config, tokenizer, folder, is_chat=True)
+    return untrained(tmp_path_factory, "slow", config, tokenizer, is_chat=True)
+
+
+def untrained(
+    factory: pytest.TempPathFactory,
+    name: str,
+    config: ModelConfig,
+    tokenizer: Tokenizer,
+    is_chat: bool,
+) -> OnnxModel:
+    def make(path: Path) -> None:
+        export_untrained(config, tokenizer, path, is_chat)
+
+    return load_model(once(factory, name, make), threads=1)
 
 
 def export_untrained(
@@ -193,7 +220,7 @@ def export_untrained(
 def base_model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> OnnxModel:
     """An untrained model that was not made for conversations."""
     config = ModelConfig(vocab_size=512, block_size=64, n_layer=1, n_embd=32, n_inner=64)
-    return export_untrained(config, tokenizer, tmp_path_factory.mktemp("models") / "base", False)
+    return untrained(tmp_path_factory, "base", config, tokenizer, is_chat=False)
 
 
 @pytest.fixture

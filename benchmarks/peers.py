@@ -1,0 +1,120 @@
+"""Decoding speed of other runtimes with the same weights, interleaved in one run.
+
+    python benchmarks/peers.py [--preset small | --folder models/mine] [--rounds 5]
+
+Without --folder the weights are random, which changes no time. Each round decodes a few tokens
+with every contender in turn; figures are medians over the rounds, each runtime in its own process.
+The number formats of a folder are contenders too (gptcore int8), and llama.cpp's f16.
+"""
+
+import argparse
+import dataclasses
+import statistics
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+
+from export.folder import write_model
+from export.gguf import write_gguf
+from export.peers.environments import PEERS, PeerError, Running, start
+from gptcore.bundle import load_bundle, write_facts
+from gptcore.config import PRESETS
+from gptcore.nn import build_model, count_parameters
+from gptcore.tokenizer import SPECIAL_TOKENS, Tokenizer
+
+RUNTIMES = ("gptcore", "onnxruntime", "onnxruntime-genai", "llama.cpp", "transformers", "pytorch")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runtimes", nargs="+", default=RUNTIMES, choices=PEERS)
+    parser.add_argument("--preset", default="small", choices=PRESETS)
+    parser.add_argument("--folder", type=Path, help="a model folder, in place of a preset")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=32, help="tokens of a turn (default: 32)")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--contexts", type=int, nargs="+", default=[64, 512])
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder
+        if folder is None:
+            folder = Path(temporary) / "model"
+            write_random(options.preset, max(options.contexts) + options.steps, folder)
+        contenders = sources(folder, options.runtimes, Path(temporary))
+        vocab_size = load_bundle(folder).config.vocab_size
+        print(f"{folder.name if options.folder else options.preset}, {options.rounds} rounds")
+        print(f"{'contender':20}{'threads':>8}{'context':>9}{'tokens/s':>10}{'to ours':>9}")
+        for threads in options.threads:
+            with ExitStack() as stack:
+                peers = start_all(contenders, threads, stack)
+                for context in options.contexts:
+                    speeds = measure(peers, context, vocab_size, options.steps, options.rounds)
+                    for name, speed in speeds.items():
+                        ratio = speed / speeds["gptcore"]
+                        print(f"{name:20}{threads:8}{context:9}{speed:10.0f}{ratio:8.2f}x")
+
+
+def write_random(preset: str, block_size: int, folder: Path) -> None:
+    """A model folder of an untrained model; its tokens are bytes and pairs of them."""
+    config = dataclasses.replace(PRESETS[preset], block_size=block_size)
+    model = build_model(config)
+    n_pairs = config.vocab_size - 256 - len(SPECIAL_TOKENS)
+    tokens = [bytes([i]) for i in range(256)] + [bytes(divmod(i, 256)) for i in range(n_pairs)]
+    tokenizer = Tokenizer({token: rank for rank, token in enumerate(tokens)})
+    folder.mkdir()
+    write_model(model, tokenizer, False, folder)
+    n = count_parameters(model)
+    facts = {"name": preset, "chat": False, "parameters": n, "config": config.to_dict()}
+    write_facts(folder, facts)
+
+
+def sources(
+    folder: Path, runtimes: list[str], temporary: Path
+) -> dict[str, tuple[str, Path, tuple[str, ...]]]:
+    """Contender -> (runtime, what it reads, which number format). Ours is always the first."""
+    found = {"gptcore": ("gptcore", folder, ())}
+    for variant in load_bundle(folder).variants:
+        if variant != "fp32":
+            found[f"gptcore {variant}"] = ("gptcore", folder, (variant,))
+    for name in runtimes:
+        if name != "llama.cpp":
+            found.setdefault(name, (name, folder, ()))
+            continue
+        for dtype in ("f32", "f16"):
+            path = temporary / f"{dtype}.gguf"
+            write_gguf(folder, path, dtype)
+            found[f"llama.cpp {dtype}"] = (name, path, ())
+    return found
+
+
+def start_all(contenders: dict, threads: int, stack: ExitStack) -> dict[str, Running]:
+    peers = {}
+    for name, (runtime, path, variant) in contenders.items():
+        try:
+            peers[name] = stack.enter_context(start(runtime, path, threads, *variant))
+        except PeerError as error:
+            print(f"{name:20} missing: {error}")
+    return peers
+
+
+def measure(
+    peers: dict[str, Running], context: int, vocab_size: int, steps: int, rounds: int
+) -> dict[str, float]:
+    """Tokens per second of each contender after `context` tokens, A B C A B C ..."""
+    prompt = np.random.default_rng(0).integers(0, vocab_size, context).tolist()
+    speeds: dict[str, list[float]] = {name: [] for name in peers}
+    for turn in range(rounds + 1):
+        for name, peer in peers.items():
+            seconds = peer.ask([prompt], steps)["seconds"]
+            if turn:  # the first is a warm-up
+                speeds[name].append((steps - 1) / seconds)
+    return {name: statistics.median(values) for name, values in speeds.items()}
+
+
+if __name__ == "__main__":
+    main()
