@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT))
 from export.__main__ import main as export
 from training.__main__ import main as train
 
+FORMATS = "int8,q8,q4"
 SETTINGS = {"batch_size": 16, "micro_batch_size": 16, "learning_rate": 0.015, "eval_every": 500}
 
 
@@ -30,7 +31,8 @@ def main() -> int:
     code = train(
         ["--out", str(run), *(["--resume"] if is_there else ["--preset", "nano", *changes])]
     )
-    code = code or export([str(run), "--out", str(options.out), "--name", "gptcore nano"])
+    names = ["--name", "gptcore nano", "--language", "en"]
+    code = code or export([str(run), "--out", str(options.out), *names, "--quantize", FORMATS])
     return code or export(["inspect", str(options.out)])
 
 
