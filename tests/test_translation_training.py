@@ -31,6 +31,7 @@ from training.translate import open_task, run_translation
 from training.translation import TRAINING, VALIDATION, TranslationTask, score
 
 QUICK = TINY_TRANSLATOR | {"n_layer": 1, "n_embd": 32, "batch_size": 8, "micro_batch_size": 4}
+CLOCK = ("tokens_per_s", "seconds")
 
 
 @pytest.fixture(scope="module")
