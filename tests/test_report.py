@@ -106,7 +106,7 @@ def test_a_report_shows_every_figure_beside_earlier_runs(opened, tmp_path: Path)
     chart = page.get_by_role("img", name=re.compile("^Bits per byte by tokens. mine"))
     chart.press("Home")
     expect(page.get_by_role("status").first).to_contain_text("tokens 25,600")
-    expect(page.get_by_role("status").first).to_contain_text("mine1.56")
+    expect(page.get_by_role("status").first).to_contain_text("mine1.56early1.7")
     page.locator("figure summary").first.click()
     assert page.get_by_role("region", name="Values of Bits").locator("tbody tr").count() == 4
     page.close()
@@ -181,7 +181,7 @@ def test_old_metrics_without_tokens_get_them_from_the_steps(tmp_path: Path) -> N
 def test_a_hundred_thousand_lines_are_thinned_in_no_time(tmp_path: Path) -> None:
     run = made_up(tmp_path / "mine")
     line = '{"step": %d, "loss": %f, "rate": 0.001, "gradient_norm": %f, "tokens_per_s": 4000}\n'
-    rows = [line % (n, 2 + n % 7 / 10, 50.0 if n == 99_990 else 1.0) for n in range(100_000)]
+    rows = [line % (n, 2 + n % 5 / 10, 1.0) for n in range(100_000)]
     text = "".join(rows) + '{"step": 50001, "val_loss": 2.5, "bits_per_byte": 1.25}\n'
     (run.path / "metrics.jsonl").write_text(text)
     started = time.process_time()
@@ -190,8 +190,9 @@ def test_a_hundred_thousand_lines_are_thinned_in_no_time(tmp_path: Path) -> None
     assert path.stat().st_size < 300_000
     history = History(run)
     loss = history.curve("loss")
-    assert len(loss["y"]) <= MAX_POINTS and (min(loss["y"]), max(loss["y"])) == (2.0, 2.6)
-    assert loss["step"][-1] > 99_980 and history.curve("bits_per_byte")["y"] == [1.25]
+    assert len(loss["y"]) == MAX_POINTS and loss["step"][-1] > 99_950
+    assert min(loss["low"]) == 2.0 and max(loss["high"]) == 2.4
+    assert history.curve("bits_per_byte")["y"] == [1.25]
 
 
 def test_only_the_newest_few_earlier_runs_are_shown(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from gptcore.checks import UserError
 from training.run import Run
 
 N_EARLIER = 4  # runs beside a run's own, the newest
-MAX_LINES = 10_000  # of one metrics.jsonl; of a longer one every few lines are read
-MAX_POINTS = 400  # of one curve
+MAX_LINES = 5_000  # of one metrics.jsonl; of a longer one every few lines are read
+MAX_POINTS = 300  # of one curve
 MAX_SAMPLES = 40  # steps of which samples are shown
 AXES = {"step": "step", "tokens": "tokens", "seconds": "time"}
 
@@ -35,9 +35,9 @@ class History:
 
     def column(self, key: str) -> tuple[np.ndarray, np.ndarray]:
         """The indices of the lines that have a finite `key`, and its values there."""
-        found = [(i, line[key]) for i, line in enumerate(self.lines) if is_number(line.get(key))]
-        indices, values = zip(*found) if found else ((), ())
-        return np.array(indices, dtype=int), np.array(values, dtype=float)
+        values = np.array([line.get(key) for line in self.lines], dtype=float)  # None: NaN
+        indices = np.flatnonzero(np.isfinite(values))
+        return indices, values[indices]
 
     def axis(self, name: str) -> np.ndarray | None:
         """A position on the axis for each line; None where the run did not measure it."""
@@ -68,14 +68,21 @@ class History:
         return {key: value for part in parts for key, value in part.items()}
 
     def curve(self, key: str) -> dict[str, list[float]] | None:
-        """The thinned curve of a metric by each axis; None if there is none."""
+        """A metric by each axis; None if there is none. Of many values `y` has the means of
+        equal parts, and `low` and `high` their ranges."""
         indices, values = self.column(key)
         if not len(indices):
             return None
-        kept = thin(values)
-        rows = indices[kept]
-        by_axis = {name: a[rows] for name, a in self.axes.items() if a is not None}
-        return {name: rounded(a) for name, a in (by_axis | {"y": values[kept]}).items()}
+        by_axis = {name: a[indices] for name, a in self.axes.items() if a is not None}
+        if len(values) <= MAX_POINTS:
+            curve = by_axis | {"y": values}
+        else:
+            parts = np.array_split(values, MAX_POINTS)
+            ends = np.cumsum([len(part) for part in parts]) - 1
+            curve = {name: a[ends] for name, a in by_axis.items()}
+            for name, measure in (("y", np.mean), ("low", np.min), ("high", np.max)):
+                curve[name] = np.array([measure(part) for part in parts])
+        return {name: [float(f"{v:.6g}") for v in a] for name, a in curve.items()}
 
     def last(self, key: str) -> float | None:
         _, values = self.column(key)
@@ -98,7 +105,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     would keep the training waiting."""
     lines = path.read_bytes().split(b"\n") if path.exists() else []
     every = 1 + len(lines) // MAX_LINES
-    is_kept = [(len(lines) - i) % every == 0 or b"val_loss" in x for i, x in enumerate(lines)]
+    last = len(lines) - 2  # an empty one follows
+    is_kept = [(last - i) % every == 0 or b"val_loss" in x for i, x in enumerate(lines)]
     rows = []
     for line, kept in zip(lines, is_kept):
         if not (kept and line.endswith(b"}")):
@@ -138,20 +146,6 @@ def spread(n: int, wanted: int) -> list[int]:
     """At most `wanted` of the indices 0..n-1, evenly, the last one among them."""
     every = max(1, -(-n // wanted))
     return list(range(n - 1, -1, -every))[::-1]
-
-
-def thin(values: np.ndarray) -> np.ndarray:
-    """Indices of at most MAX_POINTS values: lows and highs of equal parts, and both ends."""
-    if len(values) <= MAX_POINTS:
-        return np.arange(len(values))
-    kept = {0, len(values) - 1}
-    for part in np.array_split(np.arange(len(values)), MAX_POINTS // 2 - 1):
-        kept |= {int(part[values[part].argmin()]), int(part[values[part].argmax()])}
-    return np.array(sorted(kept))
-
-
-def rounded(values: np.ndarray) -> list[float]:
-    return [float(f"{value:.6g}") for value in values]
 
 
 def earlier(run: Run) -> list[Run]:

@@ -36,16 +36,16 @@ function duration(seconds) {
 
 const position = value => axis === "seconds" ? duration(value) : number(value);
 
-// The lines of a chart: a curve of a run, where it has the axis and is not hidden.
+// The lines of a chart: a curve of a run, where it has the axis and is not hidden. A point is
+// [x, y, low, high]; of a long run y is a mean, and low and high are around it.
 function lines(chart) {
   const found = [];
   runs.forEach((run, n) => {
     for (const key in chart.curves) {
       const curve = run.curves[key];
       if (!curve || !curve[axis] || hidden.has(n)) continue;
-      let points = curve[axis].map((x, i) => [x, curve.y[i]]);
-      if (chart.logarithmic) points = points.filter(point => point[1] > 0);
-      if (points.length) found.push({ n, key, name: run.name, style: chart.curves[key], points });
+      const points = curve[axis].map((x, i) => [x, curve.y[i], curve.low?.[i] ?? curve.y[i], curve.high?.[i] ?? curve.y[i]]);
+      found.push({ n, key, name: run.name, style: chart.curves[key], points, isBand: "low" in curve });
     }
   });
   return found;
@@ -68,7 +68,7 @@ function axisTicks(high, wanted) {
 function logTicks(low, high) {
   const found = [];
   for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {
-    for (const n of [1, 2, 5]) found.push(+(n * 10 ** power).toPrecision(6));
+    for (const n of high / low > 30 ? [1, 2, 5] : [1, 1.5, 2, 3, 5, 7]) found.push(+(n * 10 ** power).toPrecision(6));
   }
   const inside = found.filter(tick => tick >= low && tick <= high);
   return inside.length > 7 ? inside.filter(tick => String(tick.toExponential())[0] === "1") : inside;
@@ -77,16 +77,16 @@ function logTicks(low, high) {
 // From values to pixels, and where the grid is.
 function scales(chart, all, width, height) {
   const xs = all.flatMap(line => line.points.map(point => point[0]));
-  const ys = all.flatMap(line => line.points.map(point => point[1]));
+  const ys = all.flatMap(line => line.points.flatMap(point => point.slice(2)));
   const bound = (f, values) => values.reduce((a, b) => f(a, b));
   const xHigh = bound(Math.max, xs) || 1;
   let low = bound(Math.min, ys), high = bound(Math.max, ys);
-  const isLog = chart.logarithmic && high / low > 10;
+  const isLog = chart.logarithmic && low > 0 && high / low > 3;
   if (low === high) [low, high] = [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
   const to = isLog ? Math.log10 : value => value;
   const yTicks = isLog ? logTicks(low, high) : ticks(low, high, 4);
   const margin = (to(high) - to(low)) * 0.04;
-  const labelled = runs.length > 1 && width > 480 ? 96 : 12;
+  const labelled = runs.length > 1 && width > 480 ? 104 : 12;
   const left = 54, top = 10, bottom = height - 24, right = width - labelled;
   const y = value => bottom - (to(value) - to(low) + margin) / (to(high) - to(low) + 2 * margin) * (bottom - top);
   const x = value => left + value / xHigh * (right - left);
@@ -116,6 +116,12 @@ function draw(figure, chart) {
 
 function drawLine(line, at) {
   const group = svg("g", { style: `--n:${line.n}`, class: line.n ? "" : "first", "data-curve": line.key });
+  const pixels = (x, y) => at.x(x).toFixed(1) + "," + at.y(y).toFixed(1);
+  if (line.isBand) {
+    const above = line.points.map(([x, , , high]) => pixels(x, high));
+    const below = line.points.map(([x, , low]) => pixels(x, low)).reverse();
+    group.append(svg("polygon", { points: [...above, ...below].join(" ") }));
+  }
   const places = line.points.map(([x, y]) => [at.x(x).toFixed(1), at.y(y).toFixed(1)]);
   group.append(svg("path", { class: line.style, d: "M" + places.map(place => place.join(",")).join("L") }));
   if (line.style === "dots") {
@@ -135,7 +141,7 @@ function labels(all, at) {
   for (const label of [...placed].reverse()) { label.y = Math.min(label.y, limit); limit = label.y - 14; }
   return placed.map(({ line, y }) => {
     const group = svg("g", { style: `--n:${line.n}` });
-    const name = line.name.length > 13 ? line.name.slice(0, 12) + "…" : line.name;
+    const name = line.name.length > 12 ? line.name.slice(0, 11) + "…" : line.name;
     group.append(svg("text", { class: "label", x: at.x(line.points.at(-1)[0]) + 8, y }, name));
     return group;
   });
@@ -145,6 +151,13 @@ function describe(chart, all) {
   const parts = all.map(({ name, key, points }) =>
     `${name}, ${chart.labels[key]}: ${number(points[0][1])} to ${number(points.at(-1)[1])}`);
   return `${chart.title} by ${axes[axis]}. ${parts.join("; ")}`;
+}
+
+// The value of a line at a place or, with a sign for it, at its point next to there.
+function valueAt(line, x) {
+  if (!line || x > line.points.at(-1)[0] || x < line.points[0][0]) return "";
+  const nearest = line.points.reduce((a, b) => Math.abs(b[0] - x) < Math.abs(a[0] - x) ? b : a);
+  return (nearest[0] === x ? "" : "≈ ") + number(nearest[1]);
 }
 
 // Values at the pointer, or at the place that the arrow keys move.
@@ -162,13 +175,14 @@ function follow(figure, image, chart, all, at) {
     for (const side of ["x1", "x2"]) cursor.setAttribute(side, pixel);
     cursor.setAttribute("visibility", "visible");
     tip.replaceChildren();
-    html(tip, "div", `${axes[axis]} ${position(x)}`);
-    for (const line of all) {
-      const nearest = line.points.reduce((a, b) => Math.abs(b[0] - x) < Math.abs(a[0] - x) ? b : a);
-      const row = html(tip, "div"), curves = Object.keys(chart.curves).length;
-      const where = nearest[0] === x ? "" : ` (at ${position(nearest[0])})`;
-      html(row, "b", line.name + (curves > 1 ? `, ${chart.labels[line.key]}` : "")).style.setProperty("--n", line.n);
-      html(row, "span", number(nearest[1]) + where);
+    const table = html(tip, "table"), keys = Object.keys(chart.curves);
+    const head = html(table, "tr");
+    html(head, "td", `${axes[axis]} ${position(x)}`);
+    for (const key of keys) html(head, "td", keys.length > 1 ? chart.labels[key] : "");
+    for (const n of new Set(all.map(line => line.n))) {
+      const row = html(table, "tr");
+      html(html(row, "td"), "b", runs[n].name).style.setProperty("--n", n);
+      for (const key of keys) html(row, "td", valueAt(all.find(line => line.n === n && line.key === key), x));
     }
     tip.hidden = false;
     const plot = image.parentElement, beside = pixel + 14 + tip.offsetWidth < figure.clientWidth;

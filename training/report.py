@@ -30,15 +30,16 @@ class Chart:
     title: str
     unit: str
     curves: dict[str, str]  # keys of the metrics and how they are drawn, see report.js
-    logarithmic: bool = False
+    logarithmic: bool = False  # where the values span much
 
 
 CHARTS = [
-    Chart("Bits per byte", "of the held-out text", {"bits_per_byte": "dots"}),
+    Chart("Bits per byte", "of the held-out text", {"bits_per_byte": "dots"}, logarithmic=True),
     Chart(
         "Loss",
         "nats per token",
         {"loss": "faint", "train_loss": "dashed", "val_loss": "dots"},
+        logarithmic=True,
     ),
     Chart("BLEU", "of 100", {"bleu": "dots"}),
     Chart("chrF", "of 100", {"chrf": "dots"}),
