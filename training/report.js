@@ -86,7 +86,7 @@ function scales(chart, all, width, height) {
   const to = isLog ? Math.log10 : value => value;
   const yTicks = isLog ? logTicks(low, high) : ticks(low, high, 4);
   const margin = (to(high) - to(low)) * 0.04;
-  const labelled = runs.length > 1 && width > 480 ? 104 : 12;
+  const labelled = runs.length > 1 && width > 480 ? 112 : 12;
   const left = 54, top = 10, bottom = height - 24, right = width - labelled;
   const y = value => bottom - (to(value) - to(low) + margin) / (to(high) - to(low) + 2 * margin) * (bottom - top);
   const x = value => left + value / xHigh * (right - left);
