@@ -194,6 +194,33 @@ def test_samples_that_look_like_headings_do_not_hinder(
 
 
 @in_float32
+@pytest.mark.parametrize("steps", [STEPS, STEPS + 2])  # the last evaluation, and one before it
+def test_an_evaluation_ends_at_once_and_is_made_up_for(
+    both: tuple[Run, Run],
+    shards: Shards,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    steps: int,
+) -> None:
+    run = new_run(tmp_path / "run", shards, dtype="float32", steps=steps, eval_every=STEPS)
+    evaluate = LanguageModelling.evaluate
+    with monkeypatch.context() as patch:
+        patch.setattr(LanguageModelling, "evaluate", lambda *_: signal.raise_signal(signal.SIGTERM))
+        assert train(run, LanguageModelling(run, shards)) is None
+    assert newest_checkpoint(run.checkpoints)[0].facts["step"] == STEPS
+    assert not run.evaluations() and not run.is_complete
+
+    task, seen = LanguageModelling(run, shards), []
+    monkeypatch.setattr(
+        LanguageModelling, "evaluate", lambda *args: seen.append(args) or evaluate(*args)
+    )
+    assert train(run, task, resume=True)["steps"] == steps
+    assert list(run.evaluations()) == sorted({STEPS, steps}) and len(seen) == len({STEPS, steps})
+    if steps == STEPS:
+        assert state_hash(run) == state_hash(both[0]) and logged(run) == logged(both[0])
+
+
+@in_float32
 def test_a_complete_run_is_not_resumed(both: tuple[Run, Run], shards: Shards) -> None:
     before = state_hash(both[0])
     with pytest.raises(UserError, match="is complete already"):

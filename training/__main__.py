@@ -1,7 +1,8 @@
 """python -m training TEXT... --out runs/NAME: from text files to a trained model.
 
 python -m training translate PAIRS --out runs/NAME is in training/translate.py, and
-python -m training doctor runs/NAME in training/doctor.py.
+python -m training doctor runs/NAME and python -m training report runs/NAME in files of those
+names.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from training.dialogues import dialogues
 from training.doctor import run_doctor
 from training.language import LanguageModelling
 from training.loop import train
+from training.report import run_report
 from training.run import Run, begun, check_free
 from training.settings import add_common, check_same, describe, read_settings, settings_help
 from training.shards import Shards, load_shards, prepare
@@ -31,7 +33,7 @@ INTERRUPTED = 130  # the exit code by which a shell knows Ctrl-C
 DEFAULT_PRESET = "small"
 OWN = "own"  # a tokenizer trained on the text
 N_DIALOGUES = 100_000  # of the project's own corpus
-COMMANDS = {"translate": run_translation, "doctor": run_doctor}
+COMMANDS = {"translate": run_translation, "doctor": run_doctor, "report": run_report}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -35,6 +35,7 @@ class TrainConfig:
     log_every: int = 10
     eval_every: int = 250
     save_every: int = 250
+    tensorboard: bool = False  # also write events for TensorBoard
     keep_checkpoints: int = 2  # the newest ones; the best is kept, too
     parallel: str = "ddp"  # each process has the whole model; "fsdp": a part of each parameter
 

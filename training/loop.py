@@ -37,6 +37,7 @@ from training.machine import (
 from training.optimizer import rate_factor, set_rate
 from training.parallel import synchronise, whole
 from training.recorders import Recorder, Samples, open_recorders
+from training.report import write_report
 from training.run import Run, write_json
 from training.state import State, build_state, open_checkpoint, save_evidence, save_state
 from training.world import World
@@ -93,7 +94,7 @@ def train(
     elif world.is_first:
         task.save(run.path)  # not before all that can be wrong has been seen
         run.create()
-    recorders = open_recorders(run, world, state.step)
+    recorders = open_recorders(run, world, state.step if resume else None)
     precision = str(dtype).removeprefix("torch.")
     print(
         f"{count_parameters(state.model):,} parameters on {world.size} x {device} in {precision}; "
@@ -273,5 +274,6 @@ def finish(run: Run, task: Task, state: State) -> dict[str, Any]:
         "data": run.data,
     }
     write_json(run.path / "summary.json", summary)
+    write_report(run)
     print(f"done; next: python -m export {run.path} --out models/{run.path.name}")
     return summary

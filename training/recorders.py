@@ -1,11 +1,13 @@
 """Where a run's figures and samples go: the run directory's files, and TensorBoard if wished.
 
->>> for recorder in open_recorders(run, World(), resumed_at=0):      # doctest: +SKIP
+>>> for recorder in open_recorders(run, World(), resumed_at=None):      # doctest: +SKIP
 ...     recorder.scalars(10, {"loss": 2.5})
 """
 
 from typing import Protocol
 
+from training.events import Events
+from training.report import write_report
 from training.run import Run
 from training.world import World
 
@@ -30,6 +32,7 @@ class Files:
         self.run.log(step=step, **values)
         if "bits_per_byte" in values:
             self.run.draw_loss()
+            write_report(self.run)
             self.run.drop_old_checkpoints()  # the best may be another now
 
     def samples(self, step: int, samples: Samples) -> None:
@@ -39,6 +42,9 @@ class Files:
         """Every line has been written already."""
 
 
-def open_recorders(run: Run, world: World, resumed_at: int) -> list[Recorder]:
+def open_recorders(run: Run, world: World, resumed_at: int | None) -> list[Recorder]:
     """None on other processes than the first."""
-    return [Files(run)] if world.is_first else []
+    if not world.is_first:
+        return []
+    events = [Events(run.path / "tensorboard", resumed_at)] if run.train.tensorboard else []
+    return [Files(run), *events]

@@ -5,6 +5,7 @@ tokenizer/      the tokenizer; of a translation, the target's, beside source_tok
 metrics.jsonl   a line for each logged step and each evaluation
 loss.png        the curves, redrawn at each evaluation
 samples.md      what the model wrote at each evaluation
+report.html     all of it in one page, beside earlier runs on the same text
 checkpoints/    step-N/, see gptcore.nn.checkpoint; the last few, and the best
 summary.json    the result, written at the end
 

@@ -69,6 +69,17 @@ class World:
         return result
 
 
+def open_store(rank: int, timeout: timedelta) -> dist.Store:
+    """Where the processes find each other: torchrun's own, under a name for each restart.
+
+    Without that, a process that was started again may read the addresses of those that died.
+    """
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    is_master = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    store = dist.TCPStore(address, port, is_master=is_master, timeout=timeout)
+    return dist.PrefixStore(f"restart-{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
+
+
 @contextmanager
 def join(timeout_s: float) -> Iterator[World]:
     """Meet the processes that torchrun started, or be alone without it. Only the first prints.
@@ -84,7 +95,9 @@ def join(timeout_s: float) -> Iterator[World]:
         torch.cuda.set_device(local_rank)
         backend = "cpu:gloo,cuda:nccl"
     try:
-        dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
+        timeout = timedelta(seconds=timeout_s)
+        store = open_store(rank, timeout)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
         patient = dist.new_group(timeout=PATIENCE, backend="gloo")
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere if rank else sys.stdout):
             yield World(rank, size, local_rank, patient)
