@@ -158,7 +158,7 @@ def serve(pipe: Connection, name: str, config: ModelConfig, shards: Path, option
         warmup_steps=max(1, steps // 20),
         decay_share=0.8,
     )
-    task = LanguageModelling(Run(Path("."), config, train, {}), load_shards(shards))
+    task = LanguageModelling(Run(Path(), config, train, {}), load_shards(shards))
     contender = CONTENDERS[name](config, train, task, options)
     parameters = count_parameters(contender.model)
     pipe.send(f"{parameters:,} parameters, {contender.precision}, rate {train.learning_rate}")
