@@ -88,11 +88,18 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--profile", action="store_true", help="our step's costliest operators")
     parser.add_argument("--race", action="store_true")
+    parser.add_argument(
+        "--busy",
+        action="store_true",
+        help="other work runs here: one thread each, and CPU time instead of the clock's",
+    )
     parser.add_argument("--steps", type=int, default=600, help="of gpt2 in the race")
     parser.add_argument("--our-steps", type=int, default=130, help="of ours in the race")
     for name, rate in RATES.items():
         parser.add_argument(f"--{name}-rate", type=float, default=rate, help="learning rate")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.threads = 1 if options.busy else options.threads
+    return options
 
 
 def speeds(workers: dict[str, Connection], options: argparse.Namespace) -> None:
@@ -181,7 +188,7 @@ class Ours:
     """A step of training.loop.train, with a clock between its parts."""
 
     def __init__(self, config: ModelConfig, train: TrainConfig, task: LanguageModelling, options):
-        self.train, self.task = train, task
+        self.train, self.task, self.busy = train, task, options.busy
         self.device = pick_device()
         self.dtype = pick_dtype(train.dtype, self.device)
         keep_freed_memory()
@@ -196,7 +203,7 @@ class Ours:
         return autocast(self.device, self.dtype)
 
     def step(self, number: int) -> Parts:
-        train, clock = self.train, Clock()
+        train, clock = self.train, Clock(self.busy)
         factor = rate_factor(number, train.steps, train.warmup_steps, train.decay_share)
         set_rate(self.optimizers, train.learning_rate * factor)
         batch = self.task.batch(number)
@@ -227,7 +234,7 @@ class Plain:
     precision = "torch.float32, eager"
 
     def __init__(self, config: ModelConfig, train: TrainConfig, task: LanguageModelling, options):
-        self.train, self.task, self.config = train, task, config
+        self.train, self.task, self.config, self.busy = train, task, config, options.busy
         self.model = self.build(config).train()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=train.learning_rate)
 
@@ -241,7 +248,7 @@ class Plain:
         return min((step + 1) / warmup, 0.55 + 0.45 * math.cos(math.pi * done))
 
     def step(self, number: int) -> Parts:
-        clock = Clock()
+        clock = Clock(self.busy)
         for group in self.optimizer.param_groups:
             group["lr"] = self.train.learning_rate * self.rate(number)
         x, y = self.batch(number)
@@ -310,12 +317,14 @@ class HuggingFaceGPT2(nn.Module):
 class Clock:
     """Seconds between laps, summed by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, busy: bool) -> None:
         self.parts: Parts = {}
-        self.last = time.perf_counter()
+        # With several threads CPU time would count their waiting for each other.
+        self.now = time.process_time if busy else time.perf_counter
+        self.last = self.now()
 
     def lap(self, name: str) -> None:
-        now = time.perf_counter()
+        now = self.now()
         self.parts[name] = self.parts.get(name, 0.0) + now - self.last
         self.last = now
 
