@@ -1,6 +1,7 @@
 """python -m training TEXT... --out runs/NAME: from text files to a trained model.
 
-python -m training translate PAIRS --out runs/NAME is in training/translate.py.
+python -m training translate PAIRS --out runs/NAME is in training/translate.py, and
+python -m training doctor runs/NAME in training/doctor.py.
 """
 
 import argparse
@@ -13,33 +14,36 @@ from typing import Any
 from gptcore.checks import UserError, check_choice
 from gptcore.config import DECODERS, TRANSLATORS, ModelConfig
 from gptcore.encodings import NAMES, compact, named_encoding, usage
-from gptcore.nn.checkpoint import list_checkpoints, load_checkpoint, newest_checkpoint
 from gptcore.tokenizer import Tokenizer
 from training.config import ENCODINGS, RECIPES, TrainConfig
 from training.corpus import Corpus, find_files, read_documents, texts_of
 from training.dialogues import dialogues
+from training.doctor import run_doctor
 from training.language import LanguageModelling
 from training.loop import train
-from training.run import Run
-from training.settings import describe, read_settings, settings_help
-from training.shards import load_shards, prepare
+from training.run import Run, begun, check_free
+from training.settings import add_common, check_same, describe, read_settings, settings_help
+from training.shards import Shards, load_shards, prepare
 from training.translate import run_translation
+from training.world import World, join
 
 INTERRUPTED = 130  # the exit code by which a shell knows Ctrl-C
 DEFAULT_PRESET = "small"
 OWN = "own"  # a tokenizer trained on the text
 N_DIALOGUES = 100_000  # of the project's own corpus
+COMMANDS = {"translate": run_translation, "doctor": run_doctor}
 
 
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
+    command = COMMANDS.get(arguments[0] if arguments else "")
     try:
-        if arguments[:1] == ["translate"]:
-            summary = run_translation(arguments[1:])
-        else:
-            summary = run_training(parser().parse_args(arguments))
+        summary = command(arguments[1:]) if command else run_training(arguments)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:  # a full disk, for one
+        print(f"error: {error}; nothing is lost that a checkpoint holds", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\nstopped; nothing was lost that a checkpoint holds", file=sys.stderr)
@@ -65,10 +69,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--preset", default=None, help=f"{', '.join(DECODERS)} (default: {DEFAULT_PRESET})"
     )
-    result.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting below"
-    )
-    result.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    add_common(result)
     result.add_argument("--init", type=Path, help="fine-tune: start from this run's weights")
     result.add_argument(
         "--tokenizer",
@@ -84,25 +85,42 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
-def run_training(options: argparse.Namespace) -> dict[str, Any] | None:
+def run_training(arguments: list[str]) -> dict[str, Any] | None:
     """The summary of the finished run, or None if it was paused."""
+    options = parser().parse_args(arguments)
     options.out = options.out or Path("runs") / (options.preset or DEFAULT_PRESET)
-    if options.resume:
-        run = Run.load(options.out)
-        if any((options.text, options.set, options.preset, options.init, options.tokenizer)):
-            raise UserError(
-                "--resume goes on with the run's own text and settings: give only --out"
-            )
-        return train(run, open_task(run), resume=True)
-    if options.out.is_file():
-        raise UserError(f"{options.out} is a file: --out names a folder")
-    if list_checkpoints(options.out / "checkpoints"):
-        raise UserError(f"{options.out} holds a run already: add --resume, or choose another --out")
+    with join(options.timeout) as world:
+        if options.resume and (begun(options.out) or not is_start(options)):
+            return go_on(options, world)
+        check_free(options.out)
+        return start(options, world)
+
+
+def is_start(options: argparse.Namespace) -> bool:
+    """Whether more is given than where the run is."""
+    return any((options.text, options.set, options.preset, options.init, options.tokenizer))
+
+
+def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
+    run = Run.load(options.out)
+    if is_start(options):
+        check_same(run, *resolve(options)[:2])
+        if options.text and (source := name_of(find_files(options.text))) != run.data["source"]:
+            raise UserError(f"--resume: text={source}, but the run has text={run.data['source']}")
+    return train(run, open_task(run, world), resume=True, world=world)
+
+
+def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     model, training, encoding, initial = resolve(options)
-    corpus, source = open_corpus(options.text, training.seed)
-    tokenizer = open_tokenizer(encoding, corpus, options.full_vocabulary)
-    folder = options.shards or options.out.parent / "shards"
-    shards = prepare(corpus, folder, model.vocab_size, model.block_size, tokenizer)
+
+    def make_shards() -> tuple[Shards, str]:
+        corpus, source = open_corpus(options.text, training.seed)
+        tokenizer = open_tokenizer(encoding, corpus, options.full_vocabulary)
+        folder = options.shards or options.out.parent / "shards"
+        shards = prepare(corpus, folder, model.vocab_size, model.block_size, tokenizer)
+        return shards, source
+
+    shards, source = world.in_turns(make_shards)
     model = dataclasses.replace(model, vocab_size=shards.tokenizer.vocab_size)
     data = {
         "source": source,
@@ -112,13 +130,14 @@ def run_training(options: argparse.Namespace) -> dict[str, Any] | None:
     }
     run = Run(options.out, model, training, data)
     print(describe(model, training))
-    return train(run, LanguageModelling(run, shards), initial)
+    return train(run, LanguageModelling(run, shards, world), initial, world=world)
 
 
-def open_task(run: Run) -> LanguageModelling:
+def open_task(run: Run, world: World) -> LanguageModelling:
     if "shards" not in run.data:
         raise UserError(f"{run.path} is a translation: python -m training translate --resume")
-    return LanguageModelling(run, load_shards(Path(run.data["shards"])))
+    shards = world.in_turns(lambda: load_shards(Path(run.data["shards"])))
+    return LanguageModelling(run, shards, world)
 
 
 def resolve(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str, Any]:
@@ -131,9 +150,8 @@ def resolve(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str,
         base = Run.load(options.init)
         if "shards" not in base.data:
             raise UserError(f"--init {options.init} is a translation: name a run on texts")
-        folder, _ = newest_checkpoint(base.checkpoints)
         model, training = read_settings(options.set, base.model, TrainConfig())
-        return model, training, str(base.path / "tokenizer"), load_checkpoint(folder)[0]
+        return model, training, str(base.path / "tokenizer"), base.best_checkpoint()[0].model
     preset = options.preset or DEFAULT_PRESET
     if preset in TRANSLATORS:
         raise UserError(f"preset {preset} is a translator's: python -m training translate")
@@ -171,7 +189,11 @@ def open_corpus(paths: list[Path], seed: int) -> tuple[Corpus, str]:
     if not paths:
         return lambda: islice(dialogues(seed), N_DIALOGUES), f"{N_DIALOGUES:,} made-up dialogues"
     files = find_files(paths)
-    return lambda: read_documents(files), ", ".join(sorted({file.name for file in files}))
+    return lambda: read_documents(files), name_of(files)
+
+
+def name_of(files: list[Path]) -> str:
+    return ", ".join(sorted({file.name for file in files}))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from gptcore.nn.gpt import GPT, whole_sequence
 from gptcore.nn.torch_session import TorchSession
 from gptcore.sampling import Sampling
 from training.batches import IGNORED, Rows
+from training.world import World
 
 
 class Evaluation(NamedTuple):
@@ -36,16 +37,21 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def evaluate(
-    model: GPT, rows: Rows, batch_size: int, which: Sequence[int] | None = None
+    model: GPT,
+    rows: Rows,
+    batch_size: int,
+    which: Sequence[int] | None = None,
+    world: World = World(),
 ) -> Evaluation:
     """Over the whole split, or the rows `which`, each token counted once; of conversations the
-    assistant's words."""
+    assistant's words. Each process measures a part of each batch."""
     device = next(model.parameters()).device
     byte_lengths = torch.from_numpy(rows.tokenizer.byte_lengths)
     nats = n_tokens = n_bytes = 0
     which = range(len(rows)) if which is None else which
     for first in range(0, len(which), batch_size):
-        x, y = rows.batch(list(which[first : first + batch_size]), fresh_only=True)
+        part = world.part(which[first : first + batch_size])
+        x, y = rows.batch(list(part), fresh_only=True)
         with evaluating(model):
             logits, _ = model(**whole_sequence(x.to(device)))
         nats += F.cross_entropy(
@@ -54,6 +60,7 @@ def evaluate(
         targets = y[y != IGNORED]
         n_tokens += len(targets)
         n_bytes += int(byte_lengths[targets].sum())
+    nats, n_tokens, n_bytes = world.sum(nats, n_tokens, n_bytes)
     return Evaluation(nats / max(n_tokens, 1), nats / math.log(2) / max(n_bytes, 1))
 
 

@@ -7,6 +7,8 @@ torch.float32
 import ctypes
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 import torch
@@ -89,18 +91,35 @@ def is_terminal() -> bool:
 SIGNALS = [getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, n)]
 
 
+class Paused(Exception):
+    """An interrupt came while there was nothing to save."""
+
+
 class Interrupts:
     """While entered, Ctrl-C, SIGTERM and a closed terminal set `received` once; a second one
     ends at once."""
 
     def __enter__(self) -> "Interrupts":
-        self.received = False
+        self.received = self.is_saved = False
         self.previous = {s: signal.signal(s, self.note) for s in SIGNALS}
         return self
 
     def note(self, number: int, frame: FrameType | None) -> None:
         self.received = True
         self.restore()
+        if self.is_saved:
+            raise Paused
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """While entered, an interrupt does not wait for the end of a step: it raises Paused."""
+        if self.received:
+            raise Paused
+        self.is_saved = True
+        try:
+            yield
+        finally:
+            self.is_saved = False
 
     def restore(self) -> None:
         for number, handler in self.previous.items():
