@@ -42,7 +42,6 @@ from training.__main__ import open_corpus
 from training.batches import IGNORED
 from training.config import TrainConfig
 from training.evaluate import evaluate
-from training.flops import flops_per_token
 from training.language import LanguageModelling
 from training.loop import accumulate_gradients
 from training.machine import autocast, keep_freed_memory, pick_device, pick_dtype, speed_up
@@ -193,13 +192,12 @@ class Ours:
         self.dtype = pick_dtype(train.dtype, self.device)
         keep_freed_memory()
         self.model = build_model(config).to(self.device).train()
-        flops = flops_per_token(self.model) * task.tokens_per_step * train.steps
-        compiled = speed_up(self.model, options.compile, self.device, flops)
+        n_tokens = train.steps * task.tokens_per_step
+        compiled = speed_up(self.model, options.compile, self.device, n_tokens)
         self.precision = f"{self.dtype}, {'compiled' if compiled else 'eager'}"
-        self.optimizers = build_optimizers(self.model, train)
+        self.optimizers = build_optimizers(self.model, train, self.dtype)
 
     def evaluating(self):
-        torch.compiler.set_stance("force_eager")  # its batches have other shapes
         return autocast(self.device, self.dtype)
 
     def step(self, number: int) -> Parts:

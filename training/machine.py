@@ -7,15 +7,17 @@ torch.float32
 import ctypes
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 import torch
 from torch import nn
 
 from gptcore.nn.fast import use_fast_attention
 from gptcore.nn.gpt import GPT
+from training.flops import flops_per_token
 
 # Compiling costs half a minute on two cores and saves a tenth of the step: it pays from some
 # five minutes of training on, at the 500 GFLOPS that two cores reach.
@@ -45,10 +47,10 @@ def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=dtype == torch.bfloat16)
 
 
-def speed_up(model: nn.Module, compile: str, device: torch.device, flops: float) -> bool:
+def speed_up(model: nn.Module, compile: str, device: torch.device, n_tokens: int) -> bool:
     """Give the model the forms that train fastest here; whether its blocks are compiled.
 
-    `compile`: "on", "off", or "auto" for where a run of so many `flops` gains more than the
+    `compile`: "on", "off", or "auto" for where a run over so many tokens gains more than the
     compiler costs. The results are those of the plain model, up to rounding.
     """
     if device.type == "cuda":
@@ -56,7 +58,7 @@ def speed_up(model: nn.Module, compile: str, device: torch.device, flops: float)
     if not isinstance(model, GPT):
         return False  # a translator's batches differ in length: each would be compiled anew
     use_fast_attention(model, device)
-    worth_it = device.type == "cuda" or flops > LONG_RUN
+    worth_it = device.type == "cuda" or flops_per_token(model) * n_tokens > LONG_RUN
     if compile == "off" or (compile == "auto" and not worth_it):
         return False
     try:
@@ -66,8 +68,18 @@ def speed_up(model: nn.Module, compile: str, device: torch.device, flops: float)
         print(f"torch.compile does not work here ({reason[0][:200]}): training goes on without it")
         return False
     for block in model.blocks:
-        block.compile(dynamic=False)
+        block.forward = compiled_in_training(block)
     return True
+
+
+def compiled_in_training(block: nn.Module) -> Callable[..., Any]:
+    """Its forward; plain when evaluating, where lengths vary and each would be compiled anew."""
+    plain, compiled = block.forward, torch.compile(block.forward, dynamic=False)
+
+    def forward(*inputs: Any) -> Any:
+        return compiled(*inputs) if block.training else plain(*inputs)
+
+    return forward
 
 
 def keep_freed_memory() -> None:
