@@ -31,7 +31,8 @@ class TrainConfig:
     grad_clip: float = 1.0
     label_smoothing: float = 0.0  # share of the target spread over all tokens
     seed: int = 1
-    dtype: str = "auto"  # "bfloat16" where the CPU (AMX) or GPU has it, else "float32"
+    dtype: str = "auto"  # "bfloat16" where the CPU or GPU has it, else "float32"
+    compile: str = "auto"  # the blocks, by torch.compile, on a GPU and in a long run; "on", "off"
     log_every: int = 10
     eval_every: int = 250
     save_every: int = 250
@@ -55,6 +56,7 @@ class TrainConfig:
         check_range(self, "grad_clip", 1e-6, 1e6)
         check_choice("optimizer", self.optimizer, ("muon", "adamw"))
         check_choice("parallel", self.parallel, ("ddp", "fsdp"))
+        check_choice("compile", self.compile, ("auto", "on", "off"))
         check_choice("dtype", self.dtype, ("auto", "bfloat16", "float32"))
         if self.batch_size % min(self.micro_batch_size, self.batch_size):
             raise UserError(

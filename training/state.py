@@ -15,6 +15,7 @@ from gptcore.checks import UserError
 from gptcore.files import new_folder
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import MODEL, Checkpoint, Tensors, load_weights, save_checkpoint
+from training.machine import speed_up
 from training.optimizer import (
     Optimizers,
     build_optimizers,
@@ -57,8 +58,10 @@ def build_state(
         load_weights(model, checkpoint.model, checkpoint.path)
     elif initial:
         load_weights(model, initial, "--init")
-    network = parallelise(model, run.train.parallel, world, device)
-    optimizers = build_optimizers(model, run.train, dtype)
+    config = run.train
+    speed_up(model, config.compile, device, config.steps * config.batch_size * run.model.block_size)
+    network = parallelise(model, config.parallel, world, device)
+    optimizers = build_optimizers(model, config, dtype)
     state = State(model, network, optimizers, device, dtype)
     if checkpoint:
         load_optimizer_tensors(optimizers, checkpoint.state)
