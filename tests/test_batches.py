@@ -23,6 +23,21 @@ ENDOFTEXT, PAD, _, USER, ASSISTANT, END = BYTES.special.values()
 
 
 @dataclass(frozen=True)
+class Part:
+    """As training.shards.Shard."""
+
+    name: str
+    ids: np.ndarray
+    starts: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, which: slice) -> np.ndarray:
+        return self.ids[which]
+
+
+@dataclass(frozen=True)
 class Tokens:
     """Ids of some shards, and which of them are to be learned, by how they were made."""
 
@@ -31,9 +46,9 @@ class Tokens:
     learned: list[np.ndarray]
     tokenizer: Tokenizer = BYTES
 
-    def split(self, name: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    def split(self, name: str) -> list[Part]:
         """As Shards.split."""
-        return list(zip(self.ids, self.starts))
+        return [Part(str(i), *pair) for i, pair in enumerate(zip(self.ids, self.starts))]
 
 
 # A plain text is its length, a conversation the lengths of its messages.
@@ -69,6 +84,11 @@ def token_shards(draw: st.DrawFn) -> Tokens:
     return result
 
 
+def table_of(rows: Rows) -> list[tuple[int, int, int, int]]:
+    """(shard, document, start, fresh) of each row."""
+    return [(i, *row) for i in range(len(rows.split)) for row in rows.table(i).tolist()]
+
+
 def all_of(rows: Rows, fresh_only: bool) -> tuple[torch.Tensor, torch.Tensor]:
     return rows.batch(np.arange(len(rows)), fresh_only)
 
@@ -102,7 +122,7 @@ def test_rows_hold_consecutive_tokens_and_then_padding_without_targets(
     tokens: Tokens, block_size: int
 ) -> None:
     rows = Rows(tokens, "val", block_size)
-    for (shard, _, start, fresh), x, y in zip(rows.rows, *all_of(rows, fresh_only=False)):
+    for (shard, _, start, fresh), x, y in zip(table_of(rows), *all_of(rows, fresh_only=False)):
         ids = tokens.ids[shard][start : start + block_size + 1].astype(np.int64)
         learned = tokens.learned[shard][start : start + block_size + 1]
         n = len(ids) - 1
@@ -115,9 +135,9 @@ def test_rows_hold_consecutive_tokens_and_then_padding_without_targets(
 @unhurried
 @given(token_shards(), st.integers(1, 24))
 def test_every_document_that_fits_is_whole_in_some_row(tokens: Tokens, block_size: int) -> None:
-    rows = Rows(tokens, "val", block_size).rows
-    for shard, (ids, starts) in enumerate(tokens.split("val")):
-        begins = rows[rows[:, 0] == shard, 2]
+    rows = Rows(tokens, "val", block_size)
+    for shard, (ids, starts) in enumerate(zip(tokens.ids, tokens.starts)):
+        begins = rows.table(shard)[:, 1].astype(int)
         for start, end in pairwise([*starts, len(ids)]):
             if 1 < end - start <= block_size + 1:
                 assert any(at <= start and end <= at + block_size + 1 for at in begins)
@@ -143,7 +163,7 @@ def test_targets_of_conversations_are_the_assistants_words_and_ends(
         if found.is_validation(document) and message["role"] == "assistant"
     ]
     rows = Rows(shards, "val", block_size)
-    assert block_size == 256 or any(start > context for _, context, start, _ in rows.rows)
+    assert block_size == 256 or any(start > document for _, document, start, _ in table_of(rows))
     y = all_of(rows, fresh_only=True)[1]
     targets = y[y != IGNORED].tolist()
     end = shards.tokenizer.special["<|end|>"]
@@ -154,11 +174,12 @@ def test_targets_of_conversations_are_the_assistants_words_and_ends(
 
 def test_a_row_that_goes_on_with_a_conversation_knows_whose_words_they_are(shards: Shards) -> None:
     rows = Rows(shards, "train", 24)
-    [(ids, _)] = shards.split("train")
-    going_on = np.flatnonzero(rows.rows[:, 2] > rows.rows[:, 1])[:200]
+    [shard] = shards.split("train")
+    ids, table = shard[:], rows.table(0)
+    going_on = np.flatnonzero(table[:, 1] > table[:, 0])[:200]
     assert len(going_on) == 200
     targets = np.where(loss_mask(ids, shards.tokenizer), ids.astype(np.int64), IGNORED)
-    for (_, _, start, _), y in zip(rows.rows[going_on], rows.batch(going_on)[1]):
+    for (_, start, _), y in zip(table[going_on].tolist(), rows.batch(going_on)[1]):
         assert y.tolist() == targets[start + 1 : start + 25].tolist()
 
 

@@ -117,7 +117,8 @@ def test_bits_per_byte_are_what_the_checkpoints_logits_say(quick_run: Run, chats
 
     shards = load_shards(Path(quick_run.data["shards"]))
     special = shards.tokenizer.special
-    [(ids, _)] = shards.split("val")
+    [shard] = shards.split("val")
+    ids = shard[:]
     learned, speaker = [], None
     for token in ids.tolist():
         learned.append(speaker == special["<|assistant|>"])
@@ -126,7 +127,7 @@ def test_bits_per_byte_are_what_the_checkpoints_logits_say(quick_run: Run, chats
     model = build_model(quick_run.model).eval()
     load_weights(model, newest_weights(quick_run), quick_run.path)
     nats = n_targets = 0
-    for _, _, start, fresh in Rows(shards, "val", quick_run.model.block_size).rows:
+    for _, start, fresh in Rows(shards, "val", quick_run.model.block_size).table(0):
         inputs = torch.from_numpy(ids[start : start + fresh].astype(np.int64))[None]
         with torch.no_grad():
             logits = model(**whole_sequence(inputs))[0][0].double().numpy()

@@ -1,5 +1,6 @@
 """python -m training TEXT... --out runs/NAME: from text files to a trained model.
 
+python -m training prepare TEXT... --shards DIR makes only the token shards, to train on elsewhere.
 python -m training translate PAIRS --out runs/NAME is in training/translate.py.
 """
 
@@ -22,7 +23,7 @@ from training.language import LanguageModelling
 from training.loop import train
 from training.run import Run
 from training.settings import describe, read_settings, settings_help
-from training.shards import load_shards, prepare
+from training.shards import CACHE, Shards, is_finished, is_url, open_shards, prepare
 from training.translate import run_translation
 
 INTERRUPTED = 130  # the exit code by which a shell knows Ctrl-C
@@ -36,6 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if arguments[:1] == ["translate"]:
             summary = run_translation(arguments[1:])
+        elif arguments[:1] == ["prepare"]:
+            summary = run_preparation(parser().parse_args(arguments[1:]))
         else:
             summary = run_training(parser().parse_args(arguments))
     except UserError as error:
@@ -80,7 +83,11 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="keep all ids of a named encoding, not only those that the text uses",
     )
-    result.add_argument("--shards", type=Path, help="where token shards are kept (OUT/../shards)")
+    result.add_argument(
+        "--shards",
+        help="where token shards are kept (OUT/../shards); or without text, finished ones: a "
+        "folder or any URL of fsspec's",
+    )
     return result
 
 
@@ -99,15 +106,16 @@ def run_training(options: argparse.Namespace) -> dict[str, Any] | None:
     if list_checkpoints(options.out / "checkpoints"):
         raise UserError(f"{options.out} holds a run already: add --resume, or choose another --out")
     model, training, encoding, initial = resolve(options)
-    corpus, source = open_corpus(options.text, training.seed)
-    tokenizer = open_tokenizer(encoding, corpus, options.full_vocabulary)
-    folder = options.shards or options.out.parent / "shards"
-    shards = prepare(corpus, folder, model.vocab_size, model.block_size, tokenizer)
+    if options.shards and is_finished(options.shards) and not options.text:
+        shards, source = finished_shards(options), options.shards
+    else:
+        folder = Path(options.shards or options.out.parent / "shards")
+        shards, source = prepare_shards(options, folder, model, training, encoding)
     model = dataclasses.replace(model, vocab_size=shards.tokenizer.vocab_size)
     data = {
         "source": source,
         "chat": shards.is_chat,
-        "shards": str(shards.path.resolve()),
+        "shards": shards.location,
         **{key: shards.manifest[key] for key in ("corpus_sha256", "n_documents", "n_bytes")},
     }
     run = Run(options.out, model, training, data)
@@ -115,10 +123,56 @@ def run_training(options: argparse.Namespace) -> dict[str, Any] | None:
     return train(run, LanguageModelling(run, shards), initial)
 
 
+def run_preparation(options: argparse.Namespace) -> dict[str, Any]:
+    """Only the shards; the facts about them."""
+    model, training, encoding, _ = resolve(options)
+    folder = Path(options.shards or "runs/shards")
+    shards, _ = prepare_shards(options, folder, model, training, encoding)
+    print(f"{shards.path}: put this folder where you like, and train with --shards FOLDER-OR-URL")
+    return shards.manifest
+
+
+def prepare_shards(
+    options: argparse.Namespace,
+    folder: Path,
+    model: ModelConfig,
+    training: TrainConfig,
+    encoding: str,
+) -> tuple[Shards, str]:
+    """The shards of the given texts, in a folder, and a name for the texts."""
+    if options.shards and is_url(options.shards):
+        raise UserError(
+            f"--shards {options.shards} with a text: shards are written into a folder; or name "
+            f"no text, to train on the shards at that address"
+        )
+    corpus, source = open_corpus(options.text, training.seed)
+    tokenizer = open_tokenizer(encoding, corpus, options.full_vocabulary)
+    return prepare(corpus, folder, model.vocab_size, model.block_size, tokenizer), source
+
+
+def finished_shards(options: argparse.Namespace) -> Shards:
+    """Those that --shards names. UserError if another tokenizer is wanted than made them."""
+    shards = open_shards(options.shards, options.out / CACHE)
+    if options.tokenizer or options.init:
+        folder = options.tokenizer or options.init / "tokenizer"
+        if options.tokenizer in (OWN, *NAMES) or Tokenizer.load(folder).sha256 != (
+            shards.tokenizer.sha256
+        ):
+            raise UserError(
+                f"the shards at {options.shards} were made with another tokenizer than {folder}: "
+                f"prepare the text with --tokenizer {folder}"
+            )
+    return shards
+
+
 def open_task(run: Run) -> LanguageModelling:
     if "shards" not in run.data:
         raise UserError(f"{run.path} is a translation: python -m training translate --resume")
-    return LanguageModelling(run, load_shards(Path(run.data["shards"])))
+    shards = open_shards(run.data["shards"], run.path / CACHE)
+    known, found = run.data.get("corpus_sha256"), shards.manifest.get("corpus_sha256")
+    if known not in (None, found):
+        raise UserError(f"the shards at {shards.location} are no longer those of {run.path}")
+    return LanguageModelling(run, shards)
 
 
 def resolve(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str, Any]:
