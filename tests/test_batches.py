@@ -12,10 +12,15 @@ from hypothesis import strategies as st
 
 from gptcore.chat import loss_mask
 from gptcore.checks import UserError
+from gptcore.config import ModelConfig
 from gptcore.tokenizer import Tokenizer
-from training.batches import IGNORED, Rows
+from training.batches import IGNORED, WINDOW, Rows
+from training.config import TrainConfig
 from training.corpus import find_files, read_documents, survey
+from training.language import LanguageModelling
+from training.run import Run
 from training.shards import Shards, prepare
+from training.world import World
 
 BYTES = Tokenizer({bytes([b]): b for b in range(256)})
 unhurried = settings(deadline=None)  # the machine may be busy
@@ -215,6 +220,79 @@ def test_seeds_and_epochs_have_orders_of_their_own() -> None:
     rows = plain_rows(50)
     orders = {tuple(rows.order(seed, epoch, 50)) for seed in range(5) for epoch in range(5)}
     assert len(orders) == 25
+
+
+def shards_of_lengths(lengths: list[int]) -> Rows:
+    """A shard for each length, of one text, in rows of four tokens."""
+    ids = [np.arange(4 * n + 1) % 256 for n in lengths]
+    return Rows(Tokens(ids, [np.array([0])] * len(ids), []), "train", 4)
+
+
+def slow_order(lengths: list[int], seed: int, epoch: int) -> list[int]:
+    """The rows of an epoch, one by one: shards are permuted and dealt, then rows permuted."""
+    numbers, first = [], 0
+    for n in lengths:
+        numbers.append(list(range(first, first + n)))
+        first += n
+    if len(lengths) <= WINDOW:
+        return np.random.default_rng([seed, epoch]).permutation(first).tolist()
+    dealt = np.random.default_rng([seed, epoch]).permutation(len(lengths)).tolist()
+    read = []
+    for window in range(-(-len(lengths) // WINDOW)):
+        rows = [r for s in dealt[window * WINDOW : (window + 1) * WINDOW] for r in numbers[s]]
+        places = np.random.default_rng([seed, epoch, window + 1]).permutation(len(rows))
+        read += [rows[place] for place in places]
+    return read
+
+
+several_shards = st.lists(st.integers(1, 9), min_size=1, max_size=11)
+
+
+@unhurried
+@given(several_shards, st.integers(1, 25), st.integers(0, 2**63 - 1))
+def test_shards_are_read_in_windows_and_every_epoch_reads_each_row_once(
+    lengths: list[int], batch_size: int, seed: int
+) -> None:
+    rows = shards_of_lengths(lengths)
+    n_steps = -(-3 * len(rows) // batch_size)
+    order = np.concatenate([rows.order(seed, step, batch_size) for step in range(n_steps)])
+    for epoch in range(3):
+        read = order[epoch * len(rows) : (epoch + 1) * len(rows)].tolist()
+        assert read == slow_order(lengths, seed, epoch)
+        assert sorted(read) == list(range(len(rows)))
+
+
+@unhurried
+@given(several_shards, st.integers(1, 25), st.integers(0, 99))
+def test_what_a_step_reads_and_the_window_after_it_are_known_before(
+    lengths: list[int], batch_size: int, step: int
+) -> None:
+    rows = shards_of_lengths(lengths)
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    near = rows.near(5, step, batch_size)
+    assert len(set(near)) == len(near)
+    order = rows.order(5, step, batch_size)
+    assert {str(owner[row]) for row in order} <= set(near)
+    if batch_size == 1:  # it lies in one window
+        assert len(near) <= 2 * WINDOW + 1
+        epoch, at = divmod(step, len(rows))
+        read = slow_order(lengths, 5, epoch) + slow_order(lengths, 5, epoch + 1)
+        shards_read = [str(owner[row]) for row in read[at:]]
+        assert set(shards_read[: lengths[int(near[0])]]) <= set(near)
+    assert {str(owner[row]) for row in rows.sample(40)} <= set(near) | set(
+        map(str, range(len(lengths) if len(lengths) <= WINDOW else 0))
+    )
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_the_slices_of_all_processes_are_the_batch(shards: Shards, n: int) -> None:
+    model = ModelConfig(vocab_size=512, block_size=24, n_layer=1, n_embd=32, n_inner=64)
+    run = Run(Path("none"), model, TrainConfig(batch_size=8, seed=4), {})
+    whole = LanguageModelling(run, shards).batch(3)
+    parts = [LanguageModelling(run, shards, World(rank, n)).batch(3) for rank in range(n)]
+    for tensor, slices in zip(whole, zip(*parts)):
+        assert [len(part) for part in slices] == [8 // n] * n
+        assert torch.equal(torch.stack(slices, 1).flatten(0, 1), tensor)
 
 
 def test_a_split_shorter_than_a_block_is_refused_for_training_only() -> None:

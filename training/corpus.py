@@ -189,11 +189,11 @@ def survey(corpus: Corpus) -> Survey:
 
 
 def progress(
-    documents: Iterable[Document], doing: str, n_documents: int | None = None
-) -> Iterable[Document]:
-    """The documents, with a bar where that takes long; a log file gets a line now and then."""
+    items: Iterable, doing: str, total: int | None = None, unit: str = " documents"
+) -> Iterable:
+    """The items, with a bar where that takes long; a log file gets a line now and then."""
     often = 0.2 if sys.stderr.isatty() else 30.0
-    return tqdm(documents, doing, n_documents, unit=" documents", mininterval=often, delay=2)
+    return tqdm(items, doing, total, unit=unit, mininterval=often, delay=2)
 
 
 def document_number(document: Document) -> int:

@@ -12,6 +12,7 @@ import json
 import re
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,8 @@ class RemoteFolder:
 
         with self.lock(MANIFEST):
             self.fetch(MANIFEST, check)
+        if not isinstance(manifest.get("sha256"), dict):
+            raise UserError(f"{self.url}/{MANIFEST} holds no hashes: it is no shards'")
         for name in manifest["sha256"]:
             if not NAMES.fullmatch(name):
                 raise UserError(f"{self.url}/{MANIFEST} names the file {name!r}: it is no shards'")
@@ -96,7 +99,7 @@ class RemoteFolder:
         path.parent.mkdir(parents=True, exist_ok=True)
         return FileLock(path, timeout=timeout)
 
-    def fetch(self, name: str, check: Any) -> None:
+    def fetch(self, name: str, check: Callable[[Path], None]) -> None:
         """Download a file; it has its name only when `check` has found it sound."""
         path, part = self.local / name, self.local / f"{name}.part"
         for pause in (*PAUSES, None):

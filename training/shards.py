@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from gptcore.checks import UserError
 from gptcore.files import file_sha256, new_folder
@@ -183,19 +182,32 @@ def open_shards(location: str, cache: Path) -> Shards:
     if not is_url(location):
         return load_shards(Path(location))
     remote = RemoteFolder(location, cache)
+    manifest = remote.read_manifest()
     try:
-        manifest = remote.read_manifest()
-        later = {f"{shard}.bin" for shard in manifest["splits"]["train"]["shards"]}
-        for name in later:
-            manifest["sha256"][name], manifest["bytes"][name] // np.dtype(manifest["dtype"]).itemsize
+        check_manifest(manifest)
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{location}/{MANIFEST} is none of a folder of token shards as `python -m training "
             f"prepare` makes them now ({type(error).__name__}: {error})"
         ) from None
-    for name in tqdm(sorted(manifest["sha256"].keys() - later), "fetching", unit="file"):
+    later = {f"{shard}.bin" for shard in manifest["splits"]["train"]["shards"]}
+    n_bytes = sum(manifest["bytes"][name] for name in later)
+    print(
+        f"{len(later)} shards of {n_bytes:,} bytes at {location}; the next ones are kept in {cache}"
+    )
+    for name in progress(sorted(manifest["sha256"].keys() - later), "fetching", unit=" files"):
         remote.locate(name)
     return Shards(cache, Tokenizer.load(cache / "tokenizer"), manifest, remote)
+
+
+def check_manifest(manifest: dict[str, Any]) -> None:
+    """KeyError or TypeError where something is missing that will be asked for."""
+    np.dtype(manifest["dtype"])
+    for name in ("n_documents", "n_bytes", "n_chats", "corpus_sha256"):
+        manifest[name]
+    for split in ("train", "val"):
+        for shard in manifest["splits"][split]["shards"]:
+            manifest["sha256"][f"{shard}.starts.npy"], manifest["bytes"][f"{shard}.bin"] + 0
 
 
 def sample_texts(corpus: Corpus, found: Survey) -> Iterator[str]:
@@ -237,7 +249,9 @@ def tokenise(
 
     def encode(chunk: list[Document]) -> list[tuple[Document, np.ndarray]]:
         # At once into arrays: lists of ids are twenty times as large.
-        return [(document, np.array(document_ids(document, tokenizer), dtype)) for document in chunk]
+        return [
+            (document, np.array(document_ids(document, tokenizer), dtype)) for document in chunk
+        ]
 
     waiting: deque[Future] = deque()
     with ThreadPoolExecutor(n_threads) as pool:
