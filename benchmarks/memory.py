@@ -27,7 +27,7 @@ from training.corpus import document_text
 from training.dialogues import dialogues
 
 SMALL_BYTES = 3_000_000
-BASE_BYTES = 20_000_000  # made anew; what goes beyond repeats it with other numbers in it
+BASE_BYTES = 10_000_000  # made anew; what goes beyond repeats it with other numbers in it
 INTERVAL = 0.05  # seconds between two samples
 # What the command prints when a phase begins.
 PHASES = {
@@ -61,7 +61,10 @@ def main() -> None:
 
 def write_text(path: Path, n_bytes: int) -> None:
     written = 0
-    with open(path, "w", encoding="utf-8") as file, tqdm(total=n_bytes, unit="B") as bar:
+    with (
+        open(path, "w", encoding="utf-8") as file,
+        tqdm(total=n_bytes, unit="B", unit_scale=True) as bar,
+    ):
         for text in texts():
             file.write(text)
             bar.update(len(text))  # it is nearly all ASCII
@@ -88,9 +91,9 @@ def texts() -> Iterator[str]:
 def measure(text: Path, folder: Path, preset: str, steps: int) -> dict[str, tuple[float, float]]:
     """Peak MB and seconds of each phase of `python -m training TEXT`."""
     command = [sys.executable, "-u", "-m", "training", str(text), "--out", str(folder / "run")]
-    command += ["--preset", preset, "--set", f"steps={steps}", "--set", "eval_every=10"]
+    command += ["--preset", preset, "--set", f"steps={steps}"]
     # Small batches, so that the model's own need does not hide what else is resident.
-    command += ["--set", "batch_size=4", "--set", "micro_batch_size=4", "--set", "save_every=10"]
+    command += ["--set", "batch_size=4", "--set", "micro_batch_size=4"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     peaks: dict[str, tuple[float, float]] = {}
     phase = "reading"

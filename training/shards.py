@@ -43,7 +43,7 @@ FORMAT = 2  # part of the key, so that older shards are made anew
 SHARD_TOKENS = 1 << 26
 CHUNK_CHARACTERS = 1 << 18  # what one thread tokenises at a time
 CACHE = "cache"  # in the run directory, the files in use of shards at a URL
-TOKENIZER_BYTES = 100_000_000  # a larger corpus is sampled to train the tokenizer
+TOKENIZER_BYTES = 20_000_000  # of a larger corpus a sample trains the tokenizer
 
 
 @dataclass(frozen=True)
