@@ -20,7 +20,7 @@ from gptcore.config import PRESETS, ModelConfig
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import MODEL, load_weights, newest_checkpoint
 from gptcore.nn.gpt import whole_sequence
-from training.__main__ import main, open_corpus
+from training.__main__ import main
 from training.batches import IGNORED, Rows
 from training.config import TrainConfig
 from training.corpus import find_files, read_documents, survey
@@ -32,6 +32,7 @@ from training.muon import Muon
 from training.optimizer import build_optimizers, rate_factor
 from training.run import Run
 from training.shards import load_shards
+from training.sources import open_corpus
 
 SMALL = dataclasses.replace(PRESETS["tiny"], n_layer=2, block_size=64)
 QUICK = {
@@ -124,7 +125,8 @@ def test_bits_per_byte_are_what_the_checkpoints_logits_say(quick_run: Run, chats
 
     shards = load_shards(Path(quick_run.data["shards"]))
     special = shards.tokenizer.special
-    [(ids, _)] = shards.split("val")
+    [shard] = shards.split("val")
+    ids = shard[:]
     learned, speaker = [], None
     for token in ids.tolist():
         learned.append(speaker == special["<|assistant|>"])
@@ -133,7 +135,7 @@ def test_bits_per_byte_are_what_the_checkpoints_logits_say(quick_run: Run, chats
     model = build_model(quick_run.model).eval()
     load_weights(model, newest_weights(quick_run), quick_run.path)
     nats = n_targets = 0
-    for _, _, start, fresh in Rows(shards, "val", quick_run.model.block_size).rows:
+    for _, start, fresh in Rows(shards, "val", quick_run.model.block_size).table(0):
         inputs = torch.from_numpy(ids[start : start + fresh].astype(np.int64))[None]
         with torch.no_grad():
             logits = model(**whole_sequence(inputs))[0][0].double().numpy()

@@ -1,39 +1,44 @@
 """python -m training TEXT... --out runs/NAME: from text files to a trained model.
 
-python -m training translate PAIRS --out runs/NAME is in training/translate.py, and
-python -m training doctor runs/NAME and python -m training report runs/NAME in files of those
-names.
+python -m training TEXT... --minutes 30           plans a training that ends in that time
+python -m training prepare TEXT... --shards DIR   only the token shards, to train on elsewhere
+python -m training translate PAIRS                training/translate.py
+python -m training doctor runs/NAME               training/doctor.py
+python -m training report runs/NAME...            training/report.py
 """
 
 import argparse
 import dataclasses
 import sys
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from gptcore.checks import UserError, check_choice
 from gptcore.config import DECODERS, TRANSLATORS, ModelConfig
-from gptcore.encodings import NAMES, compact, named_encoding, usage
-from gptcore.tokenizer import Tokenizer
+from gptcore.encodings import NAMES
 from training.config import ENCODINGS, RECIPES, TrainConfig
-from training.corpus import Corpus, find_files, read_documents, texts_of
-from training.dialogues import dialogues
+from training.corpus import find_files
 from training.doctor import run_doctor
 from training.language import LanguageModelling
 from training.loop import train
 from training.report import run_report
 from training.run import Run, begun, check_free
 from training.settings import add_common, check_same, describe, read_settings, settings_help
-from training.shards import Shards, load_shards, prepare
+from training.shards import CACHE, Shards, is_finished, prepare
+from training.sources import (
+    OWN,
+    finished_shards,
+    name_of,
+    open_corpus,
+    open_tokenizer,
+    shards_folder,
+    shards_of,
+)
 from training.translate import run_translation
 from training.world import World, join
 
 INTERRUPTED = 130  # the exit code by which a shell knows Ctrl-C
 DEFAULT_PRESET = "small"
-OWN = "own"  # a tokenizer trained on the text
-N_DIALOGUES = 100_000  # of the project's own corpus
-COMMANDS = {"translate": run_translation, "doctor": run_doctor, "report": run_report}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -57,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="python -m training",
         description="Train a small GPT on text files, or without any on made-up dialogues. "
-        "(Translation: python -m training translate --help.)",
+        "(Other commands: python -m training translate, prepare, doctor, report; each has --help.)",
         epilog=settings_help(DECODERS["nano"], TrainConfig(), "nano"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -83,7 +88,11 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="keep all ids of a named encoding, not only those that the text uses",
     )
-    result.add_argument("--shards", type=Path, help="where token shards are kept (OUT/../shards)")
+    result.add_argument(
+        "--shards",
+        help="where token shards are kept (OUT/../shards); or without text, finished ones: a "
+        "folder or any URL of fsspec's",
+    )
     return result
 
 
@@ -100,34 +109,29 @@ def run_training(arguments: list[str]) -> dict[str, Any] | None:
 
 def is_start(options: argparse.Namespace) -> bool:
     """Whether more is given than where the run is."""
-    return any((options.text, options.set, options.preset, options.init, options.tokenizer))
+    names = ("text", "set", "preset", "init", "tokenizer", "shards")
+    return any(getattr(options, name) for name in names)
 
 
 def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
+    """Resume; whatever else is said must be what the run was started with."""
     run = Run.load(options.out)
     if is_start(options):
         check_same(run, *resolve(options)[:2])
         if options.text and (source := name_of(find_files(options.text))) != run.data["source"]:
             raise UserError(f"--resume: text={source}, but the run has text={run.data['source']}")
-    return train(run, open_task(run, world), resume=True, world=world)
+    shards = world.in_turns(lambda: shards_of(run))
+    return train(run, LanguageModelling(run, shards, world), resume=True, world=world)
 
 
 def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     model, training, encoding, initial = resolve(options)
-
-    def make_shards() -> tuple[Shards, str]:
-        corpus, source = open_corpus(options.text, training.seed)
-        tokenizer = open_tokenizer(encoding, corpus, options.full_vocabulary)
-        folder = options.shards or options.out.parent / "shards"
-        shards = prepare(corpus, folder, model.vocab_size, model.block_size, tokenizer)
-        return shards, source
-
-    shards, source = world.in_turns(make_shards)
+    shards, source = world.in_turns(lambda: make_shards(options, model, training, encoding))
     model = dataclasses.replace(model, vocab_size=shards.tokenizer.vocab_size)
     data = {
         "source": source,
         "chat": shards.is_chat,
-        "shards": str(shards.path.resolve()),
+        "shards": shards.location,
         **{key: shards.manifest[key] for key in ("corpus_sha256", "n_documents", "n_bytes")},
     }
     run = Run(options.out, model, training, data)
@@ -135,11 +139,25 @@ def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     return train(run, LanguageModelling(run, shards, world), initial, world=world)
 
 
-def open_task(run: Run, world: World) -> LanguageModelling:
-    if "shards" not in run.data:
-        raise UserError(f"{run.path} is a translation: python -m training translate --resume")
-    shards = world.in_turns(lambda: load_shards(Path(run.data["shards"])))
-    return LanguageModelling(run, shards, world)
+def make_shards(
+    options: argparse.Namespace, model: ModelConfig, training: TrainConfig, encoding: str
+) -> tuple[Shards, str]:
+    """The shards of the given texts, or finished ones; and a name for the texts."""
+    if options.shards and is_finished(options.shards) and not options.text:
+        return finished_shards(options.shards, options.out / CACHE, encoding), options.shards
+    folder = shards_folder(options.shards, options.out.parent / "shards")
+    corpus, source = open_corpus(options.text, training.seed)
+    tokenizer = open_tokenizer(encoding, corpus, options.full_vocabulary)
+    return prepare(corpus, folder, model.vocab_size, model.block_size, tokenizer), source
+
+
+def run_preparation(arguments: list[str]) -> dict[str, Any]:
+    """Only the shards; the facts about them."""
+    options = parser().parse_args(arguments)
+    options.out = options.out or Path("runs") / "prepared"
+    shards, _ = make_shards(options, *resolve(options)[:3])
+    print(f"{shards.path}: put this folder where you like, and train with --shards FOLDER-OR-URL")
+    return shards.manifest
 
 
 def resolve(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str, Any]:
@@ -163,40 +181,12 @@ def resolve(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str,
     return model, training, options.tokenizer or ENCODINGS.get(preset, OWN), None
 
 
-def open_tokenizer(name: str, corpus: Corpus, full_vocabulary: bool) -> Tokenizer | None:
-    """A folder's tokenizer, or a named encoding with the ids that the corpus uses; None: own."""
-    if name == OWN:
-        return None
-    if name not in NAMES:
-        tokenizer = Tokenizer.load(name)
-        if not tokenizer.is_ours:
-            raise UserError(
-                f"--tokenizer {name} is of a model made elsewhere: it cannot be trained on"
-            )
-        return tokenizer
-    try:
-        tokenizer = named_encoding(name)
-    except UserError as error:
-        raise UserError(f"{error}; or train one: --tokenizer {OWN}") from None
-    found = usage((text for document in corpus() for text in texts_of(document)), tokenizer)
-    print(
-        f"{name}: {found.n_tokens:,} tokens, {found.n_distinct:,} distinct, "
-        f"largest id {found.largest_id}"
-    )
-    return tokenizer if full_vocabulary else compact(tokenizer, found.used)
-
-
-def open_corpus(paths: list[Path], seed: int) -> tuple[Corpus, str]:
-    """The documents of the given files, or the project's own dialogues; and a name for them."""
-    if not paths:
-        return lambda: islice(dialogues(seed), N_DIALOGUES), f"{N_DIALOGUES:,} made-up dialogues"
-    files = find_files(paths)
-    return lambda: read_documents(files), name_of(files)
-
-
-def name_of(files: list[Path]) -> str:
-    return ", ".join(sorted({file.name for file in files}))
-
+COMMANDS = {
+    "translate": run_translation,
+    "prepare": run_preparation,
+    "doctor": run_doctor,
+    "report": run_report,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -19,7 +19,7 @@ from gptcore.nn.checkpoint import list_checkpoints, load_checkpoint, load_weight
 from gptcore.tokenizer import Tokenizer
 from training.pairs import read_pairs
 from training.run import Run
-from training.shards import load_shards
+from training.sources import shards_of
 from training.translation import TRAINING, VALIDATION
 
 
@@ -62,7 +62,7 @@ def parts_of(run: Run) -> Iterator[tuple[str, Callable[[], object]]]:
             yield name, lambda name=name: read_pairs(run.path / name)
     else:
         yield "tokenizer", lambda: check_tokenizer(run)
-        yield f"token shards, {run.data['shards']}", lambda: load_shards(Path(run.data["shards"]))
+        yield f"token shards, {run.data['shards']}", lambda: shards_of(run)
     for path in list_checkpoints(run.checkpoints):
         yield f"checkpoints/{path.name}", lambda path=path: check_checkpoint(run, path)
 
@@ -79,8 +79,7 @@ def check_metrics(run: Run) -> None:
 
 def check_tokenizer(run: Run) -> None:
     """It is the one that made the token shards."""
-    made = Tokenizer.load(Path(run.data["shards"]) / "tokenizer")
-    if run.tokenizer.sha256 != made.sha256:
+    if run.tokenizer.sha256 != shards_of(run).tokenizer.sha256:
         raise UserError(f"{run.path / 'tokenizer'} is not the tokenizer of the token shards")
 
 

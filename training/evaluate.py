@@ -7,6 +7,7 @@ Evaluation(loss=1.13, bits_per_byte=0.52)
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -67,10 +68,11 @@ def evaluate(
 def sample_prompts(rows: Rows, n: int = 3) -> list[list[int]]:
     """Beginnings of held-out documents: up to the first reply, or eight tokens."""
     assistant = rows.tokenizer.special["<|assistant|>"]
-    ids, starts = rows.split[0]
+    shard = rows.split[0]
     prompts = []
-    for start, end in zip(starts[:n], [*starts[1 : n + 1], len(ids)]):
-        head = [int(i) for i in ids[start : min(end, start + rows.block_size // 2)]]
+    bounds = [*shard.starts[: n + 1].tolist(), len(shard)]
+    for start, end in pairwise(bounds[: n + 1]):
+        head = shard[start : min(end, start + rows.block_size // 2)].tolist()
         prompts.append(head[: head.index(assistant) + 1] if assistant in head else head[:8])
     return prompts
 

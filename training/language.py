@@ -24,7 +24,7 @@ class LanguageModelling:
     command = "python -m training"
 
     def __init__(self, run: Run, shards: Shards, world: World = World()):
-        self.world = world
+        self.shards, self.world = shards, world
         self.config, self.block_size = run.train, run.model.block_size
         self.tokenizer = shards.tokenizer
         self.train_rows = Rows(shards, "train", self.block_size)
@@ -36,7 +36,10 @@ class LanguageModelling:
         self.tokenizer.save(folder / "tokenizer")
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        order = self.train_rows.order(self.config.seed, step, self.config.batch_size)
+        """This process's part of the batch that (seed, step) defines."""
+        place = (self.config.seed, step, self.config.batch_size)
+        self.shards.hold(self.train_rows.near(*place))
+        order = self.train_rows.order(*place)
         return self.train_rows.batch(self.world.part(order))
 
     def logits(self, model: GPT, x: Tensor) -> Tensor:
@@ -46,8 +49,7 @@ class LanguageModelling:
         """The held-out split in full; of the training text a sample, to see over-fitting."""
         batch_size = min(8, self.config.micro_batch_size) * self.world.size
         result = evaluate(model, self.val_rows, batch_size, None, self.world)
-        every = max(1, len(self.train_rows) * self.block_size // TRAIN_SAMPLE_TOKENS)
-        sample = range(0, len(self.train_rows), every)
+        sample = self.train_rows.sample(TRAIN_SAMPLE_TOKENS)
         return {
             "val_loss": result.loss,
             "bits_per_byte": result.bits_per_byte,
