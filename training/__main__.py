@@ -20,6 +20,7 @@ from training.corpus import Corpus, find_files, read_documents, texts_of
 from training.dialogues import dialogues
 from training.language import LanguageModelling
 from training.loop import train
+from training.plan import Planner
 from training.run import Run
 from training.settings import describe, read_settings, settings_help
 from training.shards import load_shards, prepare
@@ -65,6 +66,8 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--preset", default=None, help=f"{', '.join(DECODERS)} (default: {DEFAULT_PRESET})"
     )
+    result.add_argument("--minutes", type=float, help="plan a training that ends in this time")
+    result.add_argument("--depth", type=int, help="plan a training of this size, 1 to 24")
     result.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting below"
     )
@@ -86,6 +89,7 @@ def parser() -> argparse.ArgumentParser:
 
 def run_training(options: argparse.Namespace) -> dict[str, Any] | None:
     """The summary of the finished run, or None if it was paused."""
+    planner = open_planner(options)
     options.out = options.out or Path("runs") / (options.preset or DEFAULT_PRESET)
     if options.resume:
         run = Run.load(options.out)
@@ -100,6 +104,8 @@ def run_training(options: argparse.Namespace) -> dict[str, Any] | None:
         raise UserError(f"{options.out} holds a run already: add --resume, or choose another --out")
     model, training, encoding, initial = resolve(options)
     corpus, source = open_corpus(options.text, training.seed)
+    if planner:
+        model = planner.first(corpus).model
     tokenizer = open_tokenizer(encoding, corpus, options.full_vocabulary)
     folder = options.shards or options.out.parent / "shards"
     shards = prepare(corpus, folder, model.vocab_size, model.block_size, tokenizer)
@@ -110,9 +116,25 @@ def run_training(options: argparse.Namespace) -> dict[str, Any] | None:
         "shards": str(shards.path.resolve()),
         **{key: shards.manifest[key] for key in ("corpus_sha256", "n_documents", "n_bytes")},
     }
+    if planner:
+        plan = planner.final(shards)
+        print(plan.table())
+        model, training = plan.model, plan.training
+        data["expected_bits_per_byte"] = round(plan.expected_bits_per_byte, 4)
+        if planner.minutes is not None:
+            data["budget_s"] = planner.budget_s
     run = Run(options.out, model, training, data)
     print(describe(model, training))
     return train(run, LanguageModelling(run, shards), initial)
+
+
+def open_planner(options: argparse.Namespace) -> Planner | None:
+    if options.minutes is None and options.depth is None:
+        return None
+    for name in ("preset", "init", "resume"):
+        if getattr(options, name):
+            raise UserError(f"--minutes and --depth plan a new training: drop --{name}")
+    return Planner(options.minutes, options.depth, options.set)
 
 
 def open_task(run: Run) -> LanguageModelling:

@@ -7,8 +7,10 @@ Each step is a pure function of the checkpoint before it and of (seed, step): ba
 not drawn from a loader but computed, so a resumed run equals an uninterrupted one bit for bit.
 """
 
+import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +23,7 @@ from gptcore.checks import UserError
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import load_checkpoint, load_weights, newest_checkpoint, save_checkpoint
 from training.batches import IGNORED
+from training.clock import is_due, replanned
 from training.config import TrainConfig
 from training.machine import (
     Interrupts,
@@ -98,11 +101,23 @@ def train(
         f"{count_parameters(model):,} parameters on {device} in {precision}; "
         f"{task.tokens_per_step:,.0f} tokens a step, {task.steps_per_epoch:.1f} steps an epoch"
     )
+    earlier_s = max((m.get("seconds", 0.0) for m in run.metrics()), default=0.0)
     started = time.perf_counter()
     often = 0.2 if is_terminal() else 30.0
     bar = tqdm(initial=first, total=config.steps, unit="step", mininterval=often)
     with Interrupts() as interrupts, bar:
-        for step in range(first, config.steps):
+        step, evaluation_s, evaluations = first, 0.0, 0
+        while step < config.steps:
+            session_s = time.perf_counter() - started
+            left_s = run.data.get("budget_s", math.inf) - earlier_s - session_s
+            if is_due(config, step, left_s, run.data.get("budget_s")):
+                step_s = (session_s - evaluation_s) / max(step - first, 1)
+                each_s = evaluation_s / max(evaluations, 1)
+                config = replanned(config, step, step_s, each_s, left_s)
+                data = {key: value for key, value in run.data.items() if key != "budget_s"}
+                run = replace(run, train=config, data=data)
+                run.write_settings()
+                bar.total = config.steps
             rate = config.learning_rate * rate_factor(
                 step, config.steps, config.warmup_steps, config.decay_share
             )
@@ -123,13 +138,25 @@ def train(
             bar.set_postfix_str(f"loss {loss:.3f}, {speed:,} tokens/s", refresh=False)
             bar.update()
             if done % config.log_every == 0 or done == config.steps:
-                run.log(step=done, loss=loss, rate=rate, gradient_norm=norm, tokens_per_s=speed)
+                run.log(
+                    step=done,
+                    loss=loss,
+                    rate=rate,
+                    gradient_norm=norm,
+                    tokens_per_s=speed,
+                    seconds=round(earlier_s + seconds, 1),
+                )
+            evaluation_started = time.perf_counter()
             if done % config.eval_every == 0 or done == config.steps:
                 with autocast(device, dtype):
                     measured = task.evaluate(model)
                 report(run, done, measured, task.samples(model), bar)
             if done % config.save_every == 0 or done == config.steps or pausing:
                 save(run, model, optimizers, done)
+            if done % config.eval_every == 0 or done == config.steps:
+                evaluation_s += time.perf_counter() - evaluation_started
+                evaluations += 1
+            step += 1
             if pausing and done < config.steps:
                 bar.write(f"saved step {done}; go on: {task.command} --out {run.path} --resume")
                 return None

@@ -46,6 +46,9 @@ class Run:
         """Write the settings; what a run without a checkpoint left is dropped."""
         for name in ("metrics.jsonl", "samples.md"):
             (self.path / name).unlink(missing_ok=True)
+        self.write_settings()
+
+    def write_settings(self) -> None:
         settings = {
             "model": self.model.to_dict(),
             "train": self.train.to_dict(),
