@@ -156,6 +156,9 @@ def resolve(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str,
         folder, _ = newest_checkpoint(base.checkpoints)
         model, training = read_settings(options.set, base.model, TrainConfig())
         return model, training, str(base.path / "tokenizer"), load_checkpoint(folder)[0]
+    if options.minutes is not None or options.depth is not None:  # the plan comes with the text
+        model, training = read_settings(options.set, ModelConfig(), TrainConfig(micro_batch_size=1))
+        return model, training, options.tokenizer or OWN, None
     preset = options.preset or DEFAULT_PRESET
     if preset in TRANSLATORS:
         raise UserError(f"preset {preset} is a translator's: python -m training translate")

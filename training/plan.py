@@ -8,50 +8,42 @@ The rule is in training/scaling.py. Speed is measured, by a few real steps of th
 best. While training, the plan is fitted to the clock once, just before the rate begins to fall.
 """
 
-import bz2
 import dataclasses
 import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import torch
-
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
-from gptcore.nn import build_model
-from gptcore.nn.gpt import whole_sequence
 from gptcore.tokenizer import Tokenizer
 from training.config import TrainConfig
-from training.corpus import Corpus, document_number, document_text
-from training.loop import accumulate_gradients
-from training.machine import autocast, keep_freed_memory, pick_device, pick_dtype
-from training.optimizer import build_optimizers
+from training.corpus import MAX_VALIDATION_BYTES, VALIDATION_SHARE, Corpus, document_text
+from training.language import TRAIN_SAMPLE_TOKENS
+from training.pilot import Speed, pilot_bits_per_byte
 from training.scaling import (
     DEPTHS,
-    EVALUATIONS,
     MAX_EPOCHS,
     TOKENS_PER_PARAMETER,
     Facts,
+    batch_at,
     expected_bits_per_byte,
     model_at,
     parameters,
-    pass_flops,
     training_at,
-    update_flops,
     vocabulary,
 )
 from training.settings import read_settings
 from training.shards import Shards
 
-MIN_MINUTES, MAX_MINUTES = 1.0, 60_000.0
-SAMPLE_BYTES = 400_000  # what is compressed, and what the first guess at a vocabulary sees
+MIN_MINUTES, MAX_MINUTES = 0.05, 60_000.0
+MIN_BYTES, SAMPLE_BYTES = 1000, 400_000
 AIM = 0.985  # of the time wanted: ending is not free either
-MEASURED_TOKENS = 2048  # a pass
-SAMPLES_S = 3.0  # what an evaluation writes, draws and saves
-MIN_STEPS = 30
+MIN_STEPS = 20
 PREPARING = 4.0  # tokenising, in times of a first pass over the text
-FIRST_MEASURED, MAX_MEASURED = 3, 4  # depth; how many depths
+PILOT_DEPTH, PILOT_SHARE, PILOT_S = 2, 0.035, 60.0  # a share of the time, and no more seconds
+MAX_EVALUATIONS, EVALUATION_SHARE = 5, 0.08  # how many, and of the time
+MAX_MEASURED = 4  # depths
 
 
 @dataclass(frozen=True)
@@ -74,7 +66,8 @@ class Plan:
     @property
     def seconds(self) -> float:
         """Of the training; what came before it is not in it."""
-        return self.training.steps * self.step_s + EVALUATIONS * self.evaluation_s
+        evaluations = math.ceil(self.training.steps / self.training.eval_every)
+        return self.training.steps * self.step_s + evaluations * self.evaluation_s
 
     @property
     def expected_bits_per_byte(self) -> float:
@@ -120,87 +113,19 @@ class Plan:
 
 
 def look_at(corpus: Corpus) -> Facts:
-    """One pass over a corpus: its size, and how hard a sample of it is."""
-    n_bytes, kept, kept_bytes, limit = 0, [], 0, 2**64
+    """One pass over a corpus; how long its tokens are is guessed from its beginning."""
+    n_bytes, sample, sampled = 0, [], 0
     for document in corpus():
-        text, number = document_text(document), document_number(document)
+        text = document_text(document)
         size = len(text.encode("utf-8"))
         n_bytes += size
-        if number < limit:
-            kept.append((number, text))
-            kept_bytes += size
-        while kept_bytes > 2 * SAMPLE_BYTES and len(kept) > 1:
-            limit //= 2  # an even sample of a stream whose length is not known
-            kept = [(number, text) for number, text in kept if number < limit]
-            kept_bytes = sum(len(text.encode("utf-8")) for _, text in kept)
-    texts = [text for _, text in kept]
-    return facts_of(n_bytes, texts)
-
-
-def facts_of(n_bytes: int, texts: list[str]) -> Facts:
-    sample = "\n".join(texts).encode("utf-8")[:SAMPLE_BYTES]
-    if len(sample) < 100:
+        if sampled < SAMPLE_BYTES:
+            sample.append(text)
+            sampled += size
+    if sampled < MIN_BYTES:
         raise UserError(f"the corpus is too short to plan for: {n_bytes} bytes; give more text")
-    size = vocabulary(n_bytes, n_embd=256)
-    tokenizer = Tokenizer.train(texts, size)
-    n_tokens = sum(len(tokenizer.encode(text)) for text in texts)
-    sampled = sum(len(text.encode("utf-8")) for text in texts)
-    return Facts(n_bytes, 8 * len(bz2.compress(sample)) / len(sample), sampled / n_tokens)
-
-
-class Speed:
-    """Operations per second of real training steps, measured at a few depths."""
-
-    def __init__(self) -> None:
-        self.passes: dict[int, float] = {}
-        self.updates: dict[int, float] = {}
-
-    def step_seconds(self, depth: int, model: ModelConfig, batch_size: int) -> float:
-        tokens = batch_size * model.block_size
-        return tokens * pass_flops(model) / between(self.passes, depth) + update_flops(
-            model
-        ) / between(self.updates, depth)
-
-    def evaluation_seconds(self, depth: int, model: ModelConfig, n_tokens: float) -> float:
-        return SAMPLES_S + n_tokens * pass_flops(model) / 3 / between(self.passes, depth)
-
-    def measure(
-        self, depth: int, model: ModelConfig, training: TrainConfig, seconds: float
-    ) -> None:
-        """Real steps on a few random tokens, for about so many seconds."""
-        device = pick_device()
-        keep_freed_memory()
-        network = build_model(model).to(device).train()
-        optimizers = build_optimizers(network, training)
-        batch_size = max(1, MEASURED_TOKENS // model.block_size)
-        training = dataclasses.replace(training, batch_size=batch_size, micro_batch_size=batch_size)
-        ids = torch.randint(model.vocab_size, (2, batch_size, model.block_size))
-        passes, updates, end = [], [], time.perf_counter() + seconds
-        while len(passes) < 3 or time.perf_counter() < end:
-            started = time.perf_counter()
-            with autocast(device, pick_dtype(training.dtype, device)):
-                accumulate_gradients(
-                    network, lambda m, x: m(**whole_sequence(x))[0], tuple(ids), training
-                )
-            passes.append(time.perf_counter() - started)
-            for optimizer in optimizers:
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=True)
-            updates.append(time.perf_counter() - started - passes[-1])
-        # The first step allocates; the mean of the others, since a busy machine stays busy.
-        n = len(passes) - 1
-        self.passes[depth] = n * batch_size * model.block_size * pass_flops(model) / sum(passes[1:])
-        self.updates[depth] = n * update_flops(model) / sum(updates[1:])
-
-
-def between(measured: dict[int, float], depth: int) -> float:
-    """The value at a depth from those at the nearest measured ones, straight on a log scale."""
-    lower = max((d for d in measured if d <= depth), default=min(measured))
-    upper = min((d for d in measured if d >= depth), default=max(measured))
-    if lower == upper:
-        return measured[lower]
-    share = math.log(depth / lower) / math.log(upper / lower)
-    return measured[lower] ** (1 - share) * measured[upper] ** share
+    tokenizer = Tokenizer.train(sample, vocabulary(n_bytes, n_embd=256))
+    return Facts(n_bytes, sampled / sum(len(tokenizer.encode(text)) for text in sample))
 
 
 def make_plan(
@@ -216,24 +141,30 @@ def make_plan(
     It measures the speed of what looks best until what looks best has been measured.
     """
     depths = list(depths)
-    each = 1.0 if seconds is None else min(5.0, max(0.3, seconds * 0.01))
-    first = min(depths, key=lambda depth: abs(depth - FIRST_MEASURED))
+    each = 1.0 if seconds is None else min(5.0, max(0.05, seconds * 0.01))
+    first = min(depths, key=lambda depth: abs(depth - PILOT_DEPTH))
     if not speed.passes:
-        model, training = read_settings(
-            settings, *recipe(first, facts, tokens=facts.n_bytes / facts.bytes_per_token)
-        )
-        speed.measure(first, model, training, each)
+        tokens = facts.n_bytes / facts.bytes_per_token
+        speed.measure(first, *recipe(first, facts, tokens, settings), each)
     while True:
         plans = [plan_at(depth, facts, speed, seconds, settings) for depth in depths]
+        if seconds is not None:  # the smallest stands in where none has the time for its steps
+            plans = [plan for plan in plans if plan.training.steps >= MIN_STEPS] or plans[:1]
         best = min(plans, key=lambda plan: plan.expected_bits_per_byte)
         if best.depth in speed.passes or len(speed.passes) >= MAX_MEASURED:
             return best
         speed.measure(best.depth, best.model, best.training, each)
 
 
-def recipe(depth: int, facts: Facts, tokens: float) -> tuple[ModelConfig, TrainConfig]:
+def recipe(
+    depth: int, facts: Facts, tokens: float, settings: list[str], evaluations: int = 1
+) -> tuple[ModelConfig, TrainConfig]:
+    """Shape and recipe for so many tokens, with the user's settings in their places."""
     model = model_at(depth, facts, tokens * facts.bytes_per_token / facts.n_bytes)
-    return model, training_at(model, depth, tokens)
+    batch = TrainConfig(batch_size=batch_at(model, tokens), micro_batch_size=1)
+    model, asked = read_settings(settings, model, batch)
+    training = training_at(model, depth, tokens, asked.batch_size, evaluations)
+    return read_settings(settings, model, training)
 
 
 def plan_at(
@@ -241,16 +172,24 @@ def plan_at(
 ) -> Plan:
     """The plan of one depth."""
     distinct = facts.n_bytes / facts.bytes_per_token
-    evaluated = min(0.05 * distinct, 500_000 / facts.bytes_per_token) + 2**14
     tokens = min(TOKENS_PER_PARAMETER * parameters(model_at(depth, facts)), MAX_EPOCHS * distinct)
+    evaluations = MAX_EVALUATIONS
     for _ in range(1 if seconds is None else 4):  # batch and dropout depend on the tokens
-        model, training = read_settings(settings, *recipe(depth, facts, tokens))
+        model, training = recipe(depth, facts, tokens, settings, evaluations)
         step_s = speed.step_seconds(depth, model, training.batch_size)
-        evaluation_s = speed.evaluation_seconds(depth, model, evaluated)
+        evaluation_s = speed.evaluation_seconds(depth, model, evaluated_tokens(facts))
         if seconds is not None:
-            left = max(seconds - EVALUATIONS * evaluation_s, step_s)
+            affordable = int(EVALUATION_SHARE * seconds / evaluation_s)
+            evaluations = max(1, min(MAX_EVALUATIONS, affordable))
+            left = max(seconds - evaluations * evaluation_s, step_s)
             tokens = left / step_s * training.batch_size * model.block_size
     return Plan(depth, model, training, facts, step_s, evaluation_s)
+
+
+def evaluated_tokens(facts: Facts) -> float:
+    """About what an evaluation reads: the held-out text, and a sample of the other."""
+    held_out = min(VALIDATION_SHARE * facts.n_bytes, MAX_VALIDATION_BYTES)
+    return held_out / facts.bytes_per_token + TRAIN_SAMPLE_TOKENS
 
 
 class Planner:
@@ -269,6 +208,8 @@ class Planner:
             )
         if depth is not None and depth not in DEPTHS:
             raise UserError(f"--depth {depth} is out of range: choose {DEPTHS[0]} to {DEPTHS[-1]}")
+        if minutes is not None and any(pair.startswith("steps=") for pair in settings):
+            raise UserError("--minutes chooses the steps: drop --set steps, or --minutes")
         self.started = time.perf_counter()
         self.minutes, self.settings, self.speed = minutes, settings, Speed()
         self.depths = DEPTHS if depth is None else [depth]
@@ -287,9 +228,9 @@ class Planner:
         if budget_s is not None:
             looking_s = time.perf_counter() - self.started
             budget_s = max(budget_s - PREPARING * looking_s, budget_s / 4)
-        plan = make_plan(self.facts, self.depths, self.speed, budget_s, self.settings)
-        self.depths = [plan.depth]
-        return plan
+        self.guess = make_plan(self.facts, self.depths, self.speed, budget_s, self.settings)
+        self.depths = [self.guess.depth]
+        return self.guess
 
     def final(self, shards: Shards) -> Plan:
         """With the tokenizer and the tokens that there are."""
@@ -299,6 +240,7 @@ class Planner:
             self.facts, n_bytes=round(n_train * bytes_per_token), bytes_per_token=bytes_per_token
         )
         settings = [*self.settings, f"vocab_size={shards.tokenizer.vocab_size}"]
+        facts = dataclasses.replace(facts, hardness=self.hardness(facts, shards))
         plan = make_plan(facts, self.depths, self.speed, self.budget_s, settings)
         if self.minutes is not None and plan.training.steps < MIN_STEPS:
             more_s = plan.seconds + MIN_STEPS * plan.step_s - (self.budget_s or 0.0)
@@ -308,3 +250,11 @@ class Planner:
                 f"left time for {plan.training.steps} steps; give at least {least}"
             )
         return plan
+
+    def hardness(self, facts: Facts, shards: Shards) -> float:
+        """How much harder than expected this text is for a pilot, a small and short training."""
+        seconds = PILOT_SHARE * (self.minutes * 60 if self.minutes else self.guess.seconds)
+        settings = [f"vocab_size={shards.tokenizer.vocab_size}"]
+        pilot = plan_at(PILOT_DEPTH, facts, self.speed, min(seconds, PILOT_S), settings)
+        reached = pilot_bits_per_byte(shards, pilot.model, pilot.training)
+        return reached / pilot.expected_bits_per_byte

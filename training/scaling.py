@@ -3,7 +3,7 @@
 One number sets a model's size: depth d means d layers of width 64 d. Everything else follows by
 the rules below; docs/scaling.md says which runs they were fitted to, and how well they fit.
 
->>> corpus = Facts(n_bytes=5_000_000, bz2_bits=2.1, bytes_per_token=3.4)
+>>> corpus = Facts(n_bytes=5_000_000, bytes_per_token=3.4)
 >>> model = model_at(6, corpus)
 >>> model.n_embd, model.n_inner, model.vocab_size, model.block_size
 (384, 1024, 4096, 512)
@@ -18,10 +18,10 @@ from training.config import TrainConfig
 DEPTHS = range(1, 25)
 HEAD_SIZE = 64
 MIN_VOCABULARY, MAX_VOCABULARY = 512, 32_768
-EVALUATIONS = 5  # held-out measurements of a planned run, the last one included
 
-# Expected bits per byte, fitted in docs/scaling.md: bz2_bits * (E + A / N^a + B / D'^b) with N
-# parameters and D' bytes of text, of which repeated ones count less (arXiv 2305.16264, eq. 5).
+# Expected bits per byte: hardness * (E + A / N^a + B / D'^b) with N parameters and D' bytes read,
+# of which repeated ones count less (arXiv 2203.15556, eq. 2; 2305.16264, eq. 5). A pilot run on the
+# text gives its hardness, which is 1 for the English stories and books of the fit.
 E, A, ALPHA, B, BETA = 0.25, 2.4, 0.25, 60.0, 0.37
 REPEATS = 15.0  # R*: epochs after which a repeated text teaches 1 / e of what a new one does
 
@@ -40,13 +40,13 @@ class Facts:
     """What the rule needs to know about a corpus."""
 
     n_bytes: int  # to train on
-    bz2_bits: float  # bits per byte that bzip2 needs for a sample: how hard the text is
-    bytes_per_token: float  # of the vocabulary that vocabulary() names
+    bytes_per_token: float
+    hardness: float = 1.0
 
 
 def vocabulary(n_bytes: int, n_embd: int) -> int:
     """Grows with the cube root of the text, but the head shall not outweigh the layers."""
-    wanted = min(26 * n_bytes ** (1 / 3), 16 * n_embd)
+    wanted = min(26 * n_bytes ** (1 / 3), 32 * n_embd)
     return min(max(power_of_two(wanted), MIN_VOCABULARY), MAX_VOCABULARY)
 
 
@@ -82,16 +82,22 @@ def dropout_for(epochs: float) -> float:
     return next(dropout for limit, dropout in DROPOUTS if epochs <= limit)
 
 
-def training_at(model: ModelConfig, depth: int, tokens: float) -> TrainConfig:
-    """The recipe for reading about so many tokens; its steps make exactly that many."""
-    batch_tokens = power_of_two(BATCH * math.sqrt(tokens))
-    batch_size = max(4, batch_tokens // model.block_size)
+def batch_at(model: ModelConfig, tokens: float) -> int:
+    """Sequences in a step of a training that reads so many tokens."""
+    return max(4, power_of_two(BATCH * math.sqrt(tokens)) // model.block_size)
+
+
+def training_at(
+    model: ModelConfig, depth: int, tokens: float, batch_size: int, evaluations: int
+) -> TrainConfig:
+    """The recipe for reading so many tokens."""
     steps = max(1, round(tokens / (batch_size * model.block_size)))
-    evaluate_every = max(1, math.ceil(steps / EVALUATIONS))
+    evaluate_every = math.ceil(steps / evaluations)
+    micro = min(batch_size, max(1, MICRO_BATCH_TOKENS // model.block_size))
     return TrainConfig(
         steps=steps,
         batch_size=batch_size,
-        micro_batch_size=min(batch_size, max(1, MICRO_BATCH_TOKENS // model.block_size)),
+        micro_batch_size=next(n for n in range(micro, 0, -1) if batch_size % n == 0),
         learning_rate=round(LEARNING_RATE * depth**-RATE_BY_DEPTH, 5),
         warmup_steps=min(50, steps // 10),
         decay_share=DECAY_SHARE,
@@ -128,7 +134,7 @@ def update_flops(model: ModelConfig) -> float:
 def expected_bits_per_byte(facts: Facts, model: ModelConfig, tokens: float) -> float:
     """Of held-out text, after training on so many tokens."""
     n_bytes = effective_bytes(tokens * facts.bytes_per_token, facts.n_bytes)
-    return facts.bz2_bits * (E + A / parameters(model) ** ALPHA + B / n_bytes**BETA)
+    return facts.hardness * (E + A / parameters(model) ** ALPHA + B / n_bytes**BETA)
 
 
 def effective_bytes(read: float, distinct: float) -> float:
