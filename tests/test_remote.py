@@ -19,14 +19,16 @@ import torch
 import training.remote
 import training.shards
 from gptcore.chat import loss_mask
-from gptcore.nn.checkpoint import load_checkpoint, newest_checkpoint
+from gptcore.nn.checkpoint import newest_checkpoint
 from gptcore.tokenizer import Tokenizer
 from tests.conftest import Refused
 from training.__main__ import main
 from training.batches import IGNORED, WINDOW, Rows
 from training.corpus import find_files, read_documents
+from training.language import LanguageModelling
 from training.run import Run
 from training.shards import Shards, load_shards, open_shards, prepare
+from training.sources import shards_of
 
 BLOCK = 24
 FIRST = "train-00000.bin"
@@ -270,7 +272,7 @@ def test_training_on_a_url_is_training_on_the_text_and_goes_on_from_there(
     ):
         out = tmp_path / name
         assert main([*words, *settings, "--set=steps=1", f"--out={out}"]) == 0
-        weights.append(load_checkpoint(newest_checkpoint(out / "checkpoints")[0])[0])
+        weights.append(newest_checkpoint(out / "checkpoints")[0].model)
     assert all(torch.equal(weights[1][name], tensor) for name, tensor in weights[0].items())
     assert list(made.parent.iterdir()) == [made]
 

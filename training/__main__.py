@@ -21,6 +21,7 @@ from training.corpus import find_files
 from training.doctor import run_doctor
 from training.language import LanguageModelling
 from training.loop import train
+from training.plan import Planner
 from training.report import run_report
 from training.run import Run, begun, check_free
 from training.settings import add_common, check_same, describe, read_settings, settings_help
@@ -76,6 +77,8 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--preset", default=None, help=f"{', '.join(DECODERS)} (default: {DEFAULT_PRESET})"
     )
+    result.add_argument("--minutes", type=float, help="plan a training that ends in this time")
+    result.add_argument("--depth", type=int, help="plan a training of this size, 1 to 24")
     add_common(result)
     result.add_argument("--init", type=Path, help="fine-tune: start from this run's weights")
     result.add_argument(
@@ -104,19 +107,20 @@ def run_training(arguments: list[str]) -> dict[str, Any] | None:
         if options.resume and (begun(options.out) or not is_start(options)):
             return go_on(options, world)
         check_free(options.out)
-        return start(options, world)
+        planner = open_planner(options, world)
+        return start(options, world, planner)
 
 
 def is_start(options: argparse.Namespace) -> bool:
     """Whether more is given than where the run is."""
-    names = ("text", "set", "preset", "init", "tokenizer", "shards")
+    names = ("text", "set", "preset", "init", "tokenizer", "shards", "minutes", "depth")
     return any(getattr(options, name) for name in names)
 
 
 def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     """Resume; whatever else is said must be what the run was started with."""
     run = Run.load(options.out)
-    if is_start(options):
+    if is_start(options) and not (options.minutes or options.depth):  # a plan may differ
         check_same(run, *resolve(options)[:2])
         if options.text and (source := name_of(find_files(options.text))) != run.data["source"]:
             raise UserError(f"--resume: text={source}, but the run has text={run.data['source']}")
@@ -124,8 +128,23 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     return train(run, LanguageModelling(run, shards, world), resume=True, world=world)
 
 
-def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
+def open_planner(options: argparse.Namespace, world: World) -> Planner | None:
+    if options.minutes is None and options.depth is None:
+        return None
+    for name in ("preset", "init"):
+        if getattr(options, name):
+            raise UserError(f"--minutes and --depth plan a new training: drop --{name}")
+    if world.size > 1:
+        raise UserError("--minutes and --depth plan for one process: use them without torchrun")
+    return Planner(options.minutes, options.depth, options.set)
+
+
+def start(
+    options: argparse.Namespace, world: World, planner: Planner | None
+) -> dict[str, Any] | None:
     model, training, encoding, initial = resolve(options)
+    if planner:
+        model = planner.first(open_corpus(options.text, training.seed)[0]).model
     shards, source = world.in_turns(lambda: make_shards(options, model, training, encoding))
     model = dataclasses.replace(model, vocab_size=shards.tokenizer.vocab_size)
     data = {
@@ -134,6 +153,12 @@ def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
         "shards": shards.location,
         **{key: shards.manifest[key] for key in ("corpus_sha256", "n_documents", "n_bytes")},
     }
+    if planner:
+        plan = planner.final(shards)
+        print(plan.table())
+        model, training = plan.model, plan.training
+        data |= {"expected_bits_per_byte": round(plan.expected_bits_per_byte, 4)}
+        data |= {} if planner.minutes is None else {"budget_s": planner.budget_s}
     run = Run(options.out, model, training, data)
     print(describe(model, training))
     return train(run, LanguageModelling(run, shards, world), initial, world=world)
@@ -172,6 +197,9 @@ def resolve(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str,
             raise UserError(f"--init {options.init} is a translation: name a run on texts")
         model, training = read_settings(options.set, base.model, TrainConfig())
         return model, training, str(base.path / "tokenizer"), base.best_checkpoint()[0].model
+    if options.minutes is not None or options.depth is not None:  # the plan comes with the text
+        model, training = read_settings(options.set, ModelConfig(), TrainConfig(micro_batch_size=1))
+        return model, training, options.tokenizer or OWN, None
     preset = options.preset or DEFAULT_PRESET
     if preset in TRANSLATORS:
         raise UserError(f"preset {preset} is a translator's: python -m training translate")

@@ -8,10 +8,13 @@ drawn from a loader but computed, and so are the random numbers of dropout. So a
 equals an uninterrupted one bit for bit.
 """
 
+import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +27,7 @@ from gptcore.checks import UserError
 from gptcore.nn import count_parameters
 from gptcore.nn.checkpoint import Tensors
 from training.batches import IGNORED
+from training.clock import is_time_to_fit, replanned
 from training.config import TrainConfig
 from training.machine import (
     Interrupts,
@@ -104,7 +108,7 @@ def train(
         with Interrupts() as interrupts:
             if resume and state.step not in measured:
                 measure_if_due(run, task, state, recorders, interrupts)
-            take_steps(run, task, state, world, recorders, interrupts, stop_at)
+            run = take_steps(run, task, state, world, recorders, interrupts, stop_at)
     except Paused:
         print(f"saved step {state.step}; go on: {task.command} --out {run.path} --resume")
         return None
@@ -122,18 +126,26 @@ def take_steps(
     recorders: list[Recorder],
     interrupts: Interrupts,
     stop_at: int | None,
-) -> None:
-    """All steps that are left. Paused, with everything saved, after an interrupt."""
+) -> Run:
+    """All steps that are left; the run, whose length may have been fitted to the clock. Paused,
+    with everything saved, after an interrupt."""
     config = run.train
+    began = time.perf_counter() - state.seconds
     durations: deque[float] = deque(maxlen=config.log_every)
+    evaluations: list[float] = []
     often = 0.2 if is_terminal() else 30.0
     progress = {"initial": state.step, "total": config.steps, "unit": "step"}
     with tqdm(**progress, mininterval=often, disable=not world.is_first) as bar:
         while state.step < config.steps:
+            budget_s = run.data.get("budget_s") if world.size == 1 else None  # clocks differ
+            left_s = (budget_s or math.inf) - state.seconds
+            if durations and is_time_to_fit(config, state.step, left_s, budget_s):
+                run = fit_to_clock(run, state.step, durations, evaluations, left_s)
+                config, bar.total = run.train, run.train.steps
             started = time.perf_counter()
             values = take_step(run, task, state, world)
             durations.append(time.perf_counter() - started)
-            state.seconds += durations[-1]
+            state.seconds = time.perf_counter() - began
             speed = round(len(durations) * task.tokens_per_step / sum(durations))
             bar.set_postfix_str(f"loss {values['loss']:.3f}, {speed:,} tokens/s", refresh=False)
             bar.update()
@@ -151,7 +163,23 @@ def take_steps(
                 save_state(run, state, world)
             if pausing and state.step < config.steps:
                 raise Paused
-            measure_if_due(run, task, state, recorders, interrupts)
+            started = time.perf_counter()
+            if measure_if_due(run, task, state, recorders, interrupts):
+                evaluations.append(time.perf_counter() - started)
+            state.seconds = time.perf_counter() - began
+    return run
+
+
+def fit_to_clock(
+    run: Run, step: int, durations: Sequence[float], evaluations: Sequence[float], left_s: float
+) -> Run:
+    """The run with as many steps as the time allows, noted for a resume; done once."""
+    evaluation_s = mean(evaluations) if evaluations else 0.0
+    config = replanned(run.train, step, mean(durations), evaluation_s, left_s)
+    data = {key: value for key, value in run.data.items() if key != "budget_s"}
+    run = replace(run, train=config, data=data)
+    run.write_config()
+    return run
 
 
 def take_step(run: Run, task: Task, state: State, world: World) -> dict[str, float]:
@@ -244,10 +272,11 @@ def leave_out(
 
 def measure_if_due(
     run: Run, task: Task, state: State, recorders: list[Recorder], interrupts: Interrupts
-) -> None:
-    """Measure and record. The step has been saved before, so an interrupt ends it at once."""
+) -> bool:
+    """Measure and record; whether it was due. The step has been saved before, so an interrupt
+    ends it at once."""
     if not is_due(state.step, run.train.eval_every, run.train):
-        return
+        return False
     with interrupts.at_once():
         with autocast(state.device, state.dtype):
             measured = task.evaluate(state.model)
@@ -257,6 +286,7 @@ def measure_if_due(
             recorder.scalars(state.step, measured)
     figures = ", ".join(f"{name.replace('_', ' ')} {v:.4f}" for name, v in measured.items())
     tqdm.write(f"step {state.step}: {figures}\n  {samples[0][0]!r} -> {samples[0][1]!r}")
+    return True
 
 
 def finish(run: Run, task: Task, state: State) -> dict[str, Any]:

@@ -1,0 +1,285 @@
+"""The dial: sizes, the plan for a time or a depth, keeping to the clock, and what is refused."""
+
+import dataclasses
+import json
+import math
+import random
+import re
+from pathlib import Path
+
+import pytest
+from conftest import Refused
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gptcore.nn import build_model, count_parameters
+from training.__main__ import main as training_main
+from training.clock import is_time_to_fit, replanned
+from training.config import TrainConfig
+from training.corpus import read_documents
+from training.optimizer import rate_factor
+from training.pilot import Speed, between
+from training.plan import Plan, look_at, make_plan
+from training.run import Run
+from training.scaling import (
+    DEPTHS,
+    REPEATS,
+    Facts,
+    dropout_for,
+    effective_bytes,
+    expected_bits_per_byte,
+    model_at,
+    parameters,
+)
+
+BOOK = Facts(n_bytes=440_000, bytes_per_token=4.2)
+LIBRARY = Facts(n_bytes=2_000_000_000, bytes_per_token=4.2)
+
+
+def fast(flops: float = 2e11) -> Speed:
+    """A machine of known speed, so that nothing is measured."""
+    speed = Speed()
+    speed.passes = speed.updates = dict.fromkeys(DEPTHS, flops)
+    return speed
+
+
+def plan_for(facts: Facts, seconds: float, *settings: str) -> Plan:
+    return make_plan(facts, DEPTHS, fast(), seconds, list(settings))
+
+
+@pytest.mark.parametrize("facts", [BOOK, LIBRARY], ids=["book", "library"])
+def test_each_depth_is_a_larger_model_that_can_be_built(facts: Facts) -> None:
+    models = [model_at(depth, facts) for depth in DEPTHS]
+    sizes = [parameters(model) for model in models]
+    assert sizes == sorted(sizes)
+    for model in models:
+        assert model.head_dim == 64 and model.n_inner % 32 == 0
+        assert model.n_inner >= model.n_embd * 8 / 3
+    small = build_model(models[1])
+    norms = (2 * models[1].n_layer + 1) * models[1].n_embd
+    assert count_parameters(small) == sizes[1] + norms
+
+
+def test_more_text_gets_a_larger_vocabulary_and_longer_context() -> None:
+    book, library = model_at(9, BOOK), model_at(9, LIBRARY)
+    assert book.vocab_size < library.vocab_size
+    assert book.block_size < library.block_size
+
+
+@pytest.mark.parametrize("facts", [BOOK, LIBRARY], ids=["book", "library"])
+def test_more_time_never_promises_less(facts: Facts) -> None:
+    plans = [plan_for(facts, seconds) for seconds in (60, 600, 6_000, 60_000)]
+    expected = [plan.expected_bits_per_byte for plan in plans]
+    assert expected == sorted(expected, reverse=True)
+    sizes = [parameters(plan.model) for plan in plans]
+    assert sizes == sorted(sizes)
+
+
+@pytest.mark.parametrize("minutes", [3, 10, 60, 600])
+@pytest.mark.parametrize("facts", [BOOK, LIBRARY], ids=["book", "library"])
+def test_a_plan_fills_its_time(facts: Facts, minutes: float) -> None:
+    plan = plan_for(facts, minutes * 60)
+    assert plan.seconds == pytest.approx(minutes * 60, rel=0.02)
+
+
+def test_a_small_book_gets_dropout_and_a_smaller_model_than_a_library() -> None:
+    book, library = plan_for(BOOK, 600_000), plan_for(LIBRARY, 600_000)
+    assert book.model.dropout > 0 == library.model.dropout
+    assert parameters(book.model) < parameters(library.model)
+    assert book.epochs > 4 > library.epochs
+
+
+def test_settings_of_the_user_stand_and_the_rest_is_planned_around_them() -> None:
+    plan = plan_for(
+        LIBRARY,
+        600,
+        "batch_size=64",
+        "learning_rate=0.001",
+        "n_embd=128",
+        "n_head=2",
+        "n_kv_head=1",
+    )
+    assert (plan.training.batch_size, plan.training.learning_rate) == (64, 0.001)
+    assert plan.model.n_embd == 128
+    assert plan.seconds == pytest.approx(600, rel=0.02)
+
+
+def test_a_depth_without_a_time_reads_what_it_deserves() -> None:
+    library = make_plan(LIBRARY, [4], fast(), None, [])
+    assert library.depth == 4
+    assert library.tokens == pytest.approx(20 * parameters(library.model), rel=0.02)
+    book = make_plan(BOOK, [4], fast(), None, [])
+    assert book.epochs == pytest.approx(16, rel=0.02)
+
+
+def test_the_table_says_all_that_was_chosen() -> None:
+    plan = plan_for(BOOK, 600)
+    table = plan.table()
+    for said in (
+        f"{parameters(plan.model):,} parameters",
+        f"vocabulary {plan.model.vocab_size:,}",
+        f"{plan.tokens:,} tokens",
+        f"{plan.expected_bits_per_byte:.3f} bits per byte",
+        f"{plan.training.learning_rate:g}",
+    ):
+        assert said in table
+    assert len(table.splitlines()) < 10
+
+
+@given(st.floats(1e3, 1e12), st.floats(1e3, 1e12))
+def test_repeated_text_counts_less_and_less(read: float, distinct: float) -> None:
+    worth = effective_bytes(read, distinct)
+    assert worth <= read * (1 + 1e-9)
+    assert worth <= distinct * (1 + REPEATS) * (1 + 1e-9)
+    assert worth <= effective_bytes(2 * read, distinct) * (1 + 1e-9)
+    if read <= distinct:
+        assert worth == read
+
+
+def test_more_text_and_more_parameters_are_expected_to_help() -> None:
+    bits = [expected_bits_per_byte(LIBRARY, model_at(4, LIBRARY), n) for n in (1e6, 1e7, 1e8)]
+    assert bits == sorted(bits, reverse=True)
+    bits = [expected_bits_per_byte(LIBRARY, model_at(d, LIBRARY), 1e9) for d in DEPTHS]
+    assert bits == sorted(bits, reverse=True)
+
+
+def test_dropout_never_falls_as_epochs_grow() -> None:
+    dropouts = [dropout_for(epochs) for epochs in (0.1, 1, 5, 10, 20, 1000)]
+    assert dropouts[0] == 0.0 and dropouts == sorted(dropouts)
+
+
+def test_speed_between_two_measured_depths_lies_between_theirs() -> None:
+    measured = {2: 1e10, 8: 9e10}
+    assert between(measured, 1) == 1e10 and between(measured, 24) == 9e10
+    assert between(measured, 4) == pytest.approx(3e10)
+
+
+def test_speed_is_measured_by_real_steps() -> None:
+    speed = Speed()
+    model = dataclasses.replace(model_at(1, BOOK), vocab_size=300, block_size=64)
+    speed.measure(1, model, TrainConfig(), seconds=0.05)
+    assert 1e6 < speed.passes[1] < 1e16 and 1e5 < speed.updates[1] < 1e16
+    assert 0 < speed.step_seconds(1, model, 8) < speed.step_seconds(1, model, 16) < 60
+
+
+def simulate(config: TrainConfig, budget_s: float, seconds_of: list[float]) -> tuple[float, int]:
+    """The loop's clock without its training: when it ends, and how often it was refitted.
+
+    A step lasts what `seconds_of` says for its share of the budget; an evaluation, ten steps.
+    """
+    elapsed = evaluation_s = 0.0
+    done = evaluations = fits = 0
+    while done < config.steps:
+        if not fits and is_time_to_fit(config, done, budget_s - elapsed, budget_s):
+            each = evaluation_s / max(evaluations, 1)
+            step_s = (elapsed - evaluation_s) / max(done, 1)
+            config = replanned(config, done, step_s, each, budget_s - elapsed)
+            fits += 1
+        step_s = seconds_of[min(int(elapsed / budget_s * len(seconds_of)), len(seconds_of) - 1)]
+        elapsed += step_s
+        done += 1
+        if done % config.eval_every == 0 or done == config.steps:
+            elapsed += 10 * step_s
+            evaluation_s += 10 * step_s
+            evaluations += 1
+    return elapsed, fits
+
+
+PLANNED = TrainConfig(steps=2000, decay_share=0.4, eval_every=400, warmup_steps=50)
+
+
+@pytest.mark.parametrize("factor", [0.2, 0.5, 0.8, 1.0, 1.25, 2.0, 3.0])
+def test_a_machine_slower_or_faster_than_measured_still_ends_in_time(factor: float) -> None:
+    elapsed, fits = simulate(PLANNED, budget_s=2050.0, seconds_of=[factor])
+    assert fits == 1
+    assert elapsed == pytest.approx(2050, rel=0.05)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_speed_that_wobbles_by_a_quarter_ends_within_a_tenth(seed: int) -> None:
+    wobble = random.Random(seed)
+    speeds = [wobble.uniform(0.75, 1.25) for _ in range(10)]
+    elapsed, _ = simulate(PLANNED, budget_s=2050.0, seconds_of=speeds)
+    assert elapsed == pytest.approx(2050, rel=0.1)
+
+
+@given(st.integers(1, 5000), st.floats(1e-3, 10), st.floats(0, 100), st.floats(-1e3, 1e4))
+def test_a_refitted_plan_did_until_now_what_the_old_one_did_and_then_falls_to_nothing(
+    done: int, step_s: float, evaluation_s: float, left_s: float
+) -> None:
+    # the rate has not begun to fall
+    old = TrainConfig(steps=math.ceil(done / 0.6) + 1, decay_share=0.4, warmup_steps=30)
+    new = replanned(old, done, step_s, evaluation_s, left_s)
+    assert new.steps > done
+
+    def rate(config: TrainConfig, step: int) -> float:
+        return rate_factor(step, config.steps, config.warmup_steps, config.decay_share)
+
+    for step in {0, done // 2, done - 1}:
+        assert rate(new, step) == rate(old, step)
+    assert rate(new, new.steps - 1) <= 1 / (new.steps - done)
+    if left_s > 0:
+        spent = (new.steps - done) * step_s
+        assert spent <= max(left_s, step_s * (1 + done / 20)) * 1.01 + step_s
+
+
+def test_without_a_budget_nothing_is_due() -> None:
+    assert not is_time_to_fit(PLANNED, 1999, left_s=math.inf, budget_s=None)
+
+
+def test_a_corpus_is_looked_at_in_one_pass(tmp_path: Path) -> None:
+    file = tmp_path / "lines.txt"
+    file.write_text("".join(f"This is line {i} of the text.\n" for i in range(999)))
+    facts = look_at(lambda: read_documents([file]))
+    assert facts.n_bytes == file.stat().st_size
+    assert 2 < facts.bytes_per_token < 30
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Path:
+    words = random.Random(1)
+    path = tmp_path / "book.txt"
+    path.write_text("".join(f"Line {words.random()} says {words.random()}.\n" for _ in range(400)))
+    return path
+
+
+def test_a_short_time_is_planned_trained_and_refitted(
+    book: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    out = tmp_path / "out"
+    assert training_main([str(book), "--minutes", "0.1", "--out", str(out)]) == 0
+    assert re.search(r"expected +\d\.\d+ bits per byte", capsys.readouterr().out)
+    run = Run.load(out)
+    assert "budget_s" not in run.data and run.data["expected_bits_per_byte"] > 0
+    assert json.loads((out / "summary.json").read_text())["steps"] == run.train.steps
+
+
+def test_a_depth_is_planned_and_trained(book: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert training_main([str(book), "--depth", "1", "--set=steps=2", "--out", str(out)]) == 0
+    assert Run.load(out).train.steps == 2 and Run.load(out).model.n_layer == 1
+
+
+DIALS = {
+    "--minutes 5 --depth 2": "--minutes and --depth are one dial: give only one of them",
+    "--minutes 0": "--minutes 0 is out of range",
+    "--minutes -3": "--minutes -3 is out of range",
+    "--minutes nan": "--minutes nan is out of range",
+    "--minutes inf": "--minutes inf is out of range",
+    "--depth 0": "--depth 0 is out of range: choose 1 to 24",
+    "--depth 99": "--depth 99 is out of range",
+    "--depth 2 --preset nano": "drop --preset",
+    "--minutes 2 --init runs/base": "drop --init",
+    "--minutes 2 --set steps=9": "--minutes chooses the steps",
+    "--minutes 2 --set stepz=9": "unknown setting 'stepz'",
+    "--minutes 0.05 --set batch_size=9999": "--minutes 0.05 is too few for this text",
+}
+
+
+@pytest.mark.parametrize("dial", DIALS)
+def test_a_dial_that_makes_no_sense_is_refused(
+    dial: str, book: Path, tmp_path: Path, refused: Refused
+) -> None:
+    said = refused(training_main, book, *dial.split(), "--out", tmp_path / "out")
+    assert DIALS[dial] in said
+    assert not (tmp_path / "out").exists()
