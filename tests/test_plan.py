@@ -83,7 +83,7 @@ def test_a_plan_fills_its_time(facts: Facts, minutes: float) -> None:
 
 
 def test_a_small_book_gets_dropout_and_a_smaller_model_than_a_library() -> None:
-    book, library = plan_for(BOOK, 36_000), plan_for(LIBRARY, 36_000)
+    book, library = plan_for(BOOK, 600_000), plan_for(LIBRARY, 600_000)
     assert book.model.dropout > 0 == library.model.dropout
     assert parameters(book.model) < parameters(library.model)
     assert book.epochs > 4 > library.epochs

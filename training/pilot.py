@@ -23,7 +23,7 @@ from training.loop import accumulate_gradients
 from training.machine import autocast, keep_freed_memory, pick_device, pick_dtype
 from training.optimizer import build_optimizers, rate_factor, set_rate
 from training.run import Run
-from training.scaling import pass_flops, update_flops
+from training.scaling import Facts, model_at, pass_flops, update_flops
 from training.shards import Shards
 
 MEASURED_TOKENS = 2048  # a pass
@@ -43,6 +43,10 @@ class Speed:
         return tokens * pass_flops(model) / between(self.passes, depth) + update_flops(
             model
         ) / between(self.updates, depth)
+
+    def tokens(self, depth: int, facts: Facts, seconds: float) -> float:
+        """How many a training of this depth reads in so many seconds."""
+        return seconds * between(self.passes, depth) / pass_flops(model_at(depth, facts))
 
     def evaluation_seconds(self, depth: int, model: ModelConfig, n_tokens: float) -> float:
         return SAMPLES_S * (1 + model.n_layer) + n_tokens * pass_flops(model) / 3 / between(
