@@ -50,7 +50,7 @@ from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.files import new_folder
 from gptcore.nn import build_model, count_parameters
-from gptcore.nn.checkpoint import load_checkpoint, load_weights, newest_checkpoint
+from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import GPT
 from gptcore.nn.llama import is_llama, to_llama
 from gptcore.nn.seq2seq import Seq2Seq
@@ -74,21 +74,21 @@ def export_run(
     if formats and isinstance(run.model, Seq2SeqConfig):
         raise UserError("--quantize is for decoders: a translation model is exported in fp32 only")
     rows = held_out(run) if formats else ()
-    checkpoint, problems = newest_checkpoint(run.checkpoints)
+    checkpoint, problems = run.best_checkpoint()
     for problem in problems:
         print(f"passed over: {problem}")
-    weights, _, facts = load_checkpoint(checkpoint)
     model = build_model(run.model)
-    load_weights(model, weights, checkpoint)
-    print(f"exporting {checkpoint} to {out}")
+    load_weights(model, checkpoint.model, checkpoint.path)
+    step = checkpoint.facts["step"]
+    print(f"exporting {checkpoint.path} to {out}")
     data = {key: value for key, value in run.data.items() if key != "shards"}  # a local path
     facts = {
         "name": name,
         "chat": bool(run.data["chat"]),
         "parameters": count_parameters(model),
         "config": run.model.to_dict(),
-        "training": {"step": facts["step"], "data": data, "settings": run.train.to_dict()},
-        "measured": measured(run, facts["step"]),
+        "training": {"step": step, "data": data, "settings": run.train.to_dict()},
+        "measured": measured(run, step),
     }
     if "examples" in data:  # sentences to try on the page
         facts["examples"] = data.pop("examples")

@@ -23,7 +23,7 @@ from gptcore.onnx_session import open_inference
 from gptcore.tokenizer import Tokenizer
 from training.batches import IGNORED, Rows
 from training.run import Run
-from training.shards import load_shards
+from training.shards import CACHE, open_shards
 
 WORST = 0.02  # by how much bits per byte may grow
 Row = tuple[np.ndarray, np.ndarray]  # ids (T,) and targets (T,), IGNORED where none counts
@@ -73,7 +73,7 @@ def split_names(text: str) -> list[str]:
 def held_out(run: Run) -> Iterable[Row]:
     """The held-out split of a run on texts. UserError if its shards are gone."""
     try:
-        shards = load_shards(Path(run.data["shards"]))
+        shards = open_shards(run.data["shards"], run.path / CACHE)
     except UserError as error:
         raise UserError(
             f"smaller files are measured on the run's held-out text: {error}; "

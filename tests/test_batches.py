@@ -12,14 +12,34 @@ from hypothesis import strategies as st
 
 from gptcore.chat import loss_mask
 from gptcore.checks import UserError
+from gptcore.config import ModelConfig
 from gptcore.tokenizer import Tokenizer
-from training.batches import IGNORED, Rows
+from training.batches import IGNORED, WINDOW, Rows
+from training.config import TrainConfig
 from training.corpus import find_files, read_documents, survey
+from training.language import LanguageModelling
+from training.run import Run
 from training.shards import Shards, prepare
+from training.world import World
 
 BYTES = Tokenizer({bytes([b]): b for b in range(256)})
 unhurried = settings(deadline=None)  # the machine may be busy
 ENDOFTEXT, PAD, _, USER, ASSISTANT, END = BYTES.special.values()
+
+
+@dataclass(frozen=True)
+class Part:
+    """As training.shards.Shard."""
+
+    name: str
+    ids: np.ndarray
+    starts: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, which: slice) -> np.ndarray:
+        return self.ids[which]
 
 
 @dataclass(frozen=True)
@@ -31,9 +51,9 @@ class Tokens:
     learned: list[np.ndarray]
     tokenizer: Tokenizer = BYTES
 
-    def split(self, name: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    def split(self, name: str) -> list[Part]:
         """As Shards.split."""
-        return list(zip(self.ids, self.starts))
+        return [Part(str(i), *pair) for i, pair in enumerate(zip(self.ids, self.starts))]
 
 
 # A plain text is its length, a conversation the lengths of its messages.
@@ -69,6 +89,11 @@ def token_shards(draw: st.DrawFn) -> Tokens:
     return result
 
 
+def table_of(rows: Rows) -> list[tuple[int, int, int, int]]:
+    """(shard, document, start, fresh) of each row."""
+    return [(i, *row) for i in range(len(rows.split)) for row in rows.table(i).tolist()]
+
+
 def all_of(rows: Rows, fresh_only: bool) -> tuple[torch.Tensor, torch.Tensor]:
     return rows.batch(np.arange(len(rows)), fresh_only)
 
@@ -102,7 +127,7 @@ def test_rows_hold_consecutive_tokens_and_then_padding_without_targets(
     tokens: Tokens, block_size: int
 ) -> None:
     rows = Rows(tokens, "val", block_size)
-    for (shard, _, start, fresh), x, y in zip(rows.rows, *all_of(rows, fresh_only=False)):
+    for (shard, _, start, fresh), x, y in zip(table_of(rows), *all_of(rows, fresh_only=False)):
         ids = tokens.ids[shard][start : start + block_size + 1].astype(np.int64)
         learned = tokens.learned[shard][start : start + block_size + 1]
         n = len(ids) - 1
@@ -115,9 +140,9 @@ def test_rows_hold_consecutive_tokens_and_then_padding_without_targets(
 @unhurried
 @given(token_shards(), st.integers(1, 24))
 def test_every_document_that_fits_is_whole_in_some_row(tokens: Tokens, block_size: int) -> None:
-    rows = Rows(tokens, "val", block_size).rows
-    for shard, (ids, starts) in enumerate(tokens.split("val")):
-        begins = rows[rows[:, 0] == shard, 2]
+    rows = Rows(tokens, "val", block_size)
+    for shard, (ids, starts) in enumerate(zip(tokens.ids, tokens.starts)):
+        begins = rows.table(shard)[:, 1].astype(int)
         for start, end in pairwise([*starts, len(ids)]):
             if 1 < end - start <= block_size + 1:
                 assert any(at <= start and end <= at + block_size + 1 for at in begins)
@@ -143,7 +168,7 @@ def test_targets_of_conversations_are_the_assistants_words_and_ends(
         if found.is_validation(document) and message["role"] == "assistant"
     ]
     rows = Rows(shards, "val", block_size)
-    assert block_size == 256 or any(start > context for _, context, start, _ in rows.rows)
+    assert block_size == 256 or any(start > document for _, document, start, _ in table_of(rows))
     y = all_of(rows, fresh_only=True)[1]
     targets = y[y != IGNORED].tolist()
     end = shards.tokenizer.special["<|end|>"]
@@ -154,11 +179,12 @@ def test_targets_of_conversations_are_the_assistants_words_and_ends(
 
 def test_a_row_that_goes_on_with_a_conversation_knows_whose_words_they_are(shards: Shards) -> None:
     rows = Rows(shards, "train", 24)
-    [(ids, _)] = shards.split("train")
-    going_on = np.flatnonzero(rows.rows[:, 2] > rows.rows[:, 1])[:200]
+    [shard] = shards.split("train")
+    ids, table = shard[:], rows.table(0)
+    going_on = np.flatnonzero(table[:, 1] > table[:, 0])[:200]
     assert len(going_on) == 200
     targets = np.where(loss_mask(ids, shards.tokenizer), ids.astype(np.int64), IGNORED)
-    for (_, _, start, _), y in zip(rows.rows[going_on], rows.batch(going_on)[1]):
+    for (_, start, _), y in zip(table[going_on].tolist(), rows.batch(going_on)[1]):
         assert y.tolist() == targets[start + 1 : start + 25].tolist()
 
 
@@ -194,6 +220,79 @@ def test_seeds_and_epochs_have_orders_of_their_own() -> None:
     rows = plain_rows(50)
     orders = {tuple(rows.order(seed, epoch, 50)) for seed in range(5) for epoch in range(5)}
     assert len(orders) == 25
+
+
+def shards_of_lengths(lengths: list[int]) -> Rows:
+    """A shard for each length, of one text, in rows of four tokens."""
+    ids = [np.arange(4 * n + 1) % 256 for n in lengths]
+    return Rows(Tokens(ids, [np.array([0])] * len(ids), []), "train", 4)
+
+
+def slow_order(lengths: list[int], seed: int, epoch: int) -> list[int]:
+    """The rows of an epoch, one by one: shards are permuted and dealt, then rows permuted."""
+    numbers, first = [], 0
+    for n in lengths:
+        numbers.append(list(range(first, first + n)))
+        first += n
+    if len(lengths) <= WINDOW:
+        return np.random.default_rng([seed, epoch]).permutation(first).tolist()
+    dealt = np.random.default_rng([seed, epoch]).permutation(len(lengths)).tolist()
+    read = []
+    for window in range(-(-len(lengths) // WINDOW)):
+        rows = [r for s in dealt[window * WINDOW : (window + 1) * WINDOW] for r in numbers[s]]
+        places = np.random.default_rng([seed, epoch, window + 1]).permutation(len(rows))
+        read += [rows[place] for place in places]
+    return read
+
+
+several_shards = st.lists(st.integers(1, 9), min_size=1, max_size=11)
+
+
+@unhurried
+@given(several_shards, st.integers(1, 25), st.integers(0, 2**63 - 1))
+def test_shards_are_read_in_windows_and_every_epoch_reads_each_row_once(
+    lengths: list[int], batch_size: int, seed: int
+) -> None:
+    rows = shards_of_lengths(lengths)
+    n_steps = -(-3 * len(rows) // batch_size)
+    order = np.concatenate([rows.order(seed, step, batch_size) for step in range(n_steps)])
+    for epoch in range(3):
+        read = order[epoch * len(rows) : (epoch + 1) * len(rows)].tolist()
+        assert read == slow_order(lengths, seed, epoch)
+        assert sorted(read) == list(range(len(rows)))
+
+
+@unhurried
+@given(several_shards, st.integers(1, 25), st.integers(0, 99))
+def test_what_a_step_reads_and_the_window_after_it_are_known_before(
+    lengths: list[int], batch_size: int, step: int
+) -> None:
+    rows = shards_of_lengths(lengths)
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    near = rows.near(5, step, batch_size)
+    assert len(set(near)) == len(near)
+    order = rows.order(5, step, batch_size)
+    assert {str(owner[row]) for row in order} <= set(near)
+    if batch_size == 1:  # it lies in one window
+        assert len(near) <= 2 * WINDOW + 1
+        epoch, at = divmod(step, len(rows))
+        read = slow_order(lengths, 5, epoch) + slow_order(lengths, 5, epoch + 1)
+        shards_read = [str(owner[row]) for row in read[at:]]
+        assert set(shards_read[: lengths[int(near[0])]]) <= set(near)
+    assert {str(owner[row]) for row in rows.sample(40)} <= set(near) | set(
+        map(str, range(len(lengths) if len(lengths) <= WINDOW else 0))
+    )
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_the_slices_of_all_processes_are_the_batch(shards: Shards, n: int) -> None:
+    model = ModelConfig(vocab_size=512, block_size=24, n_layer=1, n_embd=32, n_inner=64)
+    run = Run(Path("none"), model, TrainConfig(batch_size=8, seed=4), {})
+    whole = LanguageModelling(run, shards).batch(3)
+    parts = [LanguageModelling(run, shards, World(rank, n)).batch(3) for rank in range(n)]
+    for tensor, slices in zip(whole, zip(*parts)):
+        assert [len(part) for part in slices] == [8 // n] * n
+        assert torch.equal(torch.stack(slices, 1).flatten(0, 1), tensor)
 
 
 def test_a_split_shorter_than_a_block_is_refused_for_training_only() -> None:

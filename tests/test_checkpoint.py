@@ -50,6 +50,11 @@ def checkpoints(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def newest(folder: Path) -> tuple[Path, list[str]]:
+    checkpoint, problems = newest_checkpoint(folder)
+    return checkpoint.path, problems
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     found = (p for p in folder.rglob("*") if p.is_file())
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in found}
@@ -70,7 +75,7 @@ def empty(path: Path) -> None:
 
 
 def test_what_is_saved_comes_back_bit_for_bit(tmp_path: Path) -> None:
-    model, state, facts = load_checkpoint(save(tmp_path, 3))
+    _, model, state, facts = load_checkpoint(save(tmp_path, 3))
     assert facts == {"step": 3} and model == {"weight": torch.tensor(3.0)}
     assert set(state) == set(tensors(3))
     for name, expected in tensors(3).items():
@@ -83,7 +88,7 @@ def test_the_newest_is_the_one_of_the_highest_step(checkpoints: Path) -> None:
         "step-10",
         "step-9",
     ]
-    assert newest_checkpoint(checkpoints) == (checkpoints / "step-100", [])
+    assert newest(checkpoints) == (checkpoints / "step-100", [])
 
 
 @pytest.mark.parametrize("name", [MODEL, STATE, MANIFEST])
@@ -92,8 +97,8 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(checkpoints: Path, name, 
     damage(checkpoints / "step-100" / name)
     with pytest.raises(UserError, match=r"damaged|incomplete"):
         load_checkpoint(checkpoints / "step-100")
-    newest, [problem] = newest_checkpoint(checkpoints)
-    assert newest == checkpoints / "step-10"
+    path, [problem] = newest(checkpoints)
+    assert path == checkpoints / "step-10"
     assert "step-100" in problem and name in problem
 
 
@@ -135,23 +140,23 @@ def test_a_crash_while_saving_leaves_what_was_there(
         save(checkpoints, step)
     assert len(written) == n_files
     assert contents(checkpoints) == before
-    assert newest_checkpoint(checkpoints) == (checkpoints / "step-100", [])
+    assert newest(checkpoints) == (checkpoints / "step-100", [])
 
 
 def test_what_a_killed_process_left_is_no_checkpoint(checkpoints: Path) -> None:
     left = checkpoints / "step-200.tmp"
     left.mkdir()
     (left / MODEL).write_bytes(b"half a file")
-    assert newest_checkpoint(checkpoints)[0] == checkpoints / "step-100"
+    assert newest(checkpoints)[0] == checkpoints / "step-100"
     save(checkpoints, 200)
-    assert newest_checkpoint(checkpoints)[0] == checkpoints / "step-200"
+    assert newest(checkpoints)[0] == checkpoints / "step-200"
     assert not left.exists()
 
 
 def test_saving_again_replaces_a_checkpoint(checkpoints: Path) -> None:
     flip(checkpoints / "step-100" / MODEL)
     save(checkpoints, 100)
-    assert load_checkpoint(checkpoints / "step-100")[2] == {"step": 100}
+    assert load_checkpoint(checkpoints / "step-100").facts == {"step": 100}
 
 
 def weights_of(config: ModelConfig) -> dict[str, Tensor]:

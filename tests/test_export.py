@@ -168,7 +168,7 @@ def test_transformers_loads_the_same_weights_and_computes_the_same_logits(
     assert config.model_type == "llama" and config.max_position_embeddings == 256
     llama = LlamaForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
     theirs = dict(llama.named_parameters())
-    ours = to_llama(ckpt.load_checkpoint(run.checkpoints / "step-40")[0], run.model)
+    ours = to_llama(ckpt.load_checkpoint(run.checkpoints / "step-40").model, run.model)
     assert theirs.keys() == ours.keys() == load_file(model_folder / "model.safetensors").keys()
     assert max((theirs[name] - ours[name]).abs().max().item() for name in ours) == 0.0
 
@@ -326,7 +326,7 @@ def test_an_older_checkpoint_is_exported_where_the_newest_is_damaged(
     copy, out = shutil.copytree(run.path, tmp_path / "run"), tmp_path / "out"
     shutil.copytree(model_folder, out)
     # The weights of step 40 as those of step 20, so that the graph need not be made again.
-    weights, state, _ = ckpt.load_checkpoint(copy / "checkpoints" / "step-40")
+    _, weights, state, _ = ckpt.load_checkpoint(copy / "checkpoints" / "step-40")
     ckpt.save_checkpoint(copy / "checkpoints" / "step-20", weights, state, {"step": 20})
     write_instead(graph)
     newest = copy / "checkpoints" / "step-40" / ckpt.MODEL

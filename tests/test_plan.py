@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gptcore.nn import build_model, count_parameters
 from training.__main__ import main as training_main
-from training.clock import is_due, replanned
+from training.clock import is_time_to_fit, replanned
 from training.config import TrainConfig
 from training.corpus import read_documents
 from training.optimizer import rate_factor
@@ -170,7 +170,7 @@ def simulate(config: TrainConfig, budget_s: float, seconds_of: list[float]) -> t
     elapsed = evaluation_s = 0.0
     done = evaluations = fits = 0
     while done < config.steps:
-        if not fits and is_due(config, done, budget_s - elapsed, budget_s):
+        if not fits and is_time_to_fit(config, done, budget_s - elapsed, budget_s):
             each = evaluation_s / max(evaluations, 1)
             step_s = (elapsed - evaluation_s) / max(done, 1)
             config = replanned(config, done, step_s, each, budget_s - elapsed)
@@ -224,7 +224,7 @@ def test_a_refitted_plan_did_until_now_what_the_old_one_did_and_then_falls_to_no
 
 
 def test_without_a_budget_nothing_is_due() -> None:
-    assert not is_due(PLANNED, 1999, left_s=math.inf, budget_s=None)
+    assert not is_time_to_fit(PLANNED, 1999, left_s=math.inf, budget_s=None)
 
 
 def test_a_corpus_is_looked_at_in_one_pass(tmp_path: Path) -> None:
@@ -270,7 +270,6 @@ DIALS = {
     "--depth 99": "--depth 99 is out of range",
     "--depth 2 --preset nano": "drop --preset",
     "--minutes 2 --init runs/base": "drop --init",
-    "--minutes 2 --resume": "drop --resume",
     "--minutes 2 --set steps=9": "--minutes chooses the steps",
     "--minutes 2 --set stepz=9": "unknown setting 'stepz'",
     "--minutes 0.05 --set batch_size=9999": "--minutes 0.05 is too few for this text",

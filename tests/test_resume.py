@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 
 import training.__main__
 import training.loop
+import training.state
 from gptcore.checks import UserError
 from gptcore.config import PRESETS
 from gptcore.nn.checkpoint import MODEL, STATE, newest_checkpoint
@@ -23,12 +23,13 @@ from training.batches import Rows
 from training.config import TrainConfig
 from training.corpus import find_files, read_documents
 from training.language import LanguageModelling
-from training.loop import train
+from training.loop import seed_of, train
 from training.optimizer import rate_factor
 from training.run import Run
 from training.shards import Shards, prepare
 
 STEPS, PAUSE = 6, 3
+CLOCK = ("tokens_per_s", "seconds")
 INTERRUPTED = 130  # what a shell says of Ctrl-C
 ROOT = Path(__file__).parents[1]
 
@@ -52,15 +53,15 @@ def new_run(path: Path, shards: Shards, **settings: object) -> Run:
 
 
 def state_hash(run: Run) -> str:
-    """Of all weights, moments and random number generators after the last step."""
-    folder, problems = newest_checkpoint(run.checkpoints)
+    """Of all weights and moments after the last step."""
+    (folder, *_), problems = newest_checkpoint(run.checkpoints)
     assert folder.name == f"step-{run.train.steps}" and not problems
     return hashlib.sha256((folder / MODEL).read_bytes() + (folder / STATE).read_bytes()).hexdigest()
 
 
 def logged(run: Run) -> list[dict[str, float]]:
     """The metrics without what depends on the clock."""
-    return [{k: v for k, v in m.items() if k != "tokens_per_s"} for m in run.metrics()]
+    return [{k: v for k, v in m.items() if k not in CLOCK} for m in run.metrics()]
 
 
 def continued(paused: Run, path: Path, shards: Shards) -> Run:
@@ -118,9 +119,10 @@ def test_without_one_part_of_the_state_the_bits_differ(
     order = Rows.order
     match left_out:
         case "random numbers":
-            monkeypatch.setattr(torch, "set_rng_state", lambda state: None)
+            late = lambda seed, step, rank: seed_of(seed, step - PAUSE, rank)  # noqa: E731
+            monkeypatch.setattr(training.loop, "seed_of", late)
         case "moments":
-            monkeypatch.setattr(training.loop, "load_optimizer_tensors", lambda *_: None)
+            monkeypatch.setattr(training.state, "load_optimizer_tensors", lambda *_: None)
         case "schedule":
             late = lambda step, *settings: rate_factor(step - PAUSE, *settings)  # noqa: E731
             monkeypatch.setattr(training.loop, "rate_factor", late)
@@ -184,10 +186,38 @@ def test_samples_that_look_like_headings_do_not_hinder(
     both: tuple[Run, Run], tmp_path: Path
 ) -> None:
     run = Run.load(shutil.copytree(both[1].path, tmp_path / "copy"))
+    run.log(step=PAUSE - 1, bits_per_byte=1.0)
     run.add_samples(PAUSE - 1, [("How?", "Like this:\n## Step by step\n\n## Step 9\n")])
     before = (run.path / "samples.md").read_text(encoding="utf-8")
     run.forget_after(PAUSE)
     assert (run.path / "samples.md").read_text(encoding="utf-8") == before
+
+
+@in_float32
+@pytest.mark.parametrize("steps", [STEPS, STEPS + 2])  # the last evaluation, and one before it
+def test_an_evaluation_ends_at_once_and_is_made_up_for(
+    both: tuple[Run, Run],
+    shards: Shards,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    steps: int,
+) -> None:
+    run = new_run(tmp_path / "run", shards, dtype="float32", steps=steps, eval_every=STEPS)
+    evaluate = LanguageModelling.evaluate
+    with monkeypatch.context() as patch:
+        patch.setattr(LanguageModelling, "evaluate", lambda *_: signal.raise_signal(signal.SIGTERM))
+        assert train(run, LanguageModelling(run, shards)) is None
+    assert newest_checkpoint(run.checkpoints)[0].facts["step"] == STEPS
+    assert not run.evaluations() and not run.is_complete
+
+    task, seen = LanguageModelling(run, shards), []
+    monkeypatch.setattr(
+        LanguageModelling, "evaluate", lambda *args: seen.append(args) or evaluate(*args)
+    )
+    assert train(run, task, resume=True)["steps"] == steps
+    assert list(run.evaluations()) == sorted({STEPS, steps}) and len(seen) == len({STEPS, steps})
+    if steps == STEPS:
+        assert state_hash(run) == state_hash(both[0]) and logged(run) == logged(both[0])
 
 
 @in_float32
@@ -235,8 +265,7 @@ def test_ctrl_c_saves_says_how_to_go_on_and_the_end_is_the_same(
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == INTERRUPTED and "Traceback" not in err, err
-    folder, _ = newest_checkpoint(tmp_path / "stopped" / "checkpoints")
-    step = int(folder.name.removeprefix("step-"))
+    step = newest_checkpoint(tmp_path / "stopped" / "checkpoints")[0].facts["step"]
     assert 3 <= step < 60
     advice = f"saved step {step}; go on: python -m training --out {tmp_path / 'stopped'} --resume"
     assert advice in out

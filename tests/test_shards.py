@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from itertools import islice, product
+from itertools import islice, pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -37,9 +37,9 @@ def words_of(document: Document) -> str:
 
 def documents_in(shards: Shards, split: str) -> list[list[int]]:
     return [
-        ids[start:end].tolist()
-        for ids, starts in shards.split(split)
-        for start, end in zip(starts, [*starts[1:], len(ids)])
+        shard[start:end].tolist()
+        for shard in shards.split(split)
+        for start, end in pairwise([*shard.starts.tolist(), len(shard)])
     ]
 
 
@@ -78,7 +78,7 @@ def test_without_a_tokenizer_one_of_the_wanted_size_is_trained(
 ) -> None:
     shards = prepare(corpus, tmp_path, 300, 64)
     assert shards.tokenizer.vocab_size == 300
-    ids = np.concatenate([ids for ids, _ in shards.split("train")])
+    ids = np.concatenate([shard[:] for shard in shards.split("train")])
     assert 256 < ids.max() < 300
 
 
@@ -169,9 +169,9 @@ def test_small_shards_hold_whole_documents_and_together_all_of_them(
     parts = small.split("train")
     assert len(parts) > 5
     endoftext = tokenizer.special["<|endoftext|>"]
-    for ids, starts in parts:
-        assert starts.tolist() == np.flatnonzero(ids == endoftext).tolist()
-        assert starts[0] == 0 and 0 < len(ids) <= 1000
+    for shard in parts:
+        assert shard.starts.tolist() == np.flatnonzero(shard[:] == endoftext).tolist()
+        assert shard.starts[0] == 0 and 0 < len(shard) <= 1000
     for split in ("train", "val"):
         assert documents_in(small, split) == documents_in(shards, split)
 
@@ -195,10 +195,10 @@ def test_ids_of_a_usual_vocabulary_are_written_in_two_bytes(shards: Shards) -> N
 def test_documents_keep_their_order_on_all_cores(tokenizer: Tokenizer) -> None:
     lengths = [1 + 997 * i % 400 for i in range(3000)]
     texts = [f"{i} " * n for i, n in enumerate(lengths)]
-    pairs = list(tokenise(iter(texts), tokenizer))
+    pairs = list(tokenise(iter(texts), tokenizer, "uint16"))
     assert [document for document, _ in pairs] == texts
     endoftext = tokenizer.special["<|endoftext|>"]
-    assert all(ids == [endoftext, *tokenizer.encode(text)] for text, ids in pairs[::50])
+    assert all(ids.tolist() == [endoftext, *tokenizer.encode(text)] for text, ids in pairs[::50])
 
 
 def test_a_corpus_that_breaks_off_leaves_no_shards(tmp_path: Path) -> None:
@@ -221,6 +221,27 @@ def test_a_corpus_shorter_than_a_block_is_refused(tmp_path: Path, texts: list[st
     with pytest.raises(UserError, match=r"too short: \d+ bytes in \d document\(s\)"):
         prepare(lambda: texts, tmp_path, 0, 64, BYTES)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_shard_reads_any_part_of_its_ids(shards: Shards) -> None:
+    [shard] = shards.split("train")
+    ids = np.fromfile(shards.path / "train-00000.bin", np.uint16)
+    for part in (slice(None), slice(7, 40), slice(len(ids) - 3, None), slice(5, 5), slice(9, 2)):
+        assert shard[part].tolist() == ids[part].tolist()
+
+
+def test_a_shard_that_is_cut_short_while_in_use_is_an_error(shards: Shards) -> None:
+    [shard] = shards.split("train")
+    (shards.path / "train-00000.bin").write_bytes(b"\0" * 20)
+    assert shard[:10].tolist() == [0] * 10
+    with pytest.raises(UserError, match="was cut short while it was in use"):
+        shard[5:15]
+
+
+def test_the_manifest_notes_the_size_of_every_file(shards: Shards) -> None:
+    noted = json.loads((shards.path / "manifest.json").read_text())["bytes"]
+    files = {p.relative_to(shards.path).as_posix(): p for p in shards.path.rglob("*.*")}
+    assert noted == {n: p.stat().st_size for n, p in files.items() if n != "manifest.json"}
 
 
 def test_a_folder_without_shards_is_refused(tmp_path: Path) -> None:

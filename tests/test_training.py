@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -17,9 +18,9 @@ import training.loop
 from gptcore.checks import UserError
 from gptcore.config import PRESETS, ModelConfig
 from gptcore.nn import build_model, count_parameters
-from gptcore.nn.checkpoint import load_checkpoint, load_weights, newest_checkpoint
+from gptcore.nn.checkpoint import MODEL, load_weights, newest_checkpoint
 from gptcore.nn.gpt import whole_sequence
-from training.__main__ import main, open_corpus
+from training.__main__ import main
 from training.batches import IGNORED, Rows
 from training.config import TrainConfig
 from training.corpus import find_files, read_documents, survey
@@ -27,9 +28,11 @@ from training.dialogues import dialogues
 from training.language import LanguageModelling
 from training.loop import accumulate_gradients
 from training.machine import Interrupts, autocast, pick_dtype
+from training.muon import Muon
 from training.optimizer import build_optimizers, rate_factor
 from training.run import Run
 from training.shards import load_shards
+from training.sources import open_corpus
 
 SMALL = dataclasses.replace(PRESETS["tiny"], n_layer=2, block_size=64)
 QUICK = {
@@ -58,7 +61,7 @@ def quick_run(chats: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def newest_weights(run: Run) -> dict[str, Tensor]:
-    return load_checkpoint(newest_checkpoint(run.checkpoints)[0])[0]
+    return newest_checkpoint(run.checkpoints)[0].model
 
 
 def test_the_loss_falls(run: Run) -> None:
@@ -106,7 +109,12 @@ def test_the_rate_that_is_logged_is_the_schedules(quick_run: Run) -> None:
 
 
 def test_only_the_newest_checkpoints_are_kept(quick_run: Run) -> None:
-    assert sorted(p.name for p in quick_run.checkpoints.iterdir()) == ["step-4", "step-6"]
+    """And the best of those before them."""
+    measured = quick_run.evaluations()
+    best = min(measured, key=lambda step: measured[step]["bits_per_byte"])
+    kept = {int(path.name.removeprefix("step-")) for path in quick_run.checkpoints.iterdir()}
+    assert kept == {best, 4, 6}
+    assert quick_run.best_checkpoint()[0].facts["step"] == best
 
 
 def test_bits_per_byte_are_what_the_checkpoints_logits_say(quick_run: Run, chats: Path) -> None:
@@ -117,7 +125,8 @@ def test_bits_per_byte_are_what_the_checkpoints_logits_say(quick_run: Run, chats
 
     shards = load_shards(Path(quick_run.data["shards"]))
     special = shards.tokenizer.special
-    [(ids, _)] = shards.split("val")
+    [shard] = shards.split("val")
+    ids = shard[:]
     learned, speaker = [], None
     for token in ids.tolist():
         learned.append(speaker == special["<|assistant|>"])
@@ -126,7 +135,7 @@ def test_bits_per_byte_are_what_the_checkpoints_logits_say(quick_run: Run, chats
     model = build_model(quick_run.model).eval()
     load_weights(model, newest_weights(quick_run), quick_run.path)
     nats = n_targets = 0
-    for _, _, start, fresh in Rows(shards, "val", quick_run.model.block_size).rows:
+    for _, start, fresh in Rows(shards, "val", quick_run.model.block_size).table(0):
         inputs = torch.from_numpy(ids[start : start + fresh].astype(np.int64))[None]
         with torch.no_grad():
             logits = model(**whole_sequence(inputs))[0][0].double().numpy()
@@ -183,7 +192,7 @@ def test_muon_holds_the_blocks_matrices_and_adamw_the_rest_each_once(tied: bool)
     config = TrainConfig(weight_decay=0.3)
     model = build_model(dataclasses.replace(SMALL, tied_embeddings=tied))
     muon, adamw = build_optimizers(model, config)
-    assert isinstance(muon, torch.optim.Muon) and isinstance(adamw, torch.optim.AdamW)
+    assert isinstance(muon, Muon) and isinstance(adamw, torch.optim.AdamW)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
 
     def held(optimizer: torch.optim.Optimizer) -> list[list[str]]:
@@ -238,32 +247,57 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_last_checkpoint(
     monkeypatch.setattr(training.loop, "rate_factor", huge_rate_at(2))
     assert command(tmp_path / "run", chats, "--preset", "tiny", steps=9, save_every=2) == 2
     message = capsys.readouterr().err.splitlines()[-1]
-    assert message.startswith("error: step 4: the loss (") and "is not finite" in message
-    folder, problems = newest_checkpoint(tmp_path / "run" / "checkpoints")
-    assert folder.name == "step-2" and problems == []
-    assert all(t.isfinite().all() for t in load_checkpoint(folder)[0].values())
+    assert message.startswith("error: step 6: the loss (") and "is not finite" in message
+    checkpoint, problems = newest_checkpoint(tmp_path / "run" / "checkpoints")
+    assert checkpoint.path.name == "step-2" and problems == []
+    assert all(t.isfinite().all() for t in checkpoint.model.values())
 
 
-@pytest.mark.parametrize("spoil", ["loss", "gradient"])
-def test_nothing_is_updated_by_a_step_that_is_not_finite(
-    quick_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: str
-) -> None:
-    seen = []
+def train_spoilt(
+    run: Run, monkeypatch: pytest.MonkeyPatch, spoil: str, steps: set[int]
+) -> list[Tensor]:
+    """Train a run whose loss or gradient is not finite in some steps; the first matrix of the
+    model before each update."""
+    seen: list[Tensor] = []
 
     def spoilt(model: torch.nn.Module, *rest: object) -> float:
         loss = accumulate_gradients(model, *rest)
-        seen.append((model, [p.detach().clone() for p in model.parameters()]))
-        if spoil == "gradient" and len(seen) == 2:
+        seen.append(model.embed.weight.detach().clone())
+        if spoil == "gradient" and len(seen) in steps:
             model.norm.weight.grad[3] = float("inf")
-        return float("nan") if spoil == "loss" and len(seen) == 2 else loss
+        return float("nan") if spoil == "loss" and len(seen) in steps else loss
 
     monkeypatch.setattr(training.loop, "accumulate_gradients", spoilt)
+    training.loop.train(run, LanguageModelling(run, load_shards(Path(run.data["shards"]))))
+    return seen
+
+
+@pytest.mark.parametrize("spoil", ["loss", "gradient"])
+def test_a_step_that_is_not_finite_updates_nothing_and_the_next_goes_on(
+    quick_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: str
+) -> None:
     run = dataclasses.replace(quick_run, path=tmp_path)
-    with pytest.raises(UserError, match=r"step 2: the loss .* is not finite; nothing was updated"):
-        training.loop.train(run, LanguageModelling(run, load_shards(Path(run.data["shards"]))))
-    (model, first), (_, second) = seen
-    assert not torch.equal(first[0], second[0])
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), second))
+    first, second, third, fourth, *_ = train_spoilt(run, monkeypatch, spoil, {2})
+    assert torch.equal(second, third)
+    assert not torch.equal(first, second) and not torch.equal(third, fourth)
+    assert run.is_complete
+
+
+@pytest.mark.parametrize("spoil", ["loss", "gradient"])
+def test_three_of_them_in_a_row_end_the_run_and_the_evidence_is_kept(
+    quick_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: str
+) -> None:
+    run = dataclasses.replace(quick_run, path=tmp_path)
+    with pytest.raises(UserError, match=r"step 4: the loss .* is not finite, for the 3. time"):
+        train_spoilt(run, monkeypatch, spoil, {2, 3, 4})
+    folder = tmp_path / "evidence" / "step-4"
+    facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
+    bad = [name for name, found in facts["gradients"].items() if found["not_finite"]]
+    assert bad == (["norm.weight"] if spoil == "gradient" else [])
+    task = LanguageModelling(run, load_shards(Path(run.data["shards"])))
+    x, y = load_file(folder / "batch.safetensors").values()
+    assert torch.equal(x, task.batch(3)[0]) and torch.equal(y, task.batch(3)[1])
+    assert all(t.isfinite().all() for t in load_file(folder / MODEL).values())
 
 
 def test_a_diverged_run_goes_on_as_its_error_advises(
@@ -277,7 +311,7 @@ def test_a_diverged_run_goes_on_as_its_error_advises(
         assert command(tmp_path / "run", chats, "--preset", "tiny", steps=4, save_every=2) == 2
     said = capsys.readouterr().err
     assert "train again with another --out and a lower learning_rate" in said
-    assert f"on texts from that checkpoint: --init {tmp_path / 'run'}" in said
+    assert f"on texts from the newest checkpoint: --init {tmp_path / 'run'}" in said
     words = [str(chats), "--init", str(tmp_path / "run"), "--out", str(tmp_path / "next")]
     assert main([*words, "--set", "steps=1", "--set", "learning_rate=0.001"]) == 0
 

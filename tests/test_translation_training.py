@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from gptcore.config import DECODERS, TRANSLATORS
 from gptcore.nn import build_model
-from gptcore.nn.checkpoint import MODEL, STATE, load_checkpoint, load_weights, newest_checkpoint
+from gptcore.nn.checkpoint import MODEL, STATE, load_weights, newest_checkpoint
 from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.tokenizer import Tokenizer
 from training.__main__ import INTERRUPTED, main, parser, resolve
@@ -31,6 +31,7 @@ from training.translate import open_task, run_translation
 from training.translation import TRAINING, VALIDATION, TranslationTask, score
 
 QUICK = TINY_TRANSLATOR | {"n_layer": 1, "n_embd": 32, "batch_size": 8, "micro_batch_size": 4}
+CLOCK = ("tokens_per_s", "seconds")
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +42,8 @@ def task(translation_run: Run) -> TranslationTask:
 @pytest.fixture(scope="module")
 def trained(translation_run: Run) -> Seq2Seq:
     model = build_model(translation_run.model)
-    folder, _ = newest_checkpoint(translation_run.checkpoints)
-    load_weights(model, load_checkpoint(folder)[0], folder)
+    checkpoint, _ = newest_checkpoint(translation_run.checkpoints)
+    load_weights(model, checkpoint.model, checkpoint.path)
     return model.eval()
 
 
@@ -125,7 +126,7 @@ def test_pairs_to_measure_on_may_be_given_and_are_not_trained_on(
 
 
 def state_hash(run: Path) -> str:
-    folder, _ = newest_checkpoint(run / "checkpoints")
+    folder = newest_checkpoint(run / "checkpoints")[0].path
     return hashlib.sha256((folder / MODEL).read_bytes() + (folder / STATE).read_bytes()).hexdigest()
 
 
@@ -154,7 +155,10 @@ def test_a_run_stopped_by_ctrl_c_ends_in_the_same_bits(
     assert main(advice.split("\n")[0].split()) == 0, advice
     assert state_hash(tmp_path / "out") == state_hash(tmp_path / "whole")
     logs = [
-        [{k: v for k, v in m.items() if k != "tokens_per_s"} for m in Run.load(run).metrics()]
+        [
+            {k: v for k, v in m.items() if k not in ("tokens_per_s", "seconds")}
+            for m in Run.load(run).metrics()
+        ]
         for run in (tmp_path / "out", tmp_path / "whole")
     ]
     assert logs[0] == logs[1] and len(logs[0]) == 7

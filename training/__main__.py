@@ -1,46 +1,57 @@
 """python -m training TEXT... --out runs/NAME: from text files to a trained model.
 
-python -m training translate PAIRS --out runs/NAME is in training/translate.py.
+python -m training TEXT... --minutes 30           plans a training that ends in that time
+python -m training prepare TEXT... --shards DIR   only the token shards, to train on elsewhere
+python -m training translate PAIRS                training/translate.py
+python -m training doctor runs/NAME               training/doctor.py
+python -m training report runs/NAME...            training/report.py
 """
 
 import argparse
 import dataclasses
 import sys
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from gptcore.checks import UserError, check_choice
 from gptcore.config import DECODERS, TRANSLATORS, ModelConfig
-from gptcore.encodings import NAMES, compact, named_encoding, usage
-from gptcore.nn.checkpoint import list_checkpoints, load_checkpoint, newest_checkpoint
-from gptcore.tokenizer import Tokenizer
+from gptcore.encodings import NAMES
 from training.config import ENCODINGS, RECIPES, TrainConfig
-from training.corpus import Corpus, find_files, read_documents, texts_of
-from training.dialogues import dialogues
+from training.corpus import find_files
+from training.doctor import run_doctor
 from training.language import LanguageModelling
 from training.loop import train
 from training.plan import Planner
-from training.run import Run
-from training.settings import describe, read_settings, settings_help
-from training.shards import load_shards, prepare
+from training.report import run_report
+from training.run import Run, begun, check_free
+from training.settings import add_common, check_same, describe, read_settings, settings_help
+from training.shards import CACHE, Shards, is_finished, prepare
+from training.sources import (
+    OWN,
+    finished_shards,
+    name_of,
+    open_corpus,
+    open_tokenizer,
+    shards_folder,
+    shards_of,
+)
 from training.translate import run_translation
+from training.world import World, join
 
 INTERRUPTED = 130  # the exit code by which a shell knows Ctrl-C
 DEFAULT_PRESET = "small"
-OWN = "own"  # a tokenizer trained on the text
-N_DIALOGUES = 100_000  # of the project's own corpus
 
 
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
+    command = COMMANDS.get(arguments[0] if arguments else "")
     try:
-        if arguments[:1] == ["translate"]:
-            summary = run_translation(arguments[1:])
-        else:
-            summary = run_training(parser().parse_args(arguments))
+        summary = command(arguments[1:]) if command else run_training(arguments)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:  # a full disk, for one
+        print(f"error: {error}; nothing is lost that a checkpoint holds", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\nstopped; nothing was lost that a checkpoint holds", file=sys.stderr)
@@ -52,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="python -m training",
         description="Train a small GPT on text files, or without any on made-up dialogues. "
-        "(Translation: python -m training translate --help.)",
+        "(Other commands: python -m training translate, prepare, doctor, report; each has --help.)",
         epilog=settings_help(DECODERS["nano"], TrainConfig(), "nano"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -68,10 +79,7 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument("--minutes", type=float, help="plan a training that ends in this time")
     result.add_argument("--depth", type=int, help="plan a training of this size, 1 to 24")
-    result.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting below"
-    )
-    result.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    add_common(result)
     result.add_argument("--init", type=Path, help="fine-tune: start from this run's weights")
     result.add_argument(
         "--tokenizer",
@@ -83,64 +91,98 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="keep all ids of a named encoding, not only those that the text uses",
     )
-    result.add_argument("--shards", type=Path, help="where token shards are kept (OUT/../shards)")
+    result.add_argument(
+        "--shards",
+        help="where token shards are kept (OUT/../shards); or without text, finished ones: a "
+        "folder or any URL of fsspec's",
+    )
     return result
 
 
-def run_training(options: argparse.Namespace) -> dict[str, Any] | None:
+def run_training(arguments: list[str]) -> dict[str, Any] | None:
     """The summary of the finished run, or None if it was paused."""
-    planner = open_planner(options)
+    options = parser().parse_args(arguments)
     options.out = options.out or Path("runs") / (options.preset or DEFAULT_PRESET)
-    if options.resume:
-        run = Run.load(options.out)
-        if any((options.text, options.set, options.preset, options.init, options.tokenizer)):
-            raise UserError(
-                "--resume goes on with the run's own text and settings: give only --out"
-            )
-        return train(run, open_task(run), resume=True)
-    if options.out.is_file():
-        raise UserError(f"{options.out} is a file: --out names a folder")
-    if list_checkpoints(options.out / "checkpoints"):
-        raise UserError(f"{options.out} holds a run already: add --resume, or choose another --out")
+    with join(options.timeout) as world:
+        if options.resume and (begun(options.out) or not is_start(options)):
+            return go_on(options, world)
+        check_free(options.out)
+        planner = open_planner(options, world)
+        return start(options, world, planner)
+
+
+def is_start(options: argparse.Namespace) -> bool:
+    """Whether more is given than where the run is."""
+    names = ("text", "set", "preset", "init", "tokenizer", "shards", "minutes", "depth")
+    return any(getattr(options, name) for name in names)
+
+
+def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
+    """Resume; whatever else is said must be what the run was started with."""
+    run = Run.load(options.out)
+    if is_start(options) and not (options.minutes or options.depth):  # a plan may differ
+        check_same(run, *resolve(options)[:2])
+        if options.text and (source := name_of(find_files(options.text))) != run.data["source"]:
+            raise UserError(f"--resume: text={source}, but the run has text={run.data['source']}")
+    shards = world.in_turns(lambda: shards_of(run))
+    return train(run, LanguageModelling(run, shards, world), resume=True, world=world)
+
+
+def open_planner(options: argparse.Namespace, world: World) -> Planner | None:
+    if options.minutes is None and options.depth is None:
+        return None
+    for name in ("preset", "init"):
+        if getattr(options, name):
+            raise UserError(f"--minutes and --depth plan a new training: drop --{name}")
+    if world.size > 1:
+        raise UserError("--minutes and --depth plan for one process: use them without torchrun")
+    return Planner(options.minutes, options.depth, options.set)
+
+
+def start(
+    options: argparse.Namespace, world: World, planner: Planner | None
+) -> dict[str, Any] | None:
     model, training, encoding, initial = resolve(options)
-    corpus, source = open_corpus(options.text, training.seed)
     if planner:
-        model = planner.first(corpus).model
-    tokenizer = open_tokenizer(encoding, corpus, options.full_vocabulary)
-    folder = options.shards or options.out.parent / "shards"
-    shards = prepare(corpus, folder, model.vocab_size, model.block_size, tokenizer)
+        model = planner.first(open_corpus(options.text, training.seed)[0]).model
+    shards, source = world.in_turns(lambda: make_shards(options, model, training, encoding))
     model = dataclasses.replace(model, vocab_size=shards.tokenizer.vocab_size)
     data = {
         "source": source,
         "chat": shards.is_chat,
-        "shards": str(shards.path.resolve()),
+        "shards": shards.location,
         **{key: shards.manifest[key] for key in ("corpus_sha256", "n_documents", "n_bytes")},
     }
     if planner:
         plan = planner.final(shards)
         print(plan.table())
         model, training = plan.model, plan.training
-        data["expected_bits_per_byte"] = round(plan.expected_bits_per_byte, 4)
-        if planner.minutes is not None:
-            data["budget_s"] = planner.budget_s
+        data |= {"expected_bits_per_byte": round(plan.expected_bits_per_byte, 4)}
+        data |= {} if planner.minutes is None else {"budget_s": planner.budget_s}
     run = Run(options.out, model, training, data)
     print(describe(model, training))
-    return train(run, LanguageModelling(run, shards), initial)
+    return train(run, LanguageModelling(run, shards, world), initial, world=world)
 
 
-def open_planner(options: argparse.Namespace) -> Planner | None:
-    if options.minutes is None and options.depth is None:
-        return None
-    for name in ("preset", "init", "resume"):
-        if getattr(options, name):
-            raise UserError(f"--minutes and --depth plan a new training: drop --{name}")
-    return Planner(options.minutes, options.depth, options.set)
+def make_shards(
+    options: argparse.Namespace, model: ModelConfig, training: TrainConfig, encoding: str
+) -> tuple[Shards, str]:
+    """The shards of the given texts, or finished ones; and a name for the texts."""
+    if options.shards and is_finished(options.shards) and not options.text:
+        return finished_shards(options.shards, options.out / CACHE, encoding), options.shards
+    folder = shards_folder(options.shards, options.out.parent / "shards")
+    corpus, source = open_corpus(options.text, training.seed)
+    tokenizer = open_tokenizer(encoding, corpus, options.full_vocabulary)
+    return prepare(corpus, folder, model.vocab_size, model.block_size, tokenizer), source
 
 
-def open_task(run: Run) -> LanguageModelling:
-    if "shards" not in run.data:
-        raise UserError(f"{run.path} is a translation: python -m training translate --resume")
-    return LanguageModelling(run, load_shards(Path(run.data["shards"])))
+def run_preparation(arguments: list[str]) -> dict[str, Any]:
+    """Only the shards; the facts about them."""
+    options = parser().parse_args(arguments)
+    options.out = options.out or Path("runs") / "prepared"
+    shards, _ = make_shards(options, *resolve(options)[:3])
+    print(f"{shards.path}: put this folder where you like, and train with --shards FOLDER-OR-URL")
+    return shards.manifest
 
 
 def resolve(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str, Any]:
@@ -153,9 +195,8 @@ def resolve(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str,
         base = Run.load(options.init)
         if "shards" not in base.data:
             raise UserError(f"--init {options.init} is a translation: name a run on texts")
-        folder, _ = newest_checkpoint(base.checkpoints)
         model, training = read_settings(options.set, base.model, TrainConfig())
-        return model, training, str(base.path / "tokenizer"), load_checkpoint(folder)[0]
+        return model, training, str(base.path / "tokenizer"), base.best_checkpoint()[0].model
     if options.minutes is not None or options.depth is not None:  # the plan comes with the text
         model, training = read_settings(options.set, ModelConfig(), TrainConfig(micro_batch_size=1))
         return model, training, options.tokenizer or OWN, None
@@ -168,36 +209,12 @@ def resolve(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str,
     return model, training, options.tokenizer or ENCODINGS.get(preset, OWN), None
 
 
-def open_tokenizer(name: str, corpus: Corpus, full_vocabulary: bool) -> Tokenizer | None:
-    """A folder's tokenizer, or a named encoding with the ids that the corpus uses; None: own."""
-    if name == OWN:
-        return None
-    if name not in NAMES:
-        tokenizer = Tokenizer.load(name)
-        if not tokenizer.is_ours:
-            raise UserError(
-                f"--tokenizer {name} is of a model made elsewhere: it cannot be trained on"
-            )
-        return tokenizer
-    try:
-        tokenizer = named_encoding(name)
-    except UserError as error:
-        raise UserError(f"{error}; or train one: --tokenizer {OWN}") from None
-    found = usage((text for document in corpus() for text in texts_of(document)), tokenizer)
-    print(
-        f"{name}: {found.n_tokens:,} tokens, {found.n_distinct:,} distinct, "
-        f"largest id {found.largest_id}"
-    )
-    return tokenizer if full_vocabulary else compact(tokenizer, found.used)
-
-
-def open_corpus(paths: list[Path], seed: int) -> tuple[Corpus, str]:
-    """The documents of the given files, or the project's own dialogues; and a name for them."""
-    if not paths:
-        return lambda: islice(dialogues(seed), N_DIALOGUES), f"{N_DIALOGUES:,} made-up dialogues"
-    files = find_files(paths)
-    return lambda: read_documents(files), ", ".join(sorted({file.name for file in files}))
-
+COMMANDS = {
+    "translate": run_translation,
+    "prepare": run_preparation,
+    "doctor": run_doctor,
+    "report": run_report,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,10 +1,11 @@
 """TrainConfig: everything about a training run that is not the model's shape.
 
->>> TrainConfig(steps=100, batch_size=8, micro_batch_size=4).n_micro_batches
+>>> TrainConfig(steps=100, batch_size=8, micro_batch_size=4).n_micro_batches()
 2
 """
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,11 +31,14 @@ class TrainConfig:
     grad_clip: float = 1.0
     label_smoothing: float = 0.0  # share of the target spread over all tokens
     seed: int = 1
-    dtype: str = "auto"  # "bfloat16" where the CPU (AMX) or GPU has it, else "float32"
+    dtype: str = "auto"  # "bfloat16" where the CPU or GPU has it, else "float32"
+    compile: str = "auto"  # the blocks, by torch.compile, on a GPU and in a long run; "on", "off"
     log_every: int = 10
     eval_every: int = 250
     save_every: int = 250
-    keep_checkpoints: int = 2
+    tensorboard: bool = False  # also write events for TensorBoard
+    keep_checkpoints: int = 2  # the newest ones; the best is kept, too
+    parallel: str = "ddp"  # each process has the whole model; "fsdp": a part of each parameter
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -51,6 +55,8 @@ class TrainConfig:
             check_range(self, name, 0.0, 0.9999)
         check_range(self, "grad_clip", 1e-6, 1e6)
         check_choice("optimizer", self.optimizer, ("muon", "adamw"))
+        check_choice("parallel", self.parallel, ("ddp", "fsdp"))
+        check_choice("compile", self.compile, ("auto", "on", "off"))
         check_choice("dtype", self.dtype, ("auto", "bfloat16", "float32"))
         if self.batch_size % min(self.micro_batch_size, self.batch_size):
             raise UserError(
@@ -58,9 +64,9 @@ class TrainConfig:
                 f"batch_size={self.batch_size}: choose a divisor of it"
             )
 
-    @property
-    def n_micro_batches(self) -> int:
-        return max(1, self.batch_size // self.micro_batch_size)
+    def n_micro_batches(self, n_processes: int = 1) -> int:
+        """Into how many parts each process cuts its part of a batch."""
+        return math.ceil(math.ceil(self.batch_size / n_processes) / self.micro_batch_size)
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

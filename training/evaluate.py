@@ -7,6 +7,7 @@ Evaluation(loss=1.13, bits_per_byte=0.52)
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -18,6 +19,7 @@ from gptcore.nn.gpt import GPT, whole_sequence
 from gptcore.nn.torch_session import TorchSession
 from gptcore.sampling import Sampling
 from training.batches import IGNORED, Rows
+from training.world import World
 
 
 class Evaluation(NamedTuple):
@@ -36,16 +38,21 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def evaluate(
-    model: GPT, rows: Rows, batch_size: int, which: Sequence[int] | None = None
+    model: GPT,
+    rows: Rows,
+    batch_size: int,
+    which: Sequence[int] | None = None,
+    world: World = World(),
 ) -> Evaluation:
     """Over the whole split, or the rows `which`, each token counted once; of conversations the
-    assistant's words."""
+    assistant's words. Each process measures a part of each batch."""
     device = next(model.parameters()).device
     byte_lengths = torch.from_numpy(rows.tokenizer.byte_lengths)
     nats = n_tokens = n_bytes = 0
     which = range(len(rows)) if which is None else which
     for first in range(0, len(which), batch_size):
-        x, y = rows.batch(list(which[first : first + batch_size]), fresh_only=True)
+        part = world.part(which[first : first + batch_size])
+        x, y = rows.batch(list(part), fresh_only=True)
         with evaluating(model):
             logits, _ = model(**whole_sequence(x.to(device)))
         nats += F.cross_entropy(
@@ -54,16 +61,18 @@ def evaluate(
         targets = y[y != IGNORED]
         n_tokens += len(targets)
         n_bytes += int(byte_lengths[targets].sum())
+    nats, n_tokens, n_bytes = world.sum(nats, n_tokens, n_bytes)
     return Evaluation(nats / max(n_tokens, 1), nats / math.log(2) / max(n_bytes, 1))
 
 
 def sample_prompts(rows: Rows, n: int = 3) -> list[list[int]]:
     """Beginnings of held-out documents: up to the first reply, or eight tokens."""
     assistant = rows.tokenizer.special["<|assistant|>"]
-    ids, starts = rows.split[0]
+    shard = rows.split[0]
     prompts = []
-    for start, end in zip(starts[:n], [*starts[1 : n + 1], len(ids)]):
-        head = [int(i) for i in ids[start : min(end, start + rows.block_size // 2)]]
+    bounds = [*shard.starts[: n + 1].tolist(), len(shard)]
+    for start, end in pairwise(bounds[: n + 1]):
+        head = shard[start : min(end, start + rows.block_size // 2)].tolist()
         prompts.append(head[: head.index(assistant) + 1] if assistant in head else head[:8])
     return prompts
 

@@ -13,6 +13,7 @@ from training.batches import Rows
 from training.evaluate import evaluate, write_samples
 from training.run import Run
 from training.shards import Shards
+from training.world import World
 
 TRAIN_SAMPLE_TOKENS = 1 << 14
 
@@ -22,7 +23,8 @@ class LanguageModelling:
 
     command = "python -m training"
 
-    def __init__(self, run: Run, shards: Shards):
+    def __init__(self, run: Run, shards: Shards, world: World = World()):
+        self.shards, self.world = shards, world
         self.config, self.block_size = run.train, run.model.block_size
         self.tokenizer = shards.tokenizer
         self.train_rows = Rows(shards, "train", self.block_size)
@@ -34,22 +36,24 @@ class LanguageModelling:
         self.tokenizer.save(folder / "tokenizer")
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        config = self.config
-        return self.train_rows.batch(self.train_rows.order(config.seed, step, config.batch_size))
+        """This process's part of the batch that (seed, step) defines."""
+        place = (self.config.seed, step, self.config.batch_size)
+        self.shards.hold(self.train_rows.near(*place))
+        order = self.train_rows.order(*place)
+        return self.train_rows.batch(self.world.part(order))
 
     def logits(self, model: GPT, x: Tensor) -> Tensor:
         return model(**whole_sequence(x))[0]
 
     def evaluate(self, model: GPT) -> dict[str, float]:
         """The held-out split in full; of the training text a sample, to see over-fitting."""
-        batch_size = min(8, self.config.micro_batch_size)
-        result = evaluate(model, self.val_rows, batch_size)
-        every = max(1, len(self.train_rows) * self.block_size // TRAIN_SAMPLE_TOKENS)
-        sample = range(0, len(self.train_rows), every)
+        batch_size = min(8, self.config.micro_batch_size) * self.world.size
+        result = evaluate(model, self.val_rows, batch_size, None, self.world)
+        sample = self.train_rows.sample(TRAIN_SAMPLE_TOKENS)
         return {
             "val_loss": result.loss,
             "bits_per_byte": result.bits_per_byte,
-            "train_loss": evaluate(model, self.train_rows, batch_size, sample).loss,
+            "train_loss": evaluate(model, self.train_rows, batch_size, sample, self.world).loss,
         }
 
     def samples(self, model: GPT) -> list[tuple[str, str]]:

@@ -3,46 +3,50 @@
     >>> run = Run.load("runs/mine")                                      # doctest: +SKIP
     >>> train(run, LanguageModelling(run, shards))                       # doctest: +SKIP
 
-Each step is a pure function of the checkpoint before it and of (seed, step): batches are
-not drawn from a loader but computed, so a resumed run equals an uninterrupted one bit for bit.
+Each step is a pure function of the checkpoint before it and of (seed, step): batches are not
+drawn from a loader but computed, and so are the random numbers of dropout. So a resumed run
+equals an uninterrupted one bit for bit.
 """
 
 import math
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
 from gptcore.checks import UserError
-from gptcore.nn import build_model, count_parameters
-from gptcore.nn.checkpoint import load_checkpoint, load_weights, newest_checkpoint, save_checkpoint
+from gptcore.nn import count_parameters
+from gptcore.nn.checkpoint import Tensors
 from training.batches import IGNORED
-from training.clock import is_due, replanned
+from training.clock import is_time_to_fit, replanned
 from training.config import TrainConfig
 from training.machine import (
     Interrupts,
+    Paused,
     autocast,
     is_terminal,
     keep_freed_memory,
     pick_device,
     pick_dtype,
 )
-from training.optimizer import (
-    build_optimizers,
-    load_optimizer_tensors,
-    optimizer_tensors,
-    rate_factor,
-    set_rate,
-)
+from training.optimizer import rate_factor, set_rate
+from training.parallel import synchronise, whole
+from training.recorders import Recorder, Samples, open_recorders
+from training.report import write_report
 from training.run import Run, write_json
+from training.state import State, build_state, open_checkpoint, save_evidence, save_state
+from training.world import World
 
-Optimizers = list[torch.optim.Optimizer]
+PATIENCE = 3  # bad steps in a row that end a run
 
 
 class Task(Protocol):
@@ -56,7 +60,8 @@ class Task(Protocol):
         """Write what the run directory must hold on top of settings: tokenizers, for one."""
 
     def batch(self, step: int) -> tuple[Tensor, ...]:
-        """The model's inputs and, last, the targets (B, T), IGNORED where there is no loss."""
+        """This process's part of the batch: the model's inputs and, last, the targets (B, T),
+        IGNORED where there is no loss."""
 
     def logits(self, model: nn.Module, *inputs: Tensor) -> Tensor:
         """(B, T, V)."""
@@ -64,187 +69,241 @@ class Task(Protocol):
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Measures of the held-out split; "val_loss" and "bits_per_byte" are among them."""
 
-    def samples(self, model: nn.Module) -> list[tuple[str, str]]:
+    def samples(self, model: nn.Module) -> Samples:
         """A few prompts and what the model makes of them."""
 
 
 def train(
     run: Run,
     task: Task,
-    initial: dict[str, Tensor] | None = None,
+    initial: Tensors | None = None,
     resume: bool = False,
     stop_at: int | None = None,
+    world: World = World(),
 ) -> dict[str, Any] | None:
     """Train to the end and return the summary, or None if paused before.
 
     `initial`: weights to start from, when fine-tuning. `stop_at`: pause after this step, as
-    Ctrl-C does. A non-finite loss or gradient is a UserError, raised before the update.
+    Ctrl-C does. A step whose loss or gradient is not finite changes nothing; several in a row
+    are a UserError.
     """
-    config = run.train
     device = pick_device()
-    dtype = pick_dtype(config.dtype, device)
+    dtype = pick_dtype(run.train.dtype, device)
     keep_freed_memory()
-    torch.manual_seed(config.seed)
-    model = build_model(run.model).to(device).train()
-    if initial:
-        load_weights(model, initial, "--init")
-    optimizers = build_optimizers(model, config)
-    if resume:
-        first = restore(run, model, optimizers)
-    else:
-        first = 0
+    checkpoint = open_checkpoint(run) if resume else None
+    measured = run.evaluations() if resume else {}
+    state = build_state(run, world, device, dtype, checkpoint, initial)
+    if world.is_first and resume:
+        run.forget_after(state.step)
+    elif world.is_first:
         task.save(run.path)  # not before all that can be wrong has been seen
         run.create()
-
+    recorders = open_recorders(run, world, state.step if resume else None)
     precision = str(dtype).removeprefix("torch.")
     print(
-        f"{count_parameters(model):,} parameters on {device} in {precision}; "
+        f"{count_parameters(state.model):,} parameters on {world.size} x {device} in {precision}; "
         f"{task.tokens_per_step:,.0f} tokens a step, {task.steps_per_epoch:.1f} steps an epoch"
     )
-    earlier_s = max((m.get("seconds", 0.0) for m in run.metrics()), default=0.0)
-    started = time.perf_counter()
-    often = 0.2 if is_terminal() else 30.0
-    bar = tqdm(initial=first, total=config.steps, unit="step", mininterval=often)
-    with Interrupts() as interrupts, bar:
-        step, evaluation_s, evaluations = first, 0.0, 0
-        while step < config.steps:
-            session_s = time.perf_counter() - started
-            left_s = run.data.get("budget_s", math.inf) - earlier_s - session_s
-            if is_due(config, step, left_s, run.data.get("budget_s")):
-                step_s = (session_s - evaluation_s) / max(step - first, 1)
-                each_s = evaluation_s / max(evaluations, 1)
-                config = replanned(config, step, step_s, each_s, left_s)
-                data = {key: value for key, value in run.data.items() if key != "budget_s"}
-                run = replace(run, train=config, data=data)
-                run.write_settings()
-                bar.total = config.steps
-            rate = config.learning_rate * rate_factor(
-                step, config.steps, config.warmup_steps, config.decay_share
-            )
-            set_rate(optimizers, rate)
-            batch = task.batch(step)
-            with autocast(device, dtype):
-                loss = accumulate_gradients(model, task.logits, batch, config)
-            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip).item()
-            check_finite(run, step, loss, norm)
-            for optimizer in optimizers:
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=True)
+    try:
+        with Interrupts() as interrupts:
+            if resume and state.step not in measured:
+                measure_if_due(run, task, state, recorders, interrupts)
+            run = take_steps(run, task, state, world, recorders, interrupts, stop_at)
+    except Paused:
+        print(f"saved step {state.step}; go on: {task.command} --out {run.path} --resume")
+        return None
+    finally:
+        for recorder in recorders:
+            recorder.close()
+    return finish(run, task, state) if world.is_first else {}
 
-            done = step + 1
-            pausing = interrupts.received or done == stop_at
-            seconds = time.perf_counter() - started
-            speed = round((done - first) * task.tokens_per_step / seconds)
-            bar.set_postfix_str(f"loss {loss:.3f}, {speed:,} tokens/s", refresh=False)
+
+def take_steps(
+    run: Run,
+    task: Task,
+    state: State,
+    world: World,
+    recorders: list[Recorder],
+    interrupts: Interrupts,
+    stop_at: int | None,
+) -> Run:
+    """All steps that are left; the run, whose length may have been fitted to the clock. Paused,
+    with everything saved, after an interrupt."""
+    config = run.train
+    began = time.perf_counter() - state.seconds
+    durations: deque[float] = deque(maxlen=config.log_every)
+    evaluations: list[float] = []
+    often = 0.2 if is_terminal() else 30.0
+    progress = {"initial": state.step, "total": config.steps, "unit": "step"}
+    with tqdm(**progress, mininterval=often, disable=not world.is_first) as bar:
+        while state.step < config.steps:
+            budget_s = run.data.get("budget_s") if world.size == 1 else None  # clocks differ
+            left_s = (budget_s or math.inf) - state.seconds
+            if durations and is_time_to_fit(config, state.step, left_s, budget_s):
+                run = fit_to_clock(run, state.step, durations, evaluations, left_s)
+                config, bar.total = run.train, run.train.steps
+            started = time.perf_counter()
+            values = take_step(run, task, state, world)
+            durations.append(time.perf_counter() - started)
+            state.seconds = time.perf_counter() - began
+            speed = round(len(durations) * task.tokens_per_step / sum(durations))
+            bar.set_postfix_str(f"loss {values['loss']:.3f}, {speed:,} tokens/s", refresh=False)
             bar.update()
-            if done % config.log_every == 0 or done == config.steps:
-                run.log(
-                    step=done,
-                    loss=loss,
-                    rate=rate,
-                    gradient_norm=norm,
-                    tokens_per_s=speed,
-                    seconds=round(earlier_s + seconds, 1),
-                )
-            evaluation_started = time.perf_counter()
-            if done % config.eval_every == 0 or done == config.steps:
-                with autocast(device, dtype):
-                    measured = task.evaluate(model)
-                report(run, done, measured, task.samples(model), bar)
-            if done % config.save_every == 0 or done == config.steps or pausing:
-                save(run, model, optimizers, done)
-            if done % config.eval_every == 0 or done == config.steps:
-                evaluation_s += time.perf_counter() - evaluation_started
-                evaluations += 1
-            step += 1
-            if pausing and done < config.steps:
-                bar.write(f"saved step {done}; go on: {task.command} --out {run.path} --resume")
-                return None
-    n_tokens = round(config.steps * task.tokens_per_step)
-    return finish(run, model, {"tokens": n_tokens, "tokens_per_s": speed, **measured})
+            if is_due(state.step, config.log_every, config):
+                values |= {"tokens_per_s": speed, "seconds": round(state.seconds, 3)}
+                values |= {"tokens": round(state.step * task.tokens_per_step)}
+                for recorder in recorders:
+                    recorder.scalars(state.step, values)
+
+            if state.bad_steps:
+                continue  # neither worth saving nor measuring
+            pausing = world.any(interrupts.received) or state.step == stop_at
+            saving = [is_due(state.step, n, config) for n in (config.save_every, config.eval_every)]
+            if pausing or any(saving):
+                save_state(run, state, world)
+            if pausing and state.step < config.steps:
+                raise Paused
+            started = time.perf_counter()
+            if measure_if_due(run, task, state, recorders, interrupts):
+                evaluations.append(time.perf_counter() - started)
+            state.seconds = time.perf_counter() - began
+    return run
+
+
+def fit_to_clock(
+    run: Run, step: int, durations: Sequence[float], evaluations: Sequence[float], left_s: float
+) -> Run:
+    """The run with as many steps as the time allows, noted for a resume; done once."""
+    evaluation_s = mean(evaluations) if evaluations else 0.0
+    config = replanned(run.train, step, mean(durations), evaluation_s, left_s)
+    data = {key: value for key, value in run.data.items() if key != "budget_s"}
+    run = replace(run, train=config, data=data)
+    run.write_config()
+    return run
+
+
+def take_step(run: Run, task: Task, state: State, world: World) -> dict[str, float]:
+    """One update; what is worth a line in the metrics. A step whose loss or gradient is not
+    finite updates nothing."""
+    config, step = run.train, state.step
+    torch.manual_seed(seed_of(config.seed, step, world.rank))
+    rate = config.learning_rate * rate_factor(
+        step, config.steps, config.warmup_steps, config.decay_share
+    )
+    set_rate(state.optimizers, rate)
+    batch = task.batch(step)
+    with autocast(state.device, state.dtype):
+        loss = accumulate_gradients(state.network, task.logits, batch, config, world)
+    parameters = list(state.model.parameters())
+    norm = whole(torch.nn.utils.get_total_norm([p.grad for p in parameters]))
+    values = {"loss": loss, "rate": rate, "gradient_norm": norm.item()}
+    state.step = step + 1
+    if abs(loss) < float("inf") and norm < float("inf"):  # false for NaN, too
+        torch.nn.utils.clip_grads_with_norm_(parameters, config.grad_clip, norm)
+        for optimizer in state.optimizers:
+            optimizer.step()
+        state.bad_steps = 0
+    else:
+        state.bad_steps += 1
+        leave_out(run, state, world, batch, values)
+    for optimizer in state.optimizers:
+        optimizer.zero_grad(set_to_none=True)
+    return values
+
+
+def is_due(step: int, every: int, config: TrainConfig) -> bool:
+    return step % every == 0 or step == config.steps
+
+
+def seed_of(seed: int, step: int, rank: int) -> int:
+    """Of the random numbers of one step on one process."""
+    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0])
 
 
 def accumulate_gradients(
-    model: nn.Module,
+    network: nn.Module,
     logits_of: Callable[..., Tensor],
     batch: tuple[Tensor, ...],
     config: TrainConfig,
+    world: World = World(),
 ) -> float:
-    """Backward over a batch in parts; the mean loss of all its targets, in nats per token."""
-    device = next(model.parameters()).device
-    n_targets = max(int((batch[-1] != IGNORED).sum()), 1)
-    total = 0.0
-    for part in zip(*(tensor.chunk(config.n_micro_batches) for tensor in batch)):
+    """Backward over a batch in parts; the mean loss of all its targets, in nats per token.
+
+    `batch` is this process's part; loss and gradients are those of the whole.
+    """
+    device = next(network.parameters()).device
+    [n_targets] = world.sum((batch[-1] != IGNORED).sum().item())
+    n_parts = config.n_micro_batches(world.size)
+    total = torch.zeros((), device=device)
+    for i, part in enumerate(zip(*(tensor.tensor_split(n_parts) for tensor in batch))):
         *inputs, targets = (tensor.to(device) for tensor in part)
+        synchronise(network, i == n_parts - 1)
         loss = F.cross_entropy(
-            logits_of(model, *inputs).flatten(0, 1),
+            logits_of(network, *inputs).flatten(0, 1),
             targets.flatten(),
             ignore_index=IGNORED,
             reduction="sum",
             label_smoothing=config.label_smoothing,
         )
-        (loss / n_targets).backward()
-        total += loss.item() / n_targets
-    return total
+        loss = loss / max(n_targets, 1)
+        (loss * world.size).backward()  # the processes' gradients are averaged
+        total += loss.detach()
+    return world.sum(total.item())[0]
 
 
-def check_finite(run: Run, step: int, loss: float, norm: float) -> None:
-    """Stop before an update that would spoil the weights; comparisons fail for NaN."""
-    if not (abs(loss) < float("inf") and norm < float("inf")):
-        raise UserError(
-            f"step {step + 1}: the loss ({loss}) or the gradient ({norm}) is not finite; nothing "
-            f"was updated and the last checkpoint is kept; train again with another --out and a "
-            f"lower learning_rate, on texts from that checkpoint: --init {run.path}"
-        )
-
-
-def save(run: Run, model: nn.Module, optimizers: Optimizers, step: int) -> None:
-    """A checkpoint with all that the next step depends on."""
-    weights = dict(model.named_parameters())  # tied ones once
-    state = optimizer_tensors(optimizers) | {"rng.cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        state["rng.cuda"] = torch.cuda.get_rng_state()
-    folder = run.checkpoints / f"step-{step}"
-    save_checkpoint(folder, weights, state, {"step": step, "model": run.model.to_dict()})
-    run.drop_old_checkpoints()
-
-
-def restore(run: Run, model: nn.Module, optimizers: Optimizers) -> int:
-    """Put the newest sound checkpoint into place; the step to go on with."""
-    folder, problems = newest_checkpoint(run.checkpoints)
-    for problem in problems:
-        print(f"passed over: {problem}")
-    weights, state, facts = load_checkpoint(folder)
-    load_weights(model, weights, folder)
-    load_optimizer_tensors(optimizers, state)
-    torch.set_rng_state(state["rng.cpu"])
-    if torch.cuda.is_available() and "rng.cuda" in state:
-        torch.cuda.set_rng_state(state["rng.cuda"])
-    if facts["step"] == run.train.steps:
-        raise UserError(f"{run.path} is complete already: nothing to resume")
-    run.forget_after(facts["step"])
-    print(f"resuming from {folder}")
-    return facts["step"]
-
-
-def report(
-    run: Run, step: int, measured: dict[str, float], samples: list[tuple[str, str]], bar: tqdm
+def leave_out(
+    run: Run, state: State, world: World, batch: tuple[Tensor, ...], values: dict[str, float]
 ) -> None:
-    run.log(step=step, **measured)
-    run.add_samples(step, samples)
-    run.draw_loss()
+    """Say that an update was left out, which would have spoilt the weights; end the run when
+    that goes on."""
+    loss, norm = values["loss"], values["gradient_norm"]
+    said = f"step {state.step}: the loss ({loss}) or the gradient ({norm}) is not finite"
+    if state.bad_steps < PATIENCE and state.step < run.train.steps:
+        tqdm.write(f"{said}: nothing was updated")
+        return
+    save_evidence(run, state, world, batch, values)
+    raise UserError(
+        f"{said}, for the {state.bad_steps}. time in a row; nothing was updated and all "
+        f"checkpoints are kept; {run.path / 'evidence'} holds batch, weights and gradients; train "
+        f"again with another --out and a lower learning_rate, on texts from the newest checkpoint: "
+        f"--init {run.path}"
+    )
+
+
+def measure_if_due(
+    run: Run, task: Task, state: State, recorders: list[Recorder], interrupts: Interrupts
+) -> bool:
+    """Measure and record; whether it was due. The step has been saved before, so an interrupt
+    ends it at once."""
+    if not is_due(state.step, run.train.eval_every, run.train):
+        return False
+    with interrupts.at_once():
+        with autocast(state.device, state.dtype):
+            measured = task.evaluate(state.model)
+        samples = task.samples(state.model)
+        for recorder in recorders:
+            recorder.samples(state.step, samples)
+            recorder.scalars(state.step, measured)
     figures = ", ".join(f"{name.replace('_', ' ')} {v:.4f}" for name, v in measured.items())
-    bar.write(f"step {step}: {figures}\n  {samples[0][0]!r} -> {samples[0][1]!r}")
+    tqdm.write(f"step {state.step}: {figures}\n  {samples[0][0]!r} -> {samples[0][1]!r}")
+    return True
 
 
-def finish(run: Run, model: nn.Module, measured: dict[str, float]) -> dict[str, Any]:
-    """Write summary.json."""
+def finish(run: Run, task: Task, state: State) -> dict[str, Any]:
+    """Write summary.json: the last evaluation, and which one was the best."""
+    measured = run.evaluations()
+    best = min(measured, key=lambda step: measured[step]["bits_per_byte"])
     summary = {
         "steps": run.train.steps,
-        "parameters": count_parameters(model),
-        **measured,
+        "parameters": count_parameters(state.model),
+        "tokens": round(run.train.steps * task.tokens_per_step),
+        "seconds": round(state.seconds, 1),
+        "tokens_per_s": round(run.train.steps * task.tokens_per_step / state.seconds),
+        **measured[run.train.steps],
+        "best": {"step": best, **measured[best]},
         "data": run.data,
     }
     write_json(run.path / "summary.json", summary)
+    write_report(run)
     print(f"done; next: python -m export {run.path} --out models/{run.path.name}")
     return summary

@@ -8,16 +8,22 @@ import torch
 from torch import Tensor, nn
 
 from training.config import TrainConfig
+from training.muon import Muon
+from training.parallel import split, whole
+
+Optimizers = list[torch.optim.Optimizer]
 
 
-def build_optimizers(model: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
-    return OPTIMIZERS[config.optimizer](model, config)
+def build_optimizers(
+    model: nn.Module, config: TrainConfig, dtype: torch.dtype = torch.bfloat16
+) -> Optimizers:
+    """`dtype` is that of Muon's matrix products."""
+    return OPTIMIZERS[config.optimizer](model, config, dtype)
 
 
-def muon(model: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
-    """Muon (Jordan et al. 2024; scaled to AdamW's step size as in arXiv 2502.16982, 2.2) for
-    the matrices of the blocks; AdamW (arXiv 1711.05101) for embeddings, head and norms.
-    """
+def muon(model: nn.Module, config: TrainConfig, dtype: torch.dtype) -> Optimizers:
+    """Muon for the matrices of the blocks; AdamW (arXiv 1711.05101) for embeddings, head and
+    norms."""
     matrices, embeddings, vectors = [], [], []
     for name, parameter in model.named_parameters():
         if parameter.dim() < 2:
@@ -26,13 +32,7 @@ def muon(model: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
             matrices.append(parameter)
         else:
             embeddings.append(parameter)
-    first = torch.optim.Muon(
-        matrices,
-        lr=config.learning_rate,
-        weight_decay=config.weight_decay,
-        momentum=config.momentum,
-        adjust_lr_fn="match_rms_adamw",
-    )
+    first = Muon(matrices, config.learning_rate, config.weight_decay, config.momentum, dtype)
     groups = [
         {"params": embeddings, "weight_decay": config.weight_decay},
         {"params": vectors, "weight_decay": 0.0},
@@ -40,7 +40,7 @@ def muon(model: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
     return [first, build_adamw(groups, config)]
 
 
-def adamw(model: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
+def adamw(model: nn.Module, config: TrainConfig, dtype: torch.dtype) -> Optimizers:
     """AdamW for all, every parameter decayed: PyTorch's default, which textbooks use."""
     group = {"params": list(model.parameters()), "weight_decay": config.weight_decay}
     return [build_adamw([group], config)]
@@ -61,30 +61,32 @@ def rate_factor(step: int, steps: int, warmup_steps: int, decay_share: float) ->
     return min(1.0, warmup, (steps - step) / decay_steps)
 
 
-def set_rate(optimizers: list[torch.optim.Optimizer], rate: float) -> None:
+def set_rate(optimizers: Optimizers, rate: float) -> None:
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = rate
 
 
-def optimizer_tensors(optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """The optimizers' moments as a flat dict, for safetensors."""
+def optimizer_tensors(optimizers: Optimizers) -> dict[str, Tensor]:
+    """The optimizers' moments, whole, as a flat dict for safetensors."""
     return {
-        f"optimizer.{i}.{index}.{key}": value
+        f"optimizer.{i}.{index}.{key}": whole(value).cpu()
         for i, optimizer in enumerate(optimizers)
         for index, entry in optimizer.state_dict()["state"].items()
         for key, value in entry.items()
     }
 
 
-def load_optimizer_tensors(
-    optimizers: list[torch.optim.Optimizer], tensors: dict[str, Tensor]
-) -> None:
-    """The inverse of optimizer_tensors."""
+def load_optimizer_tensors(optimizers: Optimizers, tensors: dict[str, Tensor]) -> None:
+    """The inverse of optimizer_tensors, on any number of processes."""
     for i, optimizer in enumerate(optimizers):
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
         state: dict[int, dict[str, Tensor]] = {}
         for name, value in tensors.items():
             if name.startswith(f"optimizer.{i}."):
                 _, _, index, key = name.split(".", 3)
+                parameter = parameters[int(index)]
+                is_moment = value.shape == parameter.shape  # and no count of steps
+                value = split(value, parameter) if is_moment else value
                 state.setdefault(int(index), {})[key] = value
         optimizer.load_state_dict(optimizer.state_dict() | {"state": state})

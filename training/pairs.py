@@ -24,6 +24,7 @@ from gptcore.tokenizer import Tokenizer
 from gptcore.translate import encode_source, target_ends
 from training.batches import IGNORED
 from training.corpus import open_text
+from training.world import World
 
 Pair = tuple[str, str]  # source, target
 Encoded = tuple[list[int], list[int]]
@@ -118,9 +119,9 @@ class PairBatches:
             batches += np.split(pool, range(self.batch_size, len(pool), self.batch_size))
         return [batches[i] for i in rng.permutation(len(batches))]
 
-    def batch(self, seed: int, step: int) -> tuple[Tensor, ...]:
+    def batch(self, seed: int, step: int, world: World = World()) -> tuple[Tensor, ...]:
         epoch, within = divmod(step, self.steps_per_epoch)
-        return collate([self.pairs[i] for i in self.epoch(seed, epoch)[within]])
+        return collate([self.pairs[i] for i in world.part(self.epoch(seed, epoch)[within])])
 
     def __iter__(self):
         """All pairs once, in order."""
@@ -138,7 +139,7 @@ def collate(pairs: list[Encoded]) -> tuple[Tensor, ...]:
 
 def pad(rows: list[list[int]], filler: int) -> tuple[Tensor, Tensor]:
     """(B, longest) ids padded on the right, and the mask of the real ones."""
-    longest = max(map(len, rows))
+    longest = max(map(len, rows), default=1)
     ids = np.full((len(rows), longest), filler, np.int64)
     mask = np.zeros((len(rows), longest), np.int64)
     for i, row in enumerate(rows):

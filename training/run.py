@@ -5,7 +5,8 @@ tokenizer/      the tokenizer; of a translation, the target's, beside source_tok
 metrics.jsonl   a line for each logged step and each evaluation
 loss.png        the curves, redrawn at each evaluation
 samples.md      what the model wrote at each evaluation
-checkpoints/    step-N/, see gptcore.nn.checkpoint
+report.html     all of it in one page, beside earlier runs on the same text
+checkpoints/    step-N/, see gptcore.nn.checkpoint; the last few, and the best
 summary.json    the result, written at the end
 
 >>> run = Run.load("runs/mine")                                      # doctest: +SKIP
@@ -20,7 +21,14 @@ from typing import Any
 
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig, config_from_dict
-from gptcore.nn.checkpoint import list_checkpoints
+from gptcore.files import write_whole
+from gptcore.nn.checkpoint import (
+    Checkpoint,
+    first_sound,
+    list_checkpoints,
+    newest_checkpoint,
+    step_of,
+)
 from gptcore.tokenizer import Tokenizer
 from training.config import TrainConfig
 
@@ -42,13 +50,17 @@ class Run:
     def tokenizer(self) -> Tokenizer:
         return Tokenizer.load(self.path / "tokenizer")
 
+    @property
+    def is_complete(self) -> bool:
+        return (self.path / "summary.json").exists()
+
     def create(self) -> None:
         """Write the settings; what a run without a checkpoint left is dropped."""
-        for name in ("metrics.jsonl", "samples.md"):
+        for name in ("metrics.jsonl", "samples.md", "summary.json"):
             (self.path / name).unlink(missing_ok=True)
-        self.write_settings()
+        self.write_config()
 
-    def write_settings(self) -> None:
+    def write_config(self) -> None:
         settings = {
             "model": self.model.to_dict(),
             "train": self.train.to_dict(),
@@ -80,17 +92,45 @@ class Run:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         return [json.loads(line) for line in lines if line.endswith("}")]
 
+    def evaluations(self) -> dict[int, dict[str, float]]:
+        """What was measured on the held-out split, by step."""
+        lines = [line for line in self.metrics() if "bits_per_byte" in line]
+        return {line.pop("step"): line for line in lines}
+
+    def by_goodness(self) -> list[Path]:
+        """The checkpoints that have been measured, the best first: of a translation by chrF,
+        else by bits per byte. Then the others, the newest first."""
+        measured = self.evaluations()
+
+        def badness(path: Path) -> float:
+            line = measured.get(step_of(path), {})
+            return -line["chrf"] if "chrf" in line else line.get("bits_per_byte", float("inf"))
+
+        return sorted(list_checkpoints(self.checkpoints), key=badness)
+
+    def best_checkpoint(self) -> tuple[Checkpoint, list[str]]:
+        """The best sound checkpoint of a complete run, else the newest; and what is wrong with
+        those before it."""
+        if self.is_complete:
+            return first_sound(self.by_goodness(), self.checkpoints)
+        return self.newest_checkpoint()
+
+    def newest_checkpoint(self) -> tuple[Checkpoint, list[str]]:
+        return newest_checkpoint(self.checkpoints)
+
     def forget_after(self, step: int) -> None:
         """Drop the metrics and samples of steps that a resumed run will do again."""
         kept = [line for line in self.metrics() if line["step"] <= step]
         text = "".join(json.dumps(line) + "\n" for line in kept)
-        (self.path / "metrics.jsonl").write_text(text, encoding="utf-8")
+        write_whole(self.path / "metrics.jsonl", text)
+        measured = self.evaluations()
         samples = self.path / "samples.md"
         if samples.exists():
             sections = re.split(r"^## Step (\d+)\n", samples.read_text("utf-8"), flags=re.MULTILINE)
             numbered = zip(map(int, sections[1::2]), sections[2::2])
-            kept_text = "".join(f"## Step {n}\n{text}" for n, text in numbered if n <= step)
-            samples.write_text(kept_text, encoding="utf-8")
+            write_whole(
+                samples, "".join(f"## Step {n}\n{text}" for n, text in numbered if n in measured)
+            )
 
     def add_samples(self, step: int, samples: list[tuple[str, str]]) -> None:
         with open(self.path / "samples.md", "a", encoding="utf-8") as file:
@@ -101,8 +141,11 @@ class Run:
                 file.write(f"> {quoted}\n\n")
 
     def drop_old_checkpoints(self) -> None:
-        for folder in list_checkpoints(self.checkpoints)[self.train.keep_checkpoints :]:
-            shutil.rmtree(folder)
+        """Keep the newest few and the best one; drop the others, and what a kill left."""
+        newest = list_checkpoints(self.checkpoints)[: self.train.keep_checkpoints]
+        kept = {*newest, *self.by_goodness()[:1]}
+        for folder in set(self.checkpoints.glob("step-*")) - kept:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def draw_loss(self) -> None:
         """loss.png: training loss by step, and bits per byte of the held-out text."""
@@ -126,6 +169,18 @@ class Run:
         figure.savefig(self.path / "loss.png", dpi=120)
 
 
+def begun(path: Path) -> bool:
+    """Whether a run is there that can go on, or is complete."""
+    return bool(list_checkpoints(path / "checkpoints"))
+
+
+def check_free(path: Path) -> None:
+    """Refuse to start a run where one is, or where a file is in the way."""
+    if path.is_file():
+        raise UserError(f"{path} is a file: --out names a folder")
+    if begun(path):
+        raise UserError(f"{path} holds a run already: add --resume, or choose another --out")
+
+
 def write_json(path: Path, value: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")

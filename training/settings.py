@@ -5,12 +5,14 @@
 (2, 7)
 """
 
+import argparse
 import dataclasses
 from typing import Any, get_type_hints
 
 from gptcore.checks import UserError, check_choice
 from gptcore.config import ModelConfig
 from training.config import TrainConfig
+from training.run import Run
 
 
 def read_settings(
@@ -44,6 +46,35 @@ def parse_value(key: str, text: str, wanted: type) -> Any:
         return wanted(text)
     except ValueError:
         raise UserError(f"--set {key}={text}: it is not of type {wanted.__name__}") from None
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """The options of every kind of training."""
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting below"
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with the run in --out; with everything else given, start it if need be",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=300.0,
+        help="under torchrun: seconds to wait for another process (%(default)g)",
+    )
+
+
+def check_same(run: Run, model: ModelConfig, training: TrainConfig) -> None:
+    """Refuse to go on with a run under other settings; vocabularies may have become smaller."""
+    given, own = model.to_dict() | training.to_dict(), run.model.to_dict() | run.train.to_dict()
+    for key, value in given.items():
+        if value != own[key] and not key.endswith("vocab_size"):
+            raise UserError(
+                f"--resume: {key}={value}, but the run in {run.path} has {key}={own[key]}: give "
+                f"its own settings, or only --out, or choose another --out"
+            )
 
 
 def settings_help(model: ModelConfig, training: TrainConfig, preset: str) -> str:

@@ -8,14 +8,14 @@ from typing import Any
 from gptcore.bundle import SOURCE_TOKENIZER
 from gptcore.checks import UserError, check_choice
 from gptcore.config import TRANSLATORS, Seq2SeqConfig
-from gptcore.nn.checkpoint import list_checkpoints
 from gptcore.tokenizer import Tokenizer
 from training.config import RECIPES, TrainConfig
 from training.loop import train
 from training.pairs import Pair, read_pairs, split_pairs
-from training.run import Run
-from training.settings import describe, read_settings, settings_help
+from training.run import Run, begun, check_free
+from training.settings import add_common, check_same, describe, read_settings, settings_help
 from training.translation import TRAINING, VALIDATION, TranslationTask
+from training.world import World, join
 
 DEFAULT_PRESET = "translator"
 
@@ -38,10 +38,7 @@ def parser() -> argparse.ArgumentParser:
         "--validation", type=Path, help="pairs to measure on (default: some of the given ones)"
     )
     result.add_argument("--preset", help=f"{', '.join(TRANSLATORS)} (default: {DEFAULT_PRESET})")
-    result.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting below"
-    )
-    result.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    add_common(result)
     return result
 
 
@@ -49,27 +46,31 @@ def run_translation(arguments: list[str]) -> dict[str, Any] | None:
     """The summary of the finished run, or None if it was paused."""
     options = parser().parse_args(arguments)
     options.out = options.out or Path("runs") / (options.preset or DEFAULT_PRESET)
-    if options.resume:
-        given = (options.pairs, options.set, options.preset, options.validation, options.reverse)
-        if any(given):
-            raise UserError("--resume goes on with the run's own pairs and settings: only --out")
-        run = Run.load(options.out)
-        return train(run, open_task(run), resume=True)
-    if options.pairs is None:
-        raise UserError("name a file of pairs: source, tab, target on each line")
-    if options.out.is_file():
-        raise UserError(f"{options.out} is a file: --out names a folder")
-    if list_checkpoints(options.out / "checkpoints"):
-        raise UserError(f"{options.out} holds a run already: add --resume, or choose another --out")
+    with join(options.timeout) as world:
+        if options.resume and (begun(options.out) or not is_start(options)):
+            run = Run.load(options.out)
+            if is_start(options):
+                check_same(run, *resolve(options))
+            return train(run, open_task(run, world), resume=True, world=world)
+        if options.pairs is None:
+            raise UserError("name a file of pairs: source, tab, target on each line")
+        check_free(options.out)
+        return start(options, *resolve(options), world)
+
+
+def is_start(options: argparse.Namespace) -> bool:
+    """Whether more is given than where the run is."""
+    return any((options.pairs, options.set, options.preset, options.validation, options.reverse))
+
+
+def resolve(options: argparse.Namespace) -> tuple[Seq2SeqConfig, TrainConfig]:
     preset = options.preset or DEFAULT_PRESET
     check_choice("preset of a translator", preset, TRANSLATORS)
-    settings = RECIPES[preset]
-    model, training = read_settings(options.set, TRANSLATORS[preset], settings)
-    return start(options, model, training)
+    return read_settings(options.set, TRANSLATORS[preset], RECIPES[preset])
 
 
 def start(
-    options: argparse.Namespace, model: Seq2SeqConfig, training: TrainConfig
+    options: argparse.Namespace, model: Seq2SeqConfig, training: TrainConfig, world: World
 ) -> dict[str, Any] | None:
     pairs = read_pairs(options.pairs, options.reverse)
     if options.validation:
@@ -95,14 +96,14 @@ def start(
         "n_bytes": n_bytes,
     }
     run = Run(options.out, model, training, data)
-    task = TranslationTask(run, source_tokenizer, tokenizer, pairs, held_out)
+    task = TranslationTask(run, source_tokenizer, tokenizer, pairs, held_out, world)
     data["examples"] = [source for source, _ in task.validation[:: len(held_out) // 4 or 1][:4]]
     print(
         f"{len(pairs):,} pairs to train on, {len(held_out):,} to measure on; vocabularies of "
         f"{source_tokenizer.vocab_size:,} and {tokenizer.vocab_size:,} tokens"
     )
     print(describe(model, training))
-    return train(run, task)
+    return train(run, task, world=world)
 
 
 def train_tokenizers(pairs: list[Pair], model: Seq2SeqConfig) -> tuple[Tokenizer, Tokenizer]:
@@ -117,10 +118,10 @@ def train_tokenizers(pairs: list[Pair], model: Seq2SeqConfig) -> tuple[Tokenizer
     )
 
 
-def open_task(run: Run) -> TranslationTask:
+def open_task(run: Run, world: World = World()) -> TranslationTask:
     """The task of a run that was started before."""
     if not isinstance(run.model, Seq2SeqConfig):
         raise UserError(f"{run.path} is no translation: python -m training --resume")
     pairs = [read_pairs(run.path / name) for name in (TRAINING, VALIDATION)]
     source_tokenizer = Tokenizer.load(run.path / SOURCE_TOKENIZER)
-    return TranslationTask(run, source_tokenizer, run.tokenizer, *pairs)
+    return TranslationTask(run, source_tokenizer, run.tokenizer, *pairs, world)

@@ -22,6 +22,7 @@ from training.batches import IGNORED
 from training.evaluate import evaluating
 from training.pairs import Pair, PairBatches, encode_pairs, write_pairs
 from training.run import Run
+from training.world import World
 
 TRAINING, VALIDATION = "pairs/training.tsv", "pairs/validation.tsv"  # in the run directory
 
@@ -38,7 +39,9 @@ class TranslationTask:
         tokenizer: Tokenizer,
         training: list[Pair],
         validation: list[Pair],
+        world: World = World(),
     ):
+        self.world = world
         self.config = run.train
         self.source_tokenizer, self.tokenizer = source_tokenizer, tokenizer
         shape = source_tokenizer, tokenizer, run.model.block_size
@@ -59,7 +62,7 @@ class TranslationTask:
         write_pairs(self.validation, folder / VALIDATION)
 
     def batch(self, step: int) -> tuple[Tensor, ...]:
-        return self.batches.batch(self.config.seed, step)
+        return self.batches.batch(self.config.seed, step, self.world)
 
     def logits(self, model: Seq2Seq, *inputs: Tensor) -> Tensor:
         return model(*inputs)

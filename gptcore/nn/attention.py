@@ -80,9 +80,15 @@ class GroupedAttention(nn.Module):
         q = (q * self.scale).reshape(B, T, K, G, D).transpose(1, 2).reshape(B, K, T * G, D)
         k, v = extend(past, k.transpose(1, 2), v.transpose(1, 2))
 
-        weights = self.weights(q @ k.transpose(-2, -1), bias)  # (B, K, T * G, S)
-        y = (weights @ v).view(B, K, T, G, D).transpose(1, 2).reshape(B, T, C)
+        y = self.attend(q, k, v, bias).view(B, K, T, G, D).transpose(1, 2).reshape(B, T, C)
         return self.out(y), (k, v)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+        """The form that is exported; gptcore/nn/fast.py has others for training.
+
+        q: (B, K, T * G, D), scaled; k, v: (B, K, S, D); bias: (B, 1, T * G, S) -> as q.
+        """
+        return self.weights(q @ k.transpose(-2, -1), bias) @ v
 
 
 class CrossAttention(nn.Module):

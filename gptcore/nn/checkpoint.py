@@ -1,18 +1,21 @@
 """Checkpoints: safetensors and JSON, written atomically, verified before they are read.
 
     step-1000/model.safetensors    the model's parameters, under their own names
-    step-1000/state.safetensors    whatever else training needs (optimizer moments, RNG)
+    step-1000/state.safetensors    whatever else training needs (optimizer moments)
     step-1000/manifest.json        facts, and sha256 of the other files; written last
 
 A checkpoint appears under its name only when it is complete: everything is written into a
 temporary folder and flushed to the disk, then the folder is renamed.
 """
 
+import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -20,34 +23,58 @@ from gptcore.checks import UserError
 from gptcore.files import file_sha256, new_folder
 
 MODEL, STATE, MANIFEST = "model.safetensors", "state.safetensors", "manifest.json"
+Tensors = dict[str, Tensor]
 
 
-def save_checkpoint(
-    folder: Path, model: dict[str, Tensor], state: dict[str, Tensor], facts: dict[str, Any]
-) -> None:
-    """Write a checkpoint; an existing one of this name is replaced."""
+class Checkpoint(NamedTuple):
+    """A checkpoint that was found sound."""
+
+    path: Path
+    model: Tensors
+    state: Tensors
+    facts: dict[str, Any]
+
+
+def save_checkpoint(folder: Path, model: Tensors, state: Tensors, facts: dict[str, Any]) -> None:
+    """Write a checkpoint; an existing one of this name is replaced. OSError: the disk is full."""
     with new_folder(folder) as temporary:
         for name, tensors in ((MODEL, model), (STATE, state)):
             tensors = {key: t.detach().cpu().contiguous() for key, t in tensors.items()}
-            save_file(tensors, temporary / name)
+            try:
+                save_file(tensors, temporary / name)
+            except SafetensorError as error:  # which hides the number of the system's error
+                raise OSError(f"{folder / name} cannot be written: {error}") from None
         hashes = {name: file_sha256(temporary / name) for name in (MODEL, STATE)}
-        manifest = json.dumps({"facts": facts, "sha256": hashes}, indent=2)
-        (temporary / MANIFEST).write_text(manifest, encoding="utf-8")
+        (temporary / MANIFEST).write_text(manifest_text(facts, hashes), encoding="utf-8")
 
 
-def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
-    """Model tensors, state tensors and facts. UserError if a file is missing or damaged."""
+def manifest_text(facts: dict[str, Any], hashes: dict[str, str]) -> str:
+    """The manifest, sealed: the hash of its own content is its last entry."""
+    content = {"facts": facts, "sha256": hashes}
+    seal = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    return json.dumps(content | {"seal": seal}, indent=2)
+
+
+def load_checkpoint(folder: Path) -> Checkpoint:
+    """Read a checkpoint. UserError if a file is missing or differs by a bit."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        hashes, facts = manifest["sha256"], manifest["facts"]
+        text = (folder / MANIFEST).read_text(encoding="utf-8")
+        manifest = json.loads(text)
+        facts, hashes = manifest["facts"], manifest["sha256"]
+        if text != manifest_text(facts, hashes):
+            raise ValueError
         for name in (MODEL, STATE):
             if file_sha256(folder / name) != hashes[name]:
                 raise UserError(f"{folder / name} is damaged: its sha256 is not the manifest's")
+        return Checkpoint(folder, load_file(folder / MODEL), load_file(folder / STATE), facts)
     except FileNotFoundError as error:
         raise UserError(f"{folder} is incomplete: {Path(error.filename).name} is missing") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
+    except UserError:
+        raise
+    except (ValueError, KeyError, TypeError):
         raise UserError(f"{folder / MANIFEST} is damaged") from None
-    return load_file(folder / MODEL), load_file(folder / STATE), facts
+    except OSError as error:
+        raise UserError(f"{folder} cannot be read: {error}") from None
 
 
 def step_of(folder: Path) -> int:
@@ -60,13 +87,17 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return sorted(found, key=step_of, reverse=True)
 
 
-def newest_checkpoint(folder: Path) -> tuple[Path, list[str]]:
+def newest_checkpoint(folder: Path) -> tuple[Checkpoint, list[str]]:
     """The newest sound checkpoint, and what is wrong with the newer ones."""
+    return first_sound(list_checkpoints(folder), folder)
+
+
+def first_sound(paths: Iterable[Path], folder: Path) -> tuple[Checkpoint, list[str]]:
+    """The first sound one of these checkpoints, and what is wrong with those before it."""
     problems = []
-    for path in list_checkpoints(folder):
+    for path in paths:
         try:
-            load_checkpoint(path)
-            return path, problems
+            return load_checkpoint(path), problems
         except UserError as error:
             problems.append(str(error))
     details = "; ".join(problems) or "there is none yet, train first"

@@ -1,0 +1,71 @@
+"""The doctor names what is damaged, and what can be resumed; and damage of any kind is found."""
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gptcore.checks import UserError
+from gptcore.nn.checkpoint import MODEL, list_checkpoints, load_checkpoint
+from training.__main__ import main
+from training.run import Run
+
+
+@pytest.fixture
+def copy(run: Run, tmp_path: Path) -> Run:
+    """A run that can go on: its last checkpoint is there, its summary is not."""
+    path = shutil.copytree(run.path, tmp_path / "copy")
+    (path / "summary.json").unlink()
+    return Run.load(path)
+
+
+def test_a_sound_run_is_said_to_be_sound(copy: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", str(copy.path)]) == 0
+    said = capsys.readouterr().out
+    newest = list_checkpoints(copy.checkpoints)[0]
+    assert "DAMAGED" not in said and f"ok       checkpoints/{newest.name}" in said
+    step = newest.name.removeprefix("step-")
+    assert f"step {step} can be resumed: python -m training --out {copy.path} --resume" in said
+
+
+def test_a_complete_run_is_said_to_be_complete(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", str(run.path)]) == 0
+    assert "the run is complete, at step 40" in capsys.readouterr().out
+
+
+def test_damage_is_named_and_the_step_before_it_offered(copy: Run, refused: Callable) -> None:
+    newest, before = list_checkpoints(copy.checkpoints)[:2]
+    (newest / MODEL).write_bytes((newest / MODEL).read_bytes()[:-7])
+    (copy.checkpoints / "step-99.tmp").mkdir()
+    said = refused(main, "doctor", copy.path)
+    assert said.startswith("error: 1 of ") and "is damaged; step" in said
+    assert f"step {before.name.removeprefix('step-')} can be resumed" in said
+
+
+@pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "tokenizer/tokenizer.json"])
+def test_every_other_file_is_looked_at(copy: Run, refused: Callable, name: str) -> None:
+    path = copy.path / name
+    path = path if path.exists() else sorted((copy.path / "tokenizer").iterdir())[0]
+    path.write_bytes(b"\x00" * 100)
+    said = refused(main, "doctor", copy.path)
+    assert "damaged" in said
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, refused: Callable) -> None:
+    assert "no training run at" in refused(main, "doctor", tmp_path)
+
+
+def test_every_flipped_bit_of_a_manifest_is_found(copy: Run) -> None:
+    checkpoint = list_checkpoints(copy.checkpoints)[0]
+    path, rng = checkpoint / "manifest.json", random.Random(3)
+    sound = path.read_bytes()
+    for _ in range(300):
+        data = bytearray(sound)
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        path.write_bytes(data)
+        with pytest.raises(UserError, match=r"damaged|incomplete"):
+            load_checkpoint(checkpoint)

@@ -1,0 +1,42 @@
+"""Muon is PyTorch's own, to rounding; in fp32, too, and for matrices of every shape."""
+
+import pytest
+import torch
+from torch import nn
+
+from training.muon import Muon, orthogonal
+
+SHAPES = [(8, 8), (24, 8), (8, 40), (1, 16)]
+
+
+def trained(optimizer: torch.optim.Optimizer, weights: list[nn.Parameter]) -> list[torch.Tensor]:
+    """The weights after some steps with made-up gradients."""
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(5):
+        for weight in weights:
+            weight.grad = torch.randn(weight.shape, generator=generator)
+        optimizer.step()
+    return [w.detach() for w in weights]
+
+
+def fresh() -> list[nn.Parameter]:
+    generator = torch.Generator().manual_seed(0)
+    return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in SHAPES]
+
+
+def test_in_bfloat16_it_is_pytorchs() -> None:
+    ours, theirs = fresh(), fresh()
+    settings = {"lr": 0.02, "weight_decay": 0.1, "momentum": 0.9}
+    reference = torch.optim.Muon(theirs, **settings, adjust_lr_fn="match_rms_adamw")
+    for a, b in zip(trained(Muon(ours, **settings), ours), trained(reference, theirs)):
+        assert torch.allclose(a, b, atol=2e-3)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_singular_values_become_alike(shape: tuple[int, int]) -> None:
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(2))
+    values = torch.linalg.svdvals(orthogonal(matrix))
+    assert values.min() > 0.3 and values.max() < 1.3
+    u, _, v = torch.linalg.svd(matrix, full_matrices=False)
+    turned = torch.linalg.svd(orthogonal(matrix), full_matrices=False)
+    assert torch.allclose(turned[0] @ turned[2], u @ v, atol=1e-3)

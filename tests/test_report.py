@@ -1,0 +1,213 @@
+"""The run report: what it says of runs, and what a real browser makes of the file."""
+
+import dataclasses
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import SCREENSHOTS
+from playwright.sync_api import Browser, Page, expect
+
+from gptcore.checks import UserError
+from gptcore.config import PRESETS
+from training.config import TrainConfig
+from training.history import MAX_POINTS, History, read_samples
+from training.report import run_report, write_report
+from training.run import Run, write_json
+
+HOSTILE = "</script><script>boom()</script><img src=x onerror=boom()> & \"'`${1}"
+STEPS = 200
+
+
+def made_up(path: Path, steps: int = STEPS, finished: bool = True, **settings: object) -> Run:
+    """A run directory as training leaves it, without the training."""
+    model = dataclasses.replace(PRESETS["tiny"], block_size=64)
+    config = TrainConfig(**{"steps": STEPS, "batch_size": 8, "micro_batch_size": 8, **settings})
+    data = {"source": "chats.jsonl", "chat": True, "shards": "x", "corpus_sha256": "c0ffee"}
+    run = Run(path, model, config, data)
+    run.create()
+    for step in range(10, steps + 1, 10):
+        loss = 2 + 40 * config.learning_rate + 50 / step
+        measured = {"rate": config.learning_rate, "gradient_norm": loss / 3, "tokens_per_s": 4000}
+        run.log(step=step, loss=loss, **measured, tokens=step * 512, seconds=step / 8)
+        if step % 50 == 0:
+            run.log(step=step, val_loss=loss, bits_per_byte=loss / 2, train_loss=loss * 0.97)
+            run.add_samples(step, [("Who?", f" A {HOSTILE}\n\n## Step 3\n of {step}"), ("And", "")])
+    if finished:
+        write_json(path / "summary.json", {"steps": steps, "parameters": 106_816})
+    return run
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator:
+    """Opens a report from the disk; in the end, nothing was asked of a host and nothing failed."""
+    addresses: set[str] = set()
+    seen: set[str] = set()
+
+    def start(path: Path, width: int = 1280, dark: bool = False) -> Page:
+        page = browser.new_page(
+            viewport={"width": width, "height": 860}, color_scheme="dark" if dark else "light"
+        )
+        page.on("request", lambda request: seen.add(request.url))
+        page.on("console", lambda message: seen.add(message.text))
+        page.on("pageerror", lambda error: seen.add(str(error)))
+        addresses.add(path.resolve().as_uri())
+        page.goto(path.resolve().as_uri())
+        return page
+
+    yield start
+    assert seen == addresses
+
+
+def points(page: Page, curve: str) -> list[int]:
+    """How many points each run's line of a curve has."""
+    drawn = page.locator(f'g[data-curve="{curve}"] path').all()
+    return [len(re.split("[ML]", line.get_attribute("d"))) - 1 for line in drawn]
+
+
+def test_a_report_shows_every_figure_beside_earlier_runs(opened, tmp_path: Path) -> None:
+    made_up(tmp_path / "early", learning_rate=0.01)
+    made_up(tmp_path / "unfinished", finished=False)
+    other = made_up(tmp_path / "other")
+    text = (other.path / "config.json").read_text().replace("c0ffee", "another corpus")
+    (other.path / "config.json").write_text(text)
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "summary.json").write_text("{}")
+    page = opened(write_report(made_up(tmp_path / "mine")))
+
+    names = page.locator("tbody [data-run]").locator("xpath=..").all_inner_texts()
+    assert [name.strip() for name in names] == ["mine", "early"]
+    for curve, n in {"bits_per_byte": 4, "val_loss": 4, "loss": 20, "gradient_norm": 20}.items():
+        assert points(page, curve) == [n, n], curve
+    assert page.locator('g[data-curve="bits_per_byte"] circle').count() == 8
+    expect(page.locator("h1")).to_have_text("mine")
+    row = page.locator("tbody tr").first
+    for fact in ("finished", "1.1850 at step 200", "102,400", "0:00:25", "106,816", "chats.jsonl"):
+        expect(row).to_contain_text(fact)
+    expect(page.get_by_role("region", name="Settings that differ")).to_contain_text("0.003")
+
+    first = page.locator('g[data-curve="bits_per_byte"] circle').first
+    ticks = lambda: page.locator("svg").first.locator("text").all_text_contents()  # noqa: E731
+    place, by_step = first.get_attribute("cx"), ticks()
+    page.get_by_label("time").check()
+    assert first.get_attribute("cx") == place and "25 s" in ticks() and "25 s" not in by_step
+    page.get_by_label("tokens", exact=True).check()
+    assert "100,000" in ticks()
+
+    page.screenshot(path=SCREENSHOTS / "report.png", full_page=True)
+
+    page.get_by_role("checkbox", name="early").uncheck()
+    assert points(page, "loss") == [20]
+    page.get_by_role("checkbox", name="early").check()
+    chart = page.get_by_role("img", name=re.compile("^Bits per byte by tokens. mine"))
+    chart.press("Home")
+    expect(page.get_by_role("status").first).to_contain_text("tokens 25,600")
+    expect(page.get_by_role("status").first).to_contain_text("mine1.56early1.7")
+    page.locator("figure summary").first.click()
+    assert page.get_by_role("region", name="Values of Bits").locator("tbody tr").count() == 4
+    page.close()
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, True), (390, False)])
+def test_it_fits_and_follows_the_theme(opened, tmp_path: Path, width: int, dark: bool) -> None:
+    made_up(tmp_path / ("a-rather-long-name-of-a-run" * 3), learning_rate=0.03)
+    page = opened(write_report(made_up(tmp_path / "mine")), width, dark)
+    page.locator("svg").first.hover()
+    name = f"report-{width}-{'dark' if dark else 'light'}.png"
+    page.screenshot(path=SCREENSHOTS / name, full_page=True)
+    assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
+    background = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", background)[:3])) < 300) == dark
+    page.close()
+
+
+def test_what_a_model_or_a_name_says_is_text(opened, tmp_path: Path) -> None:
+    """`opened` would see the requests and errors of markup that came alive."""
+    path = tmp_path / "a <img src=x onerror=boom()> & ${b}"
+    page = opened(write_report(made_up(path)))
+    assert page.locator("h1").inner_text() == path.name
+    samples = page.locator("details[open] .sample").all_inner_texts()
+    assert samples == [f"Who?  A {HOSTILE}\n\n## Step 3\n of 200", "And "]
+    assert page.locator("img:not(svg)").count() == 0
+    assert page.locator("#samples summary").all_inner_texts() == [
+        f"Step {n}" for n in (200, 150, 100, 50)
+    ]
+    page.close()
+
+
+def test_a_run_that_has_hardly_begun_has_a_report(opened, tmp_path: Path) -> None:
+    run = made_up(tmp_path / "mine", steps=0, finished=False)
+    page = opened(write_report(run))
+    expect(page.locator("main")).to_contain_text("Nothing has been measured yet")
+    expect(page.locator(".state")).to_have_text("at step 0 of 200")
+    run.log(step=10, loss=float("nan"), rate=0.1)
+    (run.path / "summary.json").write_text('{"steps"')
+    with open(run.path / "metrics.jsonl", "ab") as file:
+        file.write(b'{"step": 20, "lo\n\0\0\0\0\n{"step": 30, "loss": 3}}\n{"step": 20, "loss": 2.')
+    page.close()
+    page = opened(write_report(run))
+    expect(page.locator(".state")).to_have_text("at step 10 of 200")
+    assert points(page, "rate") == [1] and points(page, "loss") == []
+    page.close()
+
+
+def test_real_runs_of_both_kinds_are_compared(
+    opened, run: Run, translation_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_report([str(run.path), str(translation_run.path)]) == Path("report.html")
+    page = opened(tmp_path / "report.html")
+    expect(page.locator(".state")).to_have_text("2 runs compared")
+    assert points(page, "bits_per_byte") == [2, 2] and points(page, "bleu") == [2]
+    expect(page.get_by_role("region", name="Settings that differ")).to_contain_text("n_pairs")
+    expect(page.locator("#samples .sample").first).to_contain_text("<|user|>")
+    assert len(read_samples(translation_run.path / "samples.md")[0][1]) == 5
+    page.close()
+
+
+def test_old_metrics_without_tokens_get_them_from_the_steps(tmp_path: Path) -> None:
+    run = made_up(tmp_path / "mine", steps=20)
+    rows = [{"step": 10, "loss": 3.0}, {"step": 20, "loss": 2.0}]
+    (run.path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert History(run).curve("loss") == {
+        "step": [10, 20], "tokens": [5120, 10240], "y": [3.0, 2.0],
+    }  # fmt: skip
+
+
+def test_a_hundred_thousand_lines_are_thinned_in_no_time(tmp_path: Path) -> None:
+    run = made_up(tmp_path / "mine")
+    line = '{"step": %d, "loss": %f, "rate": 0.001, "gradient_norm": %f, "tokens_per_s": 4000}\n'
+    rows = [line % (n, 2 + n % 5 / 10, 1.0) for n in range(100_000)]
+    text = "".join(rows) + '{"step": 50001, "val_loss": 2.5, "bits_per_byte": 1.25}\n'
+    (run.path / "metrics.jsonl").write_text(text)
+    started = time.process_time()
+    path = write_report(run)
+    assert time.process_time() - started < 0.8
+    assert path.stat().st_size < 300_000
+    history = History(run)
+    loss = history.curve("loss")
+    assert len(loss["y"]) == MAX_POINTS and loss["step"][-1] > 99_950
+    assert min(loss["low"]) == 2.0 and max(loss["high"]) == 2.4
+    assert history.curve("bits_per_byte")["y"] == [1.25]
+
+
+def test_only_the_newest_few_earlier_runs_are_shown(tmp_path: Path) -> None:
+    for n in range(6):
+        summary = made_up(tmp_path / f"run-{n}", steps=10).path / "summary.json"
+        os.utime(summary, (1e9 + n, 1e9 + n))
+    text = write_report(made_up(tmp_path / "mine")).read_text()
+    assert [n for n in range(6) if f">run-{n}<" in text] == [2, 3, 4, 5]
+
+
+def test_mistakes_are_explained_in_one_line(tmp_path: Path) -> None:
+    run = str(made_up(tmp_path / "mine", steps=10).path)
+    with pytest.raises(UserError, match="no training run at"):
+        run_report([run, str(tmp_path / "nowhere")])
+    with pytest.raises(UserError, match="is a folder: name a file"):
+        run_report([run, "--out", run])
+    with pytest.raises(UserError, match="make it first"):
+        run_report([run, "--out", str(tmp_path / "missing" / "report.html")])

@@ -1,0 +1,118 @@
+"""What makes training fast changes nothing of its result, and says when it cannot be had."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+
+from gptcore.config import PRESETS
+from gptcore.nn import build_model
+from gptcore.nn.fast import fused, in_parts, use_fast_attention
+from gptcore.nn.gpt import GPT, whole_sequence
+from training.flops import flops_per_token, peak_flops, utilisation
+from training.machine import speed_up
+
+CPU = torch.device("cpu")
+SMALL = dataclasses.replace(PRESETS["tiny"], block_size=300)  # three parts, the last one short
+
+
+def two_models(form) -> tuple[GPT, GPT]:
+    """The same weights with the exported attention and with another form of it."""
+    torch.manual_seed(0)
+    plain, fast = build_model(SMALL), build_model(SMALL)
+    fast.load_state_dict(plain.state_dict())
+    for block in fast.blocks:
+        block.attention.attend = form.__get__(block.attention)
+    return plain, fast
+
+
+def gradients(model: GPT, ids: Tensor) -> list[Tensor]:
+    model(**whole_sequence(ids))[0].square().mean().backward()
+    return [parameter.grad for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("form", [in_parts, fused])
+def test_every_form_of_attention_has_the_result_and_gradients_of_the_exported_one(form) -> None:
+    plain, fast = two_models(form)
+    ids = torch.randint(0, SMALL.vocab_size, (2, 300))
+    torch.testing.assert_close(fast(**whole_sequence(ids))[0], plain(**whole_sequence(ids))[0])
+    for ours, theirs in zip(gradients(fast, ids), gradients(plain, ids)):
+        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("form", [in_parts, fused])
+def test_every_form_of_attention_goes_on_from_a_cache(form) -> None:
+    plain, fast = two_models(form)
+    ids = torch.randint(0, SMALL.vocab_size, (1, 300))
+    _, cache = fast(**whole_sequence(ids[:, :140]))
+    position_ids = torch.arange(140, 300)[None]
+    later, _ = fast(ids[:, 140:], torch.ones_like(ids), position_ids, cache)
+    torch.testing.assert_close(later, plain(**whole_sequence(ids))[0][:, 140:])
+
+
+def test_the_cpu_computes_in_parts_and_a_gpu_in_one_operator() -> None:
+    model = build_model(PRESETS["tiny"])
+    for device, form in (("cpu", in_parts), ("cuda", fused)):
+        use_fast_attention(model, torch.device(device))
+        assert {block.attention.attend.__func__ for block in model.blocks} == {form}
+
+
+def test_a_short_run_is_not_compiled_and_a_translator_never() -> None:
+    assert not speed_up(build_model(PRESETS["tiny"]), "auto", CPU, n_tokens=100)
+    assert not speed_up(build_model(PRESETS["tiny"]), "off", CPU, n_tokens=10**12)
+    translator = dataclasses.replace(PRESETS["translator"], n_layer=1, n_encoder_layer=1)
+    assert not speed_up(build_model(translator), "on", CPU, n_tokens=10**12)
+
+
+def test_without_a_working_compiler_training_goes_on_and_says_so(
+    capsys, tmp_path, monkeypatch
+) -> None:
+    broken = tmp_path / "g++"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    torch._dynamo.reset()
+    monkeypatch.setattr("torch._inductor.config.cpp.cxx", (str(broken),))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    model = build_model(PRESETS["tiny"])
+    assert not speed_up(model, "on", CPU, n_tokens=0)
+    assert "training goes on without it" in capsys.readouterr().out
+    ids = torch.zeros(1, 4, dtype=torch.long)
+    assert model(**whole_sequence(ids))[0].isfinite().all()
+
+
+def test_flops_count_what_is_multiplied() -> None:
+    tied = build_model(SMALL)
+    attention = 12 * SMALL.n_layer * SMALL.n_embd * SMALL.block_size
+    n_parameters = sum(parameter.numel() for parameter in tied.parameters())
+    assert flops_per_token(tied) == 6 * n_parameters + attention
+    # its own head in place of the shared table, which is then only looked up
+    untied = build_model(dataclasses.replace(SMALL, tied_embeddings=False))
+    assert flops_per_token(untied) == flops_per_token(tied)
+    learned = build_model(dataclasses.replace(SMALL, position="learned"))
+    assert flops_per_token(learned) == flops_per_token(tied)
+
+
+@pytest.mark.parametrize(
+    ("name", "tflops"),
+    [
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA A100-SXM4-40GB", 312),
+        ("NVIDIA L4", 121),
+        ("NVIDIA L40S", 362),
+        ("NVIDIA GeForce RTX 4090", 165),
+    ],
+)
+def test_a_card_is_known_by_the_name_cuda_gives_it(name: str, tflops: int) -> None:
+    assert peak_flops(name) == tflops * 1e12
+    assert utilisation(tflops * 5e11, name) == 0.5
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["NVIDIA A10G", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", ""],
+)
+def test_an_unknown_card_has_no_utilisation(name: str) -> None:
+    assert peak_flops(name) is None
+    assert utilisation(1e12, name) is None

@@ -1,0 +1,62 @@
+"""How much of a GPU's arithmetic a run uses (MFU), as in PaLM (arXiv 2204.02311, appendix B).
+
+>>> from gptcore.config import PRESETS
+>>> from gptcore.nn import build_model
+>>> flops_per_token(build_model(PRESETS["nano"]))
+9149184
+>>> peak_flops("NVIDIA H100 80GB HBM3") / 1e12
+989.0
+"""
+
+import re
+
+from gptcore.nn import count_parameters
+from gptcore.nn.gpt import GPT
+
+# bfloat16 without sparsity, sums in fp32, in TFLOPS: the makers' data sheets.
+PEAKS = {
+    "B200": 2250,
+    "H200": 989,
+    "H100": 989,
+    "H100 NVL": 835,
+    "H100 PCIe": 756,
+    "A100": 312,
+    "A40": 150,
+    "A30": 165,
+    "A10": 125,
+    "L40S": 362,
+    "L40": 181,
+    "L4": 121,
+    "RTX A6000": 155,
+    "RTX 4090": 165,
+    "RTX 3090": 71,
+}
+# What makes another card of one with the same number.
+VARIANTS = re.compile(r"\b(Laptop|Mobile|MIG|Ti|SUPER|D)\b")
+
+
+def flops_per_token(model: GPT) -> int:
+    """Forward and backward of a token in a full row: 6 N + 12 L C T.
+
+    N leaves out tables that are only looked up; a tied one is also the head.
+    """
+    config = model.config
+    n_looked_up = 0 if config.tied_embeddings else model.embed.weight.numel()
+    if config.position == "learned":
+        n_looked_up += model.position.table.numel()
+    n_multiplied = count_parameters(model) - n_looked_up
+    return 6 * n_multiplied + 12 * config.n_layer * config.n_embd * config.block_size
+
+
+def peak_flops(device_name: str) -> float | None:
+    """Of a card by the name CUDA gives it; None for one that is not in the table."""
+    if VARIANTS.search(device_name):
+        return None
+    known = [card for card in PEAKS if re.search(rf"\b{card}\b", device_name)]
+    return PEAKS[max(known, key=len)] * 1e12 if known else None
+
+
+def utilisation(flops_per_s: float, device_name: str) -> float | None:
+    """MFU: the share of the card's peak that is used, None if that is not known."""
+    peak = peak_flops(device_name)
+    return flops_per_s / peak if peak else None

@@ -1,0 +1,120 @@
+"""What a training step changes, and so what a checkpoint holds: on any number of processes.
+
+>>> state = State(model, network, optimizers)                        # doctest: +SKIP
+>>> save_state(run, state, World())                                  # doctest: +SKIP
+"""
+
+import json
+from dataclasses import dataclass
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from gptcore.checks import UserError
+from gptcore.files import new_folder
+from gptcore.nn import build_model
+from gptcore.nn.checkpoint import MODEL, Checkpoint, Tensors, load_weights, save_checkpoint
+from training.machine import speed_up
+from training.optimizer import (
+    Optimizers,
+    build_optimizers,
+    load_optimizer_tensors,
+    optimizer_tensors,
+)
+from training.parallel import parallelise, whole
+from training.run import Run
+from training.world import World
+
+COUNTS = ("step", "seconds")
+
+
+@dataclass
+class State:
+    """Random numbers are not part of it: each step draws its own from (seed, step, rank)."""
+
+    model: nn.Module
+    network: nn.Module  # what is called in training: the model, or the processes' wrapper of it
+    optimizers: Optimizers
+    device: torch.device
+    dtype: torch.dtype  # of the matrix products
+    step: int = 0  # of those done
+    bad_steps: int = 0  # the last ones, in a row, whose loss or gradient was not finite
+    seconds: float = 0.0  # of work, pauses left out
+
+
+def build_state(
+    run: Run,
+    world: World,
+    device: torch.device,
+    dtype: torch.dtype,
+    checkpoint: Checkpoint | None = None,
+    initial: Tensors | None = None,
+) -> State:
+    """A fresh state, or a checkpoint's, or a fresh one with `initial` weights."""
+    torch.manual_seed(run.train.seed)
+    model = build_model(run.model).train()
+    if checkpoint:
+        load_weights(model, checkpoint.model, checkpoint.path)
+    elif initial:
+        load_weights(model, initial, "--init")
+    config = run.train
+    speed_up(model, config.compile, device, config.steps * config.batch_size * run.model.block_size)
+    network = parallelise(model, config.parallel, world, device)
+    optimizers = build_optimizers(model, config, dtype)
+    state = State(model, network, optimizers, device, dtype)
+    if checkpoint:
+        load_optimizer_tensors(optimizers, checkpoint.state)
+        for name in COUNTS:
+            setattr(state, name, checkpoint.facts[name])
+    return state
+
+
+def save_state(run: Run, state: State, world: World) -> None:
+    """A checkpoint with all that the next step depends on; the same whatever the number of
+    processes. The parts are gathered on the first one, which needs memory for the whole."""
+    weights = whole_weights(state.model)
+    moments = optimizer_tensors(state.optimizers)
+    facts = {name: getattr(state, name) for name in COUNTS}
+    if world.is_first:
+        path = run.checkpoints / f"step-{state.step}"
+        save_checkpoint(path, weights, moments, facts | {"model": run.model.to_dict()})
+        run.drop_old_checkpoints()
+
+
+def save_evidence(
+    run: Run, state: State, world: World, batch: tuple[Tensor, ...], facts: dict[str, float]
+) -> None:
+    """evidence/step-N: weights and batch of a bad step, and which gradients are not finite.
+
+    The batch is that of the first process.
+    """
+    weights = whole_weights(state.model)
+    gradients = {
+        name: {"norm": float(g.norm()), "not_finite": int((~g.isfinite()).sum())}
+        for name, p in state.model.named_parameters()
+        if p.grad is not None and (g := whole(p.grad)) is not None
+    }
+    if world.is_first:
+        with new_folder(run.path / "evidence" / f"step-{state.step}") as folder:
+            save_file(weights, folder / MODEL)
+            tensors = {f"tensor_{i}": t.contiguous() for i, t in enumerate(batch)}
+            save_file(tensors, folder / "batch.safetensors")
+            text = json.dumps(facts | {"gradients": gradients}, indent=2)
+            (folder / "facts.json").write_text(text, encoding="utf-8")
+
+
+def whole_weights(model: nn.Module) -> Tensors:
+    """All parameters, tied ones once, in the host's memory."""
+    return {n: whole(p.detach()).cpu().contiguous() for n, p in model.named_parameters()}
+
+
+def open_checkpoint(run: Run) -> Checkpoint:
+    """The newest sound checkpoint of a run that is to go on."""
+    if run.is_complete:
+        raise UserError(f"{run.path} is complete already: nothing to resume")
+    checkpoint, problems = run.newest_checkpoint()
+    for problem in problems:
+        print(f"passed over: {problem}")
+    print(f"resuming from {checkpoint.path}")
+    return checkpoint

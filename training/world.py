@@ -1,0 +1,111 @@
+"""The processes that train together: one, or as many as torchrun starts.
+
+    torchrun --nproc-per-node 4 -m training book.txt --out runs/mine
+
+Sums of plain numbers go over gloo; gradients over NCCL where there are GPUs, else gloo, too.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+
+from gptcore.checks import UserError
+
+Result = TypeVar("Result")
+
+# Preparing a corpus takes the first process as long as it takes; torchrun ends those who
+# wait if it dies.
+PATIENCE = timedelta(days=2)
+
+# What gloo and NCCL say when a process at the other end is gone.
+LOST = ("connection closed", "connection reset", "connection refused", "timed out", "broken pipe")
+
+
+@dataclass(frozen=True)
+class World:
+    """Which of how many processes this one is."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0  # on its machine
+    patient: dist.ProcessGroup | None = None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process prints, and writes the files."""
+        return self.rank == 0
+
+    def part(self, items):
+        """Every size-th item of a sequence that all processes have."""
+        return items[self.rank :: self.size]
+
+    def sum(self, *values: float) -> list[float]:
+        """Each value summed over the processes, in double precision."""
+        if self.size == 1:
+            return list(values)
+        total = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(total)
+        return total.tolist()
+
+    def any(self, flag: bool) -> bool:
+        return self.sum(flag)[0] > 0
+
+    def in_turns(self, make: Callable[[], Result]) -> Result:
+        """What `make` returns: called on the first process, then on the first of each machine,
+        then on the rest, so that each finds on its disk what one before it wrote."""
+        turn = 0 if self.is_first else 1 if self.local_rank == 0 else 2
+        for now in range(3):
+            if now == turn:
+                result = make()
+            if self.size > 1:
+                dist.barrier(self.patient)
+        return result
+
+
+def open_store(rank: int, timeout: timedelta) -> dist.Store:
+    """Where the processes find each other: torchrun's own, under a name for each restart.
+
+    Without that, a process that was started again may read the addresses of those that died.
+    """
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    is_master = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    store = dist.TCPStore(address, port, is_master=is_master, timeout=timeout)
+    return dist.PrefixStore(f"restart-{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
+
+
+@contextmanager
+def join(timeout_s: float) -> Iterator[World]:
+    """Meet the processes that torchrun started, or be alone without it. Only the first prints.
+
+    A process that does not answer for `timeout_s` seconds, or is gone, is a UserError.
+    """
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        yield World()
+        return
+    rank, size, local_rank = (int(os.environ[key]) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    backend = "gloo"
+    if torch.cuda.is_available():
+        torch.cuda.set_device(local_rank)
+        backend = "cpu:gloo,cuda:nccl"
+    try:
+        timeout = timedelta(seconds=timeout_s)
+        store = open_store(rank, timeout)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
+        patient = dist.new_group(timeout=PATIENCE, backend="gloo")
+        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere if rank else sys.stdout):
+            yield World(rank, size, local_rank, patient)
+        dist.destroy_process_group()
+    except RuntimeError as error:
+        if isinstance(error, dist.DistError) or any(words in str(error).lower() for words in LOST):
+            raise UserError(
+                f"process {rank} of {size}: another one ended or did not answer for "
+                f"{timeout_s:g} s; all checkpoints are kept, --resume goes on from the newest"
+            ) from None
+        raise
