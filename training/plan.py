@@ -42,6 +42,7 @@ MIN_MINUTES, MAX_MINUTES = 0.05, 60_000.0
 MIN_BYTES, SAMPLE_BYTES = 1000, 400_000
 AIM = 0.985  # of the time wanted: ending is not free either
 MIN_STEPS = 20
+MANY_EPOCHS = 60  # four times R* of the scaling rule: the next ones teach next to nothing
 PREPARING = 4.0  # tokenising, in times of a first pass over the text
 PILOT_DEPTH, PILOT_SHARE, PILOT_S = 2, 0.035, 60.0  # a share of the time, and no more seconds
 MAX_EVALUATIONS, EVALUATION_SHARE = 5, 0.08  # how many, and of the time
@@ -86,7 +87,7 @@ class Plan:
             (
                 "size",
                 f"depth {self.depth}: {n:,} parameters, {model.n_layer} layers of {model.n_embd}",
-                "the depth of the lowest expected bits per byte",
+                "the lowest expected bits per byte for the time",
             ),
             (
                 "text",
@@ -112,6 +113,8 @@ class Plan:
             ),
             ("expected", f"{self.expected_bits_per_byte:.3f} bits per byte", "docs/scaling.md"),
         ]
+        if self.epochs > MANY_EPOCHS:
+            rows.append(("note", "more text would help more than more time", "epochs"))
         width = max(len(value) for _, value, _ in rows)
         return "\n".join(f"{name:9} {value:{width}}  {rule}" for name, value, rule in rows)
 
