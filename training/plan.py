@@ -87,7 +87,7 @@ class Plan:
             (
                 "size",
                 f"depth {self.depth}: {n:,} parameters, {model.n_layer} layers of {model.n_embd}",
-                "the lowest expected bits per byte for the time",
+                "d layers of 64 d; with --minutes, the d that expects least",
             ),
             (
                 "text",
@@ -104,7 +104,7 @@ class Plan:
             (
                 "steps",
                 f"{training.steps:,}: {self.tokens:,} tokens, {self.epochs:.1f} epochs",
-                "what the time allows",
+                "what the time allows, or 20 tokens a parameter",
             ),
             (
                 "time",
@@ -231,6 +231,13 @@ class Planner:
         if self.minutes is None:
             return None
         return self.minutes * 60 * AIM - (time.perf_counter() - self.started)
+
+    def clock(self, plan: Plan) -> dict[str, float]:
+        """What the loop needs to keep to the time: the seconds left, and how many steps an
+        evaluation takes."""
+        if self.budget_s is None:
+            return {}
+        return {"budget_s": self.budget_s, "evaluation_steps": plan.evaluation_s / plan.step_s}
 
     def first(self, corpus: Corpus) -> Plan:
         """Before tokenising, which takes about PREPARING times as long as looking."""
