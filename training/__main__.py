@@ -158,7 +158,7 @@ def start(
         print(plan.table())
         model, training = plan.model, plan.training
         data |= {"expected_bits_per_byte": round(plan.expected_bits_per_byte, 4)}
-        data |= {} if planner.minutes is None else {"budget_s": planner.budget_s}
+        data |= planner.clock(plan)
     run = Run(options.out, model, training, data)
     print(describe(model, training))
     return train(run, LanguageModelling(run, shards, world), initial, world=world)

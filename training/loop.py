@@ -132,6 +132,7 @@ def take_steps(
     config = run.train
     began = time.perf_counter() - state.seconds
     durations: deque[float] = deque(maxlen=config.log_every)
+    first, stepping_s = state.step, 0.0  # of all steps but the first, which may compile
     evaluations: list[float] = []
     often = 0.2 if is_terminal() else 30.0
     progress = {"initial": state.step, "total": config.steps, "unit": "step"}
@@ -139,12 +140,14 @@ def take_steps(
         while state.step < config.steps:
             budget_s = run.data.get("budget_s") if world.size == 1 else None  # clocks differ
             left_s = (budget_s or math.inf) - state.seconds
-            if durations and is_time_to_fit(config, state.step, left_s, budget_s):
-                run = fit_to_clock(run, state.step, durations, evaluations, left_s)
+            n_timed = state.step - first - 1
+            if n_timed > 0 and is_time_to_fit(config, state.step, left_s, budget_s):
+                run = fit_to_clock(run, state.step, stepping_s / n_timed, evaluations, left_s)
                 config, bar.total = run.train, run.train.steps
             started = time.perf_counter()
             values = take_step(run, task, state, world)
             durations.append(time.perf_counter() - started)
+            stepping_s += durations[-1] if state.step > first + 1 else 0.0
             state.seconds = time.perf_counter() - began
             speed = round(len(durations) * task.tokens_per_step / sum(durations))
             bar.set_postfix_str(f"loss {values['loss']:.3f}, {speed:,} tokens/s", refresh=False)
@@ -171,12 +174,14 @@ def take_steps(
 
 
 def fit_to_clock(
-    run: Run, step: int, durations: Sequence[float], evaluations: Sequence[float], left_s: float
+    run: Run, step: int, step_s: float, evaluations: Sequence[float], left_s: float
 ) -> Run:
     """The run with as many steps as the time allows, noted for a resume; done once."""
-    evaluation_s = mean(evaluations) if evaluations else 0.0
-    config = replanned(run.train, step, mean(durations), evaluation_s, left_s)
-    data = {key: value for key, value in run.data.items() if key != "budget_s"}
+    planned_s = run.data["evaluation_steps"] * step_s  # where none has been measured yet
+    evaluation_s = mean(evaluations) if evaluations else planned_s
+    config = replanned(run.train, step, step_s, evaluation_s, left_s)
+    dropped = ("budget_s", "evaluation_steps")
+    data = {key: value for key, value in run.data.items() if key not in dropped}
     run = replace(run, train=config, data=data)
     run.write_config()
     return run

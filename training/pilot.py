@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from gptcore.config import ModelConfig
 from gptcore.nn import build_model
@@ -20,10 +21,10 @@ from training.config import TrainConfig
 from training.evaluate import evaluate
 from training.language import LanguageModelling
 from training.loop import accumulate_gradients
-from training.machine import autocast, keep_freed_memory, pick_device, pick_dtype
+from training.machine import autocast, keep_freed_memory, pick_device, pick_dtype, speed_up
 from training.optimizer import build_optimizers, rate_factor, set_rate
 from training.run import Run
-from training.scaling import pass_flops, update_flops
+from training.scaling import Facts, model_at, pass_flops, update_flops
 from training.shards import Shards
 
 MEASURED_TOKENS = 2048  # a pass
@@ -44,6 +45,10 @@ class Speed:
             model
         ) / between(self.updates, depth)
 
+    def tokens(self, depth: int, facts: Facts, seconds: float) -> float:
+        """How many a training of this depth reads in so many seconds."""
+        return seconds * between(self.passes, depth) / pass_flops(model_at(depth, facts))
+
     def evaluation_seconds(self, depth: int, model: ModelConfig, n_tokens: float) -> float:
         return SAMPLES_S * (1 + model.n_layer) + n_tokens * pass_flops(model) / 3 / between(
             self.passes, depth
@@ -54,16 +59,16 @@ class Speed:
     ) -> None:
         """Real steps on a few random tokens, for about so many seconds."""
         device = pick_device()
-        keep_freed_memory()
-        network = build_model(model).to(device).train()
-        optimizers = build_optimizers(network, training)
+        dtype = pick_dtype(training.dtype, device)
+        network = fast_model(model, training.seed)
+        optimizers = build_optimizers(network, training, dtype)
         batch_size = max(1, MEASURED_TOKENS // model.block_size)
         training = dataclasses.replace(training, batch_size=batch_size, micro_batch_size=batch_size)
         ids = torch.randint(model.vocab_size, (2, batch_size, model.block_size))
         passes, updates, end = [], [], time.perf_counter() + seconds
         while len(passes) < 3 or time.perf_counter() < end:
             started = time.perf_counter()
-            with autocast(device, pick_dtype(training.dtype, device)):
+            with autocast(device, dtype):
                 accumulate_gradients(
                     network, lambda m, x: m(**whole_sequence(x))[0], tuple(ids), training
                 )
@@ -76,6 +81,15 @@ class Speed:
         n = len(passes) - 1
         self.passes[depth] = n * batch_size * model.block_size * pass_flops(model) / sum(passes[1:])
         self.updates[depth] = n * update_flops(model) / sum(updates[1:])
+
+
+def fast_model(config: ModelConfig, seed: int) -> nn.Module:
+    """In the form that is trained, but not compiled: that pays in long runs alone."""
+    keep_freed_memory()
+    torch.manual_seed(seed)
+    model = build_model(config).to(pick_device()).train()
+    speed_up(model, "off", pick_device(), n_tokens=0)
+    return model
 
 
 def between(measured: dict[int, float], depth: int) -> float:
@@ -92,10 +106,9 @@ def pilot_bits_per_byte(shards: Shards, model: ModelConfig, training: TrainConfi
     """Train by this small plan and measure a part of the held-out text."""
     task = LanguageModelling(Run(Path(), model, training, {}), shards)
     device = pick_device()
-    torch.manual_seed(training.seed)
-    network = build_model(model).to(device).train()
-    optimizers = build_optimizers(network, training)
     dtype = pick_dtype(training.dtype, device)
+    network = fast_model(model, training.seed)
+    optimizers = build_optimizers(network, training, dtype)
     for step in range(training.steps):
         factor = rate_factor(step, training.steps, training.warmup_steps, training.decay_share)
         set_rate(optimizers, training.learning_rate * factor)

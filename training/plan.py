@@ -24,10 +24,12 @@ from training.pilot import Speed, pilot_bits_per_byte
 from training.scaling import (
     DEPTHS,
     MAX_EPOCHS,
+    PARAMETERS_PER_BYTE,
     TOKENS_PER_PARAMETER,
     Facts,
     batch_at,
     expected_bits_per_byte,
+    law,
     model_at,
     parameters,
     training_at,
@@ -40,10 +42,13 @@ MIN_MINUTES, MAX_MINUTES = 0.05, 60_000.0
 MIN_BYTES, SAMPLE_BYTES = 1000, 400_000
 AIM = 0.985  # of the time wanted: ending is not free either
 MIN_STEPS = 20
+MANY_EPOCHS = 60  # four times R* of the scaling rule: the next ones teach next to nothing
 PREPARING = 4.0  # tokenising, in times of a first pass over the text
 PILOT_DEPTH, PILOT_SHARE, PILOT_S = 2, 0.035, 60.0  # a share of the time, and no more seconds
 MAX_EVALUATIONS, EVALUATION_SHARE = 5, 0.08  # how many, and of the time
 MAX_MEASURED = 4  # depths
+LEAST_TOKENS = 10_000  # of both pilots
+LEAST_STEEP, MOST_STEEP = 0.5, 3.0  # what two short runs say is not taken beyond
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ class Plan:
             (
                 "size",
                 f"depth {self.depth}: {n:,} parameters, {model.n_layer} layers of {model.n_embd}",
-                "the depth of the lowest expected bits per byte",
+                "d layers of 64 d; with --minutes, the d that expects least",
             ),
             (
                 "text",
@@ -99,7 +104,7 @@ class Plan:
             (
                 "steps",
                 f"{training.steps:,}: {self.tokens:,} tokens, {self.epochs:.1f} epochs",
-                "what the time allows",
+                "what the time allows, or 20 tokens a parameter",
             ),
             (
                 "time",
@@ -108,6 +113,8 @@ class Plan:
             ),
             ("expected", f"{self.expected_bits_per_byte:.3f} bits per byte", "docs/scaling.md"),
         ]
+        if self.epochs > MANY_EPOCHS:
+            rows.append(("note", "more text would help more than more time", "epochs"))
         width = max(len(value) for _, value, _ in rows)
         return "\n".join(f"{name:9} {value:{width}}  {rule}" for name, value, rule in rows)
 
@@ -141,6 +148,10 @@ def make_plan(
     It measures the speed of what looks best until what looks best has been measured.
     """
     depths = list(depths)
+    if seconds is not None:
+        limit = PARAMETERS_PER_BYTE * facts.n_bytes
+        fitting = [d for d in depths if parameters(model_at(d, facts)) <= limit]
+        depths = fitting or depths[:1]
     each = 1.0 if seconds is None else min(5.0, max(0.05, seconds * 0.01))
     first = min(depths, key=lambda depth: abs(depth - PILOT_DEPTH))
     if not speed.passes:
@@ -221,6 +232,13 @@ class Planner:
             return None
         return self.minutes * 60 * AIM - (time.perf_counter() - self.started)
 
+    def clock(self, plan: Plan) -> dict[str, float]:
+        """What the loop needs to keep to the time: the seconds left, and how many steps an
+        evaluation takes."""
+        if self.budget_s is None:
+            return {}
+        return {"budget_s": self.budget_s, "evaluation_steps": plan.evaluation_s / plan.step_s}
+
     def first(self, corpus: Corpus) -> Plan:
         """Before tokenising, which takes about PREPARING times as long as looking."""
         self.facts = look_at(corpus)
@@ -240,7 +258,7 @@ class Planner:
             self.facts, n_bytes=round(n_train * bytes_per_token), bytes_per_token=bytes_per_token
         )
         settings = [*self.settings, f"vocab_size={shards.tokenizer.vocab_size}"]
-        facts = dataclasses.replace(facts, hardness=self.hardness(facts, shards))
+        facts = dataclasses.replace(facts, **self.character(facts, shards))
         plan = make_plan(facts, self.depths, self.speed, self.budget_s, settings)
         if self.minutes is not None and plan.training.steps < MIN_STEPS:
             more_s = plan.seconds + MIN_STEPS * plan.step_s - (self.budget_s or 0.0)
@@ -251,10 +269,18 @@ class Planner:
             )
         return plan
 
-    def hardness(self, facts: Facts, shards: Shards) -> float:
-        """How much harder than expected this text is for a pilot, a small and short training."""
+    def character(self, facts: Facts, shards: Shards) -> dict[str, float]:
+        """How hard the text is, and how fast it is learned, by two small and short trainings."""
         seconds = PILOT_SHARE * (self.minutes * 60 if self.minutes else self.guess.seconds)
         settings = [f"vocab_size={shards.tokenizer.vocab_size}"]
-        pilot = plan_at(PILOT_DEPTH, facts, self.speed, min(seconds, PILOT_S), settings)
-        reached = pilot_bits_per_byte(shards, pilot.model, pilot.training)
-        return reached / pilot.expected_bits_per_byte
+        settings += [f"dtype={self.guess.training.dtype}"]
+        tokens = max(self.speed.tokens(PILOT_DEPTH, facts, min(seconds, PILOT_S)), LEAST_TOKENS)
+        laws, reached = [], []
+        for share in (0.2, 0.8):
+            model, training = recipe(PILOT_DEPTH, facts, share * tokens, settings)
+            read = training.steps * training.batch_size * model.block_size
+            laws.append(law(facts, model, read))
+            reached.append(pilot_bits_per_byte(shards, model, training))
+        steepness = math.log(reached[0] / reached[1]) / math.log(laws[0] / laws[1])
+        steepness = min(max(steepness, LEAST_STEEP), MOST_STEEP)
+        return {"hardness": reached[1] / laws[1] ** steepness, "steepness": steepness}
