@@ -38,7 +38,6 @@ from tqdm import tqdm
 from gptcore.config import PRESETS, WAYLAND, ModelConfig
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.gpt import whole_sequence
-from training.__main__ import open_corpus
 from training.batches import IGNORED
 from training.config import TrainConfig
 from training.evaluate import evaluate
@@ -48,6 +47,7 @@ from training.machine import autocast, keep_freed_memory, pick_device, pick_dtyp
 from training.optimizer import build_optimizers, rate_factor, set_rate
 from training.run import Run
 from training.shards import load_shards, prepare
+from training.sources import open_corpus
 
 Parts = dict[str, float]  # seconds of each part of a step
 RATES = {"ours": 6e-3, "gpt2": 1e-3, "textbook": 1e-3}
