@@ -275,7 +275,8 @@ class Textbook(Plain):
         sizes = {name: getattr(config, name) for name in same}
         inner = {"n_kv_head": config.n_head, "n_inner": 4 * config.n_embd}
         drops = {"dropout": 0.0, "attention_dropout": 0.0}
-        self.ids = torch.from_numpy(self.task.train_rows.split[0][0].astype("int64"))
+        shard = self.task.train_rows.split[0]
+        self.ids = torch.from_numpy(shard[: len(shard)].astype("int64"))
         return build_model(dataclasses.replace(WAYLAND, **sizes, **inner, **drops))
 
     def batch(self, number: int) -> tuple[Tensor, Tensor]:
