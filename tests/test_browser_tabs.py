@@ -18,6 +18,8 @@ from gptcore.onnx_translator import OnnxTranslator
 from gptcore.translate import translate
 from page.inspect import AFTER, ATTENTION, BEFORE, EMBEDDINGS, EXAMPLE, N_NEXT, POSITIONS
 
+pytestmark = pytest.mark.slow
+
 LINES = ["跑猫红二。", "睡觉老鼠灰七。"]
 
 

@@ -75,6 +75,7 @@ def losses(run: Run) -> list[float]:
     ]
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_losses_of_one_and_one_goes_on_where_they_were(
     alone: Run, chats: Path, tmp_path: Path
 ) -> None:
@@ -88,6 +89,7 @@ def test_two_processes_have_the_losses_of_one_and_one_goes_on_where_they_were(
     assert losses(resumed) == pytest.approx(losses(alone), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_split_model_goes_on_where_one_process_was(alone: Run, tmp_path: Path) -> None:
     run = half_way(alone, tmp_path / "split")
     config = json.loads((run.path / "config.json").read_text(encoding="utf-8"))

@@ -179,6 +179,7 @@ def test_a_folder_without_the_graph_says_how_to_get_it(model_folder: Path) -> No
         Inspector(bundle)
 
 
+@pytest.mark.slow
 def test_with_the_graph_the_folder_still_loads_verifies_and_may_be_written_again(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -229,6 +230,7 @@ def test_a_graph_that_is_not_the_model_is_not_kept(
     load_bundle(copy)  # a sound folder, as before
 
 
+@pytest.mark.slow
 def test_a_translation_folder_may_get_its_graph_again(
     translation_folder: Path, tmp_path: Path
 ) -> None:

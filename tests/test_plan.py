@@ -243,6 +243,7 @@ def book(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_short_time_is_planned_trained_and_refitted(
     book: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

@@ -67,6 +67,7 @@ def connected(process: subprocess.Popen, port: int) -> Client:
     raise AssertionError("the page did not start")
 
 
+@pytest.mark.slow
 def test_a_space_answers_and_translates(space: Path) -> None:
     with started(space) as client:
         reply = client.predict("Hello!", temperature=0, api_name="/chat")

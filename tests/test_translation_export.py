@@ -290,6 +290,7 @@ def test_a_source_too_long_is_left_out_of_the_score_and_the_samples_stay_in_step
 TINY = {k: v for k, v in TINY_TRANSLATOR.items() if "n_kv" not in k} | {"n_embd": 32, "steps": 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["vaswani", "original", "handbook"])
 def test_a_textbook_translator_trains_exports_and_verifies(
     preset: str, pairs_file: Path, tmp_path: Path
@@ -308,6 +309,7 @@ def test_a_textbook_translator_trains_exports_and_verifies(
     assert model.bundle.facts["parameters"] == n
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["wayland", "wayland_post", "annotated"])
 def test_a_textbook_decoder_trains_exports_verifies_and_writes(
     preset: str, pairs_file: Path, tmp_path: Path

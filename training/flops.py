@@ -10,6 +10,9 @@
 
 import re
 
+import torch
+from torch import nn
+
 from gptcore.nn import count_parameters
 from gptcore.nn.gpt import GPT
 
@@ -60,3 +63,15 @@ def utilisation(flops_per_s: float, device_name: str) -> float | None:
     """MFU: the share of the card's peak that is used, None if that is not known."""
     peak = peak_flops(device_name)
     return flops_per_s / peak if peak else None
+
+
+def gpu_figures(model: nn.Module, tokens_per_s: float, device: torch.device) -> dict[str, float]:
+    """What a log line says of a GPU: its peak memory in bytes, and the MFU of a decoder."""
+    if device.type != "cuda":
+        return {}
+    figures = {"peak_memory": torch.cuda.max_memory_allocated(device)}
+    if isinstance(model, GPT):
+        flops_per_s = flops_per_token(model) * tokens_per_s
+        share = utilisation(flops_per_s, torch.cuda.get_device_name(device))
+        figures |= {} if share is None else {"mfu": round(share, 4)}
+    return figures

@@ -29,6 +29,7 @@ from gptcore.nn.checkpoint import Tensors
 from training.batches import IGNORED
 from training.clock import is_time_to_fit, replanned
 from training.config import TrainConfig
+from training.flops import gpu_figures
 from training.machine import (
     Interrupts,
     Paused,
@@ -150,11 +151,14 @@ def take_steps(
             stepping_s += durations[-1] if state.step > first + 1 else 0.0
             state.seconds = time.perf_counter() - began
             speed = round(len(durations) * task.tokens_per_step / sum(durations))
-            bar.set_postfix_str(f"loss {values['loss']:.3f}, {speed:,} tokens/s", refresh=False)
+            gpu = gpu_figures(state.model, speed / world.size, state.device)
+            used = f", MFU {gpu['mfu']:.0%}" if "mfu" in gpu else ""
+            bar.set_postfix_str(f"loss {values['loss']:.3f}, {speed:,} tokens/s{used}", False)
             bar.update()
             if is_due(state.step, config.log_every, config):
                 values |= {"tokens_per_s": speed, "seconds": round(state.seconds, 3)}
                 values |= {"tokens": round(state.step * task.tokens_per_step)}
+                values |= gpu
                 for recorder in recorders:
                     recorder.scalars(state.step, values)
 
