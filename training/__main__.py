@@ -51,7 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except OSError as error:  # a full disk, for one
-        print(f"error: {error}; nothing is lost that a checkpoint holds", file=sys.stderr)
+        said = "nothing is lost that a checkpoint holds; mend that, then go on with --resume"
+        print(f"error: {error}; {said}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\nstopped; nothing was lost that a checkpoint holds", file=sys.stderr)
