@@ -12,6 +12,8 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from gptcore.checks import UserError
+from gptcore.nn.gpt import GPT
 from training.world import World
 
 
@@ -24,6 +26,8 @@ def parallelise(model: nn.Module, kind: str, world: World, device: torch.device)
     if world.size == 1:
         return model.to(device)
     if kind == "fsdp":
+        if not isinstance(model, GPT):
+            raise UserError("parallel=fsdp splits decoders only: choose parallel=ddp")
         mesh = init_device_mesh(device.type, (world.size,))
         for name, module in model.named_modules():
             if name.rpartition(".")[0].endswith("blocks"):
