@@ -29,7 +29,6 @@ from training.scaling import (
     Facts,
     batch_at,
     expected_bits_per_byte,
-    law,
     model_at,
     parameters,
     training_at,
@@ -47,8 +46,7 @@ PREPARING = 4.0  # tokenising, in times of a first pass over the text
 PILOT_DEPTH, PILOT_SHARE, PILOT_S = 2, 0.035, 60.0  # a share of the time, and no more seconds
 MAX_EVALUATIONS, EVALUATION_SHARE = 5, 0.08  # how many, and of the time
 MAX_MEASURED = 4  # depths
-LEAST_TOKENS = 10_000  # of both pilots
-LEAST_STEEP, MOST_STEEP = 0.5, 3.0  # what two short runs say is not taken beyond
+LEAST_TOKENS = 10_000  # of the pilot
 
 
 @dataclass(frozen=True)
@@ -258,7 +256,7 @@ class Planner:
             self.facts, n_bytes=round(n_train * bytes_per_token), bytes_per_token=bytes_per_token
         )
         settings = [*self.settings, f"vocab_size={shards.tokenizer.vocab_size}"]
-        facts = dataclasses.replace(facts, **self.character(facts, shards))
+        facts = dataclasses.replace(facts, hardness=self.hardness(facts, shards))
         plan = make_plan(facts, self.depths, self.speed, self.budget_s, settings)
         if self.minutes is not None and plan.training.steps < MIN_STEPS:
             more_s = plan.seconds + MIN_STEPS * plan.step_s - (self.budget_s or 0.0)
@@ -269,18 +267,13 @@ class Planner:
             )
         return plan
 
-    def character(self, facts: Facts, shards: Shards) -> dict[str, float]:
-        """How hard the text is, and how fast it is learned, by two small and short trainings."""
+    def hardness(self, facts: Facts, shards: Shards) -> float:
+        """How much harder than the law has it this text is for a small and short training."""
         seconds = PILOT_SHARE * (self.minutes * 60 if self.minutes else self.guess.seconds)
         settings = [f"vocab_size={shards.tokenizer.vocab_size}"]
         settings += [f"dtype={self.guess.training.dtype}"]
         tokens = max(self.speed.tokens(PILOT_DEPTH, facts, min(seconds, PILOT_S)), LEAST_TOKENS)
-        laws, reached = [], []
-        for share in (0.2, 0.8):
-            model, training = recipe(PILOT_DEPTH, facts, share * tokens, settings)
-            read = training.steps * training.batch_size * model.block_size
-            laws.append(law(facts, model, read))
-            reached.append(pilot_bits_per_byte(shards, model, training))
-        steepness = math.log(reached[0] / reached[1]) / math.log(laws[0] / laws[1])
-        steepness = min(max(steepness, LEAST_STEEP), MOST_STEEP)
-        return {"hardness": reached[1] / laws[1] ** steepness, "steepness": steepness}
+        model, training = recipe(PILOT_DEPTH, facts, tokens, settings)
+        read = training.steps * training.batch_size * model.block_size
+        reached = pilot_bits_per_byte(shards, model, training)
+        return reached / expected_bits_per_byte(facts, model, read)

@@ -19,13 +19,12 @@ DEPTHS = range(1, 25)
 HEAD_SIZE = 64
 MIN_VOCABULARY, MAX_VOCABULARY = 512, 32_768
 
-# Expected bits per byte: hardness * law^steepness, law = E + (A / N^a + B / D')^b with N parameters
-# and D' bytes read (the form of arXiv 2001.08361, eq. 1.5, above a floor), of which repeated ones
-# count less (arXiv 2305.16264, eq. 5). The law was fitted to English stories and books, for which
-# hardness and steepness are 1; two pilot runs on a text give its own.
-E, A, ALPHA, B, BETA = 0.6, 1837.0, 0.7, 2.288e6, 0.25
+# Expected bits per byte: hardness * (E + (A / N^a + B / D')^b) with N parameters and D' bytes read
+# (the form of arXiv 2001.08361, eq. 1.5, above a floor), of which repeated ones count less (arXiv
+# 2305.16264, eq. 5). A pilot run on the text gives its hardness.
+E, A, ALPHA, B, BETA = 0.25, 1837.0, 0.7, 2.288e6, 0.25
 REPEATS = 15.0  # R*: epochs after which a repeated text teaches 1 / e of what a new one does
-PARAMETERS_PER_BYTE = 8  # no larger model for a small text: the law knows nothing of over-fitting
+PARAMETERS_PER_BYTE = 2  # no larger model for a small text: the law knows nothing of over-fitting
 
 # The recipe, from the sweeps in docs/scaling.md.
 BATCH = 2.5  # tokens in a batch, times the square root of all tokens
@@ -44,7 +43,6 @@ class Facts:
     n_bytes: int  # to train on
     bytes_per_token: float
     hardness: float = 1.0
-    steepness: float = 1.0
 
 
 def vocabulary(n_bytes: int, n_embd: int) -> int:
@@ -136,12 +134,8 @@ def update_flops(model: ModelConfig) -> float:
 
 def expected_bits_per_byte(facts: Facts, model: ModelConfig, tokens: float) -> float:
     """Of held-out text, after training on so many tokens."""
-    return facts.hardness * law(facts, model, tokens) ** facts.steepness
-
-
-def law(facts: Facts, model: ModelConfig, tokens: float) -> float:
     n_bytes = effective_bytes(tokens * facts.bytes_per_token, facts.n_bytes)
-    return E + (A / parameters(model) ** ALPHA + B / n_bytes) ** BETA
+    return facts.hardness * (E + (A / parameters(model) ** ALPHA + B / n_bytes) ** BETA)
 
 
 def effective_bytes(read: float, distinct: float) -> float:
