@@ -6,6 +6,7 @@ from itertools import islice
 import pytest
 
 from training.dialogues import MAX_USER_TURNS, dialogues
+from training.dialogues_words import indirect
 
 COUNT = 5000
 
@@ -33,10 +34,12 @@ def test_turns_alternate_and_end_with_the_assistant(chats) -> None:
         assert all(message["role"] != "system" for message in chat[1:])
 
 
-def test_every_message_is_clean_printable_ascii(chats) -> None:
-    for content in (message["content"] for chat in chats for message in chat):
+def test_every_message_is_clean_and_the_assistants_words_are_ascii(chats) -> None:
+    for message in (message for chat in chats for message in chat):
+        content = message["content"]
         assert content and content == content.strip()
-        assert content.isascii() and content.isprintable()
+        assert content.isascii() or message["role"] == "user"
+        assert content.replace("\ufe0f", "").isprintable()
         assert not re.search(r"[{}]|  |\.\.$", content) or set(content) == {"."}
 
 
@@ -49,10 +52,10 @@ def test_a_told_name_is_the_one_given_back(chats) -> None:
                 told = match[1]
             elif re.search(r"\b(i am|i'm|im|me|this is|meant)\b", user.lower()):
                 told = ""  # perhaps another name, told in other words
-            elif told and re.match(r"(what is|what's|whats) my name\b", user.lower()):
+            elif told and re.search(r"what(.?s| is| was) my name\b", user.lower()):
                 assert re.search(rf"\b{told}\b", assistant.lower()), chat
                 checked += 1
-    assert checked > COUNT / 100
+    assert checked > COUNT / 150
 
 
 def test_sums_are_right(chats) -> None:
@@ -82,3 +85,21 @@ def test_dialogues_are_nearly_all_distinct(chats) -> None:
 
 def test_a_system_turn_opens_about_one_dialogue_in_five(chats) -> None:
     assert 0.15 < sum(chat[0]["role"] == "system" for chat in chats) / COUNT < 0.25
+
+
+@pytest.mark.parametrize(
+    "direct, other",
+    [
+        ("What does a cow eat?", "what a cow eats"),
+        ("How many legs does a spider have?", "how many legs a spider has"),
+        ("What does a doctor do?", "what a doctor does"),
+        ("What is the capital of France?", "what the capital of France is"),
+        ("What is a baby dog called?", "what a baby dog is called"),
+        ("Where do I live?", "where I live"),
+        ("How old am I?", "how old I am"),
+        ("What is the weather like?", ""),
+        ("Where are you from?", ""),
+    ],
+)
+def test_a_question_becomes_part_of_a_sentence(direct: str, other: str) -> None:
+    assert indirect(direct) == other

@@ -2,6 +2,7 @@
 
 python -m training TEXT... --minutes 30           plans a training that ends in that time
 python -m training prepare TEXT... --shards DIR   only the token shards, to train on elsewhere
+python -m training recipe default                 training/recipe.py
 python -m training translate PAIRS                training/translate.py
 python -m training doctor runs/NAME               training/doctor.py
 python -m training report runs/NAME...            training/report.py
@@ -22,12 +23,14 @@ from training.doctor import run_doctor
 from training.language import LanguageModelling
 from training.loop import train
 from training.plan import Planner
+from training.recipe import run_recipe
 from training.report import run_report
 from training.run import Run, begun, check_free
 from training.settings import add_common, check_same, describe, read_settings, settings_help
 from training.shards import CACHE, Shards, is_finished, prepare
 from training.sources import (
     OWN,
+    facts_of,
     finished_shards,
     name_of,
     open_corpus,
@@ -64,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="python -m training",
         description="Train a small GPT on text files, or without any on made-up dialogues. "
-        "(Other commands: python -m training translate, prepare, doctor, report; each has --help.)",
+        "(Other commands: python -m training recipe, translate, prepare, doctor, report; each has --help.)",
         epilog=settings_help(DECODERS["nano"], TrainConfig(), "nano"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -148,12 +151,7 @@ def start(
         model = planner.first(open_corpus(options.text, training.seed)[0]).model
     shards, source = world.in_turns(lambda: make_shards(options, model, training, encoding))
     model = dataclasses.replace(model, vocab_size=shards.tokenizer.vocab_size)
-    data = {
-        "source": source,
-        "chat": shards.is_chat,
-        "shards": shards.location,
-        **{key: shards.manifest[key] for key in ("corpus_sha256", "n_documents", "n_bytes")},
-    }
+    data = facts_of(shards, source)
     if planner:
         plan = planner.final(shards)
         print(plan.table())
@@ -213,6 +211,7 @@ def resolve(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str,
 COMMANDS = {
     "translate": run_translation,
     "prepare": run_preparation,
+    "recipe": run_recipe,
     "doctor": run_doctor,
     "report": run_report,
 }

@@ -1,7 +1,8 @@
 """The project's own training corpus: simple English dialogues, made without any download.
 
-Here topics are put in an order; ``dialogues_topics.py`` has the topics, ``dialogues_talk.py`` the
-turns and what the user told in them, and ``dialogues.json`` the phrases.
+Here topics are put in an order; ``dialogues_topics.py`` and ``dialogues_questions.py`` have the
+topics, ``dialogues_talk.py`` the turns and what the user told in them, ``dialogues_words.py`` how
+people type, and ``dialogues.json`` the phrases.
 
 >>> chat = next(dialogues(seed=1))
 >>> chat[-1]["role"]
@@ -14,8 +15,10 @@ import random
 from collections.abc import Iterator
 from itertools import islice
 
+from training import dialogues_questions as questions
 from training import dialogues_topics as about
-from training.dialogues_talk import ASKS_NAME, TABLES, Talk, a_name, ask_untold, fill, recall
+from training.dialogues_talk import ASKS_NAME, Talk, ask_untold, recall, tell_two
+from training.dialogues_words import TABLES, a_name, fill
 
 MAX_USER_TURNS = 10
 LONGEST_TOPIC = 4
@@ -23,13 +26,15 @@ ASKS_HOW = ("ow are you?", "ow are you today?", "ow about you?", "day going?")
 
 # How often each topic comes up; the second number is for short answers.
 TOPICS: dict[about.Topic, tuple[float, float]] = {
-    about.tell_name: (7, 4), about.who_are_you: (4, 4), about.about_assistant: (5, 4),
-    ask_untold: (3, 3), about.tell_something: (8, 3), about.pet: (5, 0), about.feeling: (6, 0),
-    about.plan: (3, 0), about.weather: (1.5, 1), about.meal: (2, 0), about.opinion: (2, 0),
-    about.small_talk: (4, 1), about.cannot: (4, 3), about.out_of_scope: (6, 4),
-    about.nonsense: (3, 2), about.fact: (16, 16), about.arithmetic: (4, 4),
-    about.calendar: (1.5, 1.5), about.joke: (4, 0), about.riddle: (1.5, 0), about.story: (6, 0),
-    about.counting: (1, 1), about.three_things: (2, 2), about.comparison: (2, 2),
+    about.tell_name: (7, 4), about.who_are_you: (4, 4), about.about_assistant: (6, 4),
+    ask_untold: (3, 3), about.tell_something: (8, 3), tell_two: (5, 2), about.pet: (5, 0),
+    about.feeling: (6, 0), about.plan: (3, 0), about.weather: (1.5, 1), about.meal: (2, 0),
+    about.opinion: (2, 0), about.small_talk: (6, 1), about.cannot: (4, 3), about.harm: (3, 3),
+    about.out_of_scope: (6, 4), about.nonsense: (3, 2), about.not_english: (2, 2),
+    questions.fact: (20, 20), questions.arithmetic: (6, 6), questions.sequence: (3, 3),
+    questions.calendar: (2, 2), questions.counting: (1.5, 1), questions.three_things: (2, 2),
+    questions.comparison: (3, 3), questions.echo: (2, 2), about.joke: (4, 0),
+    about.riddle: (1.5, 0), about.story: (7, 0),
 }  # fmt: skip
 
 # What the user may do when the assistant has just asked something: ending, chance, topic.
@@ -66,8 +71,10 @@ def follow_up(talk: Talk, topic: about.Topic) -> None:
         if talk.last.endswith(ending) and talk.chance(probability):
             answer(talk)
             return
-    if topic is about.fact and talk.chance(0.15):
+    if topic is questions.fact and talk.chance(0.15):
         about.after_fact(talk)
+    elif talk.chance(0.05):
+        about.after_all(talk)
     elif talk.chance(0.35):
         recall(talk)
 

@@ -1,66 +1,12 @@
 """A dialogue in the making: how a turn is phrased, what the user tells, and what is asked back."""
 
-import json
 import random
-import re
 from dataclasses import dataclass, field
-from pathlib import Path
 
-TABLES = json.loads(Path(__file__).with_name("dialogues.json").read_text(encoding="ascii"))
+from training.dialogues_words import TABLES, a_name, as_typed, fill, first_sentence
+
 ASKS_NAME = ("What is your name?", "What should I call you?")
-CONTRACTIONS = {"What is": "What's", "I am": "I'm", "It is": "It's", "do not": "don't"}
-BRITISH = {"color": "colour", "favorite": "favourite"}
-
 Slots = dict[str, str]
-
-
-# How things are said.
-
-
-def with_article(noun: str) -> str:
-    """``cat`` -> ``a cat``, ``owl`` -> ``an owl``."""
-    vowel = re.match(r"(?!uni|eu|one)[aeiou]", noun, re.IGNORECASE)
-    return f"{'an' if vowel else 'a'} {noun}"
-
-
-def fill(template: str, **slots: str) -> str:
-    """Fill ``{x}``; ``{X}``, ``{a_x}`` and ``{A_x}`` add a capital letter and an article."""
-    forms = slots | {f"a_{key}": with_article(value) for key, value in slots.items()}
-    forms |= {key.capitalize(): text[:1].upper() + text[1:] for key, text in forms.items()}
-    return template.format(**forms)
-
-
-def casual(rng: random.Random, text: str) -> str:
-    """The same words as people type them: contracted, in lower case, without punctuation ..."""
-    for words, chance in ((CONTRACTIONS, 0.25), (BRITISH, 0.2)):
-        for long, other in words.items():
-            if long in text and rng.random() < chance:
-                text = text.replace(long, other)
-    if rng.random() < 0.5:
-        return text
-    if rng.random() < 0.7:
-        text = text.lower()
-    if rng.random() < 0.6:
-        text = text.rstrip(".!?") or text
-    if rng.random() < 0.5:
-        text = text.replace("'", "")
-    return text.upper() if len(text) < 25 and rng.random() < 0.05 else text
-
-
-def first_sentence(text: str) -> str:
-    """Up to the first full stop that ends three words or more."""
-    found = re.match(r".*? .*? .*?[.!?](?!\S)", text)
-    return found[0] if found else text
-
-
-def made_up_word(rng: random.Random) -> str:
-    parts = TABLES["syllables"]
-    middle = rng.choice(parts["middle"]) if rng.random() < 0.4 else ""
-    return rng.choice(parts["first"]) + middle + rng.choice(parts["last"])
-
-
-def a_name(rng: random.Random, table: str = "names") -> str:
-    return made_up_word(rng) if rng.random() < 0.35 else rng.choice(TABLES[table])
 
 
 @dataclass
@@ -94,7 +40,7 @@ class Talk:
         if len(self.messages) < 2 and not user.startswith(("H", "Good")) and self.chance(0.1):
             user = self.pick(TABLES["offers"]["hello"]) + user
         reply = first_sentence(assistant) if self.brief else assistant
-        self.messages.append({"role": "user", "content": casual(self.rng, user)})
+        self.messages.append({"role": "user", "content": as_typed(self.rng, user)})
         self.messages.append({"role": "assistant", "content": reply})
 
     def exchange(self, asks: list[str], replies: list[str], **slots: str) -> None:
@@ -118,6 +64,10 @@ def new_details(rng: random.Random, kind: str) -> Slots:
     if kind == "favorite":
         thing = rng.choice(list(TABLES["favorites"]))
         return {"thing": thing, "x": rng.choice(TABLES["favorites"][thing]["of"])}
+    if kind == "item":
+        return {"item": rng.choice(TABLES["items"]), "tint": rng.choice(TABLES["tints"])}
+    if kind == "birthday":
+        return {"month": rng.choice(TABLES["months"])}
     if kind == "plan":
         mine, when = rng.choice(list(TABLES["plans"])), rng.choice(TABLES["whens"])
         return {"plan": mine, "yours": mine.replace(" my ", " your "), "when": when}
@@ -127,7 +77,8 @@ def new_details(rng: random.Random, kind: str) -> Slots:
 
 def memory_key(kind: str, details: Slots) -> str:
     """The kind, and what tells several pets, relatives or favorites apart: ``pet dog``."""
-    part = {"pet": "pet", "relative": "person", "favorite": "thing"}.get(kind)
+    parts = {"pet": "pet", "relative": "person", "favorite": "thing", "item": "item"}
+    part = parts.get(kind)
     return f"{kind} {details[part]}" if part else kind
 
 
@@ -141,6 +92,28 @@ def tell(talk: Talk, kind: str, details: Slots | None = None) -> Slots | None:
     replies = (TABLES["favorites"][details["thing"]] if kind == "favorite" else table)["reply"]
     talk.exchange(table["tell"], replies, **details)
     return details
+
+
+def tell_two(talk: Talk) -> None:
+    """The user tells their name or nothing of it, and two other things, in one sentence."""
+    kinds = talk.rng.sample(["age", "home", "pet", "relative", "favorite", "hobby", "work"], 2)
+    if not talk.name and talk.chance(0.6):
+        kinds[0] = "name"
+    told = {kind: new_details(talk.rng, kind) for kind in kinds}
+    keys = [memory_key(kind, details) for kind, details in told.items()]
+    if any(key in talk.memory for key in keys):
+        return
+    talk.memory |= dict(zip(keys, told.values()))
+    first, second = (
+        talk.pick(TABLES["personal"][kind]["short"], **details) for kind, details in told.items()
+    )
+    tables = TABLES["two"]
+    said = talk.pick(tables["join"], one=first, two=second)
+    personal = TABLES["personal"][kinds[1]]
+    replies = TABLES["favorites"][told[kinds[1]]["thing"]] if kinds[1] == "favorite" else personal
+    reply = talk.pick(replies["reply"], **told[kinds[1]])
+    hello = talk.pick(tables["hello"], name=talk.name) if kinds[0] == "name" else ""
+    talk.turn(said, hello + reply)
 
 
 def recall(talk: Talk) -> None:
@@ -159,7 +132,11 @@ def recall(talk: Talk) -> None:
         talk.exchange(table["ask"], replies, guess=guess, name=talk.name)
     else:
         key = talk.rng.choice(list(talk.memory) + ["name"] * (3 if talk.name else 0))
-        talk.exchange(phrases[key]["ask"], phrases[key]["answer"], **talk.memory[key])
+        if "more" in phrases[key] and talk.chance(0.25):
+            asked, answer = talk.rng.choice(phrases[key]["more"])
+            talk.exchange([asked], [answer], **talk.memory[key])
+        else:
+            talk.exchange(phrases[key]["ask"], phrases[key]["answer"], **talk.memory[key])
     talk.recalled = len(talk.messages)
 
 

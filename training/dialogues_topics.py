@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from training.dialogues_talk import ASKS_NAME, TABLES, Slots, Talk, a_name, fill, made_up_word, tell
+from training.dialogues_talk import ASKS_NAME, Slots, Talk, tell
+from training.dialogues_words import TABLES, a_name, fill, made_up_word
 
 Topic = Callable[[Talk], None]
 
@@ -29,6 +30,7 @@ def tell_name(talk: Talk) -> None:
 
 def tell_something(talk: Talk) -> None:
     common = ["age", "home", "relative", "favorite", "favorite", "hobby", "work"]
+    common += ["item", "birthday"]
     tell(talk, talk.rng.choice(common))
 
 
@@ -68,16 +70,19 @@ def from_pairs(pairs: list[list[list[str]]]) -> Topic:
     """A topic of one turn: a pair of what the user may say and what fits as an answer."""
 
     def topic(talk: Talk) -> None:
-        talk.exchange(*talk.rng.choice(pairs), last=talk.last)
+        asks, replies = talk.rng.choice(pairs)
+        talk.exchange(asks, replies, last=talk.last, name=a_name(talk.rng))
 
     return topic
 
 
 weather = from_pairs(TABLES["weather"])
 cannot = from_pairs(TABLES["cannot"])
+harm = from_pairs(TABLES["harm"])
 small_talk = from_pairs(TABLES["small_talk"])
 answer_greeting = from_pairs(TABLES["greet"]["back"])
 after_fact = from_pairs(list(TABLES["after"].values()))
+after_all = from_pairs([TABLES["after"][name] for name in ("okay", "wrong", "more")])
 no_thanks = from_pairs([TABLES["offers"]["no"]])
 
 
@@ -117,7 +122,7 @@ def about_assistant(talk: Talk) -> None:
     if talk.bot and "Who are you?" in asks:
         who_are_you(talk)
     else:
-        talk.exchange(asks, replies)
+        talk.exchange(asks, replies, thing=talk.rng.choice(list(TABLES["favorites"])))
 
 
 def meal(talk: Talk) -> None:
@@ -162,68 +167,17 @@ def nonsense(talk: Talk) -> None:
     talk.turn(text, talk.pick(table["confused"]))
 
 
-# Questions with an answer.
-
-
-def fact(talk: Talk) -> None:
-    """A question from the tables, and now and then the same about something else."""
-    kinds = list(TABLES["facts"].values())
-    table = talk.rng.choices(kinds, [kind["weight"] for kind in kinds])[0]
-    pairs = table["of"] if isinstance(table["of"], dict) else dict.fromkeys(table["of"], "")
-    first, second = talk.rng.sample(list(pairs), 2)
-    talk.exchange(table["ask"], table["say"], x=first, y=pairs[first])
-    if "also" in table and talk.chance(0.25):
-        talk.exchange(table["also"], table["say"], x=second, y=pairs[second])
-
-
-def arithmetic(talk: Talk) -> None:
-    rng = talk.rng
-    kind = rng.choice(["plus", "plus", "minus", "times"])
-    a, b = rng.randint(0, 20 if kind != "times" else 10), rng.randint(0, 10)
-    if kind == "minus":
-        a, b = max(a, b), min(a, b)
-    c = {"plus": a + b, "minus": a - b, "times": a * b}[kind]
-    table = TABLES["sums"][kind]
-    talk.exchange(table["ask"], table["say"], a=str(a), b=str(b), c=str(c))
-
-
-def calendar(talk: Talk) -> None:
-    unit = talk.rng.choice(["day", "month"])
-    names = TABLES[f"{unit}s"]
-    i = talk.rng.randrange(len(names))
-    word, j = talk.rng.choice([("after", i + 1), ("before", i - 1)])
-    name, other = names[i], names[j % len(names)]
-    talk.turn(f"What {unit} comes {word} {name}?", f"{other} comes {word} {name}.")
-
-
-def counting(talk: Talk) -> None:
-    numbers = [str(n + 1) for n in range(talk.rng.randint(3, 12))]
-    end = numbers[-1]
-    if talk.chance(0.7):
-        asks = ["Count to {n}.", "Can you count to {n}?", "Please count from one to {n}."]
-    else:
-        asks = ["Count down from {n}.", "Can you count down from {n}?"]
-        numbers.reverse()
-    talk.turn(talk.pick(asks, n=end), ", ".join(numbers) + ".")
-
-
-def three_things(talk: Talk) -> None:
-    group = talk.rng.choice(list(TABLES["lists"]))
-    table, (a, b, c) = TABLES["templates"], talk.rng.sample(TABLES["lists"][group], 3)
-    say = table["three_things" if group.startswith("things") else "three"]
-    talk.exchange(table["name_three"], say, x=group, l=f"{a}, {b} and {c}")
-
-
-def comparison(talk: Talk) -> None:
-    rng = talk.rng
-    scale = rng.choice(TABLES["scales"])
-    less, more = sorted(rng.sample(range(len(scale["order"])), 2))
-    word, small, big = scale["word"], scale["order"][less], scale["order"][more]
-    if talk.chance(0.3):
-        word, small, big = "bigger", str(rng.randint(1, 50)), str(rng.randint(51, 100))
-    first, second = rng.sample([small, big], 2)
-    question = rng.choice(["Which is", "What is"]) + f" {word}, {first} or {second}?"
-    talk.turn(question, fill("{Big} is {word} than {small}.", big=big, word=word, small=small))
+def not_english(talk: Talk) -> None:
+    """Another language, known or not, or nothing but little pictures."""
+    rng, table = talk.rng, TABLES["foreign"]
+    if talk.chance(0.4):
+        pictures = rng.choices(table["emoji"], k=rng.randint(1, 4))
+        talk.turn("".join(pictures), talk.pick(table["pictures"]))
+        return
+    first, last = rng.choice([(0x4E00, 0x9FA5), (0x0430, 0x044F), (0xAC00, 0xD7A3)])
+    letters = "".join(chr(rng.randint(first, last)) for _ in range(rng.randint(2, 9)))
+    text = fill(rng.choice(table["phrases"]), name=a_name(rng)) if talk.chance(0.6) else letters
+    talk.turn(text, talk.pick(table["reply"]))
 
 
 # Jokes, riddles and stories.
@@ -259,6 +213,12 @@ def new_story(talk: Talk) -> tuple[str, Slots]:
     return fill(" ".join([start, "{problem}", meet, "{solve}", *ends]), **slots), slots
 
 
+def another_plot(talk: Talk, slots: Slots) -> Slots:
+    """What else happens to the same hero."""
+    plots = [plot for plot in TABLES["story"]["plot"] if fill(plot["ask"], **slots) != slots["ask"]]
+    return {key: fill(text, **slots) for key, text in talk.rng.choice(plots).items()}
+
+
 def story(talk: Talk) -> None:
     table = TABLES["story"]
     text, slots = new_story(talk)
@@ -267,6 +227,11 @@ def story(talk: Talk) -> None:
         asks = TABLES["offers"]["yes"]
     talk.turn(talk.pick(asks, **slots), talk.pick(table["sure"]) + text)
     quiz = [*table["quiz"], [slots["ask"], slots["answer"]]]
+    if talk.chance(0.2):
+        talk.exchange(
+            table["next"]["ask"], table["next"]["say"], **slots | another_plot(talk, slots)
+        )
+        return
     for question, answer in talk.rng.sample(quiz, talk.rng.choice([0, 1, 1, 2])):
         talk.turn(fill(question, **slots), fill(answer, **slots))
     if talk.chance(0.2):

@@ -8,6 +8,7 @@
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from gptcore.checks import UserError
 from gptcore.encodings import NAMES, compact, named_encoding, usage
@@ -77,6 +78,12 @@ def finished_shards(location: str, cache: Path, tokenizer: str) -> Shards:
             f"the text with --tokenizer {tokenizer}"
         )
     return shards
+
+
+def facts_of(shards: Shards, source: str) -> dict[str, Any]:
+    """What a run notes about the text that it is trained on."""
+    counts = {key: shards.manifest[key] for key in ("corpus_sha256", "n_documents", "n_bytes")}
+    return {"source": source, "chat": shards.is_chat, "shards": shards.location, **counts}
 
 
 def shards_of(run: Run) -> Shards:

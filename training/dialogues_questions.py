@@ -1,0 +1,105 @@
+"""Questions with an answer: facts, sums, the calendar, counting, lists, comparisons."""
+
+import string
+
+from training.dialogues_talk import Talk
+from training.dialogues_words import TABLES, a_name, fill
+
+
+def fact(talk: Talk) -> None:
+    """A question from the tables, and now and then the same about something else."""
+    kinds = list(TABLES["facts"].values())
+    table = talk.rng.choices(kinds, [kind["weight"] for kind in kinds])[0]
+    pairs = table["of"] if isinstance(table["of"], dict) else dict.fromkeys(table["of"], "")
+    first, second = talk.rng.sample(list(pairs), 2)
+    talk.exchange(table["ask"], table["say"], x=first, y=pairs[first])
+    if "also" in table and talk.chance(0.25):
+        talk.exchange(table["also"], table["say"], x=second, y=pairs[second])
+
+
+def arithmetic(talk: Talk) -> None:
+    """A sum in figures or words, or about things."""
+    rng = talk.rng
+    kind = rng.choice(["plus", "plus", "plus", "minus", "minus", "times", "more", "fewer"])
+    a, b = rng.randint(0, 20 if kind != "times" else 10), rng.randint(0, 10)
+    if kind in ("more", "fewer"):
+        a, b = rng.randint(4, 12), rng.randint(2, 10)
+    if kind in ("minus", "fewer"):
+        a, b = max(a, b) + (kind == "fewer") * 2, min(a, b)
+    c = a * b if kind == "times" else a + b if kind in ("plus", "more") else a - b
+    table, numbers = TABLES["sums"][kind], TABLES["numbers"]
+    in_words = max(a, b, c) < len(numbers) and talk.chance(0.2)
+    a_b_c = [numbers[n] if in_words else str(n) for n in (a, b, c)]
+    slots = dict(zip("abc", a_b_c)) | {"x": rng.choice(TABLES["goods"]), "name": a_name(rng)}
+    reply = talk.pick(table["say"], **slots)
+    talk.turn(talk.pick(table["ask"], **slots), reply[0].upper() + reply[1:])
+
+
+def sequence(talk: Talk) -> None:
+    """The number or letter after or before another; odd and even; double and half."""
+    rng, table = talk.rng, TABLES["sequence"]
+    kind = rng.choice(["after", "after", "before", "parity", "double", "half", "letter"])
+    n = rng.randint(1, 10 if kind == "double" else 30)
+    if kind in ("after", "before"):
+        c = n + 1 if kind == "after" else n - 1
+        talk.exchange(table[kind], table["say"], a=str(n), c=str(c), word=kind)
+    elif kind == "parity":
+        talk.exchange(table["parity"], table["is"], a=str(n), kind="odd" if n % 2 else "even")
+    elif kind == "double":
+        talk.exchange(table["double"], table["twice"], a=str(n), c=str(2 * n))
+    elif kind == "half":
+        talk.exchange(table["half"], table["halved"], a=str(2 * (n % 11)), c=str(n % 11))
+    else:
+        i = rng.randrange(25)
+        a, c = string.ascii_uppercase[i : i + 2]
+        talk.exchange(table["letter"], table["say"], a=a, c=c, word="after")
+
+
+def echo(talk: Talk) -> None:
+    """The user wants some words back, known ones and names."""
+    words = talk.rng.sample(TABLES["unknown"]["random"], talk.rng.randint(1, 4))
+    if talk.chance(0.4):
+        words[-1] = a_name(talk.rng)
+    talk.exchange(TABLES["echo"]["ask"], TABLES["echo"]["say"], words=" ".join(words))
+
+
+def calendar(talk: Talk) -> None:
+    unit = talk.rng.choice(["day", "month"])
+    names = TABLES[f"{unit}s"]
+    i = talk.rng.randrange(len(names))
+    word, j = talk.rng.choice([("after", i + 1), ("before", i - 1)])
+    name, other = names[i], names[j % len(names)]
+    talk.turn(f"What {unit} comes {word} {name}?", f"{other} comes {word} {name}.")
+
+
+def counting(talk: Talk) -> None:
+    numbers = [str(n + 1) for n in range(talk.rng.randint(3, 12))]
+    end = numbers[-1]
+    if talk.chance(0.7):
+        asks = ["Count to {n}.", "Can you count to {n}?", "Please count from one to {n}."]
+    else:
+        asks = ["Count down from {n}.", "Can you count down from {n}?"]
+        numbers.reverse()
+    talk.turn(talk.pick(asks, n=end), ", ".join(numbers) + ".")
+
+
+def three_things(talk: Talk) -> None:
+    group = talk.rng.choice(list(TABLES["lists"]))
+    table, (a, b, c) = TABLES["templates"], talk.rng.sample(TABLES["lists"][group], 3)
+    say = table["three_things" if group.startswith("things") else "three"]
+    talk.exchange(table["name_three"], say, x=group, l=f"{a}, {b} and {c}")
+
+
+def comparison(talk: Talk) -> None:
+    rng = talk.rng
+    scale = rng.choice(TABLES["scales"])
+    less, more = sorted(rng.sample(range(len(scale["order"])), 2))
+    word, small, big = scale["word"], scale["order"][less], scale["order"][more]
+    if talk.chance(0.3):
+        less, more = sorted(rng.sample(range(1, 101), 2))
+        word, small, big = "bigger", str(less), str(more)
+        if talk.chance(0.3):
+            word, small, big = "smaller", big, small
+    first, second = rng.sample([small, big], 2)
+    question = rng.choice(["Which is", "What is"]) + f" {word}, {first} or {second}?"
+    talk.turn(question, fill("{Big} is {word} than {small}.", big=big, word=word, small=small))

@@ -1,0 +1,113 @@
+"""How things are said: phrases with slots, and the ways in which people type them.
+
+>>> fill("{A_x} likes {y}.", x="owl", y="mice")
+'An owl likes mice.'
+>>> indirect("What does a cow eat?")
+'what a cow eats'
+"""
+
+import json
+import random
+import re
+from pathlib import Path
+
+TABLES = json.loads(Path(__file__).with_name("dialogues.json").read_text(encoding="ascii"))
+CONTRACTIONS = {"What is": "What's", "I am": "I'm", "It is": "It's", "do not": "don't"}
+BRITISH = {"color": "colour", "favorite": "favourite"}
+# Direct questions and their indirect forms, as in "Do you know what a cow eats?"
+INDIRECT = [
+    (r"How many (\w+) does (.+) have\?", r"how many \1 \2 has"),
+    (r"(What|Where|How|Why|What \w+) does (.+) (?P<verb>\w+)\?", r"\1 \2 {verbs}"),
+    (r"(What|Where|How) do (I|you|people) (.+)\?", r"\1 \2 \3"),
+    (r"How old (am|is|are) (.+)\?", r"how old \2 \1"),
+    (r"What (is|was) (.+) called\?", r"what \2 \1 called"),
+    (r"(What|Where|Who) (is|was) ((?:the|my|your|an?|\d+) .*\w)(?<!like)(?<!ing)\?", r"\1 \3 \2"),
+]
+
+
+def with_article(noun: str) -> str:
+    """``cat`` -> ``a cat``, ``owl`` -> ``an owl``."""
+    vowel = re.match(r"(?!uni|eu|one)[aeiou]", noun, re.IGNORECASE)
+    return f"{'an' if vowel else 'a'} {noun}"
+
+
+def fill(template: str, **slots: str) -> str:
+    """Fill ``{x}``; ``{X}``, ``{a_x}`` and ``{A_x}`` add a capital letter and an article."""
+    forms = slots | {f"a_{key}": with_article(value) for key, value in slots.items()}
+    forms |= {key.capitalize(): text[:1].upper() + text[1:] for key, text in forms.items()}
+    return template.format(**forms)
+
+
+def third_person(verb: str) -> str:
+    """``eat`` -> ``eats``, ``fly`` -> ``flies``, ``do`` -> ``does``."""
+    if re.search(r"[^aeiou]y$", verb):
+        return verb[:-1] + "ies"
+    return verb + ("es" if re.search(r"(o|s|x|ch|sh)$", verb) else "s")
+
+
+def indirect(question: str) -> str:
+    """The question as part of a sentence, or nothing if it is of another kind."""
+    for direct, other in INDIRECT:
+        if found := re.fullmatch(direct, question):
+            verbs = third_person(found.groupdict().get("verb", ""))
+            text = found.expand(other.replace("{verbs}", verbs))
+            return text[0].lower() + text[1:]
+    return ""
+
+
+def wrapped(rng: random.Random, text: str) -> str:
+    """The same request with words around it: "Can you tell me what a cow eats?" """
+    about, form = TABLES["wrapping"], indirect(text)
+    if form and rng.random() < 0.6:
+        return rng.choice(about["indirect"]).format(form)
+    if rng.random() < 0.7:
+        return rng.choice(about["before"]) + text
+    return text.rstrip(".!?") + rng.choice(about["after"])
+
+
+def mistyped(rng: random.Random, text: str) -> str:
+    """One letter of a longer word left out, doubled or exchanged with the next."""
+    words = [found.start() for found in re.finditer(r"\b[a-z]{5,}", text)]
+    if not words:
+        return text
+    at = rng.choice(words) + rng.randint(1, 3)
+    a, b = text[at], text[at + 1]
+    return text[:at] + rng.choice(["", a + a + b, b + a, b]) + text[at + 2 :]
+
+
+def as_typed(rng: random.Random, text: str) -> str:
+    """The same as people type it: contracted, in lower case, without punctuation ..."""
+    is_request = text.endswith("?") or text.startswith(("Tell ", "Name ", "Count ", "Give "))
+    if is_request and len(text) > 12 and rng.random() < 0.2:
+        text = wrapped(rng, text)
+    if rng.random() < 0.04:
+        text = mistyped(rng, text)
+    for words, chance in ((CONTRACTIONS, 0.25), (BRITISH, 0.2)):
+        for long, other in words.items():
+            if long in text and rng.random() < chance:
+                text = text.replace(long, other)
+    if rng.random() < 0.5:
+        return text
+    if rng.random() < 0.7:
+        text = text.lower()
+    if rng.random() < 0.6:
+        text = text.rstrip(".!? ") or text
+    if rng.random() < 0.5:
+        text = text.replace("'", "")
+    return text.upper() if len(text) < 25 and rng.random() < 0.05 else text
+
+
+def first_sentence(text: str) -> str:
+    """Up to the first full stop that ends three words or more."""
+    found = re.match(r".*? .*? .*?[.!?](?!\S)", text)
+    return found[0] if found else text
+
+
+def made_up_word(rng: random.Random) -> str:
+    parts = TABLES["syllables"]
+    middle = rng.choice(parts["middle"]) if rng.random() < 0.4 else ""
+    return rng.choice(parts["first"]) + middle + rng.choice(parts["last"])
+
+
+def a_name(rng: random.Random, table: str = "names") -> str:
+    return made_up_word(rng) if rng.random() < 0.35 else rng.choice(TABLES[table])
