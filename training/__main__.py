@@ -3,6 +3,7 @@
 python -m training TEXT... --minutes 30           plans a training that ends in that time
 python -m training prepare TEXT... --shards DIR   only the token shards, to train on elsewhere
 python -m training translate PAIRS                training/translate.py
+python -m training datasets NAME...               training/datasets.py
 python -m training doctor runs/NAME               training/doctor.py
 python -m training report runs/NAME...            training/report.py
 """
@@ -18,6 +19,7 @@ from gptcore.config import DECODERS, TRANSLATORS, ModelConfig
 from gptcore.encodings import NAMES
 from training.config import ENCODINGS, RECIPES, TrainConfig
 from training.corpus import find_files
+from training.datasets import run_datasets
 from training.doctor import run_doctor
 from training.language import LanguageModelling
 from training.loop import train
@@ -64,7 +66,8 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="python -m training",
         description="Train a small GPT on text files, or without any on made-up dialogues. "
-        "(Other commands: python -m training translate, prepare, doctor, report; each has --help.)",
+        "(Other commands: python -m training translate, prepare, datasets, doctor, report; each "
+        "has --help.)",
         epilog=settings_help(DECODERS["nano"], TrainConfig(), "nano"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -213,6 +216,7 @@ def resolve(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str,
 COMMANDS = {
     "translate": run_translation,
     "prepare": run_preparation,
+    "datasets": run_datasets,
     "doctor": run_doctor,
     "report": run_report,
 }
