@@ -103,6 +103,15 @@ def test_each_data_set_has_a_licence_and_an_attribution() -> None:
         assert dataset.share_alike == any(s in dataset.licence for s in ("-SA-", "Sharing")), name
 
 
+def test_the_page_on_data_has_them_all() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "data.md").read_text(encoding="utf-8")
+    for name, dataset in DATASETS.items():
+        star = " (*)" if dataset.share_alike else ""
+        licence = "**unknown**" if dataset.licence == "unknown" else dataset.licence
+        row = f"| [{name}]({dataset.homepage}) | {licence}{star} | {dataset.attribution} |"
+        assert row in page.splitlines(), row
+
+
 def test_each_origin_names_a_commit_and_has_a_file_of_its_own() -> None:
     origins = {origin.url: origin for d in DATASETS.values() for origin in d.origins}
     for url in origins:

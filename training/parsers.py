@@ -303,7 +303,7 @@ def members(path: Path, pattern: str) -> Iterator[tuple[str, str]]:
         for name in sorted(archive.namelist()):
             inside = name.partition("/")[2]  # all is in a folder that GitHub names by the commit
             if fnmatch(inside, pattern) and inside.count("/") == pattern.count("/"):
-                data = archive.read(name)
+                data = archive.read(name).replace(b"\r\n", b"\n")
                 try:
                     yield inside, data.decode("utf-8-sig")
                 except UnicodeDecodeError:

@@ -17,6 +17,7 @@ from training.parsers import Chats, members, read_csv, sentence
 
 LONGEST_PASSAGE = 800  # characters
 LONGEST_PIECE = 3000
+INTRODUCTION = 150  # in which a story's character appears
 CHAT_LENGTHS = range(350, 1001)  # of the stories that are told in chats
 
 OPENINGS = (
@@ -68,7 +69,7 @@ def told_in_chat(story: str) -> bool:
 
 def request(story: str, number: int) -> str | None:
     """What a user might say to be told this story; None if no character is found in it."""
-    who = WHO.search(story)
+    who = WHO.search(story[:INTRODUCTION])
     if not who:
         return None
     subject = f"{article(who[1])} {who[1]}" + (f" named {who[2]}" if who[2] else "")
