@@ -4,6 +4,7 @@ python -m training TEXT... --minutes 30           plans a training that ends in 
 python -m training prepare TEXT... --shards DIR   only the token shards, to train on elsewhere
 python -m training recipe default                 training/recipe.py
 python -m training translate PAIRS                training/translate.py
+python -m training datasets NAME...               training/datasets.py
 python -m training doctor runs/NAME               training/doctor.py
 python -m training report runs/NAME...            training/report.py
 """
@@ -19,6 +20,7 @@ from gptcore.config import DECODERS, TRANSLATORS, ModelConfig
 from gptcore.encodings import NAMES
 from training.config import ENCODINGS, RECIPES, TrainConfig
 from training.corpus import find_files
+from training.datasets import run_datasets
 from training.doctor import run_doctor
 from training.language import LanguageModelling
 from training.loop import train
@@ -67,7 +69,8 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="python -m training",
         description="Train a small GPT on text files, or without any on made-up dialogues. "
-        "(Other commands: python -m training recipe, translate, prepare, doctor, report; each has --help.)",
+        "(Other commands: python -m training recipe, translate, prepare, datasets, doctor, report; "
+        "each has --help.)",
         epilog=settings_help(DECODERS["nano"], TrainConfig(), "nano"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -212,6 +215,7 @@ COMMANDS = {
     "translate": run_translation,
     "prepare": run_preparation,
     "recipe": run_recipe,
+    "datasets": run_datasets,
     "doctor": run_doctor,
     "report": run_report,
 }

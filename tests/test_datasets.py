@@ -1,0 +1,239 @@
+"""Data sets by name: from a prepared mirror, from publishers' files, or from a server."""
+
+import dataclasses
+import gzip
+import json
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+import training.datasets
+import training.download
+from gptcore.checks import UserError
+from gptcore.files import file_sha256
+from training.__main__ import main
+from training.datasets import VARIABLE, read_dataset
+from training.origins import Origin
+from training.parsers import gsm8k
+from training.registry import DATASETS, PREPARED
+
+GSM8K = DATASETS["gsm8k"].origins[0].file_name
+INSTRUCT = DATASETS["rasbt-instruct"].origins[0].file_name
+
+
+def chat(*turns: str) -> list[dict[str, str]]:
+    return [{"role": ("user", "assistant")[i % 2], "content": turn} for i, turn in enumerate(turns)]
+
+
+def question(number: int) -> str:
+    row = {"question": f"What is {number} and 1?", "answer": f"It is more.\n#### {number + 1}"}
+    return json.dumps(row) + "\n"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No test reads or writes the user's own cache."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "gptcore" / "data"
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of prepared files, and their hashes in the registry."""
+    folder = tmp_path / "mirror"
+    folder.mkdir()
+    rows = [("jokes", chat("Why?", "Because.")), ("sgd", chat("A cab.", 'From "source": "jokes"?'))]
+    rows += [("jokes", chat("Who?", "Me.")), ("jokes", chat("Who?", "Me."))]
+    lines = [json.dumps({"source": name, "messages": messages}) for name, messages in rows]
+    for name, text in {
+        "chat.jsonl.gz": "\n".join(lines),
+        "text.txt.gz": "One story.\n<|endoftext|>\nAnother one.",
+        "sales_textbook.txt": "Sell a lot.\n",
+    }.items():
+        data = text.encode()
+        (folder / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        monkeypatch.setitem(PREPARED, name, file_sha256(folder / name))
+    return folder
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The publisher of a gsm8k of six questions, one of them unfit and one there twice."""
+    monkeypatch.setattr(training.download, "PAUSES", ())
+    folder = tmp_path / "site" / "o" / "r"
+    folder.mkdir(parents=True)
+    text = "".join(map(question, (1, 2, 3, 2, 4))) + question(5).replace("more", "shit")
+    (folder / "train.jsonl").write_text(text)
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    handler = partial(Handler, directory=str(tmp_path / "site"))
+    http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=partial(http.serve_forever, 0.01), daemon=True).start()
+    url = f"http://127.0.0.1:{http.server_port}/o/r/train.jsonl"
+    publish(monkeypatch, Origin(url, gsm8k))
+    yield url
+    http.shutdown()
+    http.server_close()
+
+
+def publish(monkeypatch: pytest.MonkeyPatch, *origins: Origin) -> None:
+    changed = dataclasses.replace(DATASETS["gsm8k"], origins=origins)
+    monkeypatch.setitem(DATASETS, "gsm8k", changed)
+
+
+def refused(name: str, data_dir: Path | None = None) -> str:
+    with pytest.raises(UserError) as error:
+        list(read_dataset(name, data_dir))
+    return str(error.value)
+
+
+def test_each_data_set_has_a_licence_and_an_attribution() -> None:
+    for name, dataset in DATASETS.items():
+        assert dataset.licence and dataset.attribution and dataset.about.isascii(), name
+        assert dataset.homepage.startswith("https://"), name
+        assert dataset.prepared in PREPARED, name
+        assert dataset.share_alike == any(s in dataset.licence for s in ("-SA-", "Sharing")), name
+
+
+def test_the_page_on_data_has_them_all() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "data.md").read_text(encoding="utf-8")
+    for name, dataset in DATASETS.items():
+        star = " (*)" if dataset.share_alike else ""
+        licence = "**unknown**" if dataset.licence == "unknown" else dataset.licence
+        row = f"| [{name}]({dataset.homepage}) | {licence}{star} | {dataset.attribution} |"
+        assert row in page.splitlines(), row
+
+
+def test_each_origin_names_a_commit_and_has_a_file_of_its_own() -> None:
+    origins = {origin.url: origin for d in DATASETS.values() for origin in d.origins}
+    for url in origins:
+        commits = [part.removesuffix(".zip") for part in url.split("/")[5:]]
+        assert any(len(c) in (12, 40) and int(c, 16) for c in commits if is_hexadecimal(c)), url
+    assert len({origin.file_name for origin in origins.values()}) == len(origins)
+
+
+def is_hexadecimal(text: str) -> bool:
+    return set(text) <= set("0123456789abcdef")
+
+
+def test_prepared_chats_are_those_of_the_source(mirror: Path) -> None:
+    once, again = chat("Why?", "Because."), chat("Who?", "Me.")
+    assert list(read_dataset("jokes", mirror)) == [once, again, again]
+    assert len(list(read_dataset("sgd", mirror))) == 1
+    assert list(read_dataset("gsm8k", mirror)) == []
+
+
+def test_prepared_texts_are_read_whole(mirror: Path) -> None:
+    assert list(read_dataset("stories", mirror)) == ["One story.\n", "Another one."]
+    assert list(read_dataset("sales-textbook", mirror)) == ["Sell a lot.\n"]
+
+
+def test_a_mirror_may_be_named_by_the_environment(
+    mirror: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setenv(VARIABLE, str(mirror))
+    assert len(list(read_dataset("jokes"))) == 3
+    assert main(["datasets", "jokes"]) == 0
+    assert "jokes: 3 documents, 29 bytes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["jokes", "stories", "sales-textbook"])
+def test_a_prepared_file_with_a_wrong_hash_is_refused(mirror: Path, name: str) -> None:
+    file = mirror / DATASETS[name].prepared
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    assert str(file) in (said := refused(name, mirror)) and "SHA-256" in said
+
+
+def test_publishers_files_are_read_where_they_are_put(tmp_path: Path) -> None:
+    """Without a network; and what is known of a file is checked."""
+    rows = [{"instruction": "Say yes.", "input": "", "output": "Yes."}] * 2
+    (tmp_path / INSTRUCT).write_text(json.dumps(rows))
+    assert list(read_dataset("rasbt-instruct", tmp_path)) == [chat("Say yes.", "Yes.")]
+    (tmp_path / GSM8K).write_text(question(1))
+    assert GSM8K in (said := refused("gsm8k", tmp_path)) and "SHA-256" in said
+
+
+def test_what_is_missing_is_downloaded_once(
+    server: str, home: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert main(["datasets", "gsm8k"]) == 0
+    assert "gsm8k: 4 documents" in capsys.readouterr().out
+    assert (home / "o.r.train.jsonl").is_file()
+    before = (home / "o.r.train.jsonl").stat().st_mtime_ns
+    documents = list(read_dataset("gsm8k"))
+    assert documents[0] == chat("What is 1 and 1?", "It is more. The answer is 2.")
+    assert (home / "o.r.train.jsonl").stat().st_mtime_ns == before
+
+
+def test_a_download_goes_into_the_named_folder(server: str, tmp_path: Path, home: Path) -> None:
+    assert main(["datasets", "gsm8k", "--data-dir", str(tmp_path)]) == 0
+    assert (tmp_path / "o.r.train.jsonl").is_file() and not home.exists()
+
+
+def test_a_download_that_fails_is_one_line_and_the_exit_code(
+    server: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    publish(monkeypatch, Origin(server.replace("train", "absent"), gsm8k))
+    assert main(["datasets", "gsm8k"]) == 2
+    assert capsys.readouterr().err.startswith("error: http") and not capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_named(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gptcore").write_text("a file where the folder should be")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert "name another --data-dir" in refused("gsm8k")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("rasbt-instruct", "<html>"),
+        ("rasbt-instruct", '[{"input": 1}]'),
+        ("rasbt-instruct", "{}1"),
+        ("rasbt-instruct", "[1]"),
+        ("sgd", "no zip"),
+    ],
+)
+def test_a_file_of_another_form_is_named(tmp_path: Path, name: str, content: str) -> None:
+    file = tmp_path / DATASETS[name].origins[0].file_name
+    file.write_text(content)
+    assert f"{file} is not of the form" in (said := refused(name, tmp_path)) and "\n" not in said
+
+
+def test_mistakes_are_named_before_anything_is_read(tmp_path: Path) -> None:
+    assert "did you mean 'jokes'" in refused("joke")
+    assert "only in prepared form" in refused("multiwoz", tmp_path)
+    assert "templated_chat.jsonl.gz" in refused("templated", tmp_path)
+    assert "is no folder" in refused("jokes", tmp_path / "absent")
+    with pytest.raises(UserError):
+        read_dataset("joke")  # not only when it is iterated over
+
+
+def test_the_table_says_where_each_is(
+    mirror: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    for file in ("chat.jsonl.gz", "text.txt.gz"):
+        (mirror / file).unlink()
+    (mirror / GSM8K).write_text(question(1))
+    (mirror / DATASETS["aggmgpt"].origins[0].file_name).write_text("")
+    assert main(["datasets", "--data-dir", str(mirror)]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert set(DATASETS) < set(lines)
+    for name, state in {
+        "sales-textbook": "unknown   no           prepared",
+        "gsm8k": "downloaded",
+        "aggmgpt": "in part downloaded",
+        "opentrivia": "yes          to download",
+        "multiwoz": "not here",
+    }.items():
+        assert " ".join(state.split()) in " ".join(lines[name].split()), name

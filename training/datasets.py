@@ -1,0 +1,168 @@
+"""Texts by name: found prepared on the disk, or downloaded from their publishers and cleaned.
+
+    python -m training datasets                        what there is, its licence, where it is now
+    python -m training datasets gsm8k jokes            fetch these and count what is in them
+
+One folder holds all files: --data-dir, or the environment variable GPTCORE_DATA, or
+~/.cache/gptcore/data. It is looked in first, for a prepared file (`chat.jsonl.gz` and so on, with
+the hashes that registry.py has), then for the publishers' own files (`openai.grade-school-math.
+train.jsonl`); what is missing is downloaded into it. Without a network, put the files there.
+
+>>> next(read_dataset("jokes", None))                                  # doctest: +SKIP
+[{'role': 'user', 'content': 'Tell me a joke.'}, {'role': 'assistant', 'content': ...}]
+"""
+
+import argparse
+import csv
+import gzip
+import json
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gptcore.checks import UserError, check_choice
+from training.cleaning import clean, without_repeats
+from training.corpus import Document, document_text, progress, read_documents
+from training.download import download, verify
+from training.origins import Dataset, Origin
+from training.registry import DATASETS, PREPARED
+
+VARIABLE = "GPTCORE_DATA"
+UNREADABLE = (
+    *(LookupError, TypeError, ValueError, AttributeError, SyntaxError),
+    *(csv.Error, zipfile.BadZipFile, EOFError),
+)
+
+
+def read_dataset(name: str, data_dir: Path | None = None) -> Iterator[Document]:
+    """The documents of a data set, streamed, always in the same order.
+
+    UserError if the name is unknown, a file cannot be had, or is not the file that is meant.
+    """
+    check_choice("dataset", name, DATASETS)
+    dataset, folder = DATASETS[name], data_folder(data_dir)
+    prepared = folder / dataset.prepared
+    if prepared.is_file():
+        verify(prepared, PREPARED[dataset.prepared])
+        return read_prepared(name, prepared)
+    if not dataset.origins:
+        raise UserError(
+            f"dataset {name} is to be had only in prepared form: name the folder that has "
+            f"{dataset.prepared} with --data-dir or {VARIABLE} (it is not in {folder})"
+        )
+    paths = [obtain(origin, folder) for origin in dataset.origins]
+    return without_repeats(
+        document
+        for origin, path in zip(dataset.origins, paths)
+        for document in read_origin(origin, path)
+    )
+
+
+def data_folder(data_dir: Path | None) -> Path:
+    """Where data is looked for, and downloaded to."""
+    named = data_dir or os.environ.get(VARIABLE)
+    if named and not Path(named).is_dir():
+        source = "--data-dir" if data_dir else VARIABLE
+        raise UserError(f"{source} {named} is no folder: make it, or name another")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(named or base / "gptcore" / "data")
+
+
+def obtain(origin: Origin, folder: Path) -> Path:
+    """The origin's file in the folder, downloaded if need be, and verified."""
+    path = folder / origin.file_name
+    try:
+        if path.is_file():
+            verify(path, origin.sha256)
+        else:
+            download(origin.url, path, origin.sha256)
+    except OSError as error:
+        raise UserError(f"{path}: {error}; mend that, or name another --data-dir") from None
+    return path
+
+
+def read_prepared(name: str, path: Path) -> Iterator[Document]:
+    """A text file as it is; of a file of chats, those whose "source" is this data set."""
+    if not path.name.endswith(".jsonl.gz"):
+        yield from read_documents([path])
+        return
+    mark = f'"source": {json.dumps(name)}'  # most lines need not be parsed
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        for line in file:
+            if mark in line and (row := json.loads(line))["source"] == name:
+                yield row["messages"]
+
+
+def read_origin(origin: Origin, path: Path) -> Iterator[Document]:
+    """What is fit to be learned from in a publisher's file."""
+    if origin.parse is None:
+        yield from read_documents([path])
+        return
+    try:
+        yield from (document for raw in origin.parse(path) if (document := clean(raw)))
+    except UNREADABLE as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(
+            f"{path} is not of the form that {origin.url} had ({reason}): delete it, to have it "
+            f"downloaded anew"
+        ) from None
+
+
+def run_datasets(arguments: list[str]) -> dict[str, Any]:
+    """Show what there is, or fetch what is named; the counts of what was named."""
+    options = parser().parse_args(arguments)
+    folder = data_folder(options.data_dir)
+    for name in options.names:
+        check_choice("dataset", name, DATASETS)
+    if not options.names:
+        print(table(folder))
+        return {}
+    return {name: count(name, options.data_dir) for name in options.names}
+
+
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(
+        prog="python -m training datasets",
+        description="List the data sets, or fetch those that are named and count what they hold.",
+    )
+    result.add_argument("names", nargs="*", metavar="NAME", help="fetch these")
+    result.add_argument(
+        "--data-dir",
+        type=Path,
+        help=f"the folder with the data, also for downloads (default: {VARIABLE} or the cache)",
+    )
+    return result
+
+
+def count(name: str, data_dir: Path | None) -> dict[str, int]:
+    n_documents = n_bytes = 0
+    for document in progress(read_dataset(name, data_dir), f"reading {name}"):
+        n_documents += 1
+        n_bytes += len(document_text(document).encode("utf-8"))
+    print(f"{name}: {n_documents:,} documents, {n_bytes:,} bytes")
+    return {"n_documents": n_documents, "n_bytes": n_bytes}
+
+
+def table(folder: Path) -> str:
+    """All data sets with their licences and where each is."""
+    head = ("name", "licence", "share-alike", "where", "what it is")
+    rows = [
+        (name, d.licence, "yes" if d.share_alike else "no", where(d, folder), d.about)
+        for name, d in DATASETS.items()
+    ]
+    widths = [max(map(len, column)) for column in zip(head, *rows)]
+    lines = ("  ".join(cell.ljust(w) for cell, w in zip(row, widths)) for row in (head, *rows))
+    return "\n".join([f"data in {folder}", *(line.rstrip() for line in lines)])
+
+
+def where(dataset: Dataset, folder: Path) -> str:
+    if (folder / dataset.prepared).is_file():
+        return "prepared"
+    if not dataset.origins:
+        return "not here"
+    n_missing = sum(not (folder / origin.file_name).is_file() for origin in dataset.origins)
+    if not n_missing:
+        return "downloaded"
+    return "to download" if n_missing == len(dataset.origins) else "in part downloaded"

@@ -1,0 +1,319 @@
+"""The data sets that training knows by name: what they are, their licences, whom to name.
+
+>>> DATASETS["gsm8k"].licence
+'MIT'
+"""
+
+from training import parsers, parsers_stories
+from training.origins import GITHUB, HUB, Dataset, Origin, Parser, archive, hub, raw
+
+CDLA = "CDLA-Sharing-1.0"
+
+# Prepared files by their SHA-256. They have passed more filters than ours, so they differ a
+# little from what the origins give.
+PREPARED = {
+    "chat.jsonl.gz": "da682d0a01a18bb5ee0ef3740381192398d9da62142e459d48af3136347a4bba",
+    "templated_chat.jsonl.gz": "1184fa933903e928708334db26e31b86d6ec42de7e3f60c75aeebbf92400e7a4",
+    "text.txt.gz": "3ff63899bf3f4e719188ecc3bd3d30c9f795ddebf7789368ec476419a356b4df",
+    "sales_textbook.txt": "1994f20f5becd3f0b3d7a632e5a68513cc38cf6c9737a9f38243f1b652e962da",
+}
+
+
+def chitchat(commit: str, tone: str, parse: Parser) -> Origin:
+    path = f"packages/qnamaker/docs/qnaFormat/english/qna_chitchat_{tone}.qna"
+    return raw("microsoft/botframework-cli", commit, path, parse)
+
+
+def chitchats(first: Parser, others: Parser) -> tuple[Origin, ...]:
+    commit = "87fa4daf33c6838b7778b0961e654225634e16f0"
+    return (
+        chitchat("be805a8330db33398298a4cc828e64e5ab936112", "friendly", first),
+        chitchat(commit, "caring", others),
+        chitchat(commit, "professional", others),
+    )
+
+
+def fairytales(parse: Parser) -> Origin:
+    return archive("uci-soe/FairytaleQAData", "b6a60a49c186ce3e93268525c12ada37958db326", parse)
+
+
+def tinystories(parse: Parser) -> Origin:
+    return hub(
+        "roneneldan/TinyStories",
+        "f54c09fd23315a6f9c86f9dc80f725de7d8f9c64",
+        "TinyStories-valid.txt",
+        parse,
+        "94e431816c4cce81ff71e4408ff8d3bda9a42e8d2663986697c3954288cb38b4",
+    )
+
+
+DATASETS = {
+    "synthetic-persona-chat": Dataset(
+        "everyday talk of two people, written by a model",
+        "CC-BY-4.0",
+        "Synthetic-Persona-Chat, Google Research",
+        GITHUB + "google-research-datasets/Synthetic-Persona-Chat",
+        origins=tuple(
+            raw(
+                "google-research-datasets/Synthetic-Persona-Chat",
+                "065fc5eb10b3e99715356844081c5057a4062a2b",
+                f"data/Synthetic-Persona-Chat_{split}.csv",
+                parsers.persona,
+            )
+            for split in ("valid", "test")
+        ),
+    ),
+    "chitchat": Dataset(
+        "a bot's small talk: many wordings of some 100 questions",
+        "MIT",
+        "Bot Framework CLI, Microsoft",
+        GITHUB + "microsoft/botframework-cli",
+        origins=chitchats(parsers.chitchat, parsers.some_chitchat),
+    ),
+    "chitchat-multi": Dataset(
+        "the same, a greeting and some questions in a row",
+        "MIT",
+        "Bot Framework CLI, Microsoft",
+        GITHUB + "microsoft/botframework-cli",
+        origins=chitchats(parsers.chitchat_chains, parsers.chitchat_chains),
+    ),
+    "chatterbot": Dataset(
+        "short, old-fashioned replies of a bot",
+        "BSD-3-Clause",
+        "ChatterBot corpus, Gunther Cox and contributors",
+        GITHUB + "gunthercox/chatterbot-corpus",
+        origins=(archive("gunthercox/chatterbot-corpus", "a01efece2666", parsers.chatterbot),),
+    ),
+    "aggmgpt": Dataset(
+        "an assistant's simple answers, written by a model",
+        "MIT",
+        "AggmGPT, Adolfo GM",
+        GITHUB + "Adolfo-GM/AggmGPT-1.5",
+        origins=(
+            raw(
+                "Adolfo-GM/AggmGPT-1.5",
+                "bd805a1b3048b278e0e0976ccba89169d6bcc316",
+                "data.py",
+                parsers.aggmgpt,
+            ),
+            raw(
+                "Adolfo-GM/AggmGPT",
+                "3ea3c037ffcd794caaa58e7da8b169784055e959",
+                "corpus.py",
+                parsers.aggmgpt,
+            ),
+        ),
+    ),
+    "rasbt-instruct": Dataset(
+        "simple instructions: synonyms, rewriting, facts",
+        "Apache-2.0",
+        "LLMs from scratch, Sebastian Raschka",
+        GITHUB + "rasbt/LLMs-from-scratch",
+        origins=(
+            raw(
+                "rasbt/LLMs-from-scratch",
+                "b80e7804b30830a00eb55d2abc7ac25a07f36fdc",
+                "ch07/01_main-chapter-code/instruction-data.json",
+                parsers.instructions,
+            ),
+        ),
+    ),
+    "self-instruct-seed": Dataset(
+        "instructions of many kinds, few and hard",
+        "Apache-2.0",
+        "Self-Instruct, Yizhong Wang and others",
+        GITHUB + "yizhongw/self-instruct",
+        origins=(
+            raw(
+                "yizhongw/self-instruct",
+                "0b26ccaa415992100fa32df62d41b994cf928e23",
+                "data/seed_tasks.jsonl",
+                parsers.seed_tasks,
+            ),
+        ),
+    ),
+    "dolly": Dataset(
+        "questions and short answers, written by people",
+        "CC-BY-SA-3.0",
+        "databricks-dolly-15k, Databricks, Inc., in part from Wikipedia",
+        HUB + "databricks/databricks-dolly-15k",
+        share_alike=True,
+        origins=(
+            hub(
+                "databricks/databricks-dolly-15k",
+                "bdd27f4d94b9c1f951818a7da7fd7aeea5dbff1a",
+                "databricks-dolly-15k.jsonl",
+                parsers.dolly,
+                "2df9083338b4abd6bceb5635764dab5d833b393b55759dffb0959b6fcbf794ec",
+            ),
+        ),
+    ),
+    "jokes": Dataset(
+        "clean jokes and riddles",
+        "MIT AND UPL-1.0",
+        "official_joke_api, David Katz; Digital Assistant small-talk bot, Oracle",
+        GITHUB + "15Dkatz/official_joke_api",
+        origins=(
+            raw(
+                "15Dkatz/official_joke_api",
+                "2de8da7bdc41dbfd7c89fb3333e019d544af61b6",
+                "jokes/index.json",
+                parsers.official_jokes,
+            ),
+            raw(
+                "oracle/cloud-asset-digital-assistant-smalltalk-bot",
+                "016e3dcce9dbba13264f7d25ea3c1b47d84f54c7",
+                "components/smalltalk.1/AskForAJoke.json",
+                parsers.small_talk_jokes,
+            ),
+        ),
+    ),
+    "topical-chat": Dataset(
+        "people's talk about eight topics, full of facts",
+        CDLA,
+        "Topical-Chat, Amazon",
+        GITHUB + "alexa/Topical-Chat",
+        share_alike=True,
+        origins=tuple(
+            raw(
+                "alexa/Topical-Chat",
+                "8a485f76337a40dfab842426caeaa94fd8212db4",
+                f"conversations/{part}.json",
+                parsers.topical_chat,
+            )
+            for part in ("valid_freq", "valid_rare", "test_freq", "test_rare")
+        ),
+    ),
+    "self-dialogue": Dataset(
+        "talk about films, music and sports, one person for two",
+        "BSD-3-Clause",
+        "Self-dialogue Corpus, Joachim Fainberg and others, University of Edinburgh",
+        GITHUB + "jfainberg/self_dialogue_corpus",
+        origins=(
+            archive(
+                "jfainberg/self_dialogue_corpus",
+                "f1eea73f2a4c100fe03424a6eeacbb41f563706e",
+                parsers.self_dialogue,
+            ),
+        ),
+    ),
+    "sgd": Dataset(
+        "polite service talk: booking, finding, paying",
+        "CC-BY-SA-4.0",
+        "Schema-Guided Dialogue, Google Research",
+        GITHUB + "google-research-datasets/dstc8-schema-guided-dialogue",
+        share_alike=True,
+        origins=(
+            archive(
+                "google-research-datasets/dstc8-schema-guided-dialogue",
+                "e852981ae34990f4358979625854259302feaa78",
+                parsers.sgd,
+            ),
+        ),
+    ),
+    "multiwoz": Dataset(
+        "service talk about a town",
+        "MIT",
+        "MultiWOZ 2.1, Pawel Budzianowski and others",
+        GITHUB + "budzianowski/multiwoz",
+    ),
+    "taskmaster4": Dataset(
+        "coffee orders",
+        "CC-BY-4.0",
+        "Taskmaster-4, Bill Byrne and Saravanan Ganesh, Google",
+        GITHUB + "google-research-datasets/Taskmaster",
+        origins=tuple(
+            raw(
+                "google-research-datasets/Taskmaster",
+                "d92cb6af3005f1dc09c39e75e7daf4a04905e00b",
+                f"TM-4-2024/data/data_0{i}.json",
+                parsers.taskmaster,
+            )
+            for i in range(8)
+        ),
+    ),
+    "fairytaleqa": Dataset(
+        "a passage of a fairy tale, and questions about it",
+        "Apache-2.0",
+        "FairytaleQA, UC Irvine; tales of Project Gutenberg (public domain)",
+        GITHUB + "uci-soe/FairytaleQAData",
+        origins=(fairytales(parsers_stories.fairy_tale_questions),),
+    ),
+    "opentrivia": Dataset(
+        "quiz questions and answers, to be known by heart",
+        "CC-BY-SA-4.0",
+        "OpenTriviaQA, uberspot and contributors",
+        GITHUB + "uberspot/OpenTriviaQA",
+        share_alike=True,
+        origins=(
+            archive(
+                "uberspot/OpenTriviaQA", "dd31530bfbb19f9505b160b89c9df4b1127e3c70", parsers.trivia
+            ),
+        ),
+    ),
+    "gsm8k": Dataset(
+        "word problems with their steps; too hard for small models",
+        "MIT",
+        "GSM8K, OpenAI",
+        GITHUB + "openai/grade-school-math",
+        origins=(
+            raw(
+                "openai/grade-school-math",
+                "3101c7d5072418e28b9008a6636bde82a006892c",
+                "grade_school_math/data/train.jsonl",
+                parsers.gsm8k,
+                "17f347dc51477c50d4efb83959dbb7c56297aba886e5544ee2aaed3024813465",
+            ),
+        ),
+    ),
+    "tinystories-chat": Dataset(
+        "very simple stories, told when asked for",
+        CDLA,
+        "TinyStories, Ronen Eldan and Yuanzhi Li, Microsoft Research",
+        HUB + "roneneldan/TinyStories",
+        share_alike=True,
+        origins=(tinystories(parsers_stories.tinystories_chats),),
+    ),
+    "stories": Dataset(
+        "plain texts: very simple stories, picture books, fairy tales",
+        f"{CDLA} AND CC-BY-4.0 AND Apache-2.0",
+        "TinyStories, Ronen Eldan and Yuanzhi Li; African Storybook and Pratham Books/StoryWeaver "
+        "and the authors that their books name; Book Dash (prepared form only); FairytaleQA",
+        HUB + "roneneldan/TinyStories",
+        share_alike=True,
+        origins=(
+            tinystories(parsers_stories.tinystories),
+            archive("global-asp/asp-source", "99e022369a98", parsers_stories.picture_books),
+            archive(
+                "global-asp/pb-source",
+                "ec42dd9f2c50fdc9b44ae231cc7ee5cc3c8019f2",
+                parsers_stories.picture_books,
+            ),
+            fairytales(parsers_stories.fairy_tales),
+        ),
+        prepared="text.txt.gz",
+    ),
+    "templated": Dataset(
+        "talk made from templates: names that are remembered, simple facts",
+        "CC0-1.0",
+        "written for this project; capitals of dariusk/corpora (CC0)",
+        GITHUB + "dariusk/corpora",
+        prepared="templated_chat.jsonl.gz",
+    ),
+    "sales-textbook": Dataset(
+        "a textbook of selling, for tests; never for weights that are given away",
+        "unknown",
+        "sales-textbook_for_convincing_and_selling, goendalf666",
+        HUB + "goendalf666/sales-textbook_for_convincing_and_selling",
+        origins=(
+            raw(
+                "waylandzhang/Transformer-from-scratch",
+                "def96882f9d009cd704e3db9e6e119e89e00352b",
+                "data/sales_textbook.txt",
+                None,
+                PREPARED["sales_textbook.txt"],
+            ),
+        ),
+        prepared="sales_textbook.txt",
+    ),
+}
