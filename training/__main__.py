@@ -5,6 +5,7 @@ python -m training prepare TEXT... --shards DIR   only the token shards, to trai
 python -m training translate PAIRS                training/translate.py
 python -m training doctor runs/NAME               training/doctor.py
 python -m training report runs/NAME...            training/report.py
+python -m training evaluate DIR                   training/scorecard.py
 """
 
 import argparse
@@ -24,6 +25,7 @@ from training.loop import train
 from training.plan import Planner
 from training.report import run_report
 from training.run import Run, begun, check_free
+from training.scorecard import run_scorecard
 from training.settings import add_common, check_same, describe, read_settings, settings_help
 from training.shards import CACHE, Shards, is_finished, prepare
 from training.sources import (
@@ -64,7 +66,8 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="python -m training",
         description="Train a small GPT on text files, or without any on made-up dialogues. "
-        "(Other commands: python -m training translate, prepare, doctor, report; each has --help.)",
+        "(Other commands: python -m training translate, prepare, doctor, report, evaluate; "
+        "each has --help.)",
         epilog=settings_help(DECODERS["nano"], TrainConfig(), "nano"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -215,6 +218,7 @@ COMMANDS = {
     "prepare": run_preparation,
     "doctor": run_doctor,
     "report": run_report,
+    "evaluate": run_scorecard,
 }
 
 if __name__ == "__main__":
