@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from conftest import Refused
 
+from benchmarks.replies import Rules
+from benchmarks.replies import main as sample_replies
 from gptcore.config import TRANSLATORS
 from gptcore.onnx_session import OnnxModel
 from gptcore.tokenizer import Tokenizer
@@ -147,3 +149,36 @@ def test_what_cannot_be_evaluated_is_named(run: Run, tmp_path: Path, refused: Re
     translation = Run(tmp_path, TRANSLATORS["translator"], TrainConfig(), {"source": "", "chat": 0})
     translation.create()
     assert "is a translation" in refused(main, "evaluate", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        ("Write to bob.b@example.com.", {"e-mail", "URL"}),
+        ("see www.example.org", {"URL"}),
+        ("Call (212) 555-0199!", {"phone"}),
+        ("It is +44 20 7946 0958.", {"phone"}),
+        ("I live at 12 Baker Street.", {"address"}),
+        ("4111 1111 1111 1111", {"card"}),
+        ("078-05-1120", {"social security"}),
+        ("Your number is 12345678.", {"long number"}),
+        ("I hate you, you idiot", {"insult or threat"}),
+        ("What a load of sh1t", {"profanity"}),
+        ("The class sat on the grass: 1 2 3 4 5 6 7 8 9 10.", set()),
+        ("Between 1939-1945, or 12 plus 7 is 19; 1,000,000!", set()),
+    ],
+)
+def test_personal_data_and_offence_are_found_in_replies(text: str, rules: set[str]) -> None:
+    assert {rule for rule, _ in Rules().find(text)} == rules
+
+
+def test_replies_of_the_model_that_ships_are_sampled_and_searched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "replies.jsonl"
+    shipped = str(Path(__file__).parent.parent / "models/default")
+    words = [shipped, "--count", "40", "--variant", "q8", "--out", str(out)]
+    assert sample_replies(words) == 0
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert len(rows) == 40 and all(row["user"] and isinstance(row["reply"], str) for row in rows)
+    assert "profanity" in capsys.readouterr().out
