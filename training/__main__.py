@@ -7,6 +7,7 @@ python -m training translate PAIRS                training/translate.py
 python -m training datasets NAME...               training/datasets.py
 python -m training doctor runs/NAME               training/doctor.py
 python -m training report runs/NAME...            training/report.py
+python -m training evaluate DIR                   training/scorecard.py
 """
 
 import argparse
@@ -28,6 +29,7 @@ from training.plan import Planner
 from training.recipe import run_recipe
 from training.report import run_report
 from training.run import Run, begun, check_free
+from training.scorecard import run_scorecard
 from training.settings import add_common, check_same, describe, read_settings, settings_help
 from training.shards import CACHE, Shards, is_finished, prepare
 from training.sources import (
@@ -69,8 +71,8 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="python -m training",
         description="Train a small GPT on text files, or without any on made-up dialogues. "
-        "(Other commands: python -m training recipe, translate, prepare, datasets, doctor, report; "
-        "each has --help.)",
+        "(Other commands: python -m training recipe, translate, prepare, datasets, evaluate, "
+        "doctor, report; each has --help.)",
         epilog=settings_help(DECODERS["nano"], TrainConfig(), "nano"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -218,6 +220,7 @@ COMMANDS = {
     "datasets": run_datasets,
     "doctor": run_doctor,
     "report": run_report,
+    "evaluate": run_scorecard,
 }
 
 if __name__ == "__main__":

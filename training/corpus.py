@@ -61,12 +61,20 @@ def find_files(paths: Iterable[str | Path]) -> list[Path]:
 
 def read_documents(files: list[Path]) -> Iterator[Document]:
     """The documents of all files. UserError names the file and line that cannot be read."""
+    return (document for document, _ in read_sourced(files))
+
+
+def read_sourced(files: list[Path]) -> Iterator[tuple[Document, str]]:
+    """The same with where each document is from: its row's "source", else the file's name."""
     # At least some fifty documents, so that a small text too can be split for validation.
     size = max(512, min(4096, sum(file.stat().st_size for file in files) // 50))
     for file in files:
         is_jsonl = file.name.removesuffix(".gz").endswith(".jsonl")
         try:
-            yield from read_jsonl(file) if is_jsonl else read_text(file, size)
+            if is_jsonl:
+                yield from read_jsonl(file)
+            else:
+                yield from ((text, file.name) for text in read_text(file, size))
         except UnicodeDecodeError as error:
             raise UserError(f"{file} is not UTF-8 text ({error.reason}): convert it") from None
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -107,8 +115,9 @@ def cut(text: str, size: int) -> tuple[str, str]:
     return text[:at], text[at:]
 
 
-def read_jsonl(file: Path) -> Iterator[Document]:
-    """A document a line: an object with "messages" or "text"; other keys are ignored."""
+def read_jsonl(file: Path) -> Iterator[tuple[Document, str]]:
+    """A document a line: an object with "messages" or "text", and its "source"; other keys are
+    ignored."""
     with open_text(file) as stream:
         for number, line in enumerate(stream, 1):
             if not line.strip():
@@ -128,7 +137,7 @@ def read_jsonl(file: Path) -> Iterator[Document]:
             except (ValueError, RecursionError) as error:
                 raise UserError(f"{file}, line {number}: no JSON ({error})") from None
             if document:
-                yield document
+                yield document, str(row.get("source", file.name))
 
 
 def check_text(text: str) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.tokenizer import Tokenizer
-from training.behaviour import leaks
+from training.behaviour import without_leaks
 from training.config import TrainConfig
 from training.corpus import Corpus, Document
 from training.datasets import DATASETS, read_dataset
@@ -94,15 +94,11 @@ def check_keys(path: Path, values: dict[str, Any], known: set[str]) -> None:
 def mixed(mix: dict[str, float], data_dir: Path | None, seed: int) -> Corpus:
     """The documents of a mix in a random order, the same for the same seed; those that the
     behaviour suite asks are left out. Of 2.5 passes, the third is over a random half."""
-    texts = {
-        name: [d for d in read_dataset(name, data_dir) if not leaks(d)]
-        for name in mix
-        if name != OWN
-    }
+    texts = {name: list(without_leaks(read_dataset(name, data_dir))) for name in mix if name != OWN}
 
     def documents() -> Iterator[Document]:
         rng = random.Random(seed)
-        own = (d for d in dialogues(seed) if not leaks(d))
+        own = without_leaks(dialogues(seed))
         for i in range(math.ceil(max(mix.values()))):
             shares = {name: min(max(passes - i, 0), 1) for name, passes in mix.items()}
             order: list[Document | None] = []
