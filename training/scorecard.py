@@ -60,10 +60,12 @@ def run_scorecard(arguments: list[str]) -> dict[str, Any]:
     started = time.perf_counter()
     report: dict[str, Any] = {"model": subject.name}
     if files:
-        totals = bits_per_byte(subject.model, subject.logits, read_sourced(files))
+        with one_thread():
+            totals = bits_per_byte(subject.model, subject.logits, read_sourced(files))
         report["bits_per_byte"] = print_bits(totals)
     if subject.is_chat:
-        rounds = hold(suite, subject.model, options.seeds)
+        with one_thread():
+            rounds = hold(suite, subject.model, options.seeds)
         report["skills"] = by_skill(rounds)
         report["conversations"] = told(rounds)
         print_skills(report["skills"], options.seeds)
@@ -93,6 +95,18 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--verbose", action="store_true", help="print the replies that failed")
     result.add_argument("--out", type=Path, help="a .json to write all figures and replies to")
     return result
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """PyTorch computes on one: two gain little for one row of a small model, and where the cores
+    have other work they take several times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class TorchModel:
@@ -244,7 +258,7 @@ def print_skills(table: dict[str, dict[str, float]], n_seeds: int) -> None:
 
 
 def print_failed(rounds: Rounds) -> None:
-    """The failed conversations with their replies; of equal ones the first."""
+    """The failed conversations with all that was said, by skill."""
     failed = [(result, seed) for seed, held in enumerate(rounds) for result in held]
     failed = [(result, seed) for result, seed in failed if result.faults]
     failed.sort(key=lambda pair: pair[0].conversation.skill)
