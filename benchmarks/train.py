@@ -81,6 +81,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--context", type=int, default=256)
     parser.add_argument("--vocabulary", type=int, default=8192)
     parser.add_argument("--batch", type=int, default=32, help="rows in a step")
+    parser.add_argument("--plain-batch", type=int, help="that of the plain loops (--batch)")
     parser.add_argument("--micro-batch", type=int, default=32, help="rows at a time, ours only")
     parser.add_argument("--compile", default="on", choices=("on", "off"), help="ours only")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
@@ -98,6 +99,7 @@ def parse() -> argparse.Namespace:
         parser.add_argument(f"--{name}-rate", type=float, default=rate, help="learning rate")
     options = parser.parse_args()
     options.threads = 1 if options.busy else options.threads
+    options.plain_batch = options.plain_batch or options.batch
     return options
 
 
@@ -108,16 +110,23 @@ def speeds(workers: dict[str, Connection], options: argparse.Namespace) -> None:
             parts = ask(pipe, "step")
             seen[name] += [parts] if number else []  # the first step allocates and compiles
     steps = {n: statistics.median(sum(p.values()) for p in parts) for n, parts in seen.items()}
+    tokens = {name: rows_of(name, options) * options.context for name in steps}
+    fastest = tokens["ours"] / steps["ours"]
     print(f"\n{'':10}{'tokens/s':>10}{'s/step':>9}{'ours is faster by':>20}")
     for name, seconds in steps.items():
-        speed = options.batch * options.context / seconds
-        print(f"{name:10}{speed:10.0f}{seconds:9.3f}{seconds / steps['ours']:19.2f}x")
+        speed = tokens[name] / seconds
+        print(f"{name:10}{speed:10.0f}{seconds:9.3f}{fastest / speed:19.2f}x")
     print("\nshares of our step, medians:")
     for part in seen["ours"][0]:
         seconds = statistics.median(parts[part] for parts in seen["ours"])
         print(f"{part:24}{seconds:8.3f} s{seconds / steps['ours']:8.1%}")
     if options.profile:
         print(ask(workers["ours"], "profile"))
+
+
+def rows_of(name: str, options: argparse.Namespace) -> int:
+    """In a step."""
+    return options.batch if name == "ours" else options.plain_batch
 
 
 def race(workers: dict[str, Connection], options: argparse.Namespace) -> None:
@@ -156,10 +165,11 @@ def serve(pipe: Connection, name: str, config: ModelConfig, shards: Path, option
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
     steps = options.our_steps if name == "ours" else options.steps
+    rows = rows_of(name, options)
     train = TrainConfig(
         steps=steps,
-        batch_size=options.batch,
-        micro_batch_size=min(options.micro_batch, options.batch),
+        batch_size=rows,
+        micro_batch_size=min(options.micro_batch, rows),
         learning_rate=getattr(options, f"{name}_rate"),
         warmup_steps=max(1, steps // 20),
         decay_share=0.8,
