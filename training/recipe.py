@@ -76,6 +76,10 @@ def read_stage(path: Path, recipe: dict[str, Any], values: dict[str, Any]) -> St
     name, mix = values.get("name"), values.get("mix", {})
     if not (isinstance(name, str) and name.isidentifier()):
         raise UserError(f"{path}: a stage has name={name!r}: give it a word as a name")
+    if not mix:
+        raise UserError(f"{path}, {name}: it has no mix: name datasets and how often each is read")
+    if "steps" in values.get("train", {}) | recipe.get("train", {}):
+        raise UserError(f"{path}, {name}: steps follow from the mix: leave them out")
     for dataset, passes in mix.items():
         if dataset not in (OWN, *DATASETS):
             raise UserError(f"{path}, {name}: no dataset {dataset}: {OWN}, {', '.join(DATASETS)}")

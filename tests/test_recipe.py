@@ -1,0 +1,133 @@
+"""Recipes: mixes of datasets, stages that build on each other, and what is wrong in a file."""
+
+import json
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from gptcore.checks import UserError
+from training.__main__ import main
+from training.behaviour import suite_sentences
+from training.datasets import DATASETS
+from training.dialogues import dialogues
+from training.recipe import RECIPES, mixed, read_recipe
+from training.run import Run
+
+SETTINGS = """
+[model]
+vocab_size = 300
+block_size = 64
+n_layer = 1
+n_head = 2
+n_kv_head = 1
+n_embd = 32
+n_inner = 64
+[train]
+batch_size = 64
+micro_batch_size = 64
+dtype = "float32"
+save_every = 2
+"""
+TASKS = [f"Say the number {n} in words, please." for n in range(40)]
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    """A folder with a publisher's file, so that nothing is downloaded."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    rows = [{"instruction": task, "input": "", "output": "It is a number."} for task in TASKS]
+    [origin] = DATASETS["rasbt-instruct"].origins
+    (folder / origin.file_name).write_text(json.dumps(rows), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def few_dialogues(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.recipe.N_DIALOGUES", 60)
+
+
+def write(path: Path, *stages: str, settings: str = SETTINGS) -> Path:
+    path.write_text(settings + "".join(f"[[stages]]\n{stage}\n" for stage in stages))
+    return path
+
+
+def test_every_shipped_recipe_can_be_read() -> None:
+    for path in RECIPES.glob("*.toml"):
+        assert read_recipe(path.stem) == read_recipe(str(path))
+
+
+def test_a_mix_reads_each_dataset_as_often_as_it_says_and_is_the_same_again(data_dir) -> None:
+    mix = mixed({"rasbt-instruct": 2.5, "dialogues": 1.5}, data_dir, seed=1)
+    documents = list(mix())
+    counts = Counter(chat[0]["content"] for chat in documents if chat[0]["content"] in TASKS)
+    assert sum(counts.values()) == 100 and set(counts.values()) == {2, 3}
+    assert len(documents) == 100 + 90
+    assert list(mix()) == documents
+    assert list(mixed({"rasbt-instruct": 2.5, "dialogues": 1.5}, data_dir, seed=2)()) != documents
+
+
+def test_what_the_behaviour_suite_asks_is_left_out_of_a_mix(data_dir, monkeypatch) -> None:
+    said = {m["content"] for chat in islice(dialogues(1), 60) for m in chat if m["role"] == "user"}
+    barred = frozenset({"say the number 7 in words please"}) | suite_sentences()
+    monkeypatch.setattr("training.behaviour.suite_sentences", lambda: barred)
+    documents = list(mixed({"rasbt-instruct": 1, "dialogues": 1}, data_dir, seed=1)())
+    asked = {chat[0]["content"] for chat in documents}
+    assert TASKS[7] not in asked and TASKS[8] in asked and len(documents) == 39 + 60
+    assert asked & said
+
+
+def test_stages_go_on_from_each_other_and_a_finished_one_is_not_repeated(
+    data_dir, tmp_path
+) -> None:
+    stages = (
+        'name = "first"\nmix = {rasbt-instruct = 3, dialogues = 1}',
+        'name = "second"\nmix = {dialogues = 2}\ntrain = {learning_rate = 0.0}',
+    )
+    recipe = write(tmp_path / "two.toml", *stages)
+    command = ["recipe", str(recipe), "--out", str(tmp_path / "runs"), "--data-dir", str(data_dir)]
+    assert main(command) == 0
+    first, second = (Run.load(tmp_path / "runs" / name) for name in ("first", "second"))
+    assert first.tokenizer.sha256 == second.tokenizer.sha256
+    assert second.data["source"] == "dialogues x 2"
+    before, after = (run.best_checkpoint()[0].model for run in (first, second))
+    assert all((before[name] == after[name]).all() for name in before)  # at a rate of 0
+
+    (second.path / "summary.json").unlink()  # as if it had been stopped at its last checkpoint
+    untouched = (first.path / "summary.json").stat().st_mtime_ns
+    assert main(command) == 0
+    assert second.is_complete
+    assert (first.path / "summary.json").stat().st_mtime_ns == untouched
+
+    write(recipe, stages[0], stages[1].replace("0.0", "0.1"))
+    (second.path / "summary.json").unlink()
+    assert main(command) == 2  # a begun stage keeps its settings
+
+
+@pytest.mark.parametrize(
+    "stages, settings, said",
+    [
+        ((), SETTINGS, "needs \\[\\[stages"),
+        (('name = "a"\nmix = {dialogues = 1}',) * 2, SETTINGS, "name of its own"),
+        (('name = "a b"\nmix = {dialogues = 1}',), SETTINGS, "'a b'"),
+        (('name = "a"\nmix = {}',), SETTINGS, "a: .*mix"),
+        (('name = "a"\nmix = {poems = 1}',), SETTINGS, "no dataset poems"),
+        (('name = "a"\nmix = {dialogues = -1}',), SETTINGS, "dialogues=-1"),
+        (('name = "a"\nmix = {dialogues = nan}',), SETTINGS, "dialogues=nan"),
+        (('name = "a"\nmix = {dialogues = 1}\nepochs = 2',), SETTINGS, "unknown epochs"),
+        (('name = "a"\nmix = {dialogues = 1}\ntrain = {steps = 5}',), SETTINGS, "steps"),
+        (('name = "a"\nmix = {dialogues = 1}',), "[model]\nn_layer = 0\n", "n_layer"),
+        (('name = "a"\nmix = {dialogues = 1}',), "[model]\nlayers = 2\n", "layers"),
+        (("name = ",), SETTINGS, "no TOML"),
+    ],
+)
+def test_a_bad_recipe_is_refused_by_name(tmp_path, stages, settings, said) -> None:
+    with pytest.raises(UserError, match=said):
+        read_recipe(str(write(tmp_path / "bad.toml", *stages, settings=settings)))
+
+
+def test_an_unknown_recipe_names_the_known_ones() -> None:
+    with pytest.raises(UserError, match="default"):
+        read_recipe("nowhere")
