@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 from tqdm import tqdm
 
 from training.corpus import document_text
-from training.dialogues import dialogues
+from training.dialogues.generator import dialogues
 
 SMALL_BYTES = 3_000_000
 BASE_BYTES = 10_000_000  # made anew; what goes beyond repeats it with other numbers in it

@@ -13,7 +13,7 @@ from export.hugging_face import recover_merges
 from gptcore.chat_format import ChatFormat
 from gptcore.checks import UserError
 from gptcore.tokenizer import Tokenizer, byte_to_unicode
-from training.dialogues import dialogues
+from training.dialogues.generator import dialogues
 
 # GPT-2's pattern, written so that no number of spaces overflows the engine's stack; with
 # `Digits` in front, each digit is a piece of its own and takes no space along.

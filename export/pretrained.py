@@ -30,7 +30,7 @@ from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.llama import from_llama, to_llama
 from gptcore.tokenizer import Tokenizer
 from training.corpus import find_files, read_documents
-from training.dialogues import dialogues
+from training.dialogues.generator import dialogues
 
 N_MEASURED = 60  # documents
 COPIED = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")

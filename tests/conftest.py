@@ -24,7 +24,7 @@ from gptcore.onnx_session import OnnxModel, load_model
 from gptcore.onnx_translator import OnnxTranslator, load_translator
 from gptcore.tokenizer import Tokenizer
 from training.__main__ import main as training_main
-from training.dialogues import dialogues
+from training.dialogues.generator import dialogues
 from training.run import Run
 
 Refused = Callable[..., str]

@@ -19,7 +19,7 @@ from training.behaviour import (
     suite_sentences,
     without_leaks,
 )
-from training.dialogues import dialogues
+from training.dialogues.generator import dialogues
 
 STORY = (
     "Once upon a time a small {0} called Pip lived by a river. One morning Pip saw a red ball in "

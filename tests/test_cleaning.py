@@ -2,7 +2,7 @@
 
 import pytest
 
-from training.cleaning import MAX_CHAT, MAX_TEXT, MAX_TURN, clean, plain, without_repeats
+from training.datasets.cleaning import MAX_CHAT, MAX_TEXT, MAX_TURN, clean, plain, without_repeats
 
 
 @pytest.mark.parametrize(

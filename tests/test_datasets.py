@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-import training.datasets
-import training.download
+import training.datasets.download
+import training.datasets.reading
 from gptcore.checks import UserError
 from gptcore.files import file_sha256
 from training.__main__ import main
-from training.datasets import VARIABLE, read_dataset
-from training.origins import Origin
-from training.parsers import gsm8k
-from training.registry import DATASETS, PREPARED
+from training.datasets.origins import Origin
+from training.datasets.parsers import gsm8k
+from training.datasets.reading import VARIABLE, read_dataset
+from training.datasets.registry import DATASETS, PREPARED
 
 GSM8K = DATASETS["gsm8k"].origins[0].file_name
 INSTRUCT = DATASETS["rasbt-instruct"].origins[0].file_name
@@ -64,7 +64,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The publisher of a gsm8k of six questions, one of them unfit and one there twice."""
-    monkeypatch.setattr(training.download, "PAUSES", ())
+    monkeypatch.setattr(training.datasets.download, "PAUSES", ())
     folder = tmp_path / "site" / "o" / "r"
     folder.mkdir(parents=True)
     text = "".join(map(question, (1, 2, 3, 2, 4))) + question(5).replace("more", "shit")

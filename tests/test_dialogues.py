@@ -5,8 +5,8 @@ from itertools import islice
 
 import pytest
 
-from training.dialogues import MAX_USER_TURNS, dialogues
-from training.dialogues_words import indirect
+from training.dialogues.generator import MAX_USER_TURNS, dialogues
+from training.dialogues.words import indirect
 
 COUNT = 5000
 

@@ -15,9 +15,9 @@ from subprocess import PIPE
 
 import pytest
 
-import training.download
+import training.datasets.download
 from gptcore.checks import UserError
-from training.download import CHUNK, beside, download, verify
+from training.datasets.download import CHUNK, beside, download, verify
 
 BODY = random.Random(0).randbytes(3 * CHUNK + 999)
 SHA256 = hashlib.sha256(BODY).hexdigest()
@@ -76,7 +76,7 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(training.download, "PAUSES", (0.01, 0.01, 0.01))
+    monkeypatch.setattr(training.datasets.download, "PAUSES", (0.01, 0.01, 0.01))
     server = Server()
     yield server
     server.http.shutdown()
@@ -131,7 +131,7 @@ def test_the_part_stays_for_the_next_run(server: Server, path: Path) -> None:
 def test_ctrl_c_keeps_the_part(server: Server, path: Path) -> None:
     server.faults = ["waits"]
     program = (
-        "import sys\nfrom pathlib import Path\nfrom training.download import download\n"
+        "import sys\nfrom pathlib import Path\nfrom training.datasets.download import download\n"
         "download(sys.argv[1], Path(sys.argv[2]))"
     )
     process = subprocess.Popen([sys.executable, "-c", program, server.url, str(path)], stderr=PIPE)

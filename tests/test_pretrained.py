@@ -30,7 +30,7 @@ from gptcore.sampling import Sampling
 from gptcore.tokenizer import Tokenizer
 from tests.conftest import Refused
 from training.__main__ import main as training_main
-from training.dialogues import dialogues
+from training.dialogues.generator import dialogues
 
 CHATML = (
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"

@@ -10,8 +10,8 @@ import pytest
 from gptcore.checks import UserError
 from training.__main__ import main
 from training.behaviour import suite_sentences
-from training.datasets import DATASETS
-from training.dialogues import dialogues
+from training.datasets.registry import DATASETS
+from training.dialogues.generator import dialogues
 from training.recipe import RECIPES, mixed, read_recipe
 from training.run import Run
 

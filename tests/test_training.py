@@ -24,7 +24,7 @@ from training.__main__ import main
 from training.batches import IGNORED, Rows
 from training.config import TrainConfig
 from training.corpus import find_files, read_documents, survey
-from training.dialogues import dialogues
+from training.dialogues.generator import dialogues
 from training.language import LanguageModelling
 from training.loop import accumulate_gradients
 from training.machine import Interrupts, autocast, pick_dtype

@@ -4,7 +4,7 @@ python -m training TEXT... --minutes 30           plans a training that ends in 
 python -m training prepare TEXT... --shards DIR   only the token shards, to train on elsewhere
 python -m training recipe default                 training/recipe.py
 python -m training translate PAIRS                training/translate.py
-python -m training datasets NAME...               training/datasets.py
+python -m training datasets NAME...               training/datasets/reading.py
 python -m training doctor runs/NAME               training/doctor.py
 python -m training report runs/NAME...            training/report.py
 python -m training evaluate DIR                   training/scorecard.py
@@ -21,7 +21,7 @@ from gptcore.config import DECODERS, TRANSLATORS, ModelConfig
 from gptcore.encodings import NAMES
 from training.config import ENCODINGS, RECIPES, TrainConfig
 from training.corpus import find_files
-from training.datasets import run_datasets
+from training.datasets.reading import run_datasets
 from training.doctor import run_doctor
 from training.language import LanguageModelling
 from training.loop import train

@@ -25,8 +25,9 @@ from gptcore.tokenizer import Tokenizer
 from training.behaviour import without_leaks
 from training.config import TrainConfig
 from training.corpus import Corpus, Document
-from training.datasets import DATASETS, read_dataset
-from training.dialogues import dialogues
+from training.datasets.reading import read_dataset
+from training.datasets.registry import DATASETS
+from training.dialogues.generator import dialogues
 from training.language import LanguageModelling
 from training.loop import train
 from training.run import Run, begun

@@ -14,7 +14,7 @@ from gptcore.checks import UserError
 from gptcore.encodings import NAMES, compact, named_encoding, usage
 from gptcore.tokenizer import Tokenizer
 from training.corpus import Corpus, find_files, read_documents, texts_of
-from training.dialogues import dialogues
+from training.dialogues.generator import dialogues
 from training.run import Run
 from training.shards import CACHE, Shards, is_url, open_shards
 

@@ -4,8 +4,8 @@
 'MIT'
 """
 
-from training import parsers, parsers_stories
-from training.origins import GITHUB, HUB, Dataset, Origin, Parser, archive, hub, raw
+from training.datasets import parsers, parsers_stories
+from training.datasets.origins import GITHUB, HUB, Dataset, Origin, Parser, archive, hub, raw
 
 CDLA = "CDLA-Sharing-1.0"
 

@@ -11,7 +11,7 @@ import random
 import re
 from pathlib import Path
 
-TABLES = json.loads(Path(__file__).with_name("dialogues.json").read_text(encoding="ascii"))
+TABLES = json.loads(Path(__file__).with_name("phrases.json").read_text(encoding="ascii"))
 CONTRACTIONS = {"What is": "What's", "I am": "I'm", "It is": "It's", "do not": "don't"}
 BRITISH = {"color": "colour", "favorite": "favourite"}
 # Direct questions and their indirect forms, as in "Do you know what a cow eats?"

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from gptcore.checks import UserError, check_choice
-from training.cleaning import clean, without_repeats
 from training.corpus import Document, document_text, progress, read_documents
-from training.download import download, verify
-from training.origins import Dataset, Origin
-from training.registry import DATASETS, PREPARED
+from training.datasets.cleaning import clean, without_repeats
+from training.datasets.download import download, verify
+from training.datasets.origins import Dataset, Origin
+from training.datasets.registry import DATASETS, PREPARED
 
 VARIABLE = "GPTCORE_DATA"
 UNREADABLE = (

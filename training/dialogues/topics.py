@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from training.dialogues_talk import ASKS_NAME, Slots, Talk, tell
-from training.dialogues_words import TABLES, a_name, fill, made_up_word
+from training.dialogues.talk import ASKS_NAME, Slots, Talk, tell
+from training.dialogues.words import TABLES, a_name, fill, made_up_word
 
 Topic = Callable[[Talk], None]
 

@@ -1,24 +1,22 @@
 """The project's own training corpus: simple English dialogues, made without any download.
 
-Here topics are put in an order; ``dialogues_topics.py`` and ``dialogues_questions.py`` have the
-topics, ``dialogues_talk.py`` the turns and what the user told in them, ``dialogues_words.py`` how
-people type, and ``dialogues.json`` the phrases.
+Here topics are put in an order; ``topics.py`` and ``questions.py`` have the topics, ``talk.py``
+the turns and what the user told in them, ``words.py`` how people type, and ``phrases.json`` the
+phrases.
+`python -m training.dialogues --count 5` prints some.
 
 >>> chat = next(dialogues(seed=1))
 >>> chat[-1]["role"]
 'assistant'
 """
 
-import argparse
-import json
 import random
 from collections.abc import Iterator
-from itertools import islice
 
-from training import dialogues_questions as questions
-from training import dialogues_topics as about
-from training.dialogues_talk import ASKS_NAME, Talk, ask_untold, recall, tell_two
-from training.dialogues_words import TABLES, a_name, fill
+from training.dialogues import questions
+from training.dialogues import topics as about
+from training.dialogues.talk import ASKS_NAME, Talk, ask_untold, recall, tell_two
+from training.dialogues.words import TABLES, a_name, fill
 
 MAX_USER_TURNS = 10
 LONGEST_TOPIC = 4
@@ -113,16 +111,3 @@ def dialogues(seed: int = 1) -> Iterator[list[dict[str, str]]]:
         messages = dialogue(rng)
         if messages and messages[-1]["role"] == "assistant":
             yield messages
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Write dialogues as JSON lines.")
-    parser.add_argument("--count", type=int, default=1000, help="how many dialogues")
-    parser.add_argument("--seed", type=int, default=1, help="the same seed, the same dialogues")
-    arguments = parser.parse_args()
-    for messages in islice(dialogues(arguments.seed), arguments.count):
-        print(json.dumps({"messages": messages}))
-
-
-if __name__ == "__main__":
-    main()

@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass, field
 
-from training.dialogues_words import TABLES, a_name, as_typed, fill, first_sentence
+from training.dialogues.words import TABLES, a_name, as_typed, fill, first_sentence
 
 ASKS_NAME = ("What is your name?", "What should I call you?")
 Slots = dict[str, str]

@@ -2,8 +2,8 @@
 
 import string
 
-from training.dialogues_talk import Talk
-from training.dialogues_words import TABLES, a_name, fill
+from training.dialogues.talk import Talk
+from training.dialogues.words import TABLES, a_name, fill
 
 
 def fact(talk: Talk) -> None:

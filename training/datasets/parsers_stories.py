@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 from training.corpus import SEPARATOR, document_number
-from training.parsers import Chats, members, read_csv, sentence
+from training.datasets.parsers import Chats, members, read_csv, sentence
 
 LONGEST_PASSAGE = 800  # characters
 LONGEST_PIECE = 3000

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from training.cleaning import Raw
+from training.datasets.cleaning import Raw
 
 Parser = Callable[[Path], Iterator[Raw]]
 

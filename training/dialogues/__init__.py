@@ -1,0 +1,1 @@
+"""The project's own dialogues, made without any download. See generator.py."""

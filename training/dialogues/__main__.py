@@ -1,0 +1,14 @@
+"""python -m training.dialogues: the project's own dialogues as JSON lines."""
+
+import argparse
+import json
+from itertools import islice
+
+from training.dialogues.generator import dialogues
+
+parser = argparse.ArgumentParser(prog="python -m training.dialogues", description=__doc__)
+parser.add_argument("--count", type=int, default=1000, help="how many dialogues")
+parser.add_argument("--seed", type=int, default=1, help="the same seed, the same dialogues")
+arguments = parser.parse_args()
+for messages in islice(dialogues(arguments.seed), arguments.count):
+    print(json.dumps({"messages": messages}))
