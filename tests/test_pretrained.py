@@ -120,7 +120,11 @@ KINDS = {
 }
 
 
-@pytest.fixture(scope="module", params=KINDS)
+# One of them is tried in every run of the tests, all in the long one.
+FAST_FIRST = ["llama3", *(pytest.param(k, marks=pytest.mark.slow) for k in KINDS if k != "llama3")]
+
+
+@pytest.fixture(scope="module", params=FAST_FIRST)
 def imported(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Path]:
