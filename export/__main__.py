@@ -15,6 +15,7 @@ from export.push import command as push_command
 from export.quantize import FORMATS
 from export.runtimes import verify_runtimes
 from export.score import score_folder
+from export.ship import command as ship_command
 from export.space import command as space_command
 from export.variants import read_names, split_names
 from export.verify import print_report, verify
@@ -39,6 +40,8 @@ Translate a file of pairs with a translation model, and score the result:
   python -m export score models/NAME PAIRS.tsv --beams 4
 Write a model for llama.cpp, in one file:
   python -m export gguf models/NAME
+Write a small copy of a model folder, for a plain git push:
+  python -m export ship models/NAME --out models/small
 Write a Hugging Face Space, the page with this model:
   python -m export space models/NAME --out space
 Upload a model folder, a Space or a static page to the Hugging Face Hub:
@@ -164,6 +167,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "inspect": inspect_command,
     "score": score_command,
     "gguf": gguf_command,
+    "ship": ship_command,
     "space": space_command,
     "push": push_command,
     "web": web_command,

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gptcore.bundle import VARIANTS as FILES
 from gptcore.config import ModelConfig, Seq2SeqConfig, config_from_dict
 from gptcore.nn.llama import is_llama
+from training.datasets.registry import DATASETS
 
 
 class Hub(NamedTuple):
@@ -19,6 +21,9 @@ class Hub(NamedTuple):
     languages: Sequence[str] = ()
     datasets: Sequence[str] = ()  # their names on the Hub
 
+
+LOSS = "loss.png"  # of the run, in the model folder
+LISTS = ("language", "datasets")  # keys of the front matter
 
 CARD = """\
 ---
@@ -39,7 +44,7 @@ tags:
 
 {variants}{origin}
 
-## Use
+{data}{evaluation}## Use
 
 ```python
 {use}
@@ -72,7 +77,7 @@ from gptcore.translate import translate
 model = load_translator("path/to/this/folder")
 print(translate(model, "a sentence", beams=4).text)"""
 DECODER_FILES = """\
-`onnx/model.onnx` takes `input_ids`, `attention_mask`, `position_ids` and `past_key_values.*`, and
+`{file}` takes `input_ids`, `attention_mask`, `position_ids` and `past_key_values.*`, and
 returns `logits` and `present.*`; pad batches on the left."""
 TRANSLATOR_FILES = """\
 `onnx/encoder_model.onnx` takes `input_ids` and `attention_mask` (pad on the right) and returns
@@ -84,6 +89,32 @@ VARIANTS = """\
 | file | format | transformers.js dtype | size | bits per byte | token as in fp32 | KL, nats |
 |---|---|---|--:|--:|--:|--:|
 """
+DATA = """\
+## Data
+
+| dataset | read | licence | by |
+|---|--:|---|---|
+{rows}
+
+{share_alike}
+
+"""
+SHARE_ALIKE = """\
+{names}: share-alike, which concerns copies and changed forms of these
+texts. Whether it also concerns weights that were trained on them is not settled; if you publish
+such texts or a changed form of them, keep their licence."""
+EVALUATION = """\
+## Evaluation
+
+`python -m training evaluate`: short conversations by skill, judged by rules; greedy, and sampled
+at temperature 0.7 with {n_seeds} seeds (mean, and the worst seed).{unseen}
+
+| skill | n | greedy | sampled | lowest |
+|---|--:|--:|--:|--:|
+{skills}
+
+"""
+UNSEEN = " Conversations with a sentence of\nthe suite were left out of its training."
 DTYPES = {"fp32": "fp32", "fp16": "fp16", "int8": "q8", "q8": "int8", "q4": "q4"}
 LABELS = {
     "bits_per_byte": ("bits per byte, held-out text", ".4f"),
@@ -109,6 +140,8 @@ def write_card(path: Path, facts: dict[str, Any], hub: Hub) -> None:
         rows="\n".join(f"| {name} | {value} |" for name, value in rows),
         origin=origin(facts),
         variants=variants_table(facts.get("variants", {})),
+        data=data_table(facts),
+        evaluation=evaluation_table(facts),
         **KINDS[type(config)](config, facts),
     )
     path.write_text(text, encoding="utf-8")
@@ -128,7 +161,15 @@ def origin(facts: dict[str, Any]) -> str:
             f"on {imported['measured_on']}."
         )
     step, data = facts["training"]["step"], facts["training"]["data"]
-    return f"Trained for {step:,} steps on {data['source']} ({data['n_bytes']:,} bytes)."
+    lines = [
+        f"Stage {stage['name']}: {stage['steps']:,} steps, {stage['tokens'] / 1e6:.1f} M tokens, "
+        f"{stage['seconds'] / 3600:.1f} hours, {stage['source']}."
+        for stage in data.get("stages", [])
+    ]
+    lines += [f"Trained for {step:,} steps on {data['source']} ({data['n_bytes']:,} bytes)."]
+    took = facts["training"].get("seconds")
+    lines[-1] += f" That took {took / 3600:.1f} hours." if took else ""
+    return "\n\n".join(lines) + (f"\n\n![Loss]({LOSS})" if facts.get("loss_curve") else "")
 
 
 def variants_table(variants: dict[str, dict[str, Any]]) -> str:
@@ -143,6 +184,34 @@ def variants_table(variants: dict[str, dict[str, Any]]) -> str:
     return VARIANTS + "\n".join(lines) + "\n\n"
 
 
+def data_table(facts: dict[str, Any]) -> str:
+    """The datasets of a recipe with what their licences ask for, or nothing."""
+    passes = facts.get("training", {}).get("data", {}).get("datasets", {})
+    known = {name: DATASETS[name] for name in passes if name in DATASETS}
+    lines = [
+        f"| {name} | {number:g} x | {known[name].licence} | {known[name].attribution} |"
+        if name in known
+        else f"| {name} | {number:g} x | MIT | this project's own, made by `training/dialogues` |"
+        for name, number in passes.items()
+    ]
+    names = ", ".join(name for name, dataset in known.items() if dataset.share_alike)
+    share_alike = SHARE_ALIKE.format(names=names) if names else ""
+    return DATA.format(rows="\n".join(lines), share_alike=share_alike) if lines else ""
+
+
+def evaluation_table(facts: dict[str, Any]) -> str:
+    """How many of the behaviour suite's conversations it passes, or nothing."""
+    scores = facts.get("evaluation")
+    if not scores:
+        return ""
+    lines = [
+        "| {} | {n} | {greedy:.1%} | {sampled:.1%} | {lowest:.1%} |".format(skill, **row)
+        for skill, row in scores["skills"].items()
+    ]
+    unseen = UNSEEN if "datasets" in facts.get("training", {}).get("data", {}) else ""
+    return EVALUATION.format(n_seeds=scores["n_seeds"], unseen=unseen, skills="\n".join(lines))
+
+
 def of_decoder(config: ModelConfig, facts: dict[str, Any]) -> dict[str, str]:
     if facts["chat"]:
         purpose = "It answers in conversations."
@@ -151,16 +220,18 @@ def of_decoder(config: ModelConfig, facts: dict[str, Any]) -> dict[str, str]:
         purpose = "It is a base model: it continues text and does not answer questions."
         function, call = "complete", 'complete(model, "Once upon a time")'
     library, loads = "gptcore", ""
+    file = next((fact["file"] for fact in facts.get("variants", {}).values()), FILES["fp32"])
     if is_llama(config):
         is_for_browsers = "int8" in facts.get("variants", {})  # what it takes there by itself
         library = "transformers.js" if is_for_browsers else "transformers"
-        loads = " `model.safetensors` loads as\n`LlamaForCausalLM`."
+        is_whole = "fp32" in (facts.get("variants") or ["fp32"])
+        loads = " `model.safetensors` loads as\n`LlamaForCausalLM`." if is_whole else ""
     return {
         "front_matter": f"library_name: {library}\npipeline_tag: text-generation",
         "shape": DECODER_SHAPE.format(parameters=facts["parameters"], **facts["config"]),
         "purpose": purpose,
         "use": DECODER_USE.format(function=function, call=call),
-        "files": DECODER_FILES + loads,
+        "files": DECODER_FILES.format(file=file) + loads,
     }
 
 
@@ -179,7 +250,15 @@ KINDS = {ModelConfig: of_decoder, Seq2SeqConfig: of_translator}
 
 def read_license(folder: Path) -> str:
     """The licence that a folder's own card names."""
+    return read_hub(folder).license
+
+
+def read_hub(folder: Path) -> Hub:
+    """What a folder's own card tells the Hub."""
     card = folder / "README.md"
     text = card.read_text(encoding="utf-8", errors="replace") if card.exists() else ""
-    found = re.search(r"\A---\n(?:.*\n)*?license:\s*([\w.\-]+)\s*\n", text)
-    return found[1] if found else "other"
+    front = match[1] if (match := re.match(r"---\n((?:.*\n)*?)---\n", text)) else ""
+    found = re.search(r"^license:\s*([\w.\-]+)\s*$", front, re.MULTILINE)
+    lists = (re.search(rf"^{key}:\n((?:- .*\n)*)", front, re.MULTILINE) for key in LISTS)
+    languages, datasets = ([ln[2:] for ln in m[1].splitlines()] if m else [] for m in lists)
+    return Hub(found[1] if found else "other", languages, datasets)

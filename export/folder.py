@@ -4,6 +4,7 @@
 """
 
 import json
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 from safetensors.torch import save_file
 from torch import Tensor
 
-from export.card import Hub, write_card
+from export.card import LOSS, Hub, write_card
 from export.hugging_face import (
     genai_config,
     generation_config,
@@ -40,6 +41,7 @@ from gptcore.bundle import (
     INSPECT,
     ONNX,
     SOURCE_TOKENIZER,
+    WEIGHTS,
     Bundle,
     TranslationBundle,
     load_any_bundle,
@@ -89,11 +91,16 @@ def export_run(
         "config": run.model.to_dict(),
         "training": {"step": step, "data": data, "settings": run.train.to_dict()},
         "measured": measured(run, step),
+        "loss_curve": (run.path / LOSS).is_file(),
     }
+    if run.is_complete:
+        facts["training"]["seconds"] = run.summary()["seconds"]
     if "examples" in data:  # sentences to try on the page
         facts["examples"] = data.pop("examples")
 
     def write(folder: Path) -> list[Check]:
+        if facts["loss_curve"]:
+            shutil.copyfile(run.path / LOSS, folder / LOSS)
         return KINDS[type(run.model)](run, model, folder, facts)
 
     smaller = Smaller(formats, rows, run.tokenizer, force) if formats else None
@@ -200,7 +207,7 @@ def write_translation_model(
 
 def write_weights(state: dict[str, Tensor], folder: Path) -> None:
     tensors = {name: tensor.detach().contiguous() for name, tensor in state.items()}
-    path = folder / "model.safetensors"
+    path = folder / WEIGHTS
     save_file(tensors, path, metadata={"format": "pt"})
     path.chmod(0o644)  # it was made readable for its owner alone
 

@@ -15,7 +15,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from export.hugging_face import recover_merges
-from gptcore.bundle import Bundle, TranslationBundle, load_any_bundle
+from gptcore.bundle import Bundle, TranslationBundle, check_whole, load_any_bundle
 from gptcore.checks import UserError, check_choice
 from gptcore.files import flush_to_disk
 from gptcore.tokenizer import byte_to_unicode
@@ -81,6 +81,7 @@ def load_llama(folder: Path) -> Bundle:
             f"{folder} is not of Llama's shape, or its tokenizer was not trained here: for a model "
             f"from Hugging Face take llama.cpp's own convert_hf_to_gguf.py"
         )
+    check_whole(bundle)
     return bundle
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from export.gguf import write_gguf
 from export.peers.environments import PEERS, PeerError, Running, start
 from export.verify import GREEDY_TOKENS, greedy
-from gptcore.bundle import Bundle, load_bundle
+from gptcore.bundle import Bundle, check_whole, load_bundle
 from gptcore.chat import Message, render, text_opening
 from gptcore.checks import UserError, check_choice
 from gptcore.onnx_session import OnnxSession, load_model
@@ -85,6 +85,7 @@ def verify_runtimes(folder: Path, names: list[str] | None = None) -> int:
 def load_portable(folder: Path) -> Bundle:
     """A verified folder that other runtimes can read."""
     bundle = load_bundle(folder)
+    check_whole(bundle)
     for name in NEEDED:
         if not (folder / name).is_file():
             raise UserError(

@@ -12,7 +12,7 @@ import onnxruntime as ort
 import torch
 from safetensors.torch import load_file
 
-from gptcore.bundle import Bundle
+from gptcore.bundle import ONNX, WEIGHTS, Bundle, check_whole
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import GPT
@@ -43,7 +43,7 @@ class Check(NamedTuple):
 def verify(bundle: Bundle) -> list[Check]:
     """Compare onnx/model.onnx with PyTorch on model.safetensors; one Check per claim."""
     model = load_reference(bundle)
-    inference = open_inference(bundle.onnx, "cpu", threads=1)
+    inference = open_inference(bundle.path / ONNX, "cpu", threads=1)
     onnx_model = OnnxModel(bundle, inference, threads=1)
     names = [o.name for o in inference.get_outputs()]
 
@@ -74,7 +74,8 @@ def largest_value(model: GPT) -> float:
 
 def load_reference(bundle: Bundle) -> GPT:
     """The PyTorch model with the weights of the folder's model.safetensors."""
-    path = bundle.path / "model.safetensors"
+    check_whole(bundle)
+    path = bundle.path / WEIGHTS
     model, weights = build_model(bundle.config), load_file(path)
     if is_llama(bundle.config):
         weights = from_llama(weights, bundle.config)

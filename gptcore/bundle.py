@@ -29,6 +29,7 @@ VARIANTS = {
     "q4": "onnx/model_q4.onnx",
 }
 INSPECT = Path("onnx") / "inspect.onnx"  # optional
+WEIGHTS = "model.safetensors"  # under Llama's names; for PyTorch
 # Of a translation model, in place of model.onnx; its source has a tokenizer of its own.
 ENCODER, DECODER = "encoder_model.onnx", "decoder_with_past_model.onnx"
 SOURCE_TOKENIZER = "source_tokenizer"
@@ -42,10 +43,6 @@ class Bundle:
     config: ModelConfig
     tokenizer: Tokenizer
     facts: dict[str, Any]
-
-    @property
-    def onnx(self) -> Path:
-        return self.path / ONNX
 
     @property
     def variants(self) -> dict[str, Path]:
@@ -85,10 +82,10 @@ def load_bundle(folder: str | Path) -> Bundle:
     folder, config, facts = read_folder(Path(folder))
     if isinstance(config, Seq2SeqConfig):
         raise UserError(f"{folder} is a translation model: give it to app.py --translate")
-    if ONNX.as_posix() not in facts["sha256"]:
+    bundle = Bundle(folder, config, load_tokenizer(folder, config.vocab_size), facts)
+    if not bundle.variants:
         raise UserError(f"{folder / FACTS} does not list {ONNX}: export the model again")
-    tokenizer = load_tokenizer(folder, config.vocab_size)
-    return Bundle(folder, config, tokenizer, facts)
+    return bundle
 
 
 def load_translation_bundle(folder: str | Path) -> TranslationBundle:
@@ -106,6 +103,15 @@ def load_any_bundle(folder: str | Path) -> Bundle:
     config = config_from_dict(read_facts(Path(folder))["config"])
     is_translation = isinstance(config, Seq2SeqConfig)
     return (load_translation_bundle if is_translation else load_bundle)(folder)
+
+
+def check_whole(bundle: Bundle) -> None:
+    """UserError if a folder was shipped without what another form of it is made from."""
+    for name in (VARIANTS["fp32"], WEIGHTS):
+        if not (bundle.path / name).is_file():
+            raise UserError(
+                f"{bundle.path} was shipped without {name}: name the folder that it was made from"
+            )
 
 
 def read_folder(folder: Path) -> tuple[Path, ModelConfig, dict[str, Any]]:

@@ -24,6 +24,7 @@ from gptcore.bundle import VARIANTS, Bundle, load_bundle
 from gptcore.checks import UserError, check_choice
 from gptcore.generate import Interrupted
 
+ON_CUDA = ("fp16", "fp32", "q8", "q4", "int8")  # the best first; integer products run on the CPU
 MAX_SESSIONS = 8  # conversations whose caches are kept
 MAX_REPLIES = 1000  # replies whose ids are remembered
 MEASURED_SECONDS = 0.06  # of decoding, to choose between variants; fewer steps choose by chance
@@ -204,7 +205,7 @@ def load_model(
                 f"it with --quantize {variant}"
             )
     if (device or ("cuda" if has_cuda() else "cpu")) == "cuda":
-        name = variant or ("fp16" if "fp16" in bundle.variants else "fp32")
+        name = variant or next(name for name in ON_CUDA if name in bundle.variants)
         return open_model(bundle, "cuda", threads or os.cpu_count() or 1, name)
     # fp16 is never faster on a CPU, and some cannot load it
     names = [variant] if variant else [name for name in bundle.variants if name != "fp16"]
@@ -259,7 +260,7 @@ def check_graph(bundle: Bundle, inference: ort.InferenceSession) -> None:
     caches = [i for i in inference.get_inputs() if i.name.startswith("past_key_values.")]
     heads = [n for i in caches for n in (i.shape[1], i.shape[3])]
     if heads != [config.n_kv_head, config.head_dim] * (2 * config.n_layer):
-        raise UserError(f"{bundle.onnx} and the config in gptcore.json are not of one export")
+        raise UserError(f"the graph in {bundle.path} and its gptcore.json are not of one export")
 
 
 def step_seconds(model: OnnxModel) -> float:

@@ -16,6 +16,7 @@ from app import LAUNCH, build_page
 from export.__main__ import main as export_main
 from export.folder import write_model
 from export.peers.environments import one_at_a_time
+from export.quantize import FORMATS
 from gptcore.bundle import write_facts
 from gptcore.config import ModelConfig
 from gptcore.files import new_folder
@@ -92,6 +93,17 @@ def run(chats: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 def model_folder(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The exported and verified model folder of that run."""
     return once(tmp_path_factory, "tiny", lambda out: exported(run, out))
+
+
+@pytest.fixture(scope="session")
+def all_variants(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with every smaller file, by the real command."""
+    options = ["--quantize", ",".join(FORMATS), "--force"]
+
+    def make(out: Path) -> None:
+        assert export_main([str(run.path), "--out", str(out), *options]) == 0
+
+    return once(tmp_path_factory, "variants", make)
 
 
 def exported(run: Run, out: Path) -> None:

@@ -37,7 +37,7 @@ def test_a_sound_folder_says_what_it_holds(model_folder: Path) -> None:
     bundle = load_bundle(str(model_folder))
     assert bundle.config == PRESETS["tiny"] and bundle.is_chat and bundle.name == "tiny"
     assert bundle.tokenizer.vocab_size == 512
-    assert bundle.onnx == model_folder / "onnx" / "model.onnx" and bundle.onnx.is_file()
+    assert bundle.variants == {"fp32": model_folder / "onnx" / "model.onnx"}
 
 
 def test_every_file_of_the_folder_is_listed_with_its_hash(model_folder: Path) -> None:

@@ -133,7 +133,7 @@ def test_the_graph_has_no_metadata(graph: ModelProto) -> None:
 
 def test_the_folder_holds_the_files_of_the_contract_and_their_hashes(model_folder: Path) -> None:
     names = """
-        README.md config.json genai_config.json generation_config.json gptcore.json
+        README.md config.json genai_config.json generation_config.json gptcore.json loss.png
         model.safetensors onnx/model.onnx special_tokens_map.json tokenizer.json
         tokenizer.tiktoken tokenizer_config.json
     """

@@ -14,6 +14,7 @@ import dataclasses
 import math
 import random
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,13 +149,32 @@ def run_stage(
     rows = LanguageModelling(Run(out, model, stage.training, {}), shards, world).train_rows
     steps = math.ceil(len(rows) / stage.training.batch_size)
     training = dataclasses.replace(stage.training, steps=steps)
-    run = Run(out / stage.name, model, training, facts_of(shards, str(stage)))
+    facts = facts_of(shards, str(stage))
+    facts |= {"datasets": all_passes(stage, before), "stages": earlier(before)}
+    run = Run(out / stage.name, model, training, facts)
     if resume := begun(run.path):
         check_same(Run.load(run.path), model, training)
         run = Run.load(run.path)
     print(describe(run.model, run.train))
     initial = before.best_checkpoint()[0].model if before and not resume else None
     return train(run, LanguageModelling(run, shards, world), initial, resume, world=world)
+
+
+def all_passes(stage: Stage, before: Run | None) -> dict[str, float]:
+    """Over each dataset, those of earlier stages included."""
+    passes = Counter(before.data["datasets"] if before else {})
+    passes.update(stage.mix)
+    return dict(passes)
+
+
+def earlier(before: Run | None) -> list[dict[str, Any]]:
+    """What the stages up to this run took."""
+    if before is None:
+        return []
+    summary = before.summary()
+    took = {key: summary[key] for key in ("steps", "tokens", "seconds")}
+    took |= {"name": before.path.name, "source": before.data["source"]}
+    return [*before.data["stages"], took]
 
 
 def shards_of(

@@ -54,6 +54,10 @@ class Run:
     def is_complete(self) -> bool:
         return (self.path / "summary.json").exists()
 
+    def summary(self) -> dict[str, Any]:
+        """Of a complete run."""
+        return json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
+
     def create(self) -> None:
         """Write the settings; what a run without a checkpoint left is dropped."""
         for name in ("metrics.jsonl", "samples.md", "summary.json"):

@@ -66,7 +66,7 @@ def run_scorecard(arguments: list[str]) -> dict[str, Any]:
     if subject.is_chat:
         with one_thread():
             rounds = hold(suite, subject.model, options.seeds)
-        report["skills"] = by_skill(rounds)
+        report |= {"n_seeds": options.seeds, "skills": by_skill(rounds)}
         report["conversations"] = told(rounds)
         print_skills(report["skills"], options.seeds)
         if options.verbose:
