@@ -7,11 +7,19 @@ gptcore.checks.UserError: unknown preset 'smal': did you mean 'small'? known are
 
 import dataclasses
 import difflib
+import sys
+from importlib.util import find_spec
 from typing import Any, get_type_hints
 
 
 class UserError(ValueError):
     """A mistake that its reader can mend; the text names the field, the value and the remedy."""
+
+
+def need_packages(name: str, requirements: str) -> None:
+    """End the program with one line where a package is missing that all of it needs."""
+    if find_spec(name) is None:
+        sys.exit(f"error: the package {name} is missing: pip install -r {requirements}")
 
 
 def build(cls: type, values: dict[str, Any]) -> Any:

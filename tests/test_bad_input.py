@@ -10,6 +10,7 @@ from conftest import Refused
 
 from export.__main__ import main as export_main
 from gptcore.bundle import ONNX
+from gptcore.checks import need_packages
 from gptcore.nn.checkpoint import MODEL
 from training.__main__ import main as training_main
 from training.run import Run
@@ -130,14 +131,27 @@ def test_an_existing_run_is_not_overwritten(
 
 @pytest.mark.parametrize(
     "words",
-    [["--set=steps=9"], ["--preset=tiny"], ["README.md", "--set=steps=40"], ["--init=."]],
+    [
+        ["--set=steps=9"],
+        ["--set=n_layer=3"],
+        ["--preset=tiny"],
+        ["README.md", "--set=steps=40"],
+        ["--init=."],
+    ],
     ids=str,
 )
 def test_resume_takes_no_other_text_or_settings(
     words: list[str], copy: Path, refused: Refused
 ) -> None:
     said = refused(training_main, "--out", copy, "--resume", *words)
-    assert re.search(r"--resume: \w+=.*, but the run in .* has \w+=|no training run at \.", said)
+    assert re.search(r"--resume: (\w+)=.*, but the run in .* has \1=|no training run at \.", said)
+    if words[0].startswith("--set"):
+        assert words[0].removeprefix("--set=") in said
+
+
+def test_a_package_that_is_missing_ends_the_program_with_its_remedy() -> None:
+    with pytest.raises(SystemExit, match="package no_such is missing: pip install -r"):
+        need_packages("no_such", "requirements-train.txt")
 
 
 def test_resume_needs_a_run(tmp_path: Path, refused: Refused) -> None:

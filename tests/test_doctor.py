@@ -46,6 +46,18 @@ def test_damage_is_named_and_the_step_before_it_offered(copy: Run, refused: Call
     assert f"step {before.name.removeprefix('step-')} can be resumed" in said
 
 
+def test_a_complete_run_whose_end_is_damaged_can_go_on(run: Run, tmp_path, refused) -> None:
+    path = shutil.copytree(run.path, tmp_path / "complete")
+    newest, before = list_checkpoints(path / "checkpoints")[:2]
+    weights = (newest / MODEL).read_bytes()
+    (newest / MODEL).write_bytes(weights[:-7])
+    said = refused(main, "doctor", path)
+    assert f"step {before.name.removeprefix('step-')} can be resumed" in said
+    assert main(["--out", str(path), "--resume"]) == 0
+    assert (newest / MODEL).read_bytes() == weights
+    assert "is complete already" in refused(main, "--out", path, "--resume")
+
+
 @pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "tokenizer/tokenizer.json"])
 def test_every_other_file_is_looked_at(copy: Run, refused: Callable, name: str) -> None:
     path = copy.path / name

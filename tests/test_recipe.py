@@ -113,7 +113,7 @@ def test_stages_go_on_from_each_other_and_a_finished_one_is_not_repeated(
         (('name = "a"\nmix = {dialogues = 1}',) * 2, SETTINGS, "name of its own"),
         (('name = "a b"\nmix = {dialogues = 1}',), SETTINGS, "'a b'"),
         (('name = "a"\nmix = {}',), SETTINGS, "a: .*mix"),
-        (('name = "a"\nmix = {poems = 1}',), SETTINGS, "no dataset poems"),
+        (('name = "a"\nmix = {poems = 1}',), SETTINGS, "a, .poems"),
         (('name = "a"\nmix = {dialogues = -1}',), SETTINGS, "dialogues=-1"),
         (('name = "a"\nmix = {dialogues = nan}',), SETTINGS, "dialogues=nan"),
         (('name = "a"\nmix = {dialogues = 1}\nepochs = 2',), SETTINGS, "unknown epochs"),

@@ -30,7 +30,14 @@ from training.recipe import run_recipe
 from training.report import run_report
 from training.run import Run, begun, check_free
 from training.scorecard import run_scorecard
-from training.settings import add_common, check_same, describe, read_settings, settings_help
+from training.settings import (
+    add_common,
+    add_set,
+    check_same,
+    describe,
+    read_settings,
+    settings_help,
+)
 from training.shards import CACHE, Shards, is_finished, prepare
 from training.sources import (
     OWN,
@@ -58,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except OSError as error:  # a full disk, for one
-        said = "nothing is lost that a checkpoint holds; mend that, then go on with --resume"
+        said = "what a checkpoint holds is not lost; mend that and run again, then with --resume"
         print(f"error: {error}; {said}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -76,36 +83,53 @@ def parser() -> argparse.ArgumentParser:
         epilog=settings_help(DECODERS["nano"], TrainConfig(), "nano"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    result.add_argument(
-        "text",
-        nargs="*",
-        type=Path,
-        help='.txt, or .jsonl with "text" or chat "messages", or .gz of them; files or folders',
-    )
+    add_text(result)
     result.add_argument("--out", type=Path, help="the run directory to write (runs/PRESET)")
-    result.add_argument(
-        "--preset", default=None, help=f"{', '.join(DECODERS)} (default: {DEFAULT_PRESET})"
-    )
     result.add_argument("--minutes", type=float, help="plan a training that ends in this time")
     result.add_argument("--depth", type=int, help="plan a training of this size, 1 to 24")
     add_common(result)
     result.add_argument("--init", type=Path, help="fine-tune: start from this run's weights")
-    result.add_argument(
+    return result
+
+
+def preparation_parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(
+        prog="python -m training prepare",
+        description="Only tokenise texts, into a folder of token shards to train on elsewhere.",
+    )
+    add_text(result)
+    add_set(result)
+    result.set_defaults(init=None, minutes=None, depth=None, out=Path("runs") / "prepared")
+    return result
+
+
+def add_text(parser: argparse.ArgumentParser) -> None:
+    """What is read, and how it becomes tokens."""
+    parser.add_argument(
+        "text",
+        nargs="*",
+        type=Path,
+        help='.txt, or .jsonl with "text" or chat "messages", or .gz of them; files or folders '
+        "(default: made-up dialogues)",
+    )
+    parser.add_argument(
+        "--preset", default=None, help=f"{', '.join(DECODERS)} (default: {DEFAULT_PRESET})"
+    )
+    parser.add_argument(
         "--tokenizer",
         help=f"use this folder's tokenizer, or {' or '.join(NAMES)} (the default of "
         f"{', '.join(ENCODINGS)}), or `own` to train one",
     )
-    result.add_argument(
+    parser.add_argument(
         "--full-vocabulary",
         action="store_true",
         help="keep all ids of a named encoding, not only those that the text uses",
     )
-    result.add_argument(
+    parser.add_argument(
         "--shards",
-        help="where token shards are kept (OUT/../shards); or without text, finished ones: a "
-        "folder or any URL of fsspec's",
+        help="where token shards are kept (shards/ beside the run); or without text, finished "
+        "ones: a folder or any URL of fsspec's",
     )
-    return result
 
 
 def run_training(arguments: list[str]) -> dict[str, Any] | None:
@@ -130,9 +154,13 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     """Resume; whatever else is said must be what the run was started with."""
     run = Run.load(options.out)
     if is_start(options) and not (options.minutes or options.depth):  # a plan may differ
-        check_same(run, *resolve(options)[:2])
+        is_whole = options.preset or options.init  # else only single settings are given
+        own = (run.model, run.train)
+        check_same(run, *(resolve(options)[:2] if is_whole else read_settings(options.set, *own)))
         if options.text and (source := name_of(find_files(options.text))) != run.data["source"]:
-            raise UserError(f"--resume: text={source}, but the run has text={run.data['source']}")
+            raise UserError(
+                f"--resume: text={source}, but the run in {run.path} has text={run.data['source']}"
+            )
     shards = world.in_turns(lambda: shards_of(run))
     return train(run, LanguageModelling(run, shards, world), resume=True, world=world)
 
@@ -182,8 +210,7 @@ def make_shards(
 
 def run_preparation(arguments: list[str]) -> dict[str, Any]:
     """Only the shards; the facts about them."""
-    options = parser().parse_args(arguments)
-    options.out = options.out or Path("runs") / "prepared"
+    options = preparation_parser().parse_args(arguments)
     shards, _ = make_shards(options, *resolve(options)[:3])
     print(f"{shards.path}: put this folder where you like, and train with --shards FOLDER-OR-URL")
     return shards.manifest

@@ -96,8 +96,8 @@ def advise(run: Run, sound_steps: list[int], damaged: list[str]) -> str:
     command = "python -m training"
     command += " translate" if isinstance(run.model, Seq2SeqConfig) else ""
     needed = [name for name in damaged if not name.startswith(("checkpoints/", "metrics"))]
-    if run.is_complete:
-        return f"the run is complete, at step {max(sound_steps, default='?')}"
+    if run.is_complete and max(sound_steps, default=0) >= run.train.steps:
+        return f"the run is complete, at step {run.train.steps}"
     if needed:
         return f"nothing can be resumed without a sound {needed[0]}"
     if not sound_steps:

@@ -186,6 +186,8 @@ def fit_to_clock(
     config = replanned(run.train, step, step_s, evaluation_s, left_s)
     dropped = ("budget_s", "evaluation_steps")
     data = {key: value for key, value in run.data.items() if key not in dropped}
+    if config.steps != run.train.steps:
+        tqdm.write(f"fitted to the clock: {config.steps:,} steps instead of {run.train.steps:,}")
     run = replace(run, train=config, data=data)
     run.write_config()
     return run

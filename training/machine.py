@@ -5,6 +5,7 @@ torch.float32
 """
 
 import ctypes
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -67,6 +68,7 @@ def speed_up(model: nn.Module, compile: str, device: torch.device, n_tokens: int
         reason = str(error).strip().splitlines() or [type(error).__name__]
         print(f"torch.compile does not work here ({reason[0][:200]}): training goes on without it")
         return False
+    print("the first step compiles the blocks, which takes a while (--set compile=off)")
     for block in model.blocks:
         block.forward = compiled_in_training(block)
     return True
@@ -121,6 +123,7 @@ class Interrupts:
         self.restore()
         if self.is_saved:
             raise Paused
+        os.write(2, b"\nstopping after this step; once more to stop at once, without saving\n")
 
     @contextmanager
     def at_once(self) -> Iterator[None]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gptcore.checks import UserError
+from gptcore.checks import UserError, check_choice
 from gptcore.config import ModelConfig
 from gptcore.tokenizer import Tokenizer
 from training.behaviour import without_leaks
@@ -83,8 +83,7 @@ def read_stage(path: Path, recipe: dict[str, Any], values: dict[str, Any]) -> St
     if "steps" in values.get("train", {}) | recipe.get("train", {}):
         raise UserError(f"{path}, {name}: steps follow from the mix: leave them out")
     for dataset, passes in mix.items():
-        if dataset not in (OWN, *DATASETS):
-            raise UserError(f"{path}, {name}: no dataset {dataset}: {OWN}, {', '.join(DATASETS)}")
+        check_choice(f"dataset in {path}, {name},", dataset, (OWN, *DATASETS))
         if not (isinstance(passes, int | float) and 0 < passes <= 1000):
             raise UserError(f"{path}, {name}: {dataset}={passes}: passes are above 0, up to 1000")
     training = TrainConfig.from_dict(recipe.get("train", {}) | values.get("train", {}))

@@ -111,7 +111,9 @@ class RemoteFolder:
             except Exception as error:  # every driver has errors of its own
                 part.unlink(missing_ok=True)
                 if pause is None or isinstance(error, FileNotFoundError):
-                    reason = " ".join(str(error).split()) or type(error).__name__
+                    is_missing = isinstance(error, FileNotFoundError)
+                    reason = "it is not there" if is_missing else " ".join(str(error).split())
+                    reason = reason or type(error).__name__
                     raise UserError(
                         f"{self.url}/{name} cannot be fetched: {reason[:300]}; mend it or the "
                         f"connection, then run again"

@@ -50,9 +50,7 @@ def parse_value(key: str, text: str, wanted: type) -> Any:
 
 def add_common(parser: argparse.ArgumentParser) -> None:
     """The options of every kind of training."""
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting below"
-    )
+    add_set(parser)
     parser.add_argument(
         "--resume",
         action="store_true",
@@ -63,6 +61,16 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=300.0,
         help="under torchrun: seconds to wait for another process (%(default)g)",
+    )
+
+
+def add_set(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change a setting, as python -m training --help lists them",
     )
 
 

@@ -111,10 +111,10 @@ def whole_weights(model: nn.Module) -> Tensors:
 
 def open_checkpoint(run: Run) -> Checkpoint:
     """The newest sound checkpoint of a run that is to go on."""
-    if run.is_complete:
-        raise UserError(f"{run.path} is complete already: nothing to resume")
     checkpoint, problems = run.newest_checkpoint()
     for problem in problems:
         print(f"passed over: {problem}")
+    if run.is_complete and checkpoint.facts["step"] >= run.train.steps:
+        raise UserError(f"{run.path} is complete already: nothing to resume")
     print(f"resuming from {checkpoint.path}")
     return checkpoint

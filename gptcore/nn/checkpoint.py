@@ -42,6 +42,7 @@ def save_checkpoint(folder: Path, model: Tensors, state: Tensors, facts: dict[st
             tensors = {key: t.detach().cpu().contiguous() for key, t in tensors.items()}
             try:
                 save_file(tensors, temporary / name)
+                (temporary / name).chmod(0o644)  # it was made readable for its owner alone
             except SafetensorError as error:  # which hides the number of the system's error
                 raise OSError(f"{folder / name} cannot be written: {error}") from None
         hashes = {name: file_sha256(temporary / name) for name in (MODEL, STATE)}

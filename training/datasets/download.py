@@ -13,6 +13,7 @@ copy must have. (A server that promises fewer bytes than there are is caught by 
 import sys
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import requests
 from filelock import FileLock
@@ -85,13 +86,19 @@ def fetch(url: str, path: Path) -> Path:
             return receive(url, path)
         except (requests.RequestException, Interrupted) as error:
             if pause is None:
-                reason = " ".join(str(error).split())[:300]
                 raise UserError(
-                    f"{url} cannot be fetched: {reason}; run again when the connection is better, "
-                    f"or put the file at {path} yourself"
+                    f"{url} cannot be fetched: {reason(error, url)}; run again when the connection "
+                    f"is better, or put the file at {path} yourself"
                 ) from None
             time.sleep(pause)
     raise AssertionError("the last try returns or raises")
+
+
+def reason(error: Exception, url: str) -> str:
+    """In a few words; what could not even be connected to has a long chain of causes."""
+    if isinstance(error, requests.ConnectionError) and "Max retries" in str(error):
+        return f"no connection to {urlsplit(url).netloc}"
+    return " ".join(str(error).split())[:300]
 
 
 def receive(url: str, path: Path) -> Path:
