@@ -11,8 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from export.__main__ import main as export
-from training.__main__ import main as train
+from export.command import main as export
+from training.command import main as train
 
 FORMATS = "int8,q8,q4"
 SETTINGS = {"batch_size": 16, "micro_batch_size": 16, "learning_rate": 0.015, "eval_every": 500}

@@ -13,7 +13,7 @@ import torch
 from playwright.sync_api import Browser, sync_playwright
 
 from app import LAUNCH, build_page
-from export.__main__ import main as export_main
+from export.command import main as export_main
 from export.folder import write_model
 from export.peers.environments import one_at_a_time
 from export.quantize import FORMATS
@@ -24,7 +24,7 @@ from gptcore.nn import build_model
 from gptcore.onnx_session import OnnxModel, load_model
 from gptcore.onnx_translator import OnnxTranslator, load_translator
 from gptcore.tokenizer import Tokenizer
-from training.__main__ import main as training_main
+from training.command import main as training_main
 from training.dialogues.generator import dialogues
 from training.run import Run
 

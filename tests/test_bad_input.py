@@ -3,16 +3,17 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from conftest import Refused
 
-from export.__main__ import main as export_main
+from export.command import main as export_main
 from gptcore.bundle import ONNX
-from gptcore.checks import need_packages
 from gptcore.nn.checkpoint import MODEL
-from training.__main__ import main as training_main
+from training.command import main as training_main
 from training.run import Run
 
 QUICK = [f"--set={s}" for s in ("n_layer=1", "block_size=64", "batch_size=4", "micro_batch_size=2")]
@@ -149,9 +150,13 @@ def test_resume_takes_no_other_text_or_settings(
         assert words[0].removeprefix("--set=") in said
 
 
-def test_a_package_that_is_missing_ends_the_program_with_its_remedy() -> None:
-    with pytest.raises(SystemExit, match="package no_such is missing: pip install -r"):
-        need_packages("no_such", "requirements-train.txt")
+@pytest.mark.parametrize("package", ["training", "export"])
+def test_without_torch_one_line_says_what_to_install(package: str) -> None:
+    program = f"import runpy, sys; sys.modules['torch'] = None; runpy.run_module({package!r})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr.splitlines() == [
+        "error: the package torch is missing: pip install -r requirements-train.txt"
+    ]
 
 
 def test_resume_needs_a_run(tmp_path: Path, refused: Refused) -> None:

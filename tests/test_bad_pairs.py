@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from conftest import TINY_TRANSLATOR, Refused
 
-from export.__main__ import main as export_main
-from training.__main__ import main as training_main
+from export.command import main as export_main
+from training.command import main as training_main
 from training.run import Run
 
 TRANSLATE = [f"--set={key}={value}" for key, value in (TINY_TRANSLATOR | {"steps": 1}).items()]

@@ -15,7 +15,7 @@ import training.datasets.download
 import training.datasets.reading
 from gptcore.checks import UserError
 from gptcore.files import file_sha256
-from training.__main__ import main
+from training.command import main
 from training.datasets.origins import Origin
 from training.datasets.parsers import gsm8k
 from training.datasets.reading import VARIABLE, read_dataset

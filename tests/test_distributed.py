@@ -12,7 +12,7 @@ import pytest
 
 from gptcore.checks import UserError
 from gptcore.nn.checkpoint import newest_checkpoint
-from training.__main__ import main
+from training.command import main
 from training.run import Run
 from training.world import World, join
 

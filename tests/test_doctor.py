@@ -9,7 +9,7 @@ import pytest
 
 from gptcore.checks import UserError
 from gptcore.nn.checkpoint import MODEL, list_checkpoints, load_checkpoint
-from training.__main__ import main
+from training.command import main
 from training.run import Run
 
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 import export.folder
 from export import verify as checks
-from export.__main__ import main
+from export.command import main
 from export.hugging_face import tokenizer_config
 from export.verify import Check, difference, verify
 from gptcore.bundle import FACTS, ONNX, load_bundle, write_facts

@@ -8,7 +8,7 @@ from conftest import Refused, export_untrained
 from gguf import GGUFReader
 from safetensors.numpy import load_file
 
-from export.__main__ import main
+from export.command import main
 from export.gguf import write_gguf
 from export.hugging_face import CHAT_TEMPLATE, recover_merges
 from gptcore.bundle import SOURCE_TOKENIZER, load_bundle, write_facts

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptcore.nn import build_model, count_parameters
-from training.__main__ import main as training_main
 from training.clock import is_time_to_fit, replanned
+from training.command import main as training_main
 from training.config import TrainConfig
 from training.corpus import read_documents
 from training.optimizer import rate_factor

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gptcore.checks import UserError
-from training.__main__ import main
 from training.behaviour import suite_sentences
+from training.command import main
 from training.datasets.registry import DATASETS
 from training.dialogues.generator import dialogues
 from training.recipe import RECIPES, mixed, read_recipe

@@ -22,8 +22,8 @@ from gptcore.chat import loss_mask
 from gptcore.nn.checkpoint import newest_checkpoint
 from gptcore.tokenizer import Tokenizer
 from tests.conftest import Refused
-from training.__main__ import main
 from training.batches import IGNORED, WINDOW, Rows
+from training.command import main
 from training.corpus import find_files, read_documents
 from training.language import LanguageModelling
 from training.run import Run

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-import training.__main__
+import training.command
 import training.loop
 import training.state
 from gptcore.checks import UserError
@@ -272,9 +272,9 @@ def test_ctrl_c_saves_says_how_to_go_on_and_the_end_is_the_same(
     assert not (tmp_path / "stopped" / "summary.json").exists()
 
     arguments = advice.split("training ")[1].split()
-    assert training.__main__.main(arguments) == 0
+    assert training.command.main(arguments) == 0
     assert (tmp_path / "stopped" / "summary.json").exists()
-    assert training.__main__.main([*words, "--out", str(tmp_path / "whole")]) == 0
+    assert training.command.main([*words, "--out", str(tmp_path / "whole")]) == 0
     stopped, whole = Run.load(tmp_path / "stopped"), Run.load(tmp_path / "whole")
     assert state_hash(stopped) == state_hash(whole)
     assert logged(stopped) == logged(whole)
@@ -289,11 +289,11 @@ def test_ctrl_c_before_the_first_step_ends_without_a_traceback(
     def interrupted(*_: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(training.__main__, "prepare", interrupted)
+    monkeypatch.setattr(training.command, "prepare", interrupted)
     # a background job starts with Ctrl-C ignored, a terminal's does not
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        assert training.__main__.main([str(chats), "--out", str(tmp_path / "out")]) == INTERRUPTED
+        assert training.command.main([str(chats), "--out", str(tmp_path / "out")]) == INTERRUPTED
     finally:
         signal.signal(signal.SIGINT, before)
     assert "stopped" in capsys.readouterr().err

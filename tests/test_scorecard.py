@@ -13,9 +13,9 @@ from benchmarks.replies import main as sample_replies
 from gptcore.config import TRANSLATORS
 from gptcore.onnx_session import OnnxModel
 from gptcore.tokenizer import Tokenizer
-from training.__main__ import main
 from training.behaviour import Conversation, Reply, Result
 from training.bits import bits_per_byte, learned, windows
+from training.command import main
 from training.config import TrainConfig
 from training.corpus import read_sourced
 from training.run import Run

@@ -20,8 +20,8 @@ from gptcore.config import PRESETS, ModelConfig
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import MODEL, load_weights, newest_checkpoint
 from gptcore.nn.gpt import whole_sequence
-from training.__main__ import main
 from training.batches import IGNORED, Rows
+from training.command import main
 from training.config import TrainConfig
 from training.corpus import find_files, read_documents, survey
 from training.dialogues.generator import dialogues

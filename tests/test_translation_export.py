@@ -14,7 +14,7 @@ from conftest import TINY_TRANSLATOR, made_up_pairs, set_options
 from onnx import ModelProto, numpy_helper
 from safetensors.torch import load_file, save_file
 
-from export.__main__ import main as export_main
+from export.command import main as export_main
 from export.verify_translation import load_reference, verify_translation
 from gptcore.bundle import (
     DECODER,
@@ -32,7 +32,7 @@ from gptcore.onnx_translator import OnnxTranslator, load_translator
 from gptcore.sampling import Sampling
 from gptcore.tokenizer import Tokenizer
 from gptcore.translate import translate
-from training.__main__ import main as training_main
+from training.command import main as training_main
 from training.pairs import write_pairs
 
 ROOT = Path(__file__).parents[1]
@@ -327,7 +327,7 @@ def test_a_textbook_decoder_trains_exports_verifies_and_writes(
     assert export_main(["verify", str(folder)]) == 0
     names = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
     assert names == {
-        *("gptcore.json", "README.md", "model.safetensors", "tokenizer.tiktoken"),
+        *("gptcore.json", "README.md", "loss.png", "model.safetensors", "tokenizer.tiktoken"),
         "onnx/model.onnx",
     }
     card = (folder / "README.md").read_text()

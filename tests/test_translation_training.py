@@ -19,8 +19,8 @@ from gptcore.nn import build_model
 from gptcore.nn.checkpoint import MODEL, STATE, load_weights, newest_checkpoint
 from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.tokenizer import Tokenizer
-from training.__main__ import INTERRUPTED, main, parser, resolve
 from training.batches import IGNORED
+from training.command import INTERRUPTED, main, parser, resolve
 from training.config import RECIPES, TrainConfig
 from training.loop import accumulate_gradients
 from training.optimizer import build_optimizers

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from app import main as app_main
-from export.__main__ import main
+from export.command import main
 from export.quantize import FORMATS, save_quantized
 from export.to_onnx import write_onnx
 from export.variants import Measured, add_variants, held_out, log_softmax, measure, text_rows

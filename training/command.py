@@ -1,0 +1,251 @@
+"""python -m training TEXT... --out runs/NAME: from text files to a trained model.
+
+python -m training TEXT... --minutes 30           plans a training that ends in that time
+python -m training prepare TEXT... --shards DIR   only the token shards, to train on elsewhere
+python -m training recipe default                 training/recipe.py
+python -m training translate PAIRS                training/translate.py
+python -m training datasets NAME...               training/datasets/reading.py
+python -m training doctor runs/NAME               training/doctor.py
+python -m training report runs/NAME...            training/report.py
+python -m training evaluate DIR                   training/scorecard.py
+"""
+
+import argparse
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+from gptcore.checks import UserError, check_choice
+from gptcore.config import DECODERS, TRANSLATORS, ModelConfig
+from gptcore.encodings import NAMES
+from training.config import ENCODINGS, RECIPES, TrainConfig
+from training.corpus import find_files
+from training.datasets.reading import run_datasets
+from training.doctor import run_doctor
+from training.language import LanguageModelling
+from training.loop import train
+from training.plan import Planner
+from training.recipe import run_recipe
+from training.report import run_report
+from training.run import Run, begun, check_free
+from training.scorecard import run_scorecard
+from training.settings import (
+    add_common,
+    add_set,
+    check_same,
+    describe,
+    read_settings,
+    settings_help,
+)
+from training.shards import CACHE, Shards, is_finished, prepare
+from training.sources import (
+    OWN,
+    facts_of,
+    finished_shards,
+    name_of,
+    open_corpus,
+    open_tokenizer,
+    shards_folder,
+    shards_of,
+)
+from training.translate import run_translation
+from training.world import World, join
+
+INTERRUPTED = 130  # the exit code by which a shell knows Ctrl-C
+DEFAULT_PRESET = "small"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    command = COMMANDS.get(arguments[0] if arguments else "")
+    try:
+        summary = command(arguments[1:]) if command else run_training(arguments)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:  # a full disk, for one
+        said = "what a checkpoint holds is not lost; mend that and run again, then with --resume"
+        print(f"error: {error}; {said}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nstopped; nothing was lost that a checkpoint holds", file=sys.stderr)
+        return INTERRUPTED
+    return INTERRUPTED if summary is None else 0
+
+
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(
+        prog="python -m training",
+        description="Train a small GPT on text files, or without any on made-up dialogues. "
+        "(Other commands: python -m training recipe, translate, prepare, datasets, evaluate, "
+        "doctor, report; each has --help.)",
+        epilog=settings_help(DECODERS["nano"], TrainConfig(), "nano"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_text(result)
+    result.add_argument("--out", type=Path, help="the run directory to write (runs/PRESET)")
+    result.add_argument("--minutes", type=float, help="plan a training that ends in this time")
+    result.add_argument("--depth", type=int, help="plan a training of this size, 1 to 24")
+    add_common(result)
+    result.add_argument("--init", type=Path, help="fine-tune: start from this run's weights")
+    return result
+
+
+def preparation_parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(
+        prog="python -m training prepare",
+        description="Only tokenise texts, into a folder of token shards to train on elsewhere.",
+    )
+    add_text(result)
+    add_set(result)
+    result.set_defaults(init=None, minutes=None, depth=None, out=Path("runs") / "prepared")
+    return result
+
+
+def add_text(parser: argparse.ArgumentParser) -> None:
+    """What is read, and how it becomes tokens."""
+    parser.add_argument(
+        "text",
+        nargs="*",
+        type=Path,
+        help='.txt, or .jsonl with "text" or chat "messages", or .gz of them; files or folders '
+        "(default: made-up dialogues)",
+    )
+    parser.add_argument(
+        "--preset", default=None, help=f"{', '.join(DECODERS)} (default: {DEFAULT_PRESET})"
+    )
+    parser.add_argument(
+        "--tokenizer",
+        help=f"use this folder's tokenizer, or {' or '.join(NAMES)} (the default of "
+        f"{', '.join(ENCODINGS)}), or `own` to train one",
+    )
+    parser.add_argument(
+        "--full-vocabulary",
+        action="store_true",
+        help="keep all ids of a named encoding, not only those that the text uses",
+    )
+    parser.add_argument(
+        "--shards",
+        help="where token shards are kept (shards/ beside the run); or without text, finished "
+        "ones: a folder or any URL of fsspec's",
+    )
+
+
+def run_training(arguments: list[str]) -> dict[str, Any] | None:
+    """The summary of the finished run, or None if it was paused."""
+    options = parser().parse_args(arguments)
+    options.out = options.out or Path("runs") / (options.preset or DEFAULT_PRESET)
+    with join(options.timeout) as world:
+        if options.resume and (begun(options.out) or not is_start(options)):
+            return go_on(options, world)
+        check_free(options.out)
+        planner = open_planner(options, world)
+        return start(options, world, planner)
+
+
+def is_start(options: argparse.Namespace) -> bool:
+    """Whether more is given than where the run is."""
+    names = ("text", "set", "preset", "init", "tokenizer", "shards", "minutes", "depth")
+    return any(getattr(options, name) for name in names)
+
+
+def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
+    """Resume; whatever else is said must be what the run was started with."""
+    run = Run.load(options.out)
+    if is_start(options) and not (options.minutes or options.depth):  # a plan may differ
+        is_whole = options.preset or options.init  # else only single settings are given
+        own = (run.model, run.train)
+        check_same(run, *(resolve(options)[:2] if is_whole else read_settings(options.set, *own)))
+        if options.text and (source := name_of(find_files(options.text))) != run.data["source"]:
+            raise UserError(
+                f"--resume: text={source}, but the run in {run.path} has text={run.data['source']}"
+            )
+    shards = world.in_turns(lambda: shards_of(run))
+    return train(run, LanguageModelling(run, shards, world), resume=True, world=world)
+
+
+def open_planner(options: argparse.Namespace, world: World) -> Planner | None:
+    if options.minutes is None and options.depth is None:
+        return None
+    for name in ("preset", "init"):
+        if getattr(options, name):
+            raise UserError(f"--minutes and --depth plan a new training: drop --{name}")
+    if world.size > 1:
+        raise UserError("--minutes and --depth plan for one process: use them without torchrun")
+    return Planner(options.minutes, options.depth, options.set)
+
+
+def start(
+    options: argparse.Namespace, world: World, planner: Planner | None
+) -> dict[str, Any] | None:
+    model, training, encoding, initial = resolve(options)
+    if planner:
+        model = planner.first(open_corpus(options.text, training.seed)[0]).model
+    shards, source = world.in_turns(lambda: make_shards(options, model, training, encoding))
+    model = dataclasses.replace(model, vocab_size=shards.tokenizer.vocab_size)
+    data = facts_of(shards, source)
+    if planner:
+        plan = planner.final(shards)
+        print(plan.table())
+        model, training = plan.model, plan.training
+        data |= {"expected_bits_per_byte": round(plan.expected_bits_per_byte, 4)}
+        data |= planner.clock(plan)
+    run = Run(options.out, model, training, data)
+    print(describe(model, training))
+    return train(run, LanguageModelling(run, shards, world), initial, world=world)
+
+
+def make_shards(
+    options: argparse.Namespace, model: ModelConfig, training: TrainConfig, encoding: str
+) -> tuple[Shards, str]:
+    """The shards of the given texts, or finished ones; and a name for the texts."""
+    if options.shards and is_finished(options.shards) and not options.text:
+        return finished_shards(options.shards, options.out / CACHE, encoding), options.shards
+    folder = shards_folder(options.shards, options.out.parent / "shards")
+    corpus, source = open_corpus(options.text, training.seed)
+    tokenizer = open_tokenizer(encoding, corpus, options.full_vocabulary)
+    return prepare(corpus, folder, model.vocab_size, model.block_size, tokenizer), source
+
+
+def run_preparation(arguments: list[str]) -> dict[str, Any]:
+    """Only the shards; the facts about them."""
+    options = preparation_parser().parse_args(arguments)
+    shards, _ = make_shards(options, *resolve(options)[:3])
+    print(f"{shards.path}: put this folder where you like, and train with --shards FOLDER-OR-URL")
+    return shards.manifest
+
+
+def resolve(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str, Any]:
+    """Model and training settings; which tokenizer; and weights where they are given."""
+    if options.init:
+        if options.preset or options.tokenizer:
+            raise UserError(
+                "--init takes shape and tokenizer from that run: drop --preset and so on"
+            )
+        base = Run.load(options.init)
+        if "shards" not in base.data:
+            raise UserError(f"--init {options.init} is a translation: name a run on texts")
+        model, training = read_settings(options.set, base.model, TrainConfig())
+        return model, training, str(base.path / "tokenizer"), base.best_checkpoint()[0].model
+    if options.minutes is not None or options.depth is not None:  # the plan comes with the text
+        model, training = read_settings(options.set, ModelConfig(), TrainConfig(micro_batch_size=1))
+        return model, training, options.tokenizer or OWN, None
+    preset = options.preset or DEFAULT_PRESET
+    if preset in TRANSLATORS:
+        raise UserError(f"preset {preset} is a translator's: python -m training translate")
+    check_choice("preset", preset, DECODERS)
+    settings = RECIPES.get(preset, TrainConfig())
+    model, training = read_settings(options.set, DECODERS[preset], settings)
+    return model, training, options.tokenizer or ENCODINGS.get(preset, OWN), None
+
+
+COMMANDS = {
+    "translate": run_translation,
+    "prepare": run_preparation,
+    "recipe": run_recipe,
+    "datasets": run_datasets,
+    "doctor": run_doctor,
+    "report": run_report,
+    "evaluate": run_scorecard,
+}
