@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from training.corpus import Document
 from training.datasets.cleaning import Raw
 
 Parser = Callable[[Path], Iterator[Raw]]
@@ -45,6 +46,8 @@ class Dataset:
     share_alike: bool = False
     origins: tuple[Origin, ...] = ()
     prepared: str = "chat.jsonl.gz"  # the file that holds it cleaned and ready
+    source: str = ""  # the data set whose documents this one makes its own of ...
+    derive: Callable[[Document], Document | None] | None = None  # ... by this
 
 
 GITHUB = "https://github.com/"

@@ -43,6 +43,9 @@ def read_dataset(name: str, data_dir: Path | None = None) -> Iterator[Document]:
     """
     check_choice("dataset", name, DATASETS)
     dataset, folder = DATASETS[name], data_folder(data_dir)
+    if dataset.derive:
+        documents = read_dataset(dataset.source, data_dir)
+        return (made for document in documents if (made := dataset.derive(document)))
     prepared = folder / dataset.prepared
     if prepared.is_file():
         verify(prepared, PREPARED[dataset.prepared])

@@ -6,6 +6,7 @@
 
 from training.datasets import parsers, parsers_stories
 from training.datasets.origins import GITHUB, HUB, Dataset, Origin, Parser, archive, hub, raw
+from training.datasets.story_questions import ask_about_story
 
 CDLA = "CDLA-Sharing-1.0"
 
@@ -273,6 +274,16 @@ DATASETS = {
         HUB + "roneneldan/TinyStories",
         share_alike=True,
         origins=(tinystories(parsers_stories.tinystories_chats),),
+    ),
+    "story-questions": Dataset(
+        "the stories of tinystories-chat, and questions about them with answers from their text",
+        CDLA,
+        "TinyStories, Ronen Eldan and Yuanzhi Li, Microsoft Research; questions by this project",
+        HUB + "roneneldan/TinyStories",
+        share_alike=True,
+        origins=(tinystories(parsers_stories.tinystories_chats),),
+        source="tinystories-chat",
+        derive=ask_about_story,
     ),
     "stories": Dataset(
         "plain texts: very simple stories, picture books, fairy tales",

@@ -25,7 +25,8 @@ ASKS_HOW = ("ow are you?", "ow are you today?", "ow about you?", "day going?")
 # How often each topic comes up; the second number is for short answers.
 TOPICS: dict[about.Topic, tuple[float, float]] = {
     about.tell_name: (7, 4), about.who_are_you: (4, 4), about.about_assistant: (6, 4),
-    ask_untold: (3, 3), about.tell_something: (8, 3), tell_two: (5, 2), about.pet: (5, 0),
+    ask_untold: (3, 3), about.tell_something: (8, 3), tell_two: (5, 2),
+    about.correct_something: (3, 1), about.pet: (5, 0),
     about.feeling: (6, 0), about.plan: (3, 0), about.weather: (1.5, 1), about.meal: (2, 0),
     about.opinion: (2, 0), about.small_talk: (6, 1), about.cannot: (4, 3), about.harm: (3, 3),
     about.out_of_scope: (6, 4), about.nonsense: (3, 2), about.not_english: (2, 2),
@@ -69,7 +70,9 @@ def follow_up(talk: Talk, topic: about.Topic) -> None:
         if talk.last.endswith(ending) and talk.chance(probability):
             answer(talk)
             return
-    if topic is questions.fact and talk.chance(0.15):
+    if topic is about.correct_something and talk.chance(0.6):
+        recall(talk)
+    elif topic is questions.fact and talk.chance(0.15):
         about.after_fact(talk)
     elif talk.chance(0.05):
         about.after_all(talk)

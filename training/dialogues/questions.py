@@ -3,7 +3,9 @@
 import string
 
 from training.dialogues.talk import Talk
-from training.dialogues.words import TABLES, a_name, fill
+from training.dialogues.words import TABLES, a_name, fill, plural
+
+ARTICLES = ("a ", "an ")
 
 
 def fact(talk: Talk) -> None:
@@ -12,7 +14,10 @@ def fact(talk: Talk) -> None:
     table = talk.rng.choices(kinds, [kind["weight"] for kind in kinds])[0]
     pairs = table["of"] if isinstance(table["of"], dict) else dict.fromkeys(table["of"], "")
     first, second = talk.rng.sample(list(pairs), 2)
-    talk.exchange(table["ask"], table["say"], x=first, y=pairs[first])
+    # Where some things have an article, those without one cannot be counted.
+    has_many = first.startswith(ARTICLES) or not any(x.startswith(ARTICLES) for x in pairs)
+    asks = table["many" if "many" in table and has_many and talk.chance(0.3) else "ask"]
+    talk.exchange(asks, table["say"], x=first, xs=plural(first), y=pairs[first])
     if "also" in table and talk.chance(0.25):
         talk.exchange(table["also"], table["say"], x=second, y=pairs[second])
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 
-from training.dialogues.talk import ASKS_NAME, Slots, Talk, tell
+from training.dialogues.talk import ASKS_NAME, Slots, Talk, new_details, tell
 from training.dialogues.words import TABLES, a_name, fill, made_up_word
 
 Topic = Callable[[Talk], None]
+FIXED = ("pet", "person", "thing")  # what a correction is about
 
 
 # What the user tells about themselves.
@@ -26,6 +27,24 @@ def tell_name(talk: Talk) -> None:
         return
     talk.exchange(*pair, name=name, bot=talk.bot)
     talk.memory["name"] = {"name": name}
+
+
+def correct_something(talk: Talk) -> None:
+    """Something told before is told anew, and counts from then on."""
+    kinds = [key for key in talk.memory if "short" in TABLES["personal"][key.split()[0]]]
+    if not kinds:
+        tell_something(talk)
+        return
+    key = talk.rng.choice(kinds)
+    kind = key.split()[0]
+    details = new_details(talk.rng, kind)
+    details |= {part: talk.memory[key][part] for part in FIXED if part in details}
+    if kind == "favorite":
+        details["x"] = talk.rng.choice(TABLES["favorites"][details["thing"]]["of"])
+    talk.memory[key] = details
+    table, correct = TABLES["personal"][kind], TABLES["correct"]
+    fact, clause = talk.pick(table["short"], **details), fill(table["clause"], **details)
+    talk.exchange(correct["other"], correct["noted"], fact=fact, clause=clause)
 
 
 def tell_something(talk: Talk) -> None:
@@ -82,7 +101,7 @@ harm = from_pairs(TABLES["harm"])
 small_talk = from_pairs(TABLES["small_talk"])
 answer_greeting = from_pairs(TABLES["greet"]["back"])
 after_fact = from_pairs(list(TABLES["after"].values()))
-after_all = from_pairs([TABLES["after"][name] for name in ("okay", "wrong", "more")])
+after_all = from_pairs([TABLES["after"][name] for name in ("okay", "wrong", "more", "again")])
 no_thanks = from_pairs([TABLES["offers"]["no"]])
 
 

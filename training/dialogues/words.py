@@ -31,6 +31,17 @@ def with_article(noun: str) -> str:
     return f"{'an' if vowel else 'a'} {noun}"
 
 
+def plural(noun: str) -> str:
+    """``cat`` -> ``cats``, ``a city`` -> ``cities``."""
+    *before, last = noun.removeprefix("an ").removeprefix("a ").split()
+    irregular = TABLES["facts"]["plural"]["of"]
+    if last not in irregular and re.search(r"[^aeiou]y$", last):
+        last = last[:-1] + "ies"
+    elif last not in irregular:
+        last += "es" if re.search(r"(s|x|ch|sh)$", last) else "s"
+    return " ".join([*before, irregular.get(last, last)])
+
+
 def fill(template: str, **slots: str) -> str:
     """Fill ``{x}``; ``{X}``, ``{a_x}`` and ``{A_x}`` add a capital letter and an article."""
     forms = slots | {f"a_{key}": with_article(value) for key, value in slots.items()}

@@ -1,0 +1,88 @@
+"""Questions about a story that the assistant has just told, with answers taken from its text.
+
+>>> questions("There was a tiny girl named Lily. She smiled.", random.Random(2))
+[('Who was in the story?', 'It is about a tiny girl named Lily.'), ...]
+"""
+
+import random
+import re
+
+from gptcore.chat import Message
+from training.corpus import Document, document_number
+
+HERO = re.compile(r"\b(an?) ((?:[a-z]+,? ){0,3})([a-z]+) (?:named|called) ([A-Z][a-z]+)\b")
+SUBJECT = re.compile(r"\bthere (?:was|lived) (an? [a-z ]{3,40})[.,]")
+# What somebody did, with the infinitive for the question.
+DEEDS = {
+    "found": "find", "saw": "see", "wanted": "want", "lost": "lose", "made": "make",
+    "took": "take", "loved": "love", "liked": "like", "bought": "buy", "ate": "eat",
+    "built": "build", "heard": "hear", "needed": "need", "drew": "draw", "caught": "catch",
+}  # fmt: skip
+DEED = re.compile(rf"\b([A-Z][a-z]+) ({'|'.join(DEEDS)}) ([a-z][^.!?,;\"]{{4,60}})[.!?]")
+WHO = [
+    "Who is the story about?", "Who was in the story?", "What is the story about?",
+    "Who is the main character?", "Who was that story about?", "who is it about",
+]  # fmt: skip
+NAME = [
+    "What was the name of the {kind}?", "What is the {kind}'s name?", "What was the {kind} called?",
+    "what's the name of the {kind}", "Do you remember the {kind}'s name?",
+]  # fmt: skip
+WHAT = ["What did {name} {verb}?", "Tell me again what {name} {did}.", "what did {name} {verb}"]
+END = [
+    "How did the story end?", "How does it end?", "What happened at the end?",
+    "what was the end of the story", "And how did it end?",
+]  # fmt: skip
+OPINION = [
+    ("Is that story true?", "No, it is only a story."),
+    ("Did that really happen?", "No, I made it up."),
+    ("I liked the story.", "I'm glad that you liked it! Shall I tell you another one?"),
+    ("Nice story!", "Thank you! I like to tell stories."),
+]
+
+
+def ask_about_story(document: Document) -> list[Message] | None:
+    """The conversation up to its story, and one or two questions about that; None if the story
+    answers none."""
+    if isinstance(document, str):
+        return None
+    place = next((i for i, m in enumerate(document) if is_story(m)), None)
+    if place is None:
+        return None
+    rng = random.Random(document_number(document))
+    known = questions(document[place]["content"], rng)
+    if not known:
+        return None
+    chosen = rng.sample(known, min(len(known), rng.choice([1, 1, 2])))
+    if rng.random() < 0.15:
+        chosen.append(rng.choice(OPINION))
+    turns = [
+        {"role": role, "content": text}
+        for pair in chosen
+        for role, text in zip(("user", "assistant"), pair)
+    ]
+    return [*document[: place + 1], *turns]
+
+
+def is_story(message: Message) -> bool:
+    return message["role"] == "assistant" and len(message["content"]) > 300
+
+
+def questions(story: str, rng: random.Random) -> list[tuple[str, str]]:
+    """Pairs of a question and its answer, of as many kinds as the story allows."""
+    sentences = [s.strip() for s in re.split(r"(?<=[.!?])\s+", story.replace("\n", " "))]
+    pairs = []
+    if found := HERO.search(story):
+        article, traits, kind, name = found.groups()
+        pairs.append((rng.choice(WHO), f"It is about {article} {traits}{kind} named {name}."))
+        pairs.append((rng.choice(NAME).format(kind=kind), f"The {kind}'s name is {name}."))
+    elif found := SUBJECT.search(sentences[0]):
+        pairs.append((rng.choice(WHO), f"It is about {found[1]}."))
+    deeds = [match.groups() for s in sentences if (match := DEED.search(s)) and '"' not in s]
+    if deeds:
+        name, did, thing = rng.choice(deeds)
+        if name not in ("He", "She", "They", "It", "We", "The", "But", "And", "Then"):
+            question = rng.choice(WHAT).format(name=name, verb=DEEDS[did], did=did)
+            pairs.append((question, f"{name} {did} {thing}."))
+    if 20 < len(sentences[-1]) < 140 and '"' not in sentences[-1]:
+        pairs.append((rng.choice(END), f"At the end: {sentences[-1]}"))
+    return pairs
