@@ -244,6 +244,7 @@ def test_a_translation_folder_may_get_its_graph_again(
     assert (copy / INSPECT).read_bytes() == before
 
 
+@pytest.mark.slow
 def test_positions_that_are_added_are_shown_as_wide_as_the_model(tmp_path: Path) -> None:
     sizes = {"vocab_size": 270, "n_layer": 1, "n_embd": 32, "n_inner": 16, "n_head": 2}
     config = replace(DECODERS["annotated"], **sizes, n_kv_head=2, block_size=20, n_position=30)

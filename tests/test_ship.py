@@ -15,6 +15,7 @@ from gptcore.onnx_session import load_model
 from gptcore.sampling import Sampling
 from tests.conftest import Refused
 
+pytestmark = pytest.mark.slow  # it needs every smaller file, twice
 HELLO = [{"role": "user", "content": "Hello!"}]
 SCORES = {
     "model": "models/whole: tiny, q8, ONNX Runtime",

@@ -68,7 +68,7 @@ def test_the_loss_falls(run: Run) -> None:
     metrics = run.metrics()
     losses = [m["loss"] for m in metrics if "loss" in m]
     assert len(losses) == 4 and losses[0] > 4
-    assert losses[-1] < 0.75 * losses[0]
+    assert losses[-1] < 0.8 * losses[0]
     first, last = (m["bits_per_byte"] for m in metrics if "bits_per_byte" in m)
     assert last < 0.9 * first
 

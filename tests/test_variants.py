@@ -177,6 +177,7 @@ def test_the_fastest_is_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert set(tried) == {("fp32", 1), ("int8", 1), ("q8", 1), ("q4", 1), ("int8", 4)}
 
 
+@pytest.mark.slow
 def test_an_untied_model_is_quantised_too(tmp_path: Path) -> None:
     torch.manual_seed(0)
     config = ModelConfig(
