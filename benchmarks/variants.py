@@ -1,6 +1,6 @@
 """The number formats of a model folder: size, loss and speed, interleaved in one run.
 
-    python benchmarks/variants.py models/default [--rounds 7] [--threads 1 2] [--context 64]
+    python benchmarks/variants.py models/nano [--rounds 7] [--threads 1 2] [--context 64]
 
 Speeds are relative to fp32 on as many threads; they are of medians over the rounds, in each of
 which every format decodes a few tokens after `context` ones, and reads a prompt.

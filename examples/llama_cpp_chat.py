@@ -1,7 +1,7 @@
 """Chat with a model through llama.cpp, which reads one .gguf file.
 
 pip install llama-cpp-python                      # compiles llama.cpp: minutes
-python -m export gguf models/default              # writes models/default.gguf
+python -m export gguf models/nano              # writes models/nano.gguf
 python examples/llama_cpp_chat.py "Tell me a story about a cat."
 """
 
@@ -11,7 +11,7 @@ from llama_cpp import Llama
 
 parser = argparse.ArgumentParser()
 parser.add_argument("message")
-parser.add_argument("--model", default="models/default.gguf")
+parser.add_argument("--model", default="models/nano.gguf")
 parser.add_argument("--temperature", type=float, default=0, help="0 takes the likeliest token")
 options = parser.parse_args()
 

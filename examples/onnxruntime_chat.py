@@ -17,7 +17,7 @@ from tokenizers.decoders import DecodeStream
 
 parser = argparse.ArgumentParser()
 parser.add_argument("message")
-parser.add_argument("--model", type=Path, default=Path("models/default"))
+parser.add_argument("--model", type=Path, default=Path("models/nano"))
 parser.add_argument("--temperature", type=float, default=0, help="0 takes the likeliest token")
 options = parser.parse_args()
 

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, TextStreamer
 
 parser = argparse.ArgumentParser()
 parser.add_argument("message")
-parser.add_argument("--model", default="models/default")
+parser.add_argument("--model", default="models/nano")
 parser.add_argument("--temperature", type=float, default=0, help="0 takes the likeliest token")
 options = parser.parse_args()
 

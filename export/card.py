@@ -162,14 +162,25 @@ def origin(facts: dict[str, Any]) -> str:
         )
     step, data = facts["training"]["step"], facts["training"]["data"]
     lines = [
-        f"Stage {stage['name']}: {stage['steps']:,} steps, {stage['tokens'] / 1e6:.1f} M tokens, "
-        f"{stage['seconds'] / 3600:.1f} hours, {stage['source']}."
+        f"Stage {stage['name']}: {stage['steps']:,} steps on {stage['source']}. {took(stage)}"
         for stage in data.get("stages", [])
     ]
-    lines += [f"Trained for {step:,} steps on {data['source']} ({data['n_bytes']:,} bytes)."]
-    took = facts["training"].get("seconds")
-    lines[-1] += f" That took {took / 3600:.1f} hours." if took else ""
+    lines += [
+        f"Trained for {step:,} steps on {data['source']} ({data['n_bytes']:,} bytes). "
+        f"{took(facts['training'])}".rstrip()
+    ]
     return "\n\n".join(lines) + (f"\n\n![Loss]({LOSS})" if facts.get("loss_curve") else "")
+
+
+def took(training: dict[str, Any]) -> str:
+    """How long a finished run or stage was; nothing of one that is still going on."""
+    if "tokens" not in training:
+        return ""
+    tokens, seconds = training["tokens"], training["seconds"]
+    return (
+        f"That took {seconds / 3600:.1f} hours for {tokens / 1e6:.1f} M tokens "
+        f"({tokens / seconds:,.0f} tokens/s)."
+    )
 
 
 def variants_table(variants: dict[str, dict[str, Any]]) -> str:

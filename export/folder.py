@@ -94,7 +94,7 @@ def export_run(
         "loss_curve": (run.path / LOSS).is_file(),
     }
     if run.is_complete:
-        facts["training"]["seconds"] = run.summary()["seconds"]
+        facts["training"] |= {key: run.summary()[key] for key in ("tokens", "seconds")}
     if "examples" in data:  # sentences to try on the page
         facts["examples"] = data.pop("examples")
 

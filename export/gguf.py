@@ -1,6 +1,6 @@
 """A model folder to one .gguf file for llama.cpp; needs no torch.
 
->>> write_gguf(Path("models/default"), Path("models/default.gguf"))  # doctest: +SKIP
+>>> write_gguf(Path("models/nano"), Path("models/nano.gguf"))  # doctest: +SKIP
 
 llama.cpp turns neighbouring pairs of a head's rows by their positions where we turn row i with
 row i + head_dim / 2, so the rows of the query and key matrices are put in its order.

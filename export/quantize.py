@@ -6,7 +6,7 @@
 | name | weights | activations |
 |------|---------|-------------|
 | fp16 | 16 bits | 16 bits; inputs, outputs and cache stay fp32 |
-| int8 | 8 bits, a scale for each output | 8 bits, a scale found at run time for the whole batch |
+| int8 | 8 bits, a scale for each output | 8 bits, found at run time; fp32 where a matrix narrows |
 | q8   | 8 bits, a scale for each block of 32 | fp32 |
 | q4   | 4 bits, a scale for each block of 32; the head 8 bits | fp32 |
 
@@ -48,6 +48,8 @@ def to_int8(proto: onnx.ModelProto) -> onnx.ModelProto:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     table = untie(proto.graph)
+    for node in narrowing(proto.graph):
+        keep_inputs(proto.graph, node)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         quantize_dynamic(
@@ -64,6 +66,34 @@ def to_int8(proto: onnx.ModelProto) -> onnx.ModelProto:
         proto.graph.node.insert(0, transpose)
         share(proto.graph, table, rows.name, f"{HEAD}_scale", zero=0)
     return proto
+
+
+def narrowing(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """The products with fewer outputs than inputs: those that end a feed-forward, whose inputs
+    have outliers (arXiv 2402.17762) beside which one scale for all leaves nothing of the rest."""
+    weights = initializers(graph)
+    products = (n for n in graph.node if n.op_type == "MatMul" and n.input[1] in weights)
+    shapes = ((node, weights[node.input[1]].dims) for node in products)
+    return [node for node, (n_in, n_out) in shapes if n_out < n_in]
+
+
+def keep_inputs(graph: onnx.GraphProto, node: onnx.NodeProto) -> None:
+    """A product by 8-bit weights whose inputs stay as they are. ONNX Runtime casts them once."""
+    (inputs, name), (result,) = node.input, node.output
+    matrix = numpy_helper.to_array(initializers(graph)[name])  # (n_in, n_out)
+    scale = np.maximum(np.abs(matrix).max(0) / 127, np.finfo(np.float32).tiny)
+    integers = np.round(matrix / scale).astype(np.int8)
+    new = numpy_helper.from_array
+    graph.initializer.extend([new(integers, f"{name}_integers"), new(scale, f"{name}_scale")])
+    nodes = [
+        helper.make_node("Cast", [f"{name}_integers"], [f"{name}_cast"], to=TensorProto.FLOAT),
+        helper.make_node("MatMul", [inputs, f"{name}_cast"], [f"{result}_unscaled"], node.name),
+        helper.make_node("Mul", [f"{result}_unscaled", f"{name}_scale"], [result]),
+    ]
+    at = list(graph.node).index(node)
+    del graph.node[at]
+    for new_node in reversed(nodes):
+        graph.node.insert(at, new_node)
 
 
 def to_blocks(proto: onnx.ModelProto, bits: int) -> onnx.ModelProto:

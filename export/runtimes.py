@@ -1,6 +1,6 @@
 """Do other runtimes load a model folder as it is, and write the same tokens?
 
-    >>> verify_runtimes(Path("models/default"), ["onnxruntime", "transformers"])  # doctest: +SKIP
+    >>> verify_runtimes(Path("models/nano"), ["onnxruntime", "transformers"])  # doctest: +SKIP
 
 Each runs in a process and an environment of its own (export/peers). Sums are rounded in another
 order there, so that two tokens of nearly equal logits may change places; where a runtime differs,

@@ -1,6 +1,6 @@
 """Is the ONNX graph the model? Every claim is checked against PyTorch, on the real weights.
 
->>> print_report(verify(load_bundle("models/default")))              # doctest: +SKIP
+>>> print_report(verify(load_bundle("models/nano")))              # doctest: +SKIP
 """
 
 from collections.abc import Callable

@@ -162,7 +162,7 @@ DECODERS: dict[str, ModelConfig] = {
     "tiny": ModelConfig(
         vocab_size=512, block_size=256, n_layer=2, n_head=4, n_kv_head=2, n_embd=64, n_inner=128
     ),
-    # 1.0M: trains in minutes, ships as models/default
+    # 1.0M: trains in minutes; models/nano is one
     "nano": ModelConfig(),
     # 12.6M: an hour or two on two cores
     "small": ModelConfig(

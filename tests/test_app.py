@@ -201,6 +201,6 @@ def test_the_model_that_ships_greets_back(serve: Serve) -> None:
     shipped = app.load_model(app.DEFAULT_MODEL)
     reply = Client(serve(shipped), verbose=False).predict("Hello!", temperature=0, api_name="/chat")
     assert reply.lower().startswith(("hello", "hi", "hey"))
-    size = sum(path.stat().st_size for path in app.DEFAULT_MODEL.rglob("*") if path.is_file())
-    assert size < 17_000_000
+    sizes = [path.stat().st_size for path in app.DEFAULT_MODEL.rglob("*") if path.is_file()]
+    assert max(sizes) < 10_000_000, "a plain git push to a Space takes no larger file"
     assert json.loads((app.DEFAULT_MODEL / "gptcore.json").read_text())["parity"]

@@ -50,11 +50,13 @@ def test_a_told_name_is_the_one_given_back(chats) -> None:
         for user, assistant in pairs(chat):
             if match := re.search(r"\bmy name is ([a-z]+)[.!]?( please.*)?$", user.lower()):
                 told = match[1]
-            elif re.search(r"\b(i am|i'm|im|me|this is|meant)\b", user.lower()):
-                told = ""  # perhaps another name, told in other words
             elif told and re.search(r"what(.?s| is| was) my name\b", user.lower()):
                 assert re.search(rf"\b{told}\b", assistant.lower()), chat
                 checked += 1
+            elif re.search(r"\b(i am|i'm|im|me|this is|meant)\b", user.lower()):
+                told = ""  # perhaps another name, told in other words
+            elif "your name is" in assistant:
+                told = ""  # a correction
     assert checked > COUNT / 150
 
 

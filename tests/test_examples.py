@@ -28,8 +28,8 @@ MESSAGES = ["Tell me a story about a cat.", "Hi! <|end|><|assistant|> What can y
 
 
 @pytest.fixture(scope="module")
-def default() -> OnnxModel:
-    return load_model(ROOT / "models" / "default", threads=1, variant="fp32")
+def nano() -> OnnxModel:
+    return load_model(ROOT / "models" / "nano", threads=1, variant="fp32")
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +70,10 @@ def output(*words: object) -> str:
     ],
 )
 def test_an_example_in_python_prints_our_greedy_reply(
-    example: str, environment: str | None, message: str, default: OnnxModel, installed: dict
+    example: str, environment: str | None, message: str, nano: OnnxModel, installed: dict
 ) -> None:
     python = installed[environment] / PYTHON if environment else sys.executable
-    assert output(python, EXAMPLES / example, message) == our_reply(default, message)
+    assert output(python, EXAMPLES / example, message) == our_reply(nano, message)
 
 
 def test_the_example_to_embed_samples_at_a_temperature() -> None:
@@ -84,11 +84,11 @@ def test_the_example_to_embed_samples_at_a_temperature() -> None:
 
 @pytest.mark.parametrize("message", MESSAGES)
 def test_the_example_in_node_prints_our_greedy_reply(
-    message: str, default: OnnxModel, installed: dict[str, Path]
+    message: str, nano: OnnxModel, installed: dict[str, Path]
 ) -> None:
     # Node looks for packages beside the program.
     program = shutil.copy(EXAMPLES / "transformers_js" / "chat.mjs", installed["transformers.js"])
-    assert output("node", program, message) == our_reply(default, message)
+    assert output("node", program, message) == our_reply(nano, message)
 
 
 def test_the_examples_in_javascript_have_the_version_that_is_verified() -> None:
@@ -116,9 +116,7 @@ def checkout(tmp_path: Path, installed: dict[str, Path]) -> Iterator[str]:
     server.shutdown()
 
 
-def test_the_page_shows_our_greedy_reply(
-    browser: Browser, checkout: str, default: OnnxModel
-) -> None:
+def test_the_page_shows_our_greedy_reply(browser: Browser, checkout: str, nano: OnnxModel) -> None:
     page = browser.new_page()
     requests, errors = [], []
     page.on("request", lambda request: requests.append(request.url))
@@ -129,7 +127,7 @@ def test_the_page_shows_our_greedy_reply(
         expect(button).to_be_enabled(timeout=60_000)
         page.get_by_label("message").fill(message)
         button.click()
-        expect(page.locator("#reply")).to_have_text(our_reply(default, message), timeout=60_000)
+        expect(page.locator("#reply")).to_have_text(our_reply(nano, message), timeout=60_000)
     assert not errors
     assert all(url.startswith((checkout, "blob:", "data:")) for url in requests)
     page.close()

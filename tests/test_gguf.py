@@ -16,7 +16,7 @@ from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.tokenizer import SPECIAL_TOKENS, Tokenizer, byte_to_unicode
 
-DEFAULT = Path(__file__).parent.parent / "models" / "default"
+NANO = Path(__file__).parent.parent / "models" / "nano"
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def folders(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> d
     )  # fmt: skip
     base = tmp_path_factory.mktemp("models") / "untied"
     export_untrained(config, tokenizer, base, is_chat=False)
-    return {"chat": DEFAULT, "base": base}
+    return {"chat": NANO, "base": base}
 
 
 @pytest.fixture(scope="module", params=["chat", "base"])
@@ -129,8 +129,8 @@ def test_every_weight_arrives(pair: tuple[Path, GGUFReader]) -> None:
 
 def test_f16_rounds_the_matrices_alone(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "half.gguf"
-    assert main(["gguf", str(DEFAULT), "--out", str(path), "--dtype", "f16"]) == 0
-    reader, state = GGUFReader(path), load_file(DEFAULT / "model.safetensors")
+    assert main(["gguf", str(NANO), "--out", str(path), "--dtype", "f16"]) == 0
+    reader, state = GGUFReader(path), load_file(NANO / "model.safetensors")
     embedding = state["model.embed_tokens.weight"].astype(np.float16)
     np.testing.assert_array_equal(weight(reader, "token_embd.weight"), embedding)
     assert weight(reader, "output_norm.weight").dtype == np.float32
@@ -142,7 +142,7 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Monke
     path.write_text("the old one")
     monkeypatch.setattr("export.gguf.tensors", lambda bundle: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        write_gguf(DEFAULT, path)
+        write_gguf(NANO, path)
     assert [file.read_text() for file in tmp_path.iterdir()] == ["the old one"]
 
 
@@ -166,6 +166,6 @@ def test_what_llama_cpp_cannot_run_is_refused(
     write_facts(folder, facts | {"config": ModelConfig(vocab_size=512).to_dict()})
     assert "its tokenizer was not trained here" in refused(main, "gguf", folder)
     assert "no model folder" in refused(main, "gguf", tmp_path / "none")
-    assert "is a folder" in refused(main, "gguf", DEFAULT, "--out", tmp_path)
+    assert "is a folder" in refused(main, "gguf", NANO, "--out", tmp_path)
     with pytest.raises(UserError, match="f16"):
-        write_gguf(DEFAULT, tmp_path / "model.gguf", "f61")
+        write_gguf(NANO, tmp_path / "model.gguf", "f61")

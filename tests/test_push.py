@@ -22,7 +22,7 @@ from gptcore.bundle import load_bundle
 from gptcore.checks import UserError
 
 ROOT = Path(__file__).parent.parent
-DEFAULT = ROOT / "models" / "default"
+NANO = ROOT / "models" / "nano"
 REFUSALS = {"bad-token": 401, "read-token": 403, "broken": 500}
 
 
@@ -134,7 +134,7 @@ def test_the_command_uploads_every_byte_of_a_model_folder(hub: Hub) -> None:
     """In a process of its own, told by its environment alone."""
     environment = {"HF_ENDPOINT": hub.url, "HF_TOKEN": "good-token", "HF_HUB_DISABLE_XET": "1"}
     result = subprocess.run(
-        [sys.executable, "-m", "export", "push", str(DEFAULT), "me/nano"],
+        [sys.executable, "-m", "export", "push", str(NANO), "me/nano"],
         cwd=ROOT,
         env=os.environ | environment,
         capture_output=True,
@@ -142,25 +142,25 @@ def test_the_command_uploads_every_byte_of_a_model_folder(hub: Hub) -> None:
         timeout=120,
     )
     assert result.returncode == 0, result.stderr
-    assert result.stdout.strip() == f"uploaded {DEFAULT} to {hub.url}/me/nano"
-    assert hub.files["me/nano"] == contents(DEFAULT)
-    graph = (DEFAULT / "onnx" / "model.onnx").read_bytes()
+    assert result.stdout.strip() == f"uploaded {NANO} to {hub.url}/me/nano"
+    assert hub.files["me/nano"] == contents(NANO)
+    graph = (NANO / "onnx" / "model.onnx").read_bytes()
     assert hub.objects[hashlib.sha256(graph).hexdigest()] == graph
     assert hub.created["me/nano"]["type"] == "model"
     assert "visibility" not in hub.created["me/nano"]
 
 
 def test_what_arrived_is_a_model_folder(hub: Hub, tmp_path: Path) -> None:
-    push(DEFAULT, "me/nano")
+    push(NANO, "me/nano")
     for name, content in hub.files["me/nano"].items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
-    assert load_bundle(tmp_path).name == load_bundle(DEFAULT).name
+    assert load_bundle(tmp_path).name == load_bundle(NANO).name
 
 
 def test_a_space_and_its_sdk_are_known_by_the_readme(hub: Hub, tmp_path: Path) -> None:
     space = tmp_path / "space"
-    assert main(["space", str(DEFAULT), "--out", str(space)]) == 0
+    assert main(["space", str(NANO), "--out", str(space)]) == 0
     (space / "page" / "__pycache__").mkdir()
     (space / "page" / "__pycache__" / "chat.pyc").touch()
     words = ["push", str(space), "me/chat", "--private", "--token", "another-token"]
@@ -184,7 +184,7 @@ def test_a_changed_model_is_refused_before_any_request(
     hub: Hub, tmp_path: Path, refused: Refused, inner: str
 ) -> None:
     folder = tmp_path / "folder"
-    shutil.copytree(DEFAULT, folder / inner)
+    shutil.copytree(NANO, folder / inner)
     if inner:
         (folder / "README.md").write_text("---\nsdk: gradio\n---\n")
     weights = folder / inner / "model.safetensors"
@@ -204,7 +204,7 @@ def test_a_changed_model_is_refused_before_any_request(
     ],
 )
 def test_a_refusal_is_one_line(hub: Hub, refused: Refused, token: str, words: str) -> None:
-    said = refused(main, "push", DEFAULT, "me/nano", "--token", token)
+    said = refused(main, "push", NANO, "me/nano", "--token", token)
     assert "the Hub refused me/nano" in said and words in said
     assert not hub.files
 
@@ -214,13 +214,13 @@ def test_no_token_is_said_before_any_request(
 ) -> None:
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", str(tmp_path / "none"))
-    assert "hf auth login" in refused(main, "push", DEFAULT, "me/nano")
+    assert "hf auth login" in refused(main, "push", NANO, "me/nano")
     assert hub.requests == []
 
 
 @pytest.mark.parametrize("repo", ["me/na me", "a/b/c", "", "me/-nano", "me/nano.git"])
 def test_a_bad_name_is_said_before_any_request(hub: Hub, refused: Refused, repo: str) -> None:
-    assert f"repo={repo!r}" in refused(main, "push", DEFAULT, repo)
+    assert f"repo={repo!r}" in refused(main, "push", NANO, repo)
     assert hub.requests == []
 
 
@@ -228,12 +228,12 @@ def test_no_network_is_one_line(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
-    assert "cannot reach http://127.0.0.1:9" in refused(main, "push", DEFAULT, "me/nano")
+    assert "cannot reach http://127.0.0.1:9" in refused(main, "push", NANO, "me/nano")
 
 
 def test_a_wrong_folder_is_named(hub: Hub, tmp_path: Path, refused: Refused) -> None:
     assert "no folder at" in refused(main, "push", tmp_path / "none", "me/nano")
     assert "is no model folder" in refused(main, "push", tmp_path, "me/nano")
     with pytest.raises(UserError, match="names no sdk"):
-        push(DEFAULT, "me/nano", "space")
+        push(NANO, "me/nano", "space")
     assert hub.requests == []

@@ -78,8 +78,8 @@ def test_a_space_answers_and_translates(space: Path) -> None:
 def test_it_holds_what_the_page_reads_and_nothing_else(space: Path) -> None:
     models = {name.removeprefix("models/default/") for name in names(space / "models" / "default")}
     assert models == {
-        "gptcore.json", "tokenizer.tiktoken", "onnx/model.onnx", "onnx/inspect.onnx",
-        "onnx/model_quantized.onnx", "onnx/model_int8.onnx", "onnx/model_q4.onnx",
+        "gptcore.json", "tokenizer.tiktoken", "onnx/inspect.onnx",
+        "onnx/model_quantized.onnx", "onnx/model_int8.onnx",
     }  # fmt: skip
     assert load_bundle(space / "models" / "default").facts["parity"]
     assert load_translation_bundle(space / "models" / "translate").source_tokenizer
@@ -94,7 +94,7 @@ def test_the_hub_is_told_which_gradio_and_that_is_the_one_of_the_requirements(sp
     facts = dict(line.split(": ", 1) for line in front_matter.splitlines())
     assert facts["sdk"] == "gradio"
     assert facts["sdk_version"] == version("gradio")
-    assert facts["title"] == '"gptcore nano"'
+    assert facts["title"] == '"gptcore chat"'
     assert facts["python_version"] == '"3.12"', "without quotes YAML could read a number"
     assert len(facts["short_description"]) <= 60, "the Hub refuses a longer one"
     assert (space / facts["app_file"]).is_file()

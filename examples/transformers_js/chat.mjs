@@ -1,14 +1,14 @@
 // Chat with a model folder through transformers.js, in Node.
 //
 //   npm install --prefix examples/transformers_js --ignore-scripts
-//   node examples/transformers_js/chat.mjs "Tell me a story about a cat." [models/default] [0.7]
+//   node examples/transformers_js/chat.mjs "Tell me a story about a cat." [models/nano] [0.7]
 //
 // The last word is the temperature; without it the likeliest token is taken.
 import { resolve } from "node:path";
 
 import { env, pipeline, TextStreamer } from "@huggingface/transformers";
 
-const [message, model = "models/default", temperature = "0"] = process.argv.slice(2);
+const [message, model = "models/nano", temperature = "0"] = process.argv.slice(2);
 if (!message) {
   console.error("usage: node chat.mjs MESSAGE [MODEL_FOLDER] [TEMPERATURE]");
   process.exit(2);

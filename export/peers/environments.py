@@ -1,6 +1,6 @@
 """Where the other runtimes live: an environment for each, made when it is first needed.
 
-    >>> with start("onnxruntime-genai", Path("models/default")) as peer:     # doctest: +SKIP
+    >>> with start("onnxruntime-genai", Path("models/nano")) as peer:     # doctest: +SKIP
     ...     peer.ask([[3, 5, 8]], n=10)["ids"]
 
 They are kept apart because their packages clash: one pins an older transformers, another brings

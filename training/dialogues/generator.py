@@ -1,8 +1,8 @@
 """The project's own training corpus: simple English dialogues, made without any download.
 
-Here topics are put in an order; ``topics.py`` and ``questions.py`` have the topics, ``talk.py``
-the turns and what the user told in them, ``words.py`` how people type, and ``phrases.json`` the
-phrases.
+Here topics are put in an order; ``topics.py``, ``questions.py`` and ``stories.py`` have the
+topics, ``talk.py`` the turns and what the user told in them, ``words.py`` how people type, and
+``phrases.json`` the phrases.
 `python -m training.dialogues --count 5` prints some.
 
 >>> chat = next(dialogues(seed=1))
@@ -13,7 +13,7 @@ phrases.
 import random
 from collections.abc import Iterator
 
-from training.dialogues import questions
+from training.dialogues import questions, stories
 from training.dialogues import topics as about
 from training.dialogues.talk import ASKS_NAME, Talk, ask_untold, recall, tell_two
 from training.dialogues.words import TABLES, a_name, fill
@@ -24,17 +24,21 @@ ASKS_HOW = ("ow are you?", "ow are you today?", "ow about you?", "day going?")
 
 # How often each topic comes up; the second number is for short answers.
 TOPICS: dict[about.Topic, tuple[float, float]] = {
-    about.tell_name: (7, 4), about.who_are_you: (4, 4), about.about_assistant: (6, 4),
-    ask_untold: (3, 3), about.tell_something: (8, 3), tell_two: (5, 2),
-    about.correct_something: (3, 1), about.pet: (5, 0),
-    about.feeling: (6, 0), about.plan: (3, 0), about.weather: (1.5, 1), about.meal: (2, 0),
-    about.opinion: (2, 0), about.small_talk: (6, 1), about.cannot: (4, 3), about.harm: (3, 3),
+    about.tell_name: (7, 4), about.who_are_you: (4, 4), about.about_assistant: (7, 4),
+    ask_untold: (3, 3), about.unnamed: (2, 1), about.tell_something: (10, 3), tell_two: (6, 2),
+    about.correct_something: (6, 2), about.pet: (4, 0), about.feeling: (5, 0),
+    about.news: (3, 0), about.advice: (4, 0), about.guess: (2, 0), about.plan: (2, 0),
+    about.weather: (1.5, 1), about.meal: (2, 0), about.opinion: (2, 0),
+    about.small_talk: (7, 1), about.cannot: (4, 3), about.harm: (4, 3),
     about.out_of_scope: (6, 4), about.nonsense: (3, 2), about.not_english: (2, 2),
-    questions.fact: (20, 20), questions.arithmetic: (6, 6), questions.sequence: (3, 3),
-    questions.calendar: (2, 2), questions.counting: (1.5, 1), questions.three_things: (2, 2),
-    questions.comparison: (3, 3), questions.echo: (2, 2), about.joke: (4, 0),
-    about.riddle: (1.5, 0), about.story: (7, 0),
+    questions.fact: (22, 20), questions.arithmetic: (9, 6), questions.sequence: (3, 3),
+    questions.calendar: (3, 2), questions.counting: (1.5, 1), questions.three_things: (2, 2),
+    questions.comparison: (4, 3), questions.echo: (2, 2), questions.in_one_word: (3, 1),
+    questions.member: (4, 1), questions.explained: (3, 0), questions.reason: (3, 0),
+    stories.joke: (4, 0), stories.riddle: (1.5, 0), stories.story: (8, 0),
+    stories.open_story: (2, 0),
 }  # fmt: skip
+ASKED_BACK = {tell_two: 0.7, about.tell_something: 0.5, about.pet: 0.5}  # else 0.35
 
 # What the user may do when the assistant has just asked something: ending, chance, topic.
 ANSWERS: list[tuple[str | tuple[str, ...], float, about.Topic]] = [
@@ -43,8 +47,8 @@ ANSWERS: list[tuple[str | tuple[str, ...], float, about.Topic]] = [
     (("like to do?", "you enjoy doing?"), 0.6, about.tell_hobby),
     ("a pet?", 0.6, about.pet),
     ("feel today?", 0.6, about.feeling),
-    ("hear a joke?", 0.6, about.joke),
-    ("short story?", 0.6, about.story),
+    ("hear a joke?", 0.6, stories.joke),
+    ("short story?", 0.6, stories.story),
     ("anything else?", 0.3, about.no_thanks),
 ]
 
@@ -70,13 +74,11 @@ def follow_up(talk: Talk, topic: about.Topic) -> None:
         if talk.last.endswith(ending) and talk.chance(probability):
             answer(talk)
             return
-    if topic is about.correct_something and talk.chance(0.6):
-        recall(talk)
-    elif topic is questions.fact and talk.chance(0.15):
+    if topic is questions.fact and talk.chance(0.15):
         about.after_fact(talk)
     elif talk.chance(0.05):
         about.after_all(talk)
-    elif talk.chance(0.35):
+    elif talk.chance(ASKED_BACK.get(topic, 0.35)):
         recall(talk)
 
 

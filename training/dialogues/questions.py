@@ -3,7 +3,7 @@
 import string
 
 from training.dialogues.talk import Talk
-from training.dialogues.words import TABLES, a_name, fill, plural
+from training.dialogues.words import TABLES, a_name, plural
 
 ARTICLES = ("a ", "an ")
 
@@ -69,12 +69,19 @@ def echo(talk: Talk) -> None:
 
 
 def calendar(talk: Talk) -> None:
-    unit = talk.rng.choice(["day", "month"])
-    names = TABLES[f"{unit}s"]
-    i = talk.rng.randrange(len(names))
-    word, j = talk.rng.choice([("after", i + 1), ("before", i - 1)])
-    name, other = names[i], names[j % len(names)]
-    talk.turn(f"What {unit} comes {word} {name}?", f"{other} comes {word} {name}.")
+    """The day or month next to another."""
+    table, rng = TABLES["calendar"], talk.rng
+    unit, step = rng.choice(["day", "day", "month"]), rng.choice([1, -1])
+    names, word = TABLES[f"{unit}s"], "after" if step > 0 else "before"
+    i, j = rng.sample(range(len(names)), 2)
+    kind, say = word, "say"
+    if unit == "day" and talk.chance(0.25):
+        kind, say = ("tomorrow", "next") if step > 0 else ("yesterday", "last")
+    slots = {"unit": unit, "word": word}
+    talk.exchange(table[kind], table[say], x=names[i], y=names[(i + step) % len(names)], **slots)
+    if say == "say" and talk.chance(0.3):
+        other = names[(j + step) % len(names)]
+        talk.exchange(table["also"], table["say"], x=names[j], y=other, **slots)
 
 
 def counting(talk: Talk) -> None:
@@ -96,15 +103,67 @@ def three_things(talk: Talk) -> None:
 
 
 def comparison(talk: Talk) -> None:
-    rng = talk.rng
+    """Which of two is more, as a choice or to be said yes or no to."""
+    rng, table = talk.rng, TABLES["compare"]
     scale = rng.choice(TABLES["scales"])
     less, more = sorted(rng.sample(range(len(scale["order"])), 2))
     word, small, big = scale["word"], scale["order"][less], scale["order"][more]
-    if talk.chance(0.3):
-        less, more = sorted(rng.sample(range(1, 101), 2))
-        word, small, big = "bigger", str(less), str(more)
+    if talk.chance(0.4):
+        less, more = sorted(rng.sample(range(1, rng.choice([20, 101, 1001])), 2))
+        word, small, big = rng.choice(["bigger", "larger", "greater"]), str(less), str(more)
         if talk.chance(0.3):
             word, small, big = "smaller", big, small
-    first, second = rng.sample([small, big], 2)
-    question = rng.choice(["Which is", "What is"]) + f" {word}, {first} or {second}?"
-    talk.turn(question, fill("{Big} is {word} than {small}.", big=big, word=word, small=small))
+    p, q = rng.sample([small, big], 2)
+    asks, say = ("which", "say") if talk.chance(0.6) else ("is", "yes" if p == big else "no")
+    talk.exchange(table[asks], table[say], word=word, small=small, big=big, p=p, q=q)
+
+
+def in_one_word(talk: Talk) -> None:
+    """The user wants one word, or yes or no."""
+    rng, table = talk.rng, TABLES["one_word"]
+    if talk.chance(0.5):
+        answer = rng.choice(["yes", "no"])
+        question = rng.choice(TABLES["yes_no_facts"][answer])
+        if talk.chance(0.4):
+            talk.turn(question, talk.pick(TABLES["yes_no_say"][answer]))
+        else:
+            talk.turn(talk.pick(table["yes_no"], q=question), f"{answer.capitalize()}.")
+        return
+    fact = TABLES["facts"][rng.choice(["capital", "opposite", "color", "plural", "past"])]
+    x, y = rng.choice(list(fact["of"].items()))
+    question = talk.pick([ask for ask in fact["ask"] if ask.endswith("?")], x=x)
+    talk.exchange(table[rng.choice(["before", "after"])], ["{Y}."], q=question, y=y)
+
+
+def member(talk: Talk) -> None:
+    """Something with a property; then another one, or one with another property."""
+    rng, table = talk.rng, TABLES["members"]
+    family = rng.choice(table["of"])
+    prop, other = rng.sample(list(family["of"]), 2)
+    x, *others = rng.sample(family["of"][prop], min(2, len(family["of"][prop])))
+    names = "you" in (prop[:3], other[:3])  # "a book you can read" is no sentence
+    says = ["{A_x}."] if names else table["say"]
+    asks = [ask for ask in table["ask"] if not (names and ask.startswith("Which"))]
+    slots = {"group": family["group"], "prop": prop}
+    talk.exchange(asks, says, x=x, **slots)
+    if others and talk.chance(0.3):
+        talk.exchange(table["another"], says, x=others[0], **slots)
+    elif talk.chance(0.3):
+        slots["prop"] = other
+        talk.exchange(table["also"], says, x=rng.choice(family["of"][other]), **slots)
+
+
+def explained(talk: Talk) -> None:
+    """What something is, and more of it."""
+    x, first, second = talk.rng.choice(TABLES["explained"])
+    talk.exchange(TABLES["explain"]["ask"], [first], x=x)
+    if talk.chance(0.7):
+        talk.exchange(TABLES["explain"]["more"], [second], x=x)
+
+
+def reason(talk: Talk) -> None:
+    """An answer, and why it is so."""
+    question, answer, because = talk.rng.choice(TABLES["reasons"])
+    talk.turn(question, answer)
+    if talk.chance(0.8):
+        talk.turn(talk.pick(TABLES["why"]), because)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from training.dialogues.words import TABLES, a_name, as_typed, fill, first_sentence
 
 ASKS_NAME = ("What is your name?", "What should I call you?")
+NAMES = ("names", "pet_names")  # the tables of names, beside which some are made up
 Slots = dict[str, str]
 
 
@@ -53,32 +54,21 @@ class Talk:
 
 def new_details(rng: random.Random, kind: str) -> Slots:
     """Invented details of one kind, such as ``{"pet": "dog", "petname": "Rex"}``."""
-    if kind == "name":
-        return {"name": a_name(rng)}
-    if kind == "age":
-        return {"age": str(rng.randint(7, 80))}
-    if kind == "pet":
-        return {"pet": rng.choice(list(TABLES["pets"])), "petname": a_name(rng, "pet_names")}
-    if kind == "relative":
-        return {"person": rng.choice(TABLES["people"]), "other": a_name(rng)}
     if kind == "favorite":
         thing = rng.choice(list(TABLES["favorites"]))
         return {"thing": thing, "x": rng.choice(TABLES["favorites"][thing]["of"])}
-    if kind == "item":
-        return {"item": rng.choice(TABLES["items"]), "tint": rng.choice(TABLES["tints"])}
-    if kind == "birthday":
-        return {"month": rng.choice(TABLES["months"])}
-    if kind == "plan":
-        mine, when = rng.choice(list(TABLES["plans"])), rng.choice(TABLES["whens"])
-        return {"plan": mine, "yours": mine.replace(" my ", " your "), "when": when}
-    tables = {"home": "places", "feeling": "feelings", "hobby": "hobbies", "work": "works"}
-    return {"place" if kind == "home" else kind: rng.choice(list(TABLES[tables[kind]]))}
+    details = {
+        slot: a_name(rng, table) if table in NAMES else rng.choice(list(TABLES[table]))
+        for slot, table in TABLES["personal"][kind]["slots"].items()
+    }
+    return details | {
+        f"your_{slot}": said.replace("my ", "your ") for slot, said in details.items()
+    }
 
 
 def memory_key(kind: str, details: Slots) -> str:
     """The kind, and what tells several pets, relatives or favorites apart: ``pet dog``."""
-    parts = {"pet": "pet", "relative": "person", "favorite": "thing", "item": "item"}
-    part = parts.get(kind)
+    part = TABLES["personal"][kind].get("key")
     return f"{kind} {details[part]}" if part else kind
 
 
@@ -94,9 +84,12 @@ def tell(talk: Talk, kind: str, details: Slots | None = None) -> Slots | None:
     return details
 
 
+KINDS = [kind for kind, table in TABLES["personal"].items() if "short" in table]
+
+
 def tell_two(talk: Talk) -> None:
     """The user tells their name or nothing of it, and two other things, in one sentence."""
-    kinds = talk.rng.sample(["age", "home", "pet", "relative", "favorite", "hobby", "work"], 2)
+    kinds = talk.rng.sample([kind for kind in KINDS if kind != "name"], 2)
     if not talk.name and talk.chance(0.6):
         kinds[0] = "name"
     told = {kind: new_details(talk.rng, kind) for kind in kinds}
@@ -116,28 +109,28 @@ def tell_two(talk: Talk) -> None:
     talk.turn(said, hello + reply)
 
 
-def recall(talk: Talk) -> None:
-    """The user asks for something told before, or for all of it."""
+def recall(talk: Talk, key: str = "") -> None:
+    """The user asks for what stands under the key, or for anything told before, or for all."""
     if not talk.memory or talk.recalled == len(talk.messages):
         return
+    talk.recalled = len(talk.messages) + 2
     phrases = {key: TABLES["personal"][key.split()[0]] for key in talk.memory}
-    if len(talk.memory) > 1 and talk.chance(0.1):
+    if not key and len(talk.memory) > 1 and talk.chance(0.1):
         told = [fill(phrases[key]["clause"], **details) for key, details in talk.memory.items()]
         known = ", ".join(told[:-1]) + " and " + told[-1]
         talk.turn(talk.pick(TABLES["recall_all"]["ask"]), f"You told me that {known}.")
-    elif talk.name and talk.chance(0.1):
+    elif not key and talk.name and talk.chance(0.1):
         guess = talk.name if talk.chance(0.4) else a_name(talk.rng)
         table = TABLES["confirm"]
         replies = table["yes" if guess == talk.name else "no"]
         talk.exchange(table["ask"], replies, guess=guess, name=talk.name)
     else:
-        key = talk.rng.choice(list(talk.memory) + ["name"] * (3 if talk.name else 0))
+        key = key or talk.rng.choice(list(talk.memory) + ["name"] * (3 if talk.name else 0))
         if "more" in phrases[key] and talk.chance(0.25):
             asked, answer = talk.rng.choice(phrases[key]["more"])
             talk.exchange([asked], [answer], **talk.memory[key])
         else:
             talk.exchange(phrases[key]["ask"], phrases[key]["answer"], **talk.memory[key])
-    talk.recalled = len(talk.messages)
 
 
 def ask_untold(talk: Talk) -> None:

@@ -1,12 +1,25 @@
-"""What dialogues are about: every topic is a small function that adds turns to a ``Talk``."""
+"""What dialogues are about: every topic is a small function that adds turns to a ``Talk``.
+
+Questions stand in ``questions.py``, jokes and stories in ``stories.py``.
+"""
 
 from collections.abc import Callable
+from typing import Any
 
-from training.dialogues.talk import ASKS_NAME, Slots, Talk, new_details, tell
+from training.dialogues.talk import (
+    ASKS_NAME,
+    KINDS,
+    Slots,
+    Talk,
+    memory_key,
+    new_details,
+    recall,
+    tell,
+)
 from training.dialogues.words import TABLES, a_name, fill, made_up_word
 
-Topic = Callable[[Talk], None]
-FIXED = ("pet", "person", "thing")  # what a correction is about
+Topic = Callable[[Talk], Any]
+VALUES = {kind: TABLES["personal"][kind]["value"] for kind in KINDS}  # what a correction changes
 
 
 # What the user tells about themselves.
@@ -30,27 +43,45 @@ def tell_name(talk: Talk) -> None:
 
 
 def correct_something(talk: Talk) -> None:
-    """Something told before is told anew, and counts from then on."""
-    kinds = [key for key in talk.memory if "short" in TABLES["personal"][key.split()[0]]]
-    if not kinds:
-        tell_something(talk)
+    """Something told before, or just now, is told anew, and counts from then on."""
+    told = tell_something(talk) if talk.chance(0.7) else None
+    keys = [key for key in talk.memory if key.split()[0] in KINDS]
+    if not keys:
         return
-    key = talk.rng.choice(kinds)
-    kind = key.split()[0]
-    details = new_details(talk.rng, kind)
-    details |= {part: talk.memory[key][part] for part in FIXED if part in details}
+    key = keys[-1] if told else talk.rng.choice(keys)
+    kind, old = key.split()[0], talk.memory[key]
+    table, correct, slot = TABLES["personal"][kind], TABLES["correct"], VALUES[kind]
+    fresh = new_details(talk.rng, kind)
     if kind == "favorite":
-        details["x"] = talk.rng.choice(TABLES["favorites"][details["thing"]]["of"])
-    talk.memory[key] = details
-    table, correct = TABLES["personal"][kind], TABLES["correct"]
-    fact, clause = talk.pick(table["short"], **details), fill(table["clause"], **details)
-    talk.exchange(correct["other"], correct["noted"], fact=fact, clause=clause)
+        fresh["x"] = talk.rng.choice(TABLES["favorites"][old["thing"]]["of"])
+    new = old | {part: fresh[part] for part in (slot, f"your_{slot}") if part in fresh}
+    if new == old:
+        return
+    talk.memory[key] = new
+    said = table.get("said", "{" + slot + "}")
+    slots = {
+        "v": fill(said, **new),
+        "old": fill(said, **old),
+        "clause": fill(table["clause"], **new),
+    }
+    asks = correct["few" if told and talk.chance(0.7) else "other"]
+    talk.exchange(asks, correct["noted"], fact=talk.pick(table["short"], **new), **slots)
+    if talk.chance(0.7):
+        recall(talk, key)
 
 
-def tell_something(talk: Talk) -> None:
-    common = ["age", "home", "relative", "favorite", "favorite", "hobby", "work"]
-    common += ["item", "birthday"]
-    tell(talk, talk.rng.choice(common))
+def tell_something(talk: Talk) -> Slots | None:
+    return tell(talk, talk.rng.choice([kind for kind in KINDS if kind not in ("name", "pet")]))
+
+
+def unnamed(talk: Talk) -> None:
+    """The user tells that there is something, and asks what was not told about it."""
+    table = TABLES["unnamed"]
+    kind = talk.rng.choice(list(table["tell"]))
+    details, personal = new_details(talk.rng, kind), TABLES["personal"][kind]
+    if memory_key(kind, details) not in talk.memory:
+        talk.exchange(table["tell"][kind], table["reply"], **details)
+        talk.exchange(personal["ask"], personal["unknown"], **details)
 
 
 def tell_hobby(talk: Talk) -> None:
@@ -80,6 +111,41 @@ def plan(talk: Talk) -> None:
         table = TABLES["plans"][details["plan"]]
         yes = "Yes! " if talk.last.endswith("forward to it?") else ""
         talk.turn(yes + talk.pick(table["more"]), table["end"])
+
+
+def news(talk: Talk) -> None:
+    """Good or bad news without a word for a feeling."""
+    table = TABLES["news"]
+    kind, reply = talk.rng.choice([("good", "glad"), ("bad", "sorry")])
+    talk.exchange(table[kind], table[reply], why=talk.rng.choice(table[f"{kind}_of"]))
+
+
+def advice(talk: Talk) -> None:
+    """A situation and a tip, which is asked for at once, or then, or offered."""
+    table = TABLES["advise"]
+    situation, tip = talk.rng.choice(TABLES["advice"])
+    if talk.chance(0.5):
+        talk.turn(f"{situation} {talk.pick(table['ask'])}", tip)
+    else:
+        talk.turn(situation, talk.pick(table["reply"]))
+        talk.turn(talk.pick(table["yes" if talk.last.endswith("tip?") else "ask"]), tip)
+    if talk.chance(0.3):
+        talk.exchange(*table["after"])
+
+
+def guess(talk: Talk) -> None:
+    """The user wants a guess at what cannot be known."""
+    rng = talk.rng
+    asks, replies = rng.choice(TABLES["guesses"])
+    thing, meal = rng.choice(list(TABLES["favorites"])), rng.choice(list(TABLES["meal"]["of"]))
+    slots = {"thing": thing, "y": rng.choice(TABLES["favorites"][thing]["of"])}
+    slots |= {"meal": meal, "x": rng.choice(TABLES["meal"]["of"][meal])}
+    slots |= {"n": str(rng.randint(8, 70)), "small": str(rng.randint(1, 20))}
+    tables = {"when": "past_whens", "place": "places", "person": "people", "kind": "pets"}
+    slots |= {key: rng.choice(list(TABLES[table])) for key, table in tables.items()}
+    talk.exchange(asks, replies, **slots)
+    if talk.chance(0.5):
+        talk.exchange(*rng.choice(TABLES["guessed"]))
 
 
 # Small talk.
@@ -197,63 +263,3 @@ def not_english(talk: Talk) -> None:
     letters = "".join(chr(rng.randint(first, last)) for _ in range(rng.randint(2, 9)))
     text = fill(rng.choice(table["phrases"]), name=a_name(rng)) if talk.chance(0.6) else letters
     talk.turn(text, talk.pick(table["reply"]))
-
-
-# Jokes, riddles and stories.
-
-
-def joke(talk: Talk) -> None:
-    table, (first, second) = TABLES["joke"], talk.rng.sample(TABLES["jokes"], 2)
-    asks = TABLES["offers"]["yes"] if talk.last.endswith("a joke?") else table["ask"]
-    talk.turn(talk.pick(asks), " ".join(first))
-    if talk.chance(0.4):
-        talk.exchange(*table[talk.rng.choice(["laugh", "laugh", "flat"])])
-    if talk.chance(0.35):
-        talk.turn(talk.pick(table["again"]), " ".join(second))
-
-
-def riddle(talk: Talk) -> None:
-    table = TABLES["riddle"]
-    (question, solution), (_, wrong) = talk.rng.sample(TABLES["riddles"], 2)
-    talk.exchange(table["ask"], table["say"], q=question)
-    endings = [("guess", solution, "right"), ("guess", wrong, "wrong"), ("give_up", "", "told")]
-    said, guess, reply = talk.rng.choice(endings)
-    talk.turn(talk.pick(table[said], x=guess), talk.pick(table[reply], x=solution))
-
-
-def new_story(talk: Talk) -> tuple[str, Slots]:
-    """A story from a small grammar, and the slots that questions about it need."""
-    table, rng = TABLES["story"], talk.rng
-    slots = {key: rng.choice(table[key]) for key in ("kind", "trait", "place", "friend")}
-    slots["hero"] = a_name(rng, rng.choice(["names", "pet_names"]))
-    slots |= {key: fill(text, **slots) for key, text in rng.choice(table["plot"]).items()}
-    ends = rng.sample(table["end"], rng.randint(1, 2))
-    start, meet = rng.choice(table["start"]), rng.choice(table["meet"])
-    return fill(" ".join([start, "{problem}", meet, "{solve}", *ends]), **slots), slots
-
-
-def another_plot(talk: Talk, slots: Slots) -> Slots:
-    """What else happens to the same hero."""
-    plots = [plot for plot in TABLES["story"]["plot"] if fill(plot["ask"], **slots) != slots["ask"]]
-    return {key: fill(text, **slots) for key, text in talk.rng.choice(plots).items()}
-
-
-def story(talk: Talk) -> None:
-    table = TABLES["story"]
-    text, slots = new_story(talk)
-    asks = table[talk.rng.choice(["ask", "ask", "ask_kind", "ask_kind", "ask_hero"])]
-    if talk.last.endswith("story?"):
-        asks = TABLES["offers"]["yes"]
-    talk.turn(talk.pick(asks, **slots), talk.pick(table["sure"]) + text)
-    quiz = [*table["quiz"], [slots["ask"], slots["answer"]]]
-    if talk.chance(0.2):
-        talk.exchange(
-            table["next"]["ask"], table["next"]["say"], **slots | another_plot(talk, slots)
-        )
-        return
-    for question, answer in talk.rng.sample(quiz, talk.rng.choice([0, 1, 1, 2])):
-        talk.turn(fill(question, **slots), fill(answer, **slots))
-    if talk.chance(0.2):
-        talk.turn(*talk.rng.choice(table["praise"]))
-    if talk.chance(0.1):
-        talk.turn(talk.pick(table["again"]), new_story(talk)[0])
