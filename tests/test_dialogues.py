@@ -53,9 +53,9 @@ def test_a_told_name_is_the_one_given_back(chats) -> None:
             elif told and re.search(r"what(.?s| is| was) my name\b", user.lower()):
                 assert re.search(rf"\b{told}\b", assistant.lower()), chat
                 checked += 1
-            elif re.search(r"\b(i am|i'm|im|me|this is|meant)\b", user.lower()):
+            elif re.search(r"\b(i am|i'm|im|me|this is|meant|name)\b", user.lower()):
                 told = ""  # perhaps another name, told in other words
-            elif "your name is" in assistant:
+            elif "your name" in assistant:
                 told = ""  # a correction
     assert checked > COUNT / 150
 
