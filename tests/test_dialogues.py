@@ -44,19 +44,18 @@ def test_every_message_is_clean_and_the_assistants_words_are_ascii(chats) -> Non
 
 
 def test_a_told_name_is_the_one_given_back(chats) -> None:
+    """It was said since the user last wrote "my name is"; corrections have other words, too."""
     checked = 0
     for chat in chats:
-        told = ""
+        since = [chat[0]["content"].lower()]  # a system text may tell it, too
         for user, assistant in pairs(chat):
-            if match := re.search(r"\bmy name is ([a-z]+)[.!]?( please.*)?$", user.lower()):
-                told = match[1]
-            elif told and re.search(r"what(.?s| is| was) my name\b", user.lower()):
-                assert re.search(rf"\b{told}\b", assistant.lower()), chat
-                checked += 1
-            elif re.search(r"\b(i am|i'm|im|me|this is|meant|name)\b", user.lower()):
-                told = ""  # perhaps another name, told in other words
-            elif "your name" in assistant:
-                told = ""  # a correction
+            if re.search(r"\bmy name is [a-z]+[.!]?( please.*)?$", user.lower()):
+                since = []
+            since.append(user.lower())
+            if re.search(r"what(.?s| is| was) my name\b", user.lower()) and len(since) > 1:
+                if given := re.search(r"(?:name is|are) (\w+)[.!]$", assistant):
+                    assert given[1].lower() in " ".join(since), chat
+                    checked += 1
     assert checked > COUNT / 150
 
 
