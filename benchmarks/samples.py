@@ -24,7 +24,7 @@ HEADER = """\
 # What it says
 
 The conversations of [benchmarks/conversations.txt](../benchmarks/conversations.txt) with {name},
-`{variant}`, unedited: `python benchmarks/samples.py {folder} --variant {variant} --out {out}`.
+`{variant}`, unedited: `python benchmarks/samples.py {folder} --variant {variant}`.
 Whoever wrote the user's side had seen neither the model nor its training data. On the left of
 each row what the user said, then the reply at temperature 0, and that at 0.7 with the first seed.
 The two are conversations of their own: each reply follows those above it in its column.
@@ -38,9 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "samples.md")
     options = parser.parse_args(arguments)
     model = load_model(options.model, variant=options.variant)
-    header = HEADER.format(
-        name=model.bundle.name, variant=model.variant, folder=options.model, out=options.out
-    )
+    header = HEADER.format(name=model.bundle.name, variant=model.variant, folder=options.model)
     scripts = SCRIPT.read_text(encoding="utf-8").strip().split("\n\n")
     tables = [table(model, script.splitlines(), seed) for seed, script in enumerate(scripts)]
     parts = [f"## {number}\n\n{text}" for number, text in enumerate(tables, 1)]
