@@ -52,10 +52,10 @@ def test_a_told_name_is_the_one_given_back(chats) -> None:
             if re.search(r"\bmy name is [a-z]+[.!]?( please.*)?$", user.lower()):
                 since = []
             since.append(user.lower())
-            if re.search(r"what(.?s| is| was) my name\b", user.lower()) and len(since) > 1:
-                if given := re.search(r"(?:name is|are) (\w+)[.!]$", assistant):
-                    assert given[1].lower() in " ".join(since), chat
-                    checked += 1
+            asked = re.search(r"what(.?s| is| was) my name\b", user.lower()) and len(since) > 1
+            if asked and (given := re.search(r"(?:name is|are) (\w+)[.!]$", assistant)):
+                assert given[1].lower() in " ".join(since), chat
+                checked += 1
     assert checked > COUNT / 150
 
 
