@@ -18,6 +18,7 @@ from training.corpus import Document
 from training.datasets.cleaning import Raw
 
 Parser = Callable[[Path], Iterator[Raw]]
+Derive = Callable[[Document], Iterator[Document]]
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Dataset:
     origins: tuple[Origin, ...] = ()
     prepared: str = "chat.jsonl.gz"  # the file that holds it cleaned and ready
     source: str = ""  # the data set whose documents this one makes its own of ...
-    derive: Callable[[Document], Document | None] | None = None  # ... by this
+    derive: Derive | None = None  # ... by this
 
 
 GITHUB = "https://github.com/"

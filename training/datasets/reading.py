@@ -45,7 +45,7 @@ def read_dataset(name: str, data_dir: Path | None = None) -> Iterator[Document]:
     dataset, folder = DATASETS[name], data_folder(data_dir)
     if dataset.derive:
         documents = read_dataset(dataset.source, data_dir)
-        return (made for document in documents if (made := dataset.derive(document)))
+        return (made for document in documents for made in dataset.derive(document))
     prepared = folder / dataset.prepared
     if prepared.is_file():
         verify(prepared, PREPARED[dataset.prepared])

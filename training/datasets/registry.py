@@ -4,9 +4,22 @@
 'MIT'
 """
 
+from dataclasses import replace
+
 from training.datasets import parsers, parsers_stories
-from training.datasets.origins import GITHUB, HUB, Dataset, Origin, Parser, archive, hub, raw
+from training.datasets.origins import (
+    GITHUB,
+    HUB,
+    Dataset,
+    Derive,
+    Origin,
+    Parser,
+    archive,
+    hub,
+    raw,
+)
 from training.datasets.story_questions import ask_about_story
+from training.datasets.told import conversations
 
 CDLA = "CDLA-Sharing-1.0"
 
@@ -275,16 +288,6 @@ DATASETS = {
         share_alike=True,
         origins=(tinystories(parsers_stories.tinystories_chats),),
     ),
-    "story-questions": Dataset(
-        "the stories of tinystories-chat, and questions about them with answers from their text",
-        CDLA,
-        "TinyStories, Ronen Eldan and Yuanzhi Li, Microsoft Research; questions by this project",
-        HUB + "roneneldan/TinyStories",
-        share_alike=True,
-        origins=(tinystories(parsers_stories.tinystories_chats),),
-        source="tinystories-chat",
-        derive=ask_about_story,
-    ),
     "stories": Dataset(
         "plain texts: very simple stories, picture books, fairy tales",
         f"{CDLA} AND CC-BY-4.0 AND Apache-2.0",
@@ -326,5 +329,32 @@ DATASETS = {
             ),
         ),
         prepared="sales_textbook.txt",
+    ),
+}
+
+
+def derived(source: str, about: str, derive: Derive) -> Dataset:
+    """What this project makes of another data set, under that one's terms."""
+    attribution = f"{DATASETS[source].attribution}; questions by this project"
+    return replace(
+        DATASETS[source], about=about, attribution=attribution, source=source, derive=derive
+    )
+
+
+DATASETS |= {
+    "story-questions": derived(
+        "tinystories-chat",
+        "the stories of tinystories-chat, and questions about them with answers from their text",
+        ask_about_story,
+    ),
+    "story-facts": derived(
+        "tinystories-chat",
+        "sentences of tinystories-chat as a user might tell them, and questions about them",
+        conversations,
+    ),
+    "persona-facts": derived(
+        "synthetic-persona-chat",
+        "what people of synthetic-persona-chat tell about themselves, and questions about it",
+        conversations,
     ),
 }

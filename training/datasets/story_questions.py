@@ -6,6 +6,7 @@
 
 import random
 import re
+from collections.abc import Iterator
 
 from gptcore.chat import Message
 from training.corpus import Document, document_number
@@ -40,18 +41,17 @@ OPINION = [
 ]
 
 
-def ask_about_story(document: Document) -> list[Message] | None:
-    """The conversation up to its story, and one or two questions about that; None if the story
+def ask_about_story(document: Document) -> Iterator[list[Message]]:
+    """The conversation up to its story, and one or two questions about that; nothing if the story
     answers none."""
-    if isinstance(document, str):
-        return None
-    place = next((i for i, m in enumerate(document) if is_story(m)), None)
+    messages = [] if isinstance(document, str) else document
+    place = next((i for i, m in enumerate(messages) if is_story(m)), None)
     if place is None:
-        return None
+        return
     rng = random.Random(document_number(document))
     known = questions(document[place]["content"], rng)
     if not known:
-        return None
+        return
     chosen = rng.sample(known, min(len(known), rng.choice([1, 1, 2])))
     if rng.random() < 0.15:
         chosen.append(rng.choice(OPINION))
@@ -60,7 +60,7 @@ def ask_about_story(document: Document) -> list[Message] | None:
         for pair in chosen
         for role, text in zip(("user", "assistant"), pair)
     ]
-    return [*document[: place + 1], *turns]
+    yield [*document[: place + 1], *turns]
 
 
 def is_story(message: Message) -> bool:

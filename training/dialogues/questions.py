@@ -38,6 +38,16 @@ def arithmetic(talk: Talk) -> None:
     slots = dict(zip("abc", a_b_c)) | {"x": rng.choice(TABLES["goods"]), "name": a_name(rng)}
     reply = talk.pick(table["say"], **slots)
     talk.turn(talk.pick(table["ask"], **slots), reply[0].upper() + reply[1:])
+    if not in_words and talk.chance(0.2):
+        go_on(talk, c)
+
+
+def go_on(talk: Talk, c: int) -> None:
+    """A sum with the result of the one before."""
+    table, b = TABLES["chain"], talk.rng.randint(1, 9)
+    kind = "minus" if c >= b and talk.chance(0.5) else "plus"
+    d = c - b if kind == "minus" else c + b
+    talk.exchange(table[kind], table[f"then_{kind}"], b=str(b), c=str(c), d=str(d))
 
 
 def sequence(talk: Talk) -> None:

@@ -25,15 +25,18 @@ def riddle(talk: Talk) -> None:
     talk.turn(talk.pick(table[said], x=guess), talk.pick(table[reply], x=solution))
 
 
-def new_slots(talk: Talk) -> Slots:
+def new_slots(talk: Talk, hero: str = "") -> Slots:
     """Who is in a story, where, and what happens."""
     table, rng = TABLES["story"], talk.rng
     slots = {key: rng.choice(table[key]) for key in ("kind", "place", "friend")}
     of_body = table["sizes"] if " " in slots["kind"] else []  # no small old man
     traits = [trait for trait in table["trait"] if trait not in of_body]
     slots["trait"], slots["other"] = rng.sample(traits, 2)
-    slots["hero"] = a_name(rng, rng.choice(["names", "pet_names"]))
-    return slots | {key: fill(text, **slots) for key, text in rng.choice(table["plot"]).items()}
+    slots["hero"] = hero or a_name(rng, rng.choice(["names", "pet_names"]))
+    plot = rng.choice(table["plot"])
+    if "thing}" in plot["problem"]:
+        slots["thing"] = rng.choice(TABLES["gifts"])
+    return slots | {key: fill(text, **slots) for key, text in plot.items()}
 
 
 def told(talk: Talk, parts: list[str], slots: Slots) -> str:
@@ -43,9 +46,9 @@ def told(talk: Talk, parts: list[str], slots: Slots) -> str:
     return fill(" ".join([*parts, *ends]), meet=talk.pick(table["meet"], **slots), **slots)
 
 
-def new_story(talk: Talk) -> tuple[str, Slots]:
+def new_story(talk: Talk, hero: str = "") -> tuple[str, Slots]:
     """A story, and the slots that questions about it need."""
-    slots = new_slots(talk)
+    slots = new_slots(talk, hero)
     start = talk.pick(TABLES["story"]["start"], **slots)
     return told(talk, [start, "{problem}", "{meet}", "{solve}"], slots), slots
 
@@ -55,7 +58,8 @@ def open_story(talk: Talk) -> None:
     table, slots = TABLES["story"]["open"], new_slots(talk)
     opening = talk.rng.choice(table["opening"])
     if "{hero}" not in opening:
-        plot = talk.rng.choice(TABLES["story"]["plot"])
+        plots = [plot for plot in TABLES["story"]["plot"] if "thing}" not in plot["problem"]]
+        plot = talk.rng.choice(plots)
         slots["hero"] = f"the {slots['kind']}"
         slots |= {key: fill(text, **slots) for key, text in plot.items()}
     text = told(talk, [talk.rng.choice(table["say"])], slots)
@@ -65,14 +69,20 @@ def open_story(talk: Talk) -> None:
 
 def another_plot(talk: Talk, slots: Slots) -> Slots:
     """What else happens to the same hero."""
-    plots = [plot for plot in TABLES["story"]["plot"] if fill(plot["ask"], **slots) != slots["ask"]]
-    return {key: fill(text, **slots) for key, text in talk.rng.choice(plots).items()}
+    new = slots | {"thing": talk.rng.choice(TABLES["gifts"])}
+    plots = [plot for plot in TABLES["story"]["plot"] if fill(plot["ask"], **new) != slots["ask"]]
+    return {key: fill(text, **new) for key, text in talk.rng.choice(plots).items()}
 
 
 def story(talk: Talk) -> None:
     table = TABLES["story"]
-    text, slots = new_story(talk)
+    is_about_me = talk.name and talk.chance(0.15)
+    text, slots = new_story(talk, talk.name if is_about_me else "")
     asks = table[talk.rng.choice(["ask", "ask", "ask_kind", "ask_kind", "ask_hero"])]
+    if "thing" in slots and talk.chance(0.6):
+        asks = table["ask_thing"]
+    if is_about_me:
+        asks = table["ask_me"]
     if talk.last.endswith("story?"):
         asks = TABLES["offers"]["yes"]
     talk.turn(talk.pick(asks, **slots), talk.pick(table["sure"]) + text)

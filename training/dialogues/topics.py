@@ -133,6 +133,17 @@ def advice(talk: Talk) -> None:
         talk.exchange(*table["after"])
 
 
+def health(talk: Talk) -> None:
+    """A question for a doctor."""
+    table, rng = TABLES["health"], talk.rng
+    slots = {"s": rng.choice(table["symptom"]), "person": rng.choice(TABLES["people"])}
+    talk.exchange(table["ask"], table["say"], **slots)
+    if talk.chance(0.4):
+        talk.exchange(*table["then"])
+    if talk.chance(0.3):
+        talk.exchange(*table["end"])
+
+
 def guess(talk: Talk) -> None:
     """The user wants a guess at what cannot be known."""
     rng = talk.rng
