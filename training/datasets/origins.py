@@ -10,7 +10,7 @@ brought is checked from then on. (GitHub's zips have no hash that stays the same
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -49,6 +49,12 @@ class Dataset:
     prepared: str = "chat.jsonl.gz"  # the file that holds it cleaned and ready
     source: str = ""  # the data set whose documents this one makes its own of ...
     derive: Derive | None = None  # ... by this
+
+
+def derived(name: str, source: Dataset, about: str, derive: Derive) -> Dataset:
+    """What this project makes of another data set, under that one's terms."""
+    attribution = f"{source.attribution}; questions by this project"
+    return replace(source, about=about, attribution=attribution, source=name, derive=derive)
 
 
 GITHUB = "https://github.com/"

@@ -4,17 +4,15 @@
 'MIT'
 """
 
-from dataclasses import replace
-
 from training.datasets import parsers, parsers_stories
 from training.datasets.origins import (
     GITHUB,
     HUB,
     Dataset,
-    Derive,
     Origin,
     Parser,
     archive,
+    derived,
     hub,
     raw,
 )
@@ -22,9 +20,7 @@ from training.datasets.story_questions import ask_about_story
 from training.datasets.told import conversations
 
 CDLA = "CDLA-Sharing-1.0"
-
-# Prepared files by their SHA-256. They have passed more filters than ours, so they differ a
-# little from what the origins give.
+# Prepared files by their SHA-256. More filters than ours made them, so they differ a little.
 PREPARED = {
     "chat.jsonl.gz": "da682d0a01a18bb5ee0ef3740381192398d9da62142e459d48af3136347a4bba",
     "templated_chat.jsonl.gz": "1184fa933903e928708334db26e31b86d6ec42de7e3f60c75aeebbf92400e7a4",
@@ -332,28 +328,22 @@ DATASETS = {
     ),
 }
 
-
-def derived(source: str, about: str, derive: Derive) -> Dataset:
-    """What this project makes of another data set, under that one's terms."""
-    attribution = f"{DATASETS[source].attribution}; questions by this project"
-    return replace(
-        DATASETS[source], about=about, attribution=attribution, source=source, derive=derive
-    )
-
-
 DATASETS |= {
     "story-questions": derived(
         "tinystories-chat",
+        DATASETS["tinystories-chat"],
         "the stories of tinystories-chat, and questions about them with answers from their text",
         ask_about_story,
     ),
     "story-facts": derived(
         "tinystories-chat",
+        DATASETS["tinystories-chat"],
         "sentences of tinystories-chat as a user might tell them, and questions about them",
         conversations,
     ),
     "persona-facts": derived(
         "synthetic-persona-chat",
+        DATASETS["synthetic-persona-chat"],
         "what people of synthetic-persona-chat tell about themselves, and questions about it",
         conversations,
     ),
