@@ -1,7 +1,7 @@
 """python -m training recipe NAME: a model in stages, each a mix of datasets, as a TOML file says.
 
     >>> [stage.name for stage in read_recipe("default")]
-    ['pretrain', 'finetune']
+    ['pretrain', 'finetune', 'polish']
 
 A recipe is training/recipes/NAME.toml, or any file of that form: the model's settings, those of
 the training, and for each stage its mix, which is how often each dataset is read. A stage is one

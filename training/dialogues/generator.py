@@ -2,7 +2,7 @@
 
 Here topics are put in an order; ``topics.py``, ``questions.py`` and ``stories.py`` have the
 topics, ``talk.py`` the turns and what the user told in them, ``words.py`` how people type, and
-``phrases.json`` the phrases.
+``phrases/`` the phrases.
 `python -m training.dialogues --count 5` prints some.
 
 >>> chat = next(dialogues(seed=1))
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from training.dialogues import questions, stories
 from training.dialogues import topics as about
-from training.dialogues.talk import ASKS_NAME, Talk, ask_untold, recall, tell_two
+from training.dialogues.talk import ASKS_NAME, Talk, alike, ask_untold, recall, tell_two
 from training.dialogues.words import TABLES, a_name, fill
 
 MAX_USER_TURNS = 10
@@ -24,19 +24,19 @@ ASKS_HOW = ("ow are you?", "ow are you today?", "ow about you?", "day going?")
 
 # How often each topic comes up; the second number is for short answers.
 TOPICS: dict[about.Topic, tuple[float, float]] = {
-    about.tell_name: (7, 4), about.who_are_you: (4, 4), about.about_assistant: (7, 4),
-    ask_untold: (3, 3), about.unnamed: (2, 1), about.tell_something: (10, 3), tell_two: (6, 2),
-    about.correct_something: (6, 2), about.pet: (4, 0), about.feeling: (5, 0),
-    about.health: (2, 1), about.news: (3, 0), about.advice: (4, 0), about.guess: (2, 0),
+    about.tell_name: (8, 4), about.who_are_you: (5, 4), about.about_assistant: (13, 5),
+    ask_untold: (4, 3), about.unnamed: (2, 1), about.tell_something: (15, 3), tell_two: (7, 2),
+    about.correct_something: (8, 2), alike: (4, 1), about.pet: (4, 0), about.feeling: (6, 0),
+    about.health: (2, 1), about.news: (3, 0), about.advice: (6, 0), about.guess: (2, 0),
     about.plan: (2, 0), about.weather: (1.5, 1), about.meal: (2, 0), about.opinion: (2, 0),
-    about.small_talk: (7, 1), about.cannot: (4, 3), about.harm: (4, 3),
-    about.out_of_scope: (6, 4), about.nonsense: (3, 2), about.not_english: (2, 2),
-    questions.fact: (22, 20), questions.arithmetic: (9, 6), questions.sequence: (3, 3),
-    questions.calendar: (3, 2), questions.counting: (1.5, 1), questions.three_things: (2, 2),
-    questions.comparison: (4, 3), questions.echo: (2, 2), questions.in_one_word: (3, 1),
-    questions.member: (4, 1), questions.explained: (3, 0), questions.reason: (3, 0),
-    stories.joke: (4, 0), stories.riddle: (1.5, 0), stories.story: (8, 0),
-    stories.open_story: (2, 0),
+    about.small_talk: (14, 1), about.cannot: (7, 3), about.harm: (6, 3),
+    about.out_of_scope: (6, 4), about.nonsense: (4, 2), about.not_english: (3, 2),
+    questions.fact: (30, 20), questions.arithmetic: (13, 6), questions.sequence: (4, 3),
+    questions.calendar: (4, 2), questions.counting: (1.5, 1), questions.three_things: (2.5, 2),
+    questions.comparison: (5, 3), questions.echo: (2, 2), questions.in_one_word: (4, 1),
+    questions.member: (4, 1), questions.explained: (4, 0), questions.reason: (4, 0),
+    stories.joke: (4, 0), stories.riddle: (2, 0), stories.story: (9, 0),
+    stories.open_story: (3, 0),
 }  # fmt: skip
 ASKED_BACK = {tell_two: 0.7, about.tell_something: 0.5, about.pet: 0.5}  # else 0.35
 
@@ -44,7 +44,7 @@ ASKED_BACK = {tell_two: 0.7, about.tell_something: 0.5, about.pet: 0.5}  # else 
 ANSWERS: list[tuple[str | tuple[str, ...], float, about.Topic]] = [
     (ASKS_NAME, 0.6, about.tell_name),
     (ASKS_HOW, 0.7, about.answer_greeting),
-    (("like to do?", "you enjoy doing?"), 0.6, about.tell_hobby),
+    (("you like to do?", "you enjoy doing?"), 0.6, about.tell_hobby),
     ("a pet?", 0.6, about.pet),
     ("feel today?", 0.6, about.feeling),
     ("hear a joke?", 0.6, stories.joke),

@@ -1,5 +1,6 @@
 """Questions with an answer: facts, sums, the calendar, counting, lists, comparisons."""
 
+import random
 import string
 
 from training.dialogues.talk import Talk
@@ -22,24 +23,32 @@ def fact(talk: Talk) -> None:
         talk.exchange(table["also"], table["say"], x=second, y=pairs[second])
 
 
+def operands(rng: random.Random, kind: str) -> tuple[int, int, int]:
+    """Two numbers, and what comes of them."""
+    if kind in ("times", "groups", "divided", "shared"):
+        a, b = rng.randint(0 if kind == "times" else 2, 10), rng.randint(2, 10)
+        return (a, b, a * b) if kind in ("times", "groups") else (a * b, b, a)
+    in_figures = kind in ("plus", "minus")
+    a = rng.randint(0, 20) if in_figures else rng.randint(4, 12)
+    b = rng.randint(0 if in_figures else 2, 10)
+    if kind in ("plus", "more"):
+        return a, b, a + b
+    a, b = max(a, b) + (0 if in_figures else 2), min(a, b)
+    return a, b, a - b
+
+
 def arithmetic(talk: Talk) -> None:
     """A sum in figures or words, or about things."""
-    rng = talk.rng
-    kind = rng.choice(["plus", "plus", "plus", "minus", "minus", "times", "more", "fewer"])
-    a, b = rng.randint(0, 20 if kind != "times" else 10), rng.randint(0, 10)
-    if kind in ("more", "fewer"):
-        a, b = rng.randint(4, 12), rng.randint(2, 10)
-    if kind in ("minus", "fewer"):
-        a, b = max(a, b) + (kind == "fewer") * 2, min(a, b)
-    c = a * b if kind == "times" else a + b if kind in ("plus", "more") else a - b
-    table, numbers = TABLES["sums"][kind], TABLES["numbers"]
-    in_words = max(a, b, c) < len(numbers) and talk.chance(0.2)
-    a_b_c = [numbers[n] if in_words else str(n) for n in (a, b, c)]
+    rng, table, numbers = talk.rng, TABLES["sums"], TABLES["numbers"]
+    kind = rng.choices(list(table), [sums["weight"] for sums in table.values()])[0]
+    results = operands(rng, kind)
+    in_words = max(results) < len(numbers) and talk.chance(0.2)
+    a_b_c = [numbers[n] if in_words else str(n) for n in results]
     slots = dict(zip("abc", a_b_c)) | {"x": rng.choice(TABLES["goods"]), "name": a_name(rng)}
-    reply = talk.pick(table["say"], **slots)
-    talk.turn(talk.pick(table["ask"], **slots), reply[0].upper() + reply[1:])
+    reply = talk.pick(table[kind]["say"], **slots)
+    talk.turn(talk.pick(table[kind]["ask"], **slots), reply[0].upper() + reply[1:])
     if not in_words and talk.chance(0.2):
-        go_on(talk, c)
+        go_on(talk, results[-1])
 
 
 def go_on(talk: Talk, c: int) -> None:
@@ -67,7 +76,7 @@ def sequence(talk: Talk) -> None:
     else:
         i = rng.randrange(25)
         a, c = string.ascii_uppercase[i : i + 2]
-        talk.exchange(table["letter"], table["say"], a=a, c=c, word="after")
+        talk.exchange(table["letter"], table["next"], a=a, c=c)
 
 
 def echo(talk: Talk) -> None:

@@ -57,7 +57,8 @@ def open_story(talk: Talk) -> None:
     """The user begins a story, and the assistant ends it with the same hero."""
     table, slots = TABLES["story"]["open"], new_slots(talk)
     opening = talk.rng.choice(table["opening"])
-    if "{hero}" not in opening:
+    is_named = "{hero}" in opening
+    if not is_named:
         plots = [plot for plot in TABLES["story"]["plot"] if "thing}" not in plot["problem"]]
         plot = talk.rng.choice(plots)
         slots["hero"] = f"the {slots['kind']}"
@@ -65,6 +66,15 @@ def open_story(talk: Talk) -> None:
     text = told(talk, [talk.rng.choice(table["say"])], slots)
     text = re.sub(r'(^|[.!?]"? )the ', r"\1The ", text)
     talk.turn(talk.pick(table["ask"], opening=fill(opening, **slots)), text)
+    if is_named:
+        asked(talk, slots)
+
+
+def asked(talk: Talk, slots: Slots) -> None:
+    """Questions about the story that was told: its own one, and those that fit any."""
+    quiz = [*talk.rng.sample(TABLES["story"]["quiz"], 3), [slots["ask"], slots["answer"]]]
+    for question, answer in talk.rng.sample(quiz, talk.rng.choice([0, 1, 1, 2])):
+        talk.turn(fill(question, **slots), fill(answer, **slots))
 
 
 def another_plot(talk: Talk, slots: Slots) -> Slots:
@@ -86,15 +96,15 @@ def story(talk: Talk) -> None:
     if talk.last.endswith("story?"):
         asks = TABLES["offers"]["yes"]
     talk.turn(talk.pick(asks, **slots), talk.pick(table["sure"]) + text)
-    quiz = [*table["quiz"], [slots["ask"], slots["answer"]]]
     if talk.chance(0.2):
         talk.exchange(
             table["next"]["ask"], table["next"]["say"], **slots | another_plot(talk, slots)
         )
         return
-    for question, answer in talk.rng.sample(quiz, talk.rng.choice([0, 1, 1, 2])):
-        talk.turn(fill(question, **slots), fill(answer, **slots))
+    asked(talk, slots)
     if talk.chance(0.2):
         talk.turn(*talk.rng.choice(table["praise"]))
     if talk.chance(0.1):
-        talk.turn(talk.pick(table["again"]), new_story(talk)[0])
+        text, slots = new_story(talk)
+        talk.turn(talk.pick(table["again"]), text)
+        asked(talk, slots)

@@ -133,6 +133,19 @@ def recall(talk: Talk, key: str = "") -> None:
             talk.exchange(phrases[key]["ask"], phrases[key]["answer"], **talk.memory[key])
 
 
+def alike(talk: Talk) -> None:
+    """The user tells two of a kind, such as two relatives, and asks for the one and the other."""
+    kind = talk.rng.choice(list(TABLES["alike"]))
+    for _ in range(2):
+        tell(talk, kind)
+    keys = [key for key in talk.memory if key.split()[0] == kind]
+    if len(keys) > 1:
+        first, second = talk.rng.sample(keys, 2)
+        recall(talk, first)
+        answers = TABLES["personal"][kind]["answer"]
+        talk.exchange(TABLES["alike"][kind], answers, **talk.memory[second])
+
+
 def ask_untold(talk: Talk) -> None:
     """The user asks for something that was never told."""
     personal, recall_all = TABLES["personal"], TABLES["recall_all"]

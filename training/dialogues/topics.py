@@ -3,6 +3,7 @@
 Questions stand in ``questions.py``, jokes and stories in ``stories.py``.
 """
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from training.dialogues.talk import (
 from training.dialogues.words import TABLES, a_name, fill, made_up_word
 
 Topic = Callable[[Talk], Any]
+Pair = list[list[str]]  # what the user may say, and what the assistant may answer
 VALUES = {kind: TABLES["personal"][kind]["value"] for kind in KINDS}  # what a correction changes
 
 
@@ -44,7 +46,7 @@ def tell_name(talk: Talk) -> None:
 
 def correct_something(talk: Talk) -> None:
     """Something told before, or just now, is told anew, and counts from then on."""
-    told = tell_something(talk) if talk.chance(0.7) else None
+    told = tell(talk, talk.rng.choice(KINDS)) if talk.chance(0.7) else None
     keys = [key for key in talk.memory if key.split()[0] in KINDS]
     if not keys:
         return
@@ -92,7 +94,7 @@ def pet(talk: Talk) -> None:
     details = tell(talk, "pet")
     if details and talk.last.endswith("?"):
         table = TABLES["pet_talk"]
-        phrases = table["age" if "old" in talk.last else "likes"]
+        phrases = table["age" if "How old" in talk.last else "likes"]
         age, liked = talk.rng.randint(2, 12), talk.rng.choice(TABLES["pets"][details["pet"]])
         talk.exchange(phrases, table["reply"], n=str(age), x=liked, **details)
 
@@ -162,11 +164,16 @@ def guess(talk: Talk) -> None:
 # Small talk.
 
 
-def from_pairs(pairs: list[list[list[str]]]) -> Topic:
+def one_of(rng: random.Random, pairs: list[Pair]) -> Pair:
+    """A pair; what can be said in many ways is said often."""
+    return rng.choices(pairs, [len(asks) for asks, _ in pairs])[0]
+
+
+def from_pairs(pairs: list[Pair]) -> Topic:
     """A topic of one turn: a pair of what the user may say and what fits as an answer."""
 
     def topic(talk: Talk) -> None:
-        asks, replies = talk.rng.choice(pairs)
+        asks, replies = one_of(talk.rng, pairs)
         talk.exchange(asks, replies, last=talk.last, name=a_name(talk.rng))
 
     return topic
@@ -211,10 +218,12 @@ def who_are_you(talk: Talk) -> None:
     else:
         pair = table["ask"], table["known" if talk.bot else "none"]
     talk.exchange(*pair, bot=talk.bot)
+    if talk.name and pair[0] is not table["give"] and talk.chance(0.25):
+        talk.exchange(table["mine"], TABLES["personal"]["name"]["answer"], name=talk.name)
 
 
 def about_assistant(talk: Talk) -> None:
-    asks, replies = talk.rng.choice(TABLES["self"])
+    asks, replies = one_of(talk.rng, TABLES["self"])
     if talk.bot and "Who are you?" in asks:
         who_are_you(talk)
     else:

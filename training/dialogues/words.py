@@ -11,13 +11,18 @@ import random
 import re
 from pathlib import Path
 
-TABLES = json.loads(Path(__file__).with_name("phrases.json").read_text(encoding="ascii"))
+FILES = sorted((Path(__file__).parent / "phrases").glob("*.json"))
+TABLES = {key: part for file in FILES for key, part in json.loads(file.read_text("ascii")).items()}
 CONTRACTIONS = {"What is": "What's", "I am": "I'm", "It is": "It's", "do not": "don't"}
 BRITISH = {"color": "colour", "favorite": "favourite"}
+PARTICLES = "(?:at|for|from|in|of|on|to|with)"
 # Direct questions and their indirect forms, as in "Do you know what a cow eats?"
 INDIRECT = [
     (r"How many (\w+) does (.+) have\?", r"how many \1 \2 has"),
-    (r"(What|Where|How|Why|What \w+) does (.+) (?P<verb>\w+)\?", r"\1 \2 {verbs}"),
+    (
+        rf"(What|Where|How|Why|What \w+) does (.+) (?P<verb>(?!{PARTICLES})\w+)( {PARTICLES})?\?",
+        r"\1 \2 {verbs}\4",
+    ),
     (r"(What|Where|How) do (I|you|people) (.+)\?", r"\1 \2 \3"),
     (r"How old (am|is|are) (.+)\?", r"how old \2 \1"),
     (r"What (is|was) (.+) called\?", r"what \2 \1 called"),
@@ -27,7 +32,7 @@ INDIRECT = [
 
 def with_article(noun: str) -> str:
     """``cat`` -> ``a cat``, ``owl`` -> ``an owl``."""
-    vowel = re.match(r"(?!uni|eu|one)[aeiou]", noun, re.IGNORECASE)
+    vowel = re.match(r"(?!uni|eu|one|use)[aeiou]|hono|hone|hour", noun, re.IGNORECASE)
     return f"{'an' if vowel else 'a'} {noun}"
 
 
@@ -51,6 +56,8 @@ def fill(template: str, **slots: str) -> str:
 
 def third_person(verb: str) -> str:
     """``eat`` -> ``eats``, ``fly`` -> ``flies``, ``do`` -> ``does``."""
+    if verb == "have":
+        return "has"
     if re.search(r"[^aeiou]y$", verb):
         return verb[:-1] + "ies"
     return verb + ("es" if re.search(r"(o|s|x|ch|sh)$", verb) else "s")
@@ -73,7 +80,7 @@ def wrapped(rng: random.Random, text: str) -> str:
         return rng.choice(about["indirect"]).format(form)
     if rng.random() < 0.7:
         return rng.choice(about["before"]) + text
-    return text.rstrip(".!?") + rng.choice(about["after"])
+    return text.rstrip(".!? ") + rng.choice(about["after"])
 
 
 def mistyped(rng: random.Random, text: str) -> str:
