@@ -1,12 +1,14 @@
 """Tests of the offline training corpus."""
 
+import random
 import re
 from itertools import islice
 
 import pytest
 
 from training.dialogues.generator import MAX_USER_TURNS, dialogues
-from training.dialogues.words import indirect
+from training.dialogues.talk import Talk, alike
+from training.dialogues.words import TABLES, indirect
 
 COUNT = 5000
 
@@ -61,16 +63,32 @@ def test_a_told_name_is_the_one_given_back(chats) -> None:
 
 
 def test_sums_are_right(chats) -> None:
-    words = {"plus": "+", "+": "+", "minus": "-", "-": "-", "times": "*"}
+    signs = {"plus": "+", "minus": "-", "times": "*", "x": "*", "divided by": "/"}
     checked = 0
     for chat in chats:
         for _, assistant in pairs(chat):
-            found = re.fullmatch(r"(\d+) (\S+) (\d+) (?:is|=) (\d+)\.", assistant)
-            if found and found[2] in words:
+            found = re.match(r"(\d+) (\D+) (\d+) (?:is|=) (\d+)\b", assistant)
+            if found and (sign := signs.get(found[2], found[2])) in "+-*/":
                 a, b, result = int(found[1]), int(found[3]), int(found[4])
-                assert {"+": a + b, "-": a - b, "*": a * b}[words[found[2]]] == result
+                right = {"+": a + b, "-": a - b, "*": a * b, "/": a // (b or 1)}[sign]
+                assert result == right and (sign != "/" or a % b == 0), chat
                 checked += 1
     assert checked > COUNT / 50
+
+
+def test_each_of_two_alike_gets_its_own_answer() -> None:
+    checked = 0
+    for seed in range(300):
+        talk = Talk(random.Random(seed))
+        alike(talk)
+        asked = talk.messages[-2]["content"].lower()
+        two = {key.partition(" ")[2]: key for key in talk.memory if len(talk.memory) == 2}
+        if named := [name for name in two if re.search(rf"\b{name}\b", asked)]:
+            key = two[max(named, key=len)]  # "best friend", not "friend"
+            value = talk.memory[key][TABLES["personal"][key.split()[0]]["value"]]
+            assert value.lower() in talk.last.lower(), talk.messages
+            checked += 1
+    assert checked > 200
 
 
 def test_dialogues_have_a_modest_length(chats) -> None:
