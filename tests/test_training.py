@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -331,13 +332,18 @@ def test_train_settings_survive_json(key: str) -> None:
     assert same == config and getattr(same, key) != getattr(TrainConfig(), key)
 
 
-def test_help_shows_every_setting_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_every_setting_with_its_default_and_meaning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(SystemExit) as end:
         main(["--help"])
     shown = capsys.readouterr().out
     assert end.value.code == 0
     for field in (*dataclasses.fields(ModelConfig), *dataclasses.fields(TrainConfig)):
-        assert f"\n  {field.name}={field.default}\n" in shown + "\n"
+        default = str(field.default)
+        default = default.lower() if isinstance(field.default, bool) else default
+        assert re.search(rf"^  {field.name}={re.escape(default)} *(  .+)?$", shown, re.MULTILINE)
+    assert "batch_size=32               sequences of block_size tokens in one step\n" in shown
 
 
 def test_the_precision_of_the_products_is_the_wanted_one() -> None:

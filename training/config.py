@@ -17,25 +17,25 @@ from gptcore.config import TRANSLATORS
 class TrainConfig:
     """How to train. Raises UserError when a value makes no sense."""
 
-    steps: int = 1000
+    steps: int = 1000  # updates of the weights
     batch_size: int = 32  # sequences of block_size tokens in one step
     micro_batch_size: int = 32  # sequences at a time; less needs less memory
     optimizer: str = "muon"  # with AdamW for what is no matrix; or "adamw" for all
     learning_rate: float = 3e-3  # of both Muon and AdamW
-    warmup_steps: int = 50
+    warmup_steps: int = 50  # the first ones, in which the rate rises
     decay_share: float = 0.5  # the last share of the steps in which the rate falls to 0
-    weight_decay: float = 0.1
+    weight_decay: float = 0.1  # of matrices and embeddings
     momentum: float = 0.95  # of Muon
     beta1: float = 0.9  # of AdamW
-    beta2: float = 0.95
-    grad_clip: float = 1.0
+    beta2: float = 0.95  # of AdamW
+    grad_clip: float = 1.0  # largest norm of the gradient
     label_smoothing: float = 0.0  # share of the target spread over all tokens
-    seed: int = 1
+    seed: int = 1  # of weights, order of the data and dropout
     dtype: str = "auto"  # "bfloat16" where the CPU or GPU has it, else "float32"
     compile: str = "auto"  # the blocks, by torch.compile, on a GPU and in a long run; "on", "off"
-    log_every: int = 10
-    eval_every: int = 250
-    save_every: int = 250
+    log_every: int = 10  # steps between lines of metrics.jsonl
+    eval_every: int = 250  # steps between measurements on held-out text
+    save_every: int = 250  # steps between checkpoints
     tensorboard: bool = False  # also write events for TensorBoard
     keep_checkpoints: int = 2  # the newest ones; the best is kept, too
     parallel: str = "ddp"  # each process has the whole model; "fsdp": a part of each parameter

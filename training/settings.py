@@ -7,6 +7,9 @@
 
 import argparse
 import dataclasses
+import inspect
+import re
+from collections.abc import Iterator
 from typing import Any, get_type_hints
 
 from gptcore.checks import UserError, check_choice
@@ -86,12 +89,19 @@ def check_same(run: Run, model: ModelConfig, training: TrainConfig) -> None:
 
 
 def settings_help(model: ModelConfig, training: TrainConfig, preset: str) -> str:
-    """The settings and their defaults, for --help."""
+    """The settings, their defaults, and the comments beside them, for --help."""
     lines = [f"settings of the model (defaults: those of the preset; here {preset}'s):"]
-    lines += [f"  {key}={value}" for key, value in model.to_dict().items()]
-    lines += ["settings of the training:"]
-    lines += [f"  {key}={value}" for key, value in training.to_dict().items()]
+    lines += [*explained(model), "settings of the training:", *explained(training)]
     return "\n".join(lines)
+
+
+def explained(config: ModelConfig | TrainConfig) -> Iterator[str]:
+    """A line for each field. What a field means stands once, in a comment where it is defined."""
+    sources = "".join(inspect.getsource(cls) for cls in reversed(type(config).__mro__[:-1]))
+    meanings = dict(re.findall(r"^    (\w+): .*  # (.+)$", sources, re.MULTILINE))
+    for key, value in config.to_dict().items():
+        shown = str(value).lower() if isinstance(value, bool) else value
+        yield f"  {f'{key}={shown}':26}  {meanings.get(key, '')}".rstrip()
 
 
 def describe(model: ModelConfig, training: TrainConfig) -> str:
