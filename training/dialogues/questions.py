@@ -149,7 +149,7 @@ def in_one_word(talk: Talk) -> None:
             talk.turn(talk.pick(table["yes_no"], q=question), f"{answer.capitalize()}.")
         return
     fact = TABLES["facts"][rng.choice(["capital", "opposite", "color", "plural", "past"])]
-    x, y = rng.choice(list(fact["of"].items()))
+    x, y = rng.choice([(x, y) for x, y in fact["of"].items() if " " not in y])
     question = talk.pick([ask for ask in fact["ask"] if ask.endswith("?")], x=x)
     talk.exchange(table[rng.choice(["before", "after"])], ["{Y}."], q=question, y=y)
 
