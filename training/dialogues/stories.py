@@ -57,8 +57,7 @@ def open_story(talk: Talk) -> None:
     """The user begins a story, and the assistant ends it with the same hero."""
     table, slots = TABLES["story"]["open"], new_slots(talk)
     opening = talk.rng.choice(table["opening"])
-    is_named = "{hero}" in opening
-    if not is_named:
+    if "{hero}" not in opening:
         plots = [plot for plot in TABLES["story"]["plot"] if "thing}" not in plot["problem"]]
         plot = talk.rng.choice(plots)
         slots["hero"] = f"the {slots['kind']}"
@@ -66,8 +65,8 @@ def open_story(talk: Talk) -> None:
     text = told(talk, [talk.rng.choice(table["say"])], slots)
     text = re.sub(r'(^|[.!?]"? )the ', r"\1The ", text)
     talk.turn(talk.pick(table["ask"], opening=fill(opening, **slots)), text)
-    if is_named:
-        asked(talk, slots)
+    if "{hero}" in opening and talk.chance(0.5):
+        talk.turn(slots["ask"], slots["answer"])
 
 
 def asked(talk: Talk, slots: Slots) -> None:

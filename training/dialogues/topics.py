@@ -150,7 +150,8 @@ def guess(talk: Talk) -> None:
     """The user wants a guess at what cannot be known."""
     rng = talk.rng
     asks, replies = rng.choice(TABLES["guesses"])
-    thing, meal = rng.choice(list(TABLES["favorites"])), rng.choice(list(TABLES["meal"]["of"]))
+    thing = rng.choice([x for x in TABLES["favorites"] if f"favorite {x}" not in talk.memory])
+    meal = rng.choice(list(TABLES["meal"]["of"]))
     slots = {"thing": thing, "y": rng.choice(TABLES["favorites"][thing]["of"])}
     slots |= {"meal": meal, "x": rng.choice(TABLES["meal"]["of"][meal])}
     slots |= {"n": str(rng.randint(8, 70)), "small": str(rng.randint(1, 20))}
