@@ -4,7 +4,7 @@ import random
 import string
 
 from training.dialogues.talk import Talk
-from training.dialogues.words import TABLES, a_name, plural
+from training.dialogues.words import TABLES, a_name, fill, plural
 
 ARTICLES = ("a ", "an ")
 
@@ -29,8 +29,10 @@ def operands(rng: random.Random, kind: str) -> tuple[int, int, int]:
         a, b = rng.randint(0 if kind == "times" else 2, 10), rng.randint(2, 10)
         return (a, b, a * b) if kind in ("times", "groups") else (a * b, b, a)
     in_figures = kind in ("plus", "minus")
-    a = rng.randint(0, 20) if in_figures else rng.randint(4, 12)
-    b = rng.randint(0 if in_figures else 2, 10)
+    a = rng.randint(0, rng.choice([10, 20])) if in_figures else rng.randint(4, 12)
+    b = rng.randint(0 if in_figures else 1, 10)
+    if in_figures and rng.random() < 0.15:
+        a = b
     if kind in ("plus", "more"):
         return a, b, a + b
     a, b = max(a, b) + (0 if in_figures else 2), min(a, b)
@@ -42,7 +44,7 @@ def arithmetic(talk: Talk) -> None:
     rng, table, numbers = talk.rng, TABLES["sums"], TABLES["numbers"]
     kind = rng.choices(list(table), [sums["weight"] for sums in table.values()])[0]
     results = operands(rng, kind)
-    in_words = max(results) < len(numbers) and talk.chance(0.2)
+    in_words = max(results) < len(numbers) and talk.chance(0.35)
     a_b_c = [numbers[n] if in_words else str(n) for n in results]
     slots = dict(zip("abc", a_b_c)) | {"x": rng.choice(TABLES["goods"]), "name": a_name(rng)}
     reply = talk.pick(table[kind]["say"], **slots)
@@ -77,6 +79,32 @@ def sequence(talk: Talk) -> None:
         i = rng.randrange(25)
         a, c = string.ascii_uppercase[i : i + 2]
         talk.exchange(table["letter"], table["next"], a=a, c=c)
+
+
+def statement(talk: Talk) -> None:
+    """The user says something true, and then doubts it or asks for its reason."""
+    rng, table, facts = talk.rng, TABLES["statement"], TABLES["facts"]
+    because = [text for text in facts["why"]["of"].values() if " because " in text]
+    true, _, reason = rng.choice(because).rstrip(".").partition(" because ")
+    if is_plain := talk.chance(0.5):
+        kind = facts[rng.choice(["sound", "legs", "baby", "home", "eats", "opposite", "capital"])]
+        x, y = rng.choice(list(kind["of"].items()))
+        true = fill(kind["say"][0], x=x, y=y).rstrip(".")
+    inside = true if is_name(true) else true[0].lower() + true[1:]
+    before = rng.choice(table["before"])
+    said = (before + inside if before else true) + ("?" if before.startswith("Did") else ".")
+    talk.exchange([said], table["say"], fact=inside)
+    if is_plain or talk.chance(0.3):
+        if talk.chance(0.5):
+            talk.exchange(table["doubt"], table["sure"], fact=inside)
+    elif talk.chance(0.8):
+        talk.exchange(table["why"], table["because"], reason=reason)
+
+
+def is_name(text: str) -> bool:
+    """Whether its first word keeps its capital letter within a sentence."""
+    capitals = TABLES["facts"]["capital"]["of"]
+    return text.split()[0] in {"I", *(x.split()[0] for pair in capitals.items() for x in pair)}
 
 
 def echo(talk: Talk) -> None:
@@ -127,10 +155,10 @@ def comparison(talk: Talk) -> None:
     scale = rng.choice(TABLES["scales"])
     less, more = sorted(rng.sample(range(len(scale["order"])), 2))
     word, small, big = scale["word"], scale["order"][less], scale["order"][more]
-    if talk.chance(0.4):
+    if talk.chance(0.6):
         less, more = sorted(rng.sample(range(1, rng.choice([20, 101, 1001])), 2))
         word, small, big = rng.choice(["bigger", "larger", "greater"]), str(less), str(more)
-        if talk.chance(0.3):
+        if talk.chance(0.4):
             word, small, big = "smaller", big, small
     p, q = rng.sample([small, big], 2)
     asks, say = ("which", "say") if talk.chance(0.6) else ("is", "yes" if p == big else "no")

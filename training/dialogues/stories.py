@@ -7,13 +7,16 @@ from training.dialogues.words import TABLES, a_name, fill
 
 
 def joke(talk: Talk) -> None:
-    table, (first, second) = TABLES["joke"], talk.rng.sample(TABLES["jokes"], 2)
+    """Some jokes, none of them twice."""
+    table, (first, *more) = TABLES["joke"], talk.rng.sample(TABLES["jokes"], 4)
     asks = TABLES["offers"]["yes"] if talk.last.endswith("a joke?") else table["ask"]
     talk.turn(talk.pick(asks), " ".join(first))
     if talk.chance(0.4):
         talk.exchange(*table[talk.rng.choice(["laugh", "laugh", "flat"])])
-    if talk.chance(0.35):
-        talk.turn(talk.pick(table["again"]), " ".join(second))
+    for another in more:
+        if talk.chance(0.5):
+            break
+        talk.turn(talk.pick(table["again"]), " ".join(another))
 
 
 def riddle(talk: Talk) -> None:

@@ -154,7 +154,10 @@ def ask_untold(talk: Talk) -> None:
         return
     kind = "name" if talk.chance(0.4) else talk.rng.choice(list(personal))
     details = new_details(talk.rng, kind)
-    if memory_key(kind, details) not in talk.memory:
+    told = {key.split()[0] for key in talk.memory}
+    if personal[kind].get("like", kind) in {personal[key].get("like") for key in told}:
+        return
+    if memory_key(kind, details) not in talk.memory and personal[kind].get("like") not in told:
         talk.exchange(personal[kind]["ask"], personal[kind]["unknown"], **details)
         if kind not in ("name", "feeling") and talk.chance(0.5):
             tell(talk, kind, details)

@@ -126,7 +126,7 @@ def advice(talk: Talk) -> None:
     """A situation and a tip, which is asked for at once, or then, or offered."""
     table = TABLES["advise"]
     situation, tip = talk.rng.choice(TABLES["advice"])
-    if talk.chance(0.5):
+    if talk.chance(0.8):
         talk.turn(f"{situation} {talk.pick(table['ask'])}", tip)
     else:
         talk.turn(situation, talk.pick(table["reply"]))
@@ -268,8 +268,12 @@ def out_of_scope(talk: Talk) -> None:
 def nonsense(talk: Talk) -> None:
     rng, table = talk.rng, TABLES["unknown"]
     letters = "".join(rng.choices("asdfghjklqwertzuiopxcvbnm", k=rng.randint(3, 12)))
+    signs = "".join(rng.choices("?!.,;:#*+-/%&=()$@", k=rng.randint(3, 12)))
+    pieces = rng.choice(";,/. -").join([letters, letters[::-1][: rng.randint(2, 9)]])
+    held = letters[0] * rng.randint(4, 14)
     words = " ".join(rng.sample(table["random"], rng.randint(1, 5)))
-    text = rng.choice([letters, letters[:4] * 2, words, words, rng.choice(table["noise"])])
+    noise = rng.choice(table["noise"])
+    text = rng.choice([letters, letters[:4] * 2, signs, pieces, held, words, words, words, noise])
     talk.turn(text, talk.pick(table["confused"]))
 
 
