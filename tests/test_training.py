@@ -1,6 +1,7 @@
 """The training loop and what it leaves: files, gradients, optimizers, fine-tuning, divergence."""
 
 import dataclasses
+import itertools
 import json
 import math
 import re
@@ -28,7 +29,7 @@ from training.corpus import find_files, read_documents, survey
 from training.dialogues.generator import dialogues
 from training.language import LanguageModelling
 from training.loop import accumulate_gradients
-from training.machine import Interrupts, autocast, pick_dtype
+from training.machine import Interrupts, autocast, multiplies_bfloat16_fast, pick_dtype
 from training.muon import Muon
 from training.optimizer import build_optimizers, rate_factor
 from training.run import Run
@@ -353,7 +354,21 @@ def test_the_precision_of_the_products_is_the_wanted_one() -> None:
         dtype = pick_dtype(wanted, cpu)
         with autocast(cpu, dtype):
             assert str((a @ a).dtype) == str(dtype) == f"torch.{wanted}"
-    assert pick_dtype("auto", cpu) in (torch.float32, torch.bfloat16)
+
+
+def test_bfloat16_is_picked_where_it_multiplies_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the clock alone: the processor's flags promise it where it is slower, too."""
+    cpu = torch.device("cpu")
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    for seconds, expected in ((1, torch.float32), (4, torch.bfloat16)):  # of float32; bfloat16: 1
+        clock = itertools.accumulate(itertools.cycle((1, 1, 1, seconds)))
+        monkeypatch.setattr("training.machine.time.perf_counter", lambda clock=clock: next(clock))
+        multiplies_bfloat16_fast.cache_clear()
+        assert pick_dtype("auto", cpu) == expected
+    monkeypatch.setattr(torch.cpu, "get_capabilities", dict)
+    multiplies_bfloat16_fast.cache_clear()
+    assert pick_dtype("auto", cpu) == torch.float32
+    multiplies_bfloat16_fast.cache_clear()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

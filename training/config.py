@@ -31,7 +31,7 @@ class TrainConfig:
     grad_clip: float = 1.0  # largest norm of the gradient
     label_smoothing: float = 0.0  # share of the target spread over all tokens
     seed: int = 1  # of weights, order of the data and dropout
-    dtype: str = "auto"  # "bfloat16" where the CPU or GPU has it, else "float32"
+    dtype: str = "auto"  # "bfloat16" where that is clearly faster, else "float32"
     compile: str = "auto"  # the blocks, by torch.compile, on a GPU and in a long run; "on", "off"
     log_every: int = 10  # steps between lines of metrics.jsonl
     eval_every: int = 250  # steps between measurements on held-out text
