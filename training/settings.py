@@ -9,6 +9,7 @@ import argparse
 import dataclasses
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator
 from typing import Any, get_type_hints
 
@@ -105,6 +106,11 @@ def explained(config: ModelConfig | TrainConfig) -> Iterator[str]:
 
 
 def describe(model: ModelConfig, training: TrainConfig) -> str:
-    """The resolved settings, in one line."""
-    values = model.to_dict() | training.to_dict()
-    return "settings: " + ", ".join(f"{key}={value}" for key, value in values.items())
+    """The resolved settings, in a paragraph each."""
+    paragraphs = []
+    for name, config in (("model:", model), ("training:", training)):
+        values = ", ".join(f"{key}={value}" for key, value in config.to_dict().items())
+        paragraphs.append(
+            textwrap.fill(values, 100, initial_indent=f"{name:10}", subsequent_indent=" " * 10)
+        )
+    return "\n".join(paragraphs)
