@@ -257,6 +257,18 @@ def test_a_file_where_a_folder_is_meant_is_refused(
     assert Path("file.txt").read_text() == "no folder"
 
 
+@pytest.mark.parametrize("line", ["text.txt", "recipe default"])
+def test_an_out_that_cannot_be_written_is_refused_before_the_work(
+    line: str, tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file.txt").write_text("no folder")
+    Path("text.txt").write_text(numbered_lines(60))
+    said = refused(training_main, *line.split(), "--out", "file.txt/run")
+    assert said == f"error: --out file.txt/run: {tmp_path / 'file.txt'} is a file: name a folder"
+    assert not Path("shards").exists()
+
+
 def test_a_folder_that_is_no_sound_model_is_not_verified(
     model_folder: Path, tmp_path: Path, refused: Refused
 ) -> None:

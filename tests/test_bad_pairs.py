@@ -46,7 +46,7 @@ def test_pairs_that_are_all_held_out_or_all_too_long_are_refused(
         ("translate --out OUT", "name a file of pairs: source, tab, target"),
         ("translate MISSING --out OUT", " is no file: name one with"),
         ("translate PAIRS --out RUN", "holds a run already: add --resume, or choose"),
-        ("translate PAIRS --out PAIRS", "is a file: --out names a folder"),
+        ("translate PAIRS --out PAIRS", "is a file: name a folder"),
         ("translate PAIRS --out OUT --preset nano", "unknown preset of a translator 'nano'"),
         ("translate PAIRS --out OUT --preset vaswan", "did you mean 'vaswani'?"),
         ("translate PAIRS --out OUT --set n_encoder_layer=0", "n_encoder_layer=0 is out of range"),

@@ -31,7 +31,7 @@ from training.datasets.registry import DATASETS
 from training.dialogues.generator import dialogues
 from training.language import LanguageModelling
 from training.loop import train
-from training.run import Run, begun
+from training.run import Run, begun, check_writable
 from training.settings import check_same, describe
 from training.shards import Shards, prepare
 from training.sources import N_DIALOGUES, facts_of
@@ -123,12 +123,12 @@ def run_recipe(arguments: list[str]) -> dict[str, Any] | None:
     options = parser().parse_args(arguments)
     stages = read_recipe(options.recipe)
     out = options.out or Path("runs") / Path(options.recipe).stem
+    check_writable(out)
     with join(options.timeout) as world:
         before, summary = None, None
         for stage in stages:
-            run = (
-                Run.load(out / stage.name) if (out / stage.name / "config.json").exists() else None
-            )
+            is_there = (out / stage.name / "config.json").exists()
+            run = Run.load(out / stage.name) if is_there else None
             if run is None or not run.is_complete:
                 print(f"stage {stage.name}: {stage}")
                 summary = run_stage(stage, out, options.data_dir, before, world)

@@ -17,6 +17,7 @@ import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from gptcore.checks import UserError
@@ -178,10 +179,22 @@ def begun(path: Path) -> bool:
     return bool(list_checkpoints(path / "checkpoints"))
 
 
+def check_writable(path: Path) -> None:
+    """Refuse a folder that cannot be made, before hours of work whose results would go there."""
+    nearest = next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
+    if not nearest.is_dir():
+        raise UserError(f"--out {path}: {nearest} is a file: name a folder")
+    try:
+        with TemporaryDirectory(dir=nearest):
+            pass
+    except OSError as error:
+        reason = f"nothing can be written to {nearest} ({error.strerror})"
+        raise UserError(f"--out {path}: {reason}: choose another folder") from None
+
+
 def check_free(path: Path) -> None:
-    """Refuse to start a run where one is, or where a file is in the way."""
-    if path.is_file():
-        raise UserError(f"{path} is a file: --out names a folder")
+    """Refuse to start a run where one is, or where none can be written."""
+    check_writable(path)
     if begun(path):
         raise UserError(f"{path} holds a run already: add --resume, or choose another --out")
 
