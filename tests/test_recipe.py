@@ -1,19 +1,22 @@
 """Recipes: mixes of datasets, stages that build on each other, and what is wrong in a file."""
 
 import json
+import shutil
 from collections import Counter
-from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gptcore.checks import UserError
+from gptcore.config import ModelConfig
 from training.behaviour import suite_sentences
 from training.command import main
+from training.config import TrainConfig
 from training.datasets.registry import DATASETS
-from training.dialogues.generator import dialogues
-from training.recipe import RECIPES, mixed, read_recipe
+from training.recipe import RECIPES, Stage, mixed, read_recipe
 from training.run import Run
+from training.sources import shards_of
 
 SETTINGS = """
 [model]
@@ -59,24 +62,37 @@ def test_every_shipped_recipe_can_be_read() -> None:
         assert read_recipe(path.stem) == read_recipe(str(path))
 
 
+def stage(name: str = "one", **mix: float) -> Stage:
+    mix = {key.replace("_", "-"): passes for key, passes in mix.items()}
+    return Stage(name, mix, ModelConfig(), TrainConfig())
+
+
 def test_a_mix_reads_each_dataset_as_often_as_it_says_and_is_the_same_again(data_dir) -> None:
-    mix = mixed({"rasbt-instruct": 2.5, "dialogues": 1.5}, data_dir, seed=1)
+    mix = mixed(stage(rasbt_instruct=2.5, dialogues=1.5), data_dir)
     documents = list(mix())
     counts = Counter(chat[0]["content"] for chat in documents if chat[0]["content"] in TASKS)
     assert sum(counts.values()) == 100 and set(counts.values()) == {2, 3}
     assert len(documents) == 100 + 90
     assert list(mix()) == documents
-    assert list(mixed({"rasbt-instruct": 2.5, "dialogues": 1.5}, data_dir, seed=2)()) != documents
+
+
+def test_no_two_stages_draw_the_same_dialogues(data_dir) -> None:
+    first, second = (
+        {json.dumps(chat) for chat in mixed(stage(name, dialogues=2), data_dir)()}
+        for name in ("one", "two")
+    )
+    assert len(first & second) < len(first) / 10  # a dialogue of one turn may come again
 
 
 def test_what_the_behaviour_suite_asks_is_left_out_of_a_mix(data_dir, monkeypatch) -> None:
-    said = {m["content"] for chat in islice(dialogues(1), 60) for m in chat if m["role"] == "user"}
+    one = stage(rasbt_instruct=1, dialogues=1)
+    asked = {chat[0]["content"] for chat in mixed(one, data_dir)()}
     barred = frozenset({"say the number 7 in words please"}) | suite_sentences()
     monkeypatch.setattr("training.behaviour.suite_sentences", lambda: barred)
-    documents = list(mixed({"rasbt-instruct": 1, "dialogues": 1}, data_dir, seed=1)())
-    asked = {chat[0]["content"] for chat in documents}
-    assert TASKS[7] not in asked and TASKS[8] in asked and len(documents) == 39 + 60
-    assert asked & said
+    documents = list(mixed(one, data_dir)())
+    left = {chat[0]["content"] for chat in documents}
+    assert TASKS[7] in asked and TASKS[7] not in left
+    assert TASKS[8] in left and len(documents) == 39 + 60
 
 
 def test_stages_go_on_from_each_other_and_a_finished_one_is_not_repeated(
@@ -97,13 +113,50 @@ def test_stages_go_on_from_each_other_and_a_finished_one_is_not_repeated(
 
     (second.path / "summary.json").unlink()  # as if it had been stopped at its last checkpoint
     untouched = (first.path / "summary.json").stat().st_mtime_ns
+    shutil.rmtree(data_dir)  # what is tokenised is not read again
     assert main(command) == 0
     assert second.is_complete
     assert (first.path / "summary.json").stat().st_mtime_ns == untouched
 
-    write(recipe, stages[0], stages[1].replace("0.0", "0.1"))
-    (second.path / "summary.json").unlink()
-    assert main(command) == 2  # a begun stage keeps its settings
+
+def test_no_stage_measures_on_what_another_has_learned(data_dir, tmp_path, monkeypatch) -> None:
+    """Though a smaller corpus can spare a larger share of itself."""
+    monkeypatch.setattr("training.corpus.MAX_VALIDATION_BYTES", 1000)
+    monkeypatch.setattr("training.corpus.VALIDATION_SHARE", 1.0)
+    monkeypatch.setattr("training.recipe.HELD_OUT", 0.2)
+    stages = (
+        'name = "large"\nmix = {rasbt-instruct = 9}',
+        'name = "little"\nmix = {rasbt-instruct = 0.9}',
+    )
+    recipe = write(tmp_path / "two.toml", *stages)
+    command = ["recipe", str(recipe), "--out", str(tmp_path / "runs"), "--data-dir", str(data_dir)]
+    assert main(command) == 0
+    learned = documents_of(tmp_path / "runs" / "large", "train")
+    held_out = documents_of(tmp_path / "runs" / "little", "val")
+    assert held_out and not held_out & learned
+
+
+def documents_of(run: Path, split: str) -> set[tuple[int, ...]]:
+    documents = set()
+    for shard in shards_of(Run.load(run)).split(split):
+        documents |= {tuple(ids.tolist()) for ids in np.split(shard[:], shard.starts[1:])}
+    return documents
+
+
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize("change", [("2}", "3}"), ("0.0", "0.1")])
+def test_a_begun_stage_keeps_its_mix_and_settings(
+    change: tuple[str, str], finished: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = 'name = "only"\nmix = {dialogues = 2}\ntrain = {learning_rate = 0.0}'
+    recipe = write(tmp_path / "one.toml", stage)
+    command = ["recipe", str(recipe), "--out", str(tmp_path / "runs")]
+    assert main(command) == 0
+    if not finished:
+        (tmp_path / "runs" / "only" / "summary.json").unlink()
+    write(recipe, stage.replace(*change))
+    assert main(command) == 2
+    assert "restore the recipe, or choose another --out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -113,19 +166,33 @@ def test_stages_go_on_from_each_other_and_a_finished_one_is_not_repeated(
         (('name = "a"\nmix = {dialogues = 1}',) * 2, SETTINGS, "name of its own"),
         (('name = "a b"\nmix = {dialogues = 1}',), SETTINGS, "'a b'"),
         (('name = "a"\nmix = {}',), SETTINGS, "a: .*mix"),
-        (('name = "a"\nmix = {poems = 1}',), SETTINGS, "a, .poems"),
+        (('name = "a"\nmix = {poems = 1}',), SETTINGS, "a, mix: 'poems'"),
         (('name = "a"\nmix = {dialogues = -1}',), SETTINGS, "dialogues=-1"),
         (('name = "a"\nmix = {dialogues = nan}',), SETTINGS, "dialogues=nan"),
-        (('name = "a"\nmix = {dialogues = 1}\nepochs = 2',), SETTINGS, "unknown epochs"),
+        (('name = "a"\nmix = {dialogues = 1}\nepochs = 2',), SETTINGS, "'epochs'"),
         (('name = "a"\nmix = {dialogues = 1}\ntrain = {steps = 5}',), SETTINGS, "steps"),
         (('name = "a"\nmix = {dialogues = 1}',), "[model]\nn_layer = 0\n", "n_layer"),
         (('name = "a"\nmix = {dialogues = 1}',), "[model]\nlayers = 2\n", "layers"),
         (("name = ",), SETTINGS, "no TOML"),
+        (('name = "shards"\nmix = {dialogues = 1}',), SETTINGS, "'shards'"),
+        (('name = "a"\nmix = 3',), SETTINGS, "a, mix: 3 is no table"),
+        (('name = "a"\nmix = ["dialogues"]',), SETTINGS, "a, mix: .* is no table"),
+        (('name = "a"\nmix = {dialogues = 1}\ntrain = 3',), SETTINGS, "a, train: 3 is no table"),
+        (('name = "a"\nmix = {dialogues = 1}',), "model = 3\n", "model: 3 is no table"),
+        ((), "stages = 3\n", "needs \\[\\[stages"),
+        ((), "[stages]\nname = 'a'\n", "needs \\[\\[stages"),
     ],
 )
 def test_a_bad_recipe_is_refused_by_name(tmp_path, stages, settings, said) -> None:
     with pytest.raises(UserError, match=said):
         read_recipe(str(write(tmp_path / "bad.toml", *stages, settings=settings)))
+
+
+def test_a_file_that_is_no_text_is_no_recipe(tmp_path: Path) -> None:
+    (tmp_path / "latin.toml").write_bytes("name = 'é'".encode("latin-1"))
+    for name, said in (("latin.toml", "no TOML"), ("", "no recipe")):
+        with pytest.raises(UserError, match=said):
+            read_recipe(str(tmp_path / name))
 
 
 def test_an_unknown_recipe_names_the_known_ones() -> None:

@@ -267,7 +267,7 @@ def test_ctrl_c_saves_says_how_to_go_on_and_the_end_is_the_same(
     assert process.returncode == INTERRUPTED and "Traceback" not in err, err
     step = newest_checkpoint(tmp_path / "stopped" / "checkpoints")[0].facts["step"]
     assert 3 <= step < 60
-    advice = f"saved step {step}; go on: python -m training --out {tmp_path / 'stopped'} --resume"
+    advice = f"saved step {step}\ngo on: python -m training --out {tmp_path / 'stopped'} --resume"
     assert advice in out
     assert not (tmp_path / "stopped" / "summary.json").exists()
 

@@ -28,7 +28,7 @@ from training.loop import train
 from training.plan import Planner
 from training.recipe import run_recipe
 from training.report import run_report
-from training.run import Run, begun, check_free
+from training.run import Run, begun, check_free, say_next
 from training.scorecard import run_scorecard
 from training.settings import (
     add_common,
@@ -138,10 +138,13 @@ def run_training(arguments: list[str]) -> dict[str, Any] | None:
     options.out = options.out or Path("runs") / (options.preset or DEFAULT_PRESET)
     with join(options.timeout) as world:
         if options.resume and (begun(options.out) or not is_start(options)):
-            return go_on(options, world)
-        check_free(options.out)
-        planner = open_planner(options, world)
-        return start(options, world, planner)
+            summary = go_on(options, world)
+        else:
+            check_free(options.out)
+            planner = open_planner(options, world)
+            summary = start(options, world, planner)
+        say_next(options.out, "python -m training", summary)
+        return summary
 
 
 def is_start(options: argparse.Namespace) -> bool:

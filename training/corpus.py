@@ -182,8 +182,9 @@ class Survey:
         return document_number(document) < self.validation_limit
 
 
-def survey(corpus: Corpus) -> Survey:
-    """Hash and count a corpus, and fix which documents are held out for validation."""
+def survey(corpus: Corpus, held_out: float | None = None) -> Survey:
+    """Hash and count a corpus, and fix which documents are held out for validation: this share
+    of them, or what the corpus can spare."""
     digest, n_documents, n_bytes, n_chats, smallest = hashlib.sha256(), 0, 0, 0, 2**64
     for document in progress(corpus(), "reading"):
         number = document_number(document)
@@ -192,7 +193,7 @@ def survey(corpus: Corpus) -> Survey:
         n_chats += not isinstance(document, str)
         n_bytes += len(document_text(document).encode("utf-8"))
         smallest = min(smallest, number)
-    share = min(VALIDATION_SHARE, MAX_VALIDATION_BYTES / max(n_bytes, 1))
+    share = held_out or min(VALIDATION_SHARE, MAX_VALIDATION_BYTES / max(n_bytes, 1))
     limit = max(int(share * 2**64), smallest + 1)  # at least one document
     return Survey(digest.hexdigest(), n_documents, n_bytes, n_chats, limit)
 

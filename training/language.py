@@ -21,8 +21,6 @@ TRAIN_SAMPLE_TOKENS = 1 << 14
 class LanguageModelling:
     """See training.loop.Task."""
 
-    command = "python -m training"
-
     def __init__(self, run: Run, shards: Shards, world: World = World()):
         self.shards, self.world = shards, world
         self.config, self.block_size = run.train, run.model.block_size

@@ -53,7 +53,6 @@ PATIENCE = 3  # bad steps in a row that end a run
 class Task(Protocol):
     """What is learned: training.language.LanguageModelling, training.translation.Translation."""
 
-    command: str  # that trains it
     steps_per_epoch: float
     tokens_per_step: float
 
@@ -111,7 +110,7 @@ def train(
                 measure_if_due(run, task, state, recorders, interrupts)
             run = take_steps(run, task, state, world, recorders, interrupts, stop_at)
     except Paused:
-        print(f"saved step {state.step}; go on: {task.command} --out {run.path} --resume")
+        print(f"saved step {state.step}")
         return None
     finally:
         for recorder in recorders:
@@ -301,20 +300,16 @@ def measure_if_due(
 
 
 def finish(run: Run, task: Task, state: State) -> dict[str, Any]:
-    """Write summary.json: the last evaluation, and which one was the best."""
-    measured = run.evaluations()
-    best = min(measured, key=lambda step: measured[step]["bits_per_byte"])
+    """Write summary.json, with the last evaluation."""
     summary = {
         "steps": run.train.steps,
         "parameters": count_parameters(state.model),
         "tokens": round(run.train.steps * task.tokens_per_step),
         "seconds": round(state.seconds, 1),
         "tokens_per_s": round(run.train.steps * task.tokens_per_step / state.seconds),
-        **measured[run.train.steps],
-        "best": {"step": best, **measured[best]},
+        **run.evaluations()[run.train.steps],
         "data": run.data,
     }
     write_json(run.path / "summary.json", summary)
     write_report(run)
-    print(f"done; next: python -m export {run.path} --out models/{run.path.name}")
     return summary

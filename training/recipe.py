@@ -5,7 +5,7 @@
 
 A recipe is training/recipes/NAME.toml, or any file of that form: the model's settings, those of
 the training, and for each stage its mix, which is how often each dataset is read. A stage is one
-pass over its mix and begins with the weights that the stage before it ended with. Each stage is
+pass over its mix and begins with the best weights of the stage before it. Each stage is
 a run in OUT/STAGE. The same command again goes on where the last one stopped.
 """
 
@@ -15,14 +15,14 @@ import math
 import random
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from gptcore.checks import UserError, check_choice
 from gptcore.config import ModelConfig
-from gptcore.tokenizer import Tokenizer
+from training.batches import Rows
 from training.behaviour import without_leaks
 from training.config import TrainConfig
 from training.corpus import Corpus, Document
@@ -31,14 +31,19 @@ from training.datasets.registry import DATASETS
 from training.dialogues.generator import dialogues
 from training.language import LanguageModelling
 from training.loop import train
-from training.run import Run, begun, check_writable
-from training.settings import check_same, describe
+from training.run import Run, begun, check_writable, say_next
+from training.settings import describe
 from training.shards import Shards, prepare
-from training.sources import N_DIALOGUES, facts_of
+from training.sources import N_DIALOGUES, facts_of, shards_of
 from training.world import World, join
 
 RECIPES = Path(__file__).with_name("recipes")
+SHARDS = "shards"  # the folder beside the stages'
 OWN = "dialogues"  # the project's own, of which there is no end: one pass is N_DIALOGUES of them
+
+# Of every stage, so that none measures on what another has learned: documents are held out by
+# their hash, those of a smaller share among those of a larger one.
+HELD_OUT = 0.005
 
 
 @dataclass(frozen=True)
@@ -58,54 +63,66 @@ def read_recipe(name: str) -> list[Stage]:
     """The stages of a shipped recipe or of a file. UserError names what is wrong in it."""
     path = RECIPES / f"{name}.toml"
     path = path if path.exists() else Path(name)
-    try:
-        with open(path, "rb") as file:
-            found = tomllib.load(file)
-    except FileNotFoundError:
+    if not path.is_file():
         known = ", ".join(sorted(file.stem for file in RECIPES.glob("*.toml")))
-        raise UserError(f"no recipe {name}: name a file, or one of {known}") from None
-    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"no recipe {name}: name a file, or one of {known}")
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise UserError(f"{path} is no TOML: {error}") from None
-    check_keys(path, found, {"model", "train", "stages"})
-    stages = [read_stage(path, found, values) for values in found.get("stages", [])]
-    if not stages or len({stage.name for stage in stages}) < len(stages):
-        raise UserError(f"{path}: it needs [[stages]], each with a name of its own")
+    check_keys(str(path), found, ("model", "train", "stages"))
+    values = found.get("stages")
+    if not isinstance(values, list) or not values:
+        raise UserError(f"{path}: it needs [[stages]], one after the other")
+    stages = [read_stage(str(path), found, stage) for stage in values]
+    if len({stage.name for stage in stages}) < len(stages):
+        raise UserError(f"{path}: each of the [[stages]] needs a name of its own")
     return stages
 
 
-def read_stage(path: Path, recipe: dict[str, Any], values: dict[str, Any]) -> Stage:
-    check_keys(path, values, {"name", "mix", "train"})
-    name, mix = values.get("name"), values.get("mix", {})
-    if not (isinstance(name, str) and name.isidentifier()):
-        raise UserError(f"{path}: a stage has name={name!r}: give it a word as a name")
+def read_stage(where: str, recipe: dict[str, Any], values: Any) -> Stage:
+    check_keys(f"{where}, stages", values, ("name", "mix", "train"))
+    name = values.get("name")
+    if not (isinstance(name, str) and name.isidentifier()) or name == SHARDS:
+        raise UserError(f"{where}: a stage has name={name!r}: give it a word as a name")
+    where = f"{where}, {name}"
+    mix = check_keys(f"{where}, mix", values.get("mix", {}), (OWN, *DATASETS))
     if not mix:
-        raise UserError(f"{path}, {name}: it has no mix: name datasets and how often each is read")
-    if "steps" in values.get("train", {}) | recipe.get("train", {}):
-        raise UserError(f"{path}, {name}: steps follow from the mix: leave them out")
+        raise UserError(f"{where}: it has no mix: name datasets and how often each is read")
     for dataset, passes in mix.items():
-        check_choice(f"dataset in {path}, {name},", dataset, (OWN, *DATASETS))
         if not (isinstance(passes, int | float) and 0 < passes <= 1000):
-            raise UserError(f"{path}, {name}: {dataset}={passes}: passes are above 0, up to 1000")
-    training = TrainConfig.from_dict(recipe.get("train", {}) | values.get("train", {}))
-    return Stage(name, mix, ModelConfig.from_dict(recipe.get("model", {})), training)
+            raise UserError(f"{where}: {dataset}={passes}: passes are above 0, up to 1000")
+    train = {}
+    for found in (recipe, values):
+        train |= check_keys(f"{where}, train", found.get("train", {}), get_type_hints(TrainConfig))
+    if "steps" in train:
+        raise UserError(f"{where}: steps follow from the mix: leave them out")
+    shape = check_keys(f"{where}, model", recipe.get("model", {}), get_type_hints(ModelConfig))
+    return Stage(name, mix, ModelConfig.from_dict(shape), TrainConfig.from_dict(train))
 
 
-def check_keys(path: Path, values: dict[str, Any], known: set[str]) -> None:
+def check_keys(where: str, values: Any, known: Collection[str]) -> dict[str, Any]:
+    """The values, if they are a table of known keys."""
+    if not isinstance(values, dict):
+        raise UserError(f"{where}: {values!r} is no table of names and values")
     for key in values:
-        if key not in known:
-            raise UserError(f"{path}: unknown {key}: there are {', '.join(sorted(known))}")
+        check_choice(f"name in {where}:", key, known)
+    return values
 
 
-def mixed(mix: dict[str, float], data_dir: Path | None, seed: int) -> Corpus:
-    """The documents of a mix in a random order, the same for the same seed; those that the
-    behaviour suite asks are left out. Of 2.5 passes, the third is over a random half."""
-    texts = {name: list(without_leaks(read_dataset(name, data_dir))) for name in mix if name != OWN}
+def mixed(stage: Stage, data_dir: Path | None) -> Corpus:
+    """The documents of a stage's mix in a random order, the same each time; those that the
+    behaviour suite asks are left out. Of 2.5 passes, the third is over a random half. No two
+    stages draw the same of the project's own dialogues."""
+    seed = f"{stage.training.seed} {stage.name}"
+    found = {name: read_dataset(name, data_dir) for name in stage.mix if name != OWN}
+    texts = {name: list(without_leaks(documents)) for name, documents in found.items()}
 
     def documents() -> Iterator[Document]:
         rng = random.Random(seed)
         own = without_leaks(dialogues(seed))
-        for i in range(math.ceil(max(mix.values()))):
-            shares = {name: min(max(passes - i, 0), 1) for name, passes in mix.items()}
+        for i in range(math.ceil(max(stage.mix.values()))):
+            shares = {name: min(max(passes - i, 0), 1) for name, passes in stage.mix.items()}
             order: list[Document | None] = []
             for name, share in shares.items():
                 if name == OWN:
@@ -124,39 +141,71 @@ def run_recipe(arguments: list[str]) -> dict[str, Any] | None:
     stages = read_recipe(options.recipe)
     out = options.out or Path("runs") / Path(options.recipe).stem
     check_writable(out)
+    before, summary = None, None
     with join(options.timeout) as world:
-        before, summary = None, None
         for stage in stages:
-            is_there = (out / stage.name / "config.json").exists()
-            run = Run.load(out / stage.name) if is_there else None
-            if run is None or not run.is_complete:
-                print(f"stage {stage.name}: {stage}")
-                summary = run_stage(stage, out, options.data_dir, before, world)
-                if summary is None:
-                    return None
+            summary = run_stage(stage, out, options.data_dir, before, world)
+            if summary is None:
+                print("the same command again goes on from there")
+                return None
             before = Run.load(out / stage.name)
-    return summary or {}
+        say_next(out / stages[-1].name, "", summary)
+    return summary
 
 
 def run_stage(
     stage: Stage, out: Path, data_dir: Path | None, before: Run | None, world: World
 ) -> dict[str, Any] | None:
-    """Start a stage or go on with it."""
-    tokenizer = before.tokenizer if before else None
-    shards = world.in_turns(lambda: shards_of(stage, out, data_dir, tokenizer))
+    """Start a stage, go on with it, or leave it if it is complete."""
+    print(f"stage {stage.name}: {stage}")
+    path = out / stage.name
+    if not begun(path):
+        shards = world.in_turns(lambda: make_shards(stage, out, data_dir, before))
+        run = new_run(stage, path, shards, before)
+        print(describe(run.model, run.train))
+        initial = before.best_checkpoint()[0].model if before else None
+        return train(run, LanguageModelling(run, shards, world), initial, world=world)
+    run = Run.load(path)
+    check_unchanged(stage, run)
+    if run.is_complete:
+        print(f"complete, in {path}")
+        return run.summary()
+    shards = world.in_turns(lambda: shards_of(run))
+    return train(run, LanguageModelling(run, shards, world), resume=True, world=world)
+
+
+def make_shards(stage: Stage, out: Path, data_dir: Path | None, before: Run | None) -> Shards:
+    """With the tokenizer of the stage before, or one of its own."""
+    return prepare(
+        mixed(stage, data_dir),
+        out / SHARDS,
+        stage.model.vocab_size,
+        stage.model.block_size,
+        before.tokenizer if before else None,
+        HELD_OUT,
+    )
+
+
+def new_run(stage: Stage, path: Path, shards: Shards, before: Run | None) -> Run:
+    """One pass over the stage's mix."""
     model = dataclasses.replace(stage.model, vocab_size=shards.tokenizer.vocab_size)
-    rows = LanguageModelling(Run(out, model, stage.training, {}), shards, world).train_rows
-    steps = math.ceil(len(rows) / stage.training.batch_size)
-    training = dataclasses.replace(stage.training, steps=steps)
+    n_rows = len(Rows(shards, "train", model.block_size))
+    steps = math.ceil(n_rows / stage.training.batch_size)
     facts = facts_of(shards, str(stage))
     facts |= {"datasets": all_passes(stage, before), "stages": earlier(before)}
-    run = Run(out / stage.name, model, training, facts)
-    if resume := begun(run.path):
-        check_same(Run.load(run.path), model, training)
-        run = Run.load(run.path)
-    print(describe(run.model, run.train))
-    initial = before.best_checkpoint()[0].model if before and not resume else None
-    return train(run, LanguageModelling(run, shards, world), initial, resume, world=world)
+    return Run(path, model, dataclasses.replace(stage.training, steps=steps), facts)
+
+
+def check_unchanged(stage: Stage, run: Run) -> None:
+    """Refuse to go on with a stage that the recipe describes otherwise by now."""
+    wanted = {"mix": str(stage)} | stage.model.to_dict() | stage.training.to_dict()
+    own = {"mix": run.data["source"]} | run.model.to_dict() | run.train.to_dict()
+    for key, value in wanted.items():
+        if value != own[key] and key not in ("vocab_size", "steps"):  # of the text
+            raise UserError(
+                f"stage {stage.name}: {key}={value}, but the run in {run.path} has "
+                f"{key}={own[key]}: restore the recipe, or choose another --out"
+            )
 
 
 def all_passes(stage: Stage, before: Run | None) -> dict[str, float]:
@@ -174,15 +223,6 @@ def earlier(before: Run | None) -> list[dict[str, Any]]:
     took = {key: summary[key] for key in ("steps", "tokens", "seconds")}
     took |= {"name": before.path.name, "source": before.data["source"]}
     return [*before.data["stages"], took]
-
-
-def shards_of(
-    stage: Stage, out: Path, data_dir: Path | None, tokenizer: Tokenizer | None
-) -> Shards:
-    corpus = mixed(stage.mix, data_dir, stage.training.seed)
-    return prepare(
-        corpus, out / "shards", stage.model.vocab_size, stage.model.block_size, tokenizer
-    )
 
 
 def parser() -> argparse.ArgumentParser:

@@ -199,5 +199,13 @@ def check_free(path: Path) -> None:
         raise UserError(f"{path} holds a run already: add --resume, or choose another --out")
 
 
+def say_next(run: Path, command: str, summary: dict[str, Any] | None) -> None:
+    """What can be done after a training that ended, or was paused."""
+    if summary is None:
+        print(f"go on: {command} --out {run} --resume")
+    else:
+        print(f"done; next: python -m export {run} --out models/{run.name}")
+
+
 def write_json(path: Path, value: Any) -> None:
     write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")

@@ -120,19 +120,22 @@ def prepare(
     vocab_size: int,
     block_size: int,
     tokenizer: Tokenizer | None = None,
+    held_out: float | None = None,
 ) -> Shards:
     """Tokenise a corpus into folder/KEY, or find it there; KEY depends on all of the input.
 
-    Without a tokenizer, one of vocab_size is trained on the corpus.
+    Without a tokenizer, one of vocab_size is trained on the corpus. `held_out` is the share of
+    the documents to measure on; by default it follows from the size of the corpus.
     """
-    found = survey(corpus)
+    found = survey(corpus, held_out)
     if found.n_documents < 2 or found.n_bytes <= block_size:
         raise UserError(
             f"the corpus is too short: {found.n_bytes} bytes in {found.n_documents} document(s), "
             f"for blocks of block_size={block_size} tokens; give more text"
         )
     source = tokenizer.sha256 if tokenizer else vocab_size
-    key = hashlib.sha256(json.dumps([FORMAT, found.sha256, source]).encode()).hexdigest()[:16]
+    parts = [FORMAT, found.sha256, found.validation_limit, source]
+    key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     path = folder / key
     if path.exists():
         try:

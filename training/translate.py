@@ -12,7 +12,7 @@ from gptcore.tokenizer import Tokenizer
 from training.config import RECIPES, TrainConfig
 from training.loop import train
 from training.pairs import Pair, read_pairs, split_pairs
-from training.run import Run, begun, check_free
+from training.run import Run, begun, check_free, say_next
 from training.settings import add_common, check_same, describe, read_settings, settings_help
 from training.translation import TRAINING, VALIDATION, TranslationTask
 from training.world import World, join
@@ -51,11 +51,14 @@ def run_translation(arguments: list[str]) -> dict[str, Any] | None:
             run = Run.load(options.out)
             if is_start(options):
                 check_same(run, *resolve(options))
-            return train(run, open_task(run, world), resume=True, world=world)
-        if options.pairs is None:
-            raise UserError("name a file of pairs: source, tab, target on each line")
-        check_free(options.out)
-        return start(options, *resolve(options), world)
+            summary = train(run, open_task(run, world), resume=True, world=world)
+        else:
+            if options.pairs is None:
+                raise UserError("name a file of pairs: source, tab, target on each line")
+            check_free(options.out)
+            summary = start(options, *resolve(options), world)
+        say_next(options.out, "python -m training translate", summary)
+        return summary
 
 
 def is_start(options: argparse.Namespace) -> bool:

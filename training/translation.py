@@ -30,8 +30,6 @@ TRAINING, VALIDATION = "pairs/training.tsv", "pairs/validation.tsv"  # in the ru
 class TranslationTask:
     """See training.loop.Task."""
 
-    command = "python -m training translate"
-
     def __init__(
         self,
         run: Run,

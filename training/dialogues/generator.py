@@ -110,7 +110,7 @@ def dialogue(rng: random.Random) -> list[dict[str, str]]:
     return talk.messages
 
 
-def dialogues(seed: int = 1) -> Iterator[list[dict[str, str]]]:
+def dialogues(seed: int | str = 1) -> Iterator[list[dict[str, str]]]:
     """An endless stream of dialogues, the same for the same seed."""
     rng = random.Random(seed)
     while True:
