@@ -68,7 +68,7 @@ def export_run(
     formats: Sequence[str] = (),
     force: bool = False,
 ) -> None:
-    """Write and verify a model folder from a run's newest checkpoint.
+    """Write and verify a model folder from a run's best checkpoint.
 
     `formats` are the smaller files to add (see export.quantize); with `force` even those that
     are much worse. UserError if the verification fails; then nothing is left under `out`.
@@ -76,9 +76,7 @@ def export_run(
     if formats and isinstance(run.model, Seq2SeqConfig):
         raise UserError("--quantize is for decoders: a translation model is exported in fp32 only")
     rows = held_out(run) if formats else ()
-    checkpoint, problems = run.best_checkpoint()
-    for problem in problems:
-        print(f"passed over: {problem}")
+    checkpoint = run.best_checkpoint()
     model = build_model(run.model)
     load_weights(model, checkpoint.model, checkpoint.path)
     step = checkpoint.facts["step"]

@@ -43,6 +43,10 @@ def ship(source: Path, out: Path, scores: dict[str, Any] | None = None) -> None:
     """Write `out` from the whole folder `source`; UserError if a file would be too large."""
     bundle = load_bundle(source)
     check_whole(bundle)
+    if out.resolve() == bundle.path.resolve():
+        raise UserError(
+            f"--out {out} is the folder to ship, of which fp32 would be lost: name another"
+        )
     check_replaceable(out)
     kept = kept_variants(bundle)
     facts = {key: value for key, value in bundle.facts.items() if key != "sha256"}

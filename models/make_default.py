@@ -1,8 +1,8 @@
-"""How models/default was made: python models/make_default.py [--data-dir DIR]
+"""Makes a model as models/default is: python models/make_default.py [--data-dir DIR]
 
 Trains the recipe `default` (the same command goes on where it stopped), exports and verifies the
 model, asks it the behaviour suite, and keeps what is small enough for a plain `git push`. The
-figures of the model that ships stand in its README.md.
+model that ships was made so in more pieces, which its README.md lists with its figures.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def main() -> int:
     name = ["--name", options.name, "--language", "en"]
     steps = [
         (train, ["recipe", options.recipe, "--out", options.runs, *data]),
-        (export, [last, "--out", whole, *name, "--quantize", f"int8,{VARIANT},q4"]),
+        (export, [last, "--out", whole, *name, "--quantize", f"int8,{VARIANT}"]),
         (export, ["inspect", whole]),
         (train, ["evaluate", whole, "--variant", VARIANT, "--out", scores]),
         (export, ["ship", whole, "--out", options.out, "--scores", scores]),

@@ -20,6 +20,7 @@ from training.behaviour import (
     without_leaks,
 )
 from training.dialogues.generator import dialogues
+from training.sources import open_corpus
 
 STORY = (
     "Once upon a time a small {0} called Pip lived by a river. One morning Pip saw a red ball in "
@@ -218,3 +219,9 @@ def test_the_projects_own_conversations_are_free_of_the_suite_once_filtered() ->
     assert len(kept) > 0.9 * len(made), "the suite's wordings are too near to the generator's"
     said = {normalised(m["content"]) for chat in kept for m in chat if m["role"] == "user"}
     assert said and not said & suite_sentences()
+
+
+def test_the_projects_own_corpus_is_kept_free_of_the_suite() -> None:
+    corpus, _ = open_corpus([], seed=1)
+    assert any(map(leaks, islice(dialogues(1), 1000)))
+    assert not any(map(leaks, islice(corpus(), 1000)))

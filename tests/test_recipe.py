@@ -108,7 +108,7 @@ def test_stages_go_on_from_each_other_and_a_finished_one_is_not_repeated(
     first, second = (Run.load(tmp_path / "runs" / name) for name in ("first", "second"))
     assert first.tokenizer.sha256 == second.tokenizer.sha256
     assert second.data["source"] == "dialogues x 2"
-    before, after = (run.best_checkpoint()[0].model for run in (first, second))
+    before, after = (run.best_checkpoint().model for run in (first, second))
     assert all((before[name] == after[name]).all() for name in before)  # at a rate of 0
 
     (second.path / "summary.json").unlink()  # as if it had been stopped at its last checkpoint

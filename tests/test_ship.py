@@ -51,6 +51,12 @@ def test_the_best_small_file_and_the_browsers_one_are_kept(whole: Path, shipped:
     assert genai["model"]["decoder"]["filename"] == VARIANTS[best]
 
 
+def test_the_whole_folder_is_not_replaced_by_its_small_copy(whole: Path, refused: Refused) -> None:
+    said = refused(main, "ship", whole, "--out", whole.parent / "." / whole.name)
+    assert "is the folder to ship, of which fp32 would be lost" in said
+    assert (whole / VARIANTS["fp32"]).is_file()
+
+
 def test_it_replies_as_the_same_file_of_the_whole_folder_does(whole: Path, shipped: Path) -> None:
     for variant in load_bundle(shipped).variants:
         first, second = (

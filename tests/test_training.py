@@ -116,7 +116,7 @@ def test_only_the_newest_checkpoints_are_kept(quick_run: Run) -> None:
     best = min(measured, key=lambda step: measured[step]["bits_per_byte"])
     kept = {int(path.name.removeprefix("step-")) for path in quick_run.checkpoints.iterdir()}
     assert kept == {best, 4, 6}
-    assert quick_run.best_checkpoint()[0].facts["step"] == best
+    assert quick_run.best_checkpoint().facts["step"] == best
 
 
 def test_bits_per_byte_are_what_the_checkpoints_logits_say(quick_run: Run, chats: Path) -> None:

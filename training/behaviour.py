@@ -193,7 +193,7 @@ def normalised(text: str) -> str:
     'whats 2 2 friend'
     """
     text = text.lower().replace("'", "").replace("’", "")
-    return " ".join("".join(c if c.isalnum() else " " for c in text).split())
+    return re.sub(r"[\W_]+", " ", text).strip()
 
 
 def barred(text: str) -> set[str]:

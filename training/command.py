@@ -230,7 +230,7 @@ def resolve(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str,
         if "shards" not in base.data:
             raise UserError(f"--init {options.init} is a translation: name a run on texts")
         model, training = read_settings(options.set, base.model, TrainConfig())
-        return model, training, str(base.path / "tokenizer"), base.best_checkpoint()[0].model
+        return model, training, str(base.path / "tokenizer"), base.best_checkpoint().model
     if options.minutes is not None or options.depth is not None:  # the plan comes with the text
         model, training = read_settings(options.set, ModelConfig(), TrainConfig(micro_batch_size=1))
         return model, training, options.tokenizer or OWN, None

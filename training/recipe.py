@@ -28,18 +28,17 @@ from training.config import TrainConfig
 from training.corpus import Corpus, Document
 from training.datasets.reading import read_dataset
 from training.datasets.registry import DATASETS
-from training.dialogues.generator import dialogues
 from training.language import LanguageModelling
 from training.loop import train
 from training.run import Run, begun, check_writable, say_next
 from training.settings import describe
 from training.shards import Shards, prepare
-from training.sources import N_DIALOGUES, facts_of, shards_of
+from training.sources import N_DIALOGUES, facts_of, own_dialogues, shards_of
 from training.world import World, join
 
 RECIPES = Path(__file__).with_name("recipes")
 SHARDS = "shards"  # the folder beside the stages'
-OWN = "dialogues"  # the project's own, of which there is no end: one pass is N_DIALOGUES of them
+DIALOGUES = "dialogues"  # the project's own, without end: one pass is N_DIALOGUES of them
 
 # Of every stage, so that none measures on what another has learned: documents are held out by
 # their hash, those of a smaller share among those of a larger one.
@@ -86,7 +85,7 @@ def read_stage(where: str, recipe: dict[str, Any], values: Any) -> Stage:
     if not (isinstance(name, str) and name.isidentifier()) or name == SHARDS:
         raise UserError(f"{where}: a stage has name={name!r}: give it a word as a name")
     where = f"{where}, {name}"
-    mix = check_keys(f"{where}, mix", values.get("mix", {}), (OWN, *DATASETS))
+    mix = check_keys(f"{where}, mix", values.get("mix", {}), (DIALOGUES, *DATASETS))
     if not mix:
         raise UserError(f"{where}: it has no mix: name datasets and how often each is read")
     for dataset, passes in mix.items():
@@ -115,17 +114,17 @@ def mixed(stage: Stage, data_dir: Path | None) -> Corpus:
     behaviour suite asks are left out. Of 2.5 passes, the third is over a random half. No two
     stages draw the same of the project's own dialogues."""
     seed = f"{stage.training.seed} {stage.name}"
-    found = {name: read_dataset(name, data_dir) for name in stage.mix if name != OWN}
+    found = {name: read_dataset(name, data_dir) for name in stage.mix if name != DIALOGUES}
     texts = {name: list(without_leaks(documents)) for name, documents in found.items()}
 
     def documents() -> Iterator[Document]:
         rng = random.Random(seed)
-        own = without_leaks(dialogues(seed))
+        own = own_dialogues(seed)
         for i in range(math.ceil(max(stage.mix.values()))):
             shares = {name: min(max(passes - i, 0), 1) for name, passes in stage.mix.items()}
             order: list[Document | None] = []
             for name, share in shares.items():
-                if name == OWN:
+                if name == DIALOGUES:
                     order += [None] * round(share * N_DIALOGUES)
                 else:
                     order += rng.sample(texts[name], round(share * len(texts[name])))
@@ -163,7 +162,7 @@ def run_stage(
         shards = world.in_turns(lambda: make_shards(stage, out, data_dir, before))
         run = new_run(stage, path, shards, before)
         print(describe(run.model, run.train))
-        initial = before.best_checkpoint()[0].model if before else None
+        initial = before.best_checkpoint().model if before else None
         return train(run, LanguageModelling(run, shards, world), initial, world=world)
     run = Run.load(path)
     check_unchanged(stage, run)

@@ -27,7 +27,6 @@ from gptcore.nn.checkpoint import (
     Checkpoint,
     first_sound,
     list_checkpoints,
-    newest_checkpoint,
     step_of,
 )
 from gptcore.tokenizer import Tokenizer
@@ -113,15 +112,21 @@ class Run:
 
         return sorted(list_checkpoints(self.checkpoints), key=badness)
 
-    def best_checkpoint(self) -> tuple[Checkpoint, list[str]]:
-        """The best sound checkpoint of a complete run, else the newest; and what is wrong with
-        those before it."""
+    def best_checkpoint(self) -> Checkpoint:
+        """The best sound checkpoint of a complete run, else the newest."""
         if self.is_complete:
-            return first_sound(self.by_goodness(), self.checkpoints)
+            return self.first_sound(self.by_goodness())
         return self.newest_checkpoint()
 
-    def newest_checkpoint(self) -> tuple[Checkpoint, list[str]]:
-        return newest_checkpoint(self.checkpoints)
+    def newest_checkpoint(self) -> Checkpoint:
+        return self.first_sound(list_checkpoints(self.checkpoints))
+
+    def first_sound(self, paths: list[Path]) -> Checkpoint:
+        """The first sound one; says what is wrong with those before it."""
+        checkpoint, problems = first_sound(paths, self.checkpoints)
+        for problem in problems:
+            print(f"passed over: {problem}")
+        return checkpoint
 
     def forget_after(self, step: int) -> None:
         """Drop the metrics and samples of steps that a resumed run will do again."""

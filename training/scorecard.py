@@ -113,9 +113,7 @@ class TorchModel:
     """A run's best checkpoint, for gptcore.generate; every prompt is read anew."""
 
     def __init__(self, run: Run):
-        checkpoint, problems = run.best_checkpoint()
-        for problem in problems:
-            print(f"passed over: {problem}")
+        checkpoint = run.best_checkpoint()
         self.config, self.tokenizer, self.step = run.model, run.tokenizer, checkpoint.facts["step"]
         self.network = build_model(run.model).eval()
         load_weights(self.network, checkpoint.model, checkpoint.path)

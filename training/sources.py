@@ -5,7 +5,7 @@
 '100,000 made-up dialogues'
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from typing import Any
 from gptcore.checks import UserError
 from gptcore.encodings import NAMES, compact, named_encoding, usage
 from gptcore.tokenizer import Tokenizer
-from training.corpus import Corpus, find_files, read_documents, texts_of
+from training.behaviour import without_leaks
+from training.corpus import Corpus, Document, find_files, read_documents, texts_of
 from training.dialogues.generator import dialogues
 from training.run import Run
 from training.shards import CACHE, Shards, is_url, open_shards
@@ -25,9 +26,15 @@ N_DIALOGUES = 100_000  # of the project's own corpus
 def open_corpus(paths: list[Path], seed: int) -> tuple[Corpus, str]:
     """The documents of the given files, or the project's own dialogues; and a name for them."""
     if not paths:
-        return lambda: islice(dialogues(seed), N_DIALOGUES), f"{N_DIALOGUES:,} made-up dialogues"
+        source = f"{N_DIALOGUES:,} made-up dialogues"
+        return lambda: islice(own_dialogues(seed), N_DIALOGUES), source
     files = find_files(paths)
     return lambda: read_documents(files), name_of(files)
+
+
+def own_dialogues(seed: int | str) -> Iterator[Document]:
+    """The project's, without those that the behaviour suite asks. There is no end of them."""
+    return without_leaks(dialogues(seed))
 
 
 def name_of(files: Iterable[Path]) -> str:

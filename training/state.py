@@ -111,9 +111,7 @@ def whole_weights(model: nn.Module) -> Tensors:
 
 def open_checkpoint(run: Run) -> Checkpoint:
     """The newest sound checkpoint of a run that is to go on."""
-    checkpoint, problems = run.newest_checkpoint()
-    for problem in problems:
-        print(f"passed over: {problem}")
+    checkpoint = run.newest_checkpoint()
     if run.is_complete and checkpoint.facts["step"] >= run.train.steps:
         raise UserError(f"{run.path} is complete already: nothing to resume")
     print(f"resuming from {checkpoint.path}")
