@@ -13,7 +13,8 @@ elsewhere has another tokenizer.chat.)
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import cycle
 
 import numpy as np
 
@@ -24,6 +25,16 @@ ROLES = ("system", "user", "assistant")
 Message = dict[str, str]
 # Finds the ids that an earlier reply was generated as, if known: (ids before, text) -> ids.
 Recall = Callable[[list[int], str], list[int] | None]
+
+
+def messages_of(turns: Iterable[str]) -> list[Message]:
+    """What user and assistant say in turn, the user first.
+
+    >>> messages_of(["Hi", "Hello!"])
+    [{'role': 'user', 'content': 'Hi'}, {'role': 'assistant', 'content': 'Hello!'}]
+    """
+    roles = cycle(("user", "assistant"))
+    return [{"role": role, "content": text} for role, text in zip(roles, turns)]
 
 
 def check_messages(messages: list[Message]) -> None:

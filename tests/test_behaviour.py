@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gptcore.chat import messages_of
 from gptcore.checks import UserError
 from gptcore.sampling import Sampling
 from training.behaviour import (
@@ -192,18 +193,15 @@ def test_a_mistake_in_a_suite_is_named(tmp_path: Path, text: str, said: str) -> 
     assert said in str(error.value)
 
 
-def chat_of(*turns: str) -> list[dict[str, str]]:
-    roles = ["user", "assistant"] * len(turns)
-    return [{"role": role, "content": text} for role, text in zip(roles, turns)]
-
-
 def test_a_sentence_of_the_suite_is_found_in_a_chat() -> None:
-    assert leaks(chat_of("what do cows EAT", "Grass."))
-    assert leaks(chat_of("Hi!", "Hello!", "Nice to see you. What do cows eat?", "Grass."))
-    assert leaks(chat_of("我想吃苹果"))
-    assert not leaks(chat_of("What do brown cows eat?", "What do cows eat?"))
+    assert leaks(messages_of(["what do cows EAT", "Grass."]))
+    assert leaks(messages_of(["Hi!", "Hello!", "Nice to see you. What do cows eat?", "Grass."]))
+    assert leaks(messages_of(["我想吃苹果"]))
+    assert not leaks(messages_of(["What do brown cows eat?", "What do cows eat?"]))
     assert not leaks("What do cows eat?")
-    assert not any(leaks(chat_of(text)) for text in ("hi", "Thank you!", "bye", "why?", "hello"))
+    assert not any(
+        leaks(messages_of([text])) for text in ("hi", "Thank you!", "bye", "why?", "hello")
+    )
 
 
 def test_normalised_sentences_have_lower_case_letters_and_digits() -> None:
@@ -213,7 +211,7 @@ def test_normalised_sentences_have_lower_case_letters_and_digits() -> None:
 
 def test_the_projects_own_conversations_are_free_of_the_suite_once_filtered() -> None:
     made = list(islice(dialogues(5), 3000))
-    planted = chat_of("Tell me a story about a dragon.", "No.")
+    planted = messages_of(["Tell me a story about a dragon.", "No."])
     kept = list(without_leaks([*made, planted]))
     assert planted not in kept
     assert len(kept) > 0.9 * len(made), "the suite's wordings are too near to the generator's"

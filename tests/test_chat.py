@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from export.hugging_face import CHAT_TEMPLATE, write_tokenizer_json
-from gptcore.chat import ROLES, Message, fit, loss_mask, render
+from gptcore.chat import ROLES, Message, fit, loss_mask, messages_of, render
 from gptcore.checks import UserError
 from gptcore.tokenizer import SPECIAL_TOKENS, Tokenizer
 
@@ -34,6 +34,11 @@ def conversations(draw: st.DrawFn, contents: st.SearchStrategy[str] = CONTENTS) 
 
 def message(role: str, content: str) -> Message:
     return {"role": role, "content": content}
+
+
+def test_turns_are_the_users_and_the_assistants_in_turn() -> None:
+    wanted = [message("user", "a"), message("assistant", "b"), message("user", "c")]
+    assert messages_of(iter("abc")) == wanted and messages_of([]) == []
 
 
 def test_a_conversation_is_rendered_as_the_module_says() -> None:

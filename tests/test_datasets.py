@@ -13,6 +13,7 @@ import pytest
 
 import training.datasets.download
 import training.datasets.reading
+from gptcore.chat import messages_of
 from gptcore.checks import UserError
 from gptcore.files import file_sha256
 from training.command import main
@@ -23,10 +24,6 @@ from training.datasets.registry import DATASETS, PREPARED
 
 GSM8K = DATASETS["gsm8k"].origins[0].file_name
 INSTRUCT = DATASETS["rasbt-instruct"].origins[0].file_name
-
-
-def chat(*turns: str) -> list[dict[str, str]]:
-    return [{"role": ("user", "assistant")[i % 2], "content": turn} for i, turn in enumerate(turns)]
 
 
 def question(number: int) -> str:
@@ -47,9 +44,9 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of prepared files, and their hashes in the registry."""
     folder = tmp_path / "mirror"
     folder.mkdir()
-    rows = [("jokes", chat("Why?", "Because.")), ("sgd", chat("A cab.", 'From "source": "jokes"?'))]
-    rows += [("jokes", chat("Who?", "Me.")), ("jokes", chat("Who?", "Me."))]
-    lines = [json.dumps({"source": name, "messages": messages}) for name, messages in rows]
+    rows = [("jokes", ["Why?", "Because."]), ("sgd", ["A cab.", 'From "source": "jokes"?'])]
+    rows += [("jokes", ["Who?", "Me."])] * 2
+    lines = [json.dumps({"source": name, "messages": messages_of(turns)}) for name, turns in rows]
     for name, text in {
         "chat.jsonl.gz": "\n".join(lines),
         "text.txt.gz": "One story.\n<|endoftext|>\nAnother one.",
@@ -125,7 +122,7 @@ def is_hexadecimal(text: str) -> bool:
 
 
 def test_prepared_chats_are_those_of_the_source(mirror: Path) -> None:
-    once, again = chat("Why?", "Because."), chat("Who?", "Me.")
+    once, again = messages_of(["Why?", "Because."]), messages_of(["Who?", "Me."])
     assert list(read_dataset("jokes", mirror)) == [once, again, again]
     assert len(list(read_dataset("sgd", mirror))) == 1
     assert list(read_dataset("gsm8k", mirror)) == []
@@ -156,7 +153,7 @@ def test_publishers_files_are_read_where_they_are_put(tmp_path: Path) -> None:
     """Without a network; and what is known of a file is checked."""
     rows = [{"instruction": "Say yes.", "input": "", "output": "Yes."}] * 2
     (tmp_path / INSTRUCT).write_text(json.dumps(rows))
-    assert list(read_dataset("rasbt-instruct", tmp_path)) == [chat("Say yes.", "Yes.")]
+    assert list(read_dataset("rasbt-instruct", tmp_path)) == [messages_of(["Say yes.", "Yes."])]
     (tmp_path / GSM8K).write_text(question(1))
     assert GSM8K in (said := refused("gsm8k", tmp_path)) and "SHA-256" in said
 
@@ -169,7 +166,7 @@ def test_what_is_missing_is_downloaded_once(
     assert (home / "o.r.train.jsonl").is_file()
     before = (home / "o.r.train.jsonl").stat().st_mtime_ns
     documents = list(read_dataset("gsm8k"))
-    assert documents[0] == chat("What is 1 and 1?", "It is more. The answer is 2.")
+    assert documents[0] == messages_of(["What is 1 and 1?", "It is more. The answer is 2."])
     assert (home / "o.r.train.jsonl").stat().st_mtime_ns == before
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from gptcore.chat import Message
+from gptcore.chat import Message, messages_of
 from training.corpus import Document, document_number
 
 Raw = str | list[str]  # a text, or what user and assistant say in turn
@@ -49,8 +49,7 @@ def clean_chat(turns: list[str]) -> list[Message] | None:
         return None
     while len(turns) % 2 or sum(map(len, turns)) > MAX_CHAT:
         turns = turns[:-1]
-    roles = ("user", "assistant")
-    return [{"role": roles[i % 2], "content": turn} for i, turn in enumerate(turns)] or None
+    return messages_of(turns) or None
 
 
 def clean_text(text: str) -> str | None:

@@ -8,7 +8,7 @@ import random
 import re
 from collections.abc import Iterator
 
-from gptcore.chat import Message
+from gptcore.chat import Message, messages_of
 from training.corpus import Document, document_number
 
 HERO = re.compile(r"\b(an?) ((?:[a-z]+,? ){0,3})([a-z]+) (?:named|called) ([A-Z][a-z]+)\b")
@@ -55,12 +55,7 @@ def ask_about_story(document: Document) -> Iterator[list[Message]]:
     chosen = rng.sample(known, min(len(known), rng.choice([1, 1, 2])))
     if rng.random() < 0.15:
         chosen.append(rng.choice(OPINION))
-    turns = [
-        {"role": role, "content": text}
-        for pair in chosen
-        for role, text in zip(("user", "assistant"), pair)
-    ]
-    yield [*document[: place + 1], *turns]
+    yield [*document[: place + 1], *messages_of(text for pair in chosen for text in pair)]
 
 
 def is_story(message: Message) -> bool:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gptcore.chat import Message
+from gptcore.chat import Message, messages_of
 from training.corpus import Document, document_number
 from training.datasets.story_questions import DEEDS
 from training.dialogues.words import a_name
@@ -98,19 +98,15 @@ def renamed(rng: random.Random, sentence: str) -> str:
 
 
 def conversation(rng: random.Random, facts: list[Fact]) -> list[Message]:
-    turns = []
+    turns: list[str] = []
     for each in facts:
         heard = rng.choice(HEARD).format(x=each.known) + rng.choice(THEN)
         said = led(rng.choice(BEFORE), each.said)
-        turns.append((as_typed(rng, said if turns else rng.choice(HELLO) + said), heard))
+        turns += [as_typed(rng, said if turns else rng.choice(HELLO) + said), heard]
     for each in rng.sample(facts, min(len(facts), rng.choice([1, 1, 2]))):
         question, answer = rng.choice(each.asked)
-        turns.append((as_typed(rng, led(rng.choice(ASKING), question)), answer))
-    return [
-        {"role": role, "content": text}
-        for turn in turns
-        for role, text in zip(("user", "assistant"), turn)
-    ]
+        turns += [as_typed(rng, led(rng.choice(ASKING), question)), answer]
+    return messages_of(turns)
 
 
 def led(before: str, text: str) -> str:
