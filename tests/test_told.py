@@ -20,6 +20,9 @@ CHAT = [
         ),
         ("I was tired.", "you were tired"),
         ("Tom was tired.", "Tom was tired"),
+        ("I love my T-shirt.", "you love your T-shirt"),
+        ("Tom saw my merry-go-round, and I ran.", "Tom saw your merry-go-round, and you ran"),
+        ("I saw an I-beam - my first.", "you saw an I-beam - your first"),
     ],
 )
 def test_first_persons_become_second_ones(said: str, known: str) -> None:
@@ -31,6 +34,7 @@ def test_first_persons_become_second_ones(said: str, known: str) -> None:
     [
         ("I have three dogs.", "How many dogs do I have?", "You have three dogs."),
         ("I have three dogs.", "Do I have three dogs?", "Yes, you have three dogs."),
+        ("I have two T-shirts.", "How many T-shirts do I have?", "You have two T-shirts."),
         ("I like to read old books.", "What do I like to do?", "You like to read old books."),
         ("I'm a nurse in training.", "What am I?", "You are a nurse in training."),
         ("I live in a small town.", "Where do I live?", "You live in a small town."),

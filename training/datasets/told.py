@@ -149,7 +149,7 @@ def of_me(text: str) -> Iterator[tuple[str, str]]:
         verb, thing = found.groups()
         yield f"What do I {verb}?", answer
         yield f"Do I {verb} {thing}?", f"Yes, {reflected(text)}."
-        if many := re.match(rf"({NUMBERS}) (\w+)", thing):
+        if many := re.match(rf"({NUMBERS}) ([\w'-]+)", thing):
             yield f"How many {many[2]} do I {verb}?", answer
     elif found := re.fullmatch(r"I (like|love|enjoy|hate|want|need) (to .+)", text):
         yield f"What do I {found[1]} to do?", answer
@@ -163,7 +163,7 @@ def of_me(text: str) -> Iterator[tuple[str, str]]:
     elif found := re.fullmatch(r"I (?:am|work as) (an? .+)", text):
         yield "What am I?", answer
         yield "What did I say I am?", answer
-    elif found := re.fullmatch(r"I (went|was|grew up|moved) (.+)", text):
+    elif re.match(r"I (went|was|grew up|moved) ", text):
         yield "What did I tell you about me?", answer
 
 
@@ -202,9 +202,9 @@ def of_others(text: str) -> Iterator[tuple[str, str]]:
 
 def reflected(text: str) -> str:
     """What the user says of themselves, said to them."""
-    found = [re.fullmatch(r"([\w']+)(\W*)", word) for word in text.rstrip(".").split()]
-    words = (MINE.get(m[1].lower(), m[1]) + m[2] for m in found if m)
-    return re.sub(r"\byou was\b", "you were", " ".join(words))
+    # A hyphen is of the word, so that an I-beam stays one.
+    text = re.sub(r"[\w'-]+", lambda word: MINE.get(word[0].lower(), word[0]), text.rstrip("."))
+    return re.sub(r"\byou was\b", "you were", text)
 
 
 def capital(text: str) -> str:
