@@ -173,6 +173,25 @@ def test_a_part_of_another_file_is_not_gone_on_with(
     assert path.read_bytes() == BODY
 
 
+def test_a_part_is_gone_before_the_version_of_another_file_stands_beside_it(
+    server: Server, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before the first byte of the new file: its version must not vouch for the old part."""
+    path.parent.mkdir()
+    beside(path, ".part").write_bytes(b"x" * CHUNK)
+    beside(path, ".part.version").write_text('"first"')
+    server.tag = '"second"'
+
+    def kill(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as changed, pytest.raises(KeyboardInterrupt):
+        changed.setattr(training.datasets.download, "write", kill)
+        download(server.url, path)
+    download(server.url, path)
+    assert path.read_bytes() == BODY
+
+
 def test_a_server_without_versions_is_asked_for_the_whole(server: Server, path: Path) -> None:
     server.tag, server.faults = "", ["breaks", "breaks"]
     download(server.url, path, SHA256)

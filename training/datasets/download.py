@@ -126,6 +126,7 @@ def receive(url: str, path: Path) -> Path:
             )
         if response.status_code == 200:
             start = 0  # the file has changed, or the server knows no ranges
+            part.unlink(missing_ok=True)  # before it could pass for the new version's
             write_whole(version, version_of(response))
         elif not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
             part.unlink()
