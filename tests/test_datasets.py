@@ -2,8 +2,10 @@
 
 import dataclasses
 import gzip
+import io
 import json
 import threading
+import zipfile
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -24,6 +26,20 @@ from training.datasets.registry import DATASETS, PREPARED
 
 GSM8K = DATASETS["gsm8k"].origins[0].file_name
 INSTRUCT = DATASETS["rasbt-instruct"].origins[0].file_name
+SGD = "r/train/dialogues_001.json"
+
+
+def zipped(name: str, content: str) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, content)
+    return file.getvalue()
+
+
+def damaged(zipped: bytes, name: str) -> bytes:
+    """With a first block of compressed data that is of no known type."""
+    start = zipped.index(name.encode()) + len(name)
+    return zipped[:start] + b"\xff" + zipped[start + 1 :]
 
 
 def question(number: int) -> str:
@@ -45,7 +61,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "mirror"
     folder.mkdir()
     rows = [("jokes", ["Why?", "Because."]), ("sgd", ["A cab.", 'From "source": "jokes"?'])]
-    rows += [("jokes", ["Who?", "Me."])] * 2
+    rows += [("jokes", ["Who?", "Me."])] * 2 + [("tinystories-chat", ["Hi!", "Hello!"])]
     lines = [json.dumps({"source": name, "messages": messages_of(turns)}) for name, turns in rows]
     for name, text in {
         "chat.jsonl.gz": "\n".join(lines),
@@ -125,7 +141,13 @@ def test_prepared_chats_are_those_of_the_source(mirror: Path) -> None:
     once, again = messages_of(["Why?", "Because."]), messages_of(["Who?", "Me."])
     assert list(read_dataset("jokes", mirror)) == [once, again, again]
     assert len(list(read_dataset("sgd", mirror))) == 1
-    assert list(read_dataset("gsm8k", mirror)) == []
+
+
+def test_a_data_set_without_documents_is_refused(mirror: Path) -> None:
+    """Else a mix would be trained on without it, and nobody would know."""
+    said = refused("gsm8k", mirror)
+    assert f"dataset gsm8k: {mirror / 'chat.jsonl.gz'} has" in said and "--data-dir" in said
+    assert "dataset story-questions: tinystories-chat has" in refused("story-questions", mirror)
 
 
 def test_prepared_texts_are_read_whole(mirror: Path) -> None:
@@ -194,17 +216,23 @@ def test_a_folder_that_cannot_be_written_is_named(
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("rasbt-instruct", "<html>"),
-        ("rasbt-instruct", '[{"input": 1}]'),
-        ("rasbt-instruct", "{}1"),
-        ("rasbt-instruct", "[1]"),
-        ("sgd", "no zip"),
+        ("rasbt-instruct", b"<html>"),
+        ("rasbt-instruct", b'[{"input": 1}]'),
+        ("rasbt-instruct", b"{}1"),
+        ("rasbt-instruct", b"[1]"),
+        ("rasbt-instruct", b"[]"),
+        ("rasbt-instruct", b"[" * 100_000),
+        ("sgd", b"no zip"),
+        ("sgd", zipped("r/data/train/dialogues_001.json", "[]")),
+        ("sgd", damaged(zipped(SGD, "[]"), SGD)),
     ],
+    ids=lambda value: repr(value[:6]),
 )
-def test_a_file_of_another_form_is_named(tmp_path: Path, name: str, content: str) -> None:
+def test_a_file_of_another_form_is_named(tmp_path: Path, name: str, content: bytes) -> None:
     file = tmp_path / DATASETS[name].origins[0].file_name
-    file.write_text(content)
-    assert f"{file} is not of the form" in (said := refused(name, tmp_path)) and "\n" not in said
+    file.write_bytes(content)
+    said = refused(name, tmp_path)
+    assert f"dataset {name}: {file} is not of the form" in said and "\n" not in said
 
 
 def test_mistakes_are_named_before_anything_is_read(tmp_path: Path) -> None:

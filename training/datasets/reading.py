@@ -18,6 +18,7 @@ import gzip
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,25 +32,31 @@ from training.datasets.registry import DATASETS, PREPARED
 
 VARIABLE = "GPTCORE_DATA"
 UNREADABLE = (
-    *(LookupError, TypeError, ValueError, AttributeError, SyntaxError),
-    *(csv.Error, zipfile.BadZipFile, EOFError),
+    *(LookupError, TypeError, ValueError, AttributeError, SyntaxError, RuntimeError),
+    *(csv.Error, zipfile.BadZipFile, zlib.error, EOFError),
 )
 
 
 def read_dataset(name: str, data_dir: Path | None = None) -> Iterator[Document]:
     """The documents of a data set, streamed, always in the same order.
 
-    UserError if the name is unknown, a file cannot be had, or is not the file that is meant.
+    UserError if the name is unknown, a file cannot be had, or is not the file that is meant, and
+    if there is no document: nobody would notice that a mix lacks them.
     """
     check_choice("dataset", name, DATASETS)
     dataset, folder = DATASETS[name], data_folder(data_dir)
     if dataset.derive:
         documents = read_dataset(dataset.source, data_dir)
-        return (made for document in documents for made in dataset.derive(document))
+        made = (made for document in documents for made in dataset.derive(document))
+        return some(made, f"dataset {name}: {dataset.source} has nothing for it: leave it out")
     prepared = folder / dataset.prepared
     if prepared.is_file():
         verify(prepared, PREPARED[dataset.prepared])
-        return read_prepared(name, prepared)
+        return some(
+            read_prepared(name, prepared),
+            f"dataset {name}: {prepared} has no document of it: name another --data-dir, or take "
+            f"that file out of this one to have the publishers' files read",
+        )
     if not dataset.origins:
         raise UserError(
             f"dataset {name} is to be had only in prepared form: name the folder that has "
@@ -59,7 +66,7 @@ def read_dataset(name: str, data_dir: Path | None = None) -> Iterator[Document]:
     return without_repeats(
         document
         for origin, path in zip(dataset.origins, paths)
-        for document in read_origin(origin, path)
+        for document in read_origin(name, origin, path)
     )
 
 
@@ -86,6 +93,15 @@ def obtain(origin: Origin, folder: Path) -> Path:
     return path
 
 
+def some(documents: Iterator[Document], complaint: str) -> Iterator[Document]:
+    """All of them. UserError if there are none."""
+    first = next(documents, None)
+    if first is None:
+        raise UserError(complaint)
+    yield first
+    yield from documents
+
+
 def read_prepared(name: str, path: Path) -> Iterator[Document]:
     """A text file as it is; of a file of chats, those whose "source" is this data set."""
     if not path.name.endswith(".jsonl.gz"):
@@ -98,19 +114,24 @@ def read_prepared(name: str, path: Path) -> Iterator[Document]:
                 yield row["messages"]
 
 
-def read_origin(origin: Origin, path: Path) -> Iterator[Document]:
-    """What is fit to be learned from in a publisher's file."""
+def read_origin(name: str, origin: Origin, path: Path) -> Iterator[Document]:
+    """What is fit to be learned from in a publisher's file. UserError if that is nothing."""
     if origin.parse is None:
         yield from read_documents([path])
         return
+    reason = "no document was found in it"
     try:
-        yield from (document for raw in origin.parse(path) if (document := clean(raw)))
+        for raw in origin.parse(path):
+            if document := clean(raw):
+                reason = ""
+                yield document
     except UNREADABLE as error:
         reason = f"{type(error).__name__}: {error}"
+    if reason:
         raise UserError(
-            f"{path} is not of the form that {origin.url} had ({reason}): delete it, to have it "
-            f"downloaded anew"
-        ) from None
+            f"dataset {name}: {path} is not of the form that {origin.url} had ({reason}): delete "
+            f"it, to have it downloaded anew"
+        )
 
 
 def run_datasets(arguments: list[str]) -> dict[str, Any]:
