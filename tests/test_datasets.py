@@ -235,6 +235,19 @@ def test_a_file_of_another_form_is_named(tmp_path: Path, name: str, content: byt
     assert f"dataset {name}: {file} is not of the form" in said and "\n" not in said
 
 
+def test_another_page_in_place_of_a_download_is_forgotten_with_its_file(
+    server: str, tmp_path: Path, home: Path
+) -> None:
+    """As a network that wants a login first sends one for every address."""
+    [published] = tmp_path.glob("site/o/r/*")
+    content = published.read_text()
+    published.write_text("<html>Sign in")
+    assert f"{home / 'o.r.train.jsonl'} is not of the form" in refused("gsm8k")
+    (home / "o.r.train.jsonl").unlink()
+    published.write_text(content)
+    assert len(list(read_dataset("gsm8k"))) == 4
+
+
 def test_mistakes_are_named_before_anything_is_read(tmp_path: Path) -> None:
     assert "did you mean 'jokes'" in refused("joke")
     assert "only in prepared form" in refused("multiwoz", tmp_path)

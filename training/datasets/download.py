@@ -12,6 +12,7 @@ copy must have. (A server that promises fewer bytes than there are is caught by 
 
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -67,6 +68,13 @@ def first_sha256(path: Path) -> str:
     """The hash of the first download, "" where there was none."""
     note = beside(path, ".sha256")
     return note.read_text(encoding="utf-8").strip() if note.exists() else ""
+
+
+def forget(path: Path) -> None:
+    """A first download was not the file that was meant, but a login page, say: the hash goes, so
+    that the next download is the first."""
+    with suppress(OSError):  # in a folder that is only read
+        beside(path, ".sha256").unlink()
 
 
 def remedy(path: Path, sha256: str) -> str:

@@ -26,7 +26,7 @@ from typing import Any
 from gptcore.checks import UserError, check_choice
 from training.corpus import Document, document_text, progress, read_documents
 from training.datasets.cleaning import clean, without_repeats
-from training.datasets.download import download, verify
+from training.datasets.download import download, forget, verify
 from training.datasets.origins import Dataset, Origin
 from training.datasets.registry import DATASETS, PREPARED
 
@@ -128,6 +128,7 @@ def read_origin(name: str, origin: Origin, path: Path) -> Iterator[Document]:
     except UNREADABLE as error:
         reason = f"{type(error).__name__}: {error}"
     if reason:
+        forget(path)
         raise UserError(
             f"dataset {name}: {path} is not of the form that {origin.url} had ({reason}): delete "
             f"it, to have it downloaded anew"
