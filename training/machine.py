@@ -125,7 +125,7 @@ SIGNALS = [getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasatt
 
 
 class Paused(Exception):
-    """An interrupt came while there was nothing to save."""
+    """An interrupt came; what there is to save has been saved."""
 
 
 class Interrupts:
