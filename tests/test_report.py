@@ -166,7 +166,7 @@ def test_real_runs_of_both_kinds_are_compared(
     assert points(page, "bits_per_byte") == [2, 2] and points(page, "bleu") == [2]
     expect(page.get_by_role("region", name="Settings that differ")).to_contain_text("n_pairs")
     expect(page.locator("#samples .sample").first).to_contain_text("<|user|>")
-    assert len(read_samples(translation_run.path / "samples.md")[0][1]) == 5
+    assert len(read_samples(translation_run)[0][1]) == 5
     page.close()
 
 

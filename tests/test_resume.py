@@ -175,7 +175,7 @@ def test_a_metrics_file_that_breaks_off_in_a_line_does_not_hinder(
     whole, paused = both
     shutil.copytree(paused.path, tmp_path / "torn")
     with open(tmp_path / "torn" / "metrics.jsonl", "a") as file:
-        file.write('{"step": 4, "lo')
+        file.write('{"step": 4, "lo}\n\0\0}\n{"step": 4, "loss": 3}}\n{"step": 4, "lo')
     run = Run.load(tmp_path / "torn")
     train(run, LanguageModelling(run, shards), resume=True)
     assert logged(run) == logged(whole)
@@ -187,10 +187,10 @@ def test_samples_that_look_like_headings_do_not_hinder(
 ) -> None:
     run = Run.load(shutil.copytree(both[1].path, tmp_path / "copy"))
     run.log(step=PAUSE - 1, bits_per_byte=1.0)
-    run.add_samples(PAUSE - 1, [("How?", "Like this:\n## Step by step\n\n## Step 9\n")])
-    before = (run.path / "samples.md").read_text(encoding="utf-8")
+    run.add_samples(PAUSE - 1, [("How?", "So:\n## Step by step\r\n\n## Step 9\n\r## Step 8\n")])
+    before = (run.path / "samples.md").read_bytes()
     run.forget_after(PAUSE)
-    assert (run.path / "samples.md").read_text(encoding="utf-8") == before
+    assert (run.path / "samples.md").read_bytes() == before
 
 
 @in_float32
@@ -226,6 +226,17 @@ def test_a_complete_run_is_not_resumed(both: tuple[Run, Run], shards: Shards) ->
     with pytest.raises(UserError, match="is complete already"):
         train(both[0], LanguageModelling(both[0], shards), resume=True)
     assert state_hash(both[0]) == before
+
+
+@in_float32
+def test_a_damaged_summary_is_written_again(
+    both: tuple[Run, Run], shards: Shards, tmp_path: Path
+) -> None:
+    run = Run.load(shutil.copytree(both[0].path, tmp_path / "copy"))
+    (run.path / "summary.json").write_text('{"steps": ')
+    assert not run.is_complete
+    train(run, LanguageModelling(run, shards), resume=True)
+    assert run.summary()["val_loss"] == both[0].summary()["val_loss"]
 
 
 def started(out: Path, chats: Path, n_lines: int) -> tuple[subprocess.Popen, list[str]]:

@@ -5,10 +5,8 @@
 {'step': [250.0, 500.0], 'tokens': [2048000.0, 4096000.0], 'y': [1.21, 1.08]}
 """
 
-import json
 import math
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,8 +27,8 @@ class History:
     def __init__(self, run: Run):
         self.run = run
         self.name = run.path.resolve().name
-        self.lines = read_metrics(run.path / "metrics.jsonl")
-        self.summary = read_summary(run)
+        self.lines = run.metrics(MAX_LINES)
+        self.summary = run.summary()
         self.axes = {axis: self.axis(axis) for axis in AXES}
 
     def column(self, key: str) -> tuple[np.ndarray, np.ndarray]:
@@ -98,47 +96,13 @@ def is_number(value: Any) -> bool:
     return is_numeric and math.isfinite(value)
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl by step, without torn ones.
-
-    All evaluations are kept, and of a very long file every few of the other lines: reading all
-    would keep the training waiting."""
-    lines = path.read_bytes().split(b"\n") if path.exists() else []
-    every = 1 + len(lines) // MAX_LINES
-    last = len(lines) - 2  # an empty one follows
-    is_kept = [(last - i) % every == 0 or b"val_loss" in x for i, x in enumerate(lines)]
-    rows = []
-    for line, kept in zip(lines, is_kept):
-        if not (kept and line.endswith(b"}")):
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if is_number(row.get("step")):
-            rows.append(row)
-    return sorted(rows, key=lambda row: row["step"])
-
-
-def read_summary(run: Run) -> dict[str, Any]:
-    """Empty while there is none; a torn one is none."""
-    try:
-        return dict(json.loads((run.path / "summary.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return {}
-
-
-def read_samples(path: Path) -> list[tuple[int, list[tuple[str, str]]]]:
-    """(step, [(prompt, text)]) of samples.md; bytes, as texts may hold any kind of line end."""
-    if not path.exists():
-        return []
-    text = path.read_bytes().decode("utf-8", errors="replace")
-    parts = re.split(r"^## Step (\d+)\n", text, flags=re.MULTILINE)
+def read_samples(run: Run) -> list[tuple[int, list[tuple[str, str]]]]:
+    """(step, [(prompt, text)]) of samples.md."""
     sections = []
-    for step, body in zip(parts[1::2], parts[2::2]):
+    for step, body in run.samples():
         quotes = [quote[2:].replace("\n> ", "\n") for quote in body.strip("\n").split("\n\n")]
         matches = [re.fullmatch(r"(?s)\*\*(.*?)\*\* ?(.*)", quote) for quote in quotes]
-        sections.append((int(step), [match.groups() for match in matches if match]))
+        sections.append((step, [match.groups() for match in matches if match]))
     return [sections[i] for i in spread(len(sections), MAX_SAMPLES)]
 
 

@@ -135,7 +135,7 @@ def settings_table(histories: list[History], rows: dict[str, list[str]]) -> str:
 def samples_of(history: History, number: int) -> str:
     """The samples of a run by step, the newest first; of the first run the newest is open."""
     html = ""
-    for step, samples in reversed(read_samples(history.run.path / "samples.md")):
+    for step, samples in reversed(read_samples(history.run)):
         texts = "".join(
             f'<p class="sample"><b>{escape(prompt)}</b> {escape(text)}</p>'
             for prompt, text in samples

@@ -15,6 +15,7 @@ summary.json    the result, written at the end
 import json
 import re
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -52,11 +53,14 @@ class Run:
 
     @property
     def is_complete(self) -> bool:
-        return (self.path / "summary.json").exists()
+        return bool(self.summary())
 
     def summary(self) -> dict[str, Any]:
-        """Of a complete run."""
-        return json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
+        """Empty while there is none; a damaged one is none, and a resume writes it again."""
+        try:
+            return dict(json.loads((self.path / "summary.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return {}
 
     def create(self) -> None:
         """Write the settings; what a run without a checkpoint left is dropped."""
@@ -91,10 +95,20 @@ class Run:
         with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps(values) + "\n")
 
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self, limit: float = float("inf")) -> list[dict[str, Any]]:
+        """What was logged, by step, without torn lines.
+
+        Of many more lines than `limit`, all evaluations and every few of the others: to read all
+        would keep the training waiting."""
         path = self.path / "metrics.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("}")]
+        lines = path.read_bytes().splitlines() if path.exists() else []
+        every = 1 + len(lines) // limit
+        rows = []
+        for i, line in enumerate(lines, 1 - len(lines)):  # 0 is the newest
+            if line.endswith(b"}") and (i % every == 0 or b"bits_per_byte" in line):
+                with suppress(ValueError):
+                    rows.append(json.loads(line))
+        return sorted((row for row in rows if "step" in row), key=lambda row: row["step"])
 
     def evaluations(self) -> dict[int, dict[str, float]]:
         """What was measured on the held-out split, by step."""
@@ -130,17 +144,18 @@ class Run:
 
     def forget_after(self, step: int) -> None:
         """Drop the metrics and samples of steps that a resumed run will do again."""
-        kept = [line for line in self.metrics() if line["step"] <= step]
-        text = "".join(json.dumps(line) + "\n" for line in kept)
-        write_whole(self.path / "metrics.jsonl", text)
+        lines = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
+        write_whole(self.path / "metrics.jsonl", "".join(lines))
         measured = self.evaluations()
-        samples = self.path / "samples.md"
-        if samples.exists():
-            sections = re.split(r"^## Step (\d+)\n", samples.read_text("utf-8"), flags=re.MULTILINE)
-            numbered = zip(map(int, sections[1::2]), sections[2::2])
-            write_whole(
-                samples, "".join(f"## Step {n}\n{text}" for n, text in numbered if n in measured)
-            )
+        sections = [f"## Step {n}\n{text}" for n, text in self.samples() if n in measured]
+        write_whole(self.path / "samples.md", "".join(sections))
+
+    def samples(self) -> list[tuple[int, str]]:
+        """The sections of samples.md by step; read as bytes, as a text may hold any line end."""
+        path = self.path / "samples.md"
+        text = path.read_bytes().decode("utf-8", errors="replace") if path.exists() else ""
+        parts = re.split(r"^## Step (\d+)\n", text, flags=re.MULTILINE)
+        return list(zip(map(int, parts[1::2]), parts[2::2]))
 
     def add_samples(self, step: int, samples: list[tuple[str, str]]) -> None:
         with open(self.path / "samples.md", "a", encoding="utf-8") as file:
