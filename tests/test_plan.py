@@ -12,11 +12,13 @@ from conftest import Refused
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gptcore.checks import UserError
 from gptcore.nn import build_model, count_parameters
-from training.clock import is_time_to_fit, replanned
+from training.clock import Clock
 from training.command import main as training_main
 from training.config import TrainConfig
 from training.corpus import read_documents
+from training.history import History
 from training.optimizer import rate_factor
 from training.pilot import Speed, between
 from training.plan import Plan, look_at, make_plan
@@ -162,35 +164,35 @@ def test_speed_is_measured_by_real_steps() -> None:
     assert 0 < speed.step_seconds(1, model, 8) < speed.step_seconds(1, model, 16) < 60
 
 
-def simulate(config: TrainConfig, budget_s: float, seconds_of: list[float]) -> tuple[float, int]:
+def simulate(config: TrainConfig, clock: Clock, seconds_of: list[float]) -> tuple[float, int]:
     """The loop's clock without its training: when it ends, and how often it was refitted.
 
     A step lasts what `seconds_of` says for its share of the budget; an evaluation, ten steps.
     """
-    elapsed = evaluation_s = 0.0
-    done = evaluations = fits = 0
+    elapsed, evaluations = 0.0, []
+    done = fits = 0
     while done < config.steps:
-        if not fits and is_time_to_fit(config, done, budget_s - elapsed, budget_s):
-            each = evaluation_s / max(evaluations, 1)
-            step_s = (elapsed - evaluation_s) / max(done, 1)
-            config = replanned(config, done, step_s, each, budget_s - elapsed)
+        if not fits and clock.is_due(config, done, elapsed):
+            step_s = (elapsed - sum(evaluations)) / max(done, 1)
+            config = clock.fitted(config, done, step_s, evaluations, elapsed)
             fits += 1
-        step_s = seconds_of[min(int(elapsed / budget_s * len(seconds_of)), len(seconds_of) - 1)]
+        share = elapsed / clock.budget_s
+        step_s = seconds_of[min(int(share * len(seconds_of)), len(seconds_of) - 1)]
         elapsed += step_s
         done += 1
         if done % config.eval_every == 0 or done == config.steps:
-            elapsed += 10 * step_s
-            evaluation_s += 10 * step_s
-            evaluations += 1
+            evaluations.append(10 * step_s)
+            elapsed += evaluations[-1]
     return elapsed, fits
 
 
 PLANNED = TrainConfig(steps=2000, decay_share=0.4, eval_every=400, warmup_steps=50)
+CLOCK = Clock(budget_s=2050.0, evaluation_steps=10.0)
 
 
 @pytest.mark.parametrize("factor", [0.2, 0.5, 0.8, 1.0, 1.25, 2.0, 3.0])
 def test_a_machine_slower_or_faster_than_measured_still_ends_in_time(factor: float) -> None:
-    elapsed, fits = simulate(PLANNED, budget_s=2050.0, seconds_of=[factor])
+    elapsed, fits = simulate(PLANNED, CLOCK, [factor])
     assert fits == 1
     assert elapsed == pytest.approx(2050, rel=0.05)
 
@@ -199,17 +201,17 @@ def test_a_machine_slower_or_faster_than_measured_still_ends_in_time(factor: flo
 def test_a_speed_that_wobbles_by_a_quarter_ends_within_a_tenth(seed: int) -> None:
     wobble = random.Random(seed)
     speeds = [wobble.uniform(0.75, 1.25) for _ in range(10)]
-    elapsed, _ = simulate(PLANNED, budget_s=2050.0, seconds_of=speeds)
+    elapsed, _ = simulate(PLANNED, CLOCK, speeds)
     assert elapsed == pytest.approx(2050, rel=0.1)
 
 
-@given(st.integers(1, 5000), st.floats(1e-3, 10), st.floats(0, 100), st.floats(-1e3, 1e4))
+@given(st.integers(1, 5000), st.floats(1e-3, 10), st.floats(0, 1e4), st.floats(-1e3, 1e4))
 def test_a_refitted_plan_did_until_now_what_the_old_one_did_and_then_falls_to_nothing(
-    done: int, step_s: float, evaluation_s: float, left_s: float
+    done: int, step_s: float, evaluation_steps: float, left_s: float
 ) -> None:
     # the rate has not begun to fall
     old = TrainConfig(steps=math.ceil(done / 0.6) + 1, decay_share=0.4, warmup_steps=30)
-    new = replanned(old, done, step_s, evaluation_s, left_s)
+    new = Clock(1e5 + left_s, evaluation_steps).fitted(old, done, step_s, [], seconds=1e5)
     assert new.steps > done
 
     def rate(config: TrainConfig, step: int) -> float:
@@ -221,10 +223,6 @@ def test_a_refitted_plan_did_until_now_what_the_old_one_did_and_then_falls_to_no
     if left_s > 0:
         spent = (new.steps - done) * step_s
         assert spent <= max(left_s, step_s * (1 + done / 20)) * 1.01 + step_s
-
-
-def test_without_a_budget_nothing_is_due() -> None:
-    assert not is_time_to_fit(PLANNED, 1999, left_s=math.inf, budget_s=None)
 
 
 def test_a_corpus_is_looked_at_in_one_pass(tmp_path: Path) -> None:
@@ -251,8 +249,23 @@ def test_a_short_time_is_planned_trained_and_refitted(
     assert training_main([str(book), "--minutes", "0.08", "--out", str(out)]) == 0
     assert re.search(r"expected +\d\.\d+ bits per byte", capsys.readouterr().out)
     run = Run.load(out)
-    assert "budget_s" not in run.data and run.data["expected_bits_per_byte"] > 0
+    assert run.clock is None and run.data["expected_bits_per_byte"] > 0
     assert json.loads((out / "summary.json").read_text())["steps"] == run.train.steps
+
+
+def test_a_clock_is_kept_with_the_settings_and_is_none_of_the_facts(tmp_path: Path) -> None:
+    run = Run(tmp_path, model_at(1, BOOK), PLANNED, {"source": "book", "chat": False}, CLOCK)
+    run.create()
+    assert Run.load(tmp_path) == run
+    assert not History(run).settings.keys() & dataclasses.asdict(CLOCK)
+    config = tmp_path / "config.json"
+    config.write_text(config.read_text().replace("2050.0", '"2050"'))
+    with pytest.raises(UserError, match=r"config\.json is damaged"):
+        Run.load(tmp_path)
+    settings = json.loads(config.read_text())
+    del settings["clock"]  # as before there were clocks
+    config.write_text(json.dumps(settings))
+    assert Run.load(tmp_path) == dataclasses.replace(run, clock=None)
 
 
 def test_a_depth_is_planned_and_trained(book: Path, tmp_path: Path) -> None:

@@ -193,8 +193,7 @@ def start(
         print(plan.table())
         model, training = plan.model, plan.training
         data |= {"expected_bits_per_byte": round(plan.expected_bits_per_byte, 4)}
-        data |= planner.clock(plan)
-    run = Run(options.out, model, training, data)
+    run = Run(options.out, model, training, data, planner.clock(plan) if planner else None)
     print(describe(model, training))
     return train(run, LanguageModelling(run, shards, world), initial, world=world)
 

@@ -8,13 +8,11 @@ drawn from a loader but computed, and so are the random numbers of dropout. So a
 equals an uninterrupted one bit for bit.
 """
 
-import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from statistics import mean
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,7 +25,6 @@ from gptcore.checks import UserError
 from gptcore.nn import count_parameters
 from gptcore.nn.checkpoint import Tensors
 from training.batches import IGNORED
-from training.clock import is_time_to_fit, replanned
 from training.config import TrainConfig
 from training.flops import gpu_figures
 from training.machine import (
@@ -138,11 +135,10 @@ def take_steps(
     progress = {"initial": state.step, "total": config.steps, "unit": "step"}
     with tqdm(**progress, mininterval=often, disable=not world.is_first) as bar:
         while state.step < config.steps:
-            budget_s = run.data.get("budget_s") if world.size == 1 else None  # clocks differ
-            left_s = (budget_s or math.inf) - state.seconds
             n_timed = state.step - first - 1
-            if n_timed > 0 and is_time_to_fit(config, state.step, left_s, budget_s):
-                run = fit_to_clock(run, state.step, stepping_s / n_timed, evaluations, left_s)
+            clock = run.clock if world.size == 1 and n_timed > 0 else None  # processes' differ
+            if clock and clock.is_due(config, state.step, state.seconds):
+                run = fit_to_clock(run, state, stepping_s / n_timed, evaluations)
                 config, bar.total = run.train, run.train.steps
             started = time.perf_counter()
             values = take_step(run, task, state, world)
@@ -176,18 +172,12 @@ def take_steps(
     return run
 
 
-def fit_to_clock(
-    run: Run, step: int, step_s: float, evaluations: Sequence[float], left_s: float
-) -> Run:
+def fit_to_clock(run: Run, state: State, step_s: float, evaluations: list[float]) -> Run:
     """The run with as many steps as the time allows, noted for a resume; done once."""
-    planned_s = run.data["evaluation_steps"] * step_s  # where none has been measured yet
-    evaluation_s = mean(evaluations) if evaluations else planned_s
-    config = replanned(run.train, step, step_s, evaluation_s, left_s)
-    dropped = ("budget_s", "evaluation_steps")
-    data = {key: value for key, value in run.data.items() if key not in dropped}
+    config = run.clock.fitted(run.train, state.step, step_s, evaluations, state.seconds)
     if config.steps != run.train.steps:
         tqdm.write(f"fitted to the clock: {config.steps:,} steps instead of {run.train.steps:,}")
-    run = replace(run, train=config, data=data)
+    run = replace(run, train=config, clock=None)
     run.write_config()
     return run
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.tokenizer import Tokenizer
+from training.clock import Clock
 from training.config import TrainConfig
 from training.corpus import MAX_VALIDATION_BYTES, VALIDATION_SHARE, Corpus, document_text
 from training.language import TRAIN_SAMPLE_TOKENS
@@ -230,12 +231,11 @@ class Planner:
             return None
         return self.minutes * 60 * AIM - (time.perf_counter() - self.started)
 
-    def clock(self, plan: Plan) -> dict[str, float]:
-        """What the loop needs to keep to the time: the seconds left, and how many steps an
-        evaluation takes."""
+    def clock(self, plan: Plan) -> Clock | None:
+        """With what is left of the time wanted; None if a depth is wanted."""
         if self.budget_s is None:
-            return {}
-        return {"budget_s": self.budget_s, "evaluation_steps": plan.evaluation_s / plan.step_s}
+            return None
+        return Clock(self.budget_s, plan.evaluation_s / plan.step_s)
 
     def first(self, corpus: Corpus) -> Plan:
         """Before tokenising, which takes about PREPARING times as long as looking."""

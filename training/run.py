@@ -1,6 +1,6 @@
 """The run directory: everything a training run leaves behind.
 
-config.json     the resolved settings: model, training, data
+config.json     the resolved settings: model, training, data, clock
 tokenizer/      the tokenizer; of a translation, the target's, beside source_tokenizer/
 metrics.jsonl   a line for each logged step and each evaluation
 loss.png        the curves, redrawn at each evaluation
@@ -12,6 +12,7 @@ summary.json    the result, written at the end
 >>> run = Run.load("runs/mine")                                      # doctest: +SKIP
 """
 
+import dataclasses
 import json
 import re
 import shutil
@@ -31,6 +32,7 @@ from gptcore.nn.checkpoint import (
     step_of,
 )
 from gptcore.tokenizer import Tokenizer
+from training.clock import Clock
 from training.config import TrainConfig
 
 
@@ -42,6 +44,7 @@ class Run:
     model: ModelConfig
     train: TrainConfig
     data: dict[str, Any]  # where the text came from, whether it is chats, path of the shards
+    clock: Clock | None = None  # of a plan for a time, until it is fitted
 
     @property
     def checkpoints(self) -> Path:
@@ -73,6 +76,7 @@ class Run:
             "model": self.model.to_dict(),
             "train": self.train.to_dict(),
             "data": self.data,
+            "clock": self.clock and dataclasses.asdict(self.clock),
         }
         write_json(self.path / "config.json", settings)
 
@@ -83,13 +87,14 @@ class Run:
             settings = json.loads((path / "config.json").read_text(encoding="utf-8"))
             model, train, data = (dict(settings[key]) for key in ("model", "train", "data"))
             data["source"], data["chat"]
+            clock = Clock(**settings["clock"]) if settings.get("clock") else None
         except (FileNotFoundError, NotADirectoryError):
             raise UserError(
                 f"no training run at {path}: name a folder that training wrote"
             ) from None
         except (ValueError, KeyError, TypeError):
             raise UserError(f"{path / 'config.json'} is damaged") from None
-        return cls(path, config_from_dict(model), TrainConfig.from_dict(train), data)
+        return cls(path, config_from_dict(model), TrainConfig.from_dict(train), data, clock)
 
     def log(self, **values: float) -> None:
         with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:
