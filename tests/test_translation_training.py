@@ -20,7 +20,7 @@ from gptcore.nn.checkpoint import MODEL, STATE, load_weights, newest_checkpoint
 from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.tokenizer import Tokenizer
 from training.batches import IGNORED
-from training.command import INTERRUPTED, main, parser, resolve
+from training.command import INTERRUPTED, from_preset, main, parser
 from training.config import RECIPES, TrainConfig
 from training.loop import accumulate_gradients
 from training.optimizer import build_optimizers
@@ -248,7 +248,7 @@ def test_a_held_out_sentence_longer_than_the_context_does_not_end_the_training(
 
 
 def resolved(*words: str) -> tuple:
-    return resolve(parser().parse_args([*words, "--out", "out"]))[:2]
+    return from_preset(parser().parse_args([*words]))[:2]
 
 
 def test_a_textbook_preset_comes_with_its_recipe() -> None:

@@ -99,7 +99,6 @@ def preparation_parser() -> argparse.ArgumentParser:
     )
     add_text(result)
     add_set(result)
-    result.set_defaults(init=None, minutes=None, depth=None, out=Path("runs") / "prepared")
     return result
 
 
@@ -157,9 +156,11 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     """Resume; whatever else is said must be what the run was started with."""
     run = Run.load(options.out)
     if is_start(options) and not (options.minutes or options.depth):  # a plan may differ
-        is_whole = options.preset or options.init  # else only single settings are given
-        own = (run.model, run.train)
-        check_same(run, *(resolve(options)[:2] if is_whole else read_settings(options.set, *own)))
+        if options.init or options.preset:
+            model, training, _ = from_run(options) if options.init else from_preset(options)
+        else:
+            model, training = read_settings(options.set, run.model, run.train)
+        check_same(run, model, training)
         if options.text and (source := name_of(find_files(options.text))) != run.data["source"]:
             raise UserError(
                 f"--resume: text={source}, but the run in {run.path} has text={run.data['source']}"
@@ -182,9 +183,11 @@ def open_planner(options: argparse.Namespace, world: World) -> Planner | None:
 def start(
     options: argparse.Namespace, world: World, planner: Planner | None
 ) -> dict[str, Any] | None:
-    model, training, encoding, initial = resolve(options)
     if planner:
-        model = planner.first(open_corpus(options.text, training.seed)[0]).model
+        model, training, encoding = planned(options, planner)
+    else:
+        model, training, encoding = from_run(options) if options.init else from_preset(options)
+    initial = Run.load(options.init).best_checkpoint().model if options.init else None
     shards, source = world.in_turns(lambda: make_shards(options, model, training, encoding))
     model = dataclasses.replace(model, vocab_size=shards.tokenizer.vocab_size)
     data = facts_of(shards, source)
@@ -204,7 +207,18 @@ def make_shards(
     """The shards of the given texts, or finished ones; and a name for the texts."""
     if options.shards and is_finished(options.shards) and not options.text:
         return finished_shards(options.shards, options.out / CACHE, encoding), options.shards
-    folder = shards_folder(options.shards, options.out.parent / "shards")
+    return tokenised(options, options.out.parent / "shards", model, training, encoding)
+
+
+def tokenised(
+    options: argparse.Namespace,
+    folder: Path,
+    model: ModelConfig,
+    training: TrainConfig,
+    encoding: str,
+) -> tuple[Shards, str]:
+    """The shards of the given texts, kept in `folder` unless --shards names one; and their name."""
+    folder = shards_folder(options.shards, folder)
     corpus, source = open_corpus(options.text, training.seed)
     tokenizer = open_tokenizer(encoding, corpus, options.full_vocabulary)
     return prepare(corpus, folder, model.vocab_size, model.block_size, tokenizer), source
@@ -213,33 +227,38 @@ def make_shards(
 def run_preparation(arguments: list[str]) -> dict[str, Any]:
     """Only the shards; the facts about them."""
     options = preparation_parser().parse_args(arguments)
-    shards, _ = make_shards(options, *resolve(options)[:3])
+    shards, _ = tokenised(options, Path("runs") / "shards", *from_preset(options))
     print(f"{shards.path}: put this folder where you like, and train with --shards FOLDER-OR-URL")
     return shards.manifest
 
 
-def resolve(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str, Any]:
-    """Model and training settings; which tokenizer; and weights where they are given."""
-    if options.init:
-        if options.preset or options.tokenizer:
-            raise UserError(
-                "--init takes shape and tokenizer from that run: drop --preset and so on"
-            )
-        base = Run.load(options.init)
-        if "shards" not in base.data:
-            raise UserError(f"--init {options.init} is a translation: name a run on texts")
-        model, training = read_settings(options.set, base.model, TrainConfig())
-        return model, training, str(base.path / "tokenizer"), base.best_checkpoint().model
-    if options.minutes is not None or options.depth is not None:  # the plan comes with the text
-        model, training = read_settings(options.set, ModelConfig(), TrainConfig(micro_batch_size=1))
-        return model, training, options.tokenizer or OWN, None
+def from_preset(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str]:
+    """Model and training settings, and which tokenizer."""
     preset = options.preset or DEFAULT_PRESET
     if preset in TRANSLATORS:
         raise UserError(f"preset {preset} is a translator's: python -m training translate")
     check_choice("preset", preset, DECODERS)
     settings = RECIPES.get(preset, TrainConfig())
     model, training = read_settings(options.set, DECODERS[preset], settings)
-    return model, training, options.tokenizer or ENCODINGS.get(preset, OWN), None
+    return model, training, options.tokenizer or ENCODINGS.get(preset, OWN)
+
+
+def from_run(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str]:
+    """The same, where a run is fine-tuned."""
+    if options.preset or options.tokenizer:
+        raise UserError("--init takes shape and tokenizer from that run: drop --preset and so on")
+    base = Run.load(options.init)
+    if "shards" not in base.data:
+        raise UserError(f"--init {options.init} is a translation: name a run on texts")
+    model, training = read_settings(options.set, base.model, TrainConfig())
+    return model, training, str(base.path / "tokenizer")
+
+
+def planned(options: argparse.Namespace, planner: Planner) -> tuple[ModelConfig, TrainConfig, str]:
+    """The same, where a plan is wanted, whose training settings come once the text is tokens."""
+    _, training = read_settings(options.set, ModelConfig(), TrainConfig(micro_batch_size=1))
+    plan = planner.first(open_corpus(options.text, training.seed)[0])
+    return plan.model, training, options.tokenizer or OWN
 
 
 COMMANDS = {
