@@ -268,10 +268,27 @@ def test_a_clock_is_kept_with_the_settings_and_is_none_of_the_facts(tmp_path: Pa
     assert Run.load(tmp_path) == dataclasses.replace(run, clock=None)
 
 
-def test_a_depth_is_planned_and_trained(book: Path, tmp_path: Path) -> None:
+def test_a_depth_is_planned_and_trained_and_the_same_command_goes_on(
+    book: Path, tmp_path: Path, refused: Refused
+) -> None:
     out = tmp_path / "out"
-    assert training_main([str(book), "--depth", "1", "--set=steps=2", "--out", str(out)]) == 0
-    assert Run.load(out).train.steps == 2 and Run.load(out).model.n_layer == 1
+    started = (book, "--depth", 1, "--set=steps=2", "--out", out)
+    assert training_main([str(word) for word in started]) == 0
+    run = Run.load(out)
+    assert run.train.steps == 2 and run.model.n_layer == 1
+    assert "is complete already" in refused(training_main, *started, "--resume")
+    assert "steps=3, but" in refused(training_main, *started, "--resume", "--set=steps=3")
+    assert "depth=2, but the run" in refused(training_main, *started, "--resume", "--depth=2")
+    other = book.rename(tmp_path / "other.txt")
+    said = refused(training_main, other, *started[1:], "--resume")
+    assert "source=other.txt, but the run" in said
+    other.rename(book)
+
+    fitted = dataclasses.replace(run.train, decay_share=0.31)
+    dataclasses.replace(run, train=fitted, options={"minutes": "5.0"}).write_config()
+    for minutes, words in {5: "is complete already", 6: "minutes=6.0, but the run"}.items():
+        again = (book, "--minutes", minutes, "--set=decay_share=0.4", "--out", out, "--resume")
+        assert words in refused(training_main, *again)
 
 
 DIALS = {

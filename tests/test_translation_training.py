@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import sacrebleu
 import torch
-from conftest import TINY_TRANSLATOR, made_up_pairs, set_options
+from conftest import TINY_TRANSLATOR, Refused, made_up_pairs, set_options
 from torch.nn import functional as F
 
 from gptcore.config import DECODERS, TRANSLATORS
@@ -110,6 +110,21 @@ def test_shared_embeddings_have_one_tokenizer(
     sides = zip(*read_pairs(run.path / TRAINING))
     assert task.tokenizer.sha256 == Tokenizer.train(chain(*sides), 320).sha256
     assert run.train.optimizer == "muon" and run.train.label_smoothing == 0.1
+
+
+def test_the_same_command_or_a_part_of_it_goes_on(
+    pairs_file: Path, few: Path, tmp_path: Path, refused: Refused
+) -> None:
+    out = tmp_path / "out"
+    words = ("--preset", "original", "--validation", few, "--reverse")
+    started = command(pairs_file, out, *words, n_kv_head=8)
+    assert main(started) == 0
+    for again in (started, ["translate", pairs_file, "--reverse", "--out", out]):
+        assert "is complete already" in refused(main, *again, "--resume")
+    said = refused(main, "translate", pairs_file, "--out", out, "--resume")
+    assert "source=pairs.tsv, first column to the second, but the run in" in said
+    other = ("--resume", "--validation", pairs_file)
+    assert f"has validation={few}: give" in refused(main, *started, *other)
 
 
 def test_pairs_to_measure_on_may_be_given_and_are_not_trained_on(

@@ -35,6 +35,8 @@ from training.settings import (
     add_set,
     check_same,
     describe,
+    fixed_options,
+    is_start,
     read_settings,
     settings_help,
 )
@@ -146,25 +148,19 @@ def run_training(arguments: list[str]) -> dict[str, Any] | None:
         return summary
 
 
-def is_start(options: argparse.Namespace) -> bool:
-    """Whether more is given than where the run is."""
-    names = ("text", "set", "preset", "init", "tokenizer", "shards", "minutes", "depth")
-    return any(getattr(options, name) for name in names)
-
-
 def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     """Resume; whatever else is said must be what the run was started with."""
     run = Run.load(options.out)
-    if is_start(options) and not (options.minutes or options.depth):  # a plan may differ
-        if options.init or options.preset:
-            model, training, _ = from_run(options) if options.init else from_preset(options)
-        else:
-            model, training = read_settings(options.set, run.model, run.train)
-        check_same(run, model, training)
-        if options.text and (source := name_of(find_files(options.text))) != run.data["source"]:
-            raise UserError(
-                f"--resume: text={source}, but the run in {run.path} has text={run.data['source']}"
-            )
+    if options.init or options.preset:
+        model, training, _ = from_run(options) if options.init else from_preset(options)
+    else:
+        model, training = read_settings(options.set, run.model, run.train)
+    if options.minutes:  # the clock may have changed it
+        training = dataclasses.replace(training, decay_share=run.train.decay_share)
+    fixed = fixed_options(options)
+    if options.text:
+        fixed["source"] = name_of(find_files(options.text))
+    check_same(run, model, training, **fixed)
     shards = world.in_turns(lambda: shards_of(run))
     return train(run, LanguageModelling(run, shards, world), resume=True, world=world)
 
@@ -196,7 +192,8 @@ def start(
         print(plan.table())
         model, training = plan.model, plan.training
         data |= {"expected_bits_per_byte": round(plan.expected_bits_per_byte, 4)}
-    run = Run(options.out, model, training, data, planner.clock(plan) if planner else None)
+    clock = planner.clock(plan) if planner else None
+    run = Run(options.out, model, training, data, clock, fixed_options(options))
     print(describe(model, training))
     return train(run, LanguageModelling(run, shards, world), initial, world=world)
 

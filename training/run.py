@@ -1,6 +1,6 @@
 """The run directory: everything a training run leaves behind.
 
-config.json     the resolved settings: model, training, data, clock
+config.json     the resolved settings: model, training, data, clock, options
 tokenizer/      the tokenizer; of a translation, the target's, beside source_tokenizer/
 metrics.jsonl   a line for each logged step and each evaluation
 loss.png        the curves, redrawn at each evaluation
@@ -17,7 +17,7 @@ import json
 import re
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -45,6 +45,7 @@ class Run:
     train: TrainConfig
     data: dict[str, Any]  # where the text came from, whether it is chats, path of the shards
     clock: Clock | None = None  # of a plan for a time, until it is fitted
+    options: dict[str, str] = field(default_factory=dict)  # further ones it was started with
 
     @property
     def checkpoints(self) -> Path:
@@ -77,6 +78,7 @@ class Run:
             "train": self.train.to_dict(),
             "data": self.data,
             "clock": self.clock and dataclasses.asdict(self.clock),
+            "options": self.options,
         }
         write_json(self.path / "config.json", settings)
 
@@ -88,13 +90,15 @@ class Run:
             model, train, data = (dict(settings[key]) for key in ("model", "train", "data"))
             data["source"], data["chat"]
             clock = Clock(**settings["clock"]) if settings.get("clock") else None
+            options = dict(settings.get("options", {}))
         except (FileNotFoundError, NotADirectoryError):
             raise UserError(
                 f"no training run at {path}: name a folder that training wrote"
             ) from None
         except (ValueError, KeyError, TypeError):
             raise UserError(f"{path / 'config.json'} is damaged") from None
-        return cls(path, config_from_dict(model), TrainConfig.from_dict(train), data, clock)
+        train_config = TrainConfig.from_dict(train)
+        return cls(path, config_from_dict(model), train_config, data, clock, options)
 
     def log(self, **values: float) -> None:
         with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:

@@ -18,6 +18,8 @@ from gptcore.config import ModelConfig
 from training.config import TrainConfig
 from training.run import Run
 
+ANYTIME = ("out", "resume", "timeout")  # options that do not say what is trained
+
 
 def read_settings(
     pairs: list[str], model: ModelConfig, training: TrainConfig
@@ -78,14 +80,27 @@ def add_set(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def check_same(run: Run, model: ModelConfig, training: TrainConfig) -> None:
-    """Refuse to go on with a run under other settings; vocabularies may have become smaller."""
-    given, own = model.to_dict() | training.to_dict(), run.model.to_dict() | run.train.to_dict()
-    for key, value in given.items():
-        if value != own[key] and not key.endswith("vocab_size"):
+def is_start(options: argparse.Namespace) -> bool:
+    """Whether a command says more than where the run is."""
+    return any(value for name, value in vars(options).items() if name not in ANYTIME)
+
+
+def fixed_options(options: argparse.Namespace) -> dict[str, str]:
+    """What a run notes of the command that starts it, beside what becomes its settings."""
+    others = (*ANYTIME, "set", "preset", "text", "pairs")
+    return {name: str(v) for name, v in vars(options).items() if v and name not in others}
+
+
+def check_same(run: Run, model: ModelConfig, training: TrainConfig, **fixed: str) -> None:
+    """Refuse to go on with a run under other settings, from another `source` or with other fixed
+    options; vocabularies may have become smaller."""
+    own = run.model.to_dict() | run.train.to_dict() | run.data | run.options
+    for key, value in (model.to_dict() | training.to_dict() | fixed).items():
+        if value != own.get(key) and not key.endswith("vocab_size"):
+            found = f"has {key}={own[key]}" if key in own else "was started without it"
             raise UserError(
-                f"--resume: {key}={value}, but the run in {run.path} has {key}={own[key]}: give "
-                f"its own settings, or only --out, or choose another --out"
+                f"--resume: {key}={value}, but the run in {run.path} {found}: give what it was "
+                f"started with, or only --out, or choose another --out"
             )
 
 

@@ -13,7 +13,15 @@ from training.config import RECIPES, TrainConfig
 from training.loop import train
 from training.pairs import Pair, read_pairs, split_pairs
 from training.run import Run, begun, check_free, say_next
-from training.settings import add_common, check_same, describe, read_settings, settings_help
+from training.settings import (
+    add_common,
+    check_same,
+    describe,
+    fixed_options,
+    is_start,
+    read_settings,
+    settings_help,
+)
 from training.translation import TRAINING, VALIDATION, TranslationTask
 from training.world import World, join
 
@@ -48,10 +56,7 @@ def run_translation(arguments: list[str]) -> dict[str, Any] | None:
     options.out = options.out or Path("runs") / (options.preset or DEFAULT_PRESET)
     with join(options.timeout) as world:
         if options.resume and (begun(options.out) or not is_start(options)):
-            run = Run.load(options.out)
-            if is_start(options):
-                check_same(run, *resolve(options))
-            summary = train(run, open_task(run, world), resume=True, world=world)
+            summary = go_on(options, world)
         else:
             if options.pairs is None:
                 raise UserError("name a file of pairs: source, tab, target on each line")
@@ -61,9 +66,21 @@ def run_translation(arguments: list[str]) -> dict[str, Any] | None:
         return summary
 
 
-def is_start(options: argparse.Namespace) -> bool:
-    """Whether more is given than where the run is."""
-    return any((options.pairs, options.set, options.preset, options.validation, options.reverse))
+def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
+    """Resume; whatever else is said must be what the run was started with."""
+    run = Run.load(options.out)
+    own = (run.model, run.train)
+    given = resolve(options) if options.preset else read_settings(options.set, *own)
+    fixed = fixed_options(options)
+    if options.pairs:
+        fixed["source"] = source_of(options)
+    check_same(run, *given, **fixed)
+    return train(run, open_task(run, world), resume=True, world=world)
+
+
+def source_of(options: argparse.Namespace) -> str:
+    columns = "second column to the first" if options.reverse else "first column to the second"
+    return f"{options.pairs.name}, {columns}"
 
 
 def resolve(options: argparse.Namespace) -> tuple[Seq2SeqConfig, TrainConfig]:
@@ -92,13 +109,12 @@ def start(
     )
     n_bytes = sum(len(text.encode("utf-8")) for pair in pairs for text in pair)
     data = {
-        "source": f"{options.pairs.name}, {'second' if options.reverse else 'first'} column to the "
-        f"{'first' if options.reverse else 'second'}",
+        "source": source_of(options),
         "chat": False,
         "n_pairs": len(pairs),
         "n_bytes": n_bytes,
     }
-    run = Run(options.out, model, training, data)
+    run = Run(options.out, model, training, data, options=fixed_options(options))
     task = TranslationTask(run, source_tokenizer, tokenizer, pairs, held_out, world)
     data["examples"] = [source for source, _ in task.validation[:: len(held_out) // 4 or 1][:4]]
     print(
