@@ -278,6 +278,16 @@ def test_an_out_that_cannot_be_written_is_refused_before_the_work(
     assert not Path("shards").exists()
 
 
+def test_after_an_error_of_the_system_only_a_training_is_said_to_go_on(
+    chats: Path, copy: Path, tmp_path: Path, refused: Refused, train: tuple
+) -> None:
+    (tmp_path / "runs" / "out" / "config.json.tmp").mkdir(parents=True)
+    said = refused(training_main, chats, *train)
+    assert "config.json.tmp" in said and said.endswith("the same again with --resume goes on")
+    (copy / "report.html.tmp").mkdir()
+    assert refused(training_main, "report", copy).endswith("report.html.tmp'")
+
+
 def test_a_folder_that_is_no_sound_model_is_not_verified(
     model_folder: Path, tmp_path: Path, refused: Refused
 ) -> None:

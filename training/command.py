@@ -60,18 +60,17 @@ DEFAULT_PRESET = "small"
 
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
-    command = COMMANDS.get(arguments[0] if arguments else "")
+    command = COMMANDS.get(arguments[0] if arguments else "", run_training)
     try:
-        summary = command(arguments[1:]) if command else run_training(arguments)
+        summary = command(arguments if command is run_training else arguments[1:])
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except OSError as error:  # a full disk, for one
-        said = "what a checkpoint holds is not lost; mend that and run again, then with --resume"
-        print(f"error: {error}; {said}", file=sys.stderr)
+        print(f"error: {error}{KEPT.get(command, '')}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\nstopped; nothing was lost that a checkpoint holds", file=sys.stderr)
+        print(f"\nstopped{KEPT.get(command, '')}", file=sys.stderr)
         return INTERRUPTED
     return INTERRUPTED if summary is None else 0
 
@@ -267,3 +266,8 @@ COMMANDS = {
     "report": run_report,
     "evaluate": run_scorecard,
 }
+# What a training adds when the system fails or Ctrl-C ends it.
+KEPT = dict.fromkeys(
+    (run_training, run_translation),
+    "; what a checkpoint holds is not lost: the same again with --resume goes on",
+) | {run_recipe: "; what a checkpoint holds is not lost: the same again goes on"}
