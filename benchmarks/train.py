@@ -40,7 +40,7 @@ from gptcore.nn import build_model, count_parameters
 from gptcore.nn.gpt import whole_sequence
 from training.batches import IGNORED
 from training.config import TrainConfig
-from training.evaluate import evaluate
+from training.held_out import evaluate
 from training.language import LanguageModelling
 from training.loop import accumulate_gradients
 from training.machine import autocast, keep_freed_memory, pick_device, pick_dtype, speed_up

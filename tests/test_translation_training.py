@@ -21,7 +21,7 @@ from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.tokenizer import Tokenizer
 from training.batches import IGNORED
 from training.command import INTERRUPTED, from_preset, main, parser
-from training.config import RECIPES, TrainConfig
+from training.config import TRAININGS, TrainConfig
 from training.loop import accumulate_gradients
 from training.optimizer import build_optimizers
 from training.pairs import encode_pairs, read_pairs, split_pairs, write_pairs
@@ -271,7 +271,7 @@ def test_a_textbook_preset_comes_with_its_recipe() -> None:
         model, training = resolved("--preset", preset)
         assert model == DECODERS[preset]
         assert (training.batch_size, training.learning_rate, training.steps) == (4, 1e-3, 5000)
-        assert training.optimizer == "adamw" and training == RECIPES[preset]
+        assert training.optimizer == "adamw" and training == TRAININGS[preset]
     assert resolved("--preset", "nano")[1] == TrainConfig()
 
 
@@ -286,7 +286,7 @@ def test_settings_win_over_a_recipe() -> None:
 
 def test_adamw_moves_every_parameter_as_pytorchs_own() -> None:
     config = dataclasses.replace(
-        RECIPES["wayland"], learning_rate=0.01, weight_decay=0.2, beta1=0.8, beta2=0.99
+        TRAININGS["wayland"], learning_rate=0.01, weight_decay=0.2, beta1=0.8, beta2=0.99
     )
     sizes = {"vocab_size": 30, "n_layer": 1, "n_embd": 8, "n_inner": 8, "dropout": 0.0}
     model_config = dataclasses.replace(DECODERS["wayland"], **sizes, attention_dropout=0.0)

@@ -7,7 +7,7 @@ python -m training translate PAIRS                training/translate.py
 python -m training datasets NAME...               training/datasets/reading.py
 python -m training doctor runs/NAME               training/doctor.py
 python -m training report runs/NAME...            training/report.py
-python -m training evaluate DIR                   training/scorecard.py
+python -m training evaluate DIR                   training/evaluate.py
 """
 
 import argparse
@@ -19,17 +19,17 @@ from typing import Any
 from gptcore.checks import UserError, check_choice
 from gptcore.config import DECODERS, TRANSLATORS, ModelConfig
 from gptcore.encodings import NAMES
-from training.config import ENCODINGS, RECIPES, TrainConfig
+from training.config import ENCODINGS, TRAININGS, TrainConfig
 from training.corpus import find_files
 from training.datasets.reading import run_datasets
 from training.doctor import run_doctor
+from training.evaluate import run_evaluate
 from training.language import LanguageModelling
 from training.loop import train
 from training.plan import Planner
 from training.recipe import run_recipe
 from training.report import run_report
 from training.run import Run, begun, check_free, say_next
-from training.scorecard import run_scorecard
 from training.settings import (
     add_common,
     add_set,
@@ -234,7 +234,7 @@ def from_preset(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, 
     if preset in TRANSLATORS:
         raise UserError(f"preset {preset} is a translator's: python -m training translate")
     check_choice("preset", preset, DECODERS)
-    settings = RECIPES.get(preset, TrainConfig())
+    settings = TRAININGS.get(preset, TrainConfig())
     model, training = read_settings(options.set, DECODERS[preset], settings)
     return model, training, options.tokenizer or ENCODINGS.get(preset, OWN)
 
@@ -264,7 +264,7 @@ COMMANDS = {
     "datasets": run_datasets,
     "doctor": run_doctor,
     "report": run_report,
-    "evaluate": run_scorecard,
+    "evaluate": run_evaluate,
 }
 # What a training adds when the system fails or Ctrl-C ends it.
 KEPT = dict.fromkeys(

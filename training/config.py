@@ -105,7 +105,7 @@ TRANSLATOR = TrainConfig(
     save_every=500,
 )
 # What goes with a preset, where that is not TrainConfig's default.
-RECIPES = {"wayland": WAYLAND, "wayland_post": WAYLAND} | dict.fromkeys(TRANSLATORS, TRANSLATOR)
+TRAININGS = {"wayland": WAYLAND, "wayland_post": WAYLAND} | dict.fromkeys(TRANSLATORS, TRANSLATOR)
 
 # The named encoding that a preset's document uses.
 ENCODINGS = {"wayland": "cl100k_base", "wayland_post": "cl100k_base", "annotated": "r50k_base"}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gptcore.nn.gpt import GPT, whole_sequence
 from training.batches import Rows
-from training.evaluate import evaluate, write_samples
+from training.held_out import evaluate, write_samples
 from training.run import Run
 from training.shards import Shards
 from training.world import World

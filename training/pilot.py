@@ -18,7 +18,7 @@ from gptcore.config import ModelConfig
 from gptcore.nn import build_model
 from gptcore.nn.gpt import whole_sequence
 from training.config import TrainConfig
-from training.evaluate import evaluate
+from training.held_out import evaluate
 from training.language import LanguageModelling
 from training.loop import accumulate_gradients
 from training.machine import autocast, keep_freed_memory, pick_device, pick_dtype, speed_up

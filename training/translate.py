@@ -9,7 +9,7 @@ from gptcore.bundle import SOURCE_TOKENIZER
 from gptcore.checks import UserError, check_choice
 from gptcore.config import TRANSLATORS, Seq2SeqConfig
 from gptcore.tokenizer import Tokenizer
-from training.config import RECIPES, TrainConfig
+from training.config import TRAININGS, TrainConfig
 from training.loop import train
 from training.pairs import Pair, read_pairs, split_pairs
 from training.run import Run, begun, check_free, say_next
@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="python -m training translate",
         description="Train an encoder-decoder on pairs of sentences.",
-        epilog=settings_help(TRANSLATORS["translator"], RECIPES["translator"], "translator"),
+        epilog=settings_help(TRANSLATORS["translator"], TRAININGS["translator"], "translator"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     result.add_argument(
@@ -86,7 +86,7 @@ def source_of(options: argparse.Namespace) -> str:
 def resolve(options: argparse.Namespace) -> tuple[Seq2SeqConfig, TrainConfig]:
     preset = options.preset or DEFAULT_PRESET
     check_choice("preset of a translator", preset, TRANSLATORS)
-    return read_settings(options.set, TRANSLATORS[preset], RECIPES[preset])
+    return read_settings(options.set, TRANSLATORS[preset], TRAININGS[preset])
 
 
 def start(

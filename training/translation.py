@@ -19,7 +19,7 @@ from gptcore.nn.torch_translator import TorchTranslator
 from gptcore.tokenizer import Tokenizer
 from gptcore.translate import translate
 from training.batches import IGNORED
-from training.evaluate import evaluating
+from training.held_out import evaluating
 from training.pairs import Pair, PairBatches, encode_pairs, write_pairs
 from training.run import Run
 from training.world import World

@@ -18,8 +18,8 @@ from training.bits import bits_per_byte, learned, windows
 from training.command import main
 from training.config import TrainConfig
 from training.corpus import read_sourced
+from training.evaluate import by_skill, hold, open_subject
 from training.run import Run
-from training.scorecard import by_skill, hold, open_subject
 
 SUITE = """
 [greeting]
