@@ -81,3 +81,8 @@ def test_every_flipped_bit_of_a_manifest_is_found(copy: Run) -> None:
         path.write_bytes(data)
         with pytest.raises(UserError, match=r"damaged|incomplete"):
             load_checkpoint(checkpoint)
+
+
+def test_metrics_that_are_gone_are_a_damage(copy: Run, refused: Callable) -> None:
+    (copy.path / "metrics.jsonl").unlink()
+    assert refused(main, "doctor", copy.path).startswith("error: 1 of ")

@@ -246,7 +246,7 @@ def test_a_short_time_is_planned_trained_and_refitted(
     book: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     out = tmp_path / "out"
-    assert training_main([str(book), "--minutes", "0.08", "--out", str(out)]) == 0
+    assert training_main([str(book), "--minutes", "0.4", "--out", str(out)]) == 0
     assert re.search(r"expected +\d\.\d+ bits per byte", capsys.readouterr().out)
     run = Run.load(out)
     assert run.clock is None and run.data["expected_bits_per_byte"] > 0

@@ -70,6 +70,8 @@ def parts_of(run: Run) -> Iterator[tuple[str, Callable[[], object]]]:
 def check_metrics(run: Run) -> None:
     """Every line is whole; a run that goes on drops one that is not."""
     path = run.path / "metrics.jsonl"
+    if not path.exists():
+        raise UserError(f"{path} is missing")
     for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), 1):
         try:
             json.loads(line)["step"]
