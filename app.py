@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--host", default=environment("GRADIO_SERVER_NAME", "127.0.0.1"))
     port = environment("PORT") or environment("GRADIO_SERVER_PORT") or "7860"
-    parser.add_argument("--port", type=int, default=int(port))
+    parser.add_argument("--port", type=int, default=port)
     options = parser.parse_args(arguments)
     declare_gpu_function()
     try:

@@ -139,8 +139,8 @@ def check_length(text: str, tokenizer: Tokenizer, budget: int, name: str) -> Non
     limit = tokenizer.max_token_bytes * budget
     if len(text) > limit:
         raise UserError(
-            f"the {name} is too long: it has {len(text):,} characters and at most {limit:,} can "
-            f"fit into the context; shorten it"
+            f"the {name} is too long: it has {len(text):,} characters, and {budget} tokens hold at "
+            f"most {limit:,}; shorten it"
         )
 
 

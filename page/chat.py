@@ -1,5 +1,6 @@
 """The chat tab: streaming, with stop, retry, edit, undo, clear; and the endpoint /chat."""
 
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -23,6 +24,10 @@ from page.parts import (
     settings_panel,
 )
 
+# The Chatbot writes texts into the page as HTML, with images and all. Behind this, which is
+# invisible (U+2060, the word joiner), "<" and "&" begin no tag and no entity.
+GUARD = "\u2060"
+
 EXAMPLES = [
     "Hello! Who are you?",
     "My name is Ada.",
@@ -40,7 +45,7 @@ def chat_tab(model: OnnxModel) -> None:
                 show_label=False,
                 height="60vh",
                 editable="user",
-                render_markdown=False,  # text is shown as typed, and no image is fetched
+                render_markdown=False,
                 examples=[{"text": text} for text in EXAMPLES],
                 buttons=["copy"],
             )
@@ -71,12 +76,19 @@ class ChatHandlers:
         self.model, self.generations = model, Generations()
 
     async def respond(
-        self, request: gr.Request, history: list, system_prompt: str, *values: Any
+        self,
+        request: gr.Request,
+        history: list,
+        system_prompt: str,
+        *values: Any,
+        refused: list | None = None,
     ) -> Updates:
-        """Stream the reply to a history that ends with the user's message."""
+        """Stream the reply to a history that ends with the user's message. What is refused
+        leaves the conversation as it is, or as `refused` has it."""
         block_size, stop = self.model.config.block_size, RunStop()
         try:
-            messages = to_messages(history, system_prompt)
+            typed = [t | {"content": as_typed(text_of(t["content"]))} for t in history]
+            messages = to_messages(typed, system_prompt)
             settings = to_settings(values, highest_max_tokens(self.model))
             async with self.generations.begin(request.session_hash, stop):
                 pieces = chat(self.model, messages, *settings, stop)
@@ -89,7 +101,8 @@ class ChatHandlers:
                     yield shown, gr.skip(), progress.line(block_size)
                 yield gr.skip(), gr.Textbox(**IDLE), gr.skip()
         except UserError as error:
-            yield gr.skip(), gr.Textbox(**IDLE), f"⚠ {error}"
+            shown = gr.skip() if refused is None else refused
+            yield shown, gr.Textbox(**IDLE), f"⚠ {error}"
 
     async def send(self, request: gr.Request, text: str, history: list, *rest: Any) -> Updates:
         async for update in self.respond(request, [*history, turn("user", text)], *rest):
@@ -104,7 +117,10 @@ class ChatHandlers:
     async def edit(
         self, request: gr.Request, event: gr.EditData, history: list, *rest: Any
     ) -> Updates:
-        async for update in self.send(request, event.value, history[: event.index], *rest):
+        before, after = history[: event.index], history[event.index + 1 :]
+        unedited = [*before, turn("user", event.previous_value), *after]
+        edited = [*before, turn("user", event.value)]
+        async for update in self.respond(request, edited, *rest, refused=unedited):
             yield update
 
     async def example(
@@ -118,7 +134,7 @@ class ChatHandlers:
 
     async def undo(self, request: gr.Request, event: gr.UndoData, history: list) -> tuple:
         await self.generations.discard(request.session_hash)
-        text = text_of(history[event.index]["content"])
+        text = as_typed(text_of(history[event.index]["content"]))
         return history[: event.index], gr.Textbox(value=text, **IDLE), ""
 
     async def clear(self, request: gr.Request) -> tuple:
@@ -145,7 +161,8 @@ def chat_endpoint(model: OnnxModel) -> Callable:
         values = (temperature, max_tokens, top_k, top_p, min_p, repetition_penalty, seed)
 
         def begin(sampling: Sampling, max_tokens: int, stop: RunStop) -> Iterator[Piece]:
-            messages = to_messages([*(history or []), turn("user", message)], system_prompt)
+            asked = {"role": "user", "content": message}
+            messages = to_messages([*(history or []), asked], system_prompt)
             return chat(model, messages, sampling, max_tokens, stop)
 
         async for text in api_texts(model, values, begin):
@@ -156,4 +173,10 @@ def chat_endpoint(model: OnnxModel) -> Callable:
 
 def turn(role: str, text: str) -> dict[str, Any]:
     """A message as the Chatbot takes it; as a part, so that its white space is kept."""
-    return {"role": role, "content": [{"type": "text", "text": text}]}
+    guarded = re.sub("[<&]", rf"\g<0>{GUARD}", as_typed(text))
+    return {"role": role, "content": [{"type": "text", "text": guarded}]}
+
+
+def as_typed(text: str) -> str:
+    """The text of a message that the page shows."""
+    return re.sub(f"(?<=[<&]){GUARD}+", "", text)

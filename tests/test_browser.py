@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 import app
 from gptcore.onnx_session import OnnxModel
+from page.chat import as_typed
 
 Serve = Callable[[OnnxModel], str]
 expect.set_options(timeout=15_000)
@@ -171,6 +172,42 @@ def test_a_mistake_is_explained_and_loses_nothing(browser: Browser, serve: Serve
     say(page, "Hello!")
     wait_for_the_end(page)
     expect(replies(page)).to_have_count(1)
+    page.close()
+
+
+def test_a_text_is_shown_as_it_was_typed_and_fetches_nothing(
+    browser: Browser, serve: Serve
+) -> None:
+    page = open_page(browser, serve(app.load_model(app.DEFAULT_MODEL)))
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    typed = "Is a<b>c</b> 1 &lt; 2? <img src=/pixel.png><video src=/v autoplay> Why?"
+    say(page, typed)
+    wait_for_the_end(page)
+    expect(replies(page)).to_have_count(1)
+    bubble = page.locator(".message.user").first
+    assert as_typed(bubble.inner_text()).strip() == typed
+    assert not [url for url in requests if url.endswith(("pixel.png", "/v"))]
+    page.get_by_label("Undo").last.click()
+    expect(message_box(page)).to_have_value(typed)
+    page.close()
+
+
+@pytest.mark.parametrize("text", ["", "x" * 100_000], ids=["empty", "long"])
+def test_a_refused_edit_leaves_the_conversation_as_it_was(
+    browser: Browser, serve: Serve, text: str
+) -> None:
+    page = open_page(browser, serve(app.load_model(app.DEFAULT_MODEL)))
+    for message in ("My name is Ada.", "What is my name?"):
+        say(page, message)
+        expect(page.locator(".message.user").last).to_contain_text(message)
+        wait_for_the_end(page)
+    before = page.locator(".message").all_inner_texts()
+    page.get_by_label("Edit").first.click()
+    page.locator(".message.user textarea, textarea.edit-textarea").first.fill(text)
+    page.get_by_label("Submit").first.click()
+    expect(status(page)).to_contain_text("⚠")
+    expect(page.locator(".message")).to_have_text(before)
     page.close()
 
 

@@ -59,7 +59,10 @@ def write(path: Path, *stages: str, settings: str = SETTINGS) -> Path:
 
 def test_every_shipped_recipe_can_be_read() -> None:
     for path in RECIPES.glob("*.toml"):
-        assert read_recipe(path.stem) == read_recipe(str(path))
+        stages = read_recipe(path.stem)
+        assert stages == read_recipe(str(path))
+        named = {name for stage in stages for name in stage.mix} & set(DATASETS)
+        assert all(DATASETS[name].origins for name in named), "what only a mirror has"
 
 
 def stage(name: str = "one", **mix: float) -> Stage:

@@ -10,5 +10,7 @@ parser = argparse.ArgumentParser(prog="python -m training.dialogues", descriptio
 parser.add_argument("--count", type=int, default=1000, help="how many dialogues")
 parser.add_argument("--seed", type=int, default=1, help="the same seed, the same dialogues")
 arguments = parser.parse_args()
+if arguments.count < 0:
+    parser.error(f"--count {arguments.count} is out of range: choose 0 or more")
 for messages in islice(dialogues(arguments.seed), arguments.count):
     print(json.dumps({"messages": messages}))
