@@ -32,6 +32,7 @@ CSS = """
 .gradio-container { max-width: 1200px !important; width: 100% !important; margin: 0 auto; }
 .examples .example { border: 1px solid var(--border-color-primary); border-radius: 8px; }
 .status, .device { font-size: 0.85rem; opacity: 0.85; min-height: 1.4em; }
+footer .divider { display: none; }
 .heat-map .altair { padding: 10px; overflow-x: auto; align-items: safe center !important; }
 """
 LAUNCH = {

@@ -24,7 +24,9 @@ def settings_panel(model: OnnxModel) -> list[gr.components.Component]:
     """The sliders of the side panel."""
     default, highest = Sampling(), highest_max_tokens(model)
     return [
-        gr.Slider(0, 2, default.temperature, step=0.05, label="Temperature", info="0: no chance"),
+        gr.Slider(
+            0, 2, default.temperature, step=0.05, label="Temperature", info="0: the likeliest"
+        ),
         gr.Slider(1, highest, default_max_tokens(model), step=1, label="Max tokens"),
         gr.Slider(0, 200, default.top_k, step=1, label="Top-k", info="0: all tokens"),
         gr.Slider(0.05, 1, default.top_p, step=0.01, label="Top-p", info="1: off"),
