@@ -21,21 +21,24 @@ Updates = AsyncIterator[tuple]  # new values of the page's components
 
 
 def settings_panel(model: OnnxModel) -> list[gr.components.Component]:
-    """The sliders of the side panel."""
+    """The sliders of the side panel; those that few need are folded."""
     default, highest = Sampling(), highest_max_tokens(model)
-    return [
+    shown = [
         gr.Slider(
             0, 2, default.temperature, step=0.05, label="Temperature", info="0: the likeliest"
         ),
         gr.Slider(1, highest, default_max_tokens(model), step=1, label="Max tokens"),
-        gr.Slider(0, 200, default.top_k, step=1, label="Top-k", info="0: all tokens"),
-        gr.Slider(0.05, 1, default.top_p, step=0.01, label="Top-p", info="1: off"),
-        gr.Slider(0, 1, default.min_p, step=0.01, label="Min-p", info="0: off"),
-        gr.Slider(
-            1, 2, default.repetition_penalty, step=0.01, label="Repetition penalty", info="1: off"
-        ),
-        gr.Number(default.seed, precision=0, label="Seed", info="-1: a new one each time"),
     ]
+    penalty = default.repetition_penalty
+    with gr.Accordion("More settings", open=False):
+        folded = [
+            gr.Slider(0, 200, default.top_k, step=1, label="Top-k", info="0: all tokens"),
+            gr.Slider(0.05, 1, default.top_p, step=0.01, label="Top-p", info="1: off"),
+            gr.Slider(0, 1, default.min_p, step=0.01, label="Min-p", info="0: off"),
+            gr.Slider(1, 2, penalty, step=0.01, label="Repetition penalty", info="1: off"),
+            gr.Number(default.seed, precision=0, label="Seed", info="-1: a new one each time"),
+        ]
+    return [*shown, *folded]
 
 
 def default_max_tokens(model: OnnxModel) -> int:
