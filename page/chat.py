@@ -173,7 +173,7 @@ def chat_endpoint(model: OnnxModel) -> Callable:
 
 def turn(role: str, text: str) -> dict[str, Any]:
     """A message as the Chatbot takes it; as a part, so that its white space is kept."""
-    guarded = re.sub("[<&]", rf"\g<0>{GUARD}", as_typed(text))
+    guarded = re.sub("<(?=[a-zA-Z/!?])|&(?=[a-zA-Z#])", rf"\g<0>{GUARD}", as_typed(text))
     return {"role": role, "content": [{"type": "text", "text": guarded}]}
 
 
