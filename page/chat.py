@@ -87,8 +87,8 @@ class ChatHandlers:
         leaves the conversation as it is, or as `refused` has it."""
         block_size, stop = self.model.config.block_size, RunStop()
         try:
-            typed = [t | {"content": as_typed(text_of(t["content"]))} for t in history]
-            messages = to_messages(typed, system_prompt)
+            messages = to_messages(history, system_prompt)
+            messages = [m | {"content": as_typed(m["content"])} for m in messages]
             settings = to_settings(values, highest_max_tokens(self.model))
             async with self.generations.begin(request.session_hash, stop):
                 pieces = chat(self.model, messages, *settings, stop)

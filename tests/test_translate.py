@@ -248,7 +248,7 @@ def test_a_text_longer_than_the_context_is_refused_with_both_numbers(
     assert len(translate(translator, "\x01" * 31).source_ids) == translator.config.block_size
     with pytest.raises(UserError, match=r"the text has 33 tokens and the model reads 32: shorten"):
         translate(translator, "\x01" * 32)
-    with pytest.raises(UserError, match=r"it has 1,000,000 characters and at most \d+ can fit"):
+    with pytest.raises(UserError, match=r"1,000,000 characters, and 32 tokens hold at most \d+;"):
         translate(translator, "a" * 1_000_000)
 
 

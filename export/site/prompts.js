@@ -86,8 +86,8 @@ export class Prompts {
     if (text.length > limit) {
       const [has, most] = [text.length, limit].map((n) => n.toLocaleString("en"));
       throw new Error(
-        `the message is too long: it has ${has} characters and at most ${most} can fit into ` +
-          `the context; shorten it`,
+        `the message is too long: it has ${has} characters, and ${budget} tokens hold at most ` +
+          `${most}; shorten it`,
       );
     }
   }
