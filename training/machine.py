@@ -46,7 +46,7 @@ def pick_dtype(wanted: str, device: torch.device) -> torch.dtype:
 def multiplies_bfloat16_fast() -> bool:
     """Whether this CPU multiplies matrices of bfloat16 clearly faster than those of float32.
 
-    Timed, since its flags do not say: Intel's tiles (AMX) and AMD's vector units are some three
+    Timed, since its flags do not say: Intel's tiles (AMX) and AMD's vector units are some four
     times as fast; Intel's vector units have the instruction too, and gain nothing by it.
     """
     has = torch.cpu.get_capabilities()
