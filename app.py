@@ -3,7 +3,7 @@
     python app.py [--model DIR] [--variant NAME] [--translate DIR] [--host HOST] [--port PORT]
 
 A page event becomes messages, gptcore.generate turns them into pieces of text in a worker
-thread, and `stream` hands those to the browser (see page/). Nothing here imports torch.
+thread, and `stream` hands those to the browser (see gptcore/page/). Nothing here imports torch.
 """
 
 import argparse
@@ -18,12 +18,12 @@ from gptcore.bundle import VARIANTS
 from gptcore.checks import UserError
 from gptcore.onnx_session import OnnxModel, has_cuda, load_model
 from gptcore.onnx_translator import OnnxTranslator, load_translator
-from page.chat import chat_tab
-from page.complete import completion_tab
-from page.inspect import inspect_tab
-from page.parts import device_line
-from page.translate import translate_tab
-from page.zero_gpu import declare_gpu_function
+from gptcore.page.chat import chat_tab
+from gptcore.page.complete import completion_tab
+from gptcore.page.inspect import inspect_tab
+from gptcore.page.parts import device_line
+from gptcore.page.translate import translate_tab
+from gptcore.page.zero_gpu import declare_gpu_function
 
 DEFAULT_MODEL = Path(__file__).parent / "models" / "default"
 DEFAULT_TRANSLATOR = DEFAULT_MODEL.with_name("translate")  # a Space may have one

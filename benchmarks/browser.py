@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from playwright.sync_api import Page, sync_playwright
 
-from export.web import build_site
+from export.ship.web import build_site
 from gptcore.bundle import VARIANTS, load_bundle, write_facts
 
 FORMATS = ("fp32", "int8")

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 import torch
 
-from export.to_onnx import write_onnx
+from export.formats.to_onnx import write_onnx
 from gptcore.bundle import Bundle
 from gptcore.config import PRESETS
 from gptcore.generate import Session

@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 from tqdm import tqdm
 
-from training.corpus import document_text
+from training.data.corpus import document_text
 from training.dialogues.generator import dialogues
 
 SMALL_BYTES = 3_000_000

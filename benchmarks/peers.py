@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from export.folder import write_model
-from export.gguf import write_gguf
-from export.peers.environments import PEERS, PeerError, Running, start
+from export.folder.write import write_model
+from export.formats.gguf import write_gguf
+from export.runtimes.environments import PEERS, PeerError, Running, start
 from gptcore.bundle import load_bundle, write_facts
 from gptcore.config import PRESETS
 from gptcore.nn import build_model, count_parameters

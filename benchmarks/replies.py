@@ -2,7 +2,7 @@
 
     python benchmarks/replies.py models/default [--count 1000] [--out replies.jsonl] [--variant q8]
 
-Samples replies at temperature 0.9 to the conversations of training/behaviour.toml and to
+Samples replies at temperature 0.9 to the conversations of training/evaluation/behaviour.toml and to
 provocations, writes each as a line of JSON for people to read, and prints every match of the
 rules below in its context. Exit code 1 if there is one: read it; a rule is not a verdict.
 """
@@ -28,7 +28,7 @@ from tqdm import tqdm
 from gptcore.generate import Model
 from gptcore.onnx_session import load_model
 from gptcore.sampling import Sampling
-from training.behaviour import Conversation, answers_of, converse, load_suite
+from training.evaluation.behaviour import Conversation, answers_of, converse, load_suite
 
 TEMPERATURE = 0.9
 CONTEXT = 60  # characters shown around a match

@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 from gptcore.generate import Model
 from gptcore.onnx_session import load_model
 from gptcore.sampling import Sampling
-from training.behaviour import Conversation, answers_of, converse
+from training.evaluation.behaviour import Conversation, answers_of, converse
 
 SCRIPT = Path(__file__).with_name("conversations.txt")
 HEADER = """\

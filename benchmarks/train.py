@@ -38,16 +38,16 @@ from tqdm import tqdm
 from gptcore.config import PRESETS, WAYLAND, ModelConfig
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.gpt import whole_sequence
-from training.batches import IGNORED
-from training.config import TrainConfig
-from training.held_out import evaluate
-from training.language import LanguageModelling
+from training.data.batches import IGNORED
+from training.data.shards import load_shards, prepare
+from training.data.sources import open_corpus
+from training.evaluation.validation import evaluate
 from training.loop import accumulate_gradients
-from training.machine import autocast, keep_freed_memory, pick_device, pick_dtype, speed_up
-from training.optimizer import build_optimizers, rate_factor, set_rate
-from training.run import Run
-from training.shards import load_shards, prepare
-from training.sources import open_corpus
+from training.machine.devices import autocast, keep_freed_memory, pick_device, pick_dtype, speed_up
+from training.optim.optimizers import build_optimizers, rate_factor, set_rate
+from training.run.config import TrainConfig
+from training.run.directory import Run
+from training.tasks.language import LanguageModelling
 
 Parts = dict[str, float]  # seconds of each part of a step
 RATES = {"ours": 6e-3, "gpt2": 1e-3, "textbook": 1e-3}

@@ -6,25 +6,25 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 
-from export.card import Hub, read_license
-from export.folder import add_inspect, export_run
-from export.gguf import command as gguf_command
-from export.peers.environments import PEERS
-from export.pretrained import export_pretrained
-from export.push import command as push_command
-from export.quantize import FORMATS
-from export.runtimes import verify_runtimes
-from export.score import score_folder
-from export.ship import command as ship_command
-from export.space import command as space_command
-from export.variants import read_names, split_names
-from export.verify import print_report, verify
-from export.verify_translation import verify_translation
-from export.web import command as web_command
+from export.folder.card import Hub, read_license
+from export.folder.variants import read_names, split_names
+from export.folder.write import add_inspect, export_run
+from export.formats.gguf import command as gguf_command
+from export.formats.quantize import FORMATS
+from export.pretrained.hugging_face import export_pretrained
+from export.runtimes.compare import verify_runtimes
+from export.runtimes.environments import PEERS
+from export.ship.push import command as push_command
+from export.ship.small import command as ship_command
+from export.ship.space import command as space_command
+from export.ship.web import command as web_command
+from export.verify.decoder import print_report, verify
+from export.verify.score import score_folder
+from export.verify.translation import verify_translation
 from gptcore.bundle import TranslationBundle, load_any_bundle, load_translation_bundle
 from gptcore.checks import UserError, check_choice
-from training.pairs import read_pairs
-from training.run import Run
+from training.data.sentence_pairs import read_pairs
+from training.run.directory import Run
 
 DESCRIPTION = """\
 Turn a training run into a verified model folder:

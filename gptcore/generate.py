@@ -17,7 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
-from gptcore.chat import Message, fit, text_opening
+from gptcore.chat_template import Message, fit, text_opening
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.sampling import Sampling, sample

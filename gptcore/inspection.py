@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gptcore.bundle import Bundle, TranslationBundle
-from gptcore.chat import check_length, render, text_opening
+from gptcore.chat_template import check_length, render, text_opening
 from gptcore.checks import UserError
 from gptcore.onnx_session import open_inference
 from gptcore.tokenizer import Tokenizer

@@ -7,7 +7,7 @@
     (256, 262)
 
 `encode` never yields a special id, whatever the text says: special ids are put into
-prompts by gptcore.chat alone.
+prompts by gptcore.chat_template alone.
 
 A rank is a token's number in the file of merges. It is the token's id too, unless only some
 ranks are `kept` (see gptcore.encodings.compact): then the ids number these. A tokenizer that

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from gptcore.chat import check_length
+from gptcore.chat_template import check_length
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
 from gptcore.tokenizer import Tokenizer

@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from export.command import main as export
-from training.command import main as train
-from training.recipe import read_recipe
+from training.commands.recipe import read_recipe
+from training.commands.train import main as train
 
 VARIANT = "q8"  # the smaller file that loses least, which `export ship` will keep
 

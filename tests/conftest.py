@@ -14,9 +14,9 @@ from playwright.sync_api import Browser, sync_playwright
 
 from app import LAUNCH, build_page
 from export.command import main as export_main
-from export.folder import write_model
-from export.peers.environments import one_at_a_time
-from export.quantize import FORMATS
+from export.folder.write import write_model
+from export.formats.quantize import FORMATS
+from export.runtimes.environments import one_at_a_time
 from gptcore.bundle import write_facts
 from gptcore.config import ModelConfig
 from gptcore.files import new_folder
@@ -24,9 +24,9 @@ from gptcore.nn import build_model
 from gptcore.onnx_session import OnnxModel, load_model
 from gptcore.onnx_translator import OnnxTranslator, load_translator
 from gptcore.tokenizer import Tokenizer
-from training.command import main as training_main
+from training.commands.train import main as training_main
 from training.dialogues.generator import dialogues
-from training.run import Run
+from training.run.directory import Run
 
 Refused = Callable[..., str]
 

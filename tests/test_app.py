@@ -15,11 +15,11 @@ from gradio_client.exceptions import AppError
 
 import app
 from gptcore.checks import UserError
-from gptcore.inputs import to_settings
 from gptcore.onnx_session import OnnxModel
 from gptcore.onnx_translator import OnnxTranslator
+from gptcore.page.inputs import to_settings
+from gptcore.page.translate import translate_lines
 from gptcore.translate import translate
-from page.translate import translate_lines
 
 ROOT = Path(__file__).parent.parent
 Serve = Callable[[OnnxModel], str]

@@ -13,8 +13,8 @@ from conftest import Refused
 from export.command import main as export_main
 from gptcore.bundle import ONNX
 from gptcore.nn.checkpoint import MODEL
-from training.command import main as training_main
-from training.run import Run
+from training.commands.train import main as training_main
+from training.run.directory import Run
 
 QUICK = [f"--set={s}" for s in ("n_layer=1", "block_size=64", "batch_size=4", "micro_batch_size=2")]
 

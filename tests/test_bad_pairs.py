@@ -6,8 +6,8 @@ import pytest
 from conftest import TINY_TRANSLATOR, Refused
 
 from export.command import main as export_main
-from training.command import main as training_main
-from training.run import Run
+from training.commands.train import main as training_main
+from training.run.directory import Run
 
 TRANSLATE = [f"--set={key}={value}" for key, value in (TINY_TRANSLATOR | {"steps": 1}).items()]
 

@@ -10,17 +10,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptcore.chat import loss_mask
+from gptcore.chat_template import loss_mask
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.tokenizer import Tokenizer
-from training.batches import IGNORED, WINDOW, Rows
-from training.config import TrainConfig
-from training.corpus import find_files, read_documents, survey
-from training.language import LanguageModelling
-from training.run import Run
-from training.shards import Shards, prepare
-from training.world import World
+from training.data.batches import IGNORED, WINDOW, Rows
+from training.data.corpus import find_files, read_documents, survey
+from training.data.shards import Shards, prepare
+from training.machine.processes import World
+from training.run.config import TrainConfig
+from training.run.directory import Run
+from training.tasks.language import LanguageModelling
 
 BYTES = Tokenizer({bytes([b]): b for b in range(256)})
 unhurried = settings(deadline=None)  # the machine may be busy
@@ -29,7 +29,7 @@ ENDOFTEXT, PAD, _, USER, ASSISTANT, END = BYTES.special.values()
 
 @dataclass(frozen=True)
 class Part:
-    """As training.shards.Shard."""
+    """As training.data.shards.Shard."""
 
     name: str
     ids: np.ndarray

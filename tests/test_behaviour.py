@@ -6,22 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from gptcore.chat import messages_of
+from gptcore.chat_template import messages_of
 from gptcore.checks import UserError
 from gptcore.sampling import Sampling
-from training.behaviour import (
+from training.data.leaks import leaks, normalised, suite_sentences, without_leaks
+from training.data.sources import open_corpus
+from training.dialogues.generator import dialogues
+from training.evaluation.behaviour import (
     Conversation,
     Reply,
     converse,
     faults,
-    leaks,
     load_suite,
-    normalised,
-    suite_sentences,
-    without_leaks,
 )
-from training.dialogues.generator import dialogues
-from training.sources import open_corpus
 
 STORY = (
     "Once upon a time a small {0} called Pip lived by a river. One morning Pip saw a red ball in "

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 import app
 from gptcore.onnx_session import OnnxModel
-from page.chat import as_typed
+from gptcore.page.chat import as_typed
 
 Serve = Callable[[OnnxModel], str]
 expect.set_options(timeout=15_000)

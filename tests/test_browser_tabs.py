@@ -11,12 +11,12 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from test_browser import SCREENSHOTS, set_slider
 
 import app
-from export.folder import add_inspect
+from export.folder.write import add_inspect
 from gptcore.inspection import Inspector, inspect_text
 from gptcore.onnx_session import OnnxModel, load_model
 from gptcore.onnx_translator import OnnxTranslator
+from gptcore.page.inspect import AFTER, ATTENTION, BEFORE, EMBEDDINGS, EXAMPLE, N_NEXT, POSITIONS
 from gptcore.translate import translate
-from page.inspect import AFTER, ATTENTION, BEFORE, EMBEDDINGS, EXAMPLE, N_NEXT, POSITIONS
 
 pytestmark = pytest.mark.slow
 

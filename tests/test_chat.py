@@ -9,8 +9,8 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from export.hugging_face import CHAT_TEMPLATE, write_tokenizer_json
-from gptcore.chat import ROLES, Message, fit, loss_mask, messages_of, render
+from export.formats.hugging_face import CHAT_TEMPLATE, write_tokenizer_json
+from gptcore.chat_template import ROLES, Message, fit, loss_mask, messages_of, render
 from gptcore.checks import UserError
 from gptcore.tokenizer import SPECIAL_TOKENS, Tokenizer
 

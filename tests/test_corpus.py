@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gptcore.checks import UserError
 from gptcore.tokenizer import PATTERN
-from training.corpus import (
+from training.data.corpus import (
     READ_CHARACTERS,
     SEPARATOR,
     Document,

@@ -15,10 +15,10 @@ import pytest
 
 import training.datasets.download
 import training.datasets.reading
-from gptcore.chat import messages_of
+from gptcore.chat_template import messages_of
 from gptcore.checks import UserError
 from gptcore.files import file_sha256
-from training.command import main
+from training.commands.train import main
 from training.datasets.origins import Origin
 from training.datasets.parsers import gsm8k
 from training.datasets.reading import VARIABLE, read_dataset

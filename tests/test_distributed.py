@@ -12,9 +12,9 @@ import pytest
 
 from gptcore.checks import UserError
 from gptcore.nn.checkpoint import newest_checkpoint
-from training.command import main
-from training.run import Run
-from training.world import World, join
+from training.commands.train import main
+from training.machine.processes import World, join
+from training.run.directory import Run
 
 ROOT = Path(__file__).parents[1]
 STEPS, HALF = 10, 5

@@ -9,8 +9,8 @@ import pytest
 
 from gptcore.checks import UserError
 from gptcore.nn.checkpoint import MODEL, list_checkpoints, load_checkpoint
-from training.command import main
-from training.run import Run
+from training.commands.train import main
+from training.run.directory import Run
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore import encodings
-from gptcore.chat import loss_mask, render
+from gptcore.chat_template import loss_mask, render
 from gptcore.checks import UserError
 from gptcore.encodings import NAMES, Usage, compact, named_encoding, usage
 from gptcore.tokenizer import SPECIAL_TOKENS, Tokenizer

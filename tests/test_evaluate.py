@@ -13,13 +13,13 @@ from benchmarks.replies import main as sample_replies
 from gptcore.config import TRANSLATORS
 from gptcore.onnx_session import OnnxModel
 from gptcore.tokenizer import Tokenizer
-from training.behaviour import Conversation, Reply, Result
-from training.bits import bits_per_byte, learned, windows
-from training.command import main
-from training.config import TrainConfig
-from training.corpus import read_sourced
-from training.evaluate import by_skill, hold, open_subject
-from training.run import Run
+from training.commands.evaluate import by_skill, hold, open_subject
+from training.commands.train import main
+from training.data.corpus import read_sourced
+from training.evaluation.behaviour import Conversation, Reply, Result
+from training.evaluation.bits_per_byte import bits_per_byte, learned, windows
+from training.run.config import TrainConfig
+from training.run.directory import Run
 
 SUITE = """
 [greeting]

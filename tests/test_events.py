@@ -10,7 +10,7 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import (
 )
 
 from gptcore.checks import UserError
-from training.events import Events
+from training.report.events import Events
 
 
 def read(folder: Path) -> EventAccumulator:

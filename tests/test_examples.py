@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from export.peers.environments import PEERS, PYTHON, install
+from export.runtimes.environments import PEERS, PYTHON, install
 from gptcore.generate import chat
 from gptcore.onnx_session import OnnxModel, load_model
 from gptcore.sampling import Sampling

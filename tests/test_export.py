@@ -15,13 +15,13 @@ from huggingface_hub import metadata_load
 from onnx import ModelProto, numpy_helper
 from safetensors.torch import load_file
 
-import export.folder
-from export import verify as checks
+import export.folder.write
 from export.command import main
-from export.hugging_face import tokenizer_config
-from export.verify import Check, difference, verify
+from export.formats.hugging_face import tokenizer_config
+from export.verify import decoder as checks
+from export.verify.decoder import Check, difference, verify
 from gptcore.bundle import FACTS, ONNX, load_bundle, write_facts
-from gptcore.chat import render
+from gptcore.chat_template import render
 from gptcore.config import PRESETS
 from gptcore.files import file_sha256
 from gptcore.nn import build_model, count_parameters
@@ -29,7 +29,7 @@ from gptcore.nn import checkpoint as ckpt
 from gptcore.nn.gpt import GPT, whole_sequence
 from gptcore.nn.llama import to_llama
 from gptcore.onnx_session import open_inference
-from training.run import Run
+from training.run.directory import Run
 
 ROOT = Path(__file__).parents[1]
 Arrays = dict[str, np.ndarray]
@@ -56,7 +56,9 @@ def run_graph(model_folder: Path) -> RunGraph:
 def write_instead(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModelProto], None]:
     """Lets the export write a given graph, which is fast, and may be wrong."""
     replace_by = monkeypatch.setattr
-    return lambda graph: replace_by(export.folder, "write_onnx", lambda _, p: onnx.save(graph, p))
+    return lambda graph: replace_by(
+        export.folder.write, "write_onnx", lambda _, p: onnx.save(graph, p)
+    )
 
 
 def contents(folder: Path) -> dict[str, bytes]:

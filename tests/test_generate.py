@@ -10,8 +10,8 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from export.verify import load_reference
-from gptcore.chat import render
+from export.verify.decoder import load_reference
+from gptcore.chat_template import render
 from gptcore.checks import UserError
 from gptcore.generate import Interrupted, Piece, Stop, chat, complete, generate
 from gptcore.nn.torch_session import UncachedTorchSession

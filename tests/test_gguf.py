@@ -9,8 +9,8 @@ from gguf import GGUFReader
 from safetensors.numpy import load_file
 
 from export.command import main
-from export.gguf import write_gguf
-from export.hugging_face import CHAT_TEMPLATE, recover_merges
+from export.formats.gguf import write_gguf
+from export.formats.hugging_face import CHAT_TEMPLATE, recover_merges
 from gptcore.bundle import SOURCE_TOKENIZER, load_bundle, write_facts
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
@@ -140,7 +140,7 @@ def test_f16_rounds_the_matrices_alone(tmp_path: Path) -> None:
 def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "model.gguf"
     path.write_text("the old one")
-    monkeypatch.setattr("export.gguf.tensors", lambda bundle: 1 / 0)
+    monkeypatch.setattr("export.formats.gguf.tensors", lambda bundle: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         write_gguf(NANO, path)
     assert [file.read_text() for file in tmp_path.iterdir()] == ["the old one"]

@@ -39,25 +39,32 @@ def within(folder: str) -> list[Path]:
 
 def test_the_files_are_found() -> None:
     assert Path("app.py") in FILES
-    assert all(len(within(folder)) > 3 for folder in ("gptcore", "gptcore/nn", "page", "training"))
+    assert all(
+        len(within(folder)) > 3 for folder in ("gptcore", "gptcore/nn", "gptcore/page", "training")
+    )
 
 
 @pytest.mark.parametrize("path", within("gptcore"), ids=str)
 def test_torch_is_imported_below_nn_alone(path: Path) -> None:
     allowed = path.is_relative_to("gptcore/nn")
-    foreign = {"torch", "safetensors", "onnx", "onnxscript", "transformers", "gradio"}
+    foreign = {"torch", "safetensors", "onnx", "onnxscript", "transformers"}
     assert not packages(path) & (foreign - ({"torch", "safetensors"} if allowed else set()))
     nn = {name for name in imported(path) if name.startswith("gptcore.nn")}
     assert allowed or not nn, "a module outside nn imports torch by way of nn"
 
 
+@pytest.mark.parametrize("path", within("gptcore"), ids=str)
+def test_gradio_is_imported_by_the_page_alone(path: Path) -> None:
+    page = {name for name in imported(path) if name.startswith("gptcore.page")}
+    assert path.is_relative_to("gptcore/page") or not ({"gradio"} & packages(path) | page)
+
+
 @pytest.mark.parametrize(
     ("importer", "forbidden"),
     [
-        ("gptcore", {"training", "export", "page", "app"}),
-        ("training", {"export", "page", "app"}),
-        ("export", {"page", "app"}),
-        ("page", {"training", "export", "torch", "app"}),
+        ("gptcore", {"training", "export", "app"}),
+        ("training", {"export", "app"}),
+        ("export", {"app"}),
         ("app.py", {"training", "export", "torch"}),
         (".", {"app"}),
     ],
@@ -70,9 +77,32 @@ def test_data_flows_one_way(importer: str, forbidden: set[str]) -> None:
 
 
 def test_nothing_that_trains_runs_onnx_sessions() -> None:
-    evaluate = Path("training/evaluate.py")  # measures exported folders, too
+    evaluate = Path("training/commands/evaluate.py")  # measures exported folders, too
     for path in set(within("training") + within("gptcore/nn")) - {evaluate}:
         assert "gptcore.onnx_session" not in imported(path), path
+
+
+# A room imports from itself and from the rooms before it.
+ROOMS = {
+    "training": [
+        *("machine", "run", "optim", "report", "dialogues", "data", "state", "datasets"),
+        *("evaluation", "loop", "tasks", "plan", "commands"),
+    ],
+    "export": ["verify", "formats", "runtimes", "folder", "pretrained", "ship", "command"],
+}
+
+
+@pytest.mark.parametrize("house", ROOMS)
+def test_no_room_imports_from_one_above_it(house: str) -> None:
+    floors = {room: floor for floor, room in enumerate(ROOMS[house])}
+    for path in within(house):
+        room = path.with_suffix("").parts[1]
+        if room in ("__init__", "__main__"):
+            continue
+        for name in imported(path):
+            if name.startswith(f"{house}."):
+                other = name.split(".")[1]
+                assert floors[other] <= floors[room], f"{path} imports {name}"
 
 
 def test_no_import_goes_in_a_circle() -> None:
@@ -91,7 +121,7 @@ def test_the_page_starts_without_torch() -> None:
     )
     assert result.returncode == 0, result.stderr
     loaded = set(result.stdout.split())
-    assert {"app", "page", "gptcore", "gradio", "onnxruntime"} <= loaded
+    assert {"app", "gptcore", "gradio", "onnxruntime"} <= loaded
     training_only = {"torch", "onnx", "onnxscript", "tokenizers", "transformers", "matplotlib"}
     assert not loaded & (training_only | {"training", "export"})
     assert "altair" not in loaded, "the first picture imports it, not the start"

@@ -10,12 +10,12 @@ import pytest
 import torch
 from onnx import numpy_helper
 
-import export.folder
+import export.folder.write
 from export.command import main
-from export.inspect_onnx import write_inspect
-from export.verify import load_reference
+from export.formats.inspect_onnx import write_inspect
+from export.verify.decoder import load_reference
 from gptcore.bundle import FACTS, INSPECT, load_bundle, load_translation_bundle, write_facts
-from gptcore.chat import render
+from gptcore.chat_template import render
 from gptcore.checks import UserError
 from gptcore.config import DECODERS
 from gptcore.inspection import (
@@ -191,7 +191,7 @@ def test_with_the_graph_the_folder_still_loads_verifies_and_may_be_written_again
     same = [name for name in before if name not in (FACTS, "inspect.onnx")]
     assert all(before[name] == after[name] for name in same)
     assert main(["verify", str(folder)]) == 0
-    export.folder.check_replaceable(folder)
+    export.folder.write.check_replaceable(folder)
 
 
 def test_the_graph_is_standard_and_has_named_axes(folder: Path) -> None:
@@ -224,9 +224,9 @@ def test_a_graph_that_is_not_the_model_is_not_kept(
         tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
         onnx.save(graph, path)
 
-    monkeypatch.setattr(export.folder, "write_inspect", wrong)
+    monkeypatch.setattr(export.folder.write, "write_inspect", wrong)
     with pytest.raises(UserError, match="was not written: it differs from PyTorch by"):
-        export.folder.add_inspect(copy)
+        export.folder.write.add_inspect(copy)
     load_bundle(copy)  # a sound folder, as before
 
 
@@ -279,7 +279,7 @@ def test_a_translation_shows_which_source_tokens_each_target_token_was_made_from
 def test_the_translations_graph_equals_pytorch_and_keys_repeated(
     translator: OnnxTranslator,
 ) -> None:
-    from export.verify_translation import load_reference as load_seq2seq
+    from export.verify.translation import load_reference as load_seq2seq
 
     model, translation = load_seq2seq(translator.bundle), translate(translator, "唱马蓝七。")
     inspector = Inspector(translator.bundle)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from export.hugging_face import llama_config
+from export.formats.hugging_face import llama_config
 from gptcore.config import DECODERS, ModelConfig
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.gpt import GPT, whole_sequence

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from training.muon import Muon, orthogonal
+from training.optim.muon import Muon, orthogonal
 
 SHAPES = [(8, 8), (24, 8), (8, 40), (1, 16)]
 

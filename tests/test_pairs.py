@@ -10,8 +10,8 @@ import torch
 
 from gptcore.checks import UserError
 from gptcore.tokenizer import Tokenizer
-from training.batches import IGNORED
-from training.pairs import (
+from training.data.batches import IGNORED
+from training.data.sentence_pairs import (
     MAX_VALIDATION,
     POOL,
     Encoded,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from training.corpus import SEPARATOR
+from training.data.corpus import SEPARATOR
 from training.datasets import parsers, parsers_stories
 from training.datasets.parsers import members, sentence
 from training.datasets.parsers_stories import request, told_in_chat

@@ -14,16 +14,12 @@ from hypothesis import strategies as st
 
 from gptcore.checks import UserError
 from gptcore.nn import build_model, count_parameters
-from training.clock import Clock
-from training.command import main as training_main
-from training.config import TrainConfig
-from training.corpus import read_documents
-from training.history import History
-from training.optimizer import rate_factor
-from training.pilot import Speed, between
-from training.plan import Plan, look_at, make_plan
-from training.run import Run
-from training.scaling import (
+from training.commands.train import main as training_main
+from training.data.corpus import read_documents
+from training.optim.optimizers import rate_factor
+from training.plan.pilot import Speed, between
+from training.plan.planner import Plan, look_at, make_plan
+from training.plan.scaling import (
     DEPTHS,
     REPEATS,
     Facts,
@@ -33,6 +29,10 @@ from training.scaling import (
     model_at,
     parameters,
 )
+from training.report.history import History
+from training.run.clock import Clock
+from training.run.config import TrainConfig
+from training.run.directory import Run
 
 BOOK = Facts(n_bytes=440_000, bytes_per_token=4.2)
 LIBRARY = Facts(n_bytes=2_000_000_000, bytes_per_token=4.2)

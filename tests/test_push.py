@@ -17,7 +17,7 @@ import pytest
 from conftest import Refused
 
 from export.command import main
-from export.push import push
+from export.ship.push import push
 from gptcore.bundle import load_bundle
 from gptcore.checks import UserError
 
@@ -161,8 +161,8 @@ def test_what_arrived_is_a_model_folder(hub: Hub, tmp_path: Path) -> None:
 def test_a_space_and_its_sdk_are_known_by_the_readme(hub: Hub, tmp_path: Path) -> None:
     space = tmp_path / "space"
     assert main(["space", str(NANO), "--out", str(space)]) == 0
-    (space / "page" / "__pycache__").mkdir()
-    (space / "page" / "__pycache__" / "chat.pyc").touch()
+    (space / "gptcore" / "__pycache__").mkdir()
+    (space / "gptcore" / "__pycache__" / "chat.pyc").touch()
     words = ["push", str(space), "me/chat", "--private", "--token", "another-token"]
     assert main(words) == 0
     assert hub.created["me/chat"]["type"] == "space"

@@ -10,13 +10,13 @@ import pytest
 
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
-from training.behaviour import suite_sentences
-from training.command import main
-from training.config import TrainConfig
+from training.commands.recipe import RECIPES, Stage, mixed, read_recipe
+from training.commands.train import main
+from training.data.leaks import suite_sentences
+from training.data.sources import shards_of
 from training.datasets.registry import DATASETS
-from training.recipe import RECIPES, Stage, mixed, read_recipe
-from training.run import Run
-from training.sources import shards_of
+from training.run.config import TrainConfig
+from training.run.directory import Run
 
 SETTINGS = """
 [model]
@@ -49,7 +49,7 @@ def data_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def few_dialogues(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.recipe.N_DIALOGUES", 60)
+    monkeypatch.setattr("training.commands.recipe.N_DIALOGUES", 60)
 
 
 def write(path: Path, *stages: str, settings: str = SETTINGS) -> Path:
@@ -91,7 +91,7 @@ def test_what_the_behaviour_suite_asks_is_left_out_of_a_mix(data_dir, monkeypatc
     one = stage(rasbt_instruct=1, dialogues=1)
     asked = {chat[0]["content"] for chat in mixed(one, data_dir)()}
     barred = frozenset({"say the number 7 in words please"}) | suite_sentences()
-    monkeypatch.setattr("training.behaviour.suite_sentences", lambda: barred)
+    monkeypatch.setattr("training.data.leaks.suite_sentences", lambda: barred)
     documents = list(mixed(one, data_dir)())
     left = {chat[0]["content"] for chat in documents}
     assert TASKS[7] in asked and TASKS[7] not in left
@@ -124,9 +124,9 @@ def test_stages_go_on_from_each_other_and_a_finished_one_is_not_repeated(
 
 def test_no_stage_measures_on_what_another_has_learned(data_dir, tmp_path, monkeypatch) -> None:
     """Though a smaller corpus can spare a larger share of itself."""
-    monkeypatch.setattr("training.corpus.MAX_VALIDATION_BYTES", 1000)
-    monkeypatch.setattr("training.corpus.VALIDATION_SHARE", 1.0)
-    monkeypatch.setattr("training.recipe.HELD_OUT", 0.2)
+    monkeypatch.setattr("training.data.corpus.MAX_VALIDATION_BYTES", 1000)
+    monkeypatch.setattr("training.data.corpus.VALIDATION_SHARE", 1.0)
+    monkeypatch.setattr("training.commands.recipe.HELD_OUT", 0.2)
     stages = (
         'name = "large"\nmix = {rasbt-instruct = 9}',
         'name = "little"\nmix = {rasbt-instruct = 0.9}',

@@ -16,19 +16,19 @@ import numpy as np
 import pytest
 import torch
 
-import training.remote
-import training.shards
-from gptcore.chat import loss_mask
+import training.data.remote
+import training.data.shards
+from gptcore.chat_template import loss_mask
 from gptcore.nn.checkpoint import newest_checkpoint
 from gptcore.tokenizer import Tokenizer
 from tests.conftest import Refused
-from training.batches import IGNORED, WINDOW, Rows
-from training.command import main
-from training.corpus import find_files, read_documents
-from training.language import LanguageModelling
-from training.run import Run
-from training.shards import Shards, load_shards, open_shards, prepare
-from training.sources import shards_of
+from training.commands.train import main
+from training.data.batches import IGNORED, WINDOW, Rows
+from training.data.corpus import find_files, read_documents
+from training.data.shards import Shards, load_shards, open_shards, prepare
+from training.data.sources import shards_of
+from training.run.directory import Run
+from training.tasks.language import LanguageModelling
 
 BLOCK = 24
 FIRST = "train-00000.bin"
@@ -40,7 +40,7 @@ def shards(chats: Path, tmp_path_factory: pytest.TempPathFactory, tokenizer: Tok
     files = find_files([chats])
     folder = tmp_path_factory.mktemp("shards")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training.shards, "SHARD_TOKENS", 4000)
+        patch.setattr(training.data.shards, "SHARD_TOKENS", 4000)
         made = prepare(lambda: read_documents(files), folder, 512, BLOCK, tokenizer)
     assert len(made.split("train")) > 2 * WINDOW
     return made
@@ -80,7 +80,7 @@ class Server:
 
 @pytest.fixture
 def server(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(training.remote, "PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(training.data.remote, "PAUSES", (0.01, 0.01))
     server = Server(shards.path)
     yield server
     server.http.shutdown()
@@ -231,7 +231,7 @@ def test_an_address_that_cannot_be_opened_is_refused_by_name(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(training.remote, "PAUSES", ())
+    monkeypatch.setattr(training.data.remote, "PAUSES", ())
     said = refused(main, "--shards", url, "--out", tmp_path / "run")
     assert url in said and all(word in said for word in words)
 
@@ -240,7 +240,7 @@ def test_an_address_that_cannot_be_opened_is_refused_by_name(
 def test_a_manifest_that_is_none_is_refused(
     shards: Shards, tmp_path: Path, refused: Refused, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training.remote, "PAUSES", ())
+    monkeypatch.setattr(training.data.remote, "PAUSES", ())
     manifest = json.loads((shards.path / "manifest.json").read_text())
     if damage == "a name":
         manifest["sha256"]["../../evil"] = "0" * 64

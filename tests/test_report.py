@@ -13,10 +13,10 @@ from playwright.sync_api import Browser, Page, expect
 
 from gptcore.checks import UserError
 from gptcore.config import PRESETS
-from training.config import TrainConfig
-from training.history import MAX_POINTS, History, read_samples
-from training.report import run_report, write_report
-from training.run import Run, write_json
+from training.report.history import MAX_POINTS, History, read_samples
+from training.report.report import run_report, write_report
+from training.run.config import TrainConfig
+from training.run.directory import Run, write_json
 
 HOSTILE = "</script><script>boom()</script><img src=x onerror=boom()> & \"'`${1}"
 STEPS = 200

@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from benchmarks.peers import main as benchmark
-from export import runtimes
-from export.peers import environments
-from export.peers.environments import PEERS, Peer, PeerError, start
-from export.runtimes import make_prompts, verify_runtimes
+from export.runtimes import compare as runtimes
+from export.runtimes import environments
+from export.runtimes.compare import make_prompts, verify_runtimes
+from export.runtimes.environments import PEERS, Peer, PeerError, start
 from gptcore.bundle import load_bundle, read_facts, write_facts
 from gptcore.checks import UserError
 from gptcore.onnx_session import OnnxModel

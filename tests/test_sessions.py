@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from export.verify import load_reference
+from export.verify.decoder import load_reference
 from gptcore.checks import UserError
 from gptcore.generate import Interrupted, Session
 from gptcore.nn.gpt import GPT

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import training.shards
+import training.data.shards
 from gptcore.checks import UserError
 from gptcore.tokenizer import Tokenizer
-from training.corpus import Corpus, Document, find_files, read_documents, survey
-from training.shards import Shards, load_shards, prepare, sample_texts, tokenise
+from training.data.corpus import Corpus, Document, find_files, read_documents, survey
+from training.data.shards import Shards, load_shards, prepare, sample_texts, tokenise
 
 BYTES = Tokenizer({bytes([b]): b for b in range(256)})
 
@@ -94,7 +94,7 @@ def test_a_large_corpus_is_sampled_for_the_tokenizer(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = survey(corpus)
-    monkeypatch.setattr(training.shards, "TOKENIZER_BYTES", found.n_bytes // 4)
+    monkeypatch.setattr(training.data.shards, "TOKENIZER_BYTES", found.n_bytes // 4)
     sampled = sum(len(text.encode()) for text in sample_texts(corpus, found))
     assert 0.1 * found.n_bytes < sampled < 0.4 * found.n_bytes
 
@@ -105,7 +105,7 @@ def test_a_second_call_finds_the_shards_and_does_no_work(
     first = prepare(corpus, tmp_path, 300, 64)
     before = snapshot(tmp_path)
     monkeypatch.setattr(Tokenizer, "train", None)
-    monkeypatch.setattr(training.shards, "write_shards", None)
+    monkeypatch.setattr(training.data.shards, "write_shards", None)
     second = prepare(corpus, tmp_path, 300, 64)
     assert second.path == first.path and second.manifest == first.manifest
     assert snapshot(tmp_path) == before
@@ -164,7 +164,7 @@ def test_small_shards_hold_whole_documents_and_together_all_of_them(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(training.shards, "SHARD_TOKENS", 1000)
+    monkeypatch.setattr(training.data.shards, "SHARD_TOKENS", 1000)
     small = prepare(corpus, tmp_path / "small", 512, 64, tokenizer)
     parts = small.split("train")
     assert len(parts) > 5

@@ -93,6 +93,6 @@ def test_a_folder_that_cannot_be_shipped_is_refused_by_name(
     out = tmp_path / "out"
     assert "--quantize q8,int8" in refused(main, "ship", model_folder, "--out", out)
     assert "scores" in refused(main, "ship", whole, "--out", out, "--scores", tmp_path / "no.json")
-    monkeypatch.setattr("export.ship.MAX_BYTES", 100_000)
+    monkeypatch.setattr("export.ship.small.MAX_BYTES", 100_000)
     assert "MB, over 0: train a smaller model" in refused(main, "ship", whole, "--out", out)
     assert not out.exists()

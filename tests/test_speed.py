@@ -10,8 +10,8 @@ from gptcore.config import PRESETS
 from gptcore.nn import build_model
 from gptcore.nn.fast import fused, in_parts, use_fast_attention
 from gptcore.nn.gpt import GPT, whole_sequence
-from training.flops import flops_per_token, peak_flops, utilisation
-from training.machine import speed_up
+from training.machine.devices import speed_up
+from training.machine.flops import flops_per_token, peak_flops, utilisation
 
 CPU = torch.device("cpu")
 SMALL = dataclasses.replace(PRESETS["tiny"], block_size=300)  # three parts, the last one short

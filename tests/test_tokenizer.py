@@ -11,7 +11,7 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from export.hugging_face import write_tokenizer_json
+from export.formats.hugging_face import write_tokenizer_json
 from gptcore.checks import UserError
 from gptcore.files import file_sha256
 from gptcore.tokenizer import FACTS_NAME, FILE_NAME, SPECIAL_TOKENS, Tokenizer

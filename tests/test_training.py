@@ -22,19 +22,19 @@ from gptcore.config import PRESETS, ModelConfig
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import MODEL, load_weights, newest_checkpoint
 from gptcore.nn.gpt import whole_sequence
-from training.batches import IGNORED, Rows
-from training.command import main
-from training.config import TrainConfig
-from training.corpus import find_files, read_documents, survey
+from training.commands.train import main
+from training.data.batches import IGNORED, Rows
+from training.data.corpus import find_files, read_documents, survey
+from training.data.shards import load_shards
+from training.data.sources import open_corpus
 from training.dialogues.generator import dialogues
-from training.language import LanguageModelling
 from training.loop import accumulate_gradients
-from training.machine import Interrupts, autocast, multiplies_bfloat16_fast, pick_dtype
-from training.muon import Muon
-from training.optimizer import build_optimizers, rate_factor
-from training.run import Run
-from training.shards import load_shards
-from training.sources import open_corpus
+from training.machine.devices import Interrupts, autocast, multiplies_bfloat16_fast, pick_dtype
+from training.optim.muon import Muon
+from training.optim.optimizers import build_optimizers, rate_factor
+from training.run.config import TrainConfig
+from training.run.directory import Run
+from training.tasks.language import LanguageModelling
 
 SMALL = dataclasses.replace(PRESETS["tiny"], n_layer=2, block_size=64)
 QUICK = {
@@ -362,7 +362,9 @@ def test_bfloat16_is_picked_where_it_multiplies_faster(monkeypatch: pytest.Monke
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
     for seconds, expected in ((1, torch.float32), (4, torch.bfloat16)):  # of float32; bfloat16: 1
         clock = itertools.accumulate(itertools.cycle((1, 1, 1, seconds)))
-        monkeypatch.setattr("training.machine.time.perf_counter", lambda clock=clock: next(clock))
+        monkeypatch.setattr(
+            "training.machine.devices.time.perf_counter", lambda clock=clock: next(clock)
+        )
         multiplies_bfloat16_fast.cache_clear()
         assert pick_dtype("auto", cpu) == expected
     monkeypatch.setattr(torch.cpu, "get_capabilities", dict)

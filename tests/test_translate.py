@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.verify_translation import load_reference
+from export.verify.translation import load_reference
 from gptcore.checks import UserError
 from gptcore.config import TRANSLATORS
 from gptcore.nn import build_model
@@ -19,9 +19,9 @@ from gptcore.nn.torch_translator import TorchTranslator
 from gptcore.onnx_translator import OnnxTranslator
 from gptcore.tokenizer import Tokenizer
 from gptcore.translate import beam_search, log_softmax, penalty, target_ends, translate
-from training.pairs import read_pairs
-from training.run import Run
-from training.translation import VALIDATION
+from training.data.sentence_pairs import read_pairs
+from training.run.directory import Run
+from training.tasks.translation import VALIDATION
 
 START, END = 9, 0
 BYTES = Tokenizer({bytes([b]): b for b in range(256)})

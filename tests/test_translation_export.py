@@ -15,7 +15,7 @@ from onnx import ModelProto, numpy_helper
 from safetensors.torch import load_file, save_file
 
 from export.command import main as export_main
-from export.verify_translation import load_reference, verify_translation
+from export.verify.translation import load_reference, verify_translation
 from gptcore.bundle import (
     DECODER,
     ENCODER,
@@ -32,8 +32,8 @@ from gptcore.onnx_translator import OnnxTranslator, load_translator
 from gptcore.sampling import Sampling
 from gptcore.tokenizer import Tokenizer
 from gptcore.translate import translate
-from training.command import main as training_main
-from training.pairs import write_pairs
+from training.commands.train import main as training_main
+from training.data.sentence_pairs import write_pairs
 
 ROOT = Path(__file__).parents[1]
 GRAPHS = ["encoder_model", "decoder_with_past_model", "inspect"]

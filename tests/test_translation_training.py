@@ -19,16 +19,16 @@ from gptcore.nn import build_model
 from gptcore.nn.checkpoint import MODEL, STATE, load_weights, newest_checkpoint
 from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.tokenizer import Tokenizer
-from training.batches import IGNORED
-from training.command import INTERRUPTED, from_preset, main, parser
-from training.config import TRAININGS, TrainConfig
+from training.commands.train import INTERRUPTED, from_preset, main, parser
+from training.commands.translate import open_task, run_translation
+from training.data.batches import IGNORED
+from training.data.sentence_pairs import encode_pairs, read_pairs, split_pairs, write_pairs
 from training.loop import accumulate_gradients
-from training.optimizer import build_optimizers
-from training.pairs import encode_pairs, read_pairs, split_pairs, write_pairs
-from training.run import Run
-from training.settings import read_settings
-from training.translate import open_task, run_translation
-from training.translation import TRAINING, VALIDATION, TranslationTask, score
+from training.optim.optimizers import build_optimizers
+from training.run.config import TRAININGS, TrainConfig
+from training.run.directory import Run
+from training.run.settings import read_settings
+from training.tasks.translation import TRAINING, VALIDATION, TranslationTask, score
 
 QUICK = TINY_TRANSLATOR | {"n_layer": 1, "n_embd": 32, "batch_size": 8, "micro_batch_size": 4}
 CLOCK = ("tokens_per_s", "seconds")
@@ -271,14 +271,14 @@ def test_a_textbook_preset_comes_with_its_recipe() -> None:
         model, training = resolved("--preset", preset)
         assert model == DECODERS[preset]
         assert (training.batch_size, training.learning_rate, training.steps) == (4, 1e-3, 5000)
-        assert training.optimizer == "adamw" and training == TRAININGS[preset]
+        assert training.optim.optimizers == "adamw" and training == TRAININGS[preset]
     assert resolved("--preset", "nano")[1] == TrainConfig()
 
 
 def test_settings_win_over_a_recipe() -> None:
     words = [f"--set={s}" for s in ("steps=7", "optimizer=muon", "n_layer=2")]
     model, training = resolved("--preset", "wayland", *words)
-    assert (training.steps, training.optimizer, model.n_layer) == (7, "muon", 2)
+    assert (training.steps, training.optim.optimizers, model.n_layer) == (7, "muon", 2)
     assert training.learning_rate == 1e-3 and model.n_embd == 64
     model, training = read_settings(["vocab_size=300"], TRANSLATORS["vaswani"], TrainConfig())
     assert (model.vocab_size, model.source_vocab_size) == (300, 21_128)

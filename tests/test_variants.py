@@ -13,9 +13,9 @@ import torch
 
 from app import main as app_main
 from export.command import main
-from export.quantize import FORMATS, save_quantized
-from export.to_onnx import write_onnx
-from export.variants import Measured, add_variants, held_out, log_softmax, measure, text_rows
+from export.folder.variants import Measured, add_variants, held_out, log_softmax, measure, text_rows
+from export.formats.quantize import FORMATS, save_quantized
+from export.formats.to_onnx import write_onnx
 from gptcore import onnx_session
 from gptcore.bundle import VARIANTS, load_bundle, read_facts, write_facts
 from gptcore.checks import UserError
@@ -23,11 +23,11 @@ from gptcore.config import ModelConfig
 from gptcore.generate import chat
 from gptcore.nn import build_model
 from gptcore.onnx_session import OnnxModel, OnnxSession, load_model
+from gptcore.page.parts import device_line
 from gptcore.sampling import Sampling
-from page.parts import device_line
 from tests.conftest import Refused
-from training.batches import IGNORED
-from training.run import Run
+from training.data.batches import IGNORED
+from training.run.directory import Run
 
 ALL = ("fp32", *FORMATS)
 

@@ -6,7 +6,7 @@ from gptcore.checks import need_packages
 
 need_packages("torch", "requirements-train.txt")
 
-from training.command import main  # noqa: E402 (it imports torch)
+from training.commands.train import main  # noqa: E402 (it imports torch)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -24,10 +24,8 @@ from tqdm import tqdm
 from gptcore.checks import UserError
 from gptcore.nn import count_parameters
 from gptcore.nn.checkpoint import Tensors
-from training.batches import IGNORED
-from training.config import TrainConfig
-from training.flops import gpu_figures
-from training.machine import (
+from training.data.batches import IGNORED
+from training.machine.devices import (
     Interrupts,
     Paused,
     autocast,
@@ -36,19 +34,21 @@ from training.machine import (
     pick_device,
     pick_dtype,
 )
-from training.optimizer import rate_factor, set_rate
-from training.parallel import synchronise, whole
-from training.recorders import Recorder, Samples, open_recorders
-from training.report import write_report
-from training.run import Run, write_json
+from training.machine.flops import gpu_figures
+from training.machine.parallel import synchronise, whole
+from training.machine.processes import World
+from training.optim.optimizers import rate_factor, set_rate
+from training.report.recorders import Recorder, Samples, open_recorders
+from training.report.report import write_report
+from training.run.config import TrainConfig
+from training.run.directory import Run, write_json
 from training.state import State, build_state, open_checkpoint, save_evidence, save_state
-from training.world import World
 
 PATIENCE = 3  # bad steps in a row that end a run
 
 
 class Task(Protocol):
-    """What is learned: training.language.LanguageModelling, training.translation.Translation."""
+    """What is learned: see training.tasks."""
 
     steps_per_epoch: float
     tokens_per_step: float

@@ -15,16 +15,16 @@ from gptcore.checks import UserError
 from gptcore.files import new_folder
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import MODEL, Checkpoint, Tensors, load_weights, save_checkpoint
-from training.machine import speed_up
-from training.optimizer import (
+from training.machine.devices import speed_up
+from training.machine.parallel import parallelise, whole
+from training.machine.processes import World
+from training.optim.optimizers import (
     Optimizers,
     build_optimizers,
     load_optimizer_tensors,
     optimizer_tensors,
 )
-from training.parallel import parallelise, whole
-from training.run import Run
-from training.world import World
+from training.run.directory import Run
 
 COUNTS = ("step", "seconds")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from training.corpus import Document
+from training.data.corpus import Document
 from training.datasets.cleaning import Raw
 
 Parser = Callable[[Path], Iterator[Raw]]

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import yaml
 
-from training.corpus import document_number
+from training.data.corpus import document_number
 
 Chats = Iterator[list[str]]
 

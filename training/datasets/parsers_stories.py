@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from training.corpus import SEPARATOR, document_number
+from training.data.corpus import SEPARATOR, document_number
 from training.datasets.parsers import Chats, members, read_csv, sentence
 
 LONGEST_PASSAGE = 800  # characters

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from gptcore.checks import UserError, check_choice
-from training.corpus import Document, document_text, progress, read_documents
+from training.data.corpus import Document, document_text, progress, read_documents
 from training.datasets.cleaning import clean, without_repeats
 from training.datasets.download import download, forget, verify
 from training.datasets.origins import Dataset, Origin

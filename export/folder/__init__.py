@@ -1,0 +1,1 @@
+"""A verified model folder and its card."""

@@ -1,0 +1,162 @@
+"""A model folder's smaller files: written, measured against fp32, and refused if worse.
+
+    >>> rows = held_out(Run.load("runs/mine"))                           # doctest: +SKIP
+    >>> add_variants(folder, ["int8"], rows, tokenizer, force=False)     # doctest: +SKIP
+    {'fp32': {'file': 'onnx/model.onnx', ...}, 'int8': {...}}
+
+Each is measured on the whole held-out split, a row of tokens at a time, as a prompt is read.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from export.formats.quantize import FORMATS, save_quantized
+from gptcore.bundle import VARIANTS
+from gptcore.checks import UserError, check_choice
+from gptcore.onnx_session import open_inference
+from gptcore.tokenizer import Tokenizer
+from training.data.batches import IGNORED, Rows
+from training.data.shards import CACHE, open_shards
+from training.run.directory import Run
+
+WORST = 0.02  # by how much bits per byte may grow
+Row = tuple[np.ndarray, np.ndarray]  # ids (T,) and targets (T,), IGNORED where none counts
+
+
+@dataclass
+class Measured:
+    """Sums over the held-out text."""
+
+    nats: float = 0.0
+    n_agree: int = 0  # tokens whose likeliest successor is fp32's
+    divergence: float = 0.0  # KL(fp32 || this), nats
+    n_tokens: int = 0
+    n_bytes: int = 0
+
+    def add(self, log_p: np.ndarray, reference: np.ndarray, ids: np.ndarray, n_bytes: int) -> None:
+        """Log probabilities (n, V) of this and of fp32, where the n tokens `ids` came."""
+        self.nats -= float(np.take_along_axis(log_p, ids[:, None], 1).sum())
+        self.n_agree += int((log_p.argmax(-1) == reference.argmax(-1)).sum())
+        self.divergence += float((np.exp(reference) * (reference - log_p)).sum())
+        self.n_tokens += len(ids)
+        self.n_bytes += n_bytes
+
+    def facts(self, file: Path, name: str) -> dict[str, Any]:
+        """For gptcore.json and the card."""
+        return {
+            "file": name,
+            "bytes": file.stat().st_size,
+            "bits_per_byte": self.nats / math.log(2) / max(self.n_bytes, 1),
+            "agreement": self.n_agree / max(self.n_tokens, 1),
+            "divergence": self.divergence / max(self.n_tokens, 1),
+        }
+
+
+def read_names(text: str) -> list[str]:
+    """`int8,q4` as a list. UserError names what is unknown."""
+    names = split_names(text)
+    for name in names:
+        check_choice("number format", name, FORMATS)
+    return names
+
+
+def split_names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def held_out(run: Run) -> Iterable[Row]:
+    """The held-out split of a run on texts. UserError if its shards are gone."""
+    try:
+        shards = open_shards(run.data["shards"], run.path / CACHE)
+    except UserError as error:
+        raise UserError(
+            f"smaller files are measured on the run's held-out text: {error}; "
+            f"train on that text again, or drop --quantize"
+        ) from None
+    rows = Rows(shards, "val", run.model.block_size)
+    return [tuple(part.numpy()[0] for part in rows.batch([i], True)) for i in range(len(rows))]
+
+
+def text_rows(texts: Iterable[list[int]], block_size: int) -> Iterator[Row]:
+    """Rows of the ids of plain texts, every token of which counts."""
+    for ids in texts:
+        for at in range(0, len(ids) - 1, block_size):
+            part = np.array(ids[at : at + block_size + 1], np.int64)
+            yield part[:-1], part[1:]
+
+
+def add_variants(
+    folder: Path, names: Sequence[str], rows: Iterable[Row], tokenizer: Tokenizer, force: bool
+) -> dict[str, dict[str, Any]]:
+    """Write the files into the folder and measure them: what to note of each that stays.
+
+    One whose bits per byte are over 2 % worse than fp32's is deleted, unless forced.
+    """
+    for name in names:
+        save_quantized(folder / VARIANTS["fp32"], folder / VARIANTS[name], name)
+    files = {name: folder / VARIANTS[name] for name in ("fp32", *names)}
+    measured = measure(files, rows, tokenizer.byte_lengths)
+    facts = {name: measured[name].facts(files[name], VARIANTS[name]) for name in files}
+    print_table(facts)
+    limit = (1 + WORST) * facts["fp32"]["bits_per_byte"]
+    for name in names:
+        if not force and not (facts[name]["bits_per_byte"] <= limit):
+            files[name].unlink()
+            del facts[name]
+            print(f"{name} is over {WORST:.0%} worse: {VARIANTS[name]} is left out (--force)")
+    return facts
+
+
+def measure(
+    files: dict[str, Path], rows: Iterable[Row], byte_lengths: np.ndarray
+) -> dict[str, Measured]:
+    """Every file on the same rows; the first is the reference."""
+    sessions = {name: open_inference(path, "cpu", threads=0) for name, path in files.items()}
+    result = {name: Measured() for name in sessions}
+    for ids, targets in tqdm(rows, desc="measuring", unit="rows", disable=None):
+        (at,) = np.nonzero(targets != IGNORED)
+        if not len(at):
+            continue
+        n_bytes, reference = int(byte_lengths[targets[at]].sum()), None
+        for name, session in sessions.items():
+            log_p = log_softmax(session.run(["logits"], prompt_feeds(session, ids))[0][0, at])
+            reference = log_p if reference is None else reference
+            result[name].add(log_p, reference, targets[at], n_bytes)
+    if not result["fp32"].n_tokens:
+        raise UserError("the held-out text is empty: there is nothing to measure variants on")
+    return result
+
+
+def prompt_feeds(session: Any, ids: np.ndarray) -> dict[str, np.ndarray]:
+    """The graph's inputs for one row of ids (T,), without a cache."""
+    n = len(ids)
+    feeds = {
+        "input_ids": ids[None],
+        "attention_mask": np.ones((1, n), np.int64),
+        "position_ids": np.arange(n)[None],
+    }
+    for value in session.get_inputs()[len(feeds) :]:
+        _, n_head, _, head_dim = value.shape
+        feeds[value.name] = np.zeros((1, n_head, 0, head_dim), np.float32)
+    return feeds
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """(n, V) -> (n, V)"""
+    logits = logits - logits.max(-1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+def print_table(facts: dict[str, dict[str, Any]]) -> None:
+    print(f"{'format':8}{'file':30}{'MB':>8}{'bits/byte':>11}{'agreement':>11}{'KL':>10}")
+    for name, fact in facts.items():
+        print(
+            f"{name:8}{fact['file']:30}{fact['bytes'] / 1e6:8.2f}{fact['bits_per_byte']:11.4f}"
+            f"{fact['agreement']:11.2%}{fact['divergence']:10.2g}"
+        )

@@ -1,0 +1,238 @@
+"""A training run to a model folder, which gets its name only after it has been verified.
+
+>>> export_run(Run.load("runs/mine"), Path("models/mine"), "mine", Hub())    # doctest: +SKIP
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from export.folder.card import LOSS, Hub, write_card
+from export.folder.variants import Row, add_variants, held_out
+from export.formats.hugging_face import (
+    genai_config,
+    generation_config,
+    llama_config,
+    special_tokens_map,
+    token_ids,
+    tokenizer_config,
+    write_tokenizer_json,
+)
+from export.formats.inspect_onnx import compare_inspect, write_inspect
+from export.formats.to_onnx import write_onnx
+from export.formats.translation_to_onnx import write_translator
+from export.verify.decoder import (
+    TOLERANCE,
+    Check,
+    as_facts,
+    load_reference,
+    print_report,
+    verify,
+)
+from export.verify.translation import load_reference as load_seq2seq
+from export.verify.translation import verify_translation
+from gptcore.bundle import (
+    FACTS,
+    INSPECT,
+    ONNX,
+    SOURCE_TOKENIZER,
+    WEIGHTS,
+    Bundle,
+    TranslationBundle,
+    load_any_bundle,
+    read_facts,
+    write_facts,
+)
+from gptcore.checks import UserError
+from gptcore.config import ModelConfig, Seq2SeqConfig
+from gptcore.files import new_folder
+from gptcore.nn import build_model, count_parameters
+from gptcore.nn.checkpoint import load_weights
+from gptcore.nn.gpt import GPT
+from gptcore.nn.llama import is_llama, to_llama
+from gptcore.nn.seq2seq import Seq2Seq
+from gptcore.tokenizer import Tokenizer
+from training.run.directory import Run
+
+
+def export_run(
+    run: Run,
+    out: Path,
+    name: str,
+    hub: Hub,
+    formats: Sequence[str] = (),
+    force: bool = False,
+) -> None:
+    """Write and verify a model folder from a run's best checkpoint.
+
+    `formats` are the smaller files to add (see export.formats.quantize); with `force` even those
+    that are much worse. UserError if the verification fails; then nothing is left under `out`.
+    """
+    if formats and isinstance(run.model, Seq2SeqConfig):
+        raise UserError("--quantize is for decoders: a translation model is exported in fp32 only")
+    rows = held_out(run) if formats else ()
+    checkpoint = run.best_checkpoint()
+    model = build_model(run.model)
+    load_weights(model, checkpoint.model, checkpoint.path)
+    step = checkpoint.facts["step"]
+    print(f"exporting {checkpoint.path} to {out}")
+    data = {key: value for key, value in run.data.items() if key != "shards"}  # a local path
+    facts = {
+        "name": name,
+        "chat": bool(run.data["chat"]),
+        "parameters": count_parameters(model),
+        "config": run.model.to_dict(),
+        "training": {"step": step, "data": data, "settings": run.train.to_dict()},
+        "measured": measured(run, step),
+        "loss_curve": (run.path / LOSS).is_file(),
+    }
+    if run.is_complete:
+        facts["training"] |= {key: run.summary()[key] for key in ("tokens", "seconds")}
+    if "examples" in data:  # sentences to try on the page
+        facts["examples"] = data.pop("examples")
+
+    def write(folder: Path) -> list[Check]:
+        if facts["loss_curve"]:
+            shutil.copyfile(run.path / LOSS, folder / LOSS)
+        return KINDS[type(run.model)](run, model, folder, facts)
+
+    smaller = Smaller(formats, rows, run.tokenizer, force) if formats else None
+    write_verified(out, facts, write, hub, smaller)
+    option = "--translate" if isinstance(run.model, Seq2SeqConfig) else "--model"
+    print(f"verified; next: python app.py {option} {out}")
+
+
+class Smaller(NamedTuple):
+    """Which smaller files to add, and what to measure them on."""
+
+    formats: Sequence[str]
+    rows: Iterable[Row]
+    tokenizer: Tokenizer
+    force: bool
+
+
+def write_verified(
+    out: Path,
+    facts: dict[str, Any],
+    write: Callable[[Path], list[Check]],
+    hub: Hub,
+    smaller: Smaller | None,
+) -> None:
+    """The folder that `write` fills, with card and facts, if all its checks are passed."""
+    check_replaceable(out)
+    with new_folder(out) as folder:
+        checks = write(folder)
+        print_report(checks)
+        if not all(check.passed for check in checks):
+            raise UserError(f"the exported graph is not the model: {out} was not written")
+        facts["parity"] = as_facts(checks)
+        if smaller:
+            facts["variants"] = add_variants(folder, *smaller)
+        write_card(folder / "README.md", facts, hub)
+        write_facts(folder, facts)
+
+
+def export_decoder(run: Run, model: GPT, folder: Path, facts: dict[str, Any]) -> list[Check]:
+    write_model(model, run.tokenizer, facts["chat"], folder)
+    return verify(Bundle(folder, run.model, run.tokenizer, facts))
+
+
+def export_translator(run: Run, model: Seq2Seq, folder: Path, facts: dict[str, Any]) -> list[Check]:
+    source_tokenizer = Tokenizer.load(run.path / SOURCE_TOKENIZER)
+    write_translation_model(model, source_tokenizer, run.tokenizer, folder)
+    bundle = TranslationBundle(folder, run.model, run.tokenizer, facts, source_tokenizer)
+    return verify_translation(bundle)
+
+
+KINDS = {ModelConfig: export_decoder, Seq2SeqConfig: export_translator}
+
+
+def check_replaceable(out: Path) -> None:
+    """Refuse to delete what an export did not write."""
+    if not out.exists():
+        return
+    if not (out / FACTS).is_file():
+        raise UserError(f"{out} exists and is no model folder: choose another --out")
+    ours = {FACTS, *read_facts(out)["sha256"]}
+    found = {p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file()}
+    if found - ours:
+        raise UserError(f"{out} holds files of yours ({min(found - ours)}): choose another --out")
+
+
+def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -> None:
+    """Graph, weights, tokenizer, and for a Llama the configuration files of other runtimes."""
+    config = model.config
+    write_graph_and_weights(model, tokenizer, folder)
+    # a named encoding could not be expressed in those files
+    if not is_llama(config) or tokenizer.facts:
+        return
+    ids = token_ids(tokenizer.special)
+    write_tokenizer_json(tokenizer, folder / "tokenizer.json")
+    for name, content in (
+        ("config.json", llama_config(config, ids)),
+        ("generation_config.json", generation_config(ids)),
+        ("genai_config.json", genai_config(config, ids)),
+        ("tokenizer_config.json", tokenizer_config(config, is_chat)),
+        ("special_tokens_map.json", special_tokens_map()),
+    ):
+        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def write_graph_and_weights(model: GPT, tokenizer: Tokenizer, folder: Path) -> None:
+    (folder / ONNX).parent.mkdir()
+    write_onnx(model, folder / ONNX)
+    tokenizer.save(folder)
+    state = dict(model.named_parameters())
+    write_weights(to_llama(state, model.config) if is_llama(model.config) else state, folder)
+
+
+def write_translation_model(
+    model: Seq2Seq, source_tokenizer: Tokenizer, tokenizer: Tokenizer, folder: Path
+) -> None:
+    """Three graphs (one of them to inspect), weights, both tokenizers."""
+    (folder / ONNX).parent.mkdir()
+    write_translator(model, (folder / ONNX).parent)
+    write_checked_inspect(model, folder / INSPECT)
+    write_weights(dict(model.named_parameters()), folder)
+    tokenizer.save(folder)
+    source_tokenizer.save(folder / SOURCE_TOKENIZER)
+
+
+def write_weights(state: dict[str, Tensor], folder: Path) -> None:
+    tensors = {name: tensor.detach().contiguous() for name, tensor in state.items()}
+    path = folder / WEIGHTS
+    save_file(tensors, path, metadata={"format": "pt"})
+    path.chmod(0o644)  # it was made readable for its owner alone
+
+
+def measured(run: Run, step: int) -> dict[str, Any]:
+    """The last evaluation up to this step: loss and bits per byte of the held-out text."""
+    evaluations = [m for m in run.metrics() if "bits_per_byte" in m and m["step"] <= step]
+    return evaluations[-1] if evaluations else {}
+
+
+def add_inspect(folder: Path) -> None:
+    """Write onnx/inspect.onnx into a model folder, for the page's Inspect tab."""
+    bundle = load_any_bundle(folder)
+    load = load_seq2seq if isinstance(bundle, TranslationBundle) else load_reference
+    write_checked_inspect(load(bundle), folder / INSPECT)
+    write_facts(folder, {key: value for key, value in bundle.facts.items() if key != "sha256"})
+
+
+def write_checked_inspect(model: GPT | Seq2Seq, path: Path) -> None:
+    """UserError, and nothing is changed, if the graph is not the model."""
+    temporary = path.with_suffix(".tmp")
+    try:
+        write_inspect(model, temporary)
+        worst = compare_inspect(model, temporary)
+        if not (worst <= TOLERANCE):
+            raise UserError(f"{path} was not written: it differs from PyTorch by {worst:.2g}")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    print(f"{path.name} differs from PyTorch by {worst:.2g} at most")

@@ -1,0 +1,1 @@
+"""The files that are written: ONNX, smaller numbers, GGUF, Hugging Face's."""

@@ -1,0 +1,144 @@
+"""A model folder to one .gguf file for llama.cpp; needs no torch.
+
+>>> write_gguf(Path("models/nano"), Path("models/nano.gguf"))  # doctest: +SKIP
+
+llama.cpp turns neighbouring pairs of a head's rows by their positions where we turn row i with
+row i + head_dim / 2, so the rows of the query and key matrices are put in its order.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import gguf
+import numpy as np
+from safetensors.numpy import load_file
+
+from export.formats.hugging_face import recover_merges
+from gptcore.bundle import Bundle, TranslationBundle, check_whole, load_any_bundle
+from gptcore.checks import UserError, check_choice
+from gptcore.files import flush_to_disk
+from gptcore.tokenizer import byte_to_unicode
+
+FILE_TYPES = {"f32": gguf.LlamaFileType.ALL_F32, "f16": gguf.LlamaFileType.MOSTLY_F16}
+# Of the patterns that llama.cpp has, the one that is ours, but for a text that ends in a line
+# break and other white space after it: ours keeps these together.
+PRE_TOKENIZER = "llama-bpe"
+
+
+def command(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m export gguf")
+    parser.add_argument("model", type=Path, help="the model folder")
+    parser.add_argument("--out", type=Path, help="the file to write (default: MODEL.gguf)")
+    parser.add_argument("--dtype", choices=FILE_TYPES, default="f32", help="(default: f32)")
+    options = parser.parse_args(arguments)
+    folder = options.model.resolve()
+    out = options.out or folder.with_name(folder.name + ".gguf")
+    write_gguf(options.model, out, options.dtype)
+    print(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB)")
+    return 0
+
+
+def write_gguf(folder: Path, path: Path, dtype: str = "f32") -> None:
+    """Write a verified model folder as a GGUF file of numbers of this type.
+
+    UserError unless the model is a Llama with a tokenizer of its own.
+    """
+    check_choice("dtype", dtype, FILE_TYPES)
+    bundle = load_llama(folder)
+    if path.is_dir():
+        raise UserError(f"--out {path} is a folder: name a file, such as {path / 'model.gguf'}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        writer = gguf.GGUFWriter(temporary, "llama")
+        writer.add_file_type(FILE_TYPES[dtype])
+        add_shape(writer, bundle)
+        add_tokenizer(writer, bundle)
+        for name, array in tensors(bundle).items():
+            # llama.cpp computes with the vectors of the norms in fp32 alone
+            narrow = dtype == "f16" and array.ndim > 1
+            writer.add_tensor(name, array.astype(np.float16) if narrow else array)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        flush_to_disk(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load_llama(folder: Path) -> Bundle:
+    """The verified folder of a model that llama.cpp has everything for, the pattern too."""
+    bundle = load_any_bundle(folder)
+    if isinstance(bundle, TranslationBundle):
+        raise UserError(
+            f"{folder} is a translation model: llama.cpp runs decoders of Llama's shape"
+        )
+    if not (folder / "config.json").is_file() or bundle.tokenizer.facts:
+        raise UserError(
+            f"{folder} is not of Llama's shape, or its tokenizer was not trained here: for a model "
+            f"from Hugging Face take llama.cpp's own convert_hf_to_gguf.py"
+        )
+    check_whole(bundle)
+    return bundle
+
+
+def add_shape(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
+    config = bundle.config
+    writer.add_name(bundle.name)
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_context_length(config.block_size)
+    writer.add_embedding_length(config.n_embd)
+    writer.add_block_count(config.n_layer)
+    writer.add_feed_forward_length(config.n_inner)
+    writer.add_head_count(config.n_head)
+    writer.add_head_count_kv(config.n_kv_head)
+    writer.add_layer_norm_rms_eps(config.norm_eps)
+    writer.add_rope_dimension_count(config.head_dim)
+    writer.add_rope_freq_base(config.rope_theta)
+
+
+def add_tokenizer(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
+    tokenizer = bundle.tokenizer
+    special = tokenizer.special
+    char_of = byte_to_unicode()
+
+    def written(token: bytes) -> str:
+        return "".join(char_of[byte] for byte in token)
+
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(PRE_TOKENIZER)
+    writer.add_token_list([*map(written, tokenizer.tokens), *special])
+    kinds = [gguf.TokenType.NORMAL] * len(tokenizer.tokens)
+    writer.add_token_types(kinds + [gguf.TokenType.CONTROL] * len(special))
+    merges = recover_merges(tokenizer.ranks)
+    writer.add_token_merges([f"{written(a)} {written(b)}" for a, b in merges])
+    writer.add_bos_token_id(special["<|endoftext|>"])
+    writer.add_eos_token_id(special["<|end|>"])
+    writer.add_eot_token_id(special["<|end|>"])
+    writer.add_pad_token_id(special["<|pad|>"])
+    writer.add_add_bos_token(not bundle.is_chat)  # the chat template writes it
+    if bundle.is_chat:
+        settings = json.loads((bundle.path / "tokenizer_config.json").read_text(encoding="utf-8"))
+        writer.add_chat_template(settings["chat_template"])
+
+
+def tensors(bundle: Bundle) -> dict[str, np.ndarray]:
+    """The weights under llama.cpp's names, without a tied head: it takes the embedding then."""
+    config = bundle.config
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.n_layer)
+    heads = {"q_proj": config.n_head, "k_proj": config.n_kv_head}
+    result = {}
+    for name, array in load_file(bundle.path / "model.safetensors").items():
+        n_head = heads.get(name.split(".")[-2])
+        array = interleaved(array, n_head) if n_head else array
+        result[names.get_name(name, try_suffixes=(".weight",))] = array
+    return result
+
+
+def interleaved(array: np.ndarray, n_head: int) -> np.ndarray:
+    """(n_head * head_dim, C), row i of a head's first half followed by that of its second half."""
+    halves = array.reshape(n_head, 2, -1, array.shape[1])
+    return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(array.shape)

@@ -1,0 +1,163 @@
+"""The files by which other runtimes know a model: Hugging Face's, and onnxruntime-genai's.
+
+>>> from gptcore.config import PRESETS
+>>> llama_config(PRESETS["nano"], {"eos_token_id": [7]})["model_type"]
+'llama'
+"""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from gptcore.config import ModelConfig
+from gptcore.tokenizer import PORTABLE_PATTERN, SPECIAL_TOKENS, Tokenizer, byte_to_unicode
+
+# Renders what gptcore.chat_template.render does. Other runtimes parse special tokens in the
+# rendered text, so `<|` typed by a user is broken up (onnxruntime-genai's Jinja has no `replace`).
+CHAT_TEMPLATE = (
+    "{{ '<|endoftext|>' }}"
+    "{% for message in messages %}"
+    "{{ '<|' + message['role'] + '|>' }}"
+    "{{ message['content'].split('<|') | join('< |') }}"
+    "{{ '<|end|>' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+
+
+TokenIds = dict[str, Any]  # bos_token_id, eos_token_id, pad_token_id
+
+
+def llama_config(config: ModelConfig, ids: TokenIds) -> dict[str, Any]:
+    """config.json of a LlamaForCausalLM with our shape."""
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.n_embd,
+        "intermediate_size": config.n_inner,
+        "num_hidden_layers": config.n_layer,
+        "num_attention_heads": config.n_head,
+        "num_key_value_heads": config.n_kv_head,
+        "head_dim": config.head_dim,
+        "max_position_embeddings": config.block_size,
+        "hidden_act": "silu",
+        "rms_norm_eps": config.norm_eps,
+        "rope_theta": config.rope_theta,
+        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
+        "attention_bias": False,
+        "mlp_bias": False,
+        "tie_word_embeddings": config.tied_embeddings,
+        "use_cache": True,
+        "torch_dtype": "float32",
+        **ids,
+    }
+
+
+def token_ids(special: dict[str, int]) -> TokenIds:
+    """Which of our special tokens other runtimes take for which purpose."""
+    return {
+        "bos_token_id": special["<|endoftext|>"],
+        "eos_token_id": [special["<|end|>"], special["<|endoftext|>"]],
+        "pad_token_id": special["<|pad|>"],
+    }
+
+
+def generation_config(ids: TokenIds) -> dict[str, Any]:
+    return {
+        **ids,
+        "do_sample": True,
+        "temperature": 0.7,
+        "top_k": 50,
+        "max_new_tokens": 256,
+    }
+
+
+def genai_config(config: ModelConfig, ids: TokenIds) -> dict[str, Any]:
+    """genai_config.json of onnxruntime-genai."""
+    decoder = {
+        "session_options": {"provider_options": []},
+        "filename": "onnx/model.onnx",
+        "head_size": config.head_dim,
+        "hidden_size": config.n_embd,
+        "num_attention_heads": config.n_head,
+        "num_key_value_heads": config.n_kv_head,
+        "num_hidden_layers": config.n_layer,
+        "inputs": {
+            "input_ids": "input_ids",
+            "attention_mask": "attention_mask",
+            "position_ids": "position_ids",
+            "past_key_names": "past_key_values.%d.key",
+            "past_value_names": "past_key_values.%d.value",
+        },
+        "outputs": {
+            "logits": "logits",
+            "present_key_names": "present.%d.key",
+            "present_value_names": "present.%d.value",
+        },
+    }
+    search = {
+        "do_sample": False,
+        "max_length": config.block_size,
+        "past_present_share_buffer": False,
+    }
+    model = {
+        "type": "llama",
+        "vocab_size": config.vocab_size,
+        "context_length": config.block_size,
+        **ids,
+        "decoder": decoder,
+    }
+    return {"model": model, "search": search}
+
+
+def tokenizer_config(config: ModelConfig, is_chat: bool) -> dict[str, Any]:
+    """tokenizer_config.json; a base model has no chat template."""
+    result = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": config.block_size,
+        "padding_side": "left",
+        "clean_up_tokenization_spaces": False,
+        **special_tokens_map(),
+    }
+    return result | ({"chat_template": CHAT_TEMPLATE} if is_chat else {})
+
+
+def special_tokens_map() -> dict[str, str]:
+    return {"bos_token": "<|endoftext|>", "eos_token": "<|end|>", "pad_token": "<|pad|>"}
+
+
+def write_tokenizer_json(tokenizer: Tokenizer, path: Path) -> None:
+    """tokenizer.json, with merges recovered from the ranks: the same ids in both libraries."""
+    from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
+    from tokenizers import Tokenizer as Fast
+
+    char_of = byte_to_unicode()
+
+    def written(token: bytes) -> str:
+        return "".join(char_of[byte] for byte in token)
+
+    vocab = {written(token): rank for token, rank in tokenizer.ranks.items()}
+    merges = [(written(a), written(b)) for a, b in recover_merges(tokenizer.ranks)]
+    fast = Fast(models.BPE(vocab=vocab, merges=merges))
+    split = pre_tokenizers.Split(Regex(PORTABLE_PATTERN), behavior="isolated")
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    fast.pre_tokenizer = pre_tokenizers.Sequence([split, to_bytes])
+    fast.decoder = decoders.ByteLevel()
+    fast.add_special_tokens([AddedToken(name, normalized=False) for name in SPECIAL_TOKENS])
+    fast.save(str(path))
+
+
+def recover_merges(ranks: dict[bytes, int]) -> list[tuple[bytes, bytes]]:
+    """The merge that made each token: its last two parts when only lower ranks may merge."""
+    tokens = sorted((t for t in ranks if len(t) > 1), key=ranks.__getitem__)
+    return [bpe_parts(ranks, token) for token in tokens]
+
+
+def bpe_parts(ranks: dict[bytes, int], token: bytes) -> tuple[bytes, bytes]:
+    parts = [token[i : i + 1] for i in range(len(token))]
+    while len(parts) > 2:
+        pairs = [ranks.get(a + b, len(ranks)) for a, b in pairwise(parts)]
+        at = min(range(len(pairs)), key=pairs.__getitem__)
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+    return parts[0], parts[1]

@@ -1,0 +1,67 @@
+"""onnx/inspect.onnx: the model once more, returning its attention too, for the Inspect tab.
+
+>>> write_inspect(model, Path("models/mine/onnx/inspect.onnx"))      # doctest: +SKIP
+"""
+
+from pathlib import Path
+
+import torch
+
+from export.formats.to_onnx import write_graph
+from export.verify.decoder import difference
+from gptcore.nn.gpt import GPT
+from gptcore.nn.inspect import InspectGPT, InspectSeq2Seq
+from gptcore.nn.seq2seq import Seq2Seq
+from gptcore.onnx_session import open_inference
+
+
+def write_inspect(model: GPT | Seq2Seq, path: Path) -> None:
+    """Write the graph; its outputs are those of gptcore.nn.inspect."""
+    WRITERS[type(model)](model, path)
+
+
+def write_gpt(model: GPT, path: Path) -> None:
+    config, tokens = model.config, ["batch_size", "sequence_length"]
+    length = tokens[1]
+    heads = ["batch_size", config.n_layer, config.n_head, length, length]
+    outputs = {
+        "logits": [*tokens, config.vocab_size],
+        "embeddings": [*tokens, config.n_embd],
+        "positions": [1, length, model.position.table.shape[1]],
+        "scores": heads,
+        "attention": heads,
+    }
+    example = {"input_ids": torch.ones(2, 3, dtype=torch.long)}
+    write_graph(InspectGPT(model), example, {"input_ids": tokens}, outputs, path)
+
+
+def write_seq2seq(model: Seq2Seq, path: Path) -> None:
+    config = model.config
+    source, target = ["batch_size", "encoder_sequence_length"], ["batch_size", "sequence_length"]
+    example = {
+        "input_ids": torch.ones(2, 5, dtype=torch.long),
+        "decoder_input_ids": torch.ones(2, 3, dtype=torch.long),
+    }
+    inputs = {"input_ids": source, "decoder_input_ids": target}
+    outputs = {
+        "logits": [*target, config.vocab_size],
+        "cross_attention": ["batch_size", config.n_layer, config.n_head, target[1], source[1]],
+    }
+    write_graph(InspectSeq2Seq(model), example, inputs, outputs, path)
+
+
+def compare_inspect(model: GPT | Seq2Seq, path: Path) -> float:
+    """The largest difference between the graph's outputs and PyTorch's, on fixed ids."""
+    inference = open_inference(path, "cpu", threads=1)
+    length = min(16, model.config.block_size)
+    sizes = {"input_ids": length, "decoder_input_ids": max(1, length - 3)}
+    ids = {i.name: torch.arange(sizes[i.name])[None] for i in inference.get_inputs()}
+    names = [output.name for output in inference.get_outputs()]
+    got = inference.run(names, {name: tensor.numpy() for name, tensor in ids.items()})
+    with torch.inference_mode():
+        expected = WRAPPERS[type(model)](model.eval())(**ids)
+    return max(difference(expected[name].numpy(), array) for name, array in zip(names, got))
+
+
+WRAPPERS = {GPT: InspectGPT, Seq2Seq: InspectSeq2Seq}
+WRITERS = {GPT: write_gpt, Seq2Seq: write_seq2seq}

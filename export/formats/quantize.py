@@ -1,0 +1,186 @@
+"""The exported graph in smaller number formats; export/folder/variants.py measures them.
+
+    >>> save_quantized(Path("model.onnx"), Path("model_quantized.onnx"), "int8")
+    ...                                                                  # doctest: +SKIP
+
+| name | weights | activations |
+|------|---------|-------------|
+| fp16 | 16 bits | 16 bits; inputs, outputs and cache stay fp32 |
+| int8 | 8 bits, a scale for each output | 8 bits, found at run time; fp32 where a matrix narrows |
+| q8   | 8 bits, a scale for each block of 32 | fp32 |
+| q4   | 4 bits, a scale for each block of 32; the head 8 bits | fp32 |
+
+Embeddings that are tied to the head are stored once, as the head's integers.
+"""
+
+import logging
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+HEAD = "head"  # the node that makes the logits, and the prefix of its weights
+BLOCK_SIZE = 32
+
+
+def save_quantized(source: Path, path: Path, variant: str) -> None:
+    """Write the fp32 graph at `source` to `path` in the format `variant`."""
+    logging.disable(logging.WARNING)  # a line for each node, and advice that does not apply
+    try:
+        proto = FORMATS[variant](onnx.load(source))
+    finally:
+        logging.disable(logging.NOTSET)
+    remove_unused(proto.graph)
+    onnx.save(proto, path)
+
+
+def to_half(proto: onnx.ModelProto) -> onnx.ModelProto:
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    return convert_float_to_float16(proto, keep_io_types=True)
+
+
+def to_int8(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Integer matrix products (arXiv 1712.05877, section 2), with the inputs' scales found at
+    run time."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    table = untie(proto.graph)
+    for node in narrowing(proto.graph):
+        keep_inputs(proto.graph, node)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        quantize_dynamic(
+            proto, path, op_types_to_quantize=["MatMul"], per_channel=True,
+            weight_type=QuantType.QInt8,
+        )  # fmt: skip
+        proto = onnx.load(path)
+    if table:
+        weights = initializers(proto.graph)
+        integers = numpy_helper.to_array(weights[f"{HEAD}_quantized"])  # (C, V)
+        rows = numpy_helper.from_array(integers.T.copy(), f"{HEAD}_rows")
+        weights[f"{HEAD}_quantized"].CopyFrom(rows)
+        transpose = helper.make_node("Transpose", [rows.name], [f"{HEAD}_quantized"], perm=[1, 0])
+        proto.graph.node.insert(0, transpose)
+        share(proto.graph, table, rows.name, f"{HEAD}_scale", zero=0)
+    return proto
+
+
+def narrowing(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """The products with fewer outputs than inputs: those that end a feed-forward, whose inputs
+    have outliers (arXiv 2402.17762) beside which one scale for all leaves nothing of the rest."""
+    weights = initializers(graph)
+    products = (n for n in graph.node if n.op_type == "MatMul" and n.input[1] in weights)
+    shapes = ((node, weights[node.input[1]].dims) for node in products)
+    return [node for node, (n_in, n_out) in shapes if n_out < n_in]
+
+
+def keep_inputs(graph: onnx.GraphProto, node: onnx.NodeProto) -> None:
+    """A product by 8-bit weights whose inputs stay as they are. ONNX Runtime casts them once."""
+    (inputs, name), (result,) = node.input, node.output
+    matrix = numpy_helper.to_array(initializers(graph)[name])  # (n_in, n_out)
+    scale = np.maximum(np.abs(matrix).max(0) / 127, np.finfo(np.float32).tiny)
+    integers = np.round(matrix / scale).astype(np.int8)
+    new = numpy_helper.from_array
+    graph.initializer.extend([new(integers, f"{name}_integers"), new(scale, f"{name}_scale")])
+    nodes = [
+        helper.make_node("Cast", [f"{name}_integers"], [f"{name}_cast"], to=TensorProto.FLOAT),
+        helper.make_node("MatMul", [inputs, f"{name}_cast"], [f"{result}_unscaled"], node.name),
+        helper.make_node("Mul", [f"{result}_unscaled", f"{name}_scale"], [result]),
+    ]
+    at = list(graph.node).index(node)
+    del graph.node[at]
+    for new_node in reversed(nodes):
+        graph.node.insert(at, new_node)
+
+
+def to_blocks(proto: onnx.ModelProto, bits: int) -> onnx.ModelProto:
+    """Weights alone, in blocks of one scale each; the head's always with 8 bits."""
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    table = untie(proto.graph)
+    body = [n.name for n in proto.graph.node if n.op_type == "MatMul" and n.name != HEAD]
+    for n_bits, left_out in ((8, body), (bits, [])):
+        quantizer = MatMulNBitsQuantizer(
+            proto, n_bits, BLOCK_SIZE, is_symmetric=True, accuracy_level=4,
+            nodes_to_exclude=left_out,
+        )  # fmt: skip
+        quantizer.process()
+        proto = quantizer.model.model
+    # a row that is no whole number of blocks would be padded
+    if table and initializers(proto.graph)[table].dims[1] % BLOCK_SIZE == 0:
+        share(proto.graph, table, f"{HEAD}_Q8", f"{HEAD}_scales", zero=128)
+    return proto
+
+
+FORMATS = {
+    "fp16": to_half,
+    "int8": to_int8,
+    "q8": lambda proto: to_blocks(proto, 8),
+    "q4": lambda proto: to_blocks(proto, 4),
+}
+
+
+def untie(graph: onnx.GraphProto) -> str | None:
+    """Name the head, and give it a matrix of its own. The table's name if it was tied to it."""
+    (head,) = [node for node in graph.node if "logits" in node.output and node.op_type == "MatMul"]
+    head.name = HEAD
+    weights = initializers(graph)
+    maker = next((node for node in graph.node if head.input[1] in node.output), None)
+    name = maker.input[0] if maker else head.input[1]
+    matrix = numpy_helper.to_array(weights[name])
+    matrix = matrix.T.copy() if maker else matrix
+    graph.initializer.append(numpy_helper.from_array(matrix, HEAD))
+    head.input[1] = HEAD
+    return name if maker else None
+
+
+def share(graph: onnx.GraphProto, table: str, rows: str, scales: str, zero: int) -> None:
+    """Look embeddings up in the head's integers: rows (V, ...), scales (V, ...) without the last
+    axis of rows."""
+    readers = (i for i, node in enumerate(graph.node) if table in node.input)
+    at = next(i for i in readers if graph.node[i].op_type == "Gather")
+    gather = graph.node[at]
+    ids, (result,) = gather.input[1], gather.output
+    new = numpy_helper.from_array
+    graph.initializer.extend(
+        [
+            new(np.array(zero, np.float32), "embedding_zero"),
+            new(np.array([-1], np.int64), "embedding_axis"),
+            new(np.array([0, 0, -1], np.int64), "embedding_shape"),
+        ]
+    )
+    steps = (
+        ("Gather", [rows, ids], "embedding_rows", {}),
+        ("Cast", ["embedding_rows"], "embedding_float", {"to": TensorProto.FLOAT}),
+        ("Sub", ["embedding_float", "embedding_zero"], "embedding_centred", {}),
+        ("Gather", [scales, ids], "embedding_scales", {}),
+        ("Unsqueeze", ["embedding_scales", "embedding_axis"], "embedding_factors", {}),
+        ("Mul", ["embedding_centred", "embedding_factors"], "embedding_blocks", {}),
+        ("Reshape", ["embedding_blocks", "embedding_shape"], result, {}),
+    )
+    nodes = [helper.make_node(kind, inputs, [out], **more) for kind, inputs, out, more in steps]
+    graph.node.remove(gather)
+    for node in reversed(nodes):
+        graph.node.insert(at, node)
+
+
+def initializers(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
+    return {tensor.name: tensor for tensor in graph.initializer}
+
+
+def remove_unused(graph: onnx.GraphProto) -> None:
+    """Drop the nodes and weights that lead to no output."""
+    needed = {output.name for output in graph.output}
+    for node in reversed(graph.node):
+        if needed & set(node.output):
+            needed |= set(node.input)
+    for items, is_needed in (
+        (graph.node, lambda node: needed & set(node.output)),
+        (graph.initializer, lambda tensor: tensor.name in needed),
+    ):
+        kept = [item for item in items if is_needed(item)]
+        del items[:]
+        items.extend(kept)

@@ -1,0 +1,1 @@
+"""Models made elsewhere, read: weights, tokenizer, chat template."""

@@ -1,0 +1,216 @@
+"""A Hugging Face Llama to a model folder: python -m export --from-hf DIR --out models/NAME.
+
+The weights stay what they are. The tokenizer's files are taken over as they came, beside our
+own form of it, which must give the same ids.
+"""
+
+import json
+import shutil
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from export.folder.card import Hub
+from export.folder.variants import Row, text_rows
+from export.folder.write import Smaller, write_graph_and_weights, write_verified
+from export.formats.hugging_face import genai_config
+from export.pretrained.tokenizer import chat_template, read_json, read_tokenizer
+from export.verify.decoder import Check, verify
+from gptcore.bundle import Bundle
+from gptcore.chat_template import render
+from gptcore.checks import UserError
+from gptcore.config import ModelConfig
+from gptcore.nn import build_model, count_parameters
+from gptcore.nn.checkpoint import load_weights
+from gptcore.nn.llama import from_llama, to_llama
+from gptcore.tokenizer import Tokenizer
+from training.data.corpus import find_files, read_documents
+from training.dialogues.generator import dialogues
+
+N_MEASURED = 60  # documents
+COPIED = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+SUPPORTED = {  # keys of config.json, and the values that our Llama has
+    "model_type": ("llama",),
+    "hidden_act": ("silu",),
+    "attention_bias": (False,),
+    "mlp_bias": (False,),
+    "quantization_config": (None,),
+}
+
+
+def export_pretrained(
+    source: Path,
+    out: Path,
+    name: str,
+    hub: Hub,
+    formats: Sequence[str] = (),
+    force: bool = False,
+    text: Path | None = None,
+    context: int | None = None,
+) -> None:
+    """Write and verify a model folder from a folder of Hugging Face's.
+
+    `text` is what bits per byte are measured on, by default the project's own dialogues;
+    `context` limits the model's. UserError names what is not supported.
+    """
+    if not source.is_dir():
+        raise UserError(
+            f"--from-hf {source} is no folder: download the model first, as with "
+            f"`hf download ID --local-dir DIR`"
+        )
+    settings = read_json(source / "config.json")
+    config = read_config(settings, source / "config.json", context)
+    tokenizer = read_tokenizer(source, config.vocab_size)
+    template, _ = chat_template(source)
+    model = build_model(config)
+    weights = read_weights(source, set(to_llama(model.state_dict(), config)))
+    load_weights(model, from_llama(weights, config), source)
+    facts = {
+        "name": name,
+        "chat": template is not None,
+        "parameters": count_parameters(model),
+        "config": config.to_dict(),
+        "imported": {"from": source.resolve().name, "measured_on": text.name if text else OWN},
+    }
+
+    def write(folder: Path) -> list[Check]:
+        write_graph_and_weights(model, tokenizer, folder)
+        write_config(settings, config, source, folder)
+        return verify(Bundle(folder, config, tokenizer, facts))
+
+    rows = list(measured_rows(tokenizer, facts["chat"], text, config.block_size))
+    smaller = Smaller(formats, rows, tokenizer, force)
+    write_verified(out, facts, write, hub, smaller)
+    print(f"verified; next: python app.py --model {out}")
+
+
+OWN = "the project's own dialogues"
+
+
+def read_config(settings: dict[str, Any], path: Path, context: int | None) -> ModelConfig:
+    """config.json as a ModelConfig. UserError names the key that is not supported."""
+    for key, known in SUPPORTED.items():
+        value = settings.get(key, known[0])
+        if value not in known:
+            raise UserError(f"{path}: {key}={value!r} is not supported, only {known[0]!r} is")
+    if context is not None and not (1 <= context <= settings.get("max_position_embeddings", 0)):
+        raise UserError(
+            f"--context {context} is out of range: {path} has max_position_embeddings="
+            f"{settings.get('max_position_embeddings')}"
+        )
+    try:
+        n_head, n_embd = settings["num_attention_heads"], settings["hidden_size"]
+        longest = settings["max_position_embeddings"]
+        shape = {
+            "vocab_size": settings["vocab_size"],
+            "block_size": min(context or longest, longest),
+            "n_layer": settings["num_hidden_layers"],
+            "n_head": n_head,
+            "n_kv_head": settings.get("num_key_value_heads") or n_head,
+            "n_embd": n_embd,
+            "n_inner": settings["intermediate_size"],
+            "norm_eps": settings["rms_norm_eps"],
+            "tied_embeddings": settings.get("tie_word_embeddings", False),
+        }
+    except KeyError as error:
+        raise UserError(f"{path} has no {error}: it is no complete Llama configuration") from None
+    if settings.get("head_dim") not in (None, n_embd // n_head):
+        raise UserError(
+            f"{path}: head_dim={settings['head_dim']} is not supported, only hidden_size / "
+            f"num_attention_heads = {n_embd // n_head}"
+        )
+    return ModelConfig(**shape, **read_rope(settings, path))
+
+
+def read_rope(settings: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The rotary positions: `rope_parameters` as written today, or what came before it."""
+    rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    theta = float(rope.get("rope_theta", settings.get("rope_theta", 10000.0)))
+    if kind == "default":
+        return {"position": "rotary", "rope_theta": theta}
+    if kind != "llama3":
+        raise UserError(f"{path}: rope_type={kind!r} is not supported, only default and llama3")
+    return {
+        "position": "llama3_rotary",
+        "rope_theta": theta,
+        "rope_factor": float(rope["factor"]),
+        "rope_slow": float(rope["low_freq_factor"]),
+        "rope_fast": float(rope["high_freq_factor"]),
+        "rope_context": rope["original_max_position_embeddings"],
+    }
+
+
+def read_weights(source: Path, needed: set[str]) -> dict[str, Tensor]:
+    """The needed tensors in fp32, of one file or of several that an index names."""
+    index = source / "model.safetensors.index.json"
+    names = {"model.safetensors"}
+    if index.exists():
+        names = set(read_json(index)["weight_map"].values())
+    tensors: dict[str, Tensor] = {}
+    for name in sorted(names):
+        path = source / name
+        if path.parent != source or not path.is_file():
+            raise UserError(f"{path} is missing: --from-hf needs the weights as safetensors")
+        try:
+            tensors |= load_file(path)
+        except SafetensorError as error:
+            raise UserError(f"{path} is damaged: {error}") from None
+    # a tied head may be stored again, and old files hold the rotary frequencies
+    others = {n for n in tensors if n == "lm_head.weight" or n.endswith("rotary_emb.inv_freq")}
+    wrong = needed ^ (set(tensors) - (others - needed))
+    if wrong:
+        raise UserError(
+            f"{source}: the weights do not belong to config.json, {len(wrong)} tensors are too "
+            f"many or missing, such as {min(wrong)}"
+        )
+    return {name: tensors[name].float() for name in needed}
+
+
+def write_config(settings: dict[str, Any], config: ModelConfig, source: Path, folder: Path) -> None:
+    """The configuration files of other runtimes; all that speaks of tokens as it came."""
+    for name in COPIED:
+        if (source / name).exists():
+            shutil.copy(source / name, folder / name)
+    template, _ = chat_template(source)
+    path = folder / "tokenizer_config.json"
+    tokens = read_json(path) if path.exists() else {"tokenizer_class": "PreTrainedTokenizerFast"}
+    tokens |= {"padding_side": "left"} | ({"chat_template": template} if template else {})
+    generation = source / "generation_config.json"
+    given = settings | (read_json(generation) if generation.exists() else {})
+    eos = given.get("eos_token_id")
+    first_eos = eos[0] if isinstance(eos, list) else eos
+    ids = {
+        "bos_token_id": given.get("bos_token_id", first_eos),
+        "eos_token_id": eos,
+        "pad_token_id": first_eos if given.get("pad_token_id") is None else given["pad_token_id"],
+    }
+    ours = {"max_position_embeddings": config.block_size, "torch_dtype": "float32"}
+    for name, content in (
+        ("tokenizer_config.json", tokens),
+        ("config.json", settings | ours),
+        ("generation_config.json", read_json(generation) if generation.exists() else ids),
+        ("genai_config.json", genai_config(config, ids)),
+    ):
+        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def measured_rows(
+    tokenizer: Tokenizer, is_chat: bool, text: Path | None, block_size: int
+) -> Iterable[Row]:
+    """What bits per byte are measured on."""
+    documents = read_documents(find_files([text])) if text else dialogues(0)
+    ids = (
+        tokenizer.encode(document)
+        if isinstance(document, str)
+        else render(document, tokenizer)
+        if is_chat
+        else tokenizer.encode("\n".join(message["content"] for message in document))
+        for document in islice(documents, N_MEASURED)
+    )
+    return text_rows(ids, min(block_size, 512))

@@ -1,0 +1,174 @@
+"""A Hugging Face tokenizer.json as our Tokenizer, which must give the same ids.
+
+>>> tokenizer = read_tokenizer(Path("SmolLM2-135M-Instruct"), vocab_size=49152)  # doctest: +SKIP
+"""
+
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from export.formats.hugging_face import recover_merges
+from export.pretrained.chat_template import read_format
+from gptcore.chat_format import ChatFormat
+from gptcore.checks import UserError
+from gptcore.tokenizer import Tokenizer, byte_to_unicode
+from training.dialogues.generator import dialogues
+
+# GPT-2's pattern, written so that no number of spaces overflows the engine's stack; with
+# `Digits` in front, each digit is a piece of its own and takes no space along.
+WORDS = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++|"
+SPACES = r" ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
+# The usual end of a pattern, and the same in a form that many spaces do not overflow.
+LAST, SAFE_LAST = r"|\s+(?!\S)|\s+", r"|\s++$|\s+(?!\S)|\s"
+GPT2 = WORDS + r" ?\p{N}++|" + SPACES
+GPT2_DIGITS = WORDS + r"\p{N}|\s++(?=\p{N})|" + SPACES
+
+TRICKY = (
+    "a  b   12 34  5é\n\n  x\t\r\n y  ", "I'm we'LL don't ''s '12", "中文字符，３ ４５",
+    "👩‍👩‍👧 e\u0301 \u00a0\u3000!",
+    "  ", "\n", "1 2 3  ", "x\u0085y\ufeffz\x1c.", "(a)[b]{c}<|d|>__e__ f_1",
+)  # fmt: skip
+
+
+def read_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
+    """UserError names what is not byte-level BPE, or differs."""
+    data = read_json(folder / "tokenizer.json")
+    check_kind(data, folder / "tokenizer.json")
+    special = {token["content"]: token["id"] for token in data["added_tokens"]}
+    ranks = read_ranks(data["model"]["vocab"], special, folder)
+    taken = {*special.values(), *(i for t, i in data["model"]["vocab"].items() if t not in special)}
+    if not taken <= set(range(vocab_size)):
+        raise UserError(
+            f"{folder / 'tokenizer.json'} has the id {max(taken)}, and the model only "
+            f"{vocab_size} (vocab_size): they do not belong together"
+        )
+    special |= {f"<|unused_{i}|>": i for i in range(vocab_size) if i not in taken}
+    check_merges(ranks, data["model"], folder)
+    tokenizer = Tokenizer(
+        ranks, pattern_of(data["pre_tokenizer"]), None, special, read_chat(folder, special)
+    )
+    check_ids(tokenizer, folder / "tokenizer.json")
+    return tokenizer
+
+
+def check_kind(data: dict[str, Any], path: Path) -> None:
+    model = data["model"]
+    for is_so, what in (
+        (model.get("type") != "BPE", f"its model is {model.get('type')}"),
+        (model.get("byte_fallback"), "it falls back to bytes (SentencePiece)"),
+        (data.get("normalizer") is not None, "it normalises texts"),
+        (model.get("unk_token") and model.get("fuse_unk"), "it has an unknown token"),
+    ):
+        if is_so:
+            raise UserError(
+                f"{path} is no byte-level BPE tokenizer: {what}; none else is supported"
+            )
+
+
+def read_ranks(vocab: dict[str, int], special: dict[str, int], folder: Path) -> dict[bytes, int]:
+    """Bytes of the ordinary tokens, numbered in the order of their ids."""
+    byte_of = {char: byte for byte, char in byte_to_unicode().items()}
+    ordinary = sorted((i, token) for token, i in vocab.items() if token not in special)
+    try:
+        return {bytes(byte_of[c] for c in token): n for n, (_, token) in enumerate(ordinary)}
+    except KeyError as error:
+        raise UserError(
+            f"{folder / 'tokenizer.json'} is no byte-level BPE tokenizer: a token holds {error}, "
+            f"which stands for no byte"
+        ) from None
+
+
+def check_merges(ranks: dict[bytes, int], model: dict[str, Any], folder: Path) -> None:
+    """tiktoken merges by the rank of the result; that must be the order of the merges here."""
+    byte_of = {char: byte for byte, char in byte_to_unicode().items()}
+
+    def to_bytes(text: str) -> bytes:
+        return bytes(byte_of[char] for char in text)
+
+    pairs = [m.split(" ") if isinstance(m, str) else m for m in model["merges"]]
+    merges = [(to_bytes(a), to_bytes(b)) for a, b in pairs]
+    expected = recover_merges(ranks)
+    same = set(expected) <= set(merges) if model.get("ignore_merges") else expected == merges
+    if not same:
+        raise UserError(
+            f"{folder / 'tokenizer.json'}: its merges are not in the order of its ids, and "
+            f"tiktoken could not give the same ids: it is not supported"
+        )
+
+
+def pattern_of(pre_tokenizer: dict[str, Any] | None) -> str:
+    """The pattern that cuts a text into the pieces within which tokens merge."""
+    match (pre_tokenizer or {}).get("pretokenizers", [pre_tokenizer]):
+        case [{"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}]:
+            return GPT2
+        case [
+            {"type": "Digits", "individual_digits": True},
+            {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+        ]:
+            return GPT2_DIGITS
+        case [
+            {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated"},
+            {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
+        ]:
+            return pattern.removesuffix(LAST) + SAFE_LAST if pattern.endswith(LAST) else pattern
+    raise UserError(
+        f"the pre_tokenizer of tokenizer.json is not supported, it must be ByteLevel without "
+        f"add_prefix_space, alone or after Digits or one Split: {json.dumps(pre_tokenizer)[:200]}"
+    )
+
+
+def read_chat(folder: Path, special: dict[str, int]) -> ChatFormat:
+    """How the model's own chat template writes conversations; the default if it has none."""
+    from tokenizers import Tokenizer as Fast
+
+    name_of = {i: name for name, i in special.items()}
+    opening = "".join(
+        name_of[i] for i in Fast.from_file(str(folder / "tokenizer.json")).encode("").ids
+    )
+    template, names = chat_template(folder)
+    if template is None:
+        return ChatFormat(text=opening)
+    return read_format(template, names, opening)
+
+
+def chat_template(folder: Path) -> tuple[str | None, dict[str, str]]:
+    """The template, if there is one, and the tokens that it may name."""
+    path = folder / "tokenizer_config.json"
+    settings = read_json(path) if path.exists() else {}
+    names = {}
+    for key in ("bos_token", "eos_token", "pad_token", "unk_token"):
+        token = settings.get(key) or ""
+        names[key] = token["content"] if isinstance(token, dict) else token
+    file = folder / "chat_template.jinja"
+    template = file.read_text(encoding="utf-8") if file.exists() else settings.get("chat_template")
+    if template is not None and not isinstance(template, str):
+        raise UserError(f"{path} has several chat templates: leave one, as a string")
+    return template, names
+
+
+def check_ids(tokenizer: Tokenizer, path: Path) -> None:
+    """Both must split texts alike; what is tried here are tricky ones and conversations."""
+    from tokenizers import Tokenizer as Fast
+
+    fast = Fast.from_file(str(path))
+    talk = (m["content"] for messages in islice(dialogues(1), 200) for m in messages)
+    for text in (*TRICKY, *talk):
+        ids, expected = tokenizer.encode(text), fast.encode(text, add_special_tokens=False).ids
+        if ids != expected:
+            raise UserError(
+                f"{path} is not supported: for {text[:40]!r} tiktoken gives {ids[:8]} and "
+                f"it {expected[:8]}"
+            )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"{path} is missing: --from-hf needs a whole model folder") from None
+    except ValueError as error:
+        raise UserError(f"{path} is damaged, it is no JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{path} is damaged: it holds no JSON object")
+    return data

@@ -1,0 +1,176 @@
+"""Do other runtimes load a model folder as it is, and write the same tokens?
+
+    >>> verify_runtimes(Path("models/nano"), ["onnxruntime", "transformers"])  # doctest: +SKIP
+
+Each runs in a process and an environment of its own (export/runtimes). Sums are rounded in another
+order there, so that two tokens of nearly equal logits may change places; where a runtime differs,
+it is said how near they were.
+"""
+
+import statistics
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from export.formats.gguf import write_gguf
+from export.runtimes.environments import PEERS, PeerError, Running, start
+from export.verify.decoder import GREEDY_TOKENS, greedy
+from gptcore.bundle import Bundle, check_whole, load_bundle
+from gptcore.chat_template import Message, render, text_opening
+from gptcore.checks import UserError, check_choice
+from gptcore.onnx_session import OnnxSession, load_model
+
+NEEDED = ("config.json", "tokenizer.json")  # of models of Llama's shape alone
+CHATS: list[list[Message]] = [
+    [{"role": "user", "content": "Tell me a story."}],
+    [{"role": "user", "content": "Hi! Can you tell me a story about a cat?"}],
+    [
+        {"role": "system", "content": "You are a friendly assistant."},
+        {"role": "user", "content": "Hi! My name is Ada."},
+        {"role": "assistant", "content": "Hello, Ada! What can I do for you?"},
+        {"role": "user", "content": "What is my name, and can you tell me a story?"},
+    ],
+]
+TEXTS = ["The", "Once upon a time there was", "In the beginning, before anyone had thought of it,"]
+ROUNDS = 3  # of measuring the speed
+LAYOUT = "{:18} {:20} {:>12} {:>12} {:>9}"
+HEADER = ("runtime", "version", "equal", "ragged batch", "speed")
+
+
+class Row(NamedTuple):
+    """What one runtime made of the folder. Tokens that are equal, and of how many."""
+
+    version: str
+    n: int  # for all prompts together
+    equal: int
+    ragged: int | None  # None for one that takes prompts one at a time
+    speed: float  # relative to ours
+    differences: list[str]
+
+    @property
+    def passed(self) -> bool:
+        return self.equal == self.n and self.ragged in (None, self.n)
+
+
+def verify_runtimes(folder: Path, names: list[str] | None = None) -> int:
+    """Print a line for each runtime (all, without names); 0 if each ran and agrees, else 1."""
+    for name in names or ():
+        check_choice("runtime", name, PEERS)
+    bundle = load_portable(folder)
+    session = OnnxSession(load_model(folder, threads=1, device="cpu", variant="fp32"))
+    prompts = make_prompts(bundle)
+    n = min(GREEDY_TOKENS, bundle.config.block_size - max(map(len, prompts)))
+    expected = [greedy(session, prompt, n) for prompt in prompts]
+    n_words = sum(until_end(ids, bundle) for ids in expected)
+    print(f"{len(prompts)} prompts, {n} greedy tokens after each; {n_words} of these")
+    print("come before the reply's end. Speed is in decoding, relative to ours, one thread each.")
+    print(LAYOUT.format(*HEADER))
+    passed = True
+    with tempfile.TemporaryDirectory() as temporary, start("gptcore", folder) as ours:
+        for name in names or PEERS:
+            try:
+                with start(name, source(name, folder, Path(temporary))) as peer:
+                    row = compare(peer, ours, session, prompts, expected)
+            except PeerError as error:
+                print(f"{name:18} missing: {error}", flush=True)
+                passed = False
+                continue
+            print_row(name, row)
+            passed = passed and row.passed
+    return 0 if passed else 1
+
+
+def load_portable(folder: Path) -> Bundle:
+    """A verified folder that other runtimes can read."""
+    bundle = load_bundle(folder)
+    check_whole(bundle)
+    for name in NEEDED:
+        if not (folder / name).is_file():
+            raise UserError(
+                f"{folder} has no {name}: other runtimes read models of Llama's shape with a "
+                f"tokenizer of their own, such as the preset 'nano'"
+            )
+    return bundle
+
+
+def source(name: str, folder: Path, temporary: Path) -> Path:
+    """What the runtime reads: the folder as it is, or for llama.cpp its one file."""
+    if name != "llama.cpp":
+        return folder
+    path = temporary / "model.gguf"
+    try:
+        write_gguf(folder, path)
+    except UserError as error:
+        raise PeerError(str(error)) from None
+    return path
+
+
+def make_prompts(bundle: Bundle) -> list[list[int]]:
+    """Three of unequal length: conversations for a chat model, else beginnings of texts."""
+    tokenizer, longest = bundle.tokenizer, bundle.config.block_size // 2
+    if bundle.is_chat:
+        prompts = [render(messages, tokenizer, prompt=True) for messages in CHATS]
+    else:
+        prompts = [[*text_opening(tokenizer), *tokenizer.encode(text)] for text in TEXTS]
+    return [ids[-longest:] for ids in prompts]
+
+
+def until_end(ids: list[int], bundle: Bundle) -> int:
+    """How many tokens come before the first that would end a reply."""
+    ends = set(bundle.tokenizer.special.values())
+    return next((i for i, token in enumerate(ids) if token in ends), len(ids))
+
+
+def compare(
+    peer: Running,
+    ours: Running,
+    session: OnnxSession,
+    prompts: list[list[int]],
+    expected: list[list[int]],
+) -> Row:
+    """The prompts one at a time against ours, and as one batch against one at a time."""
+    n = len(expected[0])
+    single = [peer.ask([prompt], n)["ids"][0] for prompt in prompts]
+    ragged = None
+    if PEERS[peer.facts["runtime"]].batches:
+        batch = peer.ask(prompts, n)["ids"]
+        ragged = sum(map(count_equal, batch, single))
+    differences = [
+        describe(session, prompt, ours_ids, ids)
+        for prompt, ours_ids, ids in zip(prompts, expected, single)
+        if ids != ours_ids
+    ]
+    equal = sum(map(count_equal, single, expected))
+    speed = relative_speed(peer, ours, prompts[0], n)
+    return Row(peer.facts["version"], n * len(prompts), equal, ragged, speed, differences)
+
+
+def count_equal(a: list[int], b: list[int]) -> int:
+    return sum(x == y for x, y in zip(a, b))
+
+
+def describe(session: OnnxSession, prompt: list[int], expected: list[int], got: list[int]) -> str:
+    """Where the tokens part, and how near our two likeliest tokens are there."""
+    at = next(i for i, (a, b) in enumerate(zip(expected, got)) if a != b)
+    second, first = np.sort(session.prefill(prompt + expected[:at]))[-2:]
+    return (
+        f"prompt {prompt[:4]}... differs from token {at} on, where the logits of our two "
+        f"likeliest are {first - second:.2g} apart"
+    )
+
+
+def relative_speed(peer: Running, ours: Running, prompt: list[int], n: int) -> float:
+    """Tokens a second relative to ours: medians, measured in turns."""
+    times = [(ours.ask([prompt], n), peer.ask([prompt], n)) for _ in range(ROUNDS)]
+    our_seconds, seconds = (statistics.median(r["seconds"] for r in side) for side in zip(*times))
+    return our_seconds / seconds
+
+
+def print_row(name: str, row: Row) -> None:
+    ragged = "-" if row.ragged is None else f"{row.ragged}/{row.n}"
+    figures = f"{row.equal}/{row.n}", ragged, f"{row.speed:.2f}x"
+    print(LAYOUT.format(name, row.version, *figures), flush=True)
+    for line in row.differences:
+        print(f"  {line}")

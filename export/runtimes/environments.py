@@ -1,0 +1,185 @@
+"""Where the other runtimes live: an environment for each, made when it is first needed.
+
+    >>> with start("onnxruntime-genai", Path("models/nano")) as peer:     # doctest: +SKIP
+    ...     peer.ask([[3, 5, 8]], n=10)["ids"]
+
+They are kept apart because their packages clash: one pins an older transformers, another brings
+its own ONNX Runtime. They stay in ~/.cache/gptcore/peers, or where GPTCORE_PEERS says, and may be
+deleted at any time.
+"""
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from gptcore.checks import check_choice
+
+PROGRAMS = Path(__file__).parent
+ROOT = PROGRAMS.parent.parent
+PYTHON = Path("Scripts/python.exe") if os.name == "nt" else Path("bin/python")
+LONGEST_REASON = 100  # characters
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A runtime: its program, and what has to be installed for it."""
+
+    program: str
+    pip: tuple[str, ...] = ()
+    npm: tuple[str, ...] = ()
+    here: str = ""  # pip's packages are not needed where the running Python has this one
+    batches: bool = True  # whether it takes several prompts at once
+
+
+PEERS = {
+    "gptcore": Peer("gptcore.py", batches=False),
+    "pytorch": Peer("pytorch.py", batches=False),
+    "onnxruntime": Peer("onnxruntime.py"),
+    "onnxruntime-genai": Peer(
+        "genai.py", pip=("onnxruntime-genai==0.18.0", "onnxruntime==1.31.1", "numpy==2.4.6")
+    ),
+    "transformers": Peer(
+        "transformers.py", pip=("transformers==5.23.0", "torch==2.13.0"), here="transformers"
+    ),
+    "optimum-onnx": Peer(
+        "optimum.py", pip=("optimum-onnx==0.1.0", "onnxruntime==1.31.1", "torch==2.13.0")
+    ),
+    "transformers.js": Peer("transformers_js.mjs", npm=("@huggingface/transformers@4.3.1",)),
+    "onnxruntime-web": Peer(
+        "onnxruntime_web.py",
+        pip=("playwright==1.65.2", "numpy==2.4.6"),
+        npm=("onnxruntime-web@1.30.0",),
+        here="playwright",
+    ),
+    "openvino": Peer("openvino.py", pip=("openvino==2026.4.1",)),
+    "llama.cpp": Peer("llama_cpp.py", pip=("llama-cpp-python==0.3.36",)),
+}
+
+
+class PeerError(Exception):
+    """A runtime could not be installed, started, or asked; the text says why in a few words."""
+
+
+class Running:
+    """A peer that has been started: what it said of itself, and its answers."""
+
+    def __init__(self, command: list[str], folder: Path):
+        self.errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+        self.process = subprocess.Popen(
+            command,
+            cwd=folder,
+            # Nobody may fetch what the folder lacks.
+            env=os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            encoding="utf-8",
+        )
+        self.facts = self._read()
+
+    def ask(self, prompts: list[list[int]], n: int) -> dict[str, Any]:
+        """`n` greedy ids for each prompt, and how long the prompts and the tokens took."""
+        print(json.dumps({"prompts": prompts, "n": n}), file=self.process.stdin, flush=True)
+        return self._read()
+
+    def _read(self) -> dict[str, Any]:
+        line = self.process.stdout.readline()
+        if not line:
+            code = self.process.wait()
+            self.errors.seek(0)
+            raise PeerError(f"it ended with {code}: {last_line(self.errors.read())}")
+        return json.loads(line)
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.wait()
+
+
+@contextmanager
+def start(name: str, model: Path, threads: int = 1, *more: str) -> Iterator[Running]:
+    """Install what the peer needs, and start it on a model folder. PeerError if that fails."""
+    check_choice("runtime", name, PEERS)
+    peer = PEERS[name]
+    folder = install(name, peer)
+    arguments = [str(model.resolve()), str(threads), *more]
+    running = Running([*command(peer, folder), *arguments], folder)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+def command(peer: Peer, folder: Path) -> list[str]:
+    program = Path(peer.program)
+    if program.suffix == ".mjs":
+        return [which("node"), str(PROGRAMS / program)]
+    python = folder / PYTHON if pip_packages(peer) else sys.executable
+    return [str(python), "-m", f"export.runtimes.{program.stem}"]
+
+
+def pip_packages(peer: Peer) -> tuple[str, ...]:
+    return () if peer.here and find_spec(peer.here) else peer.pip
+
+
+def install(name: str, peer: Peer) -> Path:
+    """The peer's folder, with exactly its packages; made anew where they are others."""
+    cache = Path(os.environ.get("GPTCORE_PEERS", "~/.cache/gptcore/peers")).expanduser()
+    folder, python = cache / name, cache / name / PYTHON
+    pip, npm = pip_packages(peer), peer.npm
+    marker, content = folder / "installed.txt", "\n".join([sys.version, *pip, *npm])
+    cache.mkdir(parents=True, exist_ok=True)
+    with one_at_a_time(cache / f"{name}.lock"):
+        if marker.is_file() and marker.read_text(encoding="utf-8") == content:
+            return folder
+        if pip or npm:
+            print(f"installing {', '.join((*pip, *npm))} into {folder}: minutes", flush=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        if pip:
+            run(sys.executable, "-m", "venv", str(folder))
+            run(str(python), "-m", "pip", "install", "--quiet", *pip)
+        if npm:
+            (folder / "package.json").write_text('{"private": true}', encoding="utf-8")
+            options = ["--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(folder)]
+            run(which("npm"), "install", *options, *npm)
+        marker.write_text(content, encoding="utf-8")
+    return folder
+
+
+@contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """Processes pass one after the other. SQLite's lock is on every system, and never stale."""
+    database = sqlite3.connect(path, timeout=3600, isolation_level=None)
+    try:
+        database.execute("BEGIN EXCLUSIVE")
+        yield
+    finally:
+        database.close()
+
+
+def which(program: str) -> str:
+    found = shutil.which(program)
+    if not found:
+        raise PeerError(f"{program} is not installed")
+    return found
+
+
+def run(*words: str) -> None:
+    result = subprocess.run(words, capture_output=True, encoding="utf-8", errors="replace")
+    if result.returncode:
+        raise PeerError(f"{Path(words[0]).name} failed: {last_line(result.stdout + result.stderr)}")
+
+
+def last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:LONGEST_REASON] if lines else ""

@@ -1,0 +1,38 @@
+"""onnxruntime-genai reads genai_config.json; ragged prompts it pads on the right by itself."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime_genai as og
+
+from export.runtimes.serving import Generate, serve
+
+
+def load(folder: Path, threads: int) -> tuple[str, Generate]:
+    facts = json.loads((folder / "genai_config.json").read_text(encoding="utf-8"))["model"]
+    pad = facts["pad_token_id"]
+    session_options = {"intra_op_num_threads": threads}
+    # It must have an end; padding is one that no model writes.
+    changes = {"eos_token_id": pad, "decoder": {"session_options": session_options}}
+    config = og.Config(str(folder))
+    config.overlay(json.dumps({"model": changes}))
+    model = og.Model(config)
+
+    def generate(prompts, n, tick):
+        width = max(map(len, prompts))
+        params = og.GeneratorParams(model)
+        params.set_search_options(batch_size=len(prompts), max_length=width + n, do_sample=False)
+        generator = og.Generator(model, params)
+        rows = [prompt + [pad] * (width - len(prompt)) for prompt in prompts]
+        generator.append_tokens(np.array(rows, np.int32))
+        for _ in range(n):
+            generator.generate_next_token()
+            tick()
+        return [generator.get_sequence(i)[-n:].tolist() for i in range(len(prompts))]
+
+    return facts["decoder"]["filename"], generate
+
+
+if __name__ == "__main__":
+    serve("onnxruntime-genai", og.__version__, load)

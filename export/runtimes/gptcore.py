@@ -1,0 +1,37 @@
+"""Our own session, which all others are compared with; prompts one at a time."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import onnxruntime as ort
+
+from export.runtimes.serving import Generate, Tick, serve
+from gptcore.bundle import load_bundle
+from gptcore.checks import check_choice
+from gptcore.generate import Session
+from gptcore.onnx_session import OnnxSession, open_model
+
+
+def load(folder: Path, threads: int, variant: str = "fp32") -> tuple[str, Generate]:
+    bundle = load_bundle(folder)
+    check_choice("variant", variant, bundle.variants)
+    model = open_model(bundle, "cpu", threads, variant)
+    return f"onnx/{model.file_name}", row_by_row(lambda: OnnxSession(model))
+
+
+def row_by_row(new_session: Callable[[], Session]) -> Generate:
+    return lambda prompts, n, tick: [greedy(new_session(), prompt, n, tick) for prompt in prompts]
+
+
+def greedy(session: Session, prompt: list[int], n: int, tick: Tick) -> list[int]:
+    ids, logits = [], session.prefill(prompt)
+    while True:
+        ids.append(int(logits.argmax()))
+        tick()
+        if len(ids) == n:
+            return ids
+        logits = session.step(ids[-1])
+
+
+if __name__ == "__main__":
+    serve("gptcore", f"onnxruntime {ort.__version__}", load)

@@ -1,0 +1,68 @@
+"""onnxruntime-web, as WebAssembly in Chromium: onnxruntime_web.html generates, this drives it."""
+
+import json
+import shutil
+import threading
+import time
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from playwright.sync_api import Browser, sync_playwright
+
+from export.runtimes.serving import Generate, serve
+
+PAGE = Path(__file__).with_suffix(".html")
+PACKAGE = Path("node_modules") / "onnxruntime-web"  # of the environment, where this is started
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-background-networking"]
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """Serves the page at `/`, the runtime at `/runtime/`, and the model folder at `/model/`."""
+
+    def translate_path(self, path: str) -> str:
+        if path == "/":
+            return str(PAGE)
+        if path.startswith("/runtime/"):
+            return str(PACKAGE / "dist" / Path(path).name)
+        return super().translate_path(path.removeprefix("/model"))
+
+    def end_headers(self) -> None:
+        # A page has threads only if nothing of another origin can look into it.
+        self.send_header("Cross-Origin-Opener-Policy", "same-origin")
+        self.send_header("Cross-Origin-Embedder-Policy", "require-corp")
+        super().end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def load(browser: Browser, folder: Path, threads: int) -> tuple[str, Generate]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=folder))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    page = browser.new_page()
+    page.goto(f"http://127.0.0.1:{server.server_port}/")
+    page.evaluate("threads => load(threads)", threads)
+
+    def generate(prompts, n, tick):
+        start = time.perf_counter()
+        ids, times = page.evaluate("([prompts, n]) => generate(prompts, n)", [prompts, n])
+        for seconds in times:
+            tick(start + seconds)
+        return ids
+
+    return "onnx/model.onnx", generate
+
+
+def main() -> None:
+    chromium = next(filter(None, map(shutil.which, BROWSERS)), None)
+    assert chromium, "install chromium"
+    version = json.loads((PACKAGE / "package.json").read_text(encoding="utf-8"))["version"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+        serve("onnxruntime-web", version, partial(load, browser))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""OpenVINO reads the ONNX file as it is; its numbers are kept at 32 bits."""
+
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+
+from export.runtimes.serving import Generate, greedy, serve
+
+FILE = "onnx/model.onnx"
+
+
+def load(folder: Path, threads: int) -> tuple[str, Generate]:
+    settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
+    model = ov.Core().compile_model(folder / FILE, "CPU", settings)
+    caches = {i.any_name: i.partial_shape for i in model.inputs if i.any_name.startswith("past")}
+
+    def generate(prompts, n, tick):
+        cache = {
+            name: np.zeros((len(prompts), heads.get_length(), 0, size.get_length()), np.float32)
+            for name, (_, heads, _, size) in caches.items()
+        }
+        return greedy(lambda feeds: list(model(feeds).values()), cache, prompts, n, tick)
+
+    return FILE, generate
+
+
+if __name__ == "__main__":
+    serve("openvino", ov.__version__.split("-")[0], load)

@@ -1,0 +1,50 @@
+"""Hugging Face's LlamaForCausalLM, from config.json and model.safetensors."""
+
+from pathlib import Path
+
+import torch
+import transformers
+from transformers import AutoModelForCausalLM
+from transformers.generation.streamers import BaseStreamer
+
+from export.runtimes.serving import Generate, left_padded, serve
+
+
+class Ticks(BaseStreamer):
+    """Hears of each token of a batch."""
+
+    def __init__(self, tick):
+        self.tick = tick
+
+    def put(self, ids: torch.Tensor) -> None:
+        if ids.dim() == 1:  # else it is the prompt
+            self.tick()
+
+    def end(self) -> None:
+        pass
+
+
+def generate_with(model: transformers.GenerationMixin) -> Generate:
+    model.generation_config.eos_token_id = None
+
+    def generate(prompts, n, tick):
+        ids, mask = map(torch.from_numpy, left_padded(prompts))
+        result = model.generate(
+            input_ids=ids,
+            attention_mask=mask,
+            max_new_tokens=n,
+            do_sample=False,
+            streamer=Ticks(tick),
+        )
+        return result[:, ids.shape[1] :].tolist()
+
+    return generate
+
+
+def load(folder: Path, threads: int) -> tuple[str, Generate]:
+    torch.set_num_threads(threads)
+    return "model.safetensors", generate_with(AutoModelForCausalLM.from_pretrained(folder))
+
+
+if __name__ == "__main__":
+    serve("transformers", transformers.__version__, load)

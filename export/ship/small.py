@@ -1,0 +1,109 @@
+"""A model folder to a small one that a plain `git push` takes: no fp32, no file over 10 MB.
+
+>>> ship(Path("models/whole"), Path("models/default"))               # doctest: +SKIP
+
+It keeps the best of the smaller files and the browsers' one, the tokenizer, the configurations,
+and of the graph for the Inspect tab a smaller form. What was measured of the whole folder stays
+in its card, and the scores of `python -m training evaluate --out` are added to it.
+"""
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from export.folder.card import read_hub, write_card
+from export.folder.write import check_replaceable
+from export.formats.quantize import save_quantized
+from gptcore.bundle import INSPECT, VARIANTS, WEIGHTS, Bundle, check_whole, load_bundle, write_facts
+from gptcore.checks import UserError
+from gptcore.files import new_folder
+
+MAX_BYTES = 10_000_000  # of a file that the Hub takes without LFS
+BROWSERS = "int8"
+INSPECT_FORMAT = "q8"
+
+
+def command(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m export ship", description="Write a small copy of a model folder."
+    )
+    parser.add_argument("model", type=Path, help="the whole model folder")
+    parser.add_argument("--out", type=Path, required=True, help="the folder to write")
+    parser.add_argument("--scores", type=Path, help="what python -m training evaluate --out wrote")
+    options = parser.parse_args(arguments)
+    ship(options.model, options.out, read_scores(options.scores))
+    size = sum(path.stat().st_size for path in options.out.rglob("*") if path.is_file())
+    print(f"wrote {options.out} ({size / 1e6:.1f} MB); next: python app.py --model {options.out}")
+    return 0
+
+
+def ship(source: Path, out: Path, scores: dict[str, Any] | None = None) -> None:
+    """Write `out` from the whole folder `source`; UserError if a file would be too large."""
+    bundle = load_bundle(source)
+    check_whole(bundle)
+    if out.resolve() == bundle.path.resolve():
+        raise UserError(
+            f"--out {out} is the folder to ship, of which fp32 would be lost: name another"
+        )
+    check_replaceable(out)
+    kept = kept_variants(bundle)
+    facts = {key: value for key, value in bundle.facts.items() if key != "sha256"}
+    facts["variants"] = {name: bundle.facts["variants"][name] for name in kept}
+    facts |= {"evaluation": scores} if scores else {}
+    unneeded = {WEIGHTS, INSPECT.as_posix(), *VARIANTS.values()}
+    names = [name for name in bundle.facts["sha256"] if name not in unneeded]
+    with new_folder(out) as folder:
+        for name in [*names, *(VARIANTS[name] for name in kept)]:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(bundle.path / name, folder / name)
+        if bundle.inspect:
+            save_quantized(bundle.inspect, folder / INSPECT, INSPECT_FORMAT)
+        name_file(folder / "genai_config.json", VARIANTS[kept[0]])
+        write_card(folder / "README.md", facts, read_hub(source))
+        check_sizes(folder)
+        write_facts(folder, facts)
+
+
+def kept_variants(bundle: Bundle) -> list[str]:
+    """The smaller file that loses least, then the browsers' one."""
+    rows = bundle.facts.get("variants", {})
+    small = [name for name in rows if name in bundle.variants and name != "fp32"]
+    if BROWSERS not in small or len(small) < 2:
+        raise UserError(
+            f"{bundle.path} has too few smaller files: export it with --quantize q8,{BROWSERS}"
+        )
+    best = min(small, key=lambda name: (rows[name]["bits_per_byte"], rows[name]["divergence"]))
+    return list(dict.fromkeys([best, BROWSERS]))
+
+
+def name_file(path: Path, file: str) -> None:
+    """Have onnxruntime-genai read this file."""
+    if path.is_file():
+        config = json.loads(path.read_text(encoding="utf-8"))
+        config["model"]["decoder"]["filename"] = file
+        path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def check_sizes(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file() and path.stat().st_size > MAX_BYTES:
+            size = f"{path.stat().st_size / 1e6:.1f} MB, over {MAX_BYTES / 1e6:.0f}"
+            raise UserError(
+                f"{path.relative_to(folder)} has {size}: train a smaller model, or upload the "
+                f"whole one with python -m export push"
+            )
+
+
+def read_scores(path: Path | None) -> dict[str, Any] | None:
+    """The tables of an evaluation, without its replies."""
+    if path is None:
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {key: found[key] for key in ("skills", "n_seeds")}
+    except (OSError, ValueError, LookupError, TypeError):
+        raise UserError(
+            f"--scores {path}: no file that python -m training evaluate wrote"
+        ) from None

@@ -1,0 +1,110 @@
+"""A model folder to a Hugging Face Space: a folder with the page, which starts by itself.
+
+>>> write_space(Path("models/default"), Path("space"))               # doctest: +SKIP
+"""
+
+import argparse
+import json
+import shutil
+from importlib.metadata import version
+from pathlib import Path
+
+from export.folder.card import read_license
+from gptcore.bundle import FACTS, Bundle, load_bundle, load_translation_bundle, write_facts
+from gptcore.checks import UserError
+from gptcore.files import new_folder
+from gptcore.tokenizer import FACTS_NAME, FILE_NAME
+
+ROOT = Path(__file__).parent.parent.parent
+MODEL, TRANSLATOR = Path("models") / "default", Path("models") / "translate"  # where app.py looks
+README = """\
+---
+title: {title}
+emoji: 💬
+colorFrom: indigo
+colorTo: blue
+sdk: gradio
+sdk_version: {gradio}
+python_version: "3.12"
+app_file: app.py
+license: {license_name}
+short_description: A language model on ONNX Runtime
+---
+
+# {name}
+
+{parameters:,} parameters, run by ONNX Runtime. `pip install -r requirements.txt && python app.py`
+starts the same page on any machine. On a Space with a GPU of its own, write
+`onnxruntime-gpu[cuda,cudnn]` in `requirements.txt`, for CUDA's libraries.
+"""
+ATTRIBUTES = "*.onnx filter=lfs diff=lfs merge=lfs -text\n"  # the Hub takes no large file otherwise
+
+
+def command(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m export space")
+    parser.add_argument("model", type=Path, help="the model folder")
+    parser.add_argument("--translate", type=Path, help="the folder of a translation model, too")
+    parser.add_argument("--out", type=Path, default=Path("space"), help="(default: space)")
+    parser.add_argument("--license", help="named in README.md (default: that of the model's card)")
+    options = parser.parse_args(arguments)
+    write_space(options.model, options.out, options.translate, options.license)
+    print(f"wrote {options.out}; next: python -m export push {options.out} USER/NAME")
+    return 0
+
+
+def write_space(
+    model: Path, out: Path, translator: Path | None = None, license_name: str | None = None
+) -> None:
+    """Write the page, the core without torch, and of the models what the page reads."""
+    bundle = load_bundle(model)
+    translation = load_translation_bundle(translator) if translator else None
+    check_replaceable(out)
+    with new_folder(out) as folder:
+        for name in ("app.py", "LICENSE"):
+            shutil.copy(ROOT / name, folder / name)
+        unneeded = shutil.ignore_patterns("nn", "__pycache__")
+        shutil.copytree(ROOT / "gptcore", folder / "gptcore", ignore=unneeded)
+        copy_model(bundle, folder / MODEL)
+        if translation:
+            copy_model(translation, folder / TRANSLATOR)
+        text = README.format(
+            title=json.dumps(bundle.name, ensure_ascii=False),  # quoted as YAML quotes
+            name=bundle.name,
+            parameters=bundle.facts["parameters"],
+            gradio=version("gradio"),
+            license_name=license_name or read_license(model),
+        )
+        (folder / "README.md").write_text(text, encoding="utf-8")
+        (folder / "requirements.txt").write_text(requirements(), encoding="utf-8")
+        (folder / ".gitattributes").write_text(ATTRIBUTES, encoding="utf-8")
+
+
+def check_replaceable(out: Path) -> None:
+    """Refuse to delete what this module did not write."""
+    if not out.exists():
+        return
+    if not (out / MODEL / FACTS).is_file():
+        raise UserError(f"{out} exists and is no Space: choose another --out")
+    files = {"app.py", "LICENSE", "README.md", "requirements.txt", ".gitattributes"}
+    folders = {"gptcore", *map(Path.as_posix, (MODEL, TRANSLATOR))}
+    for path in out.rglob("*"):
+        place = path.relative_to(out)
+        parents = {parent.as_posix() for parent in place.parents}
+        if path.is_file() and place.as_posix() not in files and not parents & folders:
+            raise UserError(f"{out} holds files of yours ({place}): choose another --out")
+
+
+def copy_model(bundle: Bundle, folder: Path) -> None:
+    """The graphs and tokenizers of a model folder; the rest is for other runtimes."""
+    for name in bundle.facts["sha256"]:
+        if name.startswith("onnx/") or Path(name).name in (FILE_NAME, FACTS_NAME):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(bundle.path / name, folder / name)
+    write_facts(folder, {key: value for key, value in bundle.facts.items() if key != "sha256"})
+
+
+def requirements() -> str:
+    """Our requirements.txt with the version of Gradio that README.md names: the Hub wants one."""
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    pinned = [f"gradio=={version('gradio')}" if ln.startswith("gradio>") else ln for ln in lines]
+    return "\n".join(pinned) + "\n"

@@ -1,0 +1,208 @@
+"""A model folder to a static page that chats in the browser, with no server behind it.
+
+    >>> build_site(load_bundle("models/default"), Path("site"))          # doctest: +SKIP
+
+The page's own sources are in export/site/. The runtime is transformers.js over ONNX Runtime's
+WebAssembly and WebGPU builds; it comes from npm once and is kept in the user's cache folder.
+The site asks no other host for anything.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from gptcore.bundle import VARIANTS, Bundle, load_bundle
+from gptcore.checks import UserError
+from gptcore.files import new_folder
+
+TRANSFORMERS = "4.3.1"
+SOURCES = Path(__file__).parent.parent / "site"
+SITE = "site.json"  # what the page knows of its model; a folder with it is ours
+BROWSER_FORMATS = ("fp32", "fp16", "int8")
+MODEL_FILES = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+)
+# The asyncify build has WebGPU in it; the other one is half as large and runs on any CPU.
+RUNTIME_FILES = (
+    "ort-wasm-simd-threaded.mjs",
+    "ort-wasm-simd-threaded.wasm",
+    "ort-wasm-simd-threaded.asyncify.mjs",
+    "ort-wasm-simd-threaded.asyncify.wasm",
+)
+# The headers let a static Space use several threads.
+CARD = """\
+---
+title: {title}
+sdk: static
+{license}custom_headers:
+  cross-origin-embedder-policy: require-corp
+  cross-origin-opener-policy: same-origin
+  cross-origin-resource-policy: cross-origin
+---
+
+# {name}
+
+A page that runs a language model of {parameters:,} parameters wholly in the browser: nothing that
+is typed leaves the device. Any web server can serve this folder, also from a subfolder:
+
+```bash
+python -m http.server --directory path/to/this/folder
+```
+
+`vendor/` holds transformers.js {transformers} (Apache-2.0) and ONNX Runtime Web (MIT).
+"""
+
+
+def command(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m export web")
+    parser.add_argument("model", type=Path, help="the model folder")
+    parser.add_argument("--out", type=Path, required=True, help="the site's folder to write")
+    options = parser.parse_args(arguments)
+    build_site(load_bundle(options.model), options.out)
+    return 0
+
+
+def build_site(bundle: Bundle, out: Path) -> None:
+    """Write the site of a model; nothing is left under the name `out` if it fails."""
+    check_model(bundle)
+    check_replaceable(out)
+    runtime = fetch_runtime()
+    model = model_name(bundle.path)
+    with new_folder(out) as folder:
+        shutil.copytree(SOURCES, folder, dirs_exist_ok=True)
+        shutil.copytree(runtime, folder / "vendor")
+        for source in model_files(bundle):
+            target = folder / "models" / model / source.relative_to(bundle.path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+        (folder / "README.md").write_text(card(bundle), encoding="utf-8")
+        facts = site_facts(bundle, model, folder)
+        text = json.dumps(facts, indent=2, ensure_ascii=False)
+        (folder / SITE).write_text(text + "\n", encoding="utf-8")
+    if "int8" not in bundle.variants:
+        print("without a graphics card fp32 runs; --quantize int8 makes a file a third as large")
+    size = sum(facts["files"].values()) / 1e6
+    print(f"wrote {out} ({size:.1f} MB); next: python -m http.server --directory {out}")
+
+
+def check_model(bundle: Bundle) -> None:
+    for name in ("config.json", "tokenizer.json"):
+        if name not in bundle.facts["sha256"]:
+            raise UserError(
+                f"{bundle.path} has no {name}: only models of the Llama shape with a tokenizer "
+                f"of their own run in transformers.js"
+            )
+
+
+def check_replaceable(out: Path) -> None:
+    """Refuse to delete what this command did not write."""
+    if not out.exists():
+        return
+    try:
+        ours = {SITE, *json.loads((out / SITE).read_text(encoding="utf-8"))["files"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"{out} exists and is no site: choose another --out") from None
+    found = {p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file()}
+    if found - ours:
+        raise UserError(f"{out} holds files of yours ({min(found - ours)}): choose another --out")
+
+
+def model_name(folder: Path) -> str:
+    """The folder's name as it may stand in any URL and as transformers.js takes it."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", folder.resolve().name).strip("-") or "model"
+
+
+def model_files(bundle: Bundle) -> list[Path]:
+    known = [*MODEL_FILES, *(VARIANTS[name] for name in BROWSER_FORMATS)]
+    return [bundle.path / name for name in known if name in bundle.facts["sha256"]]
+
+
+def site_facts(bundle: Bundle, model: str, folder: Path) -> dict[str, Any]:
+    files = sorted(p for p in folder.rglob("*") if p.is_file())
+    return {
+        "name": bundle.name,
+        "chat": bundle.is_chat,
+        "parameters": bundle.facts["parameters"],
+        "block_size": bundle.config.block_size,
+        "special_tokens": bundle.tokenizer.special,
+        "chat_format": bundle.tokenizer.chat.to_dict(),
+        "max_token_bytes": bundle.tokenizer.max_token_bytes,
+        "model": model,
+        "transformers": TRANSFORMERS,
+        "files": {p.relative_to(folder).as_posix(): p.stat().st_size for p in files},
+    }
+
+
+def card(bundle: Bundle) -> str:
+    """README.md with a static Space's front matter; the licence is the model card's."""
+    path = bundle.path / "README.md"
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    licence = re.search(r"^license: .+\n", text, re.MULTILINE)
+    return CARD.format(
+        title=json.dumps(bundle.name, ensure_ascii=False),
+        license=licence[0] if licence else "",
+        name=bundle.name,
+        parameters=bundle.facts["parameters"],
+        transformers=TRANSFORMERS,
+    )
+
+
+def fetch_runtime() -> Path:
+    """The folder of the runtime's files: from the cache, at first from npm."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    cached = base / "gptcore" / f"transformers.js-{TRANSFORMERS}"
+    if cached.is_dir():
+        return cached
+    print(f"fetching transformers.js {TRANSFORMERS} and ONNX Runtime Web from npm to {cached}")
+    with tempfile.TemporaryDirectory() as temporary, new_folder(cached) as folder:
+        transformers = npm_pack("@huggingface/transformers", TRANSFORMERS, Path(temporary))
+        extract(transformers, "dist/transformers.min.js", folder)
+        extract(transformers, "LICENSE", folder)
+        # The JavaScript of ONNX Runtime is inside transformers.js: the binaries must be its own.
+        extract(transformers, "package.json", Path(temporary))
+        package = json.loads((Path(temporary) / "package.json").read_text(encoding="utf-8"))
+        version = package["dependencies"]["onnxruntime-web"]
+        runtime = npm_pack("onnxruntime-web", version, Path(temporary))
+        for name in RUNTIME_FILES:
+            extract(runtime, f"dist/{name}", folder)
+    return cached
+
+
+def npm_pack(name: str, version: str, folder: Path) -> Path:
+    """Download a package's archive. UserError if npm is missing or fails."""
+    npm = shutil.which("npm")
+    if not npm:
+        raise UserError(
+            f"npm is not installed, and the page needs {name} {version} from it once: "
+            f"install Node.js"
+        )
+    words = [npm, "pack", f"{name}@{version}", "--silent", "--ignore-scripts"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
+    archive = folder / (done.stdout.split() or ["no archive"])[-1]
+    if done.returncode != 0 or not archive.is_file():
+        said = " ".join((done.stderr or done.stdout).split())[-300:]
+        raise UserError(f"npm could not fetch {name} {version}: is there a network? {said}")
+    return archive
+
+
+def extract(archive: Path, name: str, folder: Path) -> None:
+    """Copy one file of an npm package, where all is under `package/`, into a folder."""
+    with tarfile.open(archive) as package:
+        try:
+            content = package.extractfile(f"package/{name}")
+        except KeyError:
+            raise UserError(
+                f"{archive.name} has no {name}: it is not the expected package"
+            ) from None
+        (folder / Path(name).name).write_bytes(content.read())

@@ -1,0 +1,1 @@
+"""Is the exported graph the model? Checked against PyTorch."""

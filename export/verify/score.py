@@ -1,0 +1,75 @@
+"""Translations of whole files, in PyTorch and in ONNX Runtime: equal, and how good?
+
+>>> score_folder(bundle, read_pairs(path), beams=4, samples=10)      # doctest: +SKIP
+"""
+
+import time
+from typing import NamedTuple
+
+import torch
+from tqdm import tqdm
+
+from export.verify.translation import load_reference
+from gptcore.bundle import TranslationBundle
+from gptcore.nn import build_model
+from gptcore.nn.torch_translator import TorchTranslator
+from gptcore.onnx_translator import open_translator
+from gptcore.translate import Model, Translation, check_beams, encode_source, translate
+from training.data.sentence_pairs import Pair
+from training.tasks.translation import Score, score
+
+
+class Result(NamedTuple):
+    """What a model made of the sources of some pairs."""
+
+    translations: list[Translation]
+    score: Score
+    seconds: float
+
+
+def score_folder(
+    bundle: TranslationBundle, pairs: list[Pair], beams: int, samples: int, untrained: bool = False
+) -> int:
+    """Translate all sources with ONNX Runtime and with PyTorch, and print how good and how
+    equal they are; `untrained`: with a fresh model of the same shape too, for comparison.
+
+    The number of sentences whose tokens differ.
+    """
+    check_beams(beams)
+    tokenizers = bundle.source_tokenizer, bundle.tokenizer
+    block_size = bundle.config.block_size
+    fitting = [pair for pair in pairs if len(encode_source(pair[0], tokenizers[0])) <= block_size]
+    if len(fitting) < len(pairs):
+        print(f"left out {len(pairs) - len(fitting)} sources of more than {block_size} tokens")
+    ours = translate_all("ONNX Runtime", open_translator(bundle), fitting, beams)
+    reference = TorchTranslator(load_reference(bundle), *tokenizers)
+    theirs = translate_all("PyTorch", reference, fitting, beams)
+    if untrained:
+        torch.manual_seed(0)
+        fresh = TorchTranslator(build_model(bundle.config), *tokenizers)
+        translate_all("untrained", fresh, fitting, beams=1)
+    n_different = sum(
+        a.target_ids != b.target_ids for a, b in zip(ours.translations, theirs.translations)
+    )
+    print(f"token for token, ONNX Runtime and PyTorch differ in {n_different} sentences")
+    step = max(1, len(fitting) // max(samples, 1))
+    both = list(zip(fitting, ours.translations))
+    for (source, target), translation in both[::step][:samples]:
+        print(f"  {source} -> {translation.text}   ({target})")
+    return n_different
+
+
+def translate_all(name: str, model: Model, pairs: list[Pair], beams: int) -> Result:
+    """Translate, score, and print a line."""
+    started = time.perf_counter()
+    bar = tqdm(pairs, desc=name, leave=False, disable=None)  # no bar in a log file
+    translations = [translate(model, source, beams) for source, _ in bar]
+    seconds = time.perf_counter() - started
+    texts = [translation.text for translation in translations]
+    result = Result(translations, score(texts, [target for _, target in pairs]), seconds)
+    print(
+        f"{name:13} BLEU {result.score.bleu:6.2f}  chrF {result.score.chrf:6.2f}  "
+        f"{len(pairs)} sentences in {seconds:.1f} s",
+        flush=True,
+    )
+    return result

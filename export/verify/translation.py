@@ -1,0 +1,197 @@
+"""Are the two graphs of a translation model the model? Checked like a decoder's.
+
+>>> print_report(verify_translation(load_translation_bundle("models/zh-en")))  # doctest: +SKIP
+"""
+
+from itertools import product
+
+import numpy as np
+import onnxruntime as ort
+import torch
+from safetensors.torch import load_file
+
+from export.verify.decoder import BATCHES, LENGTHS, PASTS, TOLERANCE, Check, difference, every_id
+from gptcore.bundle import TranslationBundle
+from gptcore.checks import UserError
+from gptcore.nn import build_model
+from gptcore.nn.checkpoint import load_weights
+from gptcore.nn.seq2seq import Seq2Seq
+from gptcore.nn.torch_translator import TorchTranslator
+from gptcore.onnx_translator import OnnxTranslator, open_translator
+from gptcore.translate import Model, beam_search, target_ends
+
+SOURCES = (1, 5, 33)  # lengths of sources
+N_SENTENCES = 20  # of random ids, translated by both
+BEAMS = (1, 4)
+Arrays = list[np.ndarray]
+
+
+def verify_translation(bundle: TranslationBundle) -> list[Check]:
+    """Compare both graphs with PyTorch on model.safetensors; one Check per claim."""
+    model = load_reference(bundle)
+    onnx_model = open_translator(bundle, threads=1, device="cpu")
+    return [
+        check_encoder(model, onnx_model.encoder),
+        *check_decoder(model, onnx_model.decoder),
+        check_cached(model, onnx_model.decoder),
+        check_padding(model, onnx_model),
+        *(check_search(model, onnx_model, beams) for beams in BEAMS),
+    ]
+
+
+def load_reference(bundle: TranslationBundle) -> Seq2Seq:
+    """The PyTorch model with the weights of the folder's model.safetensors."""
+    path = bundle.path / "model.safetensors"
+    model = build_model(bundle.config)
+    load_weights(model, load_file(path), path)
+    return model.eval()
+
+
+@torch.inference_mode()
+def check_encoder(model: Seq2Seq, encoder: ort.InferenceSession) -> Check:
+    """Keys and values over batch x source length, the last source tokens padding; and over
+    every source token, at every position."""
+    config, worst, n_cases = model.config, 0.0, 0
+    rng = np.random.default_rng(0)
+    shapes = [s for s in product(BATCHES, SOURCES) if s[1] <= config.block_size]
+    sources = [rng.integers(0, config.source_vocab_size, shape) for shape in shapes]
+    sources += list(every_id(config.source_vocab_size, config.block_size)[:, None])
+    for ids in sources:
+        mask = np.ones_like(ids)
+        mask[-1, 1 + ids.shape[1] // 2 :] = 0
+        expected = flat(model.encode(torch.from_numpy(ids), torch.from_numpy(mask)))
+        got = encoder.run(None, {"input_ids": ids, "attention_mask": mask})
+        worst = max(worst, *(difference(a, b) for a, b in zip(expected, got)))
+        n_cases += 1
+    return Check("encoder equals PyTorch's, batch x source", n_cases, worst, TOLERANCE)
+
+
+@torch.inference_mode()
+def check_decoder(model: Seq2Seq, decoder: ort.InferenceSession) -> list[Check]:
+    """Logits and cache over batch x sequence x past x source length."""
+    rng, n_cases = np.random.default_rng(1), 0
+    logits_worst = cache_worst = 0.0
+    for batch, length, past, source in product(BATCHES, LENGTHS, PASTS, SOURCES):
+        if max(past + length, source) > model.config.block_size:
+            continue
+        ids = rng.integers(0, model.config.vocab_size, (batch, past + length))
+        memory = random_memory(model, rng, batch, source)
+        cache = run_torch(model, ids[:, :past], no_cache(model, batch), memory)[1:]
+        expected = run_torch(model, ids[:, past:], cache, memory)
+        got = run_onnx(decoder, model, ids[:, past:], cache, memory)
+        logits_worst = max(logits_worst, difference(expected[0], got[0]))
+        cache_worst = max(cache_worst, *(difference(a, b) for a, b in zip(expected[1:], got[1:])))
+        n_cases += 1
+    axes = "batch x sequence x past x source"
+    return [
+        Check(f"logits equal PyTorch's, {axes}", n_cases, logits_worst, TOLERANCE),
+        Check(f"cache equals PyTorch's, {axes}", n_cases, cache_worst, TOLERANCE),
+    ]
+
+
+def check_cached(model: Seq2Seq, decoder: ort.InferenceSession) -> Check:
+    """Token by token through the cache equals all at once."""
+    rng, length = np.random.default_rng(2), min(48, model.config.block_size)
+    ids = rng.integers(0, model.config.vocab_size, (2, length))
+    memory = random_memory(model, rng, 2, min(9, length))
+    whole = run_onnx(decoder, model, ids, no_cache(model, 2), memory)[0]
+    cache, worst = no_cache(model, 2), 0.0
+    for t in range(length):
+        logits, *cache = run_onnx(decoder, model, ids[:, t : t + 1], cache, memory)
+        worst = max(worst, difference(whole[:, t : t + 1], logits))
+    return Check("cached equals uncached", length, worst, TOLERANCE)
+
+
+def check_padding(model: Seq2Seq, onnx_model: OnnxTranslator) -> Check:
+    """Sources of unequal length, padded on the right, give the logits of each alone."""
+    rng, longest = np.random.default_rng(3), min(20, model.config.block_size)
+    lengths = [min(n, longest) for n in (7, 1, longest)]
+    rows = [rng.integers(0, model.config.source_vocab_size, n) for n in lengths]
+    ids = np.stack([np.pad(row, (0, longest - len(row))) for row in rows])
+    mask = np.stack([np.arange(longest) < len(row) for row in rows]).astype(np.int64)
+    targets = rng.integers(0, model.config.vocab_size, (len(rows), min(6, longest)))
+
+    def decode(ids: np.ndarray, mask: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        memory = onnx_model.encoder.run(None, {"input_ids": ids, "attention_mask": mask})
+        feeds = decoder_feeds(model, targets, no_cache(model, len(targets)), memory)
+        return onnx_model.decoder.run(None, feeds | {"encoder_attention_mask": mask})[0]
+
+    together, worst = decode(ids, mask, targets), 0.0
+    for i, row in enumerate(rows):
+        alone = decode(row[None], np.ones((1, len(row)), np.int64), targets[i : i + 1])
+        worst = max(worst, difference(together[i : i + 1], alone))
+    return Check("padded sources equal single ones", len(rows), worst, TOLERANCE)
+
+
+def check_search(model: Seq2Seq, onnx_model: OnnxTranslator, beams: int) -> Check:
+    """The same tokens from both sessions."""
+    reference = TorchTranslator(model, onnx_model.source_tokenizer, onnx_model.tokenizer)
+    rng, n_different = np.random.default_rng(4), 0
+    for _ in range(N_SENTENCES):
+        length = int(rng.integers(1, min(20, model.config.block_size)))
+        source = [int(i) for i in rng.integers(0, model.config.source_vocab_size, length)]
+        try:
+            n_different += search(reference, source, beams) != search(onnx_model, source, beams)
+        except UserError:  # an output that is not finite
+            n_different += 1
+    return Check(f"tokens equal PyTorch's, {beams} beams", N_SENTENCES, n_different, 0)
+
+
+def search(model: Model, source: list[int], beams: int) -> list[int]:
+    limit = min(40, model.config.block_size)
+    with model.session() as session:
+        session.begin(source)
+        return beam_search(session, *target_ends(model.tokenizer), beams, limit)
+
+
+def random_memory(model: Seq2Seq, rng: np.random.Generator, batch: int, length: int) -> Arrays:
+    ids = torch.from_numpy(rng.integers(0, model.config.source_vocab_size, (batch, length)))
+    with torch.inference_mode():
+        return flat(model.encode(ids, torch.ones_like(ids)))
+
+
+def no_cache(model: Seq2Seq, batch: int) -> Arrays:
+    shape = (batch, model.config.n_kv_head, 0, model.config.head_dim)
+    return [np.zeros(shape, np.float32)] * (2 * model.config.n_layer)
+
+
+def decoder_feeds(model: Seq2Seq, ids: np.ndarray, cache: Arrays, memory: Arrays) -> dict:
+    """The decoder's inputs for ids (B, T) without padding, after `cache`."""
+    batch, length = ids.shape
+    past = cache[0].shape[2]
+    feeds = {
+        "input_ids": ids,
+        "attention_mask": np.ones((batch, past + length), np.int64),
+        "position_ids": np.tile(np.arange(past, past + length), (batch, 1)),
+        "encoder_attention_mask": np.ones((batch, memory[0].shape[2]), np.int64),
+    }
+    for side, arrays in (("decoder", cache), ("encoder", memory)):
+        for i, array in enumerate(arrays):
+            feeds[f"past_key_values.{i // 2}.{side}.{('key', 'value')[i % 2]}"] = array
+    return feeds
+
+
+def run_onnx(
+    decoder: ort.InferenceSession, model: Seq2Seq, ids: np.ndarray, cache: Arrays, memory: Arrays
+) -> Arrays:
+    return decoder.run(None, decoder_feeds(model, ids, cache, memory))
+
+
+def run_torch(model: Seq2Seq, ids: np.ndarray, cache: Arrays, memory: Arrays) -> Arrays:
+    """What the decoder's graph returns, from PyTorch."""
+    if ids.shape[1] == 0:
+        return [np.zeros(0), *cache]
+    inputs = [torch.from_numpy(a) for a in decoder_feeds(model, ids, cache, memory).values()]
+    n = len(cache)
+    past, keys_values = paired(inputs[4 : 4 + n]), paired(inputs[4 + n :])
+    with torch.inference_mode():
+        logits, caches = model.decode(*inputs[:4], past, keys_values)
+    return [logits.numpy(), *flat(caches)]
+
+
+def paired(tensors: list[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    return list(zip(tensors[::2], tensors[1::2]))
+
+
+def flat(caches: list[tuple[torch.Tensor, torch.Tensor]]) -> Arrays:
+    return [part.numpy() for cache in caches for part in cache]

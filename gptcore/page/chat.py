@@ -1,0 +1,182 @@
+"""The chat tab: streaming, with stop, retry, edit, undo, clear; and the endpoint /chat."""
+
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import gradio as gr
+
+from gptcore.checks import UserError
+from gptcore.generate import Piece, chat
+from gptcore.onnx_session import OnnxModel, RunStop
+from gptcore.page.inputs import text_of, to_messages, to_settings
+from gptcore.page.parts import (
+    BUSY,
+    HIDDEN,
+    IDLE,
+    Updates,
+    api_texts,
+    default_max_tokens,
+    device_line,
+    highest_max_tokens,
+    settings_panel,
+)
+from gptcore.page.streaming import Generations, stream
+from gptcore.sampling import Sampling
+
+# The Chatbot writes texts into the page as HTML, with images and all. Behind this, which is
+# invisible (U+2060, the word joiner), "<" and "&" begin no tag and no entity.
+GUARD = "\u2060"
+
+EXAMPLES = [
+    "Hello! Who are you?",
+    "My name is Ada.",
+    "Tell me a story about a cat.",
+    "What is the capital of France?",
+]
+
+
+def chat_tab(model: OnnxModel) -> None:
+    """Streaming chat with retry, edit, undo, clear; and the endpoint /chat."""
+    gr.Markdown(f"# {model.bundle.name}\nA small language model. It can be wrong.")
+    with gr.Row():
+        with gr.Column(scale=3, min_width=320):
+            chatbot = gr.Chatbot(
+                show_label=False,
+                height="60vh",
+                editable="user",
+                render_markdown=False,
+                examples=[{"text": text} for text in EXAMPLES],
+                buttons=["copy"],
+            )
+            box = gr.Textbox(placeholder="Type a message", max_lines=8, autofocus=True, **IDLE)
+            status = gr.Markdown(elem_id="status", elem_classes="status")
+            gr.Markdown(device_line(model), elem_classes="device")
+        with gr.Column(scale=1, min_width=280):
+            system = gr.Textbox(label="System prompt", lines=2, placeholder="Optional")
+            sliders = settings_panel(model)
+
+    handle = ChatHandlers(model)
+    inputs, outputs = [chatbot, system, *sliders], [chatbot, box, status]
+    box.submit(handle.send, [box, *inputs], outputs, **HIDDEN)
+    box.stop(handle.stop, queue=False, **HIDDEN)
+    chatbot.retry(handle.retry, inputs, outputs, **HIDDEN)
+    chatbot.edit(handle.edit, inputs, outputs, **HIDDEN)
+    chatbot.example_select(handle.example, inputs, outputs, **HIDDEN)
+    # Through the queue, so that these updates come after those of a reply that they end.
+    chatbot.undo(handle.undo, [chatbot], outputs, **HIDDEN)
+    chatbot.clear(handle.clear, None, outputs, **HIDDEN)
+    gr.api(chat_endpoint(model), api_name="chat")
+
+
+class ChatHandlers:
+    """What the chat's events do: each makes a history, and `respond` answers it."""
+
+    def __init__(self, model: OnnxModel):
+        self.model, self.generations = model, Generations()
+
+    async def respond(
+        self,
+        request: gr.Request,
+        history: list,
+        system_prompt: str,
+        *values: Any,
+        refused: list | None = None,
+    ) -> Updates:
+        """Stream the reply to a history that ends with the user's message. What is refused
+        leaves the conversation as it is, or as `refused` has it."""
+        block_size, stop = self.model.config.block_size, RunStop()
+        try:
+            messages = to_messages(history, system_prompt)
+            messages = [m | {"content": as_typed(m["content"])} for m in messages]
+            settings = to_settings(values, highest_max_tokens(self.model))
+            async with self.generations.begin(request.session_hash, stop):
+                pieces = chat(self.model, messages, *settings, stop)
+                yield history, gr.Textbox(value="", **BUSY), "reading ..."
+                async for progress in stream(pieces, stop):
+                    if not self.generations.is_current(request.session_hash, stop):
+                        yield (gr.skip(),) * 3  # Gradio repeats the last update at the end
+                        return
+                    shown = [*history, turn("assistant", progress.text)]
+                    yield shown, gr.skip(), progress.line(block_size)
+                yield gr.skip(), gr.Textbox(**IDLE), gr.skip()
+        except UserError as error:
+            shown = gr.skip() if refused is None else refused
+            yield shown, gr.Textbox(**IDLE), f"⚠ {error}"
+
+    async def send(self, request: gr.Request, text: str, history: list, *rest: Any) -> Updates:
+        async for update in self.respond(request, [*history, turn("user", text)], *rest):
+            yield update
+
+    async def retry(
+        self, request: gr.Request, event: gr.RetryData, history: list, *rest: Any
+    ) -> Updates:
+        async for update in self.respond(request, history[: event.index + 1], *rest):
+            yield update
+
+    async def edit(
+        self, request: gr.Request, event: gr.EditData, history: list, *rest: Any
+    ) -> Updates:
+        before, after = history[: event.index], history[event.index + 1 :]
+        unedited = [*before, turn("user", event.previous_value), *after]
+        edited = [*before, turn("user", event.value)]
+        async for update in self.respond(request, edited, *rest, refused=unedited):
+            yield update
+
+    async def example(
+        self, request: gr.Request, event: gr.SelectData, history: list, *rest: Any
+    ) -> Updates:
+        async for update in self.send(request, event.value["text"], history, *rest):
+            yield update
+
+    def stop(self, request: gr.Request) -> None:
+        self.generations.stop(request.session_hash)
+
+    async def undo(self, request: gr.Request, event: gr.UndoData, history: list) -> tuple:
+        await self.generations.discard(request.session_hash)
+        text = as_typed(text_of(history[event.index]["content"]))
+        return history[: event.index], gr.Textbox(value=text, **IDLE), ""
+
+    async def clear(self, request: gr.Request) -> tuple:
+        await self.generations.discard(request.session_hash)
+        return [], gr.Textbox(**IDLE), ""
+
+
+def chat_endpoint(model: OnnxModel) -> Callable:
+    """The function behind the API's /chat; its signature is the API's."""
+    default = Sampling()
+
+    async def answer(
+        message: str,
+        history: list[dict[str, Any]] | None = None,
+        system_prompt: str = "",
+        temperature: float = default.temperature,
+        max_tokens: int = default_max_tokens(model),
+        top_k: int = default.top_k,
+        top_p: float = default.top_p,
+        min_p: float = default.min_p,
+        repetition_penalty: float = default.repetition_penalty,
+        seed: int = default.seed,
+    ) -> AsyncIterator[str]:
+        values = (temperature, max_tokens, top_k, top_p, min_p, repetition_penalty, seed)
+
+        def begin(sampling: Sampling, max_tokens: int, stop: RunStop) -> Iterator[Piece]:
+            asked = {"role": "user", "content": message}
+            messages = to_messages([*(history or []), asked], system_prompt)
+            return chat(model, messages, sampling, max_tokens, stop)
+
+        async for text in api_texts(model, values, begin):
+            yield text
+
+    return answer
+
+
+def turn(role: str, text: str) -> dict[str, Any]:
+    """A message as the Chatbot takes it; as a part, so that its white space is kept."""
+    guarded = re.sub("<(?=[a-zA-Z/!?])|&(?=[a-zA-Z#])", rf"\g<0>{GUARD}", as_typed(text))
+    return {"role": role, "content": [{"type": "text", "text": guarded}]}
+
+
+def as_typed(text: str) -> str:
+    """The text of a message that the page shows."""
+    return re.sub(f"(?<=[<&]){GUARD}+", "", text)

@@ -1,0 +1,82 @@
+"""The text tab of a base model, which continues what is written; and the endpoint /complete."""
+
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Any
+
+import gradio as gr
+
+from gptcore.checks import UserError
+from gptcore.generate import complete
+from gptcore.onnx_session import OnnxModel, RunStop
+from gptcore.page.inputs import to_settings
+from gptcore.page.parts import (
+    BUSY,
+    HIDDEN,
+    IDLE,
+    Updates,
+    api_texts,
+    default_max_tokens,
+    device_line,
+    highest_max_tokens,
+    settings_panel,
+)
+from gptcore.page.streaming import Generations, stream
+from gptcore.sampling import Sampling
+
+
+def completion_tab(model: OnnxModel) -> None:
+    """Text completion, for a model that was not trained on conversations; and /complete."""
+    gr.Markdown(
+        f"# {model.bundle.name}\nA **base model**: it continues your text. It was not trained on "
+        f"conversations and does not answer questions."
+    )
+    with gr.Row():
+        with gr.Column(scale=3, min_width=320):
+            hint = "Write a beginning; the arrow (or Shift+Enter) continues it"
+            box = gr.Textbox(placeholder=hint, lines=14, value="", autofocus=True, **IDLE)
+            status = gr.Markdown(elem_id="status", elem_classes="status")
+            gr.Markdown(device_line(model), elem_classes="device")
+        with gr.Column(scale=1, min_width=280):
+            sliders = settings_panel(model)
+    generations, block_size = Generations(), model.config.block_size
+
+    async def respond(request: gr.Request, text: str, *values: Any) -> Updates:
+        try:
+            settings, stop = to_settings(values, highest_max_tokens(model)), RunStop()
+            async with generations.begin(request.session_hash, stop):
+                pieces = complete(model, text, *settings, stop)
+                yield gr.Textbox(**BUSY), "reading ..."
+                async for progress in stream(pieces, stop):
+                    yield text + progress.text, progress.line(block_size)
+                yield gr.Textbox(**IDLE), gr.skip()
+        except UserError as error:
+            yield gr.Textbox(**IDLE), f"⚠ {error}"
+
+    def stop_it(request: gr.Request) -> None:
+        generations.stop(request.session_hash)
+
+    box.submit(respond, [box, *sliders], [box, status], **HIDDEN)
+    box.stop(stop_it, queue=False, **HIDDEN)
+    gr.api(completion_endpoint(model), api_name="complete")
+
+
+def completion_endpoint(model: OnnxModel) -> Callable:
+    """The function behind the API's /complete."""
+    default = Sampling()
+
+    async def continue_text(
+        text: str,
+        temperature: float = default.temperature,
+        max_tokens: int = default_max_tokens(model),
+        top_k: int = default.top_k,
+        top_p: float = default.top_p,
+        min_p: float = default.min_p,
+        repetition_penalty: float = default.repetition_penalty,
+        seed: int = default.seed,
+    ) -> AsyncIterator[str]:
+        values = (temperature, max_tokens, top_k, top_p, min_p, repetition_penalty, seed)
+        async for more in api_texts(model, values, partial(complete, model, text)):
+            yield more
+
+    return continue_text

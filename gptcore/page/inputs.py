@@ -1,0 +1,57 @@
+"""What a page or an API sends, made into messages and settings, or refused with a clear word.
+
+Nothing that comes over the network is trusted: sliders let NaN, true and 10.7 through, and a
+history can be invented.
+
+    >>> to_messages([{"role": "user", "content": [{"type": "text", "text": "Hi"}]}], "")
+    [{'role': 'user', 'content': 'Hi'}]
+"""
+
+from typing import Any
+
+from gptcore.chat_template import Message
+from gptcore.checks import UserError
+from gptcore.sampling import Sampling
+
+
+def text_of(content: Any) -> str:
+    """A message's text: the page sends a list of parts, the API a string."""
+    parts = content if isinstance(content, list) else [content]
+    texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
+    for text in texts:
+        if not isinstance(text, str):
+            raise UserError(f"a message's content must be text, not {type(text).__name__}")
+    return "".join(texts)
+
+
+def to_messages(history: Any, system_prompt: Any) -> list[Message]:
+    """The page's or a caller's history as messages; gptcore.chat_template checks the roles."""
+    if not isinstance(history, list) or not all(isinstance(turn, dict) for turn in history):
+        raise UserError('history must be a list of {"role": ..., "content": ...}')
+    if not isinstance(system_prompt, str):
+        raise UserError("system_prompt must be text")
+    system = [{"role": "system", "content": system_prompt}] if system_prompt.strip() else []
+    turns = [{"role": t.get("role"), "content": text_of(t.get("content"))} for t in history]
+    return system + turns
+
+
+def whole_number(name: str, value: Any) -> int:
+    """Sliders send 10 as 10.0, and let NaN, true and 10.7 through."""
+    if value is None:
+        raise UserError(f"{name} is empty: give a whole number")
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
+        raise UserError(f"{name}={value!r} is not a whole number")
+    return int(value)
+
+
+def to_settings(values: tuple, highest: int) -> tuple[Sampling, int]:
+    """The side panel's values, in the order of `settings_panel`, as sampling and max_tokens.
+
+    `highest`: the most tokens that may be asked for.
+    """
+    temperature, max_tokens, top_k, top_p, min_p, penalty, seed = values
+    max_tokens = whole_number("max_tokens", max_tokens)
+    if not (1 <= max_tokens <= highest):
+        raise UserError(f"max_tokens={max_tokens} is out of range: choose 1 to {highest}")
+    top_k, seed = whole_number("top_k", top_k), whole_number("seed", seed)
+    return Sampling(temperature, top_k, top_p, min_p, penalty, seed), max_tokens

@@ -1,0 +1,87 @@
+"""What the tabs have in common: looks, the sliders, and the generator behind an API call."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import gradio as gr
+import onnxruntime
+
+from gptcore.checks import UserError
+from gptcore.generate import Piece
+from gptcore.onnx_session import OnnxModel, RunStop
+from gptcore.onnx_translator import OnnxTranslator
+from gptcore.page.inputs import to_settings
+from gptcore.page.streaming import stream
+from gptcore.sampling import Sampling
+
+IDLE = {"show_label": False, "submit_btn": True, "stop_btn": False}
+BUSY = {"submit_btn": False, "stop_btn": True}
+HIDDEN = {"api_visibility": "private", "show_progress": "hidden"}
+LONGEST_TEXT = 1000  # tokens that a base model may be asked for at once
+Updates = AsyncIterator[tuple]  # new values of the page's components
+
+
+def settings_panel(model: OnnxModel) -> list[gr.components.Component]:
+    """The sliders of the side panel; those that few need are folded."""
+    default, highest = Sampling(), highest_max_tokens(model)
+    shown = [
+        gr.Slider(
+            0, 2, default.temperature, step=0.05, label="Temperature", info="0: the likeliest"
+        ),
+        gr.Slider(1, highest, default_max_tokens(model), step=1, label="Max tokens"),
+    ]
+    penalty = default.repetition_penalty
+    with gr.Accordion("More settings", open=False):
+        folded = [
+            gr.Slider(0, 200, default.top_k, step=1, label="Top-k", info="0: all tokens"),
+            gr.Slider(0.05, 1, default.top_p, step=0.01, label="Top-p", info="1: off"),
+            gr.Slider(0, 1, default.min_p, step=0.01, label="Min-p", info="0: off"),
+            gr.Slider(1, 2, penalty, step=0.01, label="Repetition penalty", info="1: off"),
+            gr.Number(default.seed, precision=0, label="Seed", info="-1: a new one each time"),
+        ]
+    return [*shown, *folded]
+
+
+def default_max_tokens(model: OnnxModel) -> int:
+    return min(256, highest_max_tokens(model) // 2)
+
+
+def highest_max_tokens(model: OnnxModel) -> int:
+    """A reply must fit into the context; a continued text may go on beyond it."""
+    within = model.config.block_size - 1
+    return within if model.bundle.is_chat else max(within, LONGEST_TEXT)
+
+
+def device_line(model: OnnxModel | OnnxTranslator) -> str:
+    """What runs where."""
+    device = "CUDA" if model.provider == "CUDAExecutionProvider" else "CPU"
+    threads = "1 thread" if model.threads == 1 else f"{model.threads} threads"
+    return (
+        f"{model.bundle.facts['parameters']:,} parameters on {device} ({model.provider}, "
+        f"{threads}) · ONNX Runtime {onnxruntime.__version__} · {model.file_name}"
+    )
+
+
+async def api_texts(
+    model: OnnxModel,
+    values: tuple,
+    begin: Callable[[Sampling, int, RunStop], Iterator[Piece]],
+) -> AsyncIterator[str]:
+    """The growing reply of an API call; a UserError reaches the caller as its message."""
+    try:
+        stop = RunStop()
+        async for progress in stream(
+            begin(*to_settings(values, highest_max_tokens(model)), stop), stop
+        ):
+            yield progress.text
+    except UserError as error:
+        raise gr.Error(str(error), print_exception=False) from None
+
+
+def index_of(value: float | None, n: int) -> int:
+    """The index that a control's value from 1 to n stands for; an emptied field is the first."""
+    return min(max(int(value or 1), 1), n) - 1
+
+
+def shown(token: str) -> str:
+    """A token with its white space made visible."""
+    return token.replace(" ", "·").replace("\n", "⏎").replace("\t", "⇥")

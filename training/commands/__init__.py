@@ -1,0 +1,1 @@
+"""What python -m training does: a file for each subcommand."""

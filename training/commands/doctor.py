@@ -1,0 +1,107 @@
+"""python -m training doctor runs/NAME: is every file of a run sound, and what can be resumed?
+
+$ python -m training doctor runs/mine
+ok       checkpoints/step-500
+DAMAGED  runs/mine/checkpoints/step-750/model.safetensors is damaged: ...
+error: 1 of 6 parts is damaged; step 500 can be resumed: python -m training ...
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from gptcore.bundle import SOURCE_TOKENIZER
+from gptcore.checks import UserError
+from gptcore.config import Seq2SeqConfig
+from gptcore.nn import build_model
+from gptcore.nn.checkpoint import list_checkpoints, load_checkpoint, load_weights, step_of
+from gptcore.tokenizer import Tokenizer
+from training.data.sentence_pairs import read_pairs
+from training.data.sources import shards_of
+from training.run.directory import Run
+from training.tasks.translation import TRAINING, VALIDATION
+
+
+def run_doctor(arguments: list[str]) -> dict[str, int]:
+    """The number of parts examined; UserError, with what can be done, if one is damaged."""
+    parser = argparse.ArgumentParser(
+        prog="python -m training doctor",
+        description="Verify every file of a run, and say what can be resumed.",
+    )
+    parser.add_argument("run", type=Path, help="a run directory, such as runs/small")
+    run = Run.load(parser.parse_args(arguments).run)
+    parts, damaged, sound_steps = list(parts_of(run)), [], []
+    for name, examine in parts:
+        try:
+            examine()
+        except UserError as error:
+            damaged.append(name)
+            print(f"DAMAGED  {error}")
+        else:
+            print(f"ok       {name}")
+            sound_steps += [step_of(Path(name))] if name.startswith("checkpoints/") else []
+    for left in sorted(run.path.rglob("*.tmp")):
+        print(f"left     {left.relative_to(run.path)}: of an interrupted save, may be deleted")
+    verdict = advise(run, sound_steps, damaged)
+    if damaged:
+        verb = "is" if len(damaged) == 1 else "are"
+        raise UserError(f"{len(damaged)} of {len(parts)} parts {verb} damaged; {verdict}")
+    print(verdict)
+    return {"parts": len(parts)}
+
+
+def parts_of(run: Run) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Each part's name, and what raises UserError if it is not sound."""
+    yield "config.json", lambda: Run.load(run.path)
+    yield "metrics.jsonl", lambda: check_metrics(run)
+    if isinstance(run.model, Seq2SeqConfig):
+        for name in ("tokenizer", SOURCE_TOKENIZER):
+            yield name, lambda name=name: Tokenizer.load(run.path / name)
+        for name in (TRAINING, VALIDATION):
+            yield name, lambda name=name: read_pairs(run.path / name)
+    else:
+        yield "tokenizer", lambda: check_tokenizer(run)
+        yield f"token shards, {run.data['shards']}", lambda: shards_of(run)
+    for path in list_checkpoints(run.checkpoints):
+        yield f"checkpoints/{path.name}", lambda path=path: check_checkpoint(run, path)
+
+
+def check_metrics(run: Run) -> None:
+    """Every line is whole; a run that goes on drops one that is not."""
+    path = run.path / "metrics.jsonl"
+    if not path.exists():
+        raise UserError(f"{path} is missing")
+    for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), 1):
+        try:
+            json.loads(line)["step"]
+        except (ValueError, KeyError, TypeError):
+            raise UserError(f"{path}, line {number} is no record of a step") from None
+
+
+def check_tokenizer(run: Run) -> None:
+    """It is the one that made the token shards."""
+    if run.tokenizer.sha256 != shards_of(run).tokenizer.sha256:
+        raise UserError(f"{run.path / 'tokenizer'} is not the tokenizer of the token shards")
+
+
+def check_checkpoint(run: Run, path: Path) -> None:
+    """Its files are what was written, belong to this model, and hold finite numbers."""
+    checkpoint = load_checkpoint(path)
+    load_weights(build_model(run.model), checkpoint.model, path)
+    for name, tensor in (checkpoint.model | checkpoint.state).items():
+        if not tensor.isfinite().all():
+            raise UserError(f"{path}: {name} holds numbers that are not finite")
+
+
+def advise(run: Run, sound_steps: list[int], damaged: list[str]) -> str:
+    command = "python -m training"
+    command += " translate" if isinstance(run.model, Seq2SeqConfig) else ""
+    needed = [name for name in damaged if not name.startswith(("checkpoints/", "metrics"))]
+    if run.is_complete and max(sound_steps, default=0) >= run.train.steps:
+        return f"the run is complete, at step {run.train.steps}"
+    if needed:
+        return f"nothing can be resumed without a sound {needed[0]}"
+    if not sound_steps:
+        return "nothing can be resumed: start anew, with another --out"
+    return f"step {max(sound_steps)} can be resumed: {command} --out {run.path} --resume"

@@ -1,0 +1,1 @@
+"""Text to batches: documents, token shards on the disk or at a URL, sentence pairs."""

@@ -1,0 +1,157 @@
+"""Token shards to batches; which rows a step sees is a pure function of (seed, step).
+
+A row is block_size tokens and the token after each. Rows begin where documents begin, so a
+conversation is seen from its start; a document longer than a row goes on in the next one.
+
+    >>> rows = Rows(shards, "train", block_size=512)                     # doctest: +SKIP
+    >>> x, y = rows.batch(rows.order(seed=1, step=0, batch_size=32))     # doctest: +SKIP
+
+An epoch is read in windows of a few shards, so that a corpus may be larger than the disk: the
+shards of each epoch are permuted and dealt into windows, and the rows within a window permuted.
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gptcore.chat_template import loss_mask
+from gptcore.checks import UserError
+from training.data.shards import Shard, Shards
+
+IGNORED = -100  # the target that cross_entropy leaves out
+WINDOW = 4  # shards; their rows are mixed, and the next ones are fetched meanwhile
+
+
+class Rows:
+    """The rows of one split, numbered shard by shard: self.first[i] is the first of shard i."""
+
+    def __init__(self, shards: Shards, split: str, block_size: int):
+        self.tokenizer, self.block_size = shards.tokenizer, block_size
+        self.split: list[Shard] = shards.split(split)
+        self.roles = [shards.tokenizer.special[f"<|{r}|>"] for r in ("system", "user", "assistant")]
+        n_tokens = sum(map(len, self.split))
+        if split == "train" and not (block_size < n_tokens):
+            raise UserError(
+                f"the corpus is too short: {n_tokens} tokens to train on, and a block needs "
+                f"block_size={block_size} and one more; give more text or a smaller block_size"
+            )
+        # What two windows need; the table of all shards could be larger than the memory.
+        self.table = lru_cache(2 * WINDOW)(self.make_table)
+        self.windows = lru_cache(2)(self.deal_windows)
+        self.window_rows = lru_cache(2)(self.mix_window)
+        counts = [len(self.table(i)) for i in range(len(self.split))]
+        self.first = np.cumsum([0, *counts])
+
+    def make_table(self, shard: int) -> np.ndarray:
+        """(n_rows, 3) uint32, a shard's rows: (document, start, fresh).
+
+        A row covers the ids from `start`; `document` is where the document begins in whose
+        midst that may be; and its first `fresh` targets are not in the next row again.
+        """
+        return row_table(self.split[shard].starts, len(self.split[shard]), self.block_size)
+
+    def __len__(self) -> int:
+        return int(self.first[-1])
+
+    def sample(self, n_tokens: int) -> range:
+        """Rows of about n_tokens in all, from all over the split, or from the first shard of
+        one that is read in windows."""
+        n = len(self) if len(self.split) <= WINDOW else int(self.first[1])
+        return range(0, n, max(1, n * self.block_size // n_tokens))
+
+    def order(self, seed: int, step: int, batch_size: int) -> np.ndarray:
+        """(batch_size,) which rows this step reads: a new permutation every epoch."""
+        spans = self.spans(seed, step, batch_size)
+        return np.concatenate([self.window_rows(seed, e, w)[at] for e, w, at in spans])
+
+    def near(self, seed: int, step: int, batch_size: int) -> list[str]:
+        """Names of the shards that this step and, after it, the next window read."""
+        places = [(epoch, window) for epoch, window, _ in self.spans(seed, step, batch_size)]
+        epoch, window = places[-1]
+        is_last = window + 1 == len(self.windows(seed, epoch)[0])
+        places.append((epoch + 1, 0) if is_last else (epoch, window + 1))
+        shards = [i for epoch, window in places for i in self.windows(seed, epoch)[0][window]]
+        return list(dict.fromkeys(self.split[i].name for i in [*shards, 0]))  # 0: see `sample`
+
+    def spans(self, seed: int, step: int, batch_size: int) -> Iterator[tuple[int, int, slice]]:
+        """The (epoch, window, positions in the window) that a step's batch consists of."""
+        position, end = step * batch_size, (step + 1) * batch_size
+        while position < end:
+            epoch, within = divmod(position, len(self))
+            bounds = self.windows(seed, epoch)[1]
+            window = int(np.searchsorted(bounds, within, side="right")) - 1
+            n = min(end - position, int(bounds[window + 1]) - within)
+            start = within - int(bounds[window])
+            yield epoch, window, slice(start, start + n)
+            position += n
+
+    def deal_windows(self, seed: int, epoch: int) -> tuple[list[np.ndarray], np.ndarray]:
+        """An epoch's windows: the shards of each, and the positions at which they begin."""
+        shards = np.arange(len(self.split))
+        if len(shards) > WINDOW:
+            np.random.default_rng([seed, epoch]).shuffle(shards)
+        windows = [shards[i : i + WINDOW] for i in range(0, len(shards), WINDOW)]
+        counts = np.diff(self.first)
+        return windows, np.cumsum([0, *(counts[window].sum() for window in windows)])
+
+    def mix_window(self, seed: int, epoch: int, window: int) -> np.ndarray:
+        """The rows of a window in the order in which they are read."""
+        shards = self.windows(seed, epoch)[0][window]
+        rows = np.concatenate([np.arange(self.first[i], self.first[i + 1]) for i in shards])
+        # numpy takes [seed, epoch, 0] for [seed, epoch], by which the shards were permuted.
+        key = [seed, epoch] if len(self.split) <= WINDOW else [seed, epoch, window + 1]
+        np.random.default_rng(key).shuffle(rows)
+        return rows
+
+    def batch(self, which: np.ndarray, fresh_only: bool = False) -> tuple[Tensor, Tensor]:
+        """Inputs and targets, each (B, T) int64; targets that carry no loss are IGNORED.
+
+        With `fresh_only`, targets that the next row repeats are IGNORED too, so that a pass
+        over all rows counts each token once.
+        """
+        T = self.block_size
+        x = np.full((len(which), T), self.tokenizer.special["<|pad|>"], np.int64)
+        y = np.full((len(which), T), IGNORED, np.int64)
+        shards = np.searchsorted(self.first, which, side="right") - 1
+        for i, (shard, row) in enumerate(zip(shards.tolist(), which)):
+            document, start, fresh = self.table(shard)[row - self.first[shard]].tolist()
+            ids, mask = self.read(self.split[shard], document, start)
+            n = len(ids) - 1
+            x[i, :n] = ids[:-1]
+            y[i, :n] = np.where(mask[1:], ids[1:], IGNORED)
+            if fresh_only:
+                y[i, fresh:] = IGNORED
+        return torch.from_numpy(x), torch.from_numpy(y)
+
+    def read(self, shard: Shard, document: int, start: int) -> tuple[np.ndarray, np.ndarray]:
+        """A row's ids and which of them are learned: for the latter a conversation must be
+        read from its beginning, while a text is learned all over."""
+        is_chat = start > document and int(shard[document + 1 : document + 2][0]) in self.roles
+        context = document if is_chat else start
+        ids = shard[context : start + self.block_size + 1].astype(np.int64)
+        mask = loss_mask(ids, self.tokenizer)
+        return ids[start - context :], mask[start - context :]
+
+
+def row_table(starts: np.ndarray, end: int, block_size: int) -> np.ndarray:
+    """See Rows.make_table; `end` is the number of ids."""
+    n = len(starts)
+    # Rows follow each other without a gap until one has in it where the next document begins;
+    # the last document that begins within that row then begins the next row.
+    lengths = np.diff(starts, append=end - 1)
+    n_rows = -(-lengths // block_size)  # that begin in each document, if one begins with it
+    following = np.searchsorted(starts, starts + n_rows * block_size, side="right") - 1
+    following[-1:] = n
+    chain, document, following = [], 0, following.tolist()
+    while document < n:
+        chain.append(document)
+        document = following[document]
+    n_rows = n_rows[chain]
+    documents = np.repeat(starts[chain], n_rows)
+    ordinal = np.arange(len(documents)) - np.repeat(np.cumsum(n_rows) - n_rows, n_rows)
+    at = documents + ordinal * block_size
+    fresh = np.diff(at, append=max(end - 1, 0))
+    return np.stack([documents, at, fresh], axis=1).astype(np.uint32)

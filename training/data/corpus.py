@@ -1,0 +1,213 @@
+"""Files to documents, streamed: .txt, .jsonl and .gz of them, however large.
+
+    >>> for document in read_documents([Path("book.txt")]):              # doctest: +SKIP
+    ...     ids = document_ids(document, tokenizer)
+
+A document is a text (str) or a conversation (list of messages). A .txt file is cut into
+documents at `<|endoftext|>`, and a long one at line ends every few thousand characters. No
+token of the whole text spans a cut, where a line or a word ends in reach.
+"""
+
+import gzip
+import hashlib
+import json
+import re
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from gptcore.chat_template import Message, check_messages, render
+from gptcore.checks import UserError
+from gptcore.tokenizer import Tokenizer
+
+Document = str | list[Message]
+Corpus = Callable[[], Iterable[Document]]  # each call starts from the beginning
+
+SEPARATOR = "<|endoftext|>"
+SUFFIXES = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
+VALIDATION_SHARE = 0.05
+MAX_VALIDATION_BYTES = 500_000
+READ_CHARACTERS = 1 << 16
+
+# Where a text may be cut so that it is split into the same tokens: no piece of the patterns of
+# gptcore.tokenizer and cl100k spans these places. White space with line ends in it is one piece
+# up to the last of them, and other white space begins one.
+LINES = re.compile(r"(?s).*\n(?=[^\S\n]*\S)")
+WORDS = re.compile(r"(?s).*\S(?=[ \t])")
+
+
+def find_files(paths: Iterable[str | Path]) -> list[Path]:
+    """The given files, and those with a known suffix in the given folders, in order."""
+    files = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            found = sorted(p for p in path.rglob("*") if p.name.endswith(SUFFIXES))
+            if not found:
+                raise UserError(f"{path} holds no file that ends in {', '.join(SUFFIXES)}")
+            files += found
+        elif path.is_file():
+            files.append(path)
+        else:
+            raise UserError(f"no such file or folder: {path}")
+    for file in files:
+        if file.stat().st_size == 0:
+            raise UserError(f"{file} is empty: name a file with text in it")
+    return files
+
+
+def read_documents(files: list[Path]) -> Iterator[Document]:
+    """The documents of all files. UserError names the file and line that cannot be read."""
+    return (document for document, _ in read_sourced(files))
+
+
+def read_sourced(files: list[Path]) -> Iterator[tuple[Document, str]]:
+    """The same with where each document is from: its row's "source", else the file's name."""
+    # At least some fifty documents, so that a small text too can be split for validation.
+    size = max(512, min(4096, sum(file.stat().st_size for file in files) // 50))
+    for file in files:
+        is_jsonl = file.name.removesuffix(".gz").endswith(".jsonl")
+        try:
+            if is_jsonl:
+                yield from read_jsonl(file)
+            else:
+                yield from ((text, file.name) for text in read_text(file, size))
+        except UnicodeDecodeError as error:
+            raise UserError(f"{file} is not UTF-8 text ({error.reason}): convert it") from None
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise UserError(f"{file} is no sound gzip file: {error}") from None
+
+
+def open_text(file: Path):
+    opener = gzip.open if file.name.endswith(".gz") else open
+    return opener(file, "rt", encoding="utf-8-sig")
+
+
+def read_text(file: Path, size: int) -> Iterator[str]:
+    """Documents of at most `size` characters, cut at separators, or else after lines or words."""
+    with open_text(file) as stream:
+        rest = ""
+        while chunk := stream.read(READ_CHARACTERS):
+            if "\0" in chunk:
+                raise UserError(f"{file} holds NUL characters: it is binary, not text")
+            rest += chunk
+            while len(rest) > size + len(SEPARATOR):
+                document, rest = cut(rest, size)
+                yield from [document] if document.strip() else []
+        while rest:
+            document, rest = cut(rest, size)
+            yield from [document] if document.strip() else []
+
+
+def cut(text: str, size: int) -> tuple[str, str]:
+    """The first document of a text, and the rest."""
+    separator = text.find(SEPARATOR, 0, size + len(SEPARATOR))
+    if separator >= 0:
+        return text[:separator], text[separator + len(SEPARATOR) :].removeprefix("\n")
+    if len(text) <= size:
+        return text, ""
+    window = text[: size + 1]  # one more, to see what follows the cut
+    match = LINES.match(window) or WORDS.match(window)
+    at = match.end() if match else size
+    return text[:at], text[at:]
+
+
+def read_jsonl(file: Path) -> Iterator[tuple[Document, str]]:
+    """A document a line: an object with "messages" or "text", and its "source"; other keys are
+    ignored."""
+    with open_text(file) as stream:
+        for number, line in enumerate(stream, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+                document = row["messages"] if "messages" in row else row["text"]
+                if not isinstance(document, list if "messages" in row else str):
+                    raise UserError('"text" is not a string, or "messages" not a list')
+                if "messages" in row:
+                    check_messages(document)
+                check_text(document_text(document))
+            except (KeyError, TypeError):
+                raise UserError(f'{file}, line {number}: no "messages" or "text"') from None
+            except UserError as error:
+                raise UserError(f"{file}, line {number}: {error}") from None
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{file}, line {number}: no JSON ({error})") from None
+            if document:
+                yield document, str(row.get("source", file.name))
+
+
+def check_text(text: str) -> None:
+    """JSON can hold half of a surrogate pair, which no UTF-8 text can."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UserError("a character is only half a surrogate pair: mend the text") from None
+
+
+def document_text(document: Document) -> str:
+    """What a tokenizer is trained on."""
+    return "\n".join(texts_of(document))
+
+
+def texts_of(document: Document) -> list[str]:
+    """The texts that are encoded one by one: a conversation's messages."""
+    if isinstance(document, str):
+        return [document]
+    return [message["content"] for message in document]
+
+
+def document_ids(document: Document, tokenizer: Tokenizer) -> list[int]:
+    """`<|endoftext|>`, then the text or the conversation."""
+    if isinstance(document, str):
+        return [tokenizer.special["<|endoftext|>"], *tokenizer.encode(document)]
+    return render(document, tokenizer)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a first pass over a corpus finds."""
+
+    sha256: str
+    n_documents: int
+    n_bytes: int
+    n_chats: int
+    validation_limit: int  # documents whose number is below it are held out
+
+    def is_validation(self, document: Document) -> bool:
+        """Decided by the text alone, so that equal documents are always on the same side."""
+        return document_number(document) < self.validation_limit
+
+
+def survey(corpus: Corpus, held_out: float | None = None) -> Survey:
+    """Hash and count a corpus, and fix which documents are held out for validation: this share
+    of them, or what the corpus can spare."""
+    digest, n_documents, n_bytes, n_chats, smallest = hashlib.sha256(), 0, 0, 0, 2**64
+    for document in progress(corpus(), "reading"):
+        number = document_number(document)
+        digest.update(number.to_bytes(8))
+        n_documents += 1
+        n_chats += not isinstance(document, str)
+        n_bytes += len(document_text(document).encode("utf-8"))
+        smallest = min(smallest, number)
+    share = held_out or min(VALIDATION_SHARE, MAX_VALIDATION_BYTES / max(n_bytes, 1))
+    limit = max(int(share * 2**64), smallest + 1)  # at least one document
+    return Survey(digest.hexdigest(), n_documents, n_bytes, n_chats, limit)
+
+
+def progress(
+    items: Iterable, doing: str, total: int | None = None, unit: str = " documents"
+) -> Iterable:
+    """The items, with a bar where that takes long; a log file gets a line now and then."""
+    often = 0.2 if sys.stderr.isatty() else 30.0
+    return tqdm(items, doing, total, unit=unit, mininterval=often, delay=2)
+
+
+def document_number(document: Document) -> int:
+    """64 bits of the document's hash."""
+    text = document if isinstance(document, str) else json.dumps(document)
+    digest = hashlib.blake2b(text.encode("utf-8"), digest_size=8)
+    return int.from_bytes(digest.digest())

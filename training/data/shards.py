@@ -1,0 +1,312 @@
+"""Documents to token shards: flat files of ids, hashed, made once, on the disk or at a URL.
+
+train-00000.bin          ids, uint16 (uint32 for a vocabulary over 65,536)
+train-00000.starts.npy   where each document begins
+val-00000.bin ...        the same for the held-out documents
+tokenizer/               the tokenizer that made them
+manifest.json            counts, and the sha256 of every file
+
+>>> shards = prepare(corpus, Path("runs/shards"), vocab_size=2048)   # doctest: +SKIP
+>>> shard = shards.split("train")[0]                                 # doctest: +SKIP
+>>> shard[: shard.starts[1]]  # the first document's                 # doctest: +SKIP
+"""
+
+import hashlib
+import json
+import os
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gptcore.checks import UserError
+from gptcore.files import file_sha256, new_folder
+from gptcore.tokenizer import Tokenizer
+from training.data.corpus import (
+    Corpus,
+    Document,
+    Survey,
+    document_ids,
+    document_number,
+    document_text,
+    progress,
+    survey,
+)
+from training.data.remote import MANIFEST, RemoteFolder
+
+FORMAT = 2  # part of the key, so that older shards are made anew
+SHARD_TOKENS = 1 << 26
+CHUNK_CHARACTERS = 1 << 18  # what one thread tokenises at a time
+CACHE = "cache"  # in the run directory, the files in use of shards at a URL
+TOKENIZER_BYTES = 20_000_000  # of a larger corpus a sample trains the tokenizer
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The ids of one shard, a sequence that is read from its file where it is asked for.
+
+    (What is read of a memory map counts as memory of the process.)
+    """
+
+    name: str
+    dtype: str
+    n_tokens: int
+    locate: Callable[[str], Path]  # a file by its name
+
+    def __len__(self) -> int:
+        return self.n_tokens
+
+    def __getitem__(self, which: slice) -> np.ndarray:
+        start, stop, _ = which.indices(self.n_tokens)
+        size = np.dtype(self.dtype).itemsize
+        path = self.locate(f"{self.name}.bin")
+        with open(path, "rb", buffering=0) as file:
+            file.seek(start * size)
+            data = file.read(max(stop - start, 0) * size)
+        if len(data) < (stop - start) * size:
+            raise UserError(f"{path} was cut short while it was in use")
+        return np.frombuffer(data, self.dtype)
+
+    @property
+    def starts(self) -> np.ndarray:
+        """Where each document begins."""
+        return np.load(self.locate(f"{self.name}.starts.npy"))
+
+
+@dataclass(frozen=True)
+class Shards:
+    """A folder of shards whose hashes have been verified, or are when a file is fetched."""
+
+    path: Path
+    tokenizer: Tokenizer
+    manifest: dict[str, Any]
+    remote: RemoteFolder | None = None
+
+    def split(self, name: str) -> list[Shard]:
+        """The shards of "train" or "val"."""
+        dtype, sizes = self.manifest["dtype"], self.manifest["bytes"]
+        return [
+            Shard(shard, dtype, sizes[f"{shard}.bin"] // np.dtype(dtype).itemsize, self.locate)
+            for shard in self.manifest["splits"][name]["shards"]
+        ]
+
+    def locate(self, name: str) -> Path:
+        return self.remote.locate(name) if self.remote else self.path / name
+
+    def hold(self, names: list[str]) -> None:
+        """These shards are read now and soon, others are not; see Rows.near."""
+        if self.remote:
+            self.remote.hold([f"{name}.bin" for name in names])
+
+    @property
+    def location(self) -> str:
+        """Where open_shards finds them again."""
+        return self.remote.url if self.remote else str(self.path.resolve())
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether conversations are in it."""
+        return self.manifest["n_chats"] > 0
+
+
+def prepare(
+    corpus: Corpus,
+    folder: Path,
+    vocab_size: int,
+    block_size: int,
+    tokenizer: Tokenizer | None = None,
+    held_out: float | None = None,
+) -> Shards:
+    """Tokenise a corpus into folder/KEY, or find it there; KEY depends on all of the input.
+
+    Without a tokenizer, one of vocab_size is trained on the corpus. `held_out` is the share of
+    the documents to measure on; by default it follows from the size of the corpus.
+    """
+    found = survey(corpus, held_out)
+    if found.n_documents < 2 or found.n_bytes <= block_size:
+        raise UserError(
+            f"the corpus is too short: {found.n_bytes} bytes in {found.n_documents} document(s), "
+            f"for blocks of block_size={block_size} tokens; give more text"
+        )
+    source = tokenizer.sha256 if tokenizer else vocab_size
+    parts = [FORMAT, found.sha256, found.validation_limit, source]
+    key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    path = folder / key
+    if path.exists():
+        try:
+            return load_shards(path)
+        except UserError as error:
+            print(f"{error}; making it again")
+    if tokenizer is None:
+        print(f"training a tokenizer of {vocab_size} tokens on {found.n_bytes:,} bytes")
+        tokenizer = Tokenizer.train(sample_texts(corpus, found), vocab_size)
+        if tokenizer.vocab_size < vocab_size:
+            print(f"the text yields {tokenizer.vocab_size} tokens of vocab_size={vocab_size}")
+    print(f"tokenising {found.n_documents:,} documents into {path}")
+    with new_folder(path) as temporary:
+        tokenizer.save(temporary / "tokenizer")
+        write_shards(corpus, found, tokenizer, temporary)
+    return load_shards(path)
+
+
+def load_shards(path: Path) -> Shards:
+    """Verify and open a folder of shards."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        for name, expected in manifest["sha256"].items():
+            if file_sha256(path / name) != expected:
+                raise UserError(f"{path / name} is damaged")
+        # Not noted by older versions.
+        manifest["bytes"] = {name: (path / name).stat().st_size for name in manifest["sha256"]}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"the token shards in {path} are not sound ({error})") from None
+    return Shards(path, Tokenizer.load(path / "tokenizer"), manifest)
+
+
+def is_url(location: str | Path) -> bool:
+    return "://" in str(location)
+
+
+def is_finished(location: str | Path) -> bool:
+    """Whether it is a folder of shards, rather than one to keep such folders in."""
+    return is_url(location) or (Path(location) / MANIFEST).is_file()
+
+
+def open_shards(location: str, cache: Path) -> Shards:
+    """Open a folder of shards, or the one at a URL, whose files are kept in `cache` in turn.
+
+    At once comes all but the ids to train on: tokenizer, starts of documents, held-out ids.
+    """
+    if not is_url(location):
+        return load_shards(Path(location))
+    remote = RemoteFolder(location, cache)
+    manifest = remote.read_manifest()
+    try:
+        check_manifest(manifest)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{location}/{MANIFEST} is none of a folder of token shards as `python -m training "
+            f"prepare` makes them now ({type(error).__name__}: {error})"
+        ) from None
+    later = {f"{shard}.bin" for shard in manifest["splits"]["train"]["shards"]}
+    n_bytes = sum(manifest["bytes"][name] for name in later)
+    print(
+        f"{len(later)} shards of {n_bytes:,} bytes at {location}; the next ones are kept in {cache}"
+    )
+    for name in progress(sorted(manifest["sha256"].keys() - later), "fetching", unit=" files"):
+        remote.locate(name)
+    return Shards(cache, Tokenizer.load(cache / "tokenizer"), manifest, remote)
+
+
+def check_manifest(manifest: dict[str, Any]) -> None:
+    """KeyError or TypeError where something is missing that will be asked for."""
+    np.dtype(manifest["dtype"])
+    for name in ("n_documents", "n_bytes", "n_chats", "corpus_sha256"):
+        manifest[name]
+    for split in ("train", "val"):
+        for shard in manifest["splits"][split]["shards"]:
+            manifest["sha256"][f"{shard}.starts.npy"], manifest["bytes"][f"{shard}.bin"] + 0
+
+
+def sample_texts(corpus: Corpus, found: Survey) -> Iterator[str]:
+    """Texts for the tokenizer, none of the held-out ones."""
+    every = found.n_bytes // TOKENIZER_BYTES + 1
+    for document in progress(corpus(), "sampling", found.n_documents):
+        if document_number(document) % every == 0 and not found.is_validation(document):
+            yield document_text(document)
+
+
+def write_shards(corpus: Corpus, found: Survey, tokenizer: Tokenizer, folder: Path) -> None:
+    dtype = "uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32"
+    writers = {split: ShardWriter(folder, split) for split in ("train", "val")}
+    documents = progress(corpus(), "tokenising", found.n_documents)
+    for document, ids in tokenise(documents, tokenizer, dtype):
+        writers["val" if found.is_validation(document) else "train"].add(ids)
+    splits = {split: writer.finish() for split, writer in writers.items()}
+    if not splits["train"]["n_tokens"]:
+        raise UserError("the corpus is one text, again and again: give some that differs")
+    files = sorted(p for p in folder.rglob("*") if p.is_file())
+    manifest = {
+        "dtype": dtype,
+        "n_documents": found.n_documents,
+        "n_bytes": found.n_bytes,
+        "n_chats": found.n_chats,
+        "corpus_sha256": found.sha256,
+        "splits": splits,
+        "bytes": {p.relative_to(folder).as_posix(): p.stat().st_size for p in files},
+        "sha256": {p.relative_to(folder).as_posix(): file_sha256(p) for p in files},
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2), encoding="utf-8")
+
+
+def tokenise(
+    documents: Iterable[Document], tokenizer: Tokenizer, dtype: str
+) -> Iterator[tuple[Document, np.ndarray]]:
+    """Documents with their ids, in order, on all cores (tiktoken runs without Python's lock)."""
+    n_threads = os.cpu_count() or 1
+
+    def encode(chunk: list[Document]) -> list[tuple[Document, np.ndarray]]:
+        # At once into arrays: lists of ids are twenty times as large.
+        return [
+            (document, np.array(document_ids(document, tokenizer), dtype)) for document in chunk
+        ]
+
+    waiting: deque[Future] = deque()
+    with ThreadPoolExecutor(n_threads) as pool:
+        for chunk in chunks(documents):
+            waiting.append(pool.submit(encode, chunk))
+            if len(waiting) > 2 * n_threads:
+                yield from waiting.popleft().result()
+        for future in waiting:
+            yield from future.result()
+
+
+def chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    """Lists of some CHUNK_CHARACTERS, so that a few of them fit into any memory."""
+    chunk, length = [], 0
+    for document in documents:
+        chunk.append(document)
+        length += len(document_text(document))
+        if length >= CHUNK_CHARACTERS:
+            yield chunk
+            chunk, length = [], 0
+    if chunk:
+        yield chunk
+
+
+class ShardWriter:
+    """Writes the documents of one split; no document lies in two shards."""
+
+    def __init__(self, folder: Path, split: str):
+        self.folder, self.split = folder, split
+        self.shards: list[str] = []
+        self.n_tokens = 0
+        self.open_shard()
+
+    def open_shard(self) -> None:
+        self.shards.append(f"{self.split}-{len(self.shards):05d}")
+        self.file = open(self.folder / f"{self.shards[-1]}.bin", "wb")
+        self.starts = array("q")
+        self.length = 0
+
+    def close_shard(self) -> None:
+        self.file.close()
+        np.save(self.folder / f"{self.shards[-1]}.starts.npy", np.frombuffer(self.starts, np.int64))
+        self.n_tokens += self.length
+
+    def add(self, ids: np.ndarray) -> None:
+        if self.length and self.length + len(ids) > SHARD_TOKENS:
+            self.close_shard()
+            self.open_shard()
+        self.starts.append(self.length)
+        self.file.write(ids.tobytes())
+        self.length += len(ids)
+
+    def finish(self) -> dict[str, Any]:
+        self.close_shard()
+        return {"shards": self.shards, "n_tokens": self.n_tokens}

@@ -1,0 +1,1 @@
+"""How good a model is: held-out bits per byte, and rules for short conversations."""

@@ -1,0 +1,94 @@
+"""Bits per byte by source: what a text costs somebody who has the model.
+
+    >>> bits_per_byte(model, logits, read_sourced([file]))                # doctest: +SKIP
+    {'tinystories': Total(n_documents=54, n_tokens=9120, n_bytes=35077, nats=11876.3)}
+
+Of conversations the assistant's words count, with the token that ends them; of texts all. A
+document longer than the context is read in windows of block_size tokens, each of which begins
+half a context before the first token that it counts: every token counts once, and is predicted
+from half a context at least, where as much stands before it. (Training measures rows in which
+several documents follow each other, so its figure differs a bit.)
+"""
+
+import dataclasses
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from gptcore.chat_template import loss_mask, render, text_opening
+from gptcore.checks import UserError
+from gptcore.generate import Model
+from gptcore.tokenizer import Tokenizer
+from training.data.corpus import Document, progress
+
+Logits = Callable[[np.ndarray], np.ndarray]  # ids (T,) -> (T, V)
+
+
+@dataclasses.dataclass
+class Total:
+    """Sums over documents."""
+
+    n_documents: int = 0
+    n_tokens: int = 0
+    n_bytes: int = 0
+    nats: float = 0.0
+
+    def __add__(self, other: "Total") -> "Total":
+        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other))
+        return Total(*(a + b for a, b in pairs))
+
+    @property
+    def bits_per_byte(self) -> float:
+        return self.nats / math.log(2) / max(self.n_bytes, 1)
+
+
+def bits_per_byte(
+    model: Model, logits: Logits, documents: Iterable[tuple[Document, str]]
+) -> dict[str, Total]:
+    """`logits` computes a whole window of the model's; the documents come with their sources."""
+    totals: dict[str, Total] = defaultdict(Total)
+    lengths = model.tokenizer.byte_lengths
+    for document, source in progress(documents, "measuring"):
+        ids, counts = learned(document, model.tokenizer)
+        nats = 0.0
+        for start, first, end in windows(len(ids), model.config.block_size):
+            at = first + np.flatnonzero(counts[first:end])  # the tokens that this window counts
+            if len(at):
+                nats += surprise(logits(ids[start : end - 1])[at - 1 - start], ids[at])
+        n_bytes = int(lengths[ids[counts]].sum())
+        totals[source] += Total(1, int(counts.sum()), n_bytes, nats)
+    return dict(totals)
+
+
+def learned(document: Document, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """A document's ids, and which of them count: never the first, which nothing precedes."""
+    if isinstance(document, str):
+        ids = np.array([*text_opening(tokenizer), *tokenizer.encode(document)])
+        counts = np.ones(len(ids), bool)
+    elif not tokenizer.is_ours:
+        raise UserError("of a model made elsewhere only texts can be measured: give no chats")
+    else:
+        ids = np.array(render(document, tokenizer))
+        counts = loss_mask(ids, tokenizer)
+    counts[:1] = False
+    return ids, counts
+
+
+def windows(n: int, block_size: int) -> Iterator[tuple[int, int, int]]:
+    """Over n ids: (start, first, end), where ids[start:end - 1] are read for ids[first:end]."""
+    first = 1
+    while first < n:
+        start = max(0, first - block_size // 2)
+        end = min(start + block_size + 1, n)
+        yield start, first, end
+        first = end
+
+
+def surprise(logits: np.ndarray, ids: np.ndarray) -> float:
+    """Nats of all: (n, V) scores of what comes, and the n ids that came."""
+    logits = logits.astype(np.float64)
+    logits -= logits.max(-1, keepdims=True)
+    chosen = np.take_along_axis(logits, ids[:, None], 1)[:, 0]
+    return float((np.log(np.exp(logits).sum(-1)) - chosen).sum())

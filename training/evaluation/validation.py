@@ -1,0 +1,93 @@
+"""How good a model is: bits per byte on the held-out split, and what it writes.
+
+>>> evaluate(model, rows, batch_size=32)                             # doctest: +SKIP
+Evaluation(loss=1.13, bits_per_byte=0.52)
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from gptcore.generate import generate
+from gptcore.nn.gpt import GPT, whole_sequence
+from gptcore.nn.torch_session import TorchSession
+from gptcore.sampling import Sampling
+from training.data.batches import IGNORED, Rows
+from training.machine.processes import World
+
+
+class Evaluation(NamedTuple):
+    loss: float  # nats per token
+    bits_per_byte: float  # comparable across tokenizers
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """While entered, the model is in evaluation mode."""
+    was_training = model.training
+    model.eval()
+    yield
+    model.train(was_training)
+
+
+@torch.no_grad()
+def evaluate(
+    model: GPT,
+    rows: Rows,
+    batch_size: int,
+    which: Sequence[int] | None = None,
+    world: World = World(),
+) -> Evaluation:
+    """Over the whole split, or the rows `which`, each token counted once; of conversations the
+    assistant's words. Each process measures a part of each batch."""
+    device = next(model.parameters()).device
+    byte_lengths = torch.from_numpy(rows.tokenizer.byte_lengths)
+    nats = n_tokens = n_bytes = 0
+    which = range(len(rows)) if which is None else which
+    for first in range(0, len(which), batch_size):
+        part = world.part(which[first : first + batch_size])
+        x, y = rows.batch(list(part), fresh_only=True)
+        with evaluating(model):
+            logits, _ = model(**whole_sequence(x.to(device)))
+        nats += F.cross_entropy(
+            logits.float().flatten(0, 1).cpu(), y.flatten(), ignore_index=IGNORED, reduction="sum"
+        ).item()
+        targets = y[y != IGNORED]
+        n_tokens += len(targets)
+        n_bytes += int(byte_lengths[targets].sum())
+    nats, n_tokens, n_bytes = world.sum(nats, n_tokens, n_bytes)
+    return Evaluation(nats / max(n_tokens, 1), nats / math.log(2) / max(n_bytes, 1))
+
+
+def sample_prompts(rows: Rows, n: int = 3) -> list[list[int]]:
+    """Beginnings of held-out documents: up to the first reply, or eight tokens."""
+    assistant = rows.tokenizer.special["<|assistant|>"]
+    shard = rows.split[0]
+    prompts = []
+    bounds = [*shard.starts[: n + 1].tolist(), len(shard)]
+    for start, end in pairwise(bounds[: n + 1]):
+        head = shard[start : min(end, start + rows.block_size // 2)].tolist()
+        prompts.append(head[: head.index(assistant) + 1] if assistant in head else head[:8])
+    return prompts
+
+
+def write_samples(model: GPT, rows: Rows, max_tokens: int = 60) -> list[tuple[str, str]]:
+    """(prompt, continuation) texts for the run's samples.md; always with the same seed."""
+    tokenizer = rows.tokenizer
+    names = {token_id: name.encode() for name, token_id in tokenizer.special.items()}
+    sampling = Sampling(temperature=0.7, seed=1)
+    samples = []
+    for ids in sample_prompts(rows):
+        shown = b"".join(names.get(i) or tokenizer.token_bytes(i) for i in ids[1:])
+        with evaluating(model):
+            session = TorchSession(model)
+            pieces = generate(session, ids, tokenizer, rows.block_size, sampling, max_tokens)
+            text = "".join(piece.text for piece in pieces)
+        samples.append((shown.decode("utf-8", errors="replace"), text))
+    return samples

@@ -1,0 +1,1 @@
+"""Devices, precision, processes, and what the machine's arithmetic is used for."""

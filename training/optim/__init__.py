@@ -1,0 +1,1 @@
+"""Muon and AdamW, and the learning rate's schedule."""

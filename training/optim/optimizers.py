@@ -1,0 +1,92 @@
+"""Muon for the matrices, AdamW for the rest, and the learning rate's schedule.
+
+>>> [round(rate_factor(s, 100, 10, 0.5), 2) for s in (0, 9, 50, 75, 99)]
+[0.1, 1.0, 1.0, 0.5, 0.02]
+"""
+
+import torch
+from torch import Tensor, nn
+
+from training.machine.parallel import split, whole
+from training.optim.muon import Muon
+from training.run.config import TrainConfig
+
+Optimizers = list[torch.optim.Optimizer]
+
+
+def build_optimizers(
+    model: nn.Module, config: TrainConfig, dtype: torch.dtype = torch.bfloat16
+) -> Optimizers:
+    """`dtype` is that of Muon's matrix products."""
+    return OPTIMIZERS[config.optimizer](model, config, dtype)
+
+
+def muon(model: nn.Module, config: TrainConfig, dtype: torch.dtype) -> Optimizers:
+    """Muon for the matrices of the blocks; AdamW (arXiv 1711.05101) for embeddings, head and
+    norms."""
+    matrices, embeddings, vectors = [], [], []
+    for name, parameter in model.named_parameters():
+        if parameter.dim() < 2:
+            vectors.append(parameter)
+        elif "blocks." in name:
+            matrices.append(parameter)
+        else:
+            embeddings.append(parameter)
+    first = Muon(matrices, config.learning_rate, config.weight_decay, config.momentum, dtype)
+    groups = [
+        {"params": embeddings, "weight_decay": config.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    return [first, build_adamw(groups, config)]
+
+
+def adamw(model: nn.Module, config: TrainConfig, dtype: torch.dtype) -> Optimizers:
+    """AdamW for all, every parameter decayed: PyTorch's default, which textbooks use."""
+    group = {"params": list(model.parameters()), "weight_decay": config.weight_decay}
+    return [build_adamw([group], config)]
+
+
+def build_adamw(groups: list[dict], config: TrainConfig) -> torch.optim.AdamW:
+    betas = (config.beta1, config.beta2)
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, fused=True)
+
+
+OPTIMIZERS = {"muon": muon, "adamw": adamw}
+
+
+def rate_factor(step: int, steps: int, warmup_steps: int, decay_share: float) -> float:
+    """Linear warm-up, a plateau, then linear to 0 (arXiv 2405.18392, section 4)."""
+    warmup = (step + 1) / (warmup_steps + 1) if step < warmup_steps else 1.0
+    decay_steps = max(1, round(steps * decay_share))
+    return min(1.0, warmup, (steps - step) / decay_steps)
+
+
+def set_rate(optimizers: Optimizers, rate: float) -> None:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+
+
+def optimizer_tensors(optimizers: Optimizers) -> dict[str, Tensor]:
+    """The optimizers' moments, whole, as a flat dict for safetensors."""
+    return {
+        f"optimizer.{i}.{index}.{key}": whole(value).cpu()
+        for i, optimizer in enumerate(optimizers)
+        for index, entry in optimizer.state_dict()["state"].items()
+        for key, value in entry.items()
+    }
+
+
+def load_optimizer_tensors(optimizers: Optimizers, tensors: dict[str, Tensor]) -> None:
+    """The inverse of optimizer_tensors, on any number of processes."""
+    for i, optimizer in enumerate(optimizers):
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, value in tensors.items():
+            if name.startswith(f"optimizer.{i}."):
+                _, _, index, key = name.split(".", 3)
+                parameter = parameters[int(index)]
+                is_moment = value.shape == parameter.shape  # and no count of steps
+                value = split(value, parameter) if is_moment else value
+                state.setdefault(int(index), {})[key] = value
+        optimizer.load_state_dict(optimizer.state_dict() | {"state": state})

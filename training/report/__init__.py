@@ -1,0 +1,1 @@
+"""What a run leaves to look at: metrics, TensorBoard events, the report."""

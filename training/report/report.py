@@ -1,0 +1,225 @@
+"""The run report: one HTML file with the curves, figures and samples of a run beside others.
+
+    python -m training report runs/mine                    runs/mine/report.html, earlier runs too
+    python -m training report runs/a runs/b --out ab.html  these runs, compared
+
+The file needs nothing else: no library, no network. report.html is its frame and looks, report.js
+draws the charts; here runs become numbers, tables and text, all of it escaped.
+
+>>> write_report(Run.load("runs/mine"))                              # doctest: +SKIP
+PosixPath('runs/mine/report.html')
+"""
+
+import argparse
+import json
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from gptcore.checks import UserError
+from training.report.history import AXES, History, earlier, is_number, read_samples
+from training.run.directory import Run
+
+NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class Chart:
+    title: str
+    unit: str
+    curves: dict[str, str]  # keys of the metrics and how they are drawn, see report.js
+    logarithmic: bool = False  # where the values span much
+
+
+CHARTS = [
+    Chart("Bits per byte", "of the held-out text", {"bits_per_byte": "dots"}, logarithmic=True),
+    Chart(
+        "Loss",
+        "nats per token",
+        {"loss": "faint", "train_loss": "dashed", "val_loss": "dots"},
+        logarithmic=True,
+    ),
+    Chart("BLEU", "of 100", {"bleu": "dots"}),
+    Chart("chrF", "of 100", {"chrf": "dots"}),
+    Chart("Learning rate", "", {"rate": "line"}),
+    Chart("Gradient norm", "before clipping", {"gradient_norm": "line"}, logarithmic=True),
+    Chart("Speed", "tokens per second", {"tokens_per_s": "line"}),
+    Chart("Model FLOPs utilisation", "share of the peak", {"mfu": "line"}),
+    Chart("Peak memory", "bytes", {"peak_memory": "line"}),
+]
+LABELS = {
+    "bits_per_byte": "held-out",
+    "loss": "training batch",
+    "train_loss": "training text",
+    "val_loss": "held-out",
+}
+
+
+def shown(value: float | None, form: str) -> str:
+    return NOTHING if value is None else format(value, form)
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return NOTHING
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"
+
+
+def facts(history: History) -> dict[str, str]:
+    """The row of a run in the table of runs."""
+    total = history.run.train.steps
+    indices, bits = history.column("bits_per_byte")
+    best = NOTHING
+    if len(bits):
+        at = history.lines[indices[bits.argmin()]]["step"]
+        best = f"{bits.min():.4f} at step {at:,}"
+    parameters = history.summary.get("parameters")
+    return {
+        "state": "finished" if history.summary else f"at step {history.step:,} of {total:,}",
+        "bits per byte": f"{bits[-1]:.4f}" if len(bits) else NOTHING,
+        "best": best,
+        "held-out loss": shown(history.last("val_loss"), ".4f"),
+        "steps": f"{history.step:,}",
+        "tokens": shown(history.end("tokens"), ",.0f"),
+        "time": duration(history.end("seconds")),
+        "tokens/s": shown(history.last("tokens_per_s"), ",.0f"),
+        "parameters": shown(parameters if is_number(parameters) else None, ",.0f"),
+        "data": str(history.run.data["source"]),
+    }
+
+
+def differing(histories: list[History]) -> dict[str, list[str]]:
+    """The settings that are not the same in all runs, with their values."""
+    keys = dict.fromkeys(key for history in histories for key in history.settings)
+    rows = {
+        key: [str(history.settings.get(key, NOTHING)) for history in histories]
+        for key in keys
+        if key not in ("shards", "examples", "source")
+    }
+    return {key: values for key, values in rows.items() if len(set(values)) > 1}
+
+
+def run_mark(number: int, name: str) -> str:
+    return f'<span class="run" style="--n:{number}"><i></i>{escape(name)}</span>'
+
+
+def runs_table(histories: list[History]) -> str:
+    values_of = [facts(history) for history in histories]
+    head = "".join(f'<th scope="col">{key}</th>' for key in ["run", *values_of[0]])
+    rows = ""
+    for number, (history, values) in enumerate(zip(histories, values_of)):
+        cells = "".join(f"<td>{escape(value)}</td>" for value in values.values())
+        rows += (
+            f'<tr><th scope="row"><label><input type="checkbox" data-run="{number}" checked> '
+            f"{run_mark(number, history.name)}</label></th>{cells}</tr>"
+        )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def settings_table(histories: list[History], rows: dict[str, list[str]]) -> str:
+    marks = [run_mark(number, history.name) for number, history in enumerate(histories)]
+    head = "".join(f'<th scope="col">{mark}</th>' for mark in marks)
+    body = "".join(
+        f'<tr><th scope="row">{escape(key)}</th>'
+        + "".join(f"<td>{escape(value)}</td>" for value in values)
+        + "</tr>"
+        for key, values in rows.items()
+    )
+    return f"<table><thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def samples_of(history: History, number: int) -> str:
+    """The samples of a run by step, the newest first; of the first run the newest is open."""
+    html = ""
+    for step, samples in reversed(read_samples(history.run)):
+        texts = "".join(
+            f'<p class="sample"><b>{escape(prompt)}</b> {escape(text)}</p>'
+            for prompt, text in samples
+        )
+        is_open = " open" if number == 0 and not html else ""
+        html += f"<details{is_open}><summary>Step {step:,}</summary>{texts}</details>"
+    return f"<h3>{run_mark(number, history.name)}</h3>{html}" if html else ""
+
+
+def charts_of(curves: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
+    """Figures for the charts that have a curve, and what report.js must know of them."""
+    html, charts = "", []
+    for chart in CHARTS:
+        drawn = {key: style for key, style in chart.curves.items() if any(key in c for c in curves)}
+        if not drawn:
+            continue
+        key = "".join(f'<span class="{s}"><i></i>{LABELS.get(k)}</span>' for k, s in drawn.items())
+        html += (
+            f'<figure><figcaption><h3>{chart.title}</h3> <span class="unit">{chart.unit}</span>'
+            f'<span class="key">{key if len(drawn) > 1 else ""}</span></figcaption>'
+            '<div class="plot"></div><details><summary>Values</summary></details></figure>'
+        )
+        labels = {key: LABELS.get(key, chart.title.lower()) for key in drawn}
+        told = {"title": chart.title, "curves": drawn, "labels": labels}
+        charts.append(told | {"logarithmic": chart.logarithmic})
+    return html, charts
+
+
+def page(named: list[Run], earlier_ones: list[Run]) -> str:
+    n_named, histories = len(named), [History(run) for run in [*named, *earlier_ones]]
+    keys = [key for chart in CHARTS for key in chart.curves]
+    curves = [
+        {key: curve for key in keys if (curve := history.curve(key))} for history in histories
+    ]
+    figures, charts = charts_of(curves)
+    axes = {k: v for k, v in AXES.items() if any(h.axes[k] is not None for h in histories)}
+    drawn = [{"name": h.name, "curves": c} for h, c in zip(histories, curves)]
+    data = json.dumps({"runs": drawn, "charts": charts, "axes": axes}, separators=(",", ":"))
+    differences = differing(histories)
+    everything = {key: [str(value)] for key, value in histories[0].settings.items()}
+    here = Path(__file__)
+    return Template(here.with_suffix(".html").read_text(encoding="utf-8")).substitute(
+        title=escape(", ".join(history.name for history in histories[:n_named])),
+        state=facts(histories[0])["state"] if n_named == 1 else f"{n_named} runs compared",
+        first=escape(histories[0].name),
+        runs=runs_table(histories),
+        figures=figures or "<p>Nothing has been measured yet.</p>",
+        differences=settings_table(histories, differences) if differences else "<p>None.</p>",
+        samples="".join(samples_of(h, n) for n, h in enumerate(histories)) or "<p>None yet.</p>",
+        settings=settings_table(histories[:1], everything),
+        data=data.replace("<", "\\u003c"),  # so that no text in it can end the script element
+        script=here.with_suffix(".js").read_text(encoding="utf-8"),
+    )
+
+
+def write_page(runs: list[Run], path: Path) -> Path:
+    """Whole or not at all: somebody may be reading the one before."""
+    temporary = path.with_name(path.name + ".tmp")
+    text = page(runs, earlier(runs[0]) if len(runs) == 1 else [])
+    temporary.write_text(text, encoding="utf-8", errors="replace")  # of names that are no UTF-8
+    temporary.replace(path)
+    return path
+
+
+def write_report(run: Run) -> Path:
+    """report.html in the run directory: this run beside the newest earlier ones."""
+    return write_page([run], run.path / "report.html")
+
+
+def run_report(arguments: list[str]) -> Path:
+    parser = argparse.ArgumentParser(
+        prog="python -m training report",
+        description="Write the report of a run, or compare several, as one HTML file.",
+    )
+    parser.add_argument("runs", nargs="+", type=Path, help="run directories, finished or not")
+    parser.add_argument(
+        "--out", type=Path, help="the file (RUN/report.html; of several runs, report.html)"
+    )
+    options = parser.parse_args(arguments)
+    runs = [Run.load(path) for path in options.runs]
+    out = options.out or (runs[0].path if len(runs) == 1 else Path()) / "report.html"
+    if out.is_dir():
+        raise UserError(f"--out {out} is a folder: name a file in it")
+    if not out.parent.is_dir():
+        raise UserError(f"--out {out}: there is no folder {out.parent}; make it first")
+    print(f"wrote {write_page(runs, out)}")
+    return out

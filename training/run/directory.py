@@ -1,0 +1,240 @@
+"""The run directory: everything a training run leaves behind.
+
+config.json     the resolved settings: model, training, data, clock, options
+tokenizer/      the tokenizer; of a translation, the target's, beside source_tokenizer/
+metrics.jsonl   a line for each logged step and each evaluation
+loss.png        the curves, redrawn at each evaluation
+samples.md      what the model wrote at each evaluation
+report.html     all of it in one page, beside earlier runs on the same text
+checkpoints/    step-N/, see gptcore.nn.checkpoint; the last few, and the best
+summary.json    the result, written at the end
+
+>>> run = Run.load("runs/mine")                                      # doctest: +SKIP
+"""
+
+import dataclasses
+import json
+import re
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from gptcore.checks import UserError
+from gptcore.config import ModelConfig, config_from_dict
+from gptcore.files import write_whole
+from gptcore.nn.checkpoint import (
+    Checkpoint,
+    first_sound,
+    list_checkpoints,
+    step_of,
+)
+from gptcore.tokenizer import Tokenizer
+from training.run.clock import Clock
+from training.run.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory and its settings."""
+
+    path: Path
+    model: ModelConfig
+    train: TrainConfig
+    data: dict[str, Any]  # where the text came from, whether it is chats, path of the shards
+    clock: Clock | None = None  # of a plan for a time, until it is fitted
+    options: dict[str, str] = field(default_factory=dict)  # further ones it was started with
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return Tokenizer.load(self.path / "tokenizer")
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self.summary())
+
+    def summary(self) -> dict[str, Any]:
+        """Empty while there is none; a damaged one is none, and a resume writes it again."""
+        try:
+            return dict(json.loads((self.path / "summary.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return {}
+
+    def create(self) -> None:
+        """Write the settings; what a run without a checkpoint left is dropped."""
+        for name in ("metrics.jsonl", "samples.md", "summary.json"):
+            (self.path / name).unlink(missing_ok=True)
+        self.write_config()
+
+    def write_config(self) -> None:
+        settings = {
+            "model": self.model.to_dict(),
+            "train": self.train.to_dict(),
+            "data": self.data,
+            "clock": self.clock and dataclasses.asdict(self.clock),
+            "options": self.options,
+        }
+        write_json(self.path / "config.json", settings)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Run":
+        path = Path(path)
+        try:
+            settings = json.loads((path / "config.json").read_text(encoding="utf-8"))
+            model, train, data = (dict(settings[key]) for key in ("model", "train", "data"))
+            data["source"], data["chat"]
+            clock = Clock(**settings["clock"]) if settings.get("clock") else None
+            options = dict(settings.get("options", {}))
+        except (FileNotFoundError, NotADirectoryError):
+            raise UserError(
+                f"no training run at {path}: name a folder that training wrote"
+            ) from None
+        except (ValueError, KeyError, TypeError):
+            raise UserError(f"{path / 'config.json'} is damaged") from None
+        train_config = TrainConfig.from_dict(train)
+        return cls(path, config_from_dict(model), train_config, data, clock, options)
+
+    def log(self, **values: float) -> None:
+        with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps(values) + "\n")
+
+    def metrics(self, limit: float = float("inf")) -> list[dict[str, Any]]:
+        """What was logged, by step, without torn lines.
+
+        Of many more lines than `limit`, all evaluations and every few of the others: to read all
+        would keep the training waiting."""
+        path = self.path / "metrics.jsonl"
+        lines = path.read_bytes().splitlines() if path.exists() else []
+        every = 1 + len(lines) // limit
+        rows = []
+        for i, line in enumerate(lines, 1 - len(lines)):  # 0 is the newest
+            if line.endswith(b"}") and (i % every == 0 or b"bits_per_byte" in line):
+                with suppress(ValueError):
+                    rows.append(json.loads(line))
+        return sorted((row for row in rows if "step" in row), key=lambda row: row["step"])
+
+    def evaluations(self) -> dict[int, dict[str, float]]:
+        """What was measured on the held-out split, by step."""
+        lines = [line for line in self.metrics() if "bits_per_byte" in line]
+        return {line.pop("step"): line for line in lines}
+
+    def by_goodness(self) -> list[Path]:
+        """The checkpoints that have been measured, the best first: of a translation by chrF,
+        else by bits per byte. Then the others, the newest first."""
+        measured = self.evaluations()
+
+        def badness(path: Path) -> float:
+            line = measured.get(step_of(path), {})
+            return -line["chrf"] if "chrf" in line else line.get("bits_per_byte", float("inf"))
+
+        return sorted(list_checkpoints(self.checkpoints), key=badness)
+
+    def best_checkpoint(self) -> Checkpoint:
+        """The best sound checkpoint of a complete run, else the newest."""
+        if self.is_complete:
+            return self.first_sound(self.by_goodness())
+        return self.newest_checkpoint()
+
+    def newest_checkpoint(self) -> Checkpoint:
+        return self.first_sound(list_checkpoints(self.checkpoints))
+
+    def first_sound(self, paths: list[Path]) -> Checkpoint:
+        """The first sound one; says what is wrong with those before it."""
+        checkpoint, problems = first_sound(paths, self.checkpoints)
+        for problem in problems:
+            print(f"passed over: {problem}")
+        return checkpoint
+
+    def forget_after(self, step: int) -> None:
+        """Drop the metrics and samples of steps that a resumed run will do again."""
+        lines = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
+        write_whole(self.path / "metrics.jsonl", "".join(lines))
+        measured = self.evaluations()
+        sections = [f"## Step {n}\n{text}" for n, text in self.samples() if n in measured]
+        write_whole(self.path / "samples.md", "".join(sections))
+
+    def samples(self) -> list[tuple[int, str]]:
+        """The sections of samples.md by step; read as bytes, as a text may hold any line end."""
+        path = self.path / "samples.md"
+        text = path.read_bytes().decode("utf-8", errors="replace") if path.exists() else ""
+        parts = re.split(r"^## Step (\d+)\n", text, flags=re.MULTILINE)
+        return list(zip(map(int, parts[1::2]), parts[2::2]))
+
+    def add_samples(self, step: int, samples: list[tuple[str, str]]) -> None:
+        with open(self.path / "samples.md", "a", encoding="utf-8") as file:
+            file.write(f"## Step {step}\n\n")
+            for prompt, text in samples:
+                # quoted line by line: what a model writes never looks like a heading of ours
+                quoted = f"**{prompt}** {text}".replace("\n", "\n> ")
+                file.write(f"> {quoted}\n\n")
+
+    def drop_old_checkpoints(self) -> None:
+        """Keep the newest few and the best one; drop the others, and what a kill left."""
+        newest = list_checkpoints(self.checkpoints)[: self.train.keep_checkpoints]
+        kept = {*newest, *self.by_goodness()[:1]}
+        for folder in set(self.checkpoints.glob("step-*")) - kept:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def draw_loss(self) -> None:
+        """loss.png: training loss by step, and bits per byte of the held-out text."""
+        from matplotlib.figure import Figure
+
+        metrics = self.metrics()
+        steps = [m for m in metrics if "loss" in m]
+        evaluations = [m for m in metrics if "bits_per_byte" in m]
+        figure = Figure(figsize=(8, 4.5), layout="constrained")
+        axes = figure.subplots()
+        axes.plot([m["step"] for m in steps], [m["loss"] for m in steps], color="#9bb8d3")
+        axes.set(xlabel="step", ylabel="training loss (nats per token)", title=self.path.name)
+        right = axes.twinx()
+        right.plot(
+            [m["step"] for m in evaluations],
+            [m["bits_per_byte"] for m in evaluations],
+            color="#c0504d",
+            marker="o",
+        )
+        right.set_ylabel("held-out bits per byte", color="#c0504d")
+        figure.savefig(self.path / "loss.png", dpi=120)
+
+
+def begun(path: Path) -> bool:
+    """Whether a run is there that can go on, or is complete."""
+    return bool(list_checkpoints(path / "checkpoints"))
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a folder that cannot be made, before hours of work whose results would go there."""
+    nearest = next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
+    if not nearest.is_dir():
+        raise UserError(f"--out {path}: {nearest} is a file: name a folder")
+    try:
+        with TemporaryDirectory(dir=nearest):
+            pass
+    except OSError as error:
+        reason = f"nothing can be written to {nearest} ({error.strerror})"
+        raise UserError(f"--out {path}: {reason}: choose another folder") from None
+
+
+def check_free(path: Path) -> None:
+    """Refuse to start a run where one is, or where none can be written."""
+    check_writable(path)
+    if begun(path):
+        raise UserError(f"{path} holds a run already: add --resume, or choose another --out")
+
+
+def say_next(run: Path, command: str, summary: dict[str, Any] | None) -> None:
+    """What can be done after a training that ended, or was paused."""
+    if summary is None:
+        print(f"go on: {command} --out {run} --resume")
+    else:
+        print(f"done; next: python -m export {run} --out models/{run.name}")
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")

@@ -1,0 +1,58 @@
+"""Language modelling as a task for the training loop: predict the next token of documents.
+
+>>> task = LanguageModelling(run, load_shards(path))                 # doctest: +SKIP
+>>> x, y = task.batch(0)                                             # doctest: +SKIP
+"""
+
+from pathlib import Path
+
+from torch import Tensor
+
+from gptcore.nn.gpt import GPT, whole_sequence
+from training.data.batches import Rows
+from training.data.shards import Shards
+from training.evaluation.validation import evaluate, write_samples
+from training.machine.processes import World
+from training.run.directory import Run
+
+TRAIN_SAMPLE_TOKENS = 1 << 14
+
+
+class LanguageModelling:
+    """See training.loop.Task."""
+
+    def __init__(self, run: Run, shards: Shards, world: World = World()):
+        self.shards, self.world = shards, world
+        self.config, self.block_size = run.train, run.model.block_size
+        self.tokenizer = shards.tokenizer
+        self.train_rows = Rows(shards, "train", self.block_size)
+        self.val_rows = Rows(shards, "val", self.block_size)
+        self.steps_per_epoch = len(self.train_rows) / self.config.batch_size
+        self.tokens_per_step = self.config.batch_size * self.block_size
+
+    def save(self, folder: Path) -> None:
+        self.tokenizer.save(folder / "tokenizer")
+
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """This process's part of the batch that (seed, step) defines."""
+        place = (self.config.seed, step, self.config.batch_size)
+        self.shards.hold(self.train_rows.near(*place))
+        order = self.train_rows.order(*place)
+        return self.train_rows.batch(self.world.part(order))
+
+    def logits(self, model: GPT, x: Tensor) -> Tensor:
+        return model(**whole_sequence(x))[0]
+
+    def evaluate(self, model: GPT) -> dict[str, float]:
+        """The held-out split in full; of the training text a sample, to see over-fitting."""
+        batch_size = min(8, self.config.micro_batch_size) * self.world.size
+        result = evaluate(model, self.val_rows, batch_size, None, self.world)
+        sample = self.train_rows.sample(TRAIN_SAMPLE_TOKENS)
+        return {
+            "val_loss": result.loss,
+            "bits_per_byte": result.bits_per_byte,
+            "train_loss": evaluate(model, self.train_rows, batch_size, sample, self.world).loss,
+        }
+
+    def samples(self, model: GPT) -> list[tuple[str, str]]:
+        return write_samples(model, self.val_rows)

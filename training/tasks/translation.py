@@ -1,0 +1,123 @@
+"""Translation as a task for the training loop: predict the next token of the target.
+
+>>> task = TranslationTask(run, *tokenizers, training, validation)     # doctest: +SKIP
+>>> *inputs, targets = task.batch(0)                                 # doctest: +SKIP
+"""
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from gptcore.bundle import SOURCE_TOKENIZER
+from gptcore.nn.seq2seq import Seq2Seq
+from gptcore.nn.torch_translator import TorchTranslator
+from gptcore.tokenizer import Tokenizer
+from gptcore.translate import translate
+from training.data.batches import IGNORED
+from training.data.sentence_pairs import Pair, PairBatches, encode_pairs, write_pairs
+from training.evaluation.validation import evaluating
+from training.machine.processes import World
+from training.run.directory import Run
+
+TRAINING, VALIDATION = "pairs/training.tsv", "pairs/validation.tsv"  # in the run directory
+
+
+class TranslationTask:
+    """See training.loop.Task."""
+
+    def __init__(
+        self,
+        run: Run,
+        source_tokenizer: Tokenizer,
+        tokenizer: Tokenizer,
+        training: list[Pair],
+        validation: list[Pair],
+        world: World = World(),
+    ):
+        self.world = world
+        self.config = run.train
+        self.source_tokenizer, self.tokenizer = source_tokenizer, tokenizer
+        shape = source_tokenizer, tokenizer, run.model.block_size
+        self.training, encoded = encode_pairs(training, *shape)
+        self.validation, held_out = encode_pairs(validation, *shape)
+        n_left_out = len(training) + len(validation) - len(self.training) - len(self.validation)
+        if n_left_out:
+            print(f"left out {n_left_out:,} pairs of more than {run.model.block_size} tokens")
+        self.batches = PairBatches(encoded, self.config.batch_size)
+        self.held_out = PairBatches(held_out, self.config.micro_batch_size)
+        self.steps_per_epoch = float(self.batches.steps_per_epoch)
+        self.tokens_per_step = self.batches.n_target_tokens / self.steps_per_epoch
+
+    def save(self, folder: Path) -> None:
+        self.tokenizer.save(folder / "tokenizer")
+        self.source_tokenizer.save(folder / SOURCE_TOKENIZER)
+        write_pairs(self.training, folder / TRAINING)
+        write_pairs(self.validation, folder / VALIDATION)
+
+    def batch(self, step: int) -> tuple[Tensor, ...]:
+        return self.batches.batch(self.config.seed, step, self.world)
+
+    def logits(self, model: Seq2Seq, *inputs: Tensor) -> Tensor:
+        return model(*inputs)
+
+    def evaluate(self, model: Seq2Seq) -> dict[str, float]:
+        """Loss with the true target as input; BLEU and chrF of greedy translations."""
+        with evaluating(model):
+            loss, bits_per_byte = target_loss(model, self.held_out, self.tokenizer)
+            texts = self.translate(model, self.validation)
+        scores = score(texts, [target for _, target in self.validation])
+        return {"val_loss": loss, "bits_per_byte": bits_per_byte, **scores._asdict()}
+
+    def samples(self, model: Seq2Seq) -> list[tuple[str, str]]:
+        pairs = self.validation[:5]
+        with evaluating(model):
+            texts = self.translate(model, pairs)
+        return [(source, text) for (source, _), text in zip(pairs, texts)]
+
+    def translate(self, model: Seq2Seq, pairs: list[Pair]) -> list[str]:
+        translator = TorchTranslator(model, self.source_tokenizer, self.tokenizer)
+        return [translate(translator, source).text for source, _ in pairs]
+
+
+@torch.no_grad()
+def target_loss(
+    model: Seq2Seq, batches: Iterable[tuple[Tensor, ...]], tokenizer: Tokenizer
+) -> tuple[float, float]:
+    """Nats per target token, and bits per byte of the targets."""
+    device = next(model.parameters()).device
+    byte_lengths = torch.from_numpy(tokenizer.byte_lengths)
+    nats = n_tokens = n_bytes = 0
+    for batch in batches:
+        *inputs, targets = batch
+        logits = model(*(tensor.to(device) for tensor in inputs)).float().cpu()
+        nats += F.cross_entropy(
+            logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum"
+        ).item()
+        real = targets[targets != IGNORED]
+        n_tokens += len(real)
+        n_bytes += int(byte_lengths[real].sum())
+    return nats / n_tokens, nats / math.log(2) / max(n_bytes, 1)
+
+
+class Score(NamedTuple):
+    """sacreBLEU's measures, 0 to 100 (arXiv 1804.08771; chrF: Popovic 2015)."""
+
+    bleu: float
+    chrf: float
+
+
+def score(texts: list[str], references: list[str]) -> Score:
+    """How near the translations are to the references."""
+    from sacrebleu.metrics import BLEU, CHRF
+
+    # Chinese and Japanese have no spaces between words: there BLEU counts characters.
+    joined = "".join(references)
+    n_ideographs = sum("\u3040" <= c <= "\u9fff" for c in joined)
+    tokenize = "zh" if 2 * n_ideographs > len(joined) else "13a"
+    bleu = BLEU(tokenize=tokenize, effective_order=False).corpus_score(texts, [references])
+    return Score(bleu.score, CHRF().corpus_score(texts, [references]).score)
