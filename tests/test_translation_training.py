@@ -271,14 +271,14 @@ def test_a_textbook_preset_comes_with_its_recipe() -> None:
         model, training = resolved("--preset", preset)
         assert model == DECODERS[preset]
         assert (training.batch_size, training.learning_rate, training.steps) == (4, 1e-3, 5000)
-        assert training.optim.optimizers == "adamw" and training == TRAININGS[preset]
+        assert training.optimizer == "adamw" and training == TRAININGS[preset]
     assert resolved("--preset", "nano")[1] == TrainConfig()
 
 
 def test_settings_win_over_a_recipe() -> None:
     words = [f"--set={s}" for s in ("steps=7", "optimizer=muon", "n_layer=2")]
     model, training = resolved("--preset", "wayland", *words)
-    assert (training.steps, training.optim.optimizers, model.n_layer) == (7, "muon", 2)
+    assert (training.steps, training.optimizer, model.n_layer) == (7, "muon", 2)
     assert training.learning_rate == 1e-3 and model.n_embd == 64
     model, training = read_settings(["vocab_size=300"], TRANSLATORS["vaswani"], TrainConfig())
     assert (model.vocab_size, model.source_vocab_size) == (300, 21_128)
