@@ -12,7 +12,6 @@ import pytest
 import torch
 from playwright.sync_api import Browser, sync_playwright
 
-from app import LAUNCH, build_page
 from export.command import main as export_main
 from export.folder.write import write_model
 from export.formats.quantize import FORMATS
@@ -23,6 +22,7 @@ from gptcore.files import new_folder
 from gptcore.nn import build_model
 from gptcore.onnx_session import OnnxModel, load_model
 from gptcore.onnx_translator import OnnxTranslator, load_translator
+from gptcore.page.build import LAUNCH, build_page
 from gptcore.tokenizer import Tokenizer
 from training.commands.train import main as training_main
 from training.dialogues.generator import dialogues

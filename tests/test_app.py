@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,7 @@ from gradio_client.exceptions import AppError
 
 import app
 from gptcore.checks import UserError
-from gptcore.onnx_session import OnnxModel
+from gptcore.onnx_session import OnnxModel, load_model
 from gptcore.onnx_translator import OnnxTranslator
 from gptcore.page.inputs import to_settings
 from gptcore.page.translate import translate_lines
@@ -185,6 +186,39 @@ def test_a_port_in_use_gives_a_clear_error(model_folder: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize("host", ["::1", "::"])
+def test_the_page_listens_on_an_ipv6_address(model_folder: Path, host: str) -> None:
+    with socket.socket(socket.AF_INET6) as free:
+        free.bind(("::1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "app.py", "--model", model_folder, "--host", host, "--port", port]
+    page = subprocess.Popen([str(word) for word in command], cwd=ROOT, stdout=subprocess.PIPE)
+    try:
+        address = next(line for line in page.stdout if line.startswith(b"http")).decode().split()[0]
+        assert address == f"http://[{host}]:{port}"
+        assert wait_for_answer(f"http://[::1]:{port}/") == 200
+    finally:
+        page.terminate()
+        page.communicate()
+
+
+def wait_for_answer(url: str) -> int:
+    """The HTTP status of a server that may still be starting."""
+    for _ in range(600):
+        try:
+            return urllib.request.urlopen(url).status
+        except OSError:
+            time.sleep(0.1)
+    raise TimeoutError(url)
+
+
+@pytest.mark.parametrize("wrong", ["--port=99999", "--host=nohost.invalid", "--host=a..b"])
+def test_an_address_that_cannot_be_is_refused_in_one_line(wrong: str) -> None:
+    result = start_app(wrong)
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: cannot listen on ") and result.stderr.count("\n") == 1
+
+
 def test_a_wrong_model_folder_gives_a_clear_error(tmp_path: Path) -> None:
     result = start_app("--model", str(tmp_path / "nowhere"))
     assert result.returncode == 2
@@ -198,7 +232,7 @@ def start_app(*arguments: str) -> subprocess.CompletedProcess:
 
 
 def test_the_model_that_ships_greets_back(serve: Serve) -> None:
-    shipped = app.load_model(app.DEFAULT_MODEL)
+    shipped = load_model(app.DEFAULT_MODEL)
     reply = Client(serve(shipped), verbose=False).predict("Hello!", temperature=0, api_name="/chat")
     assert reply.lower().startswith(("hello", "hi", "hey"))
     sizes = [path.stat().st_size for path in app.DEFAULT_MODEL.rglob("*") if path.is_file()]

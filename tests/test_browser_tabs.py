@@ -10,11 +10,11 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 from test_browser import SCREENSHOTS, set_slider
 
-import app
 from export.folder.write import add_inspect
 from gptcore.inspection import Inspector, inspect_text
 from gptcore.onnx_session import OnnxModel, load_model
 from gptcore.onnx_translator import OnnxTranslator
+from gptcore.page.build import LAUNCH, build_page
 from gptcore.page.inspect import AFTER, ATTENTION, BEFORE, EMBEDDINGS, EXAMPLE, N_NEXT, POSITIONS
 from gptcore.translate import translate
 
@@ -39,8 +39,8 @@ def seen_model(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def url(seen_model: OnnxModel, translator: OnnxTranslator) -> Iterator[str]:
     """The address of a page that has every tab."""
     translator.bundle.facts["examples"] = LINES
-    page = app.build_page(seen_model, translator)
-    _, url, _ = page.launch(prevent_thread_lock=True, **app.LAUNCH)
+    page = build_page(seen_model, translator)
+    _, url, _ = page.launch(prevent_thread_lock=True, **LAUNCH)
     yield url
     page.close()
     del translator.bundle.facts["examples"]

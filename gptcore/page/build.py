@@ -1,0 +1,56 @@
+"""The whole page: its tabs, its looks, and how Gradio is to serve it.
+
+>>> build_page(load_model("models/default")).launch(**LAUNCH)        # doctest: +SKIP
+"""
+
+import gradio as gr
+
+from gptcore.onnx_session import OnnxModel
+from gptcore.onnx_translator import OnnxTranslator
+from gptcore.page.chat import chat_tab
+from gptcore.page.complete import completion_tab
+from gptcore.page.inspect import inspect_tab
+from gptcore.page.translate import translate_tab
+
+CONCURRENT = 4  # generations at a time; the others wait in the queue
+CSS = """
+.gradio-container { max-width: 1200px !important; width: 100% !important; margin: 0 auto; }
+.examples .example { border: 1px solid var(--border-color-primary); border-radius: 8px; }
+.status, .device { font-size: 0.85rem; opacity: 0.85; min-height: 1.4em; }
+footer .divider { display: none; }
+.heat-map .altair { padding: 10px; overflow-x: auto; align-items: safe center !important; }
+"""
+LAUNCH = {
+    "theme": gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
+    "css": CSS,
+    "footer_links": ["api"],
+    "share": False,
+    "quiet": True,
+    "strict_cors": True,
+    "ssr_mode": False,
+    "run_history": False,
+    "enable_monitoring": False,
+}
+
+
+def build_page(model: OnnxModel, translator: OnnxTranslator | None = None) -> gr.Blocks:
+    """The whole page: chat, or text completion for a base model; and what else there is."""
+    bundle = model.bundle
+    tabs = {"Chat" if bundle.is_chat else "Text": lambda: first_tab(model)}
+    if translator:
+        tabs["Translate"] = lambda: translate_tab(translator)
+    if bundle.inspect:
+        tabs["Inspect"] = lambda: inspect_tab(bundle)
+    with gr.Blocks(title=f"{bundle.name} · gptcore", analytics_enabled=False) as page:
+        if len(tabs) == 1:
+            first_tab(model)
+        else:
+            with gr.Tabs():
+                for name, build in tabs.items():
+                    with gr.Tab(name):
+                        build()
+    return page.queue(max_size=64, default_concurrency_limit=CONCURRENT)
+
+
+def first_tab(model: OnnxModel) -> None:
+    (chat_tab if model.bundle.is_chat else completion_tab)(model)
