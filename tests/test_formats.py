@@ -1,0 +1,103 @@
+"""What earlier versions wrote is still read: model folders, translators, runs, token shards."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from export.command import main as export_main
+from gptcore.bundle import load_bundle, load_translation_bundle
+from gptcore.config import Seq2SeqConfig
+from gptcore.generate import chat
+from gptcore.nn.checkpoint import load_checkpoint
+from gptcore.onnx_session import load_model
+from gptcore.onnx_translator import load_translator
+from gptcore.sampling import Sampling
+from gptcore.translate import translate
+from training.commands.train import main
+from training.data.shards import load_shards
+from training.run.directory import Run
+
+FIRST = Path(__file__).parent / "fixtures" / "first_format"
+KEY = "b7cfdb1b5ba5f47c"  # of its token shards
+
+
+@pytest.fixture
+def old_run(tmp_path: Path) -> Run:
+    """A copy of the first format's run beside its shards, which it finds; it is complete."""
+    run = shutil.copytree(FIRST / "run", tmp_path / "run")
+    shutil.copytree(FIRST / "shards", tmp_path / "shards")
+    edit(run / "config.json", "/fixture/", f"{tmp_path.as_posix()}/")
+    return Run.load(run)
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+@pytest.mark.parametrize("variant", ["fp32", "int8"])
+def test_a_model_folder_of_the_first_format_answers(variant: str) -> None:
+    bundle = load_bundle(FIRST / "model")
+    assert (bundle.name, bundle.is_chat, bundle.config.n_embd) == ("fixture", True, 16)
+    assert set(bundle.variants) == {"fp32", "int8"}
+    model = load_model(FIRST / "model", threads=1, variant=variant)
+    question = [{"role": "user", "content": "Hello!"}]
+    pieces = list(chat(model, question, Sampling(temperature=0.0), max_tokens=4))
+    assert pieces[-1].finish and pieces[-1].n_prompt == 9
+
+
+def test_a_translator_of_the_first_format_translates() -> None:
+    bundle = load_translation_bundle(FIRST / "translator")
+    assert bundle.name == "fixture-translator" and bundle.examples[0] == "Five white fish jump."
+    translator = load_translator(FIRST / "translator", threads=1)
+    assert translate(translator, bundle.examples[0]).target_ids
+
+
+def test_token_shards_of_the_first_format_are_read() -> None:
+    shards = load_shards(FIRST / "shards" / KEY)
+    assert shards.is_chat and shards.tokenizer.vocab_size == 320
+    assert sum(len(shard) for shard in shards.split("train")) == 12_356
+
+
+def test_a_run_of_the_first_format_is_sound(
+    old_run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert old_run.train.steps == 6 and old_run.model.n_embd == 16
+    assert load_checkpoint(old_run.checkpoints / "step-6").facts["step"] == 6
+    assert main(["doctor", str(old_run.path)]) == 0
+    assert "the run is complete, at step 6" in capsys.readouterr().out
+
+
+def test_a_run_of_the_first_format_goes_on_and_is_exported(old_run: Run, tmp_path: Path) -> None:
+    edit(old_run.path / "config.json", '"steps": 6', '"steps": 8')
+    (old_run.path / "summary.json").unlink()
+    assert main(["--out", str(old_run.path), "--resume"]) == 0
+    assert Run.load(old_run.path).newest_checkpoint().facts["step"] == 8
+    out = tmp_path / "model"
+    assert export_main([str(old_run.path), "--out", str(out), "--quantize", "q8", "--force"]) == 0
+    assert set(load_bundle(out).variants) == {"fp32", "q8"}
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        pytest.param(
+            lambda run: run.model.n_encoder_layer == 1 and isinstance(run.model, Seq2SeqConfig),
+            id="translator",
+        ),
+        pytest.param(lambda run: run.clock is None, id="recipe"),
+        pytest.param(lambda run: 267 < run.clock.budget_s < 268, id="planned"),
+    ],
+)
+def test_settings_of_every_kind_of_run_of_the_first_format_are_read(
+    tmp_path: Path, look: Callable[[Run], bool], request: pytest.FixtureRequest
+) -> None:
+    name = request.node.callspec.id
+    shutil.copyfile(FIRST / "configs" / f"{name}.json", tmp_path / "config.json")
+    run = Run.load(tmp_path)
+    assert look(run)
+    run.write_config()
+    assert Run.load(tmp_path) == run
