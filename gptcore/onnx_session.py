@@ -24,6 +24,7 @@ from gptcore.bundle import VARIANTS, Bundle, load_bundle
 from gptcore.checks import UserError, check_choice
 from gptcore.generate import Interrupted
 
+DEVICES = ("cpu", "cuda")
 ON_CUDA = ("fp16", "fp32", "q8", "q4", "int8")  # the best first; integer products run on the CPU
 MAX_SESSIONS = 8  # conversations whose caches are kept
 MAX_REPLIES = 1000  # replies whose ids are remembered
@@ -190,12 +191,13 @@ def load_model(
     device: str | None = None,
     variant: str | None = None,
 ) -> OnnxModel:
-    """Load a model folder on "cuda" where there is one, else "cpu".
+    """Load a model folder; `device` is "cpu" or "cuda". UserError says what cannot be had.
 
-    What is not given is chosen. On the CPU each variant of the folder (see gptcore.bundle) is
-    tried for a few milliseconds, then the fastest on one thread and on all cores: small models,
-    and any model on busy cores, are faster on one.
+    What is not given is chosen. The device is CUDA where there is one. On the CPU each variant of
+    the folder (see gptcore.bundle) is tried for a few milliseconds, then the fastest on one thread
+    and on all cores: small models, and any model on busy cores, are faster on one.
     """
+    device = choose_device(device)
     bundle = load_bundle(folder)
     if variant is not None:
         check_choice("variant", variant, VARIANTS)
@@ -204,7 +206,7 @@ def load_model(
                 f"{folder} has no variant {variant!r}, only {', '.join(bundle.variants)}: export "
                 f"it with --quantize {variant}"
             )
-    if (device or ("cuda" if has_cuda() else "cpu")) == "cuda":
+    if device == "cuda":
         name = variant or next(name for name in ON_CUDA if name in bundle.variants)
         return open_model(bundle, "cuda", threads or os.cpu_count() or 1, name)
     # fp16 is never faster on a CPU, and some cannot load it
@@ -214,6 +216,16 @@ def load_model(
     if threads is not None or n_cores == 1:
         return best
     return fastest([best, open_model(bundle, "cpu", n_cores, best.variant)])
+
+
+def choose_device(device: str | None) -> str:
+    """The device asked for; where none is, CUDA if there is one. UserError for any other."""
+    if device is None:
+        return "cuda" if has_cuda() else "cpu"
+    check_choice("device", device, DEVICES)
+    if device == "cuda" and not has_cuda():
+        raise UserError("device='cuda': ONNX Runtime finds no CUDA GPU here: choose 'cpu'")
+    return device
 
 
 def open_model(bundle: Bundle, device: str, threads: int, variant: str) -> OnnxModel:

@@ -15,7 +15,7 @@ import onnxruntime as ort
 
 from gptcore.bundle import DECODER, ENCODER, ONNX, TranslationBundle, load_translation_bundle
 from gptcore.checks import UserError
-from gptcore.onnx_session import has_cuda, open_inference
+from gptcore.onnx_session import choose_device, open_inference
 
 
 class OnnxTranslator:
@@ -84,14 +84,18 @@ class OnnxTranslatorSession:
 def load_translator(
     folder: str | Path, threads: int | None = None, device: str | None = None
 ) -> OnnxTranslator:
-    """Load a translation model's folder on "cuda" where there is one, else "cpu"."""
+    """Load a translation model's folder; `device` is "cpu" or "cuda".
+
+    Where none is given, CUDA is taken if there is one. UserError says what cannot be had.
+    """
+    device = choose_device(device)
     return open_translator(load_translation_bundle(folder), threads, device)
 
 
 def open_translator(
     bundle: TranslationBundle, threads: int | None = None, device: str | None = None
 ) -> OnnxTranslator:
-    device = device or ("cuda" if has_cuda() else "cpu")
+    device = choose_device(device)
     threads = threads or os.cpu_count() or 1
     folder = (bundle.path / ONNX).parent
     encoder, decoder = (

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from conftest import TINY_TRANSLATOR, Refused
+from conftest import Refused
+from trained import TINY_TRANSLATOR
 
 from export.command import main as export_main
 from training.commands.train import main as training_main

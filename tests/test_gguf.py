@@ -4,9 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Refused, export_untrained
+from conftest import Refused
 from gguf import GGUFReader
 from safetensors.numpy import load_file
+from trained import export_untrained
 
 from export.command import main
 from export.formats.gguf import write_gguf

@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from conftest import TINY_TRANSLATOR, made_up_pairs, set_options
 from onnx import ModelProto, numpy_helper
 from safetensors.torch import load_file, save_file
+from trained import TINY_TRANSLATOR, made_up_pairs, set_options
 
 from export.command import main as export_main
 from export.verify.translation import load_reference, verify_translation

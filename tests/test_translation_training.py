@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import sacrebleu
 import torch
-from conftest import TINY_TRANSLATOR, Refused, made_up_pairs, set_options
+from conftest import Refused
 from torch.nn import functional as F
+from trained import TINY_TRANSLATOR, made_up_pairs, set_options
 
 from gptcore.config import DECODERS, TRANSLATORS
 from gptcore.nn import build_model

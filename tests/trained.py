@@ -1,0 +1,227 @@
+"""Fixtures that need torch: tiny models, trained and exported once, by the real commands."""
+
+import json
+import os
+import random
+from collections.abc import Callable, Iterator
+from itertools import islice, product
+from pathlib import Path
+
+import pytest
+import torch
+
+from export.command import main as export_main
+from export.folder.write import write_model
+from export.formats.quantize import FORMATS
+from export.runtimes.environments import one_at_a_time
+from gptcore.bundle import write_facts
+from gptcore.config import ModelConfig
+from gptcore.files import new_folder
+from gptcore.nn import build_model
+from gptcore.onnx_session import OnnxModel, load_model
+from gptcore.onnx_translator import OnnxTranslator, load_translator
+from gptcore.tokenizer import Tokenizer
+from training.commands.train import main as training_main
+from training.dialogues.generator import dialogues
+from training.run.directory import Run
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small models are many times faster on one thread while other processes run."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that the first of the test processes fills, for all of them."""
+    base = factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    path = base / name
+    with one_at_a_time(base / f"{path.name}.lock"):
+        if not path.exists():
+            make(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def chats(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A .jsonl of 600 made-up conversations."""
+    lines = [json.dumps({"messages": messages}) for messages in islice(dialogues(5), 600)]
+    text = "\n".join(lines)
+    return once(tmp_path_factory, "chats.jsonl", lambda path: path.write_text(text, "utf-8"))
+
+
+@pytest.fixture(scope="session")
+def tokenizer(chats: Path) -> Tokenizer:
+    """512 tokens, trained on the conversations."""
+    texts = (json.loads(line)["messages"] for line in chats.read_text().splitlines())
+    return Tokenizer.train((m["content"] for messages in texts for m in messages), 512)
+
+
+@pytest.fixture(scope="session")
+def run(chats: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run directory of the `tiny` preset after 40 steps."""
+    settings = {
+        "steps": 40,
+        "batch_size": 8,
+        "micro_batch_size": 4,
+        "learning_rate": 0.01,
+        "warmup_steps": 5,
+        "eval_every": 20,
+        "save_every": 20,
+    }
+    options = ["--preset", "tiny", *set_options(**settings)]
+
+    def make(out: Path) -> None:
+        assert training_main([str(chats), "--out", str(out), *options]) == 0
+
+    return Run.load(once(tmp_path_factory, "run-tiny", make))
+
+
+@pytest.fixture(scope="session")
+def model_folder(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The exported and verified model folder of that run."""
+    return once(tmp_path_factory, "tiny", lambda out: exported(run, out))
+
+
+@pytest.fixture(scope="session")
+def all_variants(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with every smaller file, by the real command."""
+    options = ["--quantize", ",".join(FORMATS), "--force"]
+
+    def make(out: Path) -> None:
+        assert export_main([str(run.path), "--out", str(out), *options]) == 0
+
+    return once(tmp_path_factory, "variants", make)
+
+
+def exported(run: Run, out: Path) -> None:
+    assert export_main([str(run.path), "--out", str(out)]) == 0
+
+
+@pytest.fixture(scope="session")
+def model(model_folder: Path) -> OnnxModel:
+    return load_model(model_folder, threads=1)
+
+
+# A made-up language: the verb first, then the animal, its colour, and how many there are.
+VERBS = {"run": "跑", "sleep": "睡觉", "sing": "唱", "jump": "跳"}
+ANIMALS = {
+    "cats": "猫",
+    "dogs": "狗",
+    "horses": "马",
+    "birds": "鸟儿",
+    "fish": "鱼",
+    "mice": "老鼠",
+}
+COLOURS = {"red": "红", "blue": "蓝", "green": "绿", "white": "白", "black": "黑", "grey": "灰"}
+NUMBERS = {"two": "二", "three": "三", "four": "四", "five": "五", "six": "六", "seven": "七"}
+
+
+def made_up_pairs(n: int) -> list[tuple[str, str]]:
+    """n different pairs, the made-up language first."""
+    words = list(product(NUMBERS, COLOURS, ANIMALS, VERBS))
+    return [
+        (
+            f"{VERBS[verb]}{ANIMALS[animal]}{COLOURS[colour]}{NUMBERS[number]}。",
+            f"{number.capitalize()} {colour} {animal} {verb}.",
+        )
+        for number, colour, animal, verb in random.Random(0).sample(words, n)
+    ]
+
+
+@pytest.fixture(scope="session")
+def pairs_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A .tsv of 600 pairs."""
+    text = "".join(f"{a}\t{b}\n" for a, b in made_up_pairs(600))
+    return once(tmp_path_factory, "pairs.tsv", lambda path: path.write_text(text, "utf-8"))
+
+
+TINY_TRANSLATOR = {
+    "source_vocab_size": 320,
+    "vocab_size": 320,
+    "block_size": 32,
+    "n_encoder_layer": 1,
+    "n_layer": 2,
+    "n_kv_head": 2,
+    "n_embd": 64,
+    "n_inner": 96,
+    "batch_size": 32,
+    "micro_batch_size": 32,
+}
+
+
+def set_options(**settings: object) -> list[str]:
+    return [f"--set={key}={value}" for key, value in settings.items()]
+
+
+@pytest.fixture(scope="session")
+def translation_run(pairs_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run that has learned most of the made-up language; its heads are in groups of two."""
+    settings = {"steps": 160, "eval_every": 80, "warmup_steps": 10, "log_every": 20}
+    options = set_options(**TINY_TRANSLATOR, **settings, dropout=0, dtype="float32")
+
+    def make(out: Path) -> None:
+        assert training_main(["translate", str(pairs_file), "--out", str(out), *options]) == 0
+
+    return Run.load(once(tmp_path_factory, "run-toy", make))
+
+
+@pytest.fixture(scope="session")
+def translation_folder(translation_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The exported and verified folder of that run."""
+    return once(tmp_path_factory, "toy", lambda out: exported(translation_run, out))
+
+
+@pytest.fixture(scope="session")
+def translator(translation_folder: Path) -> OnnxTranslator:
+    return load_translator(translation_folder, threads=1)
+
+
+@pytest.fixture(scope="session")
+def slow_model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> OnnxModel:
+    """An untrained chat model of 34M parameters: at temperature 0 it never ends a reply, and
+    its context takes many seconds to fill, so that there is something to stop."""
+    config = ModelConfig(
+        vocab_size=512, block_size=2048, n_layer=2, n_head=8, n_kv_head=8, n_embd=1024,
+        n_inner=4096, tied_embeddings=False,
+    )  # fmt: skip
+    return untrained(tmp_path_factory, "slow", config, tokenizer, is_chat=True)
+
+
+def untrained(
+    factory: pytest.TempPathFactory,
+    name: str,
+    config: ModelConfig,
+    tokenizer: Tokenizer,
+    is_chat: bool,
+) -> OnnxModel:
+    def make(path: Path) -> None:
+        export_untrained(config, tokenizer, path, is_chat)
+
+    return load_model(once(factory, name, make), threads=1)
+
+
+def export_untrained(
+    config: ModelConfig, tokenizer: Tokenizer, path: Path, is_chat: bool
+) -> OnnxModel:
+    torch.manual_seed(0)
+    network = build_model(config)
+    if not config.tied_embeddings:
+        with torch.no_grad():
+            network.head.weight[-6:] = 0.0  # special tokens are never the likeliest
+    with new_folder(path) as folder:
+        write_model(network, tokenizer, is_chat, folder)
+        facts = {"name": path.name, "chat": is_chat, "parameters": 0, "config": config.to_dict()}
+        write_facts(folder, facts)
+    return load_model(path, threads=1)
+
+
+@pytest.fixture(scope="session")
+def base_model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> OnnxModel:
+    """An untrained model that was not made for conversations."""
+    config = ModelConfig(vocab_size=512, block_size=64, n_layer=1, n_embd=32, n_inner=64)
+    return untrained(tmp_path_factory, "base", config, tokenizer, is_chat=False)
