@@ -8,8 +8,11 @@ gptcore.checks.UserError: unknown preset 'smal': did you mean 'small'? known are
 import dataclasses
 import difflib
 import sys
+from collections.abc import Collection
 from importlib.util import find_spec
-from typing import Any, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
 
 
 class UserError(ValueError):
@@ -22,15 +25,15 @@ def need_packages(name: str, requirements: str) -> None:
         sys.exit(f"error: the package {name} is missing: pip install -r {requirements}")
 
 
-def build(cls: type, values: dict[str, Any]) -> Any:
+def build(cls: type[T], values: dict[str, Any]) -> T:
     """An instance of the dataclass `cls` from a dict; unknown keys are a UserError."""
-    known = [field.name for field in dataclasses.fields(cls)]
+    known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     for key in values:
         check_choice("setting", key, known)
     return cls(**values)
 
 
-def check_choice(field: str, value: str, known: Any) -> None:
+def check_choice(field: str, value: object, known: Collection[str]) -> None:
     """Refuse a value that is not among the known names, and offer the nearest one."""
     if value not in known:
         near = difflib.get_close_matches(str(value), list(known), n=1)
@@ -47,9 +50,14 @@ def check_range(config: Any, name: str, low: float, high: float) -> None:
 
 
 def check_types(config: Any) -> None:
-    """Refuse values of another type; a whole number may stand for a float, never a bool."""
+    """Refuse values of another type, or outside a Literal's choices.
+
+    A whole number may stand for a float, but never a bool."""
     for name, wanted in get_type_hints(type(config)).items():
         value = getattr(config, name)
+        if get_origin(wanted) is Literal:
+            check_choice(name, value, get_args(wanted))
+            continue
         accepted = (int, float) if wanted is float else wanted
         if not isinstance(value, accepted) or (isinstance(value, bool) and wanted is not bool):
             raise UserError(f"{name}={value!r} is not of type {wanted.__name__}")

@@ -21,53 +21,53 @@ A Seq2SeqConfig is the shape of an encoder-decoder; every other one is a decoder
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from gptcore.checks import UserError, build, check_choice, check_range, check_types
+from gptcore.checks import UserError, build, check_range, check_types
 
 # One name per entry of the registries in gptcore/nn (a test compares them).
-NORMS = ("rmsnorm", "layernorm", "unbiased_layernorm")
-RESIDUALS = ("pre", "post")
-POSITIONS = ("rotary", "llama3_rotary", "sinusoidal", "learned")
-FEED_FORWARDS = ("swiglu", "relu", "gelu", "norm_relu")
-INITS = ("gpt2", "normal", "xavier", "torch")
+Norm = Literal["rmsnorm", "layernorm", "unbiased_layernorm"]
+Residual = Literal["pre", "post"]
+Position = Literal["rotary", "llama3_rotary", "sinusoidal", "learned"]
+FeedForward = Literal["swiglu", "relu", "gelu", "norm_relu"]
+Init = Literal["gpt2", "normal", "xavier", "torch"]
 
 
 @dataclass(frozen=True)
 class ModelConfig:
     """Shape of a decoder. Raises UserError when a field makes no sense."""
 
-    vocab_size: int = 2048  # tokens, the special ones included
-    block_size: int = 512  # context: prompt plus new tokens never exceed it
-    n_layer: int = 4  # blocks
-    n_head: int = 4  # of attention
-    n_kv_head: int = 2  # grouped heads (arXiv 2305.13245): n_head / n_kv_head queries share one
+    vocab_size: int = 2048  # number of tokens, special tokens included
+    block_size: int = 512  # context length: prompt plus new tokens never exceed it
+    n_layer: int = 4  # number of blocks
+    n_head: int = 4  # number of query heads
+    n_kv_head: int = 2  # number of key/value heads; queries share them (arXiv 2305.13245)
     n_embd: int = 128  # width of the embeddings and between blocks
-    n_inner: int = 352  # width of the feed-forward; 8/3 n_embd for a gated one
-    norm: str = "rmsnorm"  # or "layernorm", "unbiased_layernorm"
+    n_inner: int = 352  # width inside the feed-forward; 8/3 of n_embd for a gated one
+    norm: Norm = "rmsnorm"  # or "layernorm", "unbiased_layernorm"
     norm_eps: float = 1e-5  # added to the variance
     shared_norm: bool = False  # all sublayers of a block share one norm
     last_norm: bool = True  # one more norm after the last block
-    residual: str = "pre"  # the norm before a sublayer; "post": after its sum
-    position: str = "rotary"  # or "llama3_rotary", "sinusoidal", "learned"
+    residual: Residual = "pre"  # the norm comes before each sublayer; "post": after each sum
+    position: Position = "rotary"  # or "llama3_rotary", "sinusoidal", "learned"
     rope_theta: float = 10000.0  # base of the rotary frequencies
-    rope_factor: float = 8.0  # of llama3_rotary: by how much slow frequencies are slowed down
-    rope_slow: float = 1.0  # turns in rope_context at which a frequency is fully slow ...
-    rope_fast: float = 4.0  # ... and at which it is kept
-    rope_context: int = 8192  # the context before it was extended
-    n_position: int = 0  # rows of the position table; 0: block_size
-    feed_forward: str = "swiglu"  # or "relu", "gelu", "norm_relu"
-    qkv_bias: bool = False  # of queries, keys and values
-    out_bias: bool = False  # of the attention's output
-    feed_forward_bias: bool = False
-    head_bias: bool = False  # of the logits
-    tied_embeddings: bool = True  # the head has the weights of the embeddings
-    embedding_scale: bool = False  # embeddings times sqrt(n_embd)
-    init: str = "gpt2"  # or "normal", "xavier", "torch"
-    dropout: float = 0.0  # of each sublayer's output
-    attention_dropout: float = 0.0  # of the attention weights
-    inner_dropout: float = 0.0  # inside the feed-forward, after its activation
-    embedding_dropout: float = 0.0  # of embeddings plus positions
+    rope_factor: float = 8.0  # llama3_rotary slows low frequencies down by this factor
+    rope_slow: float = 1.0  # fewer turns than this in rope_context: slowed down fully
+    rope_fast: float = 4.0  # more turns than this in rope_context: not slowed down
+    rope_context: int = 8192  # context length before llama3_rotary extended it
+    n_position: int = 0  # rows of the position table; 0 means block_size
+    feed_forward: FeedForward = "swiglu"  # or "relu", "gelu", "norm_relu"
+    qkv_bias: bool = False  # queries, keys and values have a bias
+    out_bias: bool = False  # the attention's output has a bias
+    feed_forward_bias: bool = False  # the feed-forward's matrices have a bias
+    head_bias: bool = False  # the logits have a bias
+    tied_embeddings: bool = True  # the head shares the weights of the embeddings
+    embedding_scale: bool = False  # embeddings are multiplied by sqrt(n_embd)
+    init: Init = "gpt2"  # how weights are drawn; or "normal", "xavier", "torch"
+    dropout: float = 0.0  # dropout of each sublayer's output
+    attention_dropout: float = 0.0  # dropout of the attention weights
+    inner_dropout: float = 0.0  # dropout inside the feed-forward, after its activation
+    embedding_dropout: float = 0.0  # dropout of the sum of embeddings and positions
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -81,14 +81,6 @@ class ModelConfig:
             check_range(self, name, 1e-3, 1e9)
         for name in ("dropout", "attention_dropout", "inner_dropout", "embedding_dropout"):
             check_range(self, name, 0.0, 0.99)
-        for name, known in (
-            ("norm", NORMS),
-            ("residual", RESIDUALS),
-            ("position", POSITIONS),
-            ("feed_forward", FEED_FORWARDS),
-            ("init", INITS),
-        ):
-            check_choice(name, getattr(self, name), known)
         self.check_heads()
         if 0 < self.n_position < self.block_size:
             raise UserError(
@@ -137,8 +129,8 @@ class Seq2SeqConfig(ModelConfig):
     block_size limits the source and the target, each for itself.
     """
 
-    source_vocab_size: int = 2048
-    n_encoder_layer: int = 4
+    source_vocab_size: int = 2048  # number of tokens of the source's tokenizer
+    n_encoder_layer: int = 4  # number of encoder blocks; n_layer counts the decoder's
     shared_embeddings: bool = False  # one table, and so one vocabulary, for both sides
 
     def __post_init__(self) -> None:

@@ -7,9 +7,9 @@
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from gptcore.checks import UserError, build, check_choice, check_range, check_types
+from gptcore.checks import UserError, build, check_range, check_types
 from gptcore.config import TRANSLATORS
 
 
@@ -17,28 +17,28 @@ from gptcore.config import TRANSLATORS
 class TrainConfig:
     """How to train. Raises UserError when a value makes no sense."""
 
-    steps: int = 1000  # updates of the weights
+    steps: int = 1000  # number of updates of the weights
     batch_size: int = 32  # sequences of block_size tokens in one step
-    micro_batch_size: int = 32  # sequences at a time; less needs less memory
-    optimizer: str = "muon"  # with AdamW for what is no matrix; or "adamw" for all
-    learning_rate: float = 3e-3  # of both Muon and AdamW
-    warmup_steps: int = 50  # the first ones, in which the rate rises
-    decay_share: float = 0.5  # the last share of the steps in which the rate falls to 0
-    weight_decay: float = 0.1  # of matrices and embeddings
-    momentum: float = 0.95  # of Muon
-    beta1: float = 0.9  # of AdamW
-    beta2: float = 0.95  # of AdamW
-    grad_clip: float = 1.0  # largest norm of the gradient
-    label_smoothing: float = 0.0  # share of the target spread over all tokens
-    seed: int = 1  # of weights, order of the data and dropout
-    dtype: str = "auto"  # "bfloat16" where that is clearly faster, else "float32"
-    compile: str = "auto"  # the blocks, by torch.compile, on a GPU and in a long run; "on", "off"
+    micro_batch_size: int = 32  # sequences computed at a time; fewer need less memory
+    optimizer: Literal["muon", "adamw"] = "muon"  # Muon for matrices, AdamW for the rest; "adamw"
+    learning_rate: float = 3e-3  # peak learning rate, of Muon and of AdamW
+    warmup_steps: int = 50  # first steps, in which the learning rate rises
+    decay_share: float = 0.5  # last share of the steps, in which the learning rate falls to 0
+    weight_decay: float = 0.1  # weight decay of matrices and embeddings
+    momentum: float = 0.95  # Muon's momentum
+    beta1: float = 0.9  # AdamW's first beta
+    beta2: float = 0.95  # AdamW's second beta
+    grad_clip: float = 1.0  # largest norm of the gradient; a larger one is scaled down to it
+    label_smoothing: float = 0.0  # share of the target that is spread over all tokens
+    seed: int = 1  # seed of the weights, of the order of the data and of dropout
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"  # bfloat16 where it is clearly faster
+    compile: Literal["auto", "on", "off"] = "auto"  # compile the blocks; auto: on long runs
     log_every: int = 10  # steps between lines of metrics.jsonl
     eval_every: int = 250  # steps between measurements on held-out text
     save_every: int = 250  # steps between checkpoints
     tensorboard: bool = False  # also write events for TensorBoard
-    keep_checkpoints: int = 2  # the newest ones; the best is kept, too
-    parallel: str = "ddp"  # each process has the whole model; "fsdp": a part of each parameter
+    keep_checkpoints: int = 2  # number of newest checkpoints that are kept, beside the best
+    parallel: Literal["ddp", "fsdp"] = "ddp"  # whole model in each process; "fsdp": a part in each
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -54,10 +54,6 @@ class TrainConfig:
         for name in ("momentum", "beta1", "beta2"):
             check_range(self, name, 0.0, 0.9999)
         check_range(self, "grad_clip", 1e-6, 1e6)
-        check_choice("optimizer", self.optimizer, ("muon", "adamw"))
-        check_choice("parallel", self.parallel, ("ddp", "fsdp"))
-        check_choice("compile", self.compile, ("auto", "on", "off"))
-        check_choice("dtype", self.dtype, ("auto", "bfloat16", "float32"))
         if self.batch_size % min(self.micro_batch_size, self.batch_size):
             raise UserError(
                 f"micro_batch_size={self.micro_batch_size} does not divide "

@@ -11,7 +11,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from gptcore.checks import UserError, check_choice
 from gptcore.config import ModelConfig
@@ -45,6 +45,9 @@ def parse_settings(pairs: list[str], types: dict[str, type]) -> dict[str, Any]:
 
 
 def parse_value(key: str, text: str, wanted: type) -> Any:
+    if get_origin(wanted) is Literal:
+        check_choice(key, text, get_args(wanted))
+        return text
     if wanted is bool:
         check_choice(key, text, ("true", "false"))
         return text == "true"
