@@ -9,38 +9,50 @@
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from gptcore.generate import Stop
 from gptcore.nn.gpt import GPT, whole_sequence
 
 
 class TorchSession:
-    """Keeps the cache between `step`s; `prefill` always reads the whole prompt anew."""
+    """Keeps the cache between `step`s; `prefill` always reads the whole prompt anew.
+
+    It computes on the model's device and returns the logits (V,) as a numpy array.
+    """
 
     def __init__(self, model: GPT):
         self.model = model.eval()
+        self.device = next(model.parameters()).device
         self.length = 0
 
     @torch.inference_mode()
     def prefill(self, ids: list[int], stop: Stop | None = None) -> np.ndarray:
-        logits, self.cache = self.model(**whole_sequence(torch.tensor([ids])))
+        inputs = whole_sequence(torch.tensor([ids], device=self.device))
+        logits, self.cache = self.model(**inputs)
         self.length = len(ids)
-        return logits[0, -1].numpy()
+        return last_logits(logits)
 
     @torch.inference_mode()
     def step(self, token_id: int, stop: Stop | None = None) -> np.ndarray:
+        shape = (1, self.length + 1)
         logits, self.cache = self.model(
-            input_ids=torch.tensor([[token_id]]),
-            attention_mask=torch.ones(1, self.length + 1, dtype=torch.long),
-            position_ids=torch.tensor([[self.length]]),
+            input_ids=torch.tensor([[token_id]], device=self.device),
+            attention_mask=torch.ones(shape, dtype=torch.long, device=self.device),
+            position_ids=torch.tensor([[self.length]], device=self.device),
             past_key_values=self.cache,
         )
         self.length += 1
-        return logits[0, -1].numpy()
+        return last_logits(logits)
+
+
+def last_logits(logits: Tensor) -> np.ndarray:
+    """(1, T, V) on any device -> (V,), of the last position."""
+    return logits[0, -1].float().cpu().numpy()
 
 
 class UncachedTorchSession(TorchSession):
-    """The textbook loop: every step runs the whole sequence again."""
+    """The loop of textbooks: every step reads the whole sequence again."""
 
     def prefill(self, ids: list[int], stop: Stop | None = None) -> np.ndarray:
         self.ids = list(ids)

@@ -43,6 +43,7 @@ from training.evaluation.behaviour import (
     load_suite,
 )
 from training.evaluation.bits_per_byte import Logits, Total, bits_per_byte
+from training.machine.devices import pick_device
 from training.run.directory import Run, write_json
 
 TEMPERATURE, SEEDS = 0.7, 5
@@ -115,8 +116,10 @@ class TorchModel:
     def __init__(self, run: Run):
         checkpoint = run.best_checkpoint()
         self.config, self.tokenizer, self.step = run.model, run.tokenizer, checkpoint.facts["step"]
+        self.device = pick_device()
         self.network = build_model(run.model).eval()
         load_weights(self.network, checkpoint.model, checkpoint.path)
+        self.network.to(self.device)
         self.replies: dict[tuple[tuple[int, ...], str], list[int]] = {}
 
     @contextmanager
@@ -131,8 +134,9 @@ class TorchModel:
 
     @torch.inference_mode()
     def logits(self, ids: np.ndarray) -> np.ndarray:
-        logits, _ = self.network(**whole_sequence(torch.from_numpy(ids)[None]))
-        return logits[0].numpy()
+        inputs = whole_sequence(torch.from_numpy(ids).to(self.device)[None])
+        logits, _ = self.network(**inputs)
+        return logits[0].cpu().numpy()
 
 
 class Subject(NamedTuple):
