@@ -1,11 +1,40 @@
-"""The core: configuration, tokenizer, chat template, sampling, generation, sessions.
+"""A small chat model on ONNX Runtime: configuration, tokenizer, sampling, generation, sessions.
 
-Everything outside `gptcore.nn` is free of torch, so that an exported model runs with
-numpy and ONNX Runtime alone:
-
-    >>> from gptcore.generate import chat
-    >>> from gptcore.onnx_session import load_model
-    >>> model = load_model("models/default")                                 # doctest: +SKIP
-    >>> for piece in chat(model, [{"role": "user", "content": "Hello!"}]):   # doctest: +SKIP
+    >>> from gptcore import Sampling, chat, load_model
+    >>> model = load_model("models/default")                                      # doctest: +SKIP
+    >>> messages = [{"role": "user", "content": "Hello!"}]
+    >>> for piece in chat(model, messages, Sampling(temperature=0)):              # doctest: +SKIP
     ...     print(piece.text, end="", flush=True)
+
+Everything outside `gptcore.nn` is free of torch. These three names are imported when they are
+used, so that `import gptcore` loads neither numpy nor ONNX Runtime.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gptcore.generate import chat
+    from gptcore.onnx_session import load_model
+    from gptcore.sampling import Sampling
+
+__all__ = ["Sampling", "chat", "load_model"]
+__version__ = "0.1.0"
+
+HOMES = {
+    "Sampling": "gptcore.sampling",
+    "chat": "gptcore.generate",
+    "load_model": "gptcore.onnx_session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import one of the three names; Python calls this for a name that is not here yet."""
+    if name not in HOMES:
+        raise AttributeError(f"module 'gptcore' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *HOMES})

@@ -77,6 +77,13 @@ class TranslationBundle(Bundle):
         return self.facts.get("examples", [])
 
 
+def default_model() -> Path:
+    """The folder of the model that ships: in the installed package, or beside it in a checkout
+    and a Space."""
+    package, folder = Path(__file__).parent, Path("models") / "default"
+    return package / folder if (package / folder).is_dir() else package.parent / folder
+
+
 def load_bundle(folder: str | Path) -> Bundle:
     """Read and verify a model folder. UserError names the file that is missing or damaged."""
     folder, config, facts = read_folder(Path(folder))

@@ -7,6 +7,8 @@ gptcore.checks.UserError: unknown preset 'smal': did you mean 'small'? known are
 
 import dataclasses
 import difflib
+import inspect
+import re
 import sys
 from collections.abc import Collection
 from importlib.util import find_spec
@@ -61,3 +63,9 @@ def check_types(config: Any) -> None:
         accepted = (int, float) if wanted is float else wanted
         if not isinstance(value, accepted) or (isinstance(value, bool) and wanted is not bool):
             raise UserError(f"{name}={value!r} is not of type {wanted.__name__}")
+
+
+def meanings(cls: type) -> dict[str, str]:
+    """What the fields of a dataclass mean: the comments beside them, of its parents' too."""
+    sources = "".join(inspect.getsource(parent) for parent in reversed(cls.__mro__[:-1]))
+    return dict(re.findall(r"^    (\w+): .*  # (.+)$", sources, re.MULTILINE))

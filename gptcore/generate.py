@@ -23,6 +23,13 @@ from gptcore.config import ModelConfig
 from gptcore.sampling import Sampling, sample
 from gptcore.tokenizer import Tokenizer
 
+FINISH = {  # how a generation ends, in words
+    "end": "the reply is complete",
+    "length": "stopped at max tokens",
+    "context": "stopped: the context is full",
+    "stopped": "stopped by you",
+}
+
 
 class Interrupted(Exception):
     """A session ended a computation because its `stop` was set."""
@@ -63,7 +70,7 @@ class Piece:
     text: str  # new text; empty while a character is still incomplete
     n_prompt: int  # tokens of the prompt
     n_new: int  # tokens of the reply so far
-    finish: str | None = None  # in the last piece: "end", "length", "context" or "stopped"
+    finish: str | None = None  # in the last piece: a key of FINISH
     token_id: int | None = None  # the new token; None where none was added
     n_dropped: int = 0  # oldest messages left out, because the context is full
 

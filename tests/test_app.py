@@ -14,7 +14,7 @@ import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
-import app
+from gptcore.bundle import default_model
 from gptcore.checks import UserError
 from gptcore.onnx_session import OnnxModel, load_model
 from gptcore.onnx_translator import OnnxTranslator
@@ -232,9 +232,9 @@ def start_app(*arguments: str) -> subprocess.CompletedProcess:
 
 
 def test_the_model_that_ships_greets_back(serve: Serve) -> None:
-    shipped = load_model(app.DEFAULT_MODEL)
+    shipped = load_model(default_model())
     reply = Client(serve(shipped), verbose=False).predict("Hello!", temperature=0, api_name="/chat")
     assert reply.lower().startswith(("hello", "hi", "hey"))
-    sizes = [path.stat().st_size for path in app.DEFAULT_MODEL.rglob("*") if path.is_file()]
+    sizes = [path.stat().st_size for path in default_model().rglob("*") if path.is_file()]
     assert max(sizes) < 10_000_000, "a plain git push to a Space takes no larger file"
-    assert json.loads((app.DEFAULT_MODEL / "gptcore.json").read_text())["parity"]
+    assert json.loads((default_model() / "gptcore.json").read_text())["parity"]

@@ -11,7 +11,7 @@ import pytest
 from conftest import SCREENSHOTS
 from playwright.sync_api import Browser, Locator, Page, expect
 
-import app
+from gptcore.bundle import default_model
 from gptcore.onnx_session import OnnxModel, load_model
 from gptcore.page.chat import as_typed
 
@@ -67,7 +67,7 @@ def start_a_long_reply(browser: Browser, url: str) -> Page:
 
 def test_a_conversation(browser: Browser, serve: Serve) -> None:
     """Send, retry, edit, undo and clear, with the model that ships; nothing leaves the host."""
-    url = serve(load_model(app.DEFAULT_MODEL))
+    url = serve(load_model(default_model()))
     page = open_page(browser, url)
     requests: list[str] = []
     page.on("request", lambda request: requests.append(request.url))
@@ -155,7 +155,7 @@ def test_a_closed_tab_ends_the_computation(
 
 
 def test_sliders_reach_the_model(browser: Browser, serve: Serve) -> None:
-    page = open_page(browser, serve(load_model(app.DEFAULT_MODEL)))
+    page = open_page(browser, serve(load_model(default_model())))
     set_slider(page, "Max tokens", "3")
     say(page, "Tell me a story about a cat.")
     expect(status(page)).to_contain_text("3 tokens")
@@ -164,7 +164,7 @@ def test_sliders_reach_the_model(browser: Browser, serve: Serve) -> None:
 
 
 def test_a_mistake_is_explained_and_loses_nothing(browser: Browser, serve: Serve) -> None:
-    page = open_page(browser, serve(load_model(app.DEFAULT_MODEL)))
+    page = open_page(browser, serve(load_model(default_model())))
     say(page, "x" * 100_000)
     expect(status(page)).to_contain_text("too long")
     expect(message_box(page)).to_have_value("x" * 100_000)
@@ -178,7 +178,7 @@ def test_a_mistake_is_explained_and_loses_nothing(browser: Browser, serve: Serve
 def test_a_text_is_shown_as_it_was_typed_and_fetches_nothing(
     browser: Browser, serve: Serve
 ) -> None:
-    page = open_page(browser, serve(load_model(app.DEFAULT_MODEL)))
+    page = open_page(browser, serve(load_model(default_model())))
     requests: list[str] = []
     page.on("request", lambda request: requests.append(request.url))
     typed = "Is a<b>c</b> <!--d--> <?e?> 1 &lt; 2? <img src=/pixel.png><video src=/v autoplay> Why?"
@@ -197,7 +197,7 @@ def test_a_text_is_shown_as_it_was_typed_and_fetches_nothing(
 def test_a_refused_edit_leaves_the_conversation_as_it_was(
     browser: Browser, serve: Serve, text: str
 ) -> None:
-    page = open_page(browser, serve(load_model(app.DEFAULT_MODEL)))
+    page = open_page(browser, serve(load_model(default_model())))
     for message in ("My name is Ada.", "What is my name?"):
         say(page, message)
         expect(page.locator(".message.user").last).to_contain_text(message)
@@ -215,7 +215,7 @@ def test_a_refused_edit_leaves_the_conversation_as_it_was(
 def test_it_looks_right_small_and_dark(
     browser: Browser, serve: Serve, width: int, dark: bool
 ) -> None:
-    page = open_page(browser, serve(load_model(app.DEFAULT_MODEL)), width, dark)
+    page = open_page(browser, serve(load_model(default_model())), width, dark)
     say(page, "Tell me a story about a cat.")
     wait_for_the_end(page)
     page.screenshot(path=SCREENSHOTS / f"{width}-{'dark' if dark else 'light'}.png", full_page=True)

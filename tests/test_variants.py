@@ -11,19 +11,19 @@ import onnxruntime as ort
 import pytest
 import torch
 
-from app import main as app_main
 from export.command import main
 from export.folder.variants import Measured, add_variants, held_out, log_softmax, measure, text_rows
 from export.formats.quantize import FORMATS, save_quantized
 from export.formats.to_onnx import write_onnx
 from gptcore import onnx_session
+from gptcore.__main__ import main as app_main
 from gptcore.bundle import VARIANTS, load_bundle, read_facts, write_facts
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.generate import chat
 from gptcore.nn import build_model
 from gptcore.onnx_session import OnnxModel, OnnxSession, load_model
-from gptcore.page.parts import device_line
+from gptcore.runtime import device_line
 from gptcore.sampling import Sampling
 from tests.conftest import Refused
 from training.data.batches import IGNORED

@@ -16,7 +16,7 @@ from gptcore.files import new_folder
 from gptcore.tokenizer import FACTS_NAME, FILE_NAME
 
 ROOT = Path(__file__).parent.parent.parent
-MODEL, TRANSLATOR = Path("models") / "default", Path("models") / "translate"  # where app.py looks
+MODEL, TRANSLATOR = Path("models") / "default", Path("models") / "translate"  # where the page looks
 README = """\
 ---
 title: {title}

@@ -17,11 +17,11 @@ from gptcore.page.parts import (
     Updates,
     api_texts,
     default_max_tokens,
-    device_line,
     highest_max_tokens,
     settings_panel,
 )
 from gptcore.page.streaming import Generations, stream
+from gptcore.runtime import device_line
 from gptcore.sampling import Sampling
 
 

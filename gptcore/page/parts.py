@@ -3,12 +3,10 @@
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import gradio as gr
-import onnxruntime
 
 from gptcore.checks import UserError
 from gptcore.generate import Piece
 from gptcore.onnx_session import OnnxModel, RunStop
-from gptcore.onnx_translator import OnnxTranslator
 from gptcore.page.inputs import to_settings
 from gptcore.page.streaming import stream
 from gptcore.sampling import Sampling
@@ -49,16 +47,6 @@ def highest_max_tokens(model: OnnxModel) -> int:
     """A reply must fit into the context; a continued text may go on beyond it."""
     within = model.config.block_size - 1
     return within if model.bundle.is_chat else max(within, LONGEST_TEXT)
-
-
-def device_line(model: OnnxModel | OnnxTranslator) -> str:
-    """What runs where."""
-    device = "CUDA" if model.provider == "CUDAExecutionProvider" else "CPU"
-    threads = "1 thread" if model.threads == 1 else f"{model.threads} threads"
-    return (
-        f"{model.bundle.facts['parameters']:,} parameters on {device} ({model.provider}, "
-        f"{threads}) · ONNX Runtime {onnxruntime.__version__} · {model.file_name}"
-    )
 
 
 async def api_texts(

@@ -11,15 +11,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from gptcore.generate import Piece, Stop
+from gptcore.generate import FINISH, Piece, Stop
 
 YIELD_SECONDS = 0.05  # an update per token freezes browsers
-FINISH = {
-    "end": "the reply is complete",
-    "length": "stopped at max tokens",
-    "context": "stopped: the context is full",
-    "stopped": "stopped by you",
-}
 
 
 @dataclass

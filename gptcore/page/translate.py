@@ -11,7 +11,8 @@ from gptcore.checks import UserError
 from gptcore.inspection import MAX_TOKENS, CrossAttention, Inspector, inspect_translation
 from gptcore.onnx_translator import OnnxTranslator
 from gptcore.page.inputs import whole_number
-from gptcore.page.parts import HIDDEN, device_line, index_of
+from gptcore.page.parts import HIDDEN, index_of
+from gptcore.runtime import device_line
 from gptcore.translate import MAX_BEAMS, Translation, read_source, translate
 
 BEAMS, MEAN = 4, "mean of the heads"

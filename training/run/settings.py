@@ -7,13 +7,11 @@
 
 import argparse
 import dataclasses
-import inspect
-import re
 import textwrap
 from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from gptcore.checks import UserError, check_choice
+from gptcore.checks import UserError, check_choice, meanings
 from gptcore.config import ModelConfig
 from training.run.config import TrainConfig
 from training.run.directory import Run
@@ -115,12 +113,11 @@ def settings_help(model: ModelConfig, training: TrainConfig, preset: str) -> str
 
 
 def explained(config: ModelConfig | TrainConfig) -> Iterator[str]:
-    """A line for each field. What a field means stands once, in a comment where it is defined."""
-    sources = "".join(inspect.getsource(cls) for cls in reversed(type(config).__mro__[:-1]))
-    meanings = dict(re.findall(r"^    (\w+): .*  # (.+)$", sources, re.MULTILINE))
+    """A line for each field."""
+    meaning = meanings(type(config))
     for key, value in config.to_dict().items():
         shown = str(value).lower() if isinstance(value, bool) else value
-        yield f"  {f'{key}={shown}':26}  {meanings.get(key, '')}".rstrip()
+        yield f"  {f'{key}={shown}':26}  {meaning.get(key, '')}".rstrip()
 
 
 def describe(model: ModelConfig, training: TrainConfig) -> str:

@@ -1,0 +1,20 @@
+"""The command `gptcore`: the page, or a conversation in the terminal. Also `python -m gptcore`."""
+
+import sys
+from collections.abc import Sequence
+
+from gptcore.command_line import Command, run_program
+
+COMMANDS = {
+    "page": Command("gptcore.page.launch", "open the chat page"),
+    "chat": Command("gptcore.terminal", "talk with a model in the terminal"),
+}
+
+
+def main(arguments: Sequence[str] | None = None, program: str = "gptcore") -> int:
+    """Run a command line, by default that of this process; its exit code."""
+    return run_program(program, "page", COMMANDS, sys.argv[1:] if arguments is None else arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(program="python -m gptcore"))

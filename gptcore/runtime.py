@@ -1,0 +1,74 @@
+"""Which package of ONNX Runtime is installed, whether it works, and what a model runs on.
+
+There are two, and both write the same files, so that only one of them may be installed:
+onnxruntime for the CPU, and onnxruntime-gpu, which needs 250 MB more and knows CUDA too.
+
+>>> runtime_line({"onnxruntime": "1.31.1"}, for_cuda=False)
+'onnxruntime 1.31.1, for the CPU'
+"""
+
+import platform
+import sys
+from collections.abc import Mapping
+from importlib.metadata import distributions
+from typing import TYPE_CHECKING
+
+from gptcore.checks import UserError
+
+if TYPE_CHECKING:
+    from gptcore.onnx_session import OnnxModel
+    from gptcore.onnx_translator import OnnxTranslator
+
+CPU, GPU = "onnxruntime", "onnxruntime-gpu"
+WITH_CUDA = '"onnxruntime-gpu[cuda,cudnn]"'  # and with CUDA's libraries
+REPAIR = f"pip uninstall -y {CPU} {GPU}, then pip install {CPU}, or {WITH_CUDA} for an NVIDIA GPU"
+
+
+def installed_runtimes(path: list[str] | None = None) -> dict[str, str]:
+    """The installed ones of the two packages, and their versions; `path` is sys.path."""
+    found = distributions() if path is None else distributions(path=path)
+    names = {d.name.lower().replace("_", "-"): d.version for d in found if d.name}
+    return {name: names[name] for name in (CPU, GPU) if name in names}
+
+
+def has_gpu_package() -> bool:
+    """Whether onnxruntime-gpu is published for this system."""
+    linux = sys.platform == "linux" and platform.machine() == "x86_64"
+    return linux or sys.platform == "win32"
+
+
+def runtime_line(installed: Mapping[str, str], for_cuda: bool) -> str:
+    """Which package was found, and how to get the other one.
+
+    `for_cuda`: whether there is a package for CUDA on this system.
+    """
+    found = " and ".join(f"{name} {version}" for name, version in installed.items())
+    if len(installed) == 2:
+        return f"{found} are both installed and overwrite each other's files: {REPAIR}"
+    if GPU in installed:
+        smaller = f"pip uninstall -y {GPU}, then pip install {CPU}"
+        return f"{found}, for CUDA and the CPU; without a GPU a smaller one will do: {smaller}"
+    if for_cuda:
+        other = f"pip uninstall -y {CPU}, then pip install {WITH_CUDA}"
+        return f"{found}, for the CPU; for an NVIDIA GPU: {other}"
+    return f"{found}, for the CPU"
+
+
+def check_runtime() -> None:
+    """UserError with the remedy, if ONNX Runtime is missing or only half of it is there."""
+    try:
+        from onnxruntime import InferenceSession  # noqa: F401
+    except ImportError as error:
+        raise UserError(f"ONNX Runtime cannot be loaded ({error}): {REPAIR}") from None
+
+
+def device_line(model: "OnnxModel | OnnxTranslator") -> str:
+    """What runs where."""
+    from onnxruntime import __version__
+
+    device = "CUDA" if model.provider == "CUDAExecutionProvider" else "CPU"
+    threads = "1 thread" if model.threads == 1 else f"{model.threads} threads"
+    return (
+        f"{model.bundle.facts['parameters']:,} parameters on {device} ({model.provider}, "
+        f"{threads}) · ONNX Runtime {__version__} · {model.file_name}"
+    )

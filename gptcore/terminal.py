@@ -1,0 +1,129 @@
+"""A conversation in the terminal: gptcore chat [MODEL].
+
+The reply streams. Ctrl-C stops it, and what was said stays; /quit or Ctrl-D ends the program.
+"""
+
+import argparse
+import signal
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import fields
+from pathlib import Path
+
+from gptcore.bundle import VARIANTS, default_model, read_facts
+from gptcore.chat_template import Message
+from gptcore.checks import UserError, meanings
+from gptcore.generate import FINISH, Model, Piece, Stop, chat, check_max_tokens
+from gptcore.runtime import check_runtime, device_line
+from gptcore.sampling import Sampling
+
+PROMPT = "> "
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model",
+        type=Path,
+        nargs="?",
+        default=default_model(),
+        help="a model folder (default: the model that ships)",
+    )
+    parser.add_argument("--variant", help=f"{', '.join(VARIANTS)} (default: the fastest there is)")
+    parser.add_argument("--system", metavar="TEXT", help="a system prompt")
+    parser.add_argument(
+        "--max-tokens", type=int, default=256, metavar="N", help="of a reply (%(default)s)"
+    )
+    for field in fields(Sampling):
+        parser.add_argument(
+            f"--{field.name.replace('_', '-')}",
+            type=field.type,
+            default=field.default,
+            metavar="N" if field.type is int else "X",
+            help=f"{meanings(Sampling)[field.name]} (%(default)s)",
+        )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Load the model and talk until the user ends it."""
+    sampling = Sampling(**{field.name: getattr(options, field.name) for field in fields(Sampling)})
+    check_max_tokens(options.max_tokens)
+    read_facts(options.model)
+    check_runtime()
+    from gptcore.onnx_session import load_model
+
+    model = load_model(options.model, variant=options.variant)
+    if not model.bundle.is_chat:
+        raise UserError(
+            f"{options.model} was not trained on conversations, it continues text: open it with "
+            f"gptcore --model {options.model}"
+        )
+    print(f"{model.bundle.name}: {device_line(model)}")
+    print("Ctrl-C stops a reply; /quit or Ctrl-D ends.")
+    system = [{"role": "system", "content": options.system}] if options.system else []
+    converse(model, system, sampling, options.max_tokens)
+    return 0
+
+
+def converse(model: Model, messages: list[Message], sampling: Sampling, max_tokens: int) -> None:
+    """Answer what is typed, until the end. What is refused leaves the conversation as it was."""
+    for text in typed():
+        asked = [*messages, {"role": "user", "content": text}]
+        try:
+            reply = answer(model, asked, sampling, max_tokens)
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+        else:
+            messages = [*asked, {"role": "assistant", "content": reply}]
+
+
+def typed() -> Iterator[str]:
+    """The lines that are typed, without empty ones, until /quit or Ctrl-D."""
+    with suppress(ImportError):  # Windows has none
+        import readline  # noqa: F401 (the arrow keys edit the line and bring back earlier ones)
+    while True:
+        try:
+            line = input(PROMPT if sys.stdin.isatty() else "").strip()
+        except EOFError:
+            print()
+            return
+        except KeyboardInterrupt:
+            print("\n(/quit or Ctrl-D ends)")
+            continue
+        if line == "/quit":
+            return
+        if line:
+            yield line
+
+
+def answer(model: Model, messages: list[Message], sampling: Sampling, max_tokens: int) -> str:
+    """Print the reply while it is computed; its text, as far as it came."""
+    from gptcore.onnx_session import RunStop
+
+    stop, text = RunStop(), ""
+    pieces = chat(model, messages, sampling, max_tokens, stop)
+    with ctrl_c_sets(stop), ThreadPoolExecutor(1) as worker:
+        # In a worker, since Python handles Ctrl-C only between two steps of the main thread, and
+        # reading a long prompt is one step.
+        while piece := worker.submit(next, pieces, None).result():
+            print(piece.text, end="", flush=True)
+            text, last = text + piece.text, piece
+    print("".join(f"\n({note})" for note in notes(last)), end="\n\n")
+    return text
+
+
+def notes(last: Piece) -> list[str]:
+    """What the user should know about a reply, beside its text."""
+    dropped = f"the oldest {last.n_dropped} messages no longer fit and were left out"
+    ended = FINISH[last.finish]
+    return [*([dropped] if last.n_dropped else []), *([ended] if last.finish != "end" else [])]
+
+
+@contextmanager
+def ctrl_c_sets(stop: Stop) -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, lambda *_: stop.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
