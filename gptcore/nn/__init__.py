@@ -5,18 +5,22 @@
 1000576
 """
 
+from typing import overload
+
 from torch import nn
 
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.nn.gpt import GPT
 from gptcore.nn.seq2seq import Seq2Seq
 
-ARCHITECTURES = {ModelConfig: GPT, Seq2SeqConfig: Seq2Seq}
 
-
-def build_model(config: ModelConfig) -> nn.Module:
-    """A freshly initialised model of this shape."""
-    return ARCHITECTURES[type(config)](config)
+@overload
+def build_model(config: Seq2SeqConfig) -> Seq2Seq: ...
+@overload
+def build_model(config: ModelConfig) -> GPT: ...
+def build_model(config: ModelConfig) -> GPT | Seq2Seq:
+    """A freshly initialised model of this shape: a decoder, or an encoder-decoder."""
+    return Seq2Seq(config) if isinstance(config, Seq2SeqConfig) else GPT(config)
 
 
 def count_parameters(model: nn.Module) -> int:

@@ -25,7 +25,8 @@ QUERIES = 128  # positions whose queries are computed together
 def use_fast_attention(model: GPT, device: torch.device) -> None:
     attend = fused if device.type == "cuda" else in_parts
     for block in model.blocks:
-        block.attention.attend = MethodType(attend, block.attention)
+        attention = block.attention
+        attention.attend = MethodType(attend, attention)  # type: ignore[union-attr]
 
 
 def in_parts(self: GroupedAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:

@@ -10,6 +10,8 @@ Positions, mask and cache are explicit arguments, the same ones that the exporte
 has, so training, the reference session and the export all run this one `forward`.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -35,14 +37,14 @@ class GPT(nn.Module):
         self.head = nn.Linear(config.n_embd, config.vocab_size, bias=config.head_bias)
         if config.tied_embeddings:
             self.head.weight = self.embed.weight
-        INITS[config.init](self)
+        INITS[config.init](self, config)
 
     def forward(
         self,
         input_ids: Tensor,
         attention_mask: Tensor,
         position_ids: Tensor,
-        past_key_values: list[Cache] | None = None,
+        past_key_values: Sequence[Cache | None] | None = None,
     ) -> tuple[Tensor, list[Cache]]:
         """Logits of the token after each position, and the extended cache.
 
@@ -53,8 +55,9 @@ class GPT(nn.Module):
         x, rotation = self.position(self.embed(input_ids), position_ids)
         x = self.dropout(x)  # (B, T, C)
         bias = causal_bias(attention_mask, input_ids.shape[1], self.n_group)
+        pasts: Sequence[Cache | None] = past_key_values or [None] * len(self.blocks)
         caches = []
-        for block, past in zip(self.blocks, past_key_values or [None] * len(self.blocks)):
+        for block, past in zip(self.blocks, pasts):
             x, cache = block(x, rotation, bias, past)
             caches.append(cache)
         return self.head(self.norm(x)), caches

@@ -8,10 +8,11 @@
 
 from torch import nn
 
+from gptcore.config import ModelConfig
 from gptcore.nn.layers import PackedLinear
 
 
-def normal(model: nn.Module) -> None:
+def normal(model: nn.Module, config: ModelConfig) -> None:
     """Matrices and tables normal(0, 0.02), biases zero; norms stay as they are."""
     for name, parameter in model.named_parameters():
         if parameter.dim() == 2:
@@ -20,16 +21,16 @@ def normal(model: nn.Module) -> None:
             nn.init.zeros_(parameter)
 
 
-def gpt2(model: nn.Module) -> None:
+def gpt2(model: nn.Module, config: ModelConfig) -> None:
     """`normal`, the residual outputs smaller by sqrt(2 n_layer) (GPT-2, section 2.3)."""
-    normal(model)
-    depth = (2 * model.config.n_layer) ** -0.5
+    normal(model, config)
+    depth = (2 * config.n_layer) ** -0.5
     for name, parameter in model.named_parameters():
         if name.endswith(("attention.out.weight", "down.weight")):
             nn.init.normal_(parameter, std=0.02 * depth)
 
 
-def xavier(model: nn.Module) -> None:
+def xavier(model: nn.Module, config: ModelConfig) -> None:
     """Matrices and tables Xavier-uniform, each part of a packed matrix for itself; the rest
     as PyTorch draws it (Annotated Transformer, make_model)."""
     sizes = {id(m.weight): m.sizes for m in model.modules() if isinstance(m, PackedLinear)}
@@ -39,7 +40,7 @@ def xavier(model: nn.Module) -> None:
                 nn.init.xavier_uniform_(part)
 
 
-def torch_default(model: nn.Module) -> None:
+def torch_default(model: nn.Module, config: ModelConfig) -> None:
     """As PyTorch's constructors drew them: uniform matrices, normal(0, 1) tables."""
 
 

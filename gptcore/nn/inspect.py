@@ -9,7 +9,7 @@
 The model itself is not changed: hooks on its `Weights` modules look at what passes through.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
@@ -32,7 +32,7 @@ class InspectGPT(nn.Module):
         all layers scores before the mask and attention weights, each (B, L, H, T, T)."""
         model = self.model
         inputs = whole_sequence(input_ids)
-        with watched((block.attention for block in model.blocks), model.n_group) as seen:
+        with watched(weights_of(model, "attention"), model.n_group) as seen:
             logits, _ = model(**inputs)
         return {
             "logits": logits,
@@ -54,21 +54,28 @@ class InspectSeq2Seq(nn.Module):
         """logits (B, T, V) and the decoder's attention to the source (B, L, H, T, S)."""
         model = self.model
         masks = [torch.ones_like(ids) for ids in (input_ids, decoder_input_ids)]
-        with watched((block.cross_attention for block in model.blocks), model.n_group) as seen:
+        with watched(weights_of(model, "cross_attention"), model.n_group) as seen:
             logits = model(input_ids, masks[0], decoder_input_ids, masks[1])
         weights = torch.stack([weights for _, weights in seen], 1)
         return {"logits": logits, "cross_attention": weights}
 
 
+def weights_of(model: GPT | Seq2Seq, attention: str) -> list[nn.Module]:
+    """The module between scores and weights in each block's attention of this name."""
+    return [
+        model.get_submodule(f"blocks.{i}.{attention}.weights") for i in range(len(model.blocks))
+    ]
+
+
 @contextmanager
-def watched(attentions: Iterable[nn.Module], n_group: int) -> Iterator[list[tuple[Tensor, Tensor]]]:
+def watched(weights: list[nn.Module], n_group: int) -> Iterator[list[tuple[Tensor, Tensor]]]:
     """While entered, a list of what each attention computes: scores and weights (B, H, T, S)."""
     seen: list[tuple[Tensor, Tensor]] = []
 
     def note(module: nn.Module, inputs: tuple[Tensor, Tensor], weights: Tensor) -> None:
         seen.append((ungroup(inputs[0], n_group), ungroup(weights, n_group)))
 
-    hooks = [attention.weights.register_forward_hook(note) for attention in attentions]
+    hooks = [module.register_forward_hook(note) for module in weights]
     try:
         yield seen
     finally:

@@ -68,6 +68,9 @@ Rotation = tuple[Tensor, ...]  # what attention needs to turn queries and keys; 
 class Rotary(nn.Module):
     """Rotary positions (arXiv 2104.09864), halves paired as in Llama: they turn q and k."""
 
+    cos: Tensor  # (positions, D)
+    sin: Tensor
+
     def __init__(self, config: ModelConfig):
         super().__init__()
         n_position = config.n_position or config.block_size

@@ -10,6 +10,8 @@ What it adds to the decoder of gptcore/nn/gpt.py: an embedding and blocks for th
 mask hides padding alone, and in each block of the decoder an attention to their output.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -33,9 +35,8 @@ class Seq2Seq(nn.Module):
         self.source_position = position(config)
         self.encoder_blocks = nn.ModuleList(Block(config) for _ in range(config.n_encoder_layer))
         self.encoder_norm = build_last_norm(config)
-        self.embed = embedding(config.vocab_size, config.n_embd)
-        if config.shared_embeddings:
-            self.embed = self.source_embed
+        own_embed = embedding(config.vocab_size, config.n_embd)
+        self.embed = self.source_embed if config.shared_embeddings else own_embed
         self.position = position(config)
         self.dropout = nn.Dropout(config.embedding_dropout)
         self.blocks = nn.ModuleList(CrossBlock(config) for _ in range(config.n_layer))
@@ -43,7 +44,7 @@ class Seq2Seq(nn.Module):
         self.head = nn.Linear(config.n_embd, config.vocab_size, bias=config.head_bias)
         if config.tied_embeddings:
             self.head.weight = self.embed.weight
-        INITS[config.init](self)
+        INITS[config.init](self, config)
 
     def encode(self, source_ids: Tensor, source_mask: Tensor) -> list[Cache]:
         """The source, read once: per decoder layer its keys and values.
@@ -57,7 +58,7 @@ class Seq2Seq(nn.Module):
         for block in self.encoder_blocks:
             x, _ = block(x, rotation, bias)
         memory = self.encoder_norm(x)  # (B, S, C)
-        return [block.keys_values(memory) for block in self.blocks]
+        return [block.keys_values(memory) for block in self.blocks]  # type: ignore[operator]
 
     def decode(
         self,
@@ -65,7 +66,7 @@ class Seq2Seq(nn.Module):
         attention_mask: Tensor,
         position_ids: Tensor,
         source_mask: Tensor,
-        past_key_values: list[Cache] | None,
+        past_key_values: Sequence[Cache | None] | None,
         memory: list[Cache],
     ) -> tuple[Tensor, list[Cache]]:
         """Logits of the target token after each position, and the extended cache.
@@ -78,7 +79,7 @@ class Seq2Seq(nn.Module):
         x = self.dropout(x)  # (B, T, C)
         bias = causal_bias(attention_mask, input_ids.shape[1], self.n_group)
         memory_bias = padding_bias(source_mask)
-        pasts = past_key_values or [None] * len(self.blocks)
+        pasts: Sequence[Cache | None] = past_key_values or [None] * len(self.blocks)
         caches = []
         for block, past, keys_values in zip(self.blocks, pasts, memory):
             x, cache = block(x, rotation, bias, past, keys_values, memory_bias)

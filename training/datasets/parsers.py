@@ -66,7 +66,7 @@ def persona(path: Path) -> Chats:
         rng = random.Random(document_number(text))
         names = dict(zip("12", rng.sample(NAMES, 2)))
         said = LINE.split(text)[1:]
-        turns = []
+        turns: list[str] = []
         for speaker, line in zip(said[::2], said[1::2]):
             line = named(line.strip(), speaker, names)
             if STAGE_DIRECTION.search(line) or speaker != "12"[len(turns) % 2]:
@@ -94,7 +94,7 @@ def some_chitchat(path: Path) -> Chats:
 def chitchat_chains(path: Path) -> Chats:
     """A greeting, one to four questions, and thanks or a goodbye; the turns are unrelated."""
     groups: dict[str, list[tuple[list[str], str]]] = {"hello": [], "thank you": [], "bye": []}
-    others = []
+    others: list[tuple[list[str], str]] = []
     for questions, answer in intents(path):
         said = {question.lower().strip(" .!?") for question in questions}
         kind = next((word for word in groups if word in said), None)

@@ -44,8 +44,9 @@ OPINION = [
 def ask_about_story(document: Document) -> Iterator[list[Message]]:
     """The conversation up to its story, and one or two questions about that; nothing if the story
     answers none."""
-    messages = [] if isinstance(document, str) else document
-    place = next((i for i, m in enumerate(messages) if is_story(m)), None)
+    if isinstance(document, str):
+        return
+    place = next((i for i, message in enumerate(document) if is_story(message)), None)
     if place is None:
         return
     rng = random.Random(document_number(document))

@@ -39,7 +39,11 @@ TOPICS: dict[about.Topic, tuple[float, float]] = {
     stories.joke: (4, 0), stories.riddle: (2, 0), stories.story: (9, 0),
     stories.open_story: (3, 0),
 }  # fmt: skip
-ASKED_BACK = {tell_two: 0.7, about.tell_something: 0.5, about.pet: 0.5}  # else 0.35
+ASKED_BACK: dict[about.Topic, float] = {
+    tell_two: 0.7,
+    about.tell_something: 0.5,
+    about.pet: 0.5,
+}  # else 0.35
 
 # What the user may do when the assistant has just asked something: ending, chance, topic.
 ANSWERS: list[tuple[str | tuple[str, ...], float, about.Topic]] = [

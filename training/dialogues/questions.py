@@ -77,8 +77,8 @@ def sequence(talk: Talk) -> None:
         talk.exchange(table["half"], table["halved"], a=str(2 * (n % 11)), c=str(n % 11))
     else:
         i = rng.randrange(25)
-        a, c = string.ascii_uppercase[i : i + 2]
-        talk.exchange(table["letter"], table["next"], a=a, c=c)
+        letter, following = string.ascii_uppercase[i], string.ascii_uppercase[i + 1]
+        talk.exchange(table["letter"], table["next"], a=letter, c=following)
 
 
 def statement(talk: Talk) -> None:

@@ -38,7 +38,7 @@ class Muon(torch.optim.Optimizer):
         self.dtype = dtype  # of the matrix products
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             for parameter in group["params"]:
                 gradient, state = parameter.grad, self.state[parameter]

@@ -102,7 +102,7 @@ def read_samples(run: Run) -> list[tuple[int, list[tuple[str, str]]]]:
     for step, body in run.samples():
         quotes = [quote[2:].replace("\n> ", "\n") for quote in body.strip("\n").split("\n\n")]
         matches = [re.fullmatch(r"(?s)\*\*(.*?)\*\* ?(.*)", quote) for quote in quotes]
-        sections.append((step, [match.groups() for match in matches if match]))
+        sections.append((step, [(match[1], match[2]) for match in matches if match]))
     return [sections[i] for i in spread(len(sections), MAX_SAMPLES)]
 
 
