@@ -29,7 +29,7 @@ TIMEOUT = 60.0  # seconds
 def named_encoding(name: str) -> Tokenizer:
     """All ranks of one of NAMES, with its own pattern and our special tokens.
 
-    UserError if the name is unknown, or the ranks neither in tiktoken's cache nor to be fetched.
+    UserError if the name is unknown, or if tiktoken neither has the ranks nor can fetch them.
     """
     check_choice("encoding", name, NAMES)
     try:
@@ -47,8 +47,8 @@ def named_encoding(name: str) -> Tokenizer:
 def fetch(name: str) -> tiktoken.Encoding:
     """tiktoken's own object; TimeoutError after TIMEOUT seconds.
 
-    tiktoken asks without a timeout, so that a silent proxy would hang it for ever: it is left
-    to a thread that does not keep the process alive.
+    tiktoken downloads without a timeout, so a silent proxy would hang it for ever. It runs in a
+    thread that does not keep the process alive.
     """
     future: Future[tiktoken.Encoding] = Future()
 
@@ -80,7 +80,7 @@ class Usage:
 
 
 def usage(texts: Iterable[str], tokenizer: Tokenizer) -> Usage:
-    """Count in one pass; one text at a time is in memory."""
+    """What the texts use, counted in one pass with one text in memory at a time."""
     n_tokens, seen = 0, np.zeros(tokenizer.vocab_size, dtype=bool)
     for text in texts:
         ids = tokenizer.encode(text)
@@ -90,15 +90,15 @@ def usage(texts: Iterable[str], tokenizer: Tokenizer) -> Usage:
 
 
 def compact(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
-    """A tokenizer with the used ids and the 256 single bytes alone, numbered anew in their order.
+    """A tokenizer with only the used ids and the 256 single bytes, renumbered in the same order.
 
-    A text of used tokens is split as before. UserError for an id that is no ordinary token's.
+    It splits a text of used tokens as before. UserError for an id that is not an ordinary token's.
     """
     used = set(used)
     foreign = [i for i in used if not (0 <= i < len(tokenizer.tokens))]
     if foreign:
         raise UserError(
-            f"id {min(foreign)} is no ordinary token's: give ids from 0 to "
+            f"id {min(foreign)} is not an ordinary token's: give ids from 0 to "
             f"{len(tokenizer.tokens) - 1}, as encode yields them"
         )
     kept = {tokenizer.ranks[tokenizer.tokens[i]] for i in used}

@@ -45,9 +45,9 @@ SPECIAL_TOKENS = (
     "<|end|>",
 )
 
-# The cl100k pattern of tiktoken with the English contractions spelled out, so that no
-# engine's case folding can differ. It is possessive and ends in a lone `\s`: patterns that
-# end `\s+(?!\S)|\s+` overflow the engine's stack on a million spaces.
+# The cl100k pattern of tiktoken with the English contractions spelled out, so that
+# engines cannot differ in case folding. It is possessive and ends in a single `\s`: a pattern that
+# ends `\s+(?!\S)|\s+` overflows the engine's stack on a million spaces.
 PATTERN = (
     r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])"
     r"|[^\r\n\p{L}\p{N}]?+\p{L}++"
@@ -59,7 +59,7 @@ PATTERN = (
 # The same language for engines without possessive quantifiers (Oniguruma reads `{1,3}+`
 # otherwise and lets `$` match before every newline; JavaScript has neither). Each piece is
 # spelled as in Llama's tokenizers: onnxruntime-genai has no engine for all of it, and knows
-# them by their text. (A class of white space in place of `\s` would be none that it knows.)
+# them by their text. (It does not know a class of white space in place of `\s`.)
 PORTABLE_PATTERN = (
     r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
     r"|[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -68,7 +68,8 @@ PORTABLE_PATTERN = (
     r"|\s+(?![\s\S])|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-# Before a word, where the engine would step back from the run's end, a longer one overflows it.
+# The engine backtracks through white space that a word follows, a stack frame for each character;
+# on a longer run it overflows the stack.
 LONGEST_RUN = 500_000
 
 
@@ -136,7 +137,7 @@ class Tokenizer:
         return list(chain.from_iterable(map(self._ids_of_rank.__getitem__, ranks)))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of ids, the special ones left out; bytes that are no UTF-8 become U+FFFD."""
+        """Text of ids, the special ones left out; bytes that are not UTF-8 become U+FFFD."""
         return b"".join(self.token_bytes(i) for i in ids).decode("utf-8", errors="replace")
 
     def token_bytes(self, token_id: int) -> bytes:
@@ -183,7 +184,7 @@ class Tokenizer:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / FILE_NAME).write_bytes(self.to_bytes())
-        (folder / FACTS_NAME).unlink(missing_ok=True)  # of another tokenizer, saved here before
+        (folder / FACTS_NAME).unlink(missing_ok=True)  # left by another tokenizer
         if self.facts:
             (folder / FACTS_NAME).write_text(json.dumps(self.facts), encoding="utf-8")
 
@@ -240,7 +241,7 @@ class Tokenizer:
 
 
 def check_runs(text: str) -> None:
-    """Refuse what would end the engine in a panic."""
+    """UserError for a run of white space so long that the engine would panic."""
     if len(text) <= LONGEST_RUN:
         return
     for run in re.finditer(r"\s++", text):
@@ -262,7 +263,7 @@ def checked_kept(kept: Sequence[int], n_ranks: int) -> list[int]:
 
 
 def bytes_by_id(tokens: list[bytes], special: dict[str, int]) -> list[bytes]:
-    """The bytes of every id: none for the special ones, `tokens` in order for the others."""
+    """The bytes of every id: empty for special ids; the others take `tokens` in order."""
     taken, result = set(special.values()), [b""] * (len(tokens) + len(special))
     if len(taken) != len(special) or not taken <= set(range(len(result))):
         raise UserError(
@@ -280,7 +281,7 @@ def ids_of_token(ids: dict[bytes, int], token: bytes) -> tuple[int, ...]:
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """Tokenizer.facts of a file; empty if there is none. ValueError if they are something else."""
+    """What Tokenizer.facts wrote; empty if there is no such file. ValueError if it is damaged."""
     if not path.exists():
         return {}
     try:

@@ -37,7 +37,7 @@ FILES = {
     "one_line.txt": (b"A line shorter than a block.", "too short: 28 bytes in 1 document"),
     "rows.jsonl": (b'{"text": "fine"}\n{"txt": "not"}\n', 'rows.jsonl, line 2: no "messages"'),
     "roles.jsonl": (b'{"messages": [{"role": "bot", "content": ""}]}', "unknown role 'bot'"),
-    "cut.txt.gz": (b"\x1f\x8b\x08\x00", "cut.txt.gz is no sound gzip file"),
+    "cut.txt.gz": (b"\x1f\x8b\x08\x00", "cut.txt.gz is a damaged gzip file"),
     "same.jsonl": (b'{"text": "These words and no others."}\n' * 99, "error: "),
     "surrogate.jsonl": (b'{"text": "Half a smile: \\ud83d"}\n' * 99, "line 1"),
 }

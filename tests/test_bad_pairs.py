@@ -45,7 +45,7 @@ def test_pairs_that_are_all_held_out_or_all_too_long_are_refused(
     ("line", "words"),
     [
         ("translate --out OUT", "name a file of pairs: source, tab, target"),
-        ("translate MISSING --out OUT", " is no file: name one with"),
+        ("translate MISSING --out OUT", " is not a file: name one with"),
         ("translate PAIRS --out RUN", "holds a run already: add --resume, or choose"),
         ("translate PAIRS --out PAIRS", "is a file: name a folder"),
         ("translate PAIRS --out OUT --preset nano", "unknown preset of a translator 'nano'"),
@@ -93,7 +93,7 @@ def test_a_command_for_one_kind_of_model_refuses_the_other(
     ("line", "words"),
     [
         ("score MODEL PAIRS", "is no translation model"),
-        ("score TRANSLATOR MISSING", " is no file: name one with"),
+        ("score TRANSLATOR MISSING", " is not a file: name one with"),
         ("score TRANSLATOR CHATS", "line 1: no tab, so no pair"),
         ("score TRANSLATOR PAIRS --beams 99", "beams=99 must be a whole number from 1 to 16"),
         ("score MISSING PAIRS", "no model folder at"),

@@ -179,8 +179,8 @@ REFUSED = {
     "utf16.txt": ("two bytes a letter".encode("utf-16"), "is not UTF-8 text"),
     "late.txt": (b"fine " * 50_000 + b"\xff", "is not UTF-8 text"),
     "random.jsonl": (random.Random(1).randbytes(2000), "is not UTF-8 text"),
-    "no_gzip.txt.gz": (b"never compressed", "is no sound gzip file"),
-    "truncated.txt.gz": (gzip.compress(words(50_000).encode())[:9000], "is no sound gzip file"),
+    "no_gzip.txt.gz": (b"never compressed", "is a damaged gzip file"),
+    "truncated.txt.gz": (gzip.compress(words(50_000).encode())[:9000], "is a damaged gzip file"),
     "truncated.jsonl.gz": (gzip.compress(rows({"text": words(50_000)}).encode())[:9000], "gzip"),
     "flipped.txt.gz": (gzip.compress(b"text " * 99)[:-6] + b"\0\1\2\3\4\5", "gzip"),
 }

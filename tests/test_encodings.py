@@ -239,5 +239,5 @@ def test_a_compact_vocabulary_can_be_compacted_further(full: Tokenizer, small: T
 
 @pytest.mark.parametrize("foreign", [-1, 506, 10**9])
 def test_an_id_that_is_no_ordinary_token_cannot_be_kept(full: Tokenizer, foreign: int) -> None:
-    with pytest.raises(UserError, match=rf"id {foreign} is no ordinary token's.* 0 to 505"):
+    with pytest.raises(UserError, match=rf"id {foreign} is not an ordinary token's.* 0 to 505"):
         compact(full, [3, foreign])

@@ -67,8 +67,12 @@ def test_pairs_are_the_first_two_columns(
         ("p.tsv", "a\té\n".encode("latin-1"), "p.tsv is not UTF-8 text"),
         ("p.tsv", b"", "p.tsv holds no pairs"),
         ("p.tsv", b"\n \n\r\n", "p.tsv holds no pairs"),
-        ("p.tsv.gz", b"a\tb\n", "p.tsv.gz is no sound gzip file"),
-        ("p.tsv.gz", gzip.compress(b"a\tb\n" * 99, mtime=0)[:-9], "p.tsv.gz is no sound gzip file"),
+        ("p.tsv.gz", b"a\tb\n", "p.tsv.gz is a damaged gzip file"),
+        (
+            "p.tsv.gz",
+            gzip.compress(b"a\tb\n" * 99, mtime=0)[:-9],
+            "p.tsv.gz is a damaged gzip file",
+        ),
         ("p.tsv.gz", gzip.compress(b"", mtime=0), "p.tsv.gz holds no pairs"),
     ],
 )
@@ -81,7 +85,7 @@ def test_a_file_that_is_no_list_of_pairs_is_refused(
 
 def test_a_missing_file_or_a_folder_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "nothing.tsv", tmp_path):
-        with pytest.raises(UserError, match="is no file: name one with"):
+        with pytest.raises(UserError, match="is not a file: name one with"):
             read_pairs(path)
 
 

@@ -48,8 +48,8 @@ class Rows:
     def make_table(self, shard: int) -> np.ndarray:
         """(n_rows, 3) uint32, a shard's rows: (document, start, fresh).
 
-        A row covers the ids from `start`; `document` is where the document begins in whose
-        midst that may be; and its first `fresh` targets are not in the next row again.
+        A row covers the ids from `start`. `document` is where the document that holds `start`
+        begins. The first `fresh` targets are not repeated in the next row.
         """
         return row_table(self.split[shard].starts, len(self.split[shard]), self.block_size)
 
@@ -57,8 +57,8 @@ class Rows:
         return int(self.first[-1])
 
     def sample(self, n_tokens: int) -> range:
-        """Rows of about n_tokens in all, from all over the split, or from the first shard of
-        one that is read in windows."""
+        """Rows of about n_tokens in all, spread over the split, or over the first shard if the
+        split is read in windows."""
         n = len(self) if len(self.split) <= WINDOW else int(self.first[1])
         return range(0, n, max(1, n * self.block_size // n_tokens))
 
@@ -127,8 +127,10 @@ class Rows:
         return torch.from_numpy(x), torch.from_numpy(y)
 
     def read(self, shard: Shard, document: int, start: int) -> tuple[np.ndarray, np.ndarray]:
-        """A row's ids and which of them are learned: for the latter a conversation must be
-        read from its beginning, while a text is learned all over."""
+        """A row's ids, and which of them are learned.
+
+        Which tokens of a conversation are learned depends on its beginning, so it is read from
+        there; all of a text is learned."""
         is_chat = start > document and int(shard[document + 1 : document + 2][0]) in self.roles
         context = document if is_chat else start
         ids = shard[context : start + self.block_size + 1].astype(np.int64)
@@ -139,10 +141,10 @@ class Rows:
 def row_table(starts: np.ndarray, end: int, block_size: int) -> np.ndarray:
     """See Rows.make_table; `end` is the number of ids."""
     n = len(starts)
-    # Rows follow each other without a gap until one has in it where the next document begins;
-    # the last document that begins within that row then begins the next row.
+    # Rows follow each other without a gap. Where documents begin inside a row, the last of them
+    # begins the next row.
     lengths = np.diff(starts, append=end - 1)
-    n_rows = -(-lengths // block_size)  # that begin in each document, if one begins with it
+    n_rows = -(-lengths // block_size)  # rows that a document needs if one begins with it
     following = np.searchsorted(starts, starts + n_rows * block_size, side="right") - 1
     following[-1:] = n
     chain, document, following = [], 0, following.tolist()

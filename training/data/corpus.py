@@ -78,7 +78,7 @@ def read_sourced(files: list[Path]) -> Iterator[tuple[Document, str]]:
         except UnicodeDecodeError as error:
             raise UserError(f"{file} is not UTF-8 text ({error.reason}): convert it") from None
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise UserError(f"{file} is no sound gzip file: {error}") from None
+            raise UserError(f"{file} is a damaged gzip file: {error}") from None
 
 
 def open_text(file: Path):

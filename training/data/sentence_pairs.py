@@ -30,7 +30,7 @@ Pair = tuple[str, str]  # source, target
 Encoded = tuple[list[int], list[int]]
 
 VALIDATION_SHARE, MAX_VALIDATION = 0.02, 500
-POOL = 32  # batches whose pairs are sorted by length together
+POOL = 32  # number of batches whose pairs are sorted by length together
 
 
 def read_pairs(path: Path, reverse: bool = False) -> list[Pair]:
@@ -39,7 +39,7 @@ def read_pairs(path: Path, reverse: bool = False) -> list[Pair]:
     UserError names the line that has no tab or an empty side.
     """
     if not path.is_file():
-        raise UserError(f"{path} is no file: name one with source, tab, target on each line")
+        raise UserError(f"{path} is not a file: name one with source, tab, target on each line")
     pairs = []
     try:
         with open_text(path) as stream:
@@ -49,7 +49,7 @@ def read_pairs(path: Path, reverse: bool = False) -> list[Pair]:
                 columns = [column.strip() for column in line.rstrip("\n").split("\t")]
                 if len(columns) < 2:
                     raise UserError(
-                        f"{path}, line {number}: no tab, so no pair; write source, tab, target"
+                        f"{path}, line {number}: the line has no tab; write source, tab, target"
                     )
                 if not (columns[0] and columns[1]):
                     raise UserError(f"{path}, line {number}: one side is empty; drop the line")
@@ -57,7 +57,7 @@ def read_pairs(path: Path, reverse: bool = False) -> list[Pair]:
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text ({error.reason}): convert it") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{path} is no sound gzip file: {error}") from None
+        raise UserError(f"{path} is a damaged gzip file: {error}") from None
     if not pairs:
         raise UserError(f"{path} holds no pairs: write source, tab, target on each line")
     return pairs
