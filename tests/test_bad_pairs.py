@@ -17,7 +17,7 @@ TRANSLATE = [f"--set={key}={value}" for key, value in (TINY_TRANSLATOR | {"steps
     ("content", "words"),
     [
         (b"", "holds no pairs: write source, tab, target on each line"),
-        (b"a\tb\nc d\n", "line 2: no tab, so no pair"),
+        (b"a\tb\nc d\n", "line 2: the line has no tab"),
         (b"a\t\n", "line 1: one side is empty"),
         (b"\xff\xfe\t", "is not UTF-8 text"),
     ],
@@ -94,7 +94,7 @@ def test_a_command_for_one_kind_of_model_refuses_the_other(
     [
         ("score MODEL PAIRS", "is no translation model"),
         ("score TRANSLATOR MISSING", " is not a file: name one with"),
-        ("score TRANSLATOR CHATS", "line 1: no tab, so no pair"),
+        ("score TRANSLATOR CHATS", "line 1: the line has no tab"),
         ("score TRANSLATOR PAIRS --beams 99", "beams=99 must be a whole number from 1 to 16"),
         ("score MISSING PAIRS", "no model folder at"),
         ("inspect MISSING", "no model folder at"),

@@ -59,7 +59,7 @@ def test_pairs_are_the_first_two_columns(
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("p.tsv", b"a\tb\n\nno pair\n", "p.tsv, line 3: no tab, so no pair"),
+        ("p.tsv", b"a\tb\n\nno pair\n", "p.tsv, line 3: the line has no tab"),
         ("p.tsv", b"a\tb\n\tb\n", "p.tsv, line 2: one side is empty"),
         ("p.tsv", b"a\t\n", "p.tsv, line 1: one side is empty"),
         ("p.tsv", b"a\t \tlicence\n", "p.tsv, line 1: one side is empty"),
