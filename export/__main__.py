@@ -3,7 +3,9 @@
 import sys
 
 from gptcore.checks import need_packages
+from gptcore.cores import let_waiting_threads_sleep
 
+let_waiting_threads_sleep()
 need_packages("torch", "requirements-train.txt")
 
 from export.command import main  # noqa: E402 (it imports torch)

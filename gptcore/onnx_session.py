@@ -7,14 +7,12 @@
 
 import ctypes
 import os
-import statistics
 import sys
 import threading
-import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +20,13 @@ import onnxruntime as ort
 
 from gptcore.bundle import VARIANTS, Bundle, load_bundle
 from gptcore.checks import UserError, check_choice
+from gptcore.cores import fastest, median_seconds, thread_counts
 from gptcore.generate import Interrupted
 
 DEVICES = ("cpu", "cuda")
 ON_CUDA = ("fp16", "fp32", "q8", "q4", "int8")  # the best first; integer products run on the CPU
 MAX_SESSIONS = 8  # conversations whose caches are kept
 MAX_REPLIES = 1000  # replies whose ids are remembered
-MEASURED_SECONDS = 0.06  # of decoding, to choose between variants; fewer steps choose by chance
 
 
 class RunStop:
@@ -211,11 +209,11 @@ def load_model(
         return open_model(bundle, "cuda", threads or os.cpu_count() or 1, name)
     # fp16 is never faster on a CPU, and some cannot load it
     names = [variant] if variant else [name for name in bundle.variants if name != "fp16"]
-    best = fastest(open_model(bundle, "cpu", threads or 1, name) for name in names)
-    n_cores = os.cpu_count() or 1
-    if threads is not None or n_cores == 1:
-        return best
-    return fastest([best, open_model(bundle, "cpu", n_cores, best.variant)])
+    models = (open_model(bundle, "cpu", threads or 1, name) for name in names)
+    best = fastest(models, step_seconds)
+    counts = [threads] if threads else thread_counts()
+    others = (open_model(bundle, "cpu", n, best.variant) for n in counts if n != best.threads)
+    return fastest(chain([best], others), step_seconds)
 
 
 def choose_device(device: str | None) -> str:
@@ -231,15 +229,6 @@ def choose_device(device: str | None) -> str:
 def open_model(bundle: Bundle, device: str, threads: int, variant: str) -> OnnxModel:
     inference = open_inference(bundle.variants[variant], device, threads)
     return OnnxModel(bundle, inference, threads, variant)
-
-
-def fastest(models: Iterable[OnnxModel]) -> OnnxModel:
-    """The one with the shortest decoding step; no more than two are in memory at a time."""
-    models = iter(models)
-    best = next(models)
-    for model in models:
-        best = min(best, model, key=step_seconds)
-    return best
 
 
 def open_inference(path: Path, device: str, threads: int) -> ort.InferenceSession:
@@ -276,17 +265,11 @@ def check_graph(bundle: Bundle, inference: ort.InferenceSession) -> None:
 
 
 def step_seconds(model: OnnxModel) -> float:
-    """The median time of a decoding step, in the second half of MEASURED_SECONDS (8 steps at
-    least); the first half of them is slower, until memory and caches are warm."""
+    """The time of a decoding step, after a short prompt."""
     session, block_size = OnnxSession(model), model.config.block_size
     n_prompt = min(32, block_size // 2)
     session.prefill([0] * n_prompt)
-    times: list[float] = []
-    while len(times) < block_size - n_prompt and (len(times) < 8 or sum(times) < MEASURED_SECONDS):
-        start = time.perf_counter()
-        session.step(0)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[len(times) // 2 :])
+    return median_seconds(lambda: session.step(0), block_size - n_prompt)
 
 
 def has_cuda() -> bool:

@@ -15,6 +15,7 @@ import onnxruntime as ort
 
 from gptcore.bundle import DECODER, ENCODER, ONNX, TranslationBundle, load_translation_bundle
 from gptcore.checks import UserError
+from gptcore.cores import fastest, median_seconds, thread_counts
 from gptcore.onnx_session import choose_device, open_inference
 
 
@@ -86,7 +87,8 @@ def load_translator(
 ) -> OnnxTranslator:
     """Load a translation model's folder; `device` is "cpu" or "cuda".
 
-    Where none is given, CUDA is taken if there is one. UserError says what cannot be had.
+    Where none is given, CUDA is taken if there is one; on the CPU the number of threads that is
+    not given is measured, as for decoders. UserError says what cannot be had.
     """
     device = choose_device(device)
     return open_translator(load_translation_bundle(folder), threads, device)
@@ -95,10 +97,20 @@ def load_translator(
 def open_translator(
     bundle: TranslationBundle, threads: int | None = None, device: str | None = None
 ) -> OnnxTranslator:
+    """The translator of a bundle: see load_translator."""
     device = choose_device(device)
-    threads = threads or os.cpu_count() or 1
+    if threads is None:
+        counts = thread_counts() if device == "cpu" else [os.cpu_count() or 1]
+        return fastest((open_translator(bundle, n, device) for n in counts), step_seconds)
     folder = (bundle.path / ONNX).parent
     encoder, decoder = (
         open_inference(folder / name, device, threads) for name in (ENCODER, DECODER)
     )
     return OnnxTranslator(bundle, encoder, decoder, threads)
+
+
+def step_seconds(model: OnnxTranslator) -> float:
+    """The time of a decoding step of one hypothesis, after a short source."""
+    session, block_size = OnnxTranslatorSession(model), model.config.block_size
+    session.begin([0] * min(32, block_size))
+    return median_seconds(lambda: session.step([0], [0]), block_size)

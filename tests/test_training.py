@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional as F
 
+import gptcore.cores
 import training.loop
 from gptcore.checks import UserError
 from gptcore.config import PRESETS, ModelConfig
@@ -272,6 +273,16 @@ def train_spoilt(
     monkeypatch.setattr(training.loop, "accumulate_gradients", spoilt)
     training.loop.train(run, LanguageModelling(run, load_shards(Path(run.data["shards"]))))
     return seen
+
+
+@pytest.mark.parametrize(("share", "n_lines"), [(0.4, 1), (0.97, 0)])
+def test_training_says_in_one_line_that_the_cores_are_busy(
+    quick_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, share, n_lines
+) -> None:
+    monkeypatch.setattr(gptcore.cores, "share_of_cores", lambda: share)
+    run = dataclasses.replace(quick_run, path=tmp_path)
+    training.loop.train(run, LanguageModelling(run, load_shards(Path(run.data["shards"]))))
+    assert capsys.readouterr().out.count("the cores are busy: this program gets 40%") == n_lines
 
 
 @pytest.mark.parametrize("spoil", ["loss", "gradient"])

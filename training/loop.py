@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from gptcore.checks import UserError
+from gptcore.cores import say_if_busy
 from gptcore.nn import count_parameters
 from gptcore.nn.checkpoint import Tensors
 from training.data.batches import IGNORED
@@ -101,6 +102,8 @@ def train(
         f"{count_parameters(state.model):,} parameters on {world.size} x {device} in {precision}; "
         f"{task.tokens_per_step:,.0f} tokens a step, {task.steps_per_epoch:.1f} steps an epoch"
     )
+    if world.size == 1 and device.type == "cpu":  # several processes keep each other busy
+        say_if_busy()
     try:
         with Interrupts() as interrupts:
             if resume and state.step not in measured:

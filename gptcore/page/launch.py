@@ -14,6 +14,7 @@ from pathlib import Path
 from gptcore import __version__
 from gptcore.bundle import VARIANTS, default_model, read_facts
 from gptcore.checks import UserError
+from gptcore.cores import say_if_busy
 from gptcore.runtime import (
     WITH_CUDA,
     check_runtime,
@@ -66,6 +67,8 @@ def run(options: argparse.Namespace) -> int:
     print(f"{model.bundle.name}: {device_line(model)}")
     if translator:
         print(f"{translator.bundle.name}: {device_line(translator)}")
+    if model.provider == "CPUExecutionProvider":
+        say_if_busy()
     if has_cuda() and model.provider != "CUDAExecutionProvider":
         print(f"there is a GPU, but not CUDA's libraries: pip install {WITH_CUDA}")
     print(f"http://{in_url(host)}:{options.port} (Ctrl-C ends)", flush=True)

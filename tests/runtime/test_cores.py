@@ -1,0 +1,113 @@
+"""Threads: how many, how they wait, and what is said where other programs use the cores."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gptcore import cores, onnx_translator
+from gptcore.cores import busy_line, median_seconds, say_if_busy, thread_counts
+from gptcore.onnx_translator import OnnxTranslator, load_translator
+
+ROOT = Path(__file__).parent.parent.parent
+TRANSLATOR = ROOT / "tests" / "fixtures" / "first_format" / "translator"
+# Runs what a program does before its command, and tells the policy that torch would meet.
+START = """
+import os, runpy, sys
+
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if name == "torch":
+            print(os.environ.get("OMP_WAIT_POLICY"), flush=True)
+            os._exit(0)
+
+sys.meta_path.insert(0, Finder)
+runpy.run_module(sys.argv[1], run_name="imported")
+print(os.environ.get("OMP_WAIT_POLICY"))
+"""
+
+
+@pytest.fixture
+def busy_cores() -> Iterator[None]:
+    """Two programs on every core, which compute and do not sleep."""
+    program = "print('begins', flush=True)\nwhile True: pass"
+    command = [sys.executable, "-c", program]
+    spinning = [
+        subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2 * (os.cpu_count() or 1))
+    ]
+    for process in spinning:
+        process.stdout.readline()
+    yield
+    for process in spinning:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(("n_cores", "fastest"), [(4, 1), (4, 4), (1, 1)])
+def test_a_translator_gets_as_many_threads_as_were_measured_to_be_fastest(
+    monkeypatch: pytest.MonkeyPatch, n_cores: int, fastest: int
+) -> None:
+    tried = []
+
+    def seconds(model: OnnxTranslator) -> float:
+        tried.append(model.threads)
+        return 1.0 if model.threads == fastest else 2.0
+
+    monkeypatch.setattr(os, "cpu_count", lambda: n_cores)
+    monkeypatch.setattr(onnx_translator, "step_seconds", seconds)
+    assert load_translator(TRANSLATOR, device="cpu").threads == fastest
+    assert set(tried) == ({1, 4} if n_cores == 4 else set()), "of one there is nothing to choose"
+
+
+def test_a_translators_number_of_threads_that_is_given_is_not_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(onnx_translator, "step_seconds")
+    assert load_translator(TRANSLATOR, threads=2, device="cpu").threads == 2
+
+
+def test_a_real_measurement_chooses_too() -> None:
+    assert load_translator(TRANSLATOR, device="cpu").threads in thread_counts()
+
+
+@pytest.mark.parametrize(("most", "n_taken"), [(6, 6), (100, 8)])
+def test_the_first_half_of_the_steps_is_not_counted_and_no_more_are_taken_than_allowed(
+    monkeypatch: pytest.MonkeyPatch, most: int, n_taken: int
+) -> None:
+    now, taken = [0.0], []
+
+    def step() -> None:
+        taken.append(None)
+        now[0] += 50.0 if len(taken) <= 3 else 1.0
+
+    monkeypatch.setattr(cores.time, "perf_counter", lambda: now[0])
+    assert median_seconds(step, most) == 1.0
+    assert len(taken) == n_taken
+
+
+@pytest.mark.parametrize("program", ["training", "export"])
+@pytest.mark.parametrize(("own", "met"), [(None, "passive"), ("active", "active")])
+def test_waiting_threads_sleep_unless_the_user_says_otherwise_before_torch_is_loaded(
+    program: str, own: str | None, met: str
+) -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
+    environment |= {"OMP_WAIT_POLICY": own} if own else {}
+    command = [sys.executable, "-c", START, program]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (result.stdout.split(), result.stderr) == ([met], "")
+
+
+def test_a_busy_machine_is_told_in_one_line(busy_cores: None, capsys) -> None:
+    say_if_busy()
+    said = capsys.readouterr().out
+    assert said.startswith("the cores are busy: ") and said.count("\n") == 1
+
+
+def test_of_idle_cores_nothing_is_said() -> None:
+    assert busy_line(0.97) is None
+    assert busy_line(0.5) == (
+        "the cores are busy: this program gets 50% of their time and is slower for it"
+    )
