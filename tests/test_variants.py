@@ -193,16 +193,17 @@ def test_an_untied_model_is_quantised_too(tmp_path: Path) -> None:
     for variant in FORMATS:
         assert found[variant].nats == pytest.approx(found["fp32"].nats, rel=0.01)
         assert 0 < found[variant].divergence < 1
-    assert found["fp32"].n_tokens == 89
+    assert found["fp32"].total.n_tokens == 89
 
 
 def test_the_sums_are_right_for_a_case_by_hand() -> None:
     sums = Measured()
     reference = np.log(np.array([[0.5, 0.25, 0.25]]))
     sums.add(np.log(np.array([[0.25, 0.5, 0.25]])), reference, np.array([0]), n_bytes=2)
-    assert sums.nats == pytest.approx(math.log(4))
+    assert sums.total.nats == pytest.approx(math.log(4))
     assert sums.divergence == pytest.approx(0.25 * math.log(2))
-    assert (sums.n_agree, sums.n_tokens, sums.n_bytes) == (0, 1, 2)
+    assert sums.total.bits_per_byte == pytest.approx(1.0)
+    assert (sums.n_agree, sums.total.n_tokens, sums.total.n_bytes) == (0, 1, 2)
     assert np.exp(log_softmax(np.array([[1e4, 0.0]]))).sum() == pytest.approx(1)
 
 

@@ -7,9 +7,8 @@
 Each is measured on the whole held-out split, a row of tokens at a time, as a prompt is read.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from gptcore.onnx_session import open_inference
 from gptcore.tokenizer import Tokenizer
 from training.data.batches import IGNORED, Rows
 from training.data.shards import CACHE, open_shards
+from training.evaluation.bits_per_byte import Total
 from training.run.directory import Run
 
 WORST = 0.02  # by how much bits per byte may grow
@@ -33,28 +33,26 @@ Row = tuple[np.ndarray, np.ndarray]  # ids (T,) and targets (T,), IGNORED where 
 class Measured:
     """Sums over the held-out text."""
 
-    nats: float = 0.0
+    total: Total = field(default_factory=Total)
     n_agree: int = 0  # tokens whose likeliest successor is fp32's
     divergence: float = 0.0  # KL(fp32 || this), nats
-    n_tokens: int = 0
-    n_bytes: int = 0
 
     def add(self, log_p: np.ndarray, reference: np.ndarray, ids: np.ndarray, n_bytes: int) -> None:
         """Log probabilities (n, V) of this and of fp32, where the n tokens `ids` came."""
-        self.nats -= float(np.take_along_axis(log_p, ids[:, None], 1).sum())
+        nats = -float(np.take_along_axis(log_p, ids[:, None], 1).sum())
+        self.total += Total(n_tokens=len(ids), n_bytes=n_bytes, nats=nats)
         self.n_agree += int((log_p.argmax(-1) == reference.argmax(-1)).sum())
         self.divergence += float((np.exp(reference) * (reference - log_p)).sum())
-        self.n_tokens += len(ids)
-        self.n_bytes += n_bytes
 
     def facts(self, file: Path, name: str) -> dict[str, Any]:
         """For gptcore.json and the card."""
+        n_tokens = max(self.total.n_tokens, 1)
         return {
             "file": name,
             "bytes": file.stat().st_size,
-            "bits_per_byte": self.nats / math.log(2) / max(self.n_bytes, 1),
-            "agreement": self.n_agree / max(self.n_tokens, 1),
-            "divergence": self.divergence / max(self.n_tokens, 1),
+            "bits_per_byte": self.total.bits_per_byte,
+            "agreement": self.n_agree / n_tokens,
+            "divergence": self.divergence / n_tokens,
         }
 
 
@@ -128,7 +126,7 @@ def measure(
             log_p = log_softmax(session.run(["logits"], prompt_feeds(session, ids))[0][0, at])
             reference = log_p if reference is None else reference
             result[name].add(log_p, reference, targets[at], n_bytes)
-    if not result["fp32"].n_tokens:
+    if not result["fp32"].total.n_tokens:
         raise UserError("the held-out text is empty: there is nothing to measure variants on")
     return result
 

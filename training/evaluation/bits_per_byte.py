@@ -3,11 +3,10 @@
     >>> bits_per_byte(model, logits, read_sourced([file]))                # doctest: +SKIP
     {'tinystories': Total(n_documents=54, n_tokens=9120, n_bytes=35077, nats=11876.3)}
 
-Of conversations the assistant's words count, with the token that ends them; of texts all. A
-document longer than the context is read in windows of block_size tokens, each of which begins
-half a context before the first token that it counts: every token counts once, and is predicted
-from half a context at least, where as much stands before it. (Training measures rows in which
-several documents follow each other, so its figure differs a bit.)
+Of conversations the assistant's words count, with the token that ends them; of texts all words
+do. A document longer than the context is read in windows of block_size tokens, which overlap by
+half a context. Every token counts once, and half a context stands before it unless the document
+begins there. (Training measures rows of several documents, so its figure differs a bit.)
 """
 
 import dataclasses
@@ -26,11 +25,11 @@ from training.data.corpus import Document, progress
 Logits = Callable[[np.ndarray], np.ndarray]  # ids (T,) -> (T, V)
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class Total:
-    """Sums over documents."""
+    """Sums over what was measured; `a + b` is the total of both."""
 
-    n_documents: int = 0
+    n_documents: int = 0  # 0 where rows of several documents are measured
     n_tokens: int = 0
     n_bytes: int = 0
     nats: float = 0.0
@@ -40,7 +39,13 @@ class Total:
         return Total(*(a + b for a, b in pairs))
 
     @property
+    def loss(self) -> float:
+        """Nats per token."""
+        return self.nats / max(self.n_tokens, 1)
+
+    @property
     def bits_per_byte(self) -> float:
+        """Comparable across tokenizers."""
         return self.nats / math.log(2) / max(self.n_bytes, 1)
 
 

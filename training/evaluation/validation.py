@@ -1,17 +1,16 @@
 """How good a model is: bits per byte on the held-out split, and what it writes.
 
->>> evaluate(model, rows, batch_size=32)                             # doctest: +SKIP
-Evaluation(loss=1.13, bits_per_byte=0.52)
+>>> evaluate(model, rows, batch_size=32).bits_per_byte               # doctest: +SKIP
+0.52
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import astuple
 from itertools import pairwise
-from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gptcore.generate import generate
@@ -19,12 +18,8 @@ from gptcore.nn.gpt import GPT, whole_sequence
 from gptcore.nn.torch_session import TorchSession
 from gptcore.sampling import Sampling
 from training.data.batches import IGNORED, Rows
+from training.evaluation.bits_per_byte import Total
 from training.machine.processes import World
-
-
-class Evaluation(NamedTuple):
-    loss: float  # nats per token
-    bits_per_byte: float  # comparable across tokenizers
 
 
 @contextmanager
@@ -43,26 +38,30 @@ def evaluate(
     batch_size: int,
     which: Sequence[int] | None = None,
     world: World = World(),
-) -> Evaluation:
+) -> Total:
     """Over the whole split, or the rows `which`, each token counted once; of conversations the
     assistant's words. Each process measures a part of each batch."""
     device = next(model.parameters()).device
     byte_lengths = torch.from_numpy(rows.tokenizer.byte_lengths)
-    nats = n_tokens = n_bytes = 0
+    total = Total()
     which = range(len(rows)) if which is None else which
     for first in range(0, len(which), batch_size):
         part = world.part(which[first : first + batch_size])
         x, y = rows.batch(list(part), fresh_only=True)
         with evaluating(model):
             logits, _ = model(**whole_sequence(x.to(device)))
-        nats += F.cross_entropy(
-            logits.float().flatten(0, 1).cpu(), y.flatten(), ignore_index=IGNORED, reduction="sum"
-        ).item()
-        targets = y[y != IGNORED]
-        n_tokens += len(targets)
-        n_bytes += int(byte_lengths[targets].sum())
-    nats, n_tokens, n_bytes = world.sum(nats, n_tokens, n_bytes)
-    return Evaluation(nats / max(n_tokens, 1), nats / math.log(2) / max(n_bytes, 1))
+        total += cost(logits, y, byte_lengths)
+    return Total(*world.sum(*astuple(total)))
+
+
+def cost(logits: Tensor, targets: Tensor, byte_lengths: Tensor) -> Total:
+    """Of a batch: logits (B, T, V), targets (B, T) and the bytes of each token (V,)."""
+    nats = F.cross_entropy(
+        logits.float().flatten(0, 1).cpu(), targets.flatten(), ignore_index=IGNORED, reduction="sum"
+    )
+    counted = targets[targets != IGNORED]
+    n_bytes = int(byte_lengths[counted].sum())
+    return Total(n_tokens=len(counted), n_bytes=n_bytes, nats=nats.item())
 
 
 def sample_prompts(rows: Rows, n: int = 3) -> list[list[int]]:

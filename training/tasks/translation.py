@@ -4,23 +4,21 @@
 >>> *inputs, targets = task.batch(0)                                 # doctest: +SKIP
 """
 
-import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from gptcore.bundle import SOURCE_TOKENIZER
 from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.nn.torch_translator import TorchTranslator
 from gptcore.tokenizer import Tokenizer
 from gptcore.translate import translate
-from training.data.batches import IGNORED
 from training.data.sentence_pairs import Pair, PairBatches, encode_pairs, write_pairs
-from training.evaluation.validation import evaluating
+from training.evaluation.bits_per_byte import Total
+from training.evaluation.validation import cost, evaluating
 from training.machine.processes import World
 from training.run.directory import Run
 
@@ -68,10 +66,11 @@ class TranslationTask:
     def evaluate(self, model: Seq2Seq) -> dict[str, float]:
         """Loss with the true target as input; BLEU and chrF of greedy translations."""
         with evaluating(model):
-            loss, bits_per_byte = target_loss(model, self.held_out, self.tokenizer)
+            total = target_cost(model, self.held_out, self.tokenizer)
             texts = self.translate(model, self.validation)
         scores = score(texts, [target for _, target in self.validation])
-        return {"val_loss": loss, "bits_per_byte": bits_per_byte, **scores._asdict()}
+        measured = {"val_loss": total.loss, "bits_per_byte": total.bits_per_byte}
+        return measured | scores._asdict()
 
     def samples(self, model: Seq2Seq) -> list[tuple[str, str]]:
         pairs = self.validation[:5]
@@ -85,23 +84,17 @@ class TranslationTask:
 
 
 @torch.no_grad()
-def target_loss(
+def target_cost(
     model: Seq2Seq, batches: Iterable[tuple[Tensor, ...]], tokenizer: Tokenizer
-) -> tuple[float, float]:
-    """Nats per target token, and bits per byte of the targets."""
+) -> Total:
+    """What the targets cost the model, each after the true target so far."""
     device = next(model.parameters()).device
     byte_lengths = torch.from_numpy(tokenizer.byte_lengths)
-    nats = n_tokens = n_bytes = 0
-    for batch in batches:
-        *inputs, targets = batch
-        logits = model(*(tensor.to(device) for tensor in inputs)).float().cpu()
-        nats += F.cross_entropy(
-            logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum"
-        ).item()
-        real = targets[targets != IGNORED]
-        n_tokens += len(real)
-        n_bytes += int(byte_lengths[real].sum())
-    return nats / n_tokens, nats / math.log(2) / max(n_bytes, 1)
+    total = Total()
+    for *inputs, targets in batches:
+        logits = model(*(tensor.to(device) for tensor in inputs))
+        total += cost(logits, targets, byte_lengths)
+    return total
 
 
 class Score(NamedTuple):
