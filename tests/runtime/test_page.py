@@ -1,0 +1,52 @@
+"""The page of the model that ships, started by its command and asked over HTTP."""
+
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from gradio_client import Client
+
+from gptcore.bundle import default_model, load_bundle
+from gptcore.runtime import has_gpu_package, installed_runtimes, runtime_line
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_the_page_says_what_it_found_and_answers() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    command = [sys.executable, "-m", "gptcore", "--port", port]
+    page = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert page.stdout.readline().strip() == runtime_line(
+            installed_runtimes(), has_gpu_package()
+        )
+        assert "gptcore chat: 6,491,808 parameters on " in page.stdout.readline()
+        while not (line := page.stdout.readline()).startswith("http"):
+            assert line, "the page ended"
+        reply = ask(port)
+    finally:
+        page.terminate()
+        page.communicate()
+    assert reply.lower().startswith(("hello", "hi", "hey"))
+
+
+def ask(port: str) -> str:
+    """The likeliest reply to a greeting, from a page that may still be starting."""
+    for _ in range(600):
+        try:
+            socket.create_connection(("127.0.0.1", int(port))).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            client = Client(f"http://127.0.0.1:{port}", verbose=False)
+            return client.predict("Hello!", temperature=0, api_name="/chat")
+    raise TimeoutError(port)
+
+
+def test_the_default_model_is_sound_and_found_wherever_gptcore_is() -> None:
+    assert default_model().parts[-2:] == ("models", "default")
+    assert load_bundle(default_model()).is_chat

@@ -1,0 +1,87 @@
+"""`gptcore chat` at a terminal's keyboard. (Windows has no pseudo-terminals of this kind.)"""
+
+import os
+import pty
+import re
+import select
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+CTRL_C, CTRL_D = "\x03", "\x04"
+# Any token is as likely as another, so that a reply goes on until the context is full.
+ENDLESS = ("--temperature", "10", "--top-k", "0", "--max-tokens", "500")
+
+
+class Terminal:
+    """`gptcore chat` in a pseudo-terminal: its screen and its keyboard."""
+
+    def __init__(self, *options: str):
+        self.screen = ""
+        self.pid, self.keyboard = pty.fork()
+        if self.pid == 0:
+            os.environ["TERM"] = "dumb"  # no escape sequences
+            command = [sys.executable, "-m", "gptcore", "chat", *options]
+            os.execv(sys.executable, command)
+
+    def type(self, keys: str) -> None:
+        os.write(self.keyboard, keys.encode())
+
+    def until(self, pattern: str) -> str:
+        """What is shown up to the first place that matches; the next call goes on there."""
+        while not (found := re.search(pattern, self.screen)):
+            ready, _, _ = select.select([self.keyboard], [], [], 120)
+            assert ready, f"nothing more came after {self.screen!r}"
+            self.screen += os.read(self.keyboard, 4096).decode(errors="replace")
+        shown, self.screen = self.screen[: found.end()], self.screen[found.end() :]
+        return shown
+
+    def exit_code(self) -> int:
+        _, status = os.waitpid(self.pid, 0)
+        return os.waitstatus_to_exitcode(status)
+
+
+@pytest.fixture
+def terminal(request: pytest.FixtureRequest) -> Iterator[Terminal]:
+    opened = Terminal(*getattr(request, "param", ("--temperature", "0")))
+    opened.until("/quit or Ctrl-D ends")
+    opened.until("> ")
+    yield opened
+    os.close(opened.keyboard)
+
+
+def test_a_reply_is_shown_and_quit_ends_the_program(terminal: Terminal) -> None:
+    terminal.type("Hello!\n")
+    terminal.until("Hello!\r\n")  # the echo
+    assert terminal.until("\r\n\r\n> ").strip("\r\n> ").lower().startswith(("hello", "hi", "hey"))
+    terminal.type("/quit\n")
+    assert terminal.exit_code() == 0
+
+
+def test_ctrl_d_ends_the_program_and_ctrl_c_at_the_prompt_does_not(terminal: Terminal) -> None:
+    terminal.type("half a line" + CTRL_C)
+    terminal.until(r"\(/quit or Ctrl-D ends\)\r\n> ")
+    terminal.type(CTRL_D)
+    assert terminal.exit_code() == 0
+
+
+@pytest.mark.parametrize("terminal", [ENDLESS], indirect=True)
+def test_the_text_streams_and_ctrl_c_stops_the_reply_and_not_the_program(
+    terminal: Terminal,
+) -> None:
+    for _ in range(20):  # a reply may end by itself before the key arrives
+        terminal.type("Hello!\n")
+        terminal.until("Hello!\r\n")
+        if terminal.until(r"\S").endswith(">"):  # the next prompt: the reply was empty
+            continue
+        terminal.type(CTRL_C)
+        if "(stopped by you)" in terminal.until("\r\n\r\n> "):
+            break
+    else:
+        raise AssertionError("no reply was stopped")
+    terminal.type("Hello again!\n")
+    terminal.until("Hello again!\r\n")
+    terminal.until("\r\n\r\n> ")
+    terminal.type("/quit\n")
+    assert terminal.exit_code() == 0

@@ -1,0 +1,86 @@
+"""`gptcore chat` with a pipe for a keyboard: what it answers, and what it refuses."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import Refused
+
+from gptcore.__main__ import main
+from gptcore.bundle import FACTS
+
+ROOT = Path(__file__).parent.parent.parent
+NANO = ROOT / "models" / "nano"
+
+
+def talk(*typed: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
+    always = ("--temperature", "0", "--variant", "q8")  # a variant says the same each time
+    command = [sys.executable, "-m", "gptcore", "chat", *always, *options]
+    return subprocess.run(
+        command, cwd=ROOT, input="\n".join(typed), capture_output=True, text=True, encoding="utf-8"
+    )
+
+
+def replies(result: subprocess.CompletedProcess) -> list[str]:
+    """What was said after the two lines of the beginning."""
+    assert result.returncode == 0, result.stderr
+    return result.stdout.split("\n", 2)[2].strip().split("\n\n")
+
+
+def test_a_conversation_is_remembered_and_quit_ends_it() -> None:
+    result = talk("My name is Ada.", "", "What is my name?", "/quit", "Hello!")
+    first, second = replies(result)
+    assert "Ada" in first and "Ada" in second
+    begun = result.stdout.splitlines()[:2]
+    assert begun[0].startswith("gptcore chat: 6,491,808 parameters on ")
+    assert begun[1] == "Ctrl-C stops a reply; /quit or Ctrl-D ends."
+    assert result.stderr == ""
+
+
+def test_the_end_of_the_input_ends_it_and_options_reach_the_model() -> None:
+    whole = replies(talk("Tell me a story about a cat."))
+    cut = replies(talk("Tell me a story about a cat.", options=("--max-tokens", "5")))
+    text, note = cut[0].split("\n")
+    assert whole[0].startswith(text) and len(text) < len(whole[0])
+    assert note == "(stopped at max tokens)"
+    drawn = ("--temperature", "1.5", "--seed", "7", "--top-k", "0")
+    assert replies(talk("Hello!", options=drawn)) == replies(talk("Hello!", options=drawn))
+
+
+def test_a_message_that_is_refused_leaves_the_conversation_as_it_was() -> None:
+    result = talk("x" * 100_000, "Hello!")
+    assert result.stderr.startswith("error: the user message is too long")
+    assert result.stderr.count("\n") == 1
+    assert replies(result) == replies(talk("Hello!"))
+
+
+def test_the_oldest_messages_are_left_out_and_that_is_said() -> None:
+    result = talk(*["I like green tea and long walks."] * 60, options=(str(NANO),))
+    assert "messages no longer fit and were left out)" in replies(result)[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere"], "no model folder at nowhere"),
+        (["--temperature", "nan"], "temperature=nan is out of range"),
+        (["--top-p", "2"], "top_p=2.0 is out of range"),
+        (["--max-tokens", "0"], "max_tokens=0 must be a whole number of at least 1"),
+        (["--variant", "q5"], "unknown variant 'q5'"),
+        (["--variant", "fp32"], "has no variant 'fp32'"),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_option_is_named(words: list[str], said: str, refused: Refused) -> None:
+    assert said in refused(main, "chat", *words)
+
+
+def test_a_base_model_is_sent_to_the_page(tmp_path: Path, refused: Refused) -> None:
+    folder = Path(shutil.copytree(NANO, tmp_path / "base"))
+    facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+    (folder / FACTS).write_text(json.dumps(facts | {"chat": False}), encoding="utf-8")
+    said = refused(main, "chat", folder)
+    assert "was not trained on conversations" in said and f"gptcore --model {folder}" in said
