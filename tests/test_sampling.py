@@ -126,6 +126,15 @@ def test_the_penalty_makes_what_was_said_less_likely_and_only_that() -> None:
     assert logits.tolist() == [4.0, 2.0, -1.0, -3.0, 0.0], "the session's logits stay"
 
 
+def test_a_penalty_below_one_makes_what_was_said_likelier() -> None:
+    logits = np.array([4.0, 3.0, -1.0, -3.0], np.float32)
+    assert penalise(logits, [1, 3], 0.5).tolist() == [4.0, 6.0, -1.0, -1.5]
+    sampling = Sampling(temperature=0, repetition_penalty=0.5)
+    rng = np.random.default_rng(0)
+    assert sample(logits, sampling, rng, []) == 0
+    assert sample(logits, sampling, rng, [1]) == 1
+
+
 def test_the_penalty_is_applied_before_the_choice() -> None:
     logits = np.array([4.0, 3.0, -1.0], np.float32)
     rng = np.random.default_rng(0)
