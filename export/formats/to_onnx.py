@@ -113,13 +113,9 @@ def rename_axes(graph: onnx.GraphProto, names: Axes) -> None:
 
 def strip_metadata(proto: onnx.ModelProto) -> None:
     """Delete what the exporter notes down: stack traces with local paths, module names."""
-    del proto.metadata_props[:]
-    del proto.graph.metadata_props[:]
-    del proto.graph.value_info[:]
-    proto.doc_string = proto.graph.doc_string = ""
-    proto.graph.name = "gptcore"
-    for item in [*proto.graph.node, *proto.graph.initializer, *proto.graph.input]:
-        del item.metadata_props[:]
-        item.doc_string = ""
-    for item in proto.graph.output:
-        del item.metadata_props[:]
+    graph = proto.graph
+    del graph.value_info[:]
+    graph.name = "gptcore"
+    for part in [proto, graph, *graph.node, *graph.initializer, *graph.input, *graph.output]:
+        del part.metadata_props[:]
+        part.doc_string = ""

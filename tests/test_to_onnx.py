@@ -1,0 +1,72 @@
+"""What the export does to a graph afterwards: names of axes, and nothing of the machine."""
+
+import onnx
+import pytest
+from onnx import ModelProto, TensorProto, helper
+
+from export.formats.to_onnx import axes, example_inputs, rename_axes, strip_metadata
+from gptcore.config import PRESETS
+
+SECRET = "/home/somebody/secret.py"
+
+
+def noted() -> ModelProto:
+    """A graph with a note at every place that can hold one."""
+    x, y, between = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 3]) for n in "xyz")
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [3], [1.0, 2.0, 3.0])
+    nodes = [helper.make_node("Add", ["x", "w"], ["z"]), helper.make_node("Relu", ["z"], ["y"])]
+    graph = helper.make_graph(nodes, SECRET, [x], [y], [weight], SECRET, [between])
+    proto = helper.make_model(graph, doc_string=SECRET)
+    parts = [graph, *graph.node, *graph.initializer, *graph.input, *graph.output, *graph.value_info]
+    for part in parts:
+        part.doc_string = SECRET
+        part.metadata_props.add(key="stack", value=SECRET)
+    proto.graph.CopyFrom(graph)
+    proto.metadata_props.add(key="stack", value=SECRET)
+    return proto
+
+
+def test_no_note_of_the_exporter_is_left_and_the_graph_is_the_same() -> None:
+    proto = noted()
+    before = [(n.op_type, list(n.input), list(n.output)) for n in proto.graph.node]
+    assert SECRET in str(proto)
+    strip_metadata(proto)
+    assert SECRET not in str(proto) and "stack" not in str(proto)
+    assert proto.graph.name == "gptcore" and not proto.graph.value_info
+    assert [(n.op_type, list(n.input), list(n.output)) for n in proto.graph.node] == before
+    assert [v.name for v in (*proto.graph.input, *proto.graph.output)] == ["x", "y"]
+    onnx.checker.check_model(proto, full_check=True)
+
+
+def test_axes_get_their_names_and_their_sizes() -> None:
+    graph = noted().graph
+    rename_axes(graph, {"x": ["batch_size", 7], "y": [5, "length"]})
+    shapes = [value.type.tensor_type.shape.dim for value in (*graph.input, *graph.output)]
+    assert [[d.dim_param or d.dim_value for d in dims] for dims in shapes] == [
+        ["batch_size", 7],
+        [5, "length"],
+    ]
+
+
+@pytest.mark.parametrize("preset", ["tiny", "nano"])
+def test_the_example_has_the_shapes_of_the_contract_and_no_two_axes_of_one_size(
+    preset: str,
+) -> None:
+    """A tracer takes axes of one size for one axis."""
+    config = PRESETS[preset]
+    example, (inputs, outputs) = example_inputs(config), axes(config)
+    layers = example.pop("past_key_values")
+    tensors = [*example.values(), *(tensor for layer in layers for tensor in layer)]
+    sizes: dict[str, int] = {}
+    for tensor, names in zip(tensors, inputs.values(), strict=True):
+        assert tensor.dim() == len(names)
+        for size, axis in zip(tensor.shape, names):
+            assert sizes.setdefault(axis, size) == size if isinstance(axis, str) else axis == size
+    assert len(set(sizes.values())) == len(sizes) == 4 and 1 not in sizes.values()
+    assert (
+        sizes["total_sequence_length"] == sizes["sequence_length"] + sizes["past_sequence_length"]
+    )
+    assert list(outputs) == [
+        "logits",
+        *(name.replace("past_key_values", "present") for name in list(inputs)[3:]),
+    ]
