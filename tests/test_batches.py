@@ -284,6 +284,19 @@ def test_what_a_step_reads_and_the_window_after_it_are_known_before(
     )
 
 
+@pytest.mark.parametrize(("n_tokens", "every"), [(40, 5), (41, 4), (1, 200), (200, 1), (10**6, 1)])
+def test_a_sample_of_a_split_is_spread_over_it(n_tokens: int, every: int) -> None:
+    """Here 50 rows of four tokens, of which as many are read as hold the tokens asked for."""
+    assert list(plain_rows(50).sample(n_tokens)) == list(range(0, 50, every))
+    assert list(shards_of_lengths([10] * 5).sample(20)) == [0, 2, 4, 6, 8], "of the first shard"
+    assert list(shards_of_lengths([10] * 4).sample(20)) == list(range(0, 40, 8)), "of all"
+
+
+def test_a_split_without_a_document_has_no_rows() -> None:
+    rows = Rows(Tokens([np.array([], np.uint16)], [np.array([], np.int64)], []), "val", 4)
+    assert len(rows) == 0 and all_of(rows, fresh_only=True)[0].shape == (0, 4)
+
+
 @pytest.mark.parametrize("n", [1, 2, 4])
 def test_the_slices_of_all_processes_are_the_batch(shards: Shards, n: int) -> None:
     model = ModelConfig(vocab_size=512, block_size=24, n_layer=1, n_embd=32, n_inner=64)

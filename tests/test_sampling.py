@@ -75,6 +75,22 @@ def test_only_the_k_likeliest_of_a_large_vocabulary_come_out() -> None:
     assert set(np.flatnonzero(counts)) == set(np.argsort(logits)[-20:])
 
 
+def test_unless_told_otherwise_the_fifty_likeliest_are_drawn_from_at_a_temperature_of_0_7() -> None:
+    logits = np.random.default_rng(5).normal(size=200).astype(np.float32)
+    probability = reference(logits.tolist(), 0.7, 50, 1.0, 0.0)
+    wanted = np.array([probability.get(i, 0.0) for i in range(200)])
+    assert np.abs(draw({}, logits=logits) / N_DRAWS - wanted).max() < 0.02
+    assert sample(
+        LOGITS, Sampling(temperature=0), np.random.default_rng(0), [int(LOGITS.argmax())]
+    ) == int(LOGITS.argmax()), "no penalty"
+
+
+def test_of_equally_likely_tokens_the_first_ones_are_kept() -> None:
+    """Just as many as reach top_p, and the same ones on every machine."""
+    counts = draw(ALL | {"temperature": 1.0, "top_p": 0.25}, 500, np.zeros(100, np.float32))
+    assert np.flatnonzero(counts).tolist() == list(range(25))
+
+
 def test_temperature_zero_always_takes_the_likeliest() -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
@@ -126,15 +142,6 @@ def test_the_penalty_makes_what_was_said_less_likely_and_only_that() -> None:
     assert logits.tolist() == [4.0, 2.0, -1.0, -3.0, 0.0], "the session's logits stay"
 
 
-def test_a_penalty_below_one_makes_what_was_said_likelier() -> None:
-    logits = np.array([4.0, 3.0, -1.0, -3.0], np.float32)
-    assert penalise(logits, [1, 3], 0.5).tolist() == [4.0, 6.0, -1.0, -1.5]
-    sampling = Sampling(temperature=0, repetition_penalty=0.5)
-    rng = np.random.default_rng(0)
-    assert sample(logits, sampling, rng, []) == 0
-    assert sample(logits, sampling, rng, [1]) == 1
-
-
 def test_the_penalty_is_applied_before_the_choice() -> None:
     logits = np.array([4.0, 3.0, -1.0], np.float32)
     rng = np.random.default_rng(0)
@@ -153,7 +160,8 @@ def test_the_penalty_is_applied_before_the_choice() -> None:
         *({name: value} for name in ("top_k", "seed")
           for value in (NAN, INF, -2, True, "abc", "1", None, 1.0, 2**63)),
         {"temperature": 10.1}, {"top_p": 0.0}, {"top_p": 1.01}, {"min_p": 1.01},
-        {"repetition_penalty": 0.0}, {"repetition_penalty": 100},
+        {"repetition_penalty": 0.0}, {"repetition_penalty": 100}, {"repetition_penalty": 5.1},
+        {"repetition_penalty": 0.49}, {"top_k": 10**6 + 1},
     ],
     ids=str,
 )  # fmt: skip

@@ -1,14 +1,19 @@
 """Sessions over ONNX Runtime: the same tokens as PyTorch, and nothing is computed twice."""
 
+import os
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime as ort
 import pytest
 
 from export.verify.decoder import load_reference
+from gptcore import cores, onnx_session
+from gptcore.bundle import VARIANTS
 from gptcore.checks import UserError
 from gptcore.generate import Interrupted, Session
 from gptcore.nn.gpt import GPT
@@ -20,6 +25,7 @@ from gptcore.onnx_session import (
     OnnxSession,
     RunStop,
     load_model,
+    step_seconds,
 )
 
 PROMPTS = [[3], [506, 509, 40, 41, 42, 511, 510], list(range(100, 160))]
@@ -222,7 +228,80 @@ def test_replies_are_recalled_by_what_came_before_them_and_the_oldest_are_forgot
 def test_a_model_folder_is_loaded_with_the_threads_asked_for_or_the_quicker_number(
     model_folder: Path,
 ) -> None:
-    assert load_model(model_folder, threads=2, device="cpu").threads == 2
+    model = load_model(model_folder, threads=2, device="cpu")
+    assert model.threads == model.inference.get_session_options().intra_op_num_threads == 2
     chosen = load_model(str(model_folder), device="cpu")
     assert chosen.threads >= 1 and chosen.provider == "CPUExecutionProvider"
     assert np.isfinite(OnnxSession(chosen).prefill([1, 2, 3])).all()
+
+
+@pytest.mark.parametrize(
+    "change", [{"n_layer": 3}, {"n_layer": 1}, {"n_kv_head": 4}, {"n_kv_head": 1}, {"n_head": 8}],
+    ids=str,
+)  # fmt: skip
+def test_a_graph_whose_cache_is_not_the_configurations_is_refused(
+    model: OnnxModel, change: dict[str, int]
+) -> None:
+    bundle = replace(model.bundle, config=replace(model.config, **change))
+    with pytest.raises(UserError, match="are not of one export"):
+        OnnxModel(bundle, model.inference, threads=1)
+
+
+@pytest.mark.parametrize(
+    ("variants", "chosen"),
+    [
+        (["fp32", "int8", "q8", "q4", "fp16"], "fp16"),
+        (["fp32", "int8", "q8", "q4"], "fp32"),
+        (["int8", "q4", "q8"], "q8"),
+        (["int8", "q4"], "q4"),
+        (["int8"], "int8"),
+    ],
+    ids=str,
+)
+def test_on_a_gpu_the_form_that_suits_it_best_is_taken_on_all_cores(
+    model: OnnxModel, monkeypatch: pytest.MonkeyPatch, variants: list[str], chosen: str
+) -> None:
+    """Here is none: what would be opened is noted."""
+    opened = []
+    files = {VARIANTS[name]: "" for name in variants}
+    bundle = replace(model.bundle, facts=model.bundle.facts | {"sha256": files})
+    monkeypatch.setattr(onnx_session, "load_bundle", lambda _: bundle)
+    monkeypatch.setattr(onnx_session, "has_cuda", lambda: True)
+    monkeypatch.setattr(onnx_session, "open_model", lambda _, *how: opened.append(how))
+    load_model("somewhere")
+    load_model("somewhere", threads=3, device="cuda", variant="int8")
+    assert opened == [("cuda", os.cpu_count(), chosen), ("cuda", 3, "int8")]
+
+
+@pytest.mark.parametrize(
+    ("durations", "n_steps", "median"),
+    [
+        ([9, 9, 9, 9, 1, 2, 3, 4], 8, 2.5),
+        ([2**-8] * 8 + [2**-9] * 15, 23, 2**-9),
+        ([0.0] * 224, 224, 0.0),
+    ],
+    ids=["slow", "quick", "as quick as can be"],
+)  # fmt: skip
+def test_a_decoding_step_is_timed_for_long_enough_and_when_it_has_become_quick(
+    model: OnnxModel,
+    monkeypatch: pytest.MonkeyPatch,
+    durations: list[float],
+    n_steps: int,
+    median: float,
+) -> None:
+    """Eight steps or 60 ms at least, the later half of which counts; never past the context."""
+    sessions, now, left = [], [0.0], iter(durations)
+
+    class Watched(OnnxSession):
+        def __init__(self, model: OnnxModel):
+            super().__init__(model)
+            sessions.append(self)
+
+        def step(self, token_id: int, stop: RunStop | None = None) -> np.ndarray:
+            now[0] += next(left)
+            return super().step(token_id, stop)
+
+    monkeypatch.setattr(onnx_session, "OnnxSession", Watched)
+    monkeypatch.setattr(cores, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    assert step_seconds(model) == median
+    assert [session.n_read for session in sessions] == [32 + n_steps]

@@ -1,0 +1,174 @@
+"""What the loop says of its speed and time, by a clock of its own; and when its steps are over."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from itertools import chain, repeat
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import training.loop
+from gptcore.config import PRESETS
+from gptcore.nn import build_model, count_parameters
+from gptcore.nn.gpt import whole_sequence
+from training.loop import train
+from training.run.clock import Clock
+from training.run.config import TrainConfig
+from training.run.directory import Run
+
+SMALL = dataclasses.replace(
+    PRESETS["tiny"],
+    vocab_size=64,
+    n_layer=1,
+    n_embd=16,
+    n_head=2,
+    n_kv_head=1,
+    n_inner=16,
+    block_size=8,
+)
+EVALUATION_S = 5.0
+
+
+class Timed:
+    """A task whose steps and evaluations take as many seconds as it says, on its own clock."""
+
+    steps_per_epoch, tokens_per_step = 3.0, 2 * 8
+
+    def __init__(self, durations: Iterable[float]):
+        self.durations: Iterator[float] = iter(durations)
+        self.now = 1000.0
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        self.now += next(self.durations)
+        tokens = torch.arange(step, step + 18).reshape(2, 9)
+        return tokens[:, :-1], tokens[:, 1:]
+
+    def logits(self, model: nn.Module, x: Tensor) -> Tensor:
+        return model(**whole_sequence(x))[0]
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        self.now += EVALUATION_S
+        return {"val_loss": 1.5, "bits_per_byte": 0.5}
+
+    def samples(self, model: nn.Module) -> list[tuple[str, str]]:
+        return [("Once", "upon a time")]
+
+
+def new_run(path: Path, clock: Clock | None = None, **settings: object) -> Run:
+    usual = {"batch_size": 2, "micro_batch_size": 2, "warmup_steps": 0, "dtype": "float32"}
+    run = Run(path, SMALL, TrainConfig(**usual, **settings), {"source": "-", "chat": False}, clock)
+    run.create()
+    return run
+
+
+def trained(run: Run, task: Timed, monkeypatch: pytest.MonkeyPatch, **options: object):
+    monkeypatch.setattr(training.loop, "time", SimpleNamespace(perf_counter=lambda: task.now))
+    return train(run, task, **options)
+
+
+def logged(run: Run, name: str) -> dict[int, float]:
+    return {line["step"]: line[name] for line in run.metrics() if name in line}
+
+
+def test_the_speed_is_that_of_the_last_steps_and_the_seconds_are_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An evaluation takes time and is none of the steps' speed."""
+    run = new_run(tmp_path, steps=6, log_every=2, eval_every=4)
+    summary = trained(run, Timed([1, 2, 3, 4, 5, 6]), monkeypatch)
+    speeds = {2: round(32 / 3), 4: round(32 / 7), 6: round(32 / 11)}
+    assert logged(run, "tokens_per_s") == speeds
+    assert logged(run, "seconds") == {2: 3, 4: 10, 6: 21 + EVALUATION_S}
+    assert logged(run, "tokens") == {2: 32, 4: 64, 6: 96}
+    assert summary["seconds"] == 21 + 2 * EVALUATION_S and summary["tokens"] == 96
+    assert summary["tokens_per_s"] == round(96 / 31)
+    assert summary["data"] == run.data and summary["bits_per_byte"] == 0.5
+
+
+def test_a_resumed_run_goes_on_counting_its_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = new_run(tmp_path, steps=5, log_every=1, eval_every=5)
+    assert trained(run, Timed([1, 2, 3]), monkeypatch, stop_at=3) is None
+    summary = trained(run, Timed([4, 5]), monkeypatch, resume=True)
+    assert logged(run, "seconds") == {1: 1, 2: 3, 3: 6, 4: 10, 5: 15}
+    assert summary["seconds"] == 15 + EVALUATION_S
+
+
+def compiling() -> Iterator[float]:
+    """The first step of a process takes seven seconds, each other one a second."""
+    return chain([7.0], repeat(1.0))
+
+
+@pytest.mark.parametrize("pause", [None, 5])
+def test_a_run_with_a_time_takes_just_that_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pause: int | None
+) -> None:
+    """What the first step takes longer is no sign of the speed of the others."""
+    clock = Clock(budget_s=40.0, evaluation_steps=EVALUATION_S)
+    run = new_run(tmp_path, clock, steps=1000, decay_share=0.5, eval_every=1000, log_every=1)
+    if pause:
+        assert trained(run, Timed(compiling()), monkeypatch, stop_at=pause) is None
+    summary = trained(run, Timed(compiling()), monkeypatch, resume=bool(pause))
+    assert summary["seconds"] == clock.budget_s
+    assert summary["steps"] == (23 if pause else 29) == max(logged(run, "loss"))
+    fitted = Run.load(run.path)
+    assert fitted.clock is None and fitted.train.steps == summary["steps"]
+    assert fitted.train.decay_share == pytest.approx(15 / summary["steps"])
+
+
+def test_an_evaluation_that_was_timed_counts_for_those_to_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(budget_s=40.0, evaluation_steps=0.001)
+    run = new_run(tmp_path, clock, steps=1000, decay_share=0.5, eval_every=10, log_every=1)
+    summary = trained(run, Timed(compiling()), monkeypatch)
+    assert list(run.evaluations()) == [10, summary["steps"]]
+    # 21 s are over after 10 steps; of the 14 s before the last evaluation each step takes 1.5
+    assert summary["steps"] == 10 + 9 and summary["seconds"] == 21 + 9 + EVALUATION_S
+
+
+def test_a_run_begins_by_saying_what_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained(new_run(tmp_path, steps=1), Timed([1]), monkeypatch)
+    said = capsys.readouterr()
+    n = count_parameters(build_model(SMALL))
+    assert (
+        f"{n:,} parameters on 1 x cpu in float32; 16 tokens a step, 3.0 steps an epoch" in said.out
+    )
+    assert "step 1: val loss 1.5000, bits per byte 0.5000\n  'Once' -> 'upon a time'" in said.out
+    assert ", 16 tokens/s]" in said.err
+
+
+@pytest.mark.parametrize("stop_at", [None, 1])
+def test_recorders_get_every_figure_and_are_closed_at_the_end_and_at_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int | None
+) -> None:
+    class Kept:
+        def __init__(self) -> None:
+            self.steps, self.texts, self.n_closed = [], [], 0
+
+        def scalars(self, step: int, values: dict[str, float]) -> None:
+            self.steps.append(step)
+            if "bits_per_byte" in values:
+                run.log(step=step, **values)
+
+        def samples(self, step: int, samples: list[tuple[str, str]]) -> None:
+            self.texts.append((step, samples))
+
+        def close(self) -> None:
+            self.n_closed += 1
+
+    kept, run = Kept(), new_run(tmp_path, steps=2, log_every=1, eval_every=2)
+    monkeypatch.setattr(training.loop, "open_recorders", lambda *_: [kept])
+    trained(run, Timed([1, 1]), monkeypatch, stop_at=stop_at)
+    assert kept.n_closed == 1
+    assert kept.steps == ([1] if stop_at else [1, 2, 2])
+    assert kept.texts == ([] if stop_at else [(2, [("Once", "upon a time")])])

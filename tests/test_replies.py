@@ -1,0 +1,103 @@
+"""Replies of a made-up model: what it is asked to read and to keep, and how much it may say."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from gptcore.checks import UserError
+from gptcore.config import ModelConfig
+from gptcore.generate import Piece, Stop, chat, complete, generate
+from gptcore.sampling import Sampling
+from gptcore.tokenizer import Tokenizer
+
+BYTES = Tokenizer({bytes([byte]): byte for byte in range(256)})  # a token is a byte
+END, ENDOFTEXT = BYTES.special["<|end|>"], BYTES.special["<|endoftext|>"]
+GREEDY = Sampling(temperature=0)
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+class Scripted:
+    """A model and its session: it says given bytes, then `a` for ever."""
+
+    tokenizer = BYTES
+
+    def __init__(self, words: list[int], block_size: int = 1000):
+        self.config = ModelConfig(vocab_size=BYTES.vocab_size, block_size=block_size)
+        self.words, self.prompts, self.remembered = iter(words), [], []
+
+    def prefill(self, ids: list[int], stop: Stop | None = None) -> np.ndarray:
+        self.prompts.append(ids)
+        return self.step(ids[-1])
+
+    def step(self, token_id: int, stop: Stop | None = None) -> np.ndarray:
+        return np.eye(BYTES.vocab_size, dtype=np.float32)[next(self.words, ord("a"))]
+
+    @contextmanager
+    def lease(self, ids: list[int]) -> Iterator["Scripted"]:
+        yield self
+
+    def recall(self, before: list[int], text: str) -> None:
+        return None
+
+    def remember(self, before: list[int], text: str, ids: list[int]) -> None:
+        self.remembered.append((before, text, ids))
+
+
+def begin(way: str, model: Scripted, **options) -> Iterator[Piece]:
+    if way == "chat":
+        return chat(model, HELLO, GREEDY, **options)
+    if way == "complete":
+        return complete(model, "Hello", GREEDY, **options)
+    return generate(model, list(b"Hello"), BYTES, 1000, GREEDY, **options)
+
+
+@pytest.mark.parametrize("way", ["chat", "complete", "generate"])
+def test_a_reply_has_256_tokens_at_the_most_unless_told_otherwise(way: str) -> None:
+    *pieces, last = begin(way, Scripted([]))
+    assert (last.finish, last.n_new, last.n_dropped) == ("length", 256, 0)
+    assert "".join(piece.text for piece in [*pieces, last]) == "a" * 256
+    assert [piece.n_new for piece in begin(way, Scripted([]), max_tokens=1)] == [1]
+
+
+@pytest.mark.parametrize("way", ["chat", "complete", "generate"])
+@pytest.mark.parametrize("max_tokens", [0, -1, True, 1.5, "5", None])
+def test_a_wrong_max_tokens_is_refused_everywhere(way: str, max_tokens: object) -> None:
+    with pytest.raises(UserError, match="must be a whole number of at least 1"):
+        list(begin(way, Scripted([]), max_tokens=max_tokens))
+
+
+@pytest.mark.parametrize("reply", ["", "Hi", "Grüße 🙂"])
+def test_a_reply_is_remembered_once_as_the_tokens_it_was_generated_as(reply: str) -> None:
+    model = Scripted([*reply.encode(), END])
+    assert "".join(piece.text for piece in chat(model, HELLO, GREEDY)) == reply
+    assert model.remembered == [(model.prompts[0], reply, list(reply.encode()))]
+
+
+def test_a_text_goes_on_past_the_context_by_what_is_nearest() -> None:
+    """Text and reply may be longer than the context; each time the last tokens are read."""
+    model = Scripted([*b"bcdefgh"], block_size=8)
+    pieces = list(complete(model, "0123456789a", GREEDY, max_tokens=7))
+    assert "".join(piece.text for piece in pieces) == "bcdefgh"
+    assert (pieces[-1].finish, pieces[-1].n_prompt) == ("length", 8)
+    assert model.prompts == [list(b"0123456789abcdefg"[i + 3 : i + 11]) for i in range(7)]
+
+
+def test_a_short_text_is_read_whole_after_the_opening() -> None:
+    model = Scripted([END], block_size=8)
+    assert [piece.finish for piece in complete(model, "0123456", GREEDY)] == ["end"]
+    assert model.prompts == [[ENDOFTEXT, *b"0123456"]]
+
+
+def test_a_conversation_never_goes_past_the_context() -> None:
+    model = Scripted([], block_size=20)
+    *_, last = chat(model, HELLO, GREEDY, max_tokens=100)
+    assert (last.finish, last.n_prompt + last.n_new) == ("context", 20)
+
+
+@pytest.mark.parametrize("ids", [[], [1] * 8, [1] * 9])
+def test_a_prompt_without_room_for_a_reply_is_refused(ids: list[int]) -> None:
+    with pytest.raises(UserError, match=f"the prompt has {len(ids)} tokens; the context holds 8"):
+        list(generate(Scripted([]), ids, BYTES, 8))
+    assert len(list(generate(Scripted([]), [1] * 7, BYTES, 8, GREEDY))) == 1
