@@ -24,7 +24,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from gptcore.nn.checkpoint import MODEL, STATE, list_checkpoints, newest_checkpoint
+from gptcore.files import list_checkpoints
+from gptcore.nn.checkpoint import MODEL, STATE, newest_checkpoint
 
 SETTINGS = {
     "n_layer": 1,

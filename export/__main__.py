@@ -1,14 +1,47 @@
-"""python -m export: see command.py."""
+"""python -m export: a file of export/commands/ for each subcommand.
+
+python -m export runs/NAME --out models/NAME      export.py: a run to a verified model folder
+python -m export verify models/NAME               verify.py, and so on
+"""
 
 import sys
 
-from gptcore.checks import need_packages
+from gptcore.command_line import Command, Program, run_program
 from gptcore.cores import let_waiting_threads_sleep
 
-let_waiting_threads_sleep()
-need_packages("torch", "requirements-train.txt")
+COMMANDS = {
+    "export": Command(
+        "export.commands.export",
+        "turn a training run, or with --from-hf a Hugging Face model, into a verified model folder",
+    ),
+    "verify": Command(
+        "export.commands.verify", "verify a model folder again, or run it in other runtimes"
+    ),
+    "inspect": Command(
+        "export.commands.inspect", "add the graph that the page's Inspect tab needs"
+    ),
+    "score": Command(
+        "export.commands.score", "translate a file of pairs, and score the translations"
+    ),
+    "gguf": Command("export.commands.gguf", "write a model for llama.cpp, in one file"),
+    "ship": Command(
+        "export.commands.ship", "write a small copy of a model folder, for a plain git push"
+    ),
+    "space": Command("export.commands.space", "write a Hugging Face Space: the page with a model"),
+    "push": Command(
+        "export.commands.push", "upload a model folder, a Space or a static page to the Hub"
+    ),
+    "web": Command(
+        "export.commands.web", "write a static page that chats in the browser, without a server"
+    ),
+}
+PROGRAM = Program("python -m export", COMMANDS, "export", "requirements-train.txt")
 
-from export.command import main  # noqa: E402 (it imports torch)
+
+def main(arguments: list[str] | None = None) -> int:
+    return run_program(PROGRAM, sys.argv[1:] if arguments is None else arguments)
+
 
 if __name__ == "__main__":
+    let_waiting_threads_sleep()
     sys.exit(main())

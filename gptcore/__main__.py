@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from gptcore.command_line import Command, run_program
+from gptcore.command_line import Command, Program, run_program
 
 COMMANDS = {
     "page": Command("gptcore.page.launch", "open the chat page"),
@@ -13,7 +13,8 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None, program: str = "gptcore") -> int:
     """Run a command line, by default that of this process; its exit code."""
-    return run_program(program, "page", COMMANDS, sys.argv[1:] if arguments is None else arguments)
+    found = Program(program, COMMANDS, "page", "requirements.txt")
+    return run_program(found, sys.argv[1:] if arguments is None else arguments)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """Programs with subcommands: each is a module, imported when it is called, so that `--help` and a
-mistyped word are answered before PyTorch or Gradio loads.
+mistyped word are answered before PyTorch or Gradio is loaded.
 
-    COMMANDS = {"doctor": Command("training.commands.doctor", "verify every file of a run")}
-    run_program("python -m training", "train", COMMANDS, ["doctor", "runs/mine"])
+    commands = {"doctor": Command("training.commands.doctor", "verify every file of a run"), ...}
+    program = Program("python -m training", commands, "train", "requirements-train.txt")
+    run_program(program, ["doctor", "runs/mine"])
 
-A module of a subcommand has `add_arguments(parser)` and `run(options)`, which returns an exit
-code. It may have KEPT: what is not lost when the system fails or Ctrl-C ends it.
+A subcommand's module has `add_arguments(parser)` and `run(options)`, which returns the exit code.
+It may have KEPT: what is not lost when the system fails or Ctrl-C ends the command.
 """
 
 import argparse
@@ -19,86 +20,92 @@ from typing import NamedTuple
 
 from gptcore.checks import UserError, check_choice
 
-REFUSED = 2  # the exit code of a mistake that the user can mend, as argparse has it
-INTERRUPTED = 130  # those by which a shell knows Ctrl-C, and a reader that has gone
-BROKEN_PIPE = 141
+REFUSED = 2  # the exit code of a mistake that the user can mend, as in argparse
+INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended
+BROKEN_PIPE = 141  # ... and of one whose reader has gone
 
 
 class Command(NamedTuple):
-    """A subcommand: the module that runs it, and what it does in one line."""
+    """A subcommand: its module, and in one line what it does."""
 
     module: str
     help: str
 
 
-def run_program(
-    program: str, default: str, commands: Mapping[str, Command], arguments: Sequence[str]
-) -> int:
-    """Run the subcommand that the first argument names, or `default`; the exit code."""
+class Program(NamedTuple):
+    """Subcommands under one name."""
+
+    name: str  # as it is called
+    commands: Mapping[str, Command]
+    default: str  # the command of a line that names none
+    requirements: str  # the file that lists the packages it needs
+
+
+def run_program(program: Program, arguments: Sequence[str]) -> int:
+    """Run the subcommand that the first argument names, or the default; the exit code."""
 
     def run() -> int:
         nonlocal kept
-        name, rest = choose(default, commands, arguments)
-        module = import_module(commands[name].module)
+        name, rest = choose(program, arguments)
+        module = import_module(program.commands[name].module)
         kept = getattr(module, "KEPT", "")
         parser = argparse.ArgumentParser(
-            prog=program if name == default else f"{program} {name}",
-            description=sentence(commands[name].help),
+            prog=program.name if name == program.default else f"{program.name} {name}",
+            description=describe(program, name),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        if name == default:
-            parser.epilog = list_commands(program, default, commands)
         module.add_arguments(parser)
         return module.run(parser.parse_args(rest))
 
     kept = ""
-    return guard(run, lambda: kept)
+    return guard(run, program.requirements, lambda: kept)
 
 
-def choose(
-    default: str, commands: Mapping[str, Command], arguments: Sequence[str]
-) -> tuple[str, Sequence[str]]:
-    """The name of the subcommand, and its own arguments. UserError if a word is nearly a name."""
-    named = {name: command for name, command in commands.items() if name != default}
+def choose(program: Program, arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The subcommand's name, and its arguments. UserError if the first one is nearly a name."""
+    named = [name for name in program.commands if name != program.default]
     first = arguments[0] if arguments else ""
     if first in named:
         return first, arguments[1:]
     if get_close_matches(first, named) and not Path(first).exists():
         check_choice("command", first, named)
-    return default, arguments
+    return program.default, arguments
 
 
-def list_commands(program: str, default: str, commands: Mapping[str, Command]) -> str:
-    """The other subcommands, for --help."""
-    lines = [f"other commands ({program} COMMAND --help):"]
-    lines += [
-        f"  {name:11} {command.help}" for name, command in commands.items() if name != default
-    ]
+def describe(program: Program, name: str) -> str:
+    """What a subcommand does, for --help; the default one lists the others."""
+    does = program.commands[name].help
+    lines = [f"{does[0].upper()}{does[1:]}."]
+    if name == program.default:
+        lines += ["", f"other commands ({program.name} COMMAND --help says more):"]
+        others = program.commands.items()
+        lines += [f"  {other:10} {command.help}" for other, command in others if other != name]
     return "\n".join(lines)
 
 
-def sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
-
-
-def guard(run: Callable[[], int], kept: Callable[[], str] = str) -> int:
-    """The exit code of `run`. Errors that are not the program's own end in one line; where the
-    system fails or Ctrl-C ends it, the line goes on with `kept()`, what is not lost."""
+def guard(run: Callable[[], int], requirements: str, kept: Callable[[], str] = str) -> int:
+    """The exit code of `run`. What is no fault of the program ends in one line, not a traceback;
+    where the system fails or Ctrl-C ends the command, `kept()` adds what is not lost."""
     try:
         try:
             return run()
         finally:
-            sys.stdout.flush()  # here, so that a reader that has gone is noticed
+            sys.stdout.flush()  # a reader that has gone is noticed here, not after the end
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return REFUSED
+        return say(f"error: {error}", REFUSED)
+    except ModuleNotFoundError as error:
+        return say(f"error: the package {error.name} is missing: pip install -r {requirements}", 1)
     except BrokenPipeError:
-        # The reader has seen enough, as `head` has; Python must not fail at the exit by flushing.
+        # The reader has seen enough, as `head` has. What is left goes nowhere, without an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except OSError as error:  # a full disk, a missing permission
-        print(f"error: {' '.join(str(error).split())}{kept()}", file=sys.stderr)
-        return REFUSED
+        return say(f"error: {' '.join(str(error).split())}{kept()}", REFUSED)
     except KeyboardInterrupt:
-        print(f"\nstopped{kept()}", file=sys.stderr)
-        return INTERRUPTED
+        return say(f"\nstopped{kept()}", INTERRUPTED)
+
+
+def say(line: str, code: int) -> int:
+    """Print a line to standard error; the exit code."""
+    print(line, file=sys.stderr)
+    return code

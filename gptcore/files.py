@@ -58,3 +58,13 @@ def flush_to_disk(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def step_of(folder: Path) -> int:
+    return int(folder.name.removeprefix("step-"))
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints of a run's `checkpoints/`, newest first, whether sound or not."""
+    found = [p for p in folder.glob("step-*") if p.name.removeprefix("step-").isdigit()]
+    return sorted(found, key=step_of, reverse=True)

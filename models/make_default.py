@@ -12,9 +12,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from export.command import main as export
-from training.commands.recipe import read_recipe
-from training.commands.train import main as train
+from export.__main__ import main as export
+from training.__main__ import main as train
+from training.jobs.stages import read_recipe
 
 VARIANT = "q8"  # the smaller file that loses least, which `export ship` will keep
 

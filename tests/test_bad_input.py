@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from conftest import Refused
 
-from export.command import main as export_main
+from export.__main__ import main as export_main
 from gptcore.bundle import ONNX
 from gptcore.nn.checkpoint import MODEL
-from training.commands.train import main as training_main
+from training.__main__ import main as training_main
 from training.run.directory import Run
 
 QUICK = [f"--set={s}" for s in ("n_layer=1", "block_size=64", "batch_size=4", "micro_batch_size=2")]
@@ -160,8 +160,14 @@ def test_resume_takes_no_other_text_or_settings(
 
 
 @pytest.mark.parametrize("package", ["training", "export"])
-def test_without_torch_one_line_says_what_to_install(package: str) -> None:
-    program = f"import runpy, sys; sys.modules['torch'] = None; runpy.run_module({package!r})"
+def test_without_torch_one_line_says_what_to_install(
+    package: str, run: Run, tmp_path: Path
+) -> None:
+    arguments = ["--out", str(tmp_path / "out"), *([str(run.path)] if package == "export" else [])]
+    program = (
+        f"import runpy, sys; sys.modules['torch'] = None; sys.argv[1:] = {arguments}; "
+        f"runpy.run_module({package!r}, run_name='__main__')"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stderr.splitlines() == [
         "error: the package torch is missing: pip install -r requirements-train.txt"

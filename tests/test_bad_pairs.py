@@ -6,8 +6,8 @@ import pytest
 from conftest import Refused
 from trained import TINY_TRANSLATOR
 
-from export.command import main as export_main
-from training.commands.train import main as training_main
+from export.__main__ import main as export_main
+from training.__main__ import main as training_main
 from training.run.directory import Run
 
 TRANSLATE = [f"--set={key}={value}" for key, value in (TINY_TRANSLATOR | {"steps": 1}).items()]

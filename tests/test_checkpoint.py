@@ -10,12 +10,12 @@ from torch import Tensor
 import gptcore.nn.checkpoint
 from gptcore.checks import UserError
 from gptcore.config import PRESETS, ModelConfig
+from gptcore.files import list_checkpoints
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import (
     MANIFEST,
     MODEL,
     STATE,
-    list_checkpoints,
     load_checkpoint,
     load_weights,
     newest_checkpoint,

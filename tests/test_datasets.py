@@ -18,7 +18,7 @@ import training.datasets.reading
 from gptcore.chat_template import messages_of
 from gptcore.checks import UserError
 from gptcore.files import file_sha256
-from training.commands.train import main
+from training.__main__ import main
 from training.datasets.origins import Origin
 from training.datasets.parsers import gsm8k
 from training.datasets.reading import VARIABLE, read_dataset

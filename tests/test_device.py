@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import TINY_TRANSLATOR, set_options
 from pretended_device import PretendedDevice
 from torch import Tensor, nn
+from trained import TINY_TRANSLATOR, set_options
 
-import training.commands.evaluate
+import training.evaluation.subject
 import training.loop
 import training.plan.pilot
 from gptcore.config import PRESETS
@@ -24,10 +24,10 @@ from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.nn.torch_session import TorchSession, UncachedTorchSession
 from gptcore.nn.torch_translator import TorchTranslator
 from gptcore.translate import translate
-from training.commands.evaluate import TorchModel
-from training.commands.train import main
-from training.commands.translate import open_task
+from training.__main__ import main
 from training.data.shards import load_shards
+from training.evaluation.subject import TorchModel
+from training.jobs.translation import open_task
 from training.loop import accumulate_gradients, train
 from training.plan.pilot import Speed, pilot_bits_per_byte
 from training.run.config import TrainConfig
@@ -53,7 +53,7 @@ SETTINGS = {
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
     """The device that everything runs on while a test asks for this."""
     device = torch.device("cuda")
-    for module in (training.loop, training.plan.pilot, training.commands.evaluate):
+    for module in (training.loop, training.plan.pilot, training.evaluation.subject):
         monkeypatch.setattr(module, "pick_device", lambda: device)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
     with PretendedDevice():

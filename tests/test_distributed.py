@@ -12,7 +12,7 @@ import pytest
 
 from gptcore.checks import UserError
 from gptcore.nn.checkpoint import newest_checkpoint
-from training.commands.train import main
+from training.__main__ import main
 from training.machine.processes import World, join
 from training.run.directory import Run
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from gptcore.checks import UserError
-from gptcore.nn.checkpoint import MODEL, list_checkpoints, load_checkpoint
-from training.commands.train import main
+from gptcore.files import list_checkpoints
+from gptcore.nn.checkpoint import MODEL, load_checkpoint
+from training.__main__ import main
 from training.run.directory import Run
 
 

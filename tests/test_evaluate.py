@@ -13,11 +13,12 @@ from benchmarks.replies import main as sample_replies
 from gptcore.config import TRANSLATORS
 from gptcore.onnx_session import OnnxModel
 from gptcore.tokenizer import Tokenizer
-from training.commands.evaluate import by_skill, hold, open_subject
-from training.commands.train import main
+from training.__main__ import main
 from training.data.corpus import read_sourced
 from training.evaluation.behaviour import Conversation, Reply, Result
 from training.evaluation.bits_per_byte import bits_per_byte, learned, windows
+from training.evaluation.rounds import by_skill, hold
+from training.evaluation.subject import open_subject
 from training.run.config import TrainConfig
 from training.run.directory import Run
 

@@ -16,7 +16,7 @@ from onnx import ModelProto, numpy_helper
 from safetensors.torch import load_file
 
 import export.folder.write
-from export.command import main
+from export.__main__ import main
 from export.formats.hugging_face import tokenizer_config
 from export.verify import decoder as checks
 from export.verify.decoder import Check, difference, verify

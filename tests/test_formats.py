@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from export.command import main as export_main
+from export.__main__ import main as export_main
 from gptcore.bundle import load_bundle, load_translation_bundle
 from gptcore.config import Seq2SeqConfig
 from gptcore.generate import chat
@@ -15,7 +15,7 @@ from gptcore.onnx_session import load_model
 from gptcore.onnx_translator import load_translator
 from gptcore.sampling import Sampling
 from gptcore.translate import translate
-from training.commands.train import main
+from training.__main__ import main
 from training.data.shards import load_shards
 from training.run.directory import Run
 

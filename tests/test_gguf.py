@@ -9,7 +9,7 @@ from gguf import GGUFReader
 from safetensors.numpy import load_file
 from trained import export_untrained
 
-from export.command import main
+from export.__main__ import main
 from export.formats.gguf import write_gguf
 from export.formats.hugging_face import CHAT_TEMPLATE, recover_merges
 from gptcore.bundle import SOURCE_TOKENIZER, load_bundle, write_facts

@@ -77,7 +77,7 @@ def test_data_flows_one_way(importer: str, forbidden: set[str]) -> None:
 
 
 def test_nothing_that_trains_runs_onnx_sessions() -> None:
-    evaluate = Path("training/commands/evaluate.py")  # measures exported folders, too
+    evaluate = Path("training/evaluation/subject.py")  # measures exported folders, too
     for path in set(within("training") + within("gptcore/nn")) - {evaluate}:
         assert "gptcore.onnx_session" not in imported(path), path
 
@@ -86,9 +86,9 @@ def test_nothing_that_trains_runs_onnx_sessions() -> None:
 ROOMS = {
     "training": [
         *("machine", "run", "optim", "report", "dialogues", "data", "state", "datasets"),
-        *("evaluation", "loop", "tasks", "plan", "commands"),
+        *("evaluation", "loop", "tasks", "plan", "jobs", "commands"),
     ],
-    "export": ["verify", "formats", "runtimes", "folder", "pretrained", "ship", "command"],
+    "export": ["verify", "formats", "runtimes", "folder", "pretrained", "ship", "commands"],
 }
 
 

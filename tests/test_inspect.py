@@ -11,7 +11,7 @@ import torch
 from onnx import numpy_helper
 
 import export.folder.write
-from export.command import main
+from export.__main__ import main
 from export.formats.inspect_onnx import write_inspect
 from export.verify.decoder import load_reference
 from gptcore.bundle import FACTS, INSPECT, load_bundle, load_translation_bundle, write_facts

@@ -11,12 +11,11 @@ import torch
 from gptcore.checks import UserError
 from gptcore.tokenizer import Tokenizer
 from training.data.batches import IGNORED
+from training.data.pair_batches import POOL, PairBatches
 from training.data.sentence_pairs import (
     MAX_VALIDATION,
-    POOL,
     Encoded,
     Pair,
-    PairBatches,
     encode_pairs,
     read_pairs,
     split_pairs,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gptcore.checks import UserError
 from gptcore.nn import build_model, count_parameters
-from training.commands.train import main as training_main
+from training.__main__ import main as training_main
 from training.data.corpus import read_documents
 from training.optim.optimizers import rate_factor
 from training.plan.pilot import Speed, between

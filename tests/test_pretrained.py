@@ -16,7 +16,7 @@ from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Fast
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from export.command import main
+from export.__main__ import main
 from export.pretrained.chat_template import read_format
 from gptcore.bundle import load_bundle
 from gptcore.chat_format import ChatFormat
@@ -29,7 +29,7 @@ from gptcore.onnx_session import OnnxSession, load_model
 from gptcore.sampling import Sampling
 from gptcore.tokenizer import Tokenizer
 from tests.conftest import Refused
-from training.commands.train import main as training_main
+from training.__main__ import main as training_main
 from training.dialogues.generator import dialogues
 
 CHATML = (

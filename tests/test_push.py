@@ -16,7 +16,7 @@ import huggingface_hub.constants
 import pytest
 from conftest import Refused
 
-from export.command import main
+from export.__main__ import main
 from export.ship.push import push
 from gptcore.bundle import load_bundle
 from gptcore.checks import UserError

@@ -10,11 +10,11 @@ import pytest
 
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
-from training.commands.recipe import RECIPES, Stage, mixed, read_recipe
-from training.commands.train import main
+from training.__main__ import main
 from training.data.leaks import suite_sentences
 from training.data.sources import shards_of
 from training.datasets.registry import DATASETS
+from training.jobs.stages import RECIPES, Stage, mixed, read_recipe
 from training.run.config import TrainConfig
 from training.run.directory import Run
 
@@ -49,7 +49,7 @@ def data_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def few_dialogues(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.commands.recipe.N_DIALOGUES", 60)
+    monkeypatch.setattr("training.jobs.stages.N_DIALOGUES", 60)
 
 
 def write(path: Path, *stages: str, settings: str = SETTINGS) -> Path:
@@ -126,7 +126,7 @@ def test_no_stage_measures_on_what_another_has_learned(data_dir, tmp_path, monke
     """Though a smaller corpus can spare a larger share of itself."""
     monkeypatch.setattr("training.data.corpus.MAX_VALIDATION_BYTES", 1000)
     monkeypatch.setattr("training.data.corpus.VALIDATION_SHARE", 1.0)
-    monkeypatch.setattr("training.commands.recipe.HELD_OUT", 0.2)
+    monkeypatch.setattr("training.jobs.recipe.HELD_OUT", 0.2)
     stages = (
         'name = "large"\nmix = {rasbt-instruct = 9}',
         'name = "little"\nmix = {rasbt-instruct = 0.9}',

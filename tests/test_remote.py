@@ -22,7 +22,7 @@ from gptcore.chat_template import loss_mask
 from gptcore.nn.checkpoint import newest_checkpoint
 from gptcore.tokenizer import Tokenizer
 from tests.conftest import Refused
-from training.commands.train import main
+from training.__main__ import main
 from training.data.batches import IGNORED, WINDOW, Rows
 from training.data.corpus import find_files, read_documents
 from training.data.shards import Shards, load_shards, open_shards, prepare

@@ -4,17 +4,17 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from conftest import SCREENSHOTS
 from playwright.sync_api import Browser, Page, expect
 
-from gptcore.checks import UserError
 from gptcore.config import PRESETS
+from training.__main__ import main
 from training.report.history import MAX_POINTS, History, read_samples
-from training.report.report import run_report, write_report
+from training.report.report import write_report
 from training.run.config import TrainConfig
 from training.run.directory import Run, write_json
 
@@ -160,7 +160,7 @@ def test_real_runs_of_both_kinds_are_compared(
     opened, run: Run, translation_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run_report([str(run.path), str(translation_run.path)]) == Path("report.html")
+    assert main(["report", str(run.path), str(translation_run.path)]) == 0
     page = opened(tmp_path / "report.html")
     expect(page.locator(".state")).to_have_text("2 runs compared")
     assert points(page, "bits_per_byte") == [2, 2] and points(page, "bleu") == [2]
@@ -202,11 +202,9 @@ def test_only_the_newest_few_earlier_runs_are_shown(tmp_path: Path) -> None:
     assert [n for n in range(6) if f">run-{n}<" in text] == [2, 3, 4, 5]
 
 
-def test_mistakes_are_explained_in_one_line(tmp_path: Path) -> None:
-    run = str(made_up(tmp_path / "mine", steps=10).path)
-    with pytest.raises(UserError, match="no training run at"):
-        run_report([run, str(tmp_path / "nowhere")])
-    with pytest.raises(UserError, match="is a folder: name a file"):
-        run_report([run, "--out", run])
-    with pytest.raises(UserError, match="make it first"):
-        run_report([run, "--out", str(tmp_path / "missing" / "report.html")])
+def test_mistakes_are_explained_in_one_line(tmp_path: Path, refused: Callable[..., str]) -> None:
+    run = made_up(tmp_path / "mine", steps=10).path
+    assert "no training run at" in refused(main, "report", run, tmp_path / "nowhere")
+    assert "is a folder: name a file" in refused(main, "report", run, "--out", run)
+    missing = tmp_path / "missing" / "report.html"
+    assert "make it first" in refused(main, "report", run, "--out", missing)

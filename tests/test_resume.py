@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-import training.commands.train
 import training.loop
 import training.state
 from gptcore.checks import UserError
 from gptcore.config import PRESETS
 from gptcore.nn.checkpoint import MODEL, STATE, newest_checkpoint
 from gptcore.tokenizer import Tokenizer
+from training.__main__ import main
 from training.data.batches import Rows
 from training.data.corpus import find_files, read_documents
 from training.data.shards import Shards, prepare
@@ -283,9 +283,9 @@ def test_ctrl_c_saves_says_how_to_go_on_and_the_end_is_the_same(
     assert not (tmp_path / "stopped" / "summary.json").exists()
 
     arguments = advice.split("training ")[1].split()
-    assert training.commands.train.main(arguments) == 0
+    assert main(arguments) == 0
     assert (tmp_path / "stopped" / "summary.json").exists()
-    assert training.commands.train.main([*words, "--out", str(tmp_path / "whole")]) == 0
+    assert main([*words, "--out", str(tmp_path / "whole")]) == 0
     stopped, whole = Run.load(tmp_path / "stopped"), Run.load(tmp_path / "whole")
     assert state_hash(stopped) == state_hash(whole)
     assert logged(stopped) == logged(whole)
@@ -300,12 +300,12 @@ def test_ctrl_c_before_the_first_step_ends_without_a_traceback(
     def interrupted(*_: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(training.commands.train, "prepare", interrupted)
+    monkeypatch.setattr("training.jobs.options.prepare", interrupted)
     # a background job starts with Ctrl-C ignored, a terminal's does not
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         arguments = [str(chats), "--out", str(tmp_path / "out")]
-        assert training.commands.train.main(arguments) == INTERRUPTED
+        assert main(arguments) == INTERRUPTED
     finally:
         signal.signal(signal.SIGINT, before)
     assert "stopped" in capsys.readouterr().err

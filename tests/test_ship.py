@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from export.command import main
+from export.__main__ import main
 from gptcore.bundle import VARIANTS, load_bundle, read_facts
 from gptcore.generate import chat
 from gptcore.inspection import Inspector, inspect_text

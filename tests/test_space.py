@@ -16,7 +16,7 @@ import pytest
 from conftest import Refused
 from gradio_client import Client
 
-from export.command import main
+from export.__main__ import main
 from gptcore.bundle import load_bundle, load_translation_bundle
 from gptcore.page.zero_gpu import declare_gpu_function
 

@@ -23,7 +23,7 @@ from gptcore.config import PRESETS, ModelConfig
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import MODEL, load_weights, newest_checkpoint
 from gptcore.nn.gpt import whole_sequence
-from training.commands.train import main
+from training.__main__ import main
 from training.data.batches import IGNORED, Rows
 from training.data.corpus import find_files, read_documents, survey
 from training.data.shards import load_shards

@@ -14,7 +14,7 @@ from onnx import ModelProto, numpy_helper
 from safetensors.torch import load_file, save_file
 from trained import TINY_TRANSLATOR, made_up_pairs, set_options
 
-from export.command import main as export_main
+from export.__main__ import main as export_main
 from export.verify.translation import load_reference, verify_translation
 from gptcore.bundle import (
     DECODER,
@@ -32,7 +32,7 @@ from gptcore.onnx_translator import OnnxTranslator, load_translator
 from gptcore.sampling import Sampling
 from gptcore.tokenizer import Tokenizer
 from gptcore.translate import translate
-from training.commands.train import main as training_main
+from training.__main__ import main as training_main
 from training.data.sentence_pairs import write_pairs
 
 ROOT = Path(__file__).parents[1]

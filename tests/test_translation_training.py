@@ -1,5 +1,6 @@
 """Training on sentence pairs: what is learned, measured, kept, and gone on with."""
 
+import argparse
 import dataclasses
 import hashlib
 import json
@@ -15,15 +16,18 @@ from conftest import Refused
 from torch.nn import functional as F
 from trained import TINY_TRANSLATOR, made_up_pairs, set_options
 
+from gptcore.command_line import INTERRUPTED
 from gptcore.config import DECODERS, TRANSLATORS
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import MODEL, STATE, load_weights, newest_checkpoint
 from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.tokenizer import Tokenizer
-from training.commands.train import INTERRUPTED, from_preset, main, parser
-from training.commands.translate import open_task, run_translation
+from training.__main__ import main
+from training.commands.train import add_arguments
 from training.data.batches import IGNORED
 from training.data.sentence_pairs import encode_pairs, read_pairs, split_pairs, write_pairs
+from training.jobs.options import from_preset
+from training.jobs.translation import open_task
 from training.loop import accumulate_gradients
 from training.optim.optimizers import build_optimizers
 from training.run.config import TRAININGS, TrainConfig
@@ -264,7 +268,9 @@ def test_a_held_out_sentence_longer_than_the_context_does_not_end_the_training(
 
 
 def resolved(*words: str) -> tuple:
-    return from_preset(parser().parse_args([*words]))[:2]
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return from_preset(parser.parse_args([*words]))[:2]
 
 
 def test_a_textbook_preset_comes_with_its_recipe() -> None:
@@ -317,7 +323,7 @@ def test_adamw_moves_every_parameter_as_pytorchs_own() -> None:
 def test_a_side_with_few_words_gets_fewer_tokens_than_the_setting_allows(
     name: str, pairs_file: Path, tmp_path: Path
 ) -> None:
-    run_translation(command(pairs_file, tmp_path / "out", **{name: 9999})[1:])
+    assert main(command(pairs_file, tmp_path / "out", **{name: 9999})) == 0
     model = Run.load(tmp_path / "out").model
     assert 320 < getattr(model, name) < 9999
     assert min(model.vocab_size, model.source_vocab_size) == 320

@@ -11,7 +11,7 @@ import onnxruntime as ort
 import pytest
 import torch
 
-from export.command import main
+from export.__main__ import main
 from export.folder.variants import Measured, add_variants, held_out, log_softmax, measure, text_rows
 from export.formats.quantize import FORMATS, save_quantized
 from export.formats.to_onnx import write_onnx

@@ -19,7 +19,7 @@ from conftest import SCREENSHOTS, Refused
 from playwright.sync_api import Browser, Locator, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
-from export.command import main
+from export.__main__ import main
 from gptcore.bundle import read_facts, write_facts
 from gptcore.config import PRESETS
 from gptcore.generate import chat, complete

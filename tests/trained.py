@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from export.command import main as export_main
+from export.__main__ import main as export_main
 from export.folder.write import write_model
 from export.formats.quantize import FORMATS
 from export.runtimes.environments import one_at_a_time
@@ -21,7 +21,7 @@ from gptcore.nn import build_model
 from gptcore.onnx_session import OnnxModel, load_model
 from gptcore.onnx_translator import OnnxTranslator, load_translator
 from gptcore.tokenizer import Tokenizer
-from training.commands.train import main as training_main
+from training.__main__ import main as training_main
 from training.dialogues.generator import dialogues
 from training.run.directory import Run
 

@@ -6,7 +6,6 @@ llama.cpp turns neighbouring pairs of a head's rows by their positions where we 
 row i + head_dim / 2, so the rows of the query and key matrices are put in its order.
 """
 
-import argparse
 import json
 from pathlib import Path
 
@@ -24,19 +23,6 @@ FILE_TYPES = {"f32": gguf.LlamaFileType.ALL_F32, "f16": gguf.LlamaFileType.MOSTL
 # Of the patterns that llama.cpp has, the one that is ours, but for a text that ends in a line
 # break and other white space after it: ours keeps these together.
 PRE_TOKENIZER = "llama-bpe"
-
-
-def command(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m export gguf")
-    parser.add_argument("model", type=Path, help="the model folder")
-    parser.add_argument("--out", type=Path, help="the file to write (default: MODEL.gguf)")
-    parser.add_argument("--dtype", choices=FILE_TYPES, default="f32", help="(default: f32)")
-    options = parser.parse_args(arguments)
-    folder = options.model.resolve()
-    out = options.out or folder.with_name(folder.name + ".gguf")
-    write_gguf(options.model, out, options.dtype)
-    print(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB)")
-    return 0
 
 
 def write_gguf(folder: Path, path: Path, dtype: str = "f32") -> None:
@@ -65,6 +51,8 @@ def write_gguf(folder: Path, path: Path, dtype: str = "f32") -> None:
         writer.close()
         flush_to_disk(temporary)
         temporary.replace(path)
+    except OSError as error:  # numpy's says only how many bytes were written
+        raise OSError(f"{path} cannot be written: {error}") from None
     finally:
         temporary.unlink(missing_ok=True)
 

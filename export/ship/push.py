@@ -5,7 +5,6 @@
 The endpoint is that of HF_ENDPOINT, and the token that of HF_TOKEN or of `hf auth login`.
 """
 
-import argparse
 from pathlib import Path
 
 from huggingface_hub import HfApi, constants, get_token, metadata_load
@@ -14,21 +13,6 @@ from huggingface_hub.utils import httpx
 
 from gptcore.bundle import FACTS, load_any_bundle
 from gptcore.checks import UserError
-
-KINDS = ("model", "space")
-
-
-def command(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m export push")
-    parser.add_argument("folder", type=Path, help="a model folder, a Space, or a static page")
-    parser.add_argument("repo", help="where to put it: USER/NAME")
-    parser.add_argument("--type", choices=KINDS, help="(default: what README.md says)")
-    parser.add_argument("--private", action="store_true", help="make a new repository private")
-    parser.add_argument("--token", help="(default: HF_TOKEN, or that of `hf auth login`)")
-    options = parser.parse_args(arguments)
-    url = push(options.folder, options.repo, options.type, options.private, options.token)
-    print(f"uploaded {options.folder} to {url}")
-    return 0
 
 
 def push(

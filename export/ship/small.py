@@ -7,7 +7,6 @@ and of the graph for the Inspect tab a smaller form. What was measured of the wh
 in its card, and the scores of `python -m training evaluate --out` are added to it.
 """
 
-import argparse
 import json
 import shutil
 from pathlib import Path
@@ -23,20 +22,6 @@ from gptcore.files import new_folder
 MAX_BYTES = 10_000_000  # of a file that the Hub takes without LFS
 BROWSERS = "int8"
 INSPECT_FORMAT = "q8"
-
-
-def command(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m export ship", description="Write a small copy of a model folder."
-    )
-    parser.add_argument("model", type=Path, help="the whole model folder")
-    parser.add_argument("--out", type=Path, required=True, help="the folder to write")
-    parser.add_argument("--scores", type=Path, help="what python -m training evaluate --out wrote")
-    options = parser.parse_args(arguments)
-    ship(options.model, options.out, read_scores(options.scores))
-    size = sum(path.stat().st_size for path in options.out.rglob("*") if path.is_file())
-    print(f"wrote {options.out} ({size / 1e6:.1f} MB); next: python app.py --model {options.out}")
-    return 0
 
 
 def ship(source: Path, out: Path, scores: dict[str, Any] | None = None) -> None:

@@ -3,7 +3,6 @@
 >>> write_space(Path("models/default"), Path("space"))               # doctest: +SKIP
 """
 
-import argparse
 import json
 import shutil
 from importlib.metadata import version
@@ -38,18 +37,6 @@ starts the same page on any machine. On a Space with a GPU of its own, write
 `onnxruntime-gpu[cuda,cudnn]` in `requirements.txt`, for CUDA's libraries.
 """
 ATTRIBUTES = "*.onnx filter=lfs diff=lfs merge=lfs -text\n"  # the Hub takes no large file otherwise
-
-
-def command(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m export space")
-    parser.add_argument("model", type=Path, help="the model folder")
-    parser.add_argument("--translate", type=Path, help="the folder of a translation model, too")
-    parser.add_argument("--out", type=Path, default=Path("space"), help="(default: space)")
-    parser.add_argument("--license", help="named in README.md (default: that of the model's card)")
-    options = parser.parse_args(arguments)
-    write_space(options.model, options.out, options.translate, options.license)
-    print(f"wrote {options.out}; next: python -m export push {options.out} USER/NAME")
-    return 0
 
 
 def write_space(

@@ -7,7 +7,6 @@ WebAssembly and WebGPU builds; it comes from npm once and is kept in the user's 
 The site asks no other host for anything.
 """
 
-import argparse
 import json
 import os
 import re
@@ -18,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from gptcore.bundle import VARIANTS, Bundle, load_bundle
+from gptcore.bundle import VARIANTS, Bundle
 from gptcore.checks import UserError
 from gptcore.files import new_folder
 
@@ -62,15 +61,6 @@ python -m http.server --directory path/to/this/folder
 
 `vendor/` holds transformers.js {transformers} (Apache-2.0) and ONNX Runtime Web (MIT).
 """
-
-
-def command(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m export web")
-    parser.add_argument("model", type=Path, help="the model folder")
-    parser.add_argument("--out", type=Path, required=True, help="the site's folder to write")
-    options = parser.parse_args(arguments)
-    build_site(load_bundle(options.model), options.out)
-    return 0
 
 
 def build_site(bundle: Bundle, out: Path) -> None:

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from gptcore.checks import UserError
-from gptcore.files import file_sha256, new_folder
+from gptcore.files import file_sha256, list_checkpoints, new_folder
 
 MODEL, STATE, MANIFEST = "model.safetensors", "state.safetensors", "manifest.json"
 Tensors = dict[str, Tensor]
@@ -76,16 +76,6 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         raise UserError(f"{folder / MANIFEST} is damaged") from None
     except OSError as error:
         raise UserError(f"{folder} cannot be read: {error}") from None
-
-
-def step_of(folder: Path) -> int:
-    return int(folder.name.removeprefix("step-"))
-
-
-def list_checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints of a run's `checkpoints/`, newest first, whether sound or not."""
-    found = [p for p in folder.glob("step-*") if p.name.removeprefix("step-").isdigit()]
-    return sorted(found, key=step_of, reverse=True)
 
 
 def newest_checkpoint(folder: Path) -> tuple[Checkpoint, list[str]]:

@@ -14,23 +14,23 @@ from pathlib import Path
 from gptcore.bundle import SOURCE_TOKENIZER
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
-from gptcore.nn import build_model
-from gptcore.nn.checkpoint import list_checkpoints, load_checkpoint, load_weights, step_of
+from gptcore.files import list_checkpoints, step_of
 from gptcore.tokenizer import Tokenizer
-from training.data.sentence_pairs import read_pairs
+from training.data.sentence_pairs import TRAINING, VALIDATION, read_pairs
 from training.data.sources import shards_of
 from training.run.directory import Run
-from training.tasks.translation import TRAINING, VALIDATION
 
 
-def run_doctor(arguments: list[str]) -> dict[str, int]:
-    """The number of parts examined; UserError, with what can be done, if one is damaged."""
-    parser = argparse.ArgumentParser(
-        prog="python -m training doctor",
-        description="Verify every file of a run, and say what can be resumed.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, help="a run directory, such as runs/small")
-    run = Run.load(parser.parse_args(arguments).run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Examine each part; UserError, with what can be done, if one is damaged."""
+    return examine_all(Run.load(options.run))
+
+
+def examine_all(run: Run) -> int:
     parts, damaged, sound_steps = list(parts_of(run)), [], []
     for name, examine in parts:
         try:
@@ -48,7 +48,7 @@ def run_doctor(arguments: list[str]) -> dict[str, int]:
         verb = "is" if len(damaged) == 1 else "are"
         raise UserError(f"{len(damaged)} of {len(parts)} parts {verb} damaged; {verdict}")
     print(verdict)
-    return {"parts": len(parts)}
+    return 0
 
 
 def parts_of(run: Run) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -87,6 +87,9 @@ def check_tokenizer(run: Run) -> None:
 
 def check_checkpoint(run: Run, path: Path) -> None:
     """Its files are what was written, belong to this model, and hold finite numbers."""
+    from gptcore.nn import build_model  # it imports torch
+    from gptcore.nn.checkpoint import load_checkpoint, load_weights
+
     checkpoint = load_checkpoint(path)
     load_weights(build_model(run.model), checkpoint.model, path)
     for name, tensor in (checkpoint.model | checkpoint.state).items():

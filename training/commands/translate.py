@@ -1,146 +1,57 @@
 """python -m training translate PAIRS --out runs/NAME: from sentence pairs to a translator."""
 
 import argparse
-import dataclasses
 from pathlib import Path
-from typing import Any
 
-from gptcore.bundle import SOURCE_TOKENIZER
-from gptcore.checks import UserError, check_choice
-from gptcore.config import TRANSLATORS, Seq2SeqConfig
-from gptcore.tokenizer import Tokenizer
-from training.data.sentence_pairs import Pair, read_pairs, split_pairs
-from training.loop import train
-from training.machine.processes import World, join
-from training.run.config import TRAININGS, TrainConfig
-from training.run.directory import Run, begun, check_free, say_next
-from training.run.settings import (
-    add_common,
-    check_same,
-    describe,
-    fixed_options,
-    is_start,
-    read_settings,
-    settings_help,
-)
-from training.tasks.translation import TRAINING, VALIDATION, TranslationTask
+from gptcore.checks import UserError
+from gptcore.command_line import INTERRUPTED
+from gptcore.config import TRANSLATORS
+from training.commands import train
+from training.data.sentence_pairs import check_pairs_file
+from training.jobs.options import DEFAULT_TRANSLATOR, translator_preset
+from training.run.config import TRAININGS
+from training.run.directory import Run, check_free
+from training.run.settings import add_common, goes_on, settings_help
 
-DEFAULT_PRESET = "translator"
+KEPT = train.KEPT
 
 
-def parser() -> argparse.ArgumentParser:
-    result = argparse.ArgumentParser(
-        prog="python -m training translate",
-        description="Train an encoder-decoder on pairs of sentences.",
-        epilog=settings_help(TRANSLATORS["translator"], TRAININGS["translator"], "translator"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = settings_help(
+        TRANSLATORS[DEFAULT_TRANSLATOR], TRAININGS[DEFAULT_TRANSLATOR], DEFAULT_TRANSLATOR
     )
-    result.add_argument(
+    parser.add_argument(
         "pairs", nargs="?", type=Path, help="a .tsv or .tsv.gz: source, tab, target on each line"
     )
-    result.add_argument("--out", type=Path, help="the run directory to write (runs/PRESET)")
-    result.add_argument(
+    parser.add_argument("--out", type=Path, help="the run directory to write (runs/PRESET)")
+    parser.add_argument(
         "--reverse", action="store_true", help="translate from the second column to the first"
     )
-    result.add_argument(
+    parser.add_argument(
         "--validation", type=Path, help="pairs to measure on (default: some of the given ones)"
     )
-    result.add_argument("--preset", help=f"{', '.join(TRANSLATORS)} (default: {DEFAULT_PRESET})")
-    add_common(result)
-    return result
-
-
-def run_translation(arguments: list[str]) -> dict[str, Any] | None:
-    """The summary of the finished run, or None if it was paused."""
-    options = parser().parse_args(arguments)
-    options.out = options.out or Path("runs") / (options.preset or DEFAULT_PRESET)
-    with join(options.timeout) as world:
-        if options.resume and (begun(options.out) or not is_start(options)):
-            summary = go_on(options, world)
-        else:
-            if options.pairs is None:
-                raise UserError("name a file of pairs: source, tab, target on each line")
-            check_free(options.out)
-            summary = start(options, *resolve(options), world)
-        say_next(options.out, "python -m training translate", summary)
-        return summary
-
-
-def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
-    """Resume; whatever else is said must be what the run was started with."""
-    run = Run.load(options.out)
-    own = (run.model, run.train)
-    given = resolve(options) if options.preset else read_settings(options.set, *own)
-    fixed = fixed_options(options)
-    if options.pairs:
-        fixed["source"] = source_of(options)
-    check_same(run, *given, **fixed)
-    return train(run, open_task(run, world), resume=True, world=world)
-
-
-def source_of(options: argparse.Namespace) -> str:
-    columns = "second column to the first" if options.reverse else "first column to the second"
-    return f"{options.pairs.name}, {columns}"
-
-
-def resolve(options: argparse.Namespace) -> tuple[Seq2SeqConfig, TrainConfig]:
-    preset = options.preset or DEFAULT_PRESET
-    check_choice("preset of a translator", preset, TRANSLATORS)
-    return read_settings(options.set, TRANSLATORS[preset], TRAININGS[preset])
-
-
-def start(
-    options: argparse.Namespace, model: Seq2SeqConfig, training: TrainConfig, world: World
-) -> dict[str, Any] | None:
-    pairs = read_pairs(options.pairs, options.reverse)
-    if options.validation:
-        held_out = read_pairs(options.validation, options.reverse)
-        known = {source for source, _ in held_out}  # in any translation
-        pairs = [pair for pair in pairs if pair[0] not in known]
-        if not pairs:
-            raise UserError(
-                "--validation holds the sources of all pairs: none are left to train on"
-            )
-    else:
-        pairs, held_out = split_pairs(pairs)
-    source_tokenizer, tokenizer = train_tokenizers(pairs, model)
-    model = dataclasses.replace(
-        model, source_vocab_size=source_tokenizer.vocab_size, vocab_size=tokenizer.vocab_size
+    parser.add_argument(
+        "--preset", help=f"{', '.join(TRANSLATORS)} (default: {DEFAULT_TRANSLATOR})"
     )
-    n_bytes = sum(len(text.encode("utf-8")) for pair in pairs for text in pair)
-    data = {
-        "source": source_of(options),
-        "chat": False,
-        "n_pairs": len(pairs),
-        "n_bytes": n_bytes,
-    }
-    run = Run(options.out, model, training, data, options=fixed_options(options))
-    task = TranslationTask(run, source_tokenizer, tokenizer, pairs, held_out, world)
-    data["examples"] = [source for source, _ in task.validation[:: len(held_out) // 4 or 1][:4]]
-    print(
-        f"{len(pairs):,} pairs to train on, {len(held_out):,} to measure on; vocabularies of "
-        f"{source_tokenizer.vocab_size:,} and {tokenizer.vocab_size:,} tokens"
-    )
-    print(describe(model, training))
-    return train(run, task, world=world)
+    add_common(parser)
 
 
-def train_tokenizers(pairs: list[Pair], model: Seq2SeqConfig) -> tuple[Tokenizer, Tokenizer]:
-    """One for each side, or the same for both where the model shares its embeddings."""
-    sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
-    if model.shared_embeddings:
-        tokenizer = Tokenizer.train([*sources, *targets], model.vocab_size)
-        return tokenizer, tokenizer
-    return (
-        Tokenizer.train(sources, model.source_vocab_size),
-        Tokenizer.train(targets, model.vocab_size),
-    )
+def run(options: argparse.Namespace) -> int:
+    options.out = options.out or Path("runs") / (options.preset or DEFAULT_TRANSLATOR)
+    check(options)
+    from training.jobs.translation import train_translator  # it imports torch
+
+    return INTERRUPTED if train_translator(options) is None else 0
 
 
-def open_task(run: Run, world: World = World()) -> TranslationTask:
-    """The task of a run that was started before."""
-    if not isinstance(run.model, Seq2SeqConfig):
-        raise UserError(f"{run.path} is no translation: python -m training --resume")
-    pairs = [read_pairs(run.path / name) for name in (TRAINING, VALIDATION)]
-    source_tokenizer = Tokenizer.load(run.path / SOURCE_TOKENIZER)
-    return TranslationTask(run, source_tokenizer, run.tokenizer, *pairs, world)
+def check(options: argparse.Namespace) -> None:
+    """UserError for what can be seen to be wrong before torch is imported."""
+    translator_preset(options)
+    if goes_on(options):
+        Run.load(options.out)
+        return
+    if options.pairs is None:
+        raise UserError("name a file of pairs: source, tab, target on each line")
+    check_free(options.out)
+    for path in filter(None, (options.pairs, options.validation)):
+        check_pairs_file(path)

@@ -1,8 +1,5 @@
 """Texts by name: found prepared on the disk, or downloaded from their publishers and cleaned.
 
-    python -m training datasets                        what there is, its licence, where it is now
-    python -m training datasets gsm8k jokes            fetch these and count what is in them
-
 One folder holds all files: --data-dir, or the environment variable GPTCORE_DATA, or
 ~/.cache/gptcore/data. It is looked in first, for a prepared file (`chat.jsonl.gz` and so on, with
 the hashes that registry.py has), then for the publishers' own files (`openai.grade-school-math.
@@ -12,7 +9,6 @@ train.jsonl`); what is missing is downloaded into it. Without a network, put the
 [{'role': 'user', 'content': 'Tell me a joke.'}, {'role': 'assistant', 'content': ...}]
 """
 
-import argparse
 import csv
 import gzip
 import json
@@ -21,13 +17,12 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from gptcore.checks import UserError, check_choice
-from training.data.corpus import Document, document_text, progress, read_documents
+from training.data.corpus import Document, read_documents
 from training.datasets.cleaning import clean, without_repeats
 from training.datasets.download import download, forget, verify
-from training.datasets.origins import Dataset, Origin
+from training.datasets.origins import Origin
 from training.datasets.registry import DATASETS, PREPARED
 
 VARIABLE = "GPTCORE_DATA"
@@ -133,61 +128,3 @@ def read_origin(name: str, origin: Origin, path: Path) -> Iterator[Document]:
             f"dataset {name}: {path} is not of the form that {origin.url} had ({reason}): delete "
             f"it, to have it downloaded anew"
         )
-
-
-def run_datasets(arguments: list[str]) -> dict[str, Any]:
-    """Show what there is, or fetch what is named; the counts of what was named."""
-    options = parser().parse_args(arguments)
-    folder = data_folder(options.data_dir)
-    for name in options.names:
-        check_choice("dataset", name, DATASETS)
-    if not options.names:
-        print(table(folder))
-        return {}
-    return {name: count(name, options.data_dir) for name in options.names}
-
-
-def parser() -> argparse.ArgumentParser:
-    result = argparse.ArgumentParser(
-        prog="python -m training datasets",
-        description="List the data sets, or fetch those that are named and count what they hold.",
-    )
-    result.add_argument("names", nargs="*", metavar="NAME", help="fetch these")
-    result.add_argument(
-        "--data-dir",
-        type=Path,
-        help=f"the folder with the data, also for downloads (default: {VARIABLE} or the cache)",
-    )
-    return result
-
-
-def count(name: str, data_dir: Path | None) -> dict[str, int]:
-    n_documents = n_bytes = 0
-    for document in progress(read_dataset(name, data_dir), f"reading {name}"):
-        n_documents += 1
-        n_bytes += len(document_text(document).encode("utf-8"))
-    print(f"{name}: {n_documents:,} documents, {n_bytes:,} bytes")
-    return {"n_documents": n_documents, "n_bytes": n_bytes}
-
-
-def table(folder: Path) -> str:
-    """All data sets with their licences and where each is."""
-    head = ("name", "licence", "share-alike", "where", "what it is")
-    rows = [
-        (name, d.licence, "yes" if d.share_alike else "no", where(d, folder), d.about)
-        for name, d in DATASETS.items()
-    ]
-    widths = [max(map(len, column)) for column in zip(head, *rows)]
-    lines = ("  ".join(cell.ljust(w) for cell, w in zip(row, widths)) for row in (head, *rows))
-    return "\n".join([f"data in {folder}", *(line.rstrip() for line in lines)])
-
-
-def where(dataset: Dataset, folder: Path) -> str:
-    if (folder / dataset.prepared).is_file():
-        return "prepared"
-    if not dataset.origins:
-        return "not here"
-    n_missing = sum(not (folder / origin.file_name).is_file() for origin in dataset.origins)
-    if not n_missing:
-        return "downloaded"
-    return "to download" if n_missing == len(dataset.origins) else "in part downloaded"

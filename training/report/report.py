@@ -1,8 +1,5 @@
 """The run report: one HTML file with the curves, figures and samples of a run beside others.
 
-    python -m training report runs/mine                    runs/mine/report.html, earlier runs too
-    python -m training report runs/a runs/b --out ab.html  these runs, compared
-
 The file needs nothing else: no library, no network. report.html is its frame and looks, report.js
 draws the charts; here runs become numbers, tables and text, all of it escaped.
 
@@ -10,7 +7,6 @@ draws the charts; here runs become numbers, tables and text, all of it escaped.
 PosixPath('runs/mine/report.html')
 """
 
-import argparse
 import json
 from dataclasses import dataclass
 from html import escape
@@ -18,7 +14,6 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from gptcore.checks import UserError
 from training.report.history import AXES, History, earlier, is_number, read_samples
 from training.run.directory import Run
 
@@ -203,23 +198,3 @@ def write_page(runs: list[Run], path: Path) -> Path:
 def write_report(run: Run) -> Path:
     """report.html in the run directory: this run beside the newest earlier ones."""
     return write_page([run], run.path / "report.html")
-
-
-def run_report(arguments: list[str]) -> Path:
-    parser = argparse.ArgumentParser(
-        prog="python -m training report",
-        description="Write the report of a run, or compare several, as one HTML file.",
-    )
-    parser.add_argument("runs", nargs="+", type=Path, help="run directories, finished or not")
-    parser.add_argument(
-        "--out", type=Path, help="the file (RUN/report.html; of several runs, report.html)"
-    )
-    options = parser.parse_args(arguments)
-    runs = [Run.load(path) for path in options.runs]
-    out = options.out or (runs[0].path if len(runs) == 1 else Path()) / "report.html"
-    if out.is_dir():
-        raise UserError(f"--out {out} is a folder: name a file in it")
-    if not out.parent.is_dir():
-        raise UserError(f"--out {out}: there is no folder {out.parent}; make it first")
-    print(f"wrote {write_page(runs, out)}")
-    return out

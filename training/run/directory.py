@@ -20,20 +20,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig, config_from_dict
-from gptcore.files import write_whole
-from gptcore.nn.checkpoint import (
-    Checkpoint,
-    first_sound,
-    list_checkpoints,
-    step_of,
-)
+from gptcore.files import list_checkpoints, step_of, write_whole
 from gptcore.tokenizer import Tokenizer
 from training.run.clock import Clock
 from training.run.config import TrainConfig
+
+if TYPE_CHECKING:  # it imports torch, which no command needs that only reads a run's records
+    from gptcore.nn.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -135,17 +132,19 @@ class Run:
 
         return sorted(list_checkpoints(self.checkpoints), key=badness)
 
-    def best_checkpoint(self) -> Checkpoint:
+    def best_checkpoint(self) -> "Checkpoint":
         """The best sound checkpoint of a complete run, else the newest."""
         if self.is_complete:
             return self.first_sound(self.by_goodness())
         return self.newest_checkpoint()
 
-    def newest_checkpoint(self) -> Checkpoint:
+    def newest_checkpoint(self) -> "Checkpoint":
         return self.first_sound(list_checkpoints(self.checkpoints))
 
-    def first_sound(self, paths: list[Path]) -> Checkpoint:
+    def first_sound(self, paths: list[Path]) -> "Checkpoint":
         """The first sound one; says what is wrong with those before it."""
+        from gptcore.nn.checkpoint import first_sound
+
         checkpoint, problems = first_sound(paths, self.checkpoints)
         for problem in problems:
             print(f"passed over: {problem}")

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from gptcore.checks import UserError, check_choice, meanings
 from gptcore.config import ModelConfig
 from training.run.config import TrainConfig
-from training.run.directory import Run
+from training.run.directory import Run, begun
 
 ANYTIME = ("out", "resume", "timeout")  # options that do not say what is trained
 
@@ -84,6 +84,11 @@ def add_set(parser: argparse.ArgumentParser) -> None:
 def is_start(options: argparse.Namespace) -> bool:
     """Whether a command says more than where the run is."""
     return any(value for name, value in vars(options).items() if name not in ANYTIME)
+
+
+def goes_on(options: argparse.Namespace) -> bool:
+    """Whether --resume finds a run to go on with, or names nothing to start one from."""
+    return options.resume and (begun(options.out) or not is_start(options))
 
 
 def fixed_options(options: argparse.Namespace) -> dict[str, str]:

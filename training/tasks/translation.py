@@ -16,13 +16,12 @@ from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.nn.torch_translator import TorchTranslator
 from gptcore.tokenizer import Tokenizer
 from gptcore.translate import translate
-from training.data.sentence_pairs import Pair, PairBatches, encode_pairs, write_pairs
+from training.data.pair_batches import PairBatches
+from training.data.sentence_pairs import TRAINING, VALIDATION, Pair, encode_pairs, write_pairs
 from training.evaluation.bits_per_byte import Total
 from training.evaluation.validation import cost, evaluating
 from training.machine.processes import World
 from training.run.directory import Run
-
-TRAINING, VALIDATION = "pairs/training.tsv", "pairs/validation.tsv"  # in the run directory
 
 
 class TranslationTask:

@@ -1,0 +1,1 @@
+"""What python -m export does: a file for each subcommand."""

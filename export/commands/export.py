@@ -1,0 +1,85 @@
+"""python -m export RUN --out models/NAME: a verified model folder.
+
+python -m export runs/NAME --out models/NAME                of a training run
+python -m export --from-hf DIR --out models/NAME            of a Hugging Face model of Llama's
+                                                            shape, such as SmolLM2-135M-Instruct
+"""
+
+import argparse
+from pathlib import Path
+
+from gptcore.bundle import VARIANTS
+from gptcore.checks import UserError
+from training.data.corpus import find_files
+from training.run.directory import Run
+
+KEPT = "; --out is as it was before"
+SMALLER = [name for name in VARIANTS if name != "fp32"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", type=Path, nargs="?", help="the run directory that training wrote")
+    parser.add_argument(
+        "--from-hf", type=Path, metavar="DIR", help="instead, a folder with a Hugging Face Llama"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="the model folder to write")
+    parser.add_argument("--name", help="the model's name (default: that of the folder)")
+    parser.add_argument(
+        "--license", help="named in the model card (default: mit, or its own with --from-hf)"
+    )
+    parser.add_argument("--language", default="", help="named in the model card, as `en,zh`")
+    parser.add_argument("--datasets", default="", help="named in the model card, as on the Hub")
+    parser.add_argument(
+        "--context", type=int, help="keep only so much of its context (with --from-hf)"
+    )
+    parser.add_argument(
+        "--text",
+        type=Path,
+        help="text to measure on (with --from-hf; default: the project's own dialogues)",
+    )
+    parser.add_argument(
+        "--quantize", default="", metavar="FORMATS", help=f"smaller files too: {','.join(SMALLER)}"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="keep smaller files that are over 2 %% worse"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    check(options)
+    from export.folder.card import Hub, read_license  # they import torch
+    from export.folder.variants import read_names, split_names
+    from export.folder.write import export_run
+    from export.pretrained.hugging_face import export_pretrained
+
+    name, formats = options.name or options.out.name, read_names(options.quantize)
+    hub = Hub(
+        options.license or (read_license(options.from_hf) if options.from_hf else "mit"),
+        split_names(options.language),
+        split_names(options.datasets),
+    )
+    if options.from_hf:
+        export_pretrained(
+            options.from_hf, options.out, name, hub, formats, options.force,
+            options.text, options.context,
+        )  # fmt: skip
+        return 0
+    export_run(Run.load(options.run), options.out, name, hub, formats, options.force)
+    return 0
+
+
+def check(options: argparse.Namespace) -> None:
+    """UserError for what can be seen to be wrong before torch is imported."""
+    if (options.run is None) == (options.from_hf is None):
+        raise UserError("name either a run directory or --from-hf DIR")
+    if options.run:
+        if options.context or options.text:
+            raise UserError("--context and --text go with --from-hf: a run has its own")
+        Run.load(options.run)
+    elif not options.from_hf.is_dir():
+        raise UserError(
+            f"--from-hf {options.from_hf} is no folder: download the model first, as with "
+            f"`hf download ID --local-dir DIR`"
+        )
+    if options.text:
+        find_files([options.text])

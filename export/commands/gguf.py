@@ -1,0 +1,26 @@
+"""python -m export gguf models/NAME: one file for llama.cpp."""
+
+import argparse
+from pathlib import Path
+
+from gptcore.bundle import read_facts
+
+DTYPES = ("f32", "f16")
+KEPT = "; --out is as it was before"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, help="the model folder")
+    parser.add_argument("--out", type=Path, help="the file to write (default: MODEL.gguf)")
+    parser.add_argument("--dtype", choices=DTYPES, default="f32", help="(default: f32)")
+
+
+def run(options: argparse.Namespace) -> int:
+    read_facts(options.model)
+    from export.formats.gguf import write_gguf  # it imports the package gguf
+
+    folder = options.model.resolve()
+    out = options.out or folder.with_name(folder.name + ".gguf")
+    write_gguf(options.model, out, options.dtype)
+    print(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB)")
+    return 0

@@ -1,0 +1,27 @@
+"""python -m export push FOLDER USER/NAME: upload a model folder, a Space or a static page."""
+
+import argparse
+from pathlib import Path
+
+from gptcore.checks import UserError
+
+KINDS = ("model", "space")
+KEPT = "; the repository has all of the folder or is as it was before"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, help="a model folder, a Space, or a static page")
+    parser.add_argument("repo", help="where to put it: USER/NAME")
+    parser.add_argument("--type", choices=KINDS, help="(default: what README.md says)")
+    parser.add_argument("--private", action="store_true", help="make a new repository private")
+    parser.add_argument("--token", help="(default: HF_TOKEN, or that of `hf auth login`)")
+
+
+def run(options: argparse.Namespace) -> int:
+    if not options.folder.is_dir():
+        raise UserError(f"no folder at {options.folder}: name one that `python -m export` wrote")
+    from export.ship.push import push  # it imports huggingface_hub
+
+    url = push(options.folder, options.repo, options.type, options.private, options.token)
+    print(f"uploaded {options.folder} to {url}")
+    return 0

@@ -1,0 +1,24 @@
+"""python -m export ship models/NAME --out models/small: a small copy, for a plain git push."""
+
+import argparse
+from pathlib import Path
+
+from gptcore.bundle import read_facts
+
+KEPT = "; --out is as it was before"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, help="the whole model folder")
+    parser.add_argument("--out", type=Path, required=True, help="the folder to write")
+    parser.add_argument("--scores", type=Path, help="what python -m training evaluate --out wrote")
+
+
+def run(options: argparse.Namespace) -> int:
+    read_facts(options.model)
+    from export.ship.small import read_scores, ship  # it imports torch
+
+    ship(options.model, options.out, read_scores(options.scores))
+    size = sum(path.stat().st_size for path in options.out.rglob("*") if path.is_file())
+    print(f"wrote {options.out} ({size / 1e6:.1f} MB); next: python app.py --model {options.out}")
+    return 0

@@ -1,0 +1,39 @@
+"""python -m export verify models/NAME: is the graph still the model?
+
+python -m export verify models/NAME                 against PyTorch
+python -m export verify models/NAME --runtimes      in other runtimes, which it installs
+"""
+
+import argparse
+from pathlib import Path
+
+from export.runtimes.environments import PEERS
+from gptcore.bundle import TranslationBundle, load_any_bundle, read_facts
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, help="the model folder")
+    parser.add_argument(
+        "--runtimes",
+        nargs="?",
+        const=",".join(PEERS),
+        metavar="NAMES",
+        help=f"instead run it in other runtimes, which are installed: some of {', '.join(PEERS)} "
+        "(default: all)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    read_facts(options.model)
+    if options.runtimes is not None:
+        from export.runtimes.compare import verify_runtimes  # it imports torch, as do the others
+
+        return verify_runtimes(options.model, options.runtimes.split(","))
+    from export.verify.decoder import print_report, verify
+    from export.verify.translation import verify_translation
+
+    bundle = load_any_bundle(options.model)
+    is_translation = isinstance(bundle, TranslationBundle)
+    checks = verify_translation(bundle) if is_translation else verify(bundle)
+    print_report(checks)
+    return 0 if all(check.passed for check in checks) else 1

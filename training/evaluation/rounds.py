@@ -1,0 +1,72 @@
+"""The behaviour suite, held several times with a model, and what came of it by skill.
+
+>>> by_skill(hold(load_suite(), model, n_seeds=5))["all"]["greedy"]   # doctest: +SKIP
+0.97
+"""
+
+import dataclasses
+import statistics
+from typing import Any
+
+from tqdm import tqdm
+
+from gptcore.generate import Model
+from gptcore.sampling import Sampling
+from training.evaluation.behaviour import GREEDY, Conversation, Result, answers_of, converse
+
+TEMPERATURE = 0.7
+Rounds = list[list[Result]]  # the suite greedily, then for each seed
+
+
+def hold(suite: list[Conversation], model: Model, n_seeds: int) -> Rounds:
+    """All conversations, greedily and sampled."""
+    answer, rounds = answers_of(model), []
+    with tqdm(total=len(suite) * (1 + n_seeds), desc="talking", disable=None) as bar:
+        for seed in range(n_seeds + 1):
+            rounds.append([])
+            for number, conversation in enumerate(suite):
+                # A seed of its own, else the first tokens of a round all come from one number.
+                own = seed * len(suite) + number
+                sampling = Sampling(TEMPERATURE, seed=own) if seed else GREEDY
+                rounds[-1].append(converse(conversation, answer, sampling))
+                bar.update()
+    return rounds
+
+
+def by_skill(rounds: Rounds) -> dict[str, dict[str, float]]:
+    """For each skill and for all: how many conversations, and which shares of them passed."""
+    skills = list(dict.fromkeys(result.conversation.skill for result in rounds[0]))
+    table = {skill: shares(rounds, [skill]) for skill in skills}
+    return table | {"all": shares(rounds, skills)}
+
+
+def shares(rounds: Rounds, skills: list[str]) -> dict[str, float]:
+    passed = [
+        [not result.faults for result in results if result.conversation.skill in skills]
+        for results in rounds
+    ]
+    greedy, *sampled = map(statistics.mean, passed)
+    return {
+        "n": len(passed[0]),
+        "greedy": greedy,
+        "sampled": statistics.mean(sampled),
+        "lowest": min(sampled),
+    }
+
+
+def told(rounds: Rounds) -> list[dict[str, Any]]:
+    """Every conversation with all that was replied to it."""
+    return [
+        {
+            **dataclasses.asdict(results[0].conversation),
+            "held": [
+                {
+                    "seed": seed,  # 0: greedily
+                    "replies": [reply._asdict() for reply in result.replies],
+                    "faults": result.faults,
+                }
+                for seed, result in enumerate(results)
+            ],
+        }
+        for results in zip(*rounds)
+    ]

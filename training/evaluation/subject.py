@@ -1,0 +1,109 @@
+"""What is evaluated: a run, computed by PyTorch, or an exported folder, by ONNX Runtime.
+
+>>> subject = open_subject(Path("runs/mine"), variant=None)          # doctest: +SKIP
+>>> subject.name                                                     # doctest: +SKIP
+'runs/mine: step 500, PyTorch'
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from gptcore.bundle import FACTS
+from gptcore.checks import UserError
+from gptcore.config import Seq2SeqConfig
+from gptcore.generate import Model
+from gptcore.nn import build_model
+from gptcore.nn.checkpoint import load_weights
+from gptcore.nn.gpt import whole_sequence
+from gptcore.nn.torch_session import TorchSession
+from training.evaluation.bits_per_byte import Logits
+from training.machine.devices import pick_device
+from training.run.directory import Run
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """PyTorch computes on one: two gain little for one row of a small model, and where the cores
+    have other work they take several times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class TorchModel:
+    """A run's best checkpoint, for gptcore.generate; every prompt is read anew."""
+
+    def __init__(self, run: Run):
+        checkpoint = run.best_checkpoint()
+        self.config, self.tokenizer, self.step = run.model, run.tokenizer, checkpoint.facts["step"]
+        self.device = pick_device()
+        self.network = build_model(run.model).eval()
+        load_weights(self.network, checkpoint.model, checkpoint.path)
+        self.network.to(self.device)
+        self.replies: dict[tuple[tuple[int, ...], str], list[int]] = {}
+
+    @contextmanager
+    def lease(self, ids: list[int]) -> Iterator[TorchSession]:
+        yield TorchSession(self.network)
+
+    def recall(self, before: list[int], text: str) -> list[int] | None:
+        return self.replies.get((tuple(before), text))
+
+    def remember(self, before: list[int], text: str, ids: list[int]) -> None:
+        self.replies[tuple(before), text] = ids
+
+    @torch.inference_mode()
+    def logits(self, ids: np.ndarray) -> np.ndarray:
+        inputs = whole_sequence(torch.from_numpy(ids).to(self.device)[None])
+        logits, _ = self.network(**inputs)
+        return logits[0].cpu().numpy()
+
+
+class Subject(NamedTuple):
+    """What is evaluated."""
+
+    name: str
+    is_chat: bool
+    model: Model
+    logits: Logits
+
+
+def open_subject(path: Path, variant: str | None) -> Subject:
+    """A run's best checkpoint, or a folder's `variant` (the fastest, if None)."""
+    if (path / FACTS).is_file():
+        return open_folder(path, variant)
+    run = Run.load(path)
+    if variant:
+        raise UserError(f"--variant {variant}: a run has none, an exported folder may")
+    if isinstance(run.model, Seq2SeqConfig):
+        raise UserError(f"{path} is a translation: export it, then python -m export score")
+    model = TorchModel(run)
+    name = f"{path}: step {model.step:,}, PyTorch"
+    return Subject(name, run.data["chat"], model, model.logits)
+
+
+def open_folder(path: Path, variant: str | None) -> Subject:
+    # Here, as a run needs no ONNX Runtime.
+    from gptcore.onnx_session import OnnxSession, RunStop, load_model
+
+    model = load_model(path, variant=variant)
+    session = OnnxSession(model)
+
+    def logits(ids: np.ndarray) -> np.ndarray:
+        feeds = {
+            "input_ids": ids[None],
+            "attention_mask": np.ones((1, len(ids)), np.int64),
+            "position_ids": np.arange(len(ids))[None],
+        }
+        return session.run(feeds, RunStop().options)[0][0]  # the session's cache stays empty
+
+    name = f"{path}: {model.bundle.name}, {model.variant}, ONNX Runtime"
+    return Subject(name, model.bundle.is_chat, model, logits)

@@ -1,0 +1,116 @@
+"""A model in stages, each a mix of datasets: see stages.py.
+
+    >>> train_stages(read_recipe("default"), Path("runs/default"), None, 300.0)  # doctest: +SKIP
+
+A stage is one pass over its mix and begins with the best weights of the stage before it. Each
+stage is a run in OUT/STAGE. The same command again goes on where the last one stopped.
+"""
+
+import dataclasses
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from gptcore.checks import UserError
+from training.data.batches import Rows
+from training.data.shards import Shards, prepare
+from training.data.sources import facts_of, shards_of
+from training.jobs.stages import SHARDS, Stage, mixed
+from training.loop import train
+from training.machine.processes import World, join
+from training.run.directory import Run, begun, say_next
+from training.run.settings import describe
+from training.tasks.language import LanguageModelling
+
+# Of every stage, so that none measures on what another has learned: documents are held out by
+# their hash, those of a smaller share among those of a larger one.
+HELD_OUT = 0.005
+
+
+def train_stages(
+    stages: list[Stage], out: Path, data_dir: Path | None, timeout_s: float
+) -> dict[str, Any] | None:
+    """The summary of the last stage, or None if it was paused."""
+    before, summary = None, None
+    with join(timeout_s) as world:
+        for stage in stages:
+            summary = run_stage(stage, out, data_dir, before, world)
+            if summary is None:
+                print("the same command again goes on from there")
+                return None
+            before = Run.load(out / stage.name)
+        say_next(out / stages[-1].name, "", summary)
+    return summary
+
+
+def run_stage(
+    stage: Stage, out: Path, data_dir: Path | None, before: Run | None, world: World
+) -> dict[str, Any] | None:
+    """Start a stage, go on with it, or leave it if it is complete."""
+    print(f"stage {stage.name}: {stage}")
+    path = out / stage.name
+    if not begun(path):
+        shards = world.in_turns(lambda: make_shards(stage, out, data_dir, before))
+        run = new_run(stage, path, shards, before)
+        print(describe(run.model, run.train))
+        initial = before.best_checkpoint().model if before else None
+        return train(run, LanguageModelling(run, shards, world), initial, world=world)
+    run = Run.load(path)
+    check_unchanged(stage, run)
+    if run.is_complete:
+        print(f"complete, in {path}")
+        return run.summary()
+    shards = world.in_turns(lambda: shards_of(run))
+    return train(run, LanguageModelling(run, shards, world), resume=True, world=world)
+
+
+def make_shards(stage: Stage, out: Path, data_dir: Path | None, before: Run | None) -> Shards:
+    """With the tokenizer of the stage before, or one of its own."""
+    return prepare(
+        mixed(stage, data_dir),
+        out / SHARDS,
+        stage.model.vocab_size,
+        stage.model.block_size,
+        before.tokenizer if before else None,
+        HELD_OUT,
+    )
+
+
+def new_run(stage: Stage, path: Path, shards: Shards, before: Run | None) -> Run:
+    """One pass over the stage's mix."""
+    model = dataclasses.replace(stage.model, vocab_size=shards.tokenizer.vocab_size)
+    n_rows = len(Rows(shards, "train", model.block_size))
+    steps = math.ceil(n_rows / stage.training.batch_size)
+    facts = facts_of(shards, str(stage))
+    facts |= {"datasets": all_passes(stage, before), "stages": earlier(before)}
+    return Run(path, model, dataclasses.replace(stage.training, steps=steps), facts)
+
+
+def check_unchanged(stage: Stage, run: Run) -> None:
+    """Refuse to go on with a stage that the recipe describes otherwise by now."""
+    wanted = {"mix": str(stage)} | stage.model.to_dict() | stage.training.to_dict()
+    own = {"mix": run.data["source"]} | run.model.to_dict() | run.train.to_dict()
+    for key, value in wanted.items():
+        if value != own[key] and key not in ("vocab_size", "steps"):  # of the text
+            raise UserError(
+                f"stage {stage.name}: {key}={value}, but the run in {run.path} has "
+                f"{key}={own[key]}: restore the recipe, or choose another --out"
+            )
+
+
+def all_passes(stage: Stage, before: Run | None) -> dict[str, float]:
+    """Over each dataset, those of earlier stages included."""
+    passes = Counter(before.data["datasets"] if before else {})
+    passes.update(stage.mix)
+    return dict(passes)
+
+
+def earlier(before: Run | None) -> list[dict[str, Any]]:
+    """What the stages up to this run took."""
+    if before is None:
+        return []
+    summary = before.summary()
+    took = {key: summary[key] for key in ("steps", "tokens", "seconds")}
+    took |= {"name": before.path.name, "source": before.data["source"]}
+    return [*before.data["stages"], took]

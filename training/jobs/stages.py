@@ -1,0 +1,118 @@
+"""The stages of a recipe, and the texts that each is trained on.
+
+    >>> [stage.name for stage in read_recipe("default")]
+    ['pretrain', 'finetune', 'polish']
+
+A recipe is training/recipes/NAME.toml, or any file of that form: the model's settings, those of
+the training, and for each stage its mix, which is how often each dataset is read.
+"""
+
+import math
+import random
+import tomllib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from gptcore.checks import UserError, check_choice
+from gptcore.config import ModelConfig
+from training.data.corpus import Corpus, Document
+from training.data.leaks import without_leaks
+from training.data.sources import N_DIALOGUES, own_dialogues
+from training.datasets.reading import read_dataset
+from training.datasets.registry import DATASETS
+from training.run.config import TrainConfig
+
+RECIPES = Path(__file__).parent.parent / "recipes"
+SHARDS = "shards"  # the folder beside the stages'
+DIALOGUES = "dialogues"  # the project's own, without end: one pass is N_DIALOGUES of them
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One run of a recipe."""
+
+    name: str
+    mix: dict[str, float]  # passes over each dataset
+    model: ModelConfig
+    training: TrainConfig
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} x {passes:g}" for name, passes in self.mix.items())
+
+
+def read_recipe(name: str) -> list[Stage]:
+    """The stages of a shipped recipe or of a file. UserError names what is wrong in it."""
+    path = RECIPES / f"{name}.toml"
+    path = path if path.exists() else Path(name)
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in RECIPES.glob("*.toml")))
+        raise UserError(f"no recipe {name}: name a file, or one of {known}")
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path} is no TOML: {error}") from None
+    check_keys(str(path), found, ("model", "train", "stages"))
+    values = found.get("stages")
+    if not isinstance(values, list) or not values:
+        raise UserError(f"{path}: it needs [[stages]], one after the other")
+    stages = [read_stage(str(path), found, stage) for stage in values]
+    if len({stage.name for stage in stages}) < len(stages):
+        raise UserError(f"{path}: each of the [[stages]] needs a name of its own")
+    return stages
+
+
+def read_stage(where: str, recipe: dict[str, Any], values: Any) -> Stage:
+    check_keys(f"{where}, stages", values, ("name", "mix", "train"))
+    name = values.get("name")
+    if not (isinstance(name, str) and name.isidentifier()) or name == SHARDS:
+        raise UserError(f"{where}: a stage has name={name!r}: give it a word as a name")
+    where = f"{where}, {name}"
+    mix = check_keys(f"{where}, mix", values.get("mix", {}), (DIALOGUES, *DATASETS))
+    if not mix:
+        raise UserError(f"{where}: it has no mix: name datasets and how often each is read")
+    for dataset, passes in mix.items():
+        if not (isinstance(passes, int | float) and 0 < passes <= 1000):
+            raise UserError(f"{where}: {dataset}={passes}: passes are above 0, up to 1000")
+    train = {}
+    for found in (recipe, values):
+        train |= check_keys(f"{where}, train", found.get("train", {}), get_type_hints(TrainConfig))
+    if "steps" in train:
+        raise UserError(f"{where}: steps follow from the mix: leave them out")
+    shape = check_keys(f"{where}, model", recipe.get("model", {}), get_type_hints(ModelConfig))
+    return Stage(name, mix, ModelConfig.from_dict(shape), TrainConfig.from_dict(train))
+
+
+def check_keys(where: str, values: Any, known: Collection[str]) -> dict[str, Any]:
+    """The values, if they are a table of known keys."""
+    if not isinstance(values, dict):
+        raise UserError(f"{where}: {values!r} is no table of names and values")
+    for key in values:
+        check_choice(f"name in {where}:", key, known)
+    return values
+
+
+def mixed(stage: Stage, data_dir: Path | None) -> Corpus:
+    """The documents of a stage's mix in a random order, the same each time; those that the
+    behaviour suite asks are left out. Of 2.5 passes, the third is over a random half. No two
+    stages draw the same of the project's own dialogues."""
+    seed = f"{stage.training.seed} {stage.name}"
+    found = {name: read_dataset(name, data_dir) for name in stage.mix if name != DIALOGUES}
+    texts = {name: list(without_leaks(documents)) for name, documents in found.items()}
+
+    def documents() -> Iterator[Document]:
+        rng = random.Random(seed)
+        own = own_dialogues(seed)
+        for i in range(math.ceil(max(stage.mix.values()))):
+            shares = {name: min(max(passes - i, 0), 1) for name, passes in stage.mix.items()}
+            order: list[Document | None] = []
+            for name, share in shares.items():
+                if name == DIALOGUES:
+                    order += [None] * round(share * N_DIALOGUES)
+                else:
+                    order += rng.sample(texts[name], round(share * len(texts[name])))
+            rng.shuffle(order)
+            yield from (next(own) if document is None else document for document in order)
+
+    return documents

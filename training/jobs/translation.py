@@ -1,0 +1,107 @@
+"""A translator's training: begin one, or go on with one.
+
+>>> train_translator(options)  # those of training/commands/translate.py     # doctest: +SKIP
+"""
+
+import argparse
+import dataclasses
+from typing import Any
+
+from gptcore.bundle import SOURCE_TOKENIZER
+from gptcore.checks import UserError
+from gptcore.config import Seq2SeqConfig
+from gptcore.tokenizer import Tokenizer
+from training.data.sentence_pairs import TRAINING, VALIDATION, Pair, read_pairs, split_pairs
+from training.jobs.options import translator_preset
+from training.loop import train
+from training.machine.processes import World, join
+from training.run.config import TrainConfig
+from training.run.directory import Run, check_free, say_next
+from training.run.settings import check_same, describe, fixed_options, goes_on, read_settings
+from training.tasks.translation import TranslationTask
+
+
+def train_translator(options: argparse.Namespace) -> dict[str, Any] | None:
+    """The summary of the finished run, or None if it was paused."""
+    with join(options.timeout) as world:
+        if goes_on(options):
+            summary = go_on(options, world)
+        else:
+            check_free(options.out)
+            summary = start(options, *translator_preset(options), world)
+        say_next(options.out, "python -m training translate", summary)
+        return summary
+
+
+def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
+    """Resume; whatever else is said must be what the run was started with."""
+    run = Run.load(options.out)
+    own = (run.model, run.train)
+    given = translator_preset(options) if options.preset else read_settings(options.set, *own)
+    fixed = fixed_options(options)
+    if options.pairs:
+        fixed["source"] = source_of(options)
+    check_same(run, *given, **fixed)
+    return train(run, open_task(run, world), resume=True, world=world)
+
+
+def source_of(options: argparse.Namespace) -> str:
+    columns = "second column to the first" if options.reverse else "first column to the second"
+    return f"{options.pairs.name}, {columns}"
+
+
+def start(
+    options: argparse.Namespace, model: Seq2SeqConfig, training: TrainConfig, world: World
+) -> dict[str, Any] | None:
+    pairs = read_pairs(options.pairs, options.reverse)
+    if options.validation:
+        held_out = read_pairs(options.validation, options.reverse)
+        known = {source for source, _ in held_out}  # in any translation
+        pairs = [pair for pair in pairs if pair[0] not in known]
+        if not pairs:
+            raise UserError(
+                "--validation holds the sources of all pairs: none are left to train on"
+            )
+    else:
+        pairs, held_out = split_pairs(pairs)
+    source_tokenizer, tokenizer = train_tokenizers(pairs, model)
+    model = dataclasses.replace(
+        model, source_vocab_size=source_tokenizer.vocab_size, vocab_size=tokenizer.vocab_size
+    )
+    n_bytes = sum(len(text.encode("utf-8")) for pair in pairs for text in pair)
+    data = {
+        "source": source_of(options),
+        "chat": False,
+        "n_pairs": len(pairs),
+        "n_bytes": n_bytes,
+    }
+    run = Run(options.out, model, training, data, options=fixed_options(options))
+    task = TranslationTask(run, source_tokenizer, tokenizer, pairs, held_out, world)
+    data["examples"] = [source for source, _ in task.validation[:: len(held_out) // 4 or 1][:4]]
+    print(
+        f"{len(pairs):,} pairs to train on, {len(held_out):,} to measure on; vocabularies of "
+        f"{source_tokenizer.vocab_size:,} and {tokenizer.vocab_size:,} tokens"
+    )
+    print(describe(model, training))
+    return train(run, task, world=world)
+
+
+def train_tokenizers(pairs: list[Pair], model: Seq2SeqConfig) -> tuple[Tokenizer, Tokenizer]:
+    """One for each side, or the same for both where the model shares its embeddings."""
+    sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+    if model.shared_embeddings:
+        tokenizer = Tokenizer.train([*sources, *targets], model.vocab_size)
+        return tokenizer, tokenizer
+    return (
+        Tokenizer.train(sources, model.source_vocab_size),
+        Tokenizer.train(targets, model.vocab_size),
+    )
+
+
+def open_task(run: Run, world: World = World()) -> TranslationTask:
+    """The task of a run that was started before."""
+    if not isinstance(run.model, Seq2SeqConfig):
+        raise UserError(f"{run.path} is no translation: python -m training --resume")
+    pairs = [read_pairs(run.path / name) for name in (TRAINING, VALIDATION)]
+    source_tokenizer = Tokenizer.load(run.path / SOURCE_TOKENIZER)
+    return TranslationTask(run, source_tokenizer, run.tokenizer, *pairs, world)
