@@ -123,6 +123,14 @@ def test_a_run_with_a_time_takes_just_that_time(
     assert fitted.train.decay_share == pytest.approx(15 / summary["steps"])
 
 
+def test_a_time_that_the_first_step_uses_up_allows_two_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One to see how long a step takes, and one in which the rate falls."""
+    run = new_run(tmp_path, Clock(7.0, EVALUATION_S), steps=1000, decay_share=0.5, eval_every=1000)
+    assert trained(run, Timed(compiling()), monkeypatch)["steps"] == 3
+
+
 def test_an_evaluation_that_was_timed_counts_for_those_to_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

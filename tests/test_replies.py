@@ -8,7 +8,7 @@ import pytest
 
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
-from gptcore.generate import Piece, Stop, chat, complete, generate
+from gptcore.generate import FINISH, Piece, Stop, chat, complete, generate
 from gptcore.sampling import Sampling
 from gptcore.tokenizer import Tokenizer
 
@@ -82,6 +82,14 @@ def test_a_text_goes_on_past_the_context_by_what_is_nearest() -> None:
     assert "".join(piece.text for piece in pieces) == "bcdefgh"
     assert (pieces[-1].finish, pieces[-1].n_prompt) == ("length", 8)
     assert model.prompts == [list(b"0123456789abcdefg"[i + 3 : i + 11]) for i in range(7)]
+
+
+def test_each_way_to_end_has_words() -> None:
+    endings = {
+        list(generate(Scripted(words), [1], BYTES, size, GREEDY, most))[-1].finish
+        for words, size, most in (([END], 9, 5), ([], 9, 5), ([], 4, 5))
+    }
+    assert {*endings, "stopped"} == FINISH.keys()
 
 
 def test_a_short_text_is_read_whole_after_the_opening() -> None:

@@ -1,5 +1,6 @@
 """From logits to a token: against a slow reference, and at the edges."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -175,6 +176,11 @@ def test_a_value_that_makes_no_sense_is_named(values: dict) -> None:
 def test_the_edges_of_the_ranges_are_allowed() -> None:
     Sampling(temperature=0, top_k=0, top_p=1, min_p=0, repetition_penalty=1, seed=-1)
     Sampling(temperature=10, top_k=10**6, top_p=0.01, min_p=1, repetition_penalty=5, seed=2**63 - 1)
+
+
+def test_settings_cannot_be_changed_once_they_have_been_checked() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Sampling().temperature = -1.0
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

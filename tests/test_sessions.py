@@ -305,3 +305,44 @@ def test_a_decoding_step_is_timed_for_long_enough_and_when_it_has_become_quick(
     monkeypatch.setattr(cores, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     assert step_seconds(model) == median
     assert [session.n_read for session in sessions] == [32 + n_steps]
+
+
+class Driver:
+    """CUDA's, as far as it is asked."""
+
+    def __init__(self, init: int, status: int, n_devices: int):
+        self.init, self.status, self.n_devices = init, status, n_devices
+
+    def cuInit(self, flags: int) -> int:
+        return self.init
+
+    def cuDeviceGetCount(self, count: object) -> int:
+        count._obj.value = self.n_devices
+        return self.status
+
+
+@pytest.mark.parametrize(
+    ("providers", "driver", "found"),
+    [
+        (["CUDAExecutionProvider"], Driver(0, 0, 1), True),
+        (["CUDAExecutionProvider"], Driver(0, 0, 0), False),
+        (["CUDAExecutionProvider"], Driver(0, 100, 1), False),
+        (["CUDAExecutionProvider"], Driver(100, 0, 1), False),
+        (["CUDAExecutionProvider"], None, False),
+        (["CPUExecutionProvider"], Driver(0, 0, 1), False),
+    ],
+    ids=["a GPU", "no GPU", "no answer", "no start", "no driver", "no CUDA in ONNX Runtime"],
+)
+def test_a_gpu_is_found_where_runtime_driver_and_device_are_there(
+    monkeypatch: pytest.MonkeyPatch, providers: list[str], driver: Driver | None, found: bool
+) -> None:
+    """Drivers are made up here; benchmarks/gpu.py runs on a real one."""
+
+    def load(name: str) -> Driver:
+        if driver is None or name not in ("libcuda.so.1", "nvcuda.dll"):
+            raise OSError(name)
+        return driver
+
+    monkeypatch.setattr(onnx_session.ort, "get_available_providers", lambda: providers)
+    monkeypatch.setattr(onnx_session.ctypes, "CDLL", load)
+    assert onnx_session.has_cuda() is found

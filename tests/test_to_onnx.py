@@ -1,11 +1,16 @@
 """What the export does to a graph afterwards: names of axes, and nothing of the machine."""
 
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
 import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
-from export.formats.to_onnx import axes, example_inputs, rename_axes, strip_metadata
+from export.formats.to_onnx import axes, example_inputs, rename_axes, strip_metadata, write_onnx
 from gptcore.config import PRESETS
+from gptcore.nn import build_model
 
 SECRET = "/home/somebody/secret.py"
 
@@ -70,3 +75,14 @@ def test_the_example_has_the_shapes_of_the_contract_and_no_two_axes_of_one_size(
         "logits",
         *(name.replace("past_key_values", "present") for name in list(inputs)[3:]),
     ]
+
+
+def test_the_exporter_says_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its own lines and warnings would have a user look for a mistake."""
+    model = build_model(replace(PRESETS["tiny"], n_layer=1))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        write_onnx(model, tmp_path / "model.onnx")
+    assert [str(warning.message) for warning in caught] == []
+    assert capfd.readouterr() == ("", "")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]

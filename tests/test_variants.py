@@ -66,6 +66,20 @@ def test_tied_weights_are_stored_once_in_each(folder: Path) -> None:
             assert list(tensor.dims) not in ([512, 64], [64, 512]) or tensor.data_type != 1
 
 
+@pytest.mark.parametrize(("variant", "bits"), [("q8", 8), ("q4", 4)])
+def test_products_in_blocks_are_of_integers_and_the_heads_always_of_8_bits(
+    folder: Path, variant: str, bits: int
+) -> None:
+    nodes = onnx.load(folder / VARIANTS[variant]).graph.node
+    products = [node for node in nodes if node.op_type == "MatMulNBits"]
+    assert len(products) == 9, "four in each of two layers, and the head"
+    for node in products:
+        settings = {a.name: a.i for a in node.attribute}
+        assert settings["bits"] == (8 if "logits" in node.output else bits)
+        assert (settings["block_size"], settings["accuracy_level"]) == (32, 4)
+        assert len(node.input) == 3, "symmetric: without zero points"
+
+
 @pytest.mark.parametrize("variant", FORMATS)
 def test_facts_and_card_tell_what_an_independent_measurement_finds(
     folder: Path, run: Run, variant: str
