@@ -30,7 +30,6 @@ from training.machine.devices import (
     Interrupts,
     Paused,
     autocast,
-    is_terminal,
     keep_freed_memory,
     pick_device,
     pick_dtype,
@@ -38,6 +37,7 @@ from training.machine.devices import (
 from training.machine.flops import gpu_figures
 from training.machine.parallel import synchronise, whole
 from training.machine.processes import World
+from training.machine.progress import progress
 from training.optim.optimizers import rate_factor, set_rate
 from training.report.recorders import Recorder, Samples, open_recorders
 from training.report.report import write_report
@@ -134,9 +134,8 @@ def take_steps(
     durations: deque[float] = deque(maxlen=config.log_every)
     first, stepping_s = state.step, 0.0  # of all steps but the first, which may compile
     evaluations: list[float] = []
-    often = 0.2 if is_terminal() else 30.0
-    progress = {"initial": state.step, "total": config.steps, "unit": "step"}
-    with tqdm(**progress, mininterval=often, disable=not world.is_first) as bar:
+    form = {"initial": state.step, "disable": not world.is_first, "delay": 0}
+    with progress(None, None, config.steps, "step", **form) as bar:
         while state.step < config.steps:
             n_timed = state.step - first - 1
             clock = run.clock if world.size == 1 and n_timed > 0 else None  # processes' differ

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from export.formats.quantize import FORMATS, save_quantized
 from gptcore.bundle import VARIANTS
@@ -23,6 +22,7 @@ from gptcore.tokenizer import Tokenizer
 from training.data.batches import IGNORED, Rows
 from training.data.shards import CACHE, open_shards
 from training.evaluation.bits_per_byte import Total
+from training.machine.progress import progress
 from training.run.directory import Run
 
 WORST = 0.02  # by how much bits per byte may grow
@@ -117,7 +117,7 @@ def measure(
     """Every file on the same rows; the first is the reference."""
     sessions = {name: open_inference(path, "cpu", threads=0) for name, path in files.items()}
     result = {name: Measured() for name in sessions}
-    for ids, targets in tqdm(rows, desc="measuring", unit="rows", disable=None):
+    for ids, targets in progress(rows, "measuring", unit=" rows"):
         (at,) = np.nonzero(targets != IGNORED)
         if not len(at):
             continue

@@ -7,7 +7,6 @@ import time
 from typing import NamedTuple
 
 import torch
-from tqdm import tqdm
 
 from export.verify.translation import load_reference
 from gptcore.bundle import TranslationBundle
@@ -16,6 +15,7 @@ from gptcore.nn.torch_translator import TorchTranslator
 from gptcore.onnx_translator import open_translator
 from gptcore.translate import Model, Translation, check_beams, encode_source, translate
 from training.data.sentence_pairs import Pair
+from training.machine.progress import progress
 from training.tasks.translation import Score, score
 
 
@@ -62,7 +62,7 @@ def score_folder(
 def translate_all(name: str, model: Model, pairs: list[Pair], beams: int) -> Result:
     """Translate, score, and print a line."""
     started = time.perf_counter()
-    bar = tqdm(pairs, desc=name, leave=False, disable=None)  # no bar in a log file
+    bar = progress(pairs, name, unit=" sentences", leave=False)
     translations = [translate(model, source, beams) for source, _ in bar]
     seconds = time.perf_counter() - started
     texts = [translation.text for translation in translations]

@@ -8,10 +8,11 @@ import argparse
 from pathlib import Path
 
 from gptcore.checks import check_choice
-from training.data.corpus import document_text, progress
+from training.data.corpus import document_text
 from training.datasets.origins import Dataset
 from training.datasets.reading import VARIABLE, data_folder, read_dataset
 from training.datasets.registry import DATASETS
+from training.machine.progress import progress
 
 KEPT = "; what was downloaded is kept: the same again goes on"
 
@@ -38,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
 
 def print_count(name: str, data_dir: Path | None) -> None:
     n_documents = n_bytes = 0
-    for document in progress(read_dataset(name, data_dir), f"reading {name}"):
+    for document in progress(read_dataset(name, data_dir), f"reading {name}", unit=" documents"):
         n_documents += 1
         n_bytes += len(document_text(document).encode("utf-8"))
     print(f"{name}: {n_documents:,} documents, {n_bytes:,} bytes")

@@ -12,17 +12,15 @@ import gzip
 import hashlib
 import json
 import re
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tqdm import tqdm
-
 from gptcore.chat_template import Message, check_messages, render
 from gptcore.checks import UserError
 from gptcore.tokenizer import Tokenizer
+from training.machine.progress import progress
 
 Document = str | list[Message]
 Corpus = Callable[[], Iterable[Document]]  # each call starts from the beginning
@@ -186,7 +184,7 @@ def survey(corpus: Corpus, held_out: float | None = None) -> Survey:
     """Hash and count a corpus, and fix which documents are held out for validation: this share
     of them, or what the corpus can spare."""
     digest, n_documents, n_bytes, n_chats, smallest = hashlib.sha256(), 0, 0, 0, 2**64
-    for document in progress(corpus(), "reading"):
+    for document in progress(corpus(), "reading", unit=" documents"):
         number = document_number(document)
         digest.update(number.to_bytes(8))
         n_documents += 1
@@ -196,14 +194,6 @@ def survey(corpus: Corpus, held_out: float | None = None) -> Survey:
     share = held_out or min(VALIDATION_SHARE, MAX_VALIDATION_BYTES / max(n_bytes, 1))
     limit = max(int(share * 2**64), smallest + 1)  # at least one document
     return Survey(digest.hexdigest(), n_documents, n_bytes, n_chats, limit)
-
-
-def progress(
-    items: Iterable, doing: str, total: int | None = None, unit: str = " documents"
-) -> Iterable:
-    """The items, with a bar where that takes long; a log file gets a line now and then."""
-    often = 0.2 if sys.stderr.isatty() else 30.0
-    return tqdm(items, doing, total, unit=unit, mininterval=often, delay=2)
 
 
 def document_number(document: Document) -> int:

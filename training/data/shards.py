@@ -34,10 +34,10 @@ from training.data.corpus import (
     document_ids,
     document_number,
     document_text,
-    progress,
     survey,
 )
 from training.data.remote import MANIFEST, RemoteFolder
+from training.machine.progress import progress
 
 FORMAT = 2  # part of the key, so that older shards are made anew
 SHARD_TOKENS = 1 << 26
@@ -216,7 +216,7 @@ def check_manifest(manifest: dict[str, Any]) -> None:
 def sample_texts(corpus: Corpus, found: Survey) -> Iterator[str]:
     """Texts for the tokenizer, none of the held-out ones."""
     every = found.n_bytes // TOKENIZER_BYTES + 1
-    for document in progress(corpus(), "sampling", found.n_documents):
+    for document in progress(corpus(), "sampling", found.n_documents, " documents"):
         if document_number(document) % every == 0 and not found.is_validation(document):
             yield document_text(document)
 
@@ -224,7 +224,7 @@ def sample_texts(corpus: Corpus, found: Survey) -> Iterator[str]:
 def write_shards(corpus: Corpus, found: Survey, tokenizer: Tokenizer, folder: Path) -> None:
     dtype = "uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32"
     writers = {split: ShardWriter(folder, split) for split in ("train", "val")}
-    documents = progress(corpus(), "tokenising", found.n_documents)
+    documents = progress(corpus(), "tokenising", found.n_documents, " documents")
     for document, ids in tokenise(documents, tokenizer, dtype):
         writers["val" if found.is_validation(document) else "train"].add(ids)
     splits = {split: writer.finish() for split, writer in writers.items()}

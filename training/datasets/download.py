@@ -10,7 +10,6 @@ first download, and no longer: its hash is written to `train.jsonl.sha256`, whic
 copy must have. (A server that promises fewer bytes than there are is caught by the hash alone.)
 """
 
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -18,10 +17,10 @@ from urllib.parse import urlsplit
 
 import requests
 from filelock import FileLock
-from tqdm import tqdm
 
 from gptcore.checks import UserError
 from gptcore.files import file_sha256, flush_to_disk, write_whole
+from training.machine.progress import progress
 
 PAUSES = (1.0, 5.0, 25.0)  # seconds before another try
 TIMEOUT = 60.0  # seconds without a byte
@@ -147,10 +146,11 @@ def write(response: requests.Response, part: Path, start: int) -> None:
     """The body to the end of what is there."""
     promised = response.headers.get("Content-Length")
     total = start + int(promised) if promised else None
-    with open(part, "ab" if start else "wb") as file, bar(part.stem, start, total) as shown:
+    bar = progress(None, part.stem, total, "B", initial=start, unit_scale=True)
+    with open(part, "ab" if start else "wb") as file, bar:
         for chunk in response.iter_content(CHUNK):
             file.write(chunk)
-            shown.update(len(chunk))
+            bar.update(len(chunk))
         n = file.tell()
     if total is not None and n != total:
         raise Interrupted(f"the server promised {total:,} bytes, but sent {n:,}")
@@ -160,9 +160,3 @@ def version_of(response: requests.Response) -> str:
     """For If-Range, which accepts no weak ETags (RFC 9110, section 13.1.5)."""
     etag = response.headers.get("ETag", "")
     return etag if etag.startswith('"') else response.headers.get("Last-Modified", "")
-
-
-def bar(name: str, start: int, total: int | None) -> tqdm:
-    often = 0.2 if sys.stderr.isatty() else 30.0  # a log file gets a line now and then
-    form = {"unit": "B", "unit_scale": True, "mininterval": often, "delay": 1}
-    return tqdm(desc=name, initial=start, total=total, **form)

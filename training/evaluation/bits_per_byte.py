@@ -20,7 +20,8 @@ from gptcore.chat_template import loss_mask, render, text_opening
 from gptcore.checks import UserError
 from gptcore.generate import Model
 from gptcore.tokenizer import Tokenizer
-from training.data.corpus import Document, progress
+from training.data.corpus import Document
+from training.machine.progress import progress
 
 Logits = Callable[[np.ndarray], np.ndarray]  # ids (T,) -> (T, V)
 
@@ -55,7 +56,7 @@ def bits_per_byte(
     """`logits` computes a whole window of the model's; the documents come with their sources."""
     totals: dict[str, Total] = defaultdict(Total)
     lengths = model.tokenizer.byte_lengths
-    for document, source in progress(documents, "measuring"):
+    for document, source in progress(documents, "measuring", unit=" documents"):
         ids, counts = learned(document, model.tokenizer)
         nats = 0.0
         for start, first, end in windows(len(ids), model.config.block_size):

@@ -8,11 +8,10 @@ import dataclasses
 import statistics
 from typing import Any
 
-from tqdm import tqdm
-
 from gptcore.generate import Model
 from gptcore.sampling import Sampling
 from training.evaluation.behaviour import GREEDY, Conversation, Result, answers_of, converse
+from training.machine.progress import progress
 
 TEMPERATURE = 0.7
 Rounds = list[list[Result]]  # the suite greedily, then for each seed
@@ -21,7 +20,7 @@ Rounds = list[list[Result]]  # the suite greedily, then for each seed
 def hold(suite: list[Conversation], model: Model, n_seeds: int) -> Rounds:
     """All conversations, greedily and sampled."""
     answer, rounds = answers_of(model), []
-    with tqdm(total=len(suite) * (1 + n_seeds), desc="talking", disable=None) as bar:
+    with progress(None, "talking", len(suite) * (1 + n_seeds), " conversations") as bar:
         for seed in range(n_seeds + 1):
             rounds.append([])
             for number, conversation in enumerate(suite):

@@ -115,11 +115,6 @@ def keep_freed_memory() -> None:
             libc.mallopt(trim_threshold, 2**31 - 1)
 
 
-def is_terminal() -> bool:
-    """Whether somebody watches: a log file gets a line of progress less often."""
-    return sys.stderr.isatty()
-
-
 # Windows has no SIGHUP, which a closed terminal sends.
 SIGNALS = [getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, n)]
 
