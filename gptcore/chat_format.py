@@ -16,16 +16,16 @@ Ends = tuple[str, str]  # what stands before a message's text, and what after
 
 @dataclass(frozen=True)
 class ChatFormat:
-    """Special tokens stand here by their names, among ordinary words."""
+    """Each string may hold names of special tokens and ordinary words."""
 
     text: str = "<|endoftext|>"  # opens a plain text
-    opening: str = "<|endoftext|>"  # opens a conversation that has a system message
-    opening_alone: str = "<|endoftext|>"  # ... and one that has none
+    opening: str = "<|endoftext|>"  # opens a conversation with a system message
+    opening_alone: str = "<|endoftext|>"  # opens a conversation without one
     system: Ends = ("<|system|>", "<|end|>")
     user: Ends = ("<|user|>", "<|end|>")
     assistant: Ends = ("<|assistant|>", "<|end|>")
     prompt: str = "<|assistant|>"  # opens the reply that is asked for
-    trims: bool = False  # whether messages lose the white space around them
+    trims: bool = False  # whether white space around a message is removed
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

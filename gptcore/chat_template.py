@@ -2,7 +2,7 @@
 
 A conversation is `<|endoftext|>`, then for each message its role token, its text, `<|end|>`.
 A prompt ends with `<|assistant|>`, and the model answers until `<|end|>`. (A model that was made
-elsewhere has another tokenizer.chat.)
+elsewhere brings a format of its own: tokenizer.chat.)
 
     <|endoftext|><|system|>Be kind.<|end|><|user|>Hello!<|end|><|assistant|>Hi!<|end|>
 
@@ -66,7 +66,7 @@ def render(
     form, ids, text = tokenizer.chat, [], ""
 
     def write(template: str) -> None:
-        """Special tokens of the template become ids; words wait, to be encoded in one piece."""
+        """Append a template: special tokens as ids; words wait, to be encoded with what follows."""
         nonlocal text
         for part in split_special(template, tokenizer):
             if part in tokenizer.special:
@@ -121,7 +121,7 @@ def fit(
     turns = messages[len(system) :]
     for message in (*system, turns[-1]):
         check_length(message["content"], tokenizer, budget, message["role"] + " message")
-    # A conversation is cut only before a user's message; the last one is always tried.
+    # A conversation is cut only before a user's message. The last of these is always tried.
     for start in [0] + [i for i, m in enumerate(turns) if m["role"] == "user"]:
         if sum(len(m["content"]) for m in turns[start:]) > tokenizer.max_token_bytes * budget:
             continue
@@ -135,7 +135,7 @@ def fit(
 
 
 def check_length(text: str, tokenizer: Tokenizer, budget: int, name: str) -> None:
-    """Refuse, without encoding it, a text that cannot fit: no token stands for more bytes."""
+    """UserError for a text of more characters than `budget` tokens can hold; it is not encoded."""
     limit = tokenizer.max_token_bytes * budget
     if len(text) > limit:
         raise UserError(
@@ -147,10 +147,10 @@ def check_length(text: str, tokenizer: Tokenizer, budget: int, name: str) -> Non
 def loss_mask(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
     """(n,) ids -> (n,) bool: the tokens that a model learns to predict.
 
-    What a token is worth depends on the special token before it: after `<|endoftext|>` (or at
-    the beginning) plain text is learned, after `<|assistant|>` the reply, in both cases with
-    the special token that ends it; after `<|system|>`, `<|user|>` and `<|end|>` nothing is.
-    Role tokens are never learned. It depends on the ids alone, so no mask has to be stored.
+    It depends on the last special token before. After `<|endoftext|>` (or at the beginning) plain
+    text is learned, after `<|assistant|>` the reply, both with the special token that ends them.
+    After `<|system|>`, `<|user|>` and `<|end|>` nothing is learned, and role tokens never are.
+    The mask follows from the ids alone, so it need not be stored.
     """
     ids = np.asarray(ids)
     first_special = len(tokenizer.tokens)

@@ -36,7 +36,7 @@ class Interrupted(Exception):
 
 
 class Stop(Protocol):
-    """Set from another thread, it ends a generation, also in the middle of a prefill."""
+    """A flag that another thread sets to end a generation, even during a prefill."""
 
     def set(self) -> None: ...
     def is_set(self) -> bool: ...
@@ -65,14 +65,14 @@ class Model(Protocol):
 
 @dataclass(frozen=True)
 class Piece:
-    """What one step of a generation adds, and where the generation stands."""
+    """The new text of one step, and the counts so far."""
 
     text: str  # new text; empty while a character is still incomplete
     n_prompt: int  # tokens of the prompt
     n_new: int  # tokens of the reply so far
     finish: str | None = None  # in the last piece: a key of FINISH
     token_id: int | None = None  # the new token; None where none was added
-    n_dropped: int = 0  # oldest messages left out, because the context is full
+    n_dropped: int = 0  # how many of the oldest messages did not fit
 
 
 def generate(
@@ -85,14 +85,19 @@ def generate(
     stop: Stop | None = None,
     slide: bool = False,
 ) -> Iterator[Piece]:
-    """Yield a Piece a token until the model ends its text, or max_tokens, or the context.
+    """Yield a Piece for each token until the model ends its text, or max_tokens are there, or the
+    context is full.
 
-    Prompt plus new tokens never exceed block_size. With `slide` they may: each token then
-    follows the last block_size ones, which are read anew. The last piece, and only it, has a
-    `finish`. Closing the iterator ends the work.
+    Prompt and reply together never exceed block_size tokens. With `slide` they may: the model
+    then reads the last block_size tokens again for each new one. Only the last piece has a
+    `finish`. Closing the iterator ends the generation.
+
+    Raises UserError if the prompt is empty or leaves no room for a reply, if max_tokens is not
+    a whole number of at least 1, or if the model's output is not finite.
     """
     check_request(ids, block_size + slide, max_tokens)
-    ends = set(tokenizer.special.values())  # a role token too: it would open a turn of another
+    # A role token ends the reply, too: it would begin somebody else's message.
+    ends = set(tokenizer.special.values())
     limit = max_tokens if slide else min(max_tokens, block_size - len(ids))
     rng, decoder, reply = sampling.rng(), tokenizer.stream(), []
 
@@ -129,8 +134,8 @@ def chat(
 ) -> Iterator[Piece]:
     """Answer a conversation. When it outgrows the context, its oldest turns are left out.
 
-    A quarter of the context (or max_tokens, if less) is kept free for the reply. A mistake in
-    the arguments is raised here, before the first piece.
+    A quarter of the context (or max_tokens, if less) is kept free for the reply. Raises UserError
+    before the first piece if max_tokens or a message is wrong, or if the last message is too long.
     """
     check_max_tokens(max_tokens)
     block_size = model.config.block_size
@@ -146,13 +151,13 @@ def complete(
     max_tokens: int = 256,
     stop: Stop | None = None,
 ) -> Iterator[Piece]:
-    """Continue a plain text, beyond the context too: the model sees the last block_size tokens.
+    """Continue a plain text. It may outgrow the context: the model sees the last block_size tokens.
 
-    A mistake in the arguments is raised before the first piece.
+    Raises UserError before the first piece if max_tokens is wrong.
     """
     check_max_tokens(max_tokens)
     tokenizer, block_size = model.tokenizer, model.config.block_size
-    # No more can count, and a pasted library need not be encoded.
+    # The model cannot see more than this, and a very long text would take long to encode.
     text = text[-tokenizer.max_token_bytes * block_size :]
     ids = [*text_opening(tokenizer), *tokenizer.encode(text)][-block_size:]
     return pieces(model, ids, sampling, max_tokens, stop, slide=True)
@@ -186,7 +191,7 @@ def check_max_tokens(max_tokens: int) -> None:
 
 
 def check_request(ids: list[int], limit: int, max_tokens: int) -> None:
-    """Refuse a prompt that leaves no room: rotary models do not fail past it by themselves."""
+    """UserError for a prompt that leaves no room: past it a rotary model computes on, but badly."""
     check_max_tokens(max_tokens)
     if not (1 <= len(ids) < limit):
         raise UserError(

@@ -24,13 +24,13 @@ from gptcore.cores import fastest, median_seconds, thread_counts
 from gptcore.generate import Interrupted
 
 DEVICES = ("cpu", "cuda")
-ON_CUDA = ("fp16", "fp32", "q8", "q4", "int8")  # the best first; integer products run on the CPU
+ON_CUDA = ("fp16", "fp32", "q8", "q4", "int8")  # the best first; int8's products run on the CPU
 MAX_SESSIONS = 8  # conversations whose caches are kept
 MAX_REPLIES = 1000  # replies whose ids are remembered
 
 
 class RunStop:
-    """Ends a generation from another thread, in the middle of a run too."""
+    """A flag that another thread sets to end a generation, even within a run of the graph."""
 
     def __init__(self) -> None:
         self.options = ort.RunOptions()
@@ -74,8 +74,8 @@ class OnnxModel:
     def _take(self, ids: list[int]) -> "OnnxSession":
         with self._lock:
             best = max(self._sessions, key=lambda s: s.shared(ids), default=None)
-            # A conversation's own session shares nearly all that it has read; another one's
-            # shares a system prompt, and its cache is worth keeping for its owner.
+            # A session that shares less than half of its ids with the prompt belongs to another
+            # conversation (with the same system prompt, perhaps), which still needs its cache.
             if best is None or 2 * best.shared(ids) < len(best.ids):
                 if len(self._sessions) < MAX_SESSIONS:
                     return OnnxSession(self)
@@ -123,7 +123,7 @@ class OnnxSession:
 
     def prefill(self, ids: list[int], stop: RunStop | None = None) -> np.ndarray:
         """Read a prompt, computing only what follows the part that is cached: (V,) logits."""
-        # The last token is always computed: its logits are what is asked for.
+        # The last token is always computed, because its logits are the result.
         keep = min(self.shared(ids), len(ids) - 1)
         if keep < len(self.ids):
             self.ids = self.ids[:keep]
@@ -157,13 +157,13 @@ class OnnxSession:
         return logits[0, -1]
 
     def run_numpy(self, feeds: dict, options: ort.RunOptions) -> tuple[np.ndarray, list]:
-        """On the CPU plain arrays are the fastest way in and out."""
+        """Run with numpy arrays, the fastest way on the CPU."""
         feeds |= zip(self.cache_names, self.cache)
         logits, *cache = self.inference.run(self.output_names, feeds, options)
         return logits, cache
 
     def run_bound(self, feeds: dict, options: ort.RunOptions) -> tuple[np.ndarray, list]:
-        """On a GPU the cache stays on the device: only ids go in and only logits come out."""
+        """Run with the cache kept on the GPU: only ids go in and only logits come out."""
         binding = self.inference.io_binding()
         for name, array in feeds.items():
             binding.bind_cpu_input(name, array)
@@ -246,7 +246,7 @@ def open_inference(path: Path, device: str, threads: int) -> ort.InferenceSessio
 
 
 def cause(error: Exception) -> str:
-    """One line for the errors that have a remedy; else ONNX Runtime's own words."""
+    """The remedy of an error where one is known, else ONNX Runtime's own words; one line."""
     text = " ".join(str(error).split())
     if "is till opset" in text or "IR version" in text:
         return f"it needs a newer one than {ort.__version__}; pip install -U onnxruntime"

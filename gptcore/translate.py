@@ -47,7 +47,7 @@ class Model(Protocol):
 
 @dataclass(frozen=True)
 class Translation:
-    """The result, and its ids with their special tokens, for the picture of the attention."""
+    """The text, and the ids with their special tokens, which the picture of the attention shows."""
 
     text: str
     source_ids: list[int]
@@ -132,7 +132,7 @@ def beam_search(session: Session, start: int, end: int, beams: int, limit: int) 
 
 
 def penalty(length: int) -> float:
-    """Divides a hypothesis' log probability, so that long ones are not at a loss."""
+    """What a hypothesis' log probability is divided by; without it short hypotheses would win."""
     return ((5 + length) / 6) ** LENGTH_PENALTY
 
 

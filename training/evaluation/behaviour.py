@@ -8,13 +8,13 @@
 behaviour.toml holds the conversations by skill. Each has what the `user` says turn by turn,
 perhaps a `system` text, and rules for the last reply (with `every`, for each one):
 
-    want, avoid            a regular expression of whole words, in any case: one of them must
-                           stand in the reply; none of them may
+    want, avoid            regular expressions of whole words, upper or lower case: `want` must
+                           be found in the reply, `avoid` must not
     min_words, max_words   how long it may be
-    shares                 it takes up a word of the reply before it, as talk of a story does
+    shares                 it has a telling word of the reply before it, as when a story goes on
     no_repeat              no two replies of the conversation are equal
 
-Every reply must besides end by itself, have words, and not go round in circles.
+Every reply must also end by itself, have words, and not go round in circles.
 """
 
 import re
@@ -34,7 +34,7 @@ from training.data.leaks import SUITE, normalised
 
 MAX_TOKENS = 256  # of a reply, as the page begins with
 GREEDY = Sampling(temperature=0)
-# Words that two texts have in common without being about the same.
+# Words that texts share though they are about different things.
 COMMON = """
 about after again all also and any are back because been but came can could did for from get
 got had has have her hers him his how into its just let like little made make more much new
@@ -105,14 +105,14 @@ def load_suite(path: Path = SUITE) -> list[Conversation]:
 
 
 def merged(skill: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """A conversation's rules: its own, and of its skill's those that it lacks; both avoid."""
+    """The skill's rules, replaced by the conversation's own; what either avoids is avoided."""
     rules = {key: value for key, value in skill.items() if key != "conversations"} | own
     avoid = [part["avoid"] for part in (skill, own) if part.get("avoid")]
     return rules | ({"avoid": "|".join(avoid)} if avoid else {})
 
 
 def answers_of(model: Model) -> Answer:
-    """The model's replies, as the page makes them: what was read stays cached between turns."""
+    """The model's replies, made as on the page: the cache is kept between turns."""
 
     def answer(messages: list[Message], sampling: Sampling) -> Reply:
         pieces = list(chat(model, messages, sampling, MAX_TOKENS))
@@ -123,7 +123,7 @@ def answers_of(model: Model) -> Answer:
 
 
 def converse(conversation: Conversation, answer: Answer, sampling: Sampling = GREEDY) -> Result:
-    """Hold the conversation, the later turns on top of the model's own replies."""
+    """Hold the conversation; the model reads its own replies of the turns before."""
     system = conversation.system
     messages: list[Message] = [{"role": "system", "content": system}] if system else []
     replies: list[Reply] = []
@@ -135,7 +135,7 @@ def converse(conversation: Conversation, answer: Answer, sampling: Sampling = GR
 
 
 def faults(conversation: Conversation, replies: list[Reply]) -> list[str]:
-    """What is wrong with the replies, by all rules."""
+    """What is wrong with the replies: a line for each rule that is broken."""
     texts = [reply.text.translate({0x2019: "'"}) for reply in replies]  # a typeset apostrophe
     found = [] if all(reply.finish == "end" for reply in replies) else ["does not end"]
     found += ["goes round in circles"] if any(map(is_circular, texts)) else []
@@ -179,7 +179,7 @@ def is_circular(text: str) -> bool:
 
 
 def shared_words(before: str, reply: str, question: str) -> set[str]:
-    """Names and other telling words of a reply that stood in the reply before it, and not only
-    in the question between them."""
+    """The telling words, such as names, that a reply has in common with the reply before it and
+    that the question between them does not have."""
     telling = {word for word in words(before) if len(word) > 2} - set(words(COMMON))
     return telling & set(words(reply)) - set(words(question))

@@ -53,7 +53,7 @@ class Total:
 def bits_per_byte(
     model: Model, logits: Logits, documents: Iterable[tuple[Document, str]]
 ) -> dict[str, Total]:
-    """`logits` computes a whole window of the model's; the documents come with their sources."""
+    """Measure documents, which come with their sources. `logits` reads a whole window of ids."""
     totals: dict[str, Total] = defaultdict(Total)
     lengths = model.tokenizer.byte_lengths
     for document, source in progress(documents, "measuring", unit=" documents"):
@@ -69,7 +69,7 @@ def bits_per_byte(
 
 
 def learned(document: Document, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """A document's ids, and which of them count: never the first, which nothing precedes."""
+    """A document's ids, and which of them count (n,). The first never does: nothing predicts it."""
     if isinstance(document, str):
         ids = np.array([*text_opening(tokenizer), *tokenizer.encode(document)])
         counts = np.ones(len(ids), bool)
@@ -93,7 +93,7 @@ def windows(n: int, block_size: int) -> Iterator[tuple[int, int, int]]:
 
 
 def surprise(logits: np.ndarray, ids: np.ndarray) -> float:
-    """Nats of all: (n, V) scores of what comes, and the n ids that came."""
+    """The cost in nats of n ids, given the (n, V) logits before them."""
     logits = logits.astype(np.float64)
     logits -= logits.max(-1, keepdims=True)
     chosen = np.take_along_axis(logits, ids[:, None], 1)[:, 0]

@@ -39,8 +39,8 @@ def evaluate(
     which: Sequence[int] | None = None,
     world: World = World(),
 ) -> Total:
-    """Over the whole split, or the rows `which`, each token counted once; of conversations the
-    assistant's words. Each process measures a part of each batch."""
+    """Measure the whole split, or the rows `which`. Each token counts once; of conversations only
+    the assistant's words count. Each process measures a part of each batch."""
     device = next(model.parameters()).device
     byte_lengths = torch.from_numpy(rows.tokenizer.byte_lengths)
     total = Total()
