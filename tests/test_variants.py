@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 import torch
 
 from export.__main__ import main
+from export.folder import variants
 from export.folder.variants import Measured, add_variants, held_out, log_softmax, measure, text_rows
 from export.formats.quantize import FORMATS, save_quantized
 from export.formats.to_onnx import write_onnx
@@ -30,6 +33,7 @@ from training.data.batches import IGNORED
 from training.run.directory import Run
 
 ALL = ("fp32", *FORMATS)
+FIRST = Path(__file__).parent / "fixtures" / "first_format"
 
 
 @pytest.fixture(scope="module")
@@ -208,6 +212,22 @@ def test_an_untied_model_is_quantised_too(tmp_path: Path) -> None:
         assert found[variant].nats == pytest.approx(found["fp32"].nats, rel=0.01)
         assert 0 < found[variant].divergence < 1
     assert found["fp32"].total.n_tokens == 89
+
+
+@pytest.mark.parametrize("fastest", [1, 4])
+def test_a_file_is_measured_on_as_many_threads_as_read_a_row_fastest(
+    monkeypatch: pytest.MonkeyPatch, fastest: int
+) -> None:
+    answers = iter([1.0, 2.0] if fastest == 1 else [2.0, 1.0])  # of one thread, then of four
+
+    def seconds(step: Callable[[], object], most: int) -> float:
+        step()
+        return next(answers)
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(variants, "median_seconds", seconds)
+    session = variants.quickest(FIRST / "model" / VARIANTS["fp32"], np.arange(8))
+    assert session.get_session_options().intra_op_num_threads == fastest
 
 
 def test_the_sums_are_right_for_a_case_by_hand() -> None:

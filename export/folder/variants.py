@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 
 from export.formats.quantize import FORMATS, save_quantized
 from gptcore.bundle import VARIANTS
 from gptcore.checks import UserError, check_choice
+from gptcore.cores import fastest, median_seconds, thread_counts
 from gptcore.onnx_session import open_inference
 from gptcore.tokenizer import Tokenizer
 from training.data.batches import IGNORED, Rows
@@ -115,20 +117,29 @@ def measure(
     files: dict[str, Path], rows: Iterable[Row], byte_lengths: np.ndarray
 ) -> dict[str, Measured]:
     """Every file on the same rows; the first is the reference."""
-    sessions = {name: open_inference(path, "cpu", threads=0) for name, path in files.items()}
+    rows = [(ids, targets) for ids, targets in rows if (targets != IGNORED).any()]
+    if not rows:
+        raise UserError("the held-out text is empty: there is nothing to measure variants on")
+    sessions = {name: quickest(path, rows[0][0]) for name, path in files.items()}
     result = {name: Measured() for name in sessions}
     for ids, targets in progress(rows, "measuring", unit=" rows"):
         (at,) = np.nonzero(targets != IGNORED)
-        if not len(at):
-            continue
         n_bytes, reference = int(byte_lengths[targets[at]].sum()), None
         for name, session in sessions.items():
             log_p = log_softmax(session.run(["logits"], prompt_feeds(session, ids))[0][0, at])
             reference = log_p if reference is None else reference
             result[name].add(log_p, reference, targets[at], n_bytes)
-    if not result["fp32"].total.n_tokens:
-        raise UserError("the held-out text is empty: there is nothing to measure variants on")
     return result
+
+
+def quickest(path: Path, ids: np.ndarray) -> ort.InferenceSession:
+    """A session of as many threads as read this row in the least time."""
+
+    def seconds(session: ort.InferenceSession) -> float:
+        feeds = prompt_feeds(session, ids)
+        return median_seconds(lambda: session.run(["logits"], feeds), most=8)
+
+    return fastest((open_inference(path, "cpu", n) for n in thread_counts()), seconds)
 
 
 def prompt_feeds(session: Any, ids: np.ndarray) -> dict[str, np.ndarray]:
