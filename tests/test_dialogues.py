@@ -2,13 +2,15 @@
 
 import random
 import re
+import subprocess
+import sys
 from itertools import islice
 
 import pytest
 
 from training.dialogues.generator import MAX_USER_TURNS, dialogues
 from training.dialogues.talk import Talk, alike
-from training.dialogues.words import TABLES, indirect
+from training.dialogues.words import indirect, tables
 
 COUNT = 5000
 
@@ -27,6 +29,19 @@ def test_the_same_seed_gives_the_same_dialogues_and_another_seed_gives_others() 
     first = list(islice(dialogues(seed=3), 50))
     assert first == list(islice(dialogues(seed=3), 50))
     assert first != list(islice(dialogues(seed=4), 50))
+
+
+def test_the_phrases_are_read_with_the_first_dialogue_not_at_the_import() -> None:
+    program = """
+import sys
+read = []
+sys.addaudithook(lambda event, args: event == "open" and read.append(str(args[0])))
+from training.dialogues.generator import dialogues
+assert not [name for name in read if name.endswith(".json")], read
+next(dialogues(1))
+assert [name for name in read if name.endswith(".json")]
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_turns_alternate_and_end_with_the_assistant(chats) -> None:
@@ -85,7 +100,7 @@ def test_each_of_two_alike_gets_its_own_answer() -> None:
         two = {key.partition(" ")[2]: key for key in talk.memory if len(talk.memory) == 2}
         if named := [name for name in two if re.search(rf"\b{name}\b", asked)]:
             key = two[max(named, key=len)]  # "best friend", not "friend"
-            value = talk.memory[key][TABLES["personal"][key.split()[0]]["value"]]
+            value = talk.memory[key][tables()["personal"][key.split()[0]]["value"]]
             assert value.lower() in talk.last.lower(), talk.messages
             checked += 1
     assert checked > 200

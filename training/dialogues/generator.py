@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from training.dialogues import questions, stories
 from training.dialogues import topics as about
 from training.dialogues.talk import ASKS_NAME, Talk, alike, ask_untold, recall, tell_two
-from training.dialogues.words import TABLES, a_name, fill
+from training.dialogues.words import a_name, fill, tables
 
 MAX_USER_TURNS = 10
 LONGEST_TOPIC = 4
@@ -69,7 +69,7 @@ def start(talk: Talk) -> None:
     elif kind == "user":
         talk.memory["name"] = {"name": name}
     talk.brief = kind == "brief"
-    text = fill(talk.rng.choice(TABLES["system"][kind]), bot=name, name=name)
+    text = fill(talk.rng.choice(tables()["system"][kind]), bot=name, name=name)
     talk.messages.append({"role": "system", "content": text})
 
 

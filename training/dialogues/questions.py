@@ -4,14 +4,14 @@ import random
 import string
 
 from training.dialogues.talk import Talk
-from training.dialogues.words import TABLES, a_name, fill, plural
+from training.dialogues.words import a_name, fill, plural, tables
 
 ARTICLES = ("a ", "an ")
 
 
 def fact(talk: Talk) -> None:
     """A question from the tables, and now and then the same about something else."""
-    kinds = list(TABLES["facts"].values())
+    kinds = list(tables()["facts"].values())
     table = talk.rng.choices(kinds, [kind["weight"] for kind in kinds])[0]
     pairs = table["of"] if isinstance(table["of"], dict) else dict.fromkeys(table["of"], "")
     first, second = talk.rng.sample(list(pairs), 2)
@@ -41,12 +41,12 @@ def operands(rng: random.Random, kind: str) -> tuple[int, int, int]:
 
 def arithmetic(talk: Talk) -> None:
     """A sum in figures or words, or about things."""
-    rng, table, numbers = talk.rng, TABLES["sums"], TABLES["numbers"]
+    rng, table, numbers = talk.rng, tables()["sums"], tables()["numbers"]
     kind = rng.choices(list(table), [sums["weight"] for sums in table.values()])[0]
     results = operands(rng, kind)
     in_words = max(results) < len(numbers) and talk.chance(0.35)
     a_b_c = [numbers[n] if in_words else str(n) for n in results]
-    slots = dict(zip("abc", a_b_c)) | {"x": rng.choice(TABLES["goods"]), "name": a_name(rng)}
+    slots = dict(zip("abc", a_b_c)) | {"x": rng.choice(tables()["goods"]), "name": a_name(rng)}
     reply = talk.pick(table[kind]["say"], **slots)
     talk.turn(talk.pick(table[kind]["ask"], **slots), reply[0].upper() + reply[1:])
     if not in_words and talk.chance(0.2):
@@ -55,7 +55,7 @@ def arithmetic(talk: Talk) -> None:
 
 def go_on(talk: Talk, c: int) -> None:
     """A sum with the result of the one before."""
-    table, b = TABLES["chain"], talk.rng.randint(1, 9)
+    table, b = tables()["chain"], talk.rng.randint(1, 9)
     kind = "minus" if c >= b and talk.chance(0.5) else "plus"
     d = c - b if kind == "minus" else c + b
     talk.exchange(table[kind], table[f"then_{kind}"], b=str(b), c=str(c), d=str(d))
@@ -63,7 +63,7 @@ def go_on(talk: Talk, c: int) -> None:
 
 def sequence(talk: Talk) -> None:
     """The number or letter after or before another; odd and even; double and half."""
-    rng, table = talk.rng, TABLES["sequence"]
+    rng, table = talk.rng, tables()["sequence"]
     kind = rng.choice(["after", "after", "before", "parity", "double", "half", "letter"])
     n = rng.randint(1, 10 if kind == "double" else 30)
     if kind in ("after", "before"):
@@ -83,7 +83,7 @@ def sequence(talk: Talk) -> None:
 
 def statement(talk: Talk) -> None:
     """The user says something true, and then doubts it or asks for its reason."""
-    rng, table, facts = talk.rng, TABLES["statement"], TABLES["facts"]
+    rng, table, facts = talk.rng, tables()["statement"], tables()["facts"]
     because = [text for text in facts["why"]["of"].values() if " because " in text]
     true, _, reason = rng.choice(because).rstrip(".").partition(" because ")
     if is_plain := talk.chance(0.5):
@@ -103,23 +103,23 @@ def statement(talk: Talk) -> None:
 
 def is_name(text: str) -> bool:
     """Whether its first word keeps its capital letter within a sentence."""
-    capitals = TABLES["facts"]["capital"]["of"]
+    capitals = tables()["facts"]["capital"]["of"]
     return text.split()[0] in {"I", *(x.split()[0] for pair in capitals.items() for x in pair)}
 
 
 def echo(talk: Talk) -> None:
     """The user wants some words back, known ones and names."""
-    words = talk.rng.sample(TABLES["unknown"]["random"], talk.rng.randint(1, 4))
+    words = talk.rng.sample(tables()["unknown"]["random"], talk.rng.randint(1, 4))
     if talk.chance(0.4):
         words[-1] = a_name(talk.rng)
-    talk.exchange(TABLES["echo"]["ask"], TABLES["echo"]["say"], words=" ".join(words))
+    talk.exchange(tables()["echo"]["ask"], tables()["echo"]["say"], words=" ".join(words))
 
 
 def calendar(talk: Talk) -> None:
     """The day or month next to another."""
-    table, rng = TABLES["calendar"], talk.rng
+    table, rng = tables()["calendar"], talk.rng
     unit, step = rng.choice(["day", "day", "month"]), rng.choice([1, -1])
-    names, word = TABLES[f"{unit}s"], "after" if step > 0 else "before"
+    names, word = tables()[f"{unit}s"], "after" if step > 0 else "before"
     i, j = rng.sample(range(len(names)), 2)
     kind, say = word, "say"
     if unit == "day" and talk.chance(0.25):
@@ -143,16 +143,16 @@ def counting(talk: Talk) -> None:
 
 
 def three_things(talk: Talk) -> None:
-    group = talk.rng.choice(list(TABLES["lists"]))
-    table, (a, b, c) = TABLES["templates"], talk.rng.sample(TABLES["lists"][group], 3)
+    group = talk.rng.choice(list(tables()["lists"]))
+    table, (a, b, c) = tables()["templates"], talk.rng.sample(tables()["lists"][group], 3)
     say = table["three_things" if group.startswith("things") else "three"]
     talk.exchange(table["name_three"], say, x=group, l=f"{a}, {b} and {c}")
 
 
 def comparison(talk: Talk) -> None:
     """Which of two is more, as a choice or to be said yes or no to."""
-    rng, table = talk.rng, TABLES["compare"]
-    scale = rng.choice(TABLES["scales"])
+    rng, table = talk.rng, tables()["compare"]
+    scale = rng.choice(tables()["scales"])
     less, more = sorted(rng.sample(range(len(scale["order"])), 2))
     word, small, big = scale["word"], scale["order"][less], scale["order"][more]
     if talk.chance(0.6):
@@ -167,16 +167,16 @@ def comparison(talk: Talk) -> None:
 
 def in_one_word(talk: Talk) -> None:
     """The user wants one word, or yes or no."""
-    rng, table = talk.rng, TABLES["one_word"]
+    rng, table = talk.rng, tables()["one_word"]
     if talk.chance(0.5):
         answer = rng.choice(["yes", "no"])
-        question = rng.choice(TABLES["yes_no_facts"][answer])
+        question = rng.choice(tables()["yes_no_facts"][answer])
         if talk.chance(0.4):
-            talk.turn(question, talk.pick(TABLES["yes_no_say"][answer]))
+            talk.turn(question, talk.pick(tables()["yes_no_say"][answer]))
         else:
             talk.turn(talk.pick(table["yes_no"], q=question), f"{answer.capitalize()}.")
         return
-    fact = TABLES["facts"][rng.choice(["capital", "opposite", "color", "plural", "past"])]
+    fact = tables()["facts"][rng.choice(["capital", "opposite", "color", "plural", "past"])]
     x, y = rng.choice([(x, y) for x, y in fact["of"].items() if " " not in y])
     question = talk.pick([ask for ask in fact["ask"] if ask.endswith("?")], x=x)
     talk.exchange(table[rng.choice(["before", "after"])], ["{Y}."], q=question, y=y)
@@ -184,7 +184,7 @@ def in_one_word(talk: Talk) -> None:
 
 def member(talk: Talk) -> None:
     """Something with a property; then another one, or one with another property."""
-    rng, table = talk.rng, TABLES["members"]
+    rng, table = talk.rng, tables()["members"]
     family = rng.choice(table["of"])
     prop, other = rng.sample(list(family["of"]), 2)
     x, *others = rng.sample(family["of"][prop], min(2, len(family["of"][prop])))
@@ -202,15 +202,15 @@ def member(talk: Talk) -> None:
 
 def explained(talk: Talk) -> None:
     """What something is, and more of it."""
-    x, first, second = talk.rng.choice(TABLES["explained"])
-    talk.exchange(TABLES["explain"]["ask"], [first], x=x)
+    x, first, second = talk.rng.choice(tables()["explained"])
+    talk.exchange(tables()["explain"]["ask"], [first], x=x)
     if talk.chance(0.7):
-        talk.exchange(TABLES["explain"]["more"], [second], x=x)
+        talk.exchange(tables()["explain"]["more"], [second], x=x)
 
 
 def reason(talk: Talk) -> None:
     """An answer, and why it is so."""
-    question, answer, because = talk.rng.choice(TABLES["reasons"])
+    question, answer, because = talk.rng.choice(tables()["reasons"])
     talk.turn(question, answer)
     if talk.chance(0.8):
-        talk.turn(talk.pick(TABLES["why"]), because)
+        talk.turn(talk.pick(tables()["why"]), because)

@@ -3,13 +3,13 @@
 import re
 
 from training.dialogues.talk import Slots, Talk
-from training.dialogues.words import TABLES, a_name, fill
+from training.dialogues.words import a_name, fill, tables
 
 
 def joke(talk: Talk) -> None:
     """Some jokes, none of them twice."""
-    table, (first, *more) = TABLES["joke"], talk.rng.sample(TABLES["jokes"], 4)
-    asks = TABLES["offers"]["yes"] if talk.last.endswith("a joke?") else table["ask"]
+    table, (first, *more) = tables()["joke"], talk.rng.sample(tables()["jokes"], 4)
+    asks = tables()["offers"]["yes"] if talk.last.endswith("a joke?") else table["ask"]
     talk.turn(talk.pick(asks), " ".join(first))
     if talk.chance(0.4):
         talk.exchange(*table[talk.rng.choice(["laugh", "laugh", "flat"])])
@@ -20,8 +20,8 @@ def joke(talk: Talk) -> None:
 
 
 def riddle(talk: Talk) -> None:
-    table = TABLES["riddle"]
-    (question, solution), (_, wrong) = talk.rng.sample(TABLES["riddles"], 2)
+    table = tables()["riddle"]
+    (question, solution), (_, wrong) = talk.rng.sample(tables()["riddles"], 2)
     talk.exchange(table["ask"], table["say"], q=question)
     endings = [("guess", solution, "right"), ("guess", wrong, "wrong"), ("give_up", "", "told")]
     said, guess, reply = talk.rng.choice(endings)
@@ -30,7 +30,7 @@ def riddle(talk: Talk) -> None:
 
 def new_slots(talk: Talk, hero: str = "") -> Slots:
     """Who is in a story, where, and what happens."""
-    table, rng = TABLES["story"], talk.rng
+    table, rng = tables()["story"], talk.rng
     slots = {key: rng.choice(table[key]) for key in ("kind", "place", "friend")}
     of_body = table["sizes"] if " " in slots["kind"] else []  # no small old man
     traits = [trait for trait in table["trait"] if trait not in of_body]
@@ -38,13 +38,13 @@ def new_slots(talk: Talk, hero: str = "") -> Slots:
     slots["hero"] = hero or a_name(rng, rng.choice(["names", "pet_names"]))
     plot = rng.choice(table["plot"])
     if "thing}" in plot["problem"]:
-        slots["thing"] = rng.choice(TABLES["gifts"])
+        slots["thing"] = rng.choice(tables()["gifts"])
     return slots | {key: fill(text, **slots) for key, text in plot.items()}
 
 
 def told(talk: Talk, parts: list[str], slots: Slots) -> str:
     """The parts of a story and an end, with the meeting of the friend after the first two."""
-    table = TABLES["story"]
+    table = tables()["story"]
     ends = talk.rng.sample(table["end"], talk.rng.randint(1, 2))
     return fill(" ".join([*parts, *ends]), meet=talk.pick(table["meet"], **slots), **slots)
 
@@ -52,16 +52,16 @@ def told(talk: Talk, parts: list[str], slots: Slots) -> str:
 def new_story(talk: Talk, hero: str = "") -> tuple[str, Slots]:
     """A story, and the slots that questions about it need."""
     slots = new_slots(talk, hero)
-    start = talk.pick(TABLES["story"]["start"], **slots)
+    start = talk.pick(tables()["story"]["start"], **slots)
     return told(talk, [start, "{problem}", "{meet}", "{solve}"], slots), slots
 
 
 def open_story(talk: Talk) -> None:
     """The user begins a story, and the assistant ends it with the same hero."""
-    table, slots = TABLES["story"]["open"], new_slots(talk)
+    table, slots = tables()["story"]["open"], new_slots(talk)
     opening = talk.rng.choice(table["opening"])
     if "{hero}" not in opening:
-        plots = [plot for plot in TABLES["story"]["plot"] if "thing}" not in plot["problem"]]
+        plots = [plot for plot in tables()["story"]["plot"] if "thing}" not in plot["problem"]]
         plot = talk.rng.choice(plots)
         slots["hero"] = f"the {slots['kind']}"
         slots |= {key: fill(text, **slots) for key, text in plot.items()}
@@ -74,20 +74,20 @@ def open_story(talk: Talk) -> None:
 
 def asked(talk: Talk, slots: Slots) -> None:
     """Questions about the story that was told: its own one, and those that fit any."""
-    quiz = [*talk.rng.sample(TABLES["story"]["quiz"], 3), [slots["ask"], slots["answer"]]]
+    quiz = [*talk.rng.sample(tables()["story"]["quiz"], 3), [slots["ask"], slots["answer"]]]
     for question, answer in talk.rng.sample(quiz, talk.rng.choice([0, 1, 1, 2])):
         talk.turn(fill(question, **slots), fill(answer, **slots))
 
 
 def another_plot(talk: Talk, slots: Slots) -> Slots:
     """What else happens to the same hero."""
-    new = slots | {"thing": talk.rng.choice(TABLES["gifts"])}
-    plots = [plot for plot in TABLES["story"]["plot"] if fill(plot["ask"], **new) != slots["ask"]]
+    new = slots | {"thing": talk.rng.choice(tables()["gifts"])}
+    plots = [plot for plot in tables()["story"]["plot"] if fill(plot["ask"], **new) != slots["ask"]]
     return {key: fill(text, **new) for key, text in talk.rng.choice(plots).items()}
 
 
 def story(talk: Talk) -> None:
-    table = TABLES["story"]
+    table = tables()["story"]
     is_about_me = talk.name and talk.chance(0.15)
     text, slots = new_story(talk, talk.name if is_about_me else "")
     asks = table[talk.rng.choice(["ask", "ask", "ask_kind", "ask_kind", "ask_hero"])]
@@ -96,7 +96,7 @@ def story(talk: Talk) -> None:
     if is_about_me:
         asks = table["ask_me"]
     if talk.last.endswith("story?"):
-        asks = TABLES["offers"]["yes"]
+        asks = tables()["offers"]["yes"]
     talk.turn(talk.pick(asks, **slots), talk.pick(table["sure"]) + text)
     if talk.chance(0.2):
         talk.exchange(

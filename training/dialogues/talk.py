@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass, field
 
-from training.dialogues.words import TABLES, a_name, as_typed, fill, first_sentence
+from training.dialogues.words import a_name, as_typed, fill, first_sentence, tables
 
 ASKS_NAME = ("What is your name?", "What should I call you?")
 NAMES = ("names", "pet_names")  # the tables of names, beside which some are made up
@@ -39,7 +39,7 @@ class Talk:
 
     def turn(self, user: str, assistant: str) -> None:
         if len(self.messages) < 2 and not user.startswith(("H", "Good")) and self.chance(0.1):
-            user = self.pick(TABLES["offers"]["hello"]) + user
+            user = self.pick(tables()["offers"]["hello"]) + user
         reply = first_sentence(assistant) if self.brief else assistant
         self.messages.append({"role": "user", "content": as_typed(self.rng, user)})
         self.messages.append({"role": "assistant", "content": reply})
@@ -55,11 +55,11 @@ class Talk:
 def new_details(rng: random.Random, kind: str) -> Slots:
     """Invented details of one kind, such as ``{"pet": "dog", "petname": "Rex"}``."""
     if kind == "favorite":
-        thing = rng.choice(list(TABLES["favorites"]))
-        return {"thing": thing, "x": rng.choice(TABLES["favorites"][thing]["of"])}
+        thing = rng.choice(list(tables()["favorites"]))
+        return {"thing": thing, "x": rng.choice(tables()["favorites"][thing]["of"])}
     details = {
-        slot: a_name(rng, table) if table in NAMES else rng.choice(list(TABLES[table]))
-        for slot, table in TABLES["personal"][kind]["slots"].items()
+        slot: a_name(rng, table) if table in NAMES else rng.choice(list(tables()[table]))
+        for slot, table in tables()["personal"][kind]["slots"].items()
     }
     return details | {
         f"your_{slot}": said.replace("my ", "your ") for slot, said in details.items()
@@ -68,28 +68,30 @@ def new_details(rng: random.Random, kind: str) -> Slots:
 
 def memory_key(kind: str, details: Slots) -> str:
     """The kind, and what tells several pets, relatives or favorites apart: ``pet dog``."""
-    part = TABLES["personal"][kind].get("key")
+    part = tables()["personal"][kind].get("key")
     return f"{kind} {details[part]}" if part else kind
 
 
 def tell(talk: Talk, kind: str, details: Slots | None = None) -> Slots | None:
     """The user tells something new; None if that kind of thing is known already."""
-    details, table = details or new_details(talk.rng, kind), TABLES["personal"][kind]
+    details, table = details or new_details(talk.rng, kind), tables()["personal"][kind]
     key = memory_key(kind, details)
     if key in talk.memory:
         return None
     talk.memory[key] = details
-    replies = (TABLES["favorites"][details["thing"]] if kind == "favorite" else table)["reply"]
+    replies = (tables()["favorites"][details["thing"]] if kind == "favorite" else table)["reply"]
     talk.exchange(table["tell"], replies, **details)
     return details
 
 
-KINDS = [kind for kind, table in TABLES["personal"].items() if "short" in table]
+def statements() -> list[str]:
+    """The kinds of details that can be told in a short statement, and so corrected."""
+    return [kind for kind, table in tables()["personal"].items() if "short" in table]
 
 
 def tell_two(talk: Talk) -> None:
     """The user tells their name or nothing of it, and two other things, in one sentence."""
-    kinds = talk.rng.sample([kind for kind in KINDS if kind != "name"], 2)
+    kinds = talk.rng.sample([kind for kind in statements() if kind != "name"], 2)
     if not talk.name and talk.chance(0.6):
         kinds[0] = "name"
     told = {kind: new_details(talk.rng, kind) for kind in kinds}
@@ -98,14 +100,14 @@ def tell_two(talk: Talk) -> None:
         return
     talk.memory |= dict(zip(keys, told.values()))
     first, second = (
-        talk.pick(TABLES["personal"][kind]["short"], **details) for kind, details in told.items()
+        talk.pick(tables()["personal"][kind]["short"], **details) for kind, details in told.items()
     )
-    tables = TABLES["two"]
-    said = talk.pick(tables["join"], one=first, two=second)
-    personal = TABLES["personal"][kinds[1]]
-    replies = TABLES["favorites"][told[kinds[1]]["thing"]] if kinds[1] == "favorite" else personal
+    two = tables()["two"]
+    said = talk.pick(two["join"], one=first, two=second)
+    personal = tables()["personal"][kinds[1]]
+    replies = tables()["favorites"][told[kinds[1]]["thing"]] if kinds[1] == "favorite" else personal
     reply = talk.pick(replies["reply"], **told[kinds[1]])
-    hello = talk.pick(tables["hello"], name=talk.name) if kinds[0] == "name" else ""
+    hello = talk.pick(two["hello"], name=talk.name) if kinds[0] == "name" else ""
     talk.turn(said, hello + reply)
 
 
@@ -114,14 +116,14 @@ def recall(talk: Talk, key: str = "") -> None:
     if not talk.memory or talk.recalled == len(talk.messages):
         return
     talk.recalled = len(talk.messages) + 2
-    phrases = {key: TABLES["personal"][key.split()[0]] for key in talk.memory}
+    phrases = {key: tables()["personal"][key.split()[0]] for key in talk.memory}
     if not key and len(talk.memory) > 1 and talk.chance(0.1):
         told = [fill(phrases[key]["clause"], **details) for key, details in talk.memory.items()]
         known = ", ".join(told[:-1]) + " and " + told[-1]
-        talk.turn(talk.pick(TABLES["recall_all"]["ask"]), f"You told me that {known}.")
+        talk.turn(talk.pick(tables()["recall_all"]["ask"]), f"You told me that {known}.")
     elif not key and talk.name and talk.chance(0.1):
         guess = talk.name if talk.chance(0.4) else a_name(talk.rng)
-        table = TABLES["confirm"]
+        table = tables()["confirm"]
         replies = table["yes" if guess == talk.name else "no"]
         talk.exchange(table["ask"], replies, guess=guess, name=talk.name)
     else:
@@ -135,20 +137,20 @@ def recall(talk: Talk, key: str = "") -> None:
 
 def alike(talk: Talk) -> None:
     """The user tells two of a kind, such as two relatives, and asks for the one and the other."""
-    kind = talk.rng.choice(list(TABLES["alike"]))
+    kind = talk.rng.choice(list(tables()["alike"]))
     for _ in range(2):
         tell(talk, kind)
     keys = [key for key in talk.memory if key.split()[0] == kind]
     if len(keys) > 1:
         first, second = talk.rng.sample(keys, 2)
         recall(talk, first)
-        answers = TABLES["personal"][kind]["answer"]
-        talk.exchange(TABLES["alike"][kind], answers, **talk.memory[second])
+        answers = tables()["personal"][kind]["answer"]
+        talk.exchange(tables()["alike"][kind], answers, **talk.memory[second])
 
 
 def ask_untold(talk: Talk) -> None:
     """The user asks for something that was never told."""
-    personal, recall_all = TABLES["personal"], TABLES["recall_all"]
+    personal, recall_all = tables()["personal"], tables()["recall_all"]
     if not talk.memory and talk.chance(0.15):
         talk.exchange(recall_all["ask"], recall_all["unknown"])
         return

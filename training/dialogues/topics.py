@@ -9,19 +9,18 @@ from typing import Any
 
 from training.dialogues.talk import (
     ASKS_NAME,
-    KINDS,
     Slots,
     Talk,
     memory_key,
     new_details,
     recall,
+    statements,
     tell,
 )
-from training.dialogues.words import TABLES, a_name, fill, made_up_word
+from training.dialogues.words import a_name, fill, made_up_word, tables
 
 Topic = Callable[[Talk], Any]
 Pair = list[list[str]]  # what the user may say, and what the assistant may answer
-VALUES = {kind: TABLES["personal"][kind]["value"] for kind in KINDS}  # what a correction changes
 
 
 # What the user tells about themselves.
@@ -30,9 +29,9 @@ VALUES = {kind: TABLES["personal"][kind]["value"] for kind in KINDS}  # what a c
 def tell_name(talk: Talk) -> None:
     """The name is told as an answer, as a correction, with a question, or just so."""
     name = a_name(talk.rng)
-    correct, introduce = TABLES["correct"], TABLES["introduce"]
+    correct, introduce = tables()["correct"], tables()["introduce"]
     if talk.last.endswith(ASKS_NAME):
-        pair = TABLES["offers"]["name"], TABLES["personal"]["name"]["reply"]
+        pair = tables()["offers"]["name"], tables()["personal"]["name"]["reply"]
     elif talk.name:
         pair = correct["tell"], correct["reply"]
     elif talk.chance(0.15):
@@ -46,16 +45,18 @@ def tell_name(talk: Talk) -> None:
 
 def correct_something(talk: Talk) -> None:
     """Something told before, or just now, is told anew, and counts from then on."""
-    told = tell(talk, talk.rng.choice(KINDS)) if talk.chance(0.7) else None
-    keys = [key for key in talk.memory if key.split()[0] in KINDS]
+    kinds = statements()
+    told = tell(talk, talk.rng.choice(kinds)) if talk.chance(0.7) else None
+    keys = [key for key in talk.memory if key.split()[0] in kinds]
     if not keys:
         return
     key = keys[-1] if told else talk.rng.choice(keys)
     kind, old = key.split()[0], talk.memory[key]
-    table, correct, slot = TABLES["personal"][kind], TABLES["correct"], VALUES[kind]
+    table, correct = tables()["personal"][kind], tables()["correct"]
+    slot = table["value"]  # what a correction changes
     fresh = new_details(talk.rng, kind)
     if kind == "favorite":
-        fresh["x"] = talk.rng.choice(TABLES["favorites"][old["thing"]]["of"])
+        fresh["x"] = talk.rng.choice(tables()["favorites"][old["thing"]]["of"])
     new = old | {part: fresh[part] for part in (slot, f"your_{slot}") if part in fresh}
     if new == old:
         return
@@ -73,14 +74,16 @@ def correct_something(talk: Talk) -> None:
 
 
 def tell_something(talk: Talk) -> Slots | None:
-    return tell(talk, talk.rng.choice([kind for kind in KINDS if kind not in ("name", "pet")]))
+    return tell(
+        talk, talk.rng.choice([kind for kind in statements() if kind not in ("name", "pet")])
+    )
 
 
 def unnamed(talk: Talk) -> None:
     """The user tells that there is something, and asks what was not told about it."""
-    table = TABLES["unnamed"]
+    table = tables()["unnamed"]
     kind = talk.rng.choice(list(table["tell"]))
-    details, personal = new_details(talk.rng, kind), TABLES["personal"][kind]
+    details, personal = new_details(talk.rng, kind), tables()["personal"][kind]
     if memory_key(kind, details) not in talk.memory:
         talk.exchange(table["tell"][kind], table["reply"], **details)
         talk.exchange(personal["ask"], personal["unknown"], **details)
@@ -93,39 +96,39 @@ def tell_hobby(talk: Talk) -> None:
 def pet(talk: Talk) -> None:
     details = tell(talk, "pet")
     if details and talk.last.endswith("?"):
-        table = TABLES["pet_talk"]
+        table = tables()["pet_talk"]
         phrases = table["age" if "How old" in talk.last else "likes"]
-        age, liked = talk.rng.randint(2, 12), talk.rng.choice(TABLES["pets"][details["pet"]])
+        age, liked = talk.rng.randint(2, 12), talk.rng.choice(tables()["pets"][details["pet"]])
         talk.exchange(phrases, table["reply"], n=str(age), x=liked, **details)
 
 
 def feeling(talk: Talk) -> None:
-    name = talk.rng.choice(list(TABLES["feelings"]))
+    name = talk.rng.choice(list(tables()["feelings"]))
     if "feeling" not in talk.memory:
-        table = TABLES["feelings"][name]
+        table = tables()["feelings"][name]
         talk.memory["feeling"] = {"feeling": name}
-        talk.exchange(TABLES["personal"]["feeling"]["tell"], table["ask"], feeling=name)
+        talk.exchange(tables()["personal"]["feeling"]["tell"], table["ask"], feeling=name)
         talk.exchange(table["why"], table["end"])
 
 
 def plan(talk: Talk) -> None:
     if details := tell(talk, "plan"):
-        table = TABLES["plans"][details["plan"]]
+        table = tables()["plans"][details["plan"]]
         yes = "Yes! " if talk.last.endswith("forward to it?") else ""
         talk.turn(yes + talk.pick(table["more"]), table["end"])
 
 
 def news(talk: Talk) -> None:
     """Good or bad news without a word for a feeling."""
-    table = TABLES["news"]
+    table = tables()["news"]
     kind, reply = talk.rng.choice([("good", "glad"), ("bad", "sorry")])
     talk.exchange(table[kind], table[reply], why=talk.rng.choice(table[f"{kind}_of"]))
 
 
 def advice(talk: Talk) -> None:
     """A situation and a tip, which is asked for at once, or then, or offered."""
-    table = TABLES["advise"]
-    situation, tip = talk.rng.choice(TABLES["advice"])
+    table = tables()["advise"]
+    situation, tip = talk.rng.choice(tables()["advice"])
     if talk.chance(0.8):
         talk.turn(f"{situation} {talk.pick(table['ask'])}", tip)
     else:
@@ -137,8 +140,8 @@ def advice(talk: Talk) -> None:
 
 def health(talk: Talk) -> None:
     """A question for a doctor."""
-    table, rng = TABLES["health"], talk.rng
-    slots = {"s": rng.choice(table["symptom"]), "person": rng.choice(TABLES["people"])}
+    table, rng = tables()["health"], talk.rng
+    slots = {"s": rng.choice(table["symptom"]), "person": rng.choice(tables()["people"])}
     talk.exchange(table["ask"], table["say"], **slots)
     if talk.chance(0.4):
         talk.exchange(*table["then"])
@@ -149,17 +152,17 @@ def health(talk: Talk) -> None:
 def guess(talk: Talk) -> None:
     """The user wants a guess at what cannot be known."""
     rng = talk.rng
-    asks, replies = rng.choice(TABLES["guesses"])
-    thing = rng.choice([x for x in TABLES["favorites"] if f"favorite {x}" not in talk.memory])
-    meal = rng.choice(list(TABLES["meal"]["of"]))
-    slots = {"thing": thing, "y": rng.choice(TABLES["favorites"][thing]["of"])}
-    slots |= {"meal": meal, "x": rng.choice(TABLES["meal"]["of"][meal])}
+    asks, replies = rng.choice(tables()["guesses"])
+    thing = rng.choice([x for x in tables()["favorites"] if f"favorite {x}" not in talk.memory])
+    meal = rng.choice(list(tables()["meal"]["of"]))
+    slots = {"thing": thing, "y": rng.choice(tables()["favorites"][thing]["of"])}
+    slots |= {"meal": meal, "x": rng.choice(tables()["meal"]["of"][meal])}
     slots |= {"n": str(rng.randint(8, 70)), "small": str(rng.randint(1, 20))}
-    tables = {"when": "past_whens", "place": "places", "person": "people", "kind": "pets"}
-    slots |= {key: rng.choice(list(TABLES[table])) for key, table in tables.items()}
+    chosen = {"when": "past_whens", "place": "places", "person": "people", "kind": "pets"}
+    slots |= {key: rng.choice(list(tables()[table])) for key, table in chosen.items()}
     talk.exchange(asks, replies, **slots)
     if talk.chance(0.5):
-        talk.exchange(*rng.choice(TABLES["guessed"]))
+        talk.exchange(*rng.choice(tables()["guessed"]))
 
 
 # Small talk.
@@ -170,47 +173,50 @@ def one_of(rng: random.Random, pairs: list[Pair]) -> Pair:
     return rng.choices(pairs, [len(asks) for asks, _ in pairs])[0]
 
 
-def from_pairs(pairs: list[Pair]) -> Topic:
+def from_pairs(pairs: Callable[[], list[Pair]]) -> Topic:
     """A topic of one turn: a pair of what the user may say and what fits as an answer."""
 
     def topic(talk: Talk) -> None:
-        asks, replies = one_of(talk.rng, pairs)
+        asks, replies = one_of(talk.rng, pairs())
         talk.exchange(asks, replies, last=talk.last, name=a_name(talk.rng))
 
     return topic
 
 
-weather = from_pairs(TABLES["weather"])
-cannot = from_pairs(TABLES["cannot"])
-harm = from_pairs(TABLES["harm"])
-small_talk = from_pairs(TABLES["small_talk"])
-answer_greeting = from_pairs(TABLES["greet"]["back"])
-after_fact = from_pairs(list(TABLES["after"].values()))
-after_all = from_pairs([TABLES["after"][name] for name in ("okay", "wrong", "more", "again")])
-no_thanks = from_pairs([TABLES["offers"]["no"]])
+weather = from_pairs(lambda: tables()["weather"])
+cannot = from_pairs(lambda: tables()["cannot"])
+harm = from_pairs(lambda: tables()["harm"])
+small_talk = from_pairs(lambda: tables()["small_talk"])
+answer_greeting = from_pairs(lambda: tables()["greet"]["back"])
+after_fact = from_pairs(lambda: list(tables()["after"].values()))
+after_all = from_pairs(
+    lambda: [tables()["after"][name] for name in ("okay", "wrong", "more", "again")]
+)
+no_thanks = from_pairs(lambda: [tables()["offers"]["no"]])
 
 
-def courtesy(table: dict[str, list[str]]) -> Topic:
+def courtesy(name: str) -> Topic:
     """Thanks or goodbye, often answered with the user's name."""
 
     def topic(talk: Talk) -> None:
+        table = tables()[name]
         replies = table["named" if talk.name and talk.chance(0.6) else "reply"]
         talk.exchange(table["user"], replies, name=talk.name)
 
     return topic
 
 
-thanks = courtesy(TABLES["thanks"])
-goodbye = courtesy(TABLES["bye"])
+thanks = courtesy("thanks")
+goodbye = courtesy("bye")
 
 
 def greeting(talk: Talk) -> None:
     said, reply = ("how", "fine") if talk.chance(0.3) else ("user", "reply")
-    talk.exchange(TABLES["greet"][said], TABLES["greet"][reply])
+    talk.exchange(tables()["greet"][said], tables()["greet"][reply])
 
 
 def who_are_you(talk: Talk) -> None:
-    table = TABLES["bot"]
+    table = tables()["bot"]
     if talk.chance(0.12):
         talk.bot = a_name(talk.rng)
         pair = table["give"], table["given"]
@@ -220,19 +226,19 @@ def who_are_you(talk: Talk) -> None:
         pair = table["ask"], table["known" if talk.bot else "none"]
     talk.exchange(*pair, bot=talk.bot)
     if talk.name and pair[0] is not table["give"] and talk.chance(0.25):
-        talk.exchange(table["mine"], TABLES["personal"]["name"]["answer"], name=talk.name)
+        talk.exchange(table["mine"], tables()["personal"]["name"]["answer"], name=talk.name)
 
 
 def about_assistant(talk: Talk) -> None:
-    asks, replies = one_of(talk.rng, TABLES["self"])
+    asks, replies = one_of(talk.rng, tables()["self"])
     if talk.bot and "Who are you?" in asks:
         who_are_you(talk)
     else:
-        talk.exchange(asks, replies, thing=talk.rng.choice(list(TABLES["favorites"])))
+        talk.exchange(asks, replies, thing=talk.rng.choice(list(tables()["favorites"])))
 
 
 def meal(talk: Talk) -> None:
-    table = TABLES["meal"]
+    table = tables()["meal"]
     name = talk.rng.choice(list(table["of"]))
     x, y, z = talk.rng.sample(table["of"][name], 3)
     talk.exchange(table["ask"], table["say"], meal=name, x=x, z=z)
@@ -241,7 +247,7 @@ def meal(talk: Talk) -> None:
 
 
 def opinion(talk: Talk) -> None:
-    table = TABLES["opinion"]
+    table = tables()["opinion"]
     x, z = talk.rng.sample(table["things"], 2)
     if talk.chance(0.5):
         talk.exchange(table["ask"], table["say"], x=x)
@@ -252,7 +258,7 @@ def opinion(talk: Talk) -> None:
 
 def out_of_scope(talk: Talk) -> None:
     """A question too hard for a small model; the answer says so."""
-    rng, table, capitals = talk.rng, TABLES["unknown"], TABLES["facts"]["capital"]["of"]
+    rng, table, capitals = talk.rng, tables()["unknown"], tables()["facts"]["capital"]["of"]
     choices = ("tech", "hard", "machine", "machine2", "goods", "pain", "star", "event")
     slots = {key: rng.choice(table[key]) for key in choices}
     slots |= {"country": rng.choice(list(capitals)), "city": rng.choice(list(capitals.values()))}
@@ -266,7 +272,7 @@ def out_of_scope(talk: Talk) -> None:
 
 
 def nonsense(talk: Talk) -> None:
-    rng, table = talk.rng, TABLES["unknown"]
+    rng, table = talk.rng, tables()["unknown"]
     letters = "".join(rng.choices("asdfghjklqwertzuiopxcvbnm", k=rng.randint(3, 12)))
     signs = "".join(rng.choices("?!.,;:#*+-/%&=()$@", k=rng.randint(3, 12)))
     pieces = rng.choice(";,/. -").join([letters, letters[::-1][: rng.randint(2, 9)]])
@@ -279,7 +285,7 @@ def nonsense(talk: Talk) -> None:
 
 def not_english(talk: Talk) -> None:
     """Another language, known or not, or nothing but little pictures."""
-    rng, table = talk.rng, TABLES["foreign"]
+    rng, table = talk.rng, tables()["foreign"]
     if talk.chance(0.4):
         pictures = rng.choices(table["emoji"], k=rng.randint(1, 4))
         talk.turn("".join(pictures), talk.pick(table["pictures"]))

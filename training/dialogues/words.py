@@ -9,10 +9,11 @@
 import json
 import random
 import re
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-FILES = sorted((Path(__file__).parent / "phrases").glob("*.json"))
-TABLES = {key: part for file in FILES for key, part in json.loads(file.read_text("ascii")).items()}
+PHRASES = Path(__file__).parent / "phrases"
 CONTRACTIONS = {"What is": "What's", "I am": "I'm", "It is": "It's", "do not": "don't"}
 BRITISH = {"color": "colour", "favorite": "favourite"}
 PARTICLES = "(?:at|for|from|in|of|on|to|with)"
@@ -30,6 +31,15 @@ INDIRECT = [
 ]
 
 
+@cache
+def tables() -> dict[str, Any]:
+    """All phrases, by the name of their table."""
+    found: dict[str, Any] = {}
+    for file in sorted(PHRASES.glob("*.json")):
+        found |= json.loads(file.read_text("ascii"))
+    return found
+
+
 def with_article(noun: str) -> str:
     """``cat`` -> ``a cat``, ``owl`` -> ``an owl``."""
     vowel = re.match(r"(?!uni|eu|one|use)[aeiou]|hono|hone|hour", noun, re.IGNORECASE)
@@ -39,7 +49,7 @@ def with_article(noun: str) -> str:
 def plural(noun: str) -> str:
     """``cat`` -> ``cats``, ``a city`` -> ``cities``."""
     *before, last = noun.removeprefix("an ").removeprefix("a ").split()
-    irregular = TABLES["facts"]["plural"]["of"]
+    irregular = tables()["facts"]["plural"]["of"]
     if last not in irregular and re.search(r"[^aeiou]y$", last):
         last = last[:-1] + "ies"
     elif last not in irregular:
@@ -75,7 +85,7 @@ def indirect(question: str) -> str:
 
 def wrapped(rng: random.Random, text: str) -> str:
     """The same request with words around it: "Can you tell me what a cow eats?" """
-    about, form = TABLES["wrapping"], indirect(text)
+    about, form = tables()["wrapping"], indirect(text)
     if form and rng.random() < 0.6:
         return rng.choice(about["indirect"]).format(form)
     if rng.random() < 0.7:
@@ -122,10 +132,10 @@ def first_sentence(text: str) -> str:
 
 
 def made_up_word(rng: random.Random) -> str:
-    parts = TABLES["syllables"]
+    parts = tables()["syllables"]
     middle = rng.choice(parts["middle"]) if rng.random() < 0.4 else ""
     return rng.choice(parts["first"]) + middle + rng.choice(parts["last"])
 
 
 def a_name(rng: random.Random, table: str = "names") -> str:
-    return made_up_word(rng) if rng.random() < 0.35 else rng.choice(TABLES[table])
+    return made_up_word(rng) if rng.random() < 0.35 else rng.choice(tables()[table])
