@@ -60,7 +60,7 @@ IMPORTED = """
     tiktoken transformers matplotlib.pyplot gradio tqdm hypothesis pytest playwright.sync_api
     huggingface_hub jinja2
 """
-PATIENCE = 10  # times the processor time that the unchanged code needs
+PATIENCE = 3  # times the processor time that the unchanged code needs
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OMP_WAIT_POLICY": "passive",
@@ -77,7 +77,8 @@ class Mutant:
 
     @property
     def key(self) -> str:
-        text = f"{self.path}\n{self.mutation.source}"
+        """The same as long as the file's code is."""
+        text = f"{self.path}\n{self.mutation.code}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -164,7 +165,7 @@ def run(left: list[Mutant], found: dict[str, dict], out: Path, processes: int) -
         shutil.rmtree(other, ignore_errors=True)
         shutil.copytree(tree, other)
     jobs = (
-        (lambda free, m=m: start(m.path, m, free, out, 30 + PATIENCE * seconds[m.path]))
+        (lambda free, m=m: start(m.path, m, free, out, 20 + PATIENCE * seconds[m.path]))
         for m in left
     )
     for n, (job, result) in enumerate(finished(jobs, trees), 1):

@@ -49,6 +49,16 @@ class Mutation:
     after: str
     source: str
 
+    @property
+    def code(self) -> str:
+        """The source without comments and docstrings, as a syntax tree in words."""
+        tree = ast.parse(self.source)
+        for node in ast.walk(tree):
+            for name, value in ast.iter_fields(node):
+                if name == "body" and isinstance(value, list):
+                    node.body = [child for child in value if not is_docstring(child)]
+        return ast.dump(tree)
+
 
 def mutations(source: str) -> list[Mutation]:
     """Every mutation of a source, in the order of the text."""
@@ -168,10 +178,14 @@ def mutable_children(node: ast.AST) -> Iterator[ast.AST]:
         if name in ("annotation", "returns", "bases"):
             continue
         for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
+            if is_docstring(child):
                 continue
             if isinstance(child, ast.AST) and not isinstance(child, (ast.Import, ast.ImportFrom)):
                 yield child
+
+
+def is_docstring(node: object) -> bool:
+    return isinstance(node, ast.Expr) and is_text(node.value)
 
 
 def name_of(node: ast.AST) -> str | None:

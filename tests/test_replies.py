@@ -65,7 +65,7 @@ def test_a_reply_has_256_tokens_at_the_most_unless_told_otherwise(way: str) -> N
 @pytest.mark.parametrize("max_tokens", [0, -1, True, 1.5, "5", None])
 def test_a_wrong_max_tokens_is_refused_everywhere(way: str, max_tokens: object) -> None:
     with pytest.raises(UserError, match="must be a whole number of at least 1"):
-        list(begin(way, Scripted([]), max_tokens=max_tokens))
+        next(begin(way, Scripted([]), max_tokens=max_tokens))
 
 
 @pytest.mark.parametrize("reply", ["", "Hi", "Grüße 🙂"])
