@@ -72,7 +72,11 @@ def narrowing(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     """The products with fewer outputs than inputs: those that end a feed-forward, whose inputs
     have outliers (arXiv 2402.17762) beside which one scale for all leaves nothing of the rest."""
     weights = initializers(graph)
-    products = (n for n in graph.node if n.op_type == "MatMul" and n.input[1] in weights)
+    products = (
+        node
+        for node in graph.node
+        if node.op_type == "MatMul" and node.input[1] in weights and node.name != HEAD
+    )
     shapes = ((node, weights[node.input[1]].dims) for node in products)
     return [node for node, (n_in, n_out) in shapes if n_out < n_in]
 
@@ -125,7 +129,7 @@ FORMATS = {
 
 def untie(graph: onnx.GraphProto) -> str | None:
     """Name the head, and give it a matrix of its own. The table's name if it was tied to it."""
-    (head,) = [node for node in graph.node if "logits" in node.output and node.op_type == "MatMul"]
+    head = head_of(graph)
     head.name = HEAD
     weights = initializers(graph)
     maker = next((node for node in graph.node if head.input[1] in node.output), None)
@@ -135,6 +139,15 @@ def untie(graph: onnx.GraphProto) -> str | None:
     graph.initializer.append(numpy_helper.from_array(matrix, HEAD))
     head.input[1] = HEAD
     return name if maker else None
+
+
+def head_of(graph: onnx.GraphProto) -> onnx.NodeProto:
+    """The product that makes the logits; a bias may be added to it."""
+    makers = {output: node for node in graph.node for output in node.output}
+    node = makers["logits"]
+    if node.op_type == "Add":
+        node = next(makers[name] for name in node.input if name in makers)
+    return node
 
 
 def share(graph: onnx.GraphProto, table: str, rows: str, scales: str, zero: int) -> None:
