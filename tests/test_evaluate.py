@@ -6,19 +6,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from conftest import Refused
 
 from benchmarks.replies import Rules
 from benchmarks.replies import main as sample_replies
-from gptcore.config import TRANSLATORS
+from gptcore.config import TRANSLATORS, ModelConfig
+from gptcore.nn import build_model
 from gptcore.onnx_session import OnnxModel
 from gptcore.tokenizer import Tokenizer
 from training.__main__ import main
+from training.data.batches import Rows
 from training.data.corpus import read_sourced
+from training.data.shards import prepare
 from training.evaluation.behaviour import Conversation, Reply, Result
 from training.evaluation.bits_per_byte import bits_per_byte, learned, windows
 from training.evaluation.rounds import by_skill, hold
 from training.evaluation.subject import open_subject
+from training.evaluation.validation import write_samples
 from training.run.config import TrainConfig
 from training.run.directory import Run
 
@@ -183,3 +188,14 @@ def test_replies_of_the_model_that_ships_are_sampled_and_searched(
     rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     assert len(rows) == 40 and all(row["user"] and isinstance(row["reply"], str) for row in rows)
     assert "profanity" in capsys.readouterr().out
+
+
+def test_samples_of_a_text_go_on_beyond_a_short_context(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    documents = [f"There were {n} cats, and all of them slept." for n in range(40)]
+    shards = prepare(lambda: iter(documents), tmp_path, 512, 16, tokenizer)
+    torch.manual_seed(0)
+    config = ModelConfig(vocab_size=512, block_size=16, n_layer=1, n_embd=32, n_inner=64)
+    samples = write_samples(build_model(config), Rows(shards, "val", 16), max_tokens=40)
+    assert max(len(tokenizer.encode(text)) for _, text in samples) > 16

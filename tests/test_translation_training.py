@@ -279,6 +279,7 @@ def test_a_textbook_preset_comes_with_its_recipe() -> None:
         assert model == DECODERS[preset]
         assert (training.batch_size, training.learning_rate, training.steps) == (4, 1e-3, 5000)
         assert training.optimizer == "adamw" and training == TRAININGS[preset]
+        assert training.eval_every == TrainConfig().eval_every, "a run of minutes shows something"
     assert resolved("--preset", "nano")[1] == TrainConfig()
 
 

@@ -77,8 +77,11 @@ def sample_prompts(rows: Rows, n: int = 3) -> list[list[int]]:
 
 
 def write_samples(model: GPT, rows: Rows, max_tokens: int = 60) -> list[tuple[str, str]]:
-    """(prompt, continuation) texts for the run's samples.md; always with the same seed."""
-    tokenizer = rows.tokenizer
+    """(prompt, continuation) texts for the run's samples.md; always with the same seed.
+
+    A plain text goes on beyond a short context, as `gptcore.generate.complete` does.
+    """
+    tokenizer, assistant = rows.tokenizer, rows.tokenizer.special["<|assistant|>"]
     names = {token_id: name.encode() for name, token_id in tokenizer.special.items()}
     sampling = Sampling(temperature=0.7, seed=1)
     samples = []
@@ -86,7 +89,9 @@ def write_samples(model: GPT, rows: Rows, max_tokens: int = 60) -> list[tuple[st
         shown = b"".join(names.get(i) or tokenizer.token_bytes(i) for i in ids[1:])
         with evaluating(model):
             session = TorchSession(model)
-            pieces = generate(session, ids, tokenizer, rows.block_size, sampling, max_tokens)
+            slide = ids[-1] != assistant
+            shape = tokenizer, rows.block_size
+            pieces = generate(session, ids, *shape, sampling, max_tokens, slide=slide)
             text = "".join(piece.text for piece in pieces)
         samples.append((shown.decode("utf-8", errors="replace"), text))
     return samples

@@ -85,9 +85,6 @@ WAYLAND = TrainConfig(
     beta2=0.999,
     grad_clip=1e6,
     dtype="float32",
-    log_every=50,
-    eval_every=1000,
-    save_every=1000,
 )
 TRANSLATOR = TrainConfig(
     steps=4000,
