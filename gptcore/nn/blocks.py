@@ -1,9 +1,12 @@
-"""Blocks: sublayers, each with its residual and norm. RESIDUALS says where the norm stands.
+"""Blocks of sublayers, each with a residual connection and a norm.
 
 >>> from gptcore.config import PRESETS
 >>> sum(p.numel() for p in Block(PRESETS["tiny"]).parameters())
 36992
 """
+
+from collections.abc import Callable
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -11,31 +14,25 @@ from gptcore.config import ModelConfig
 from gptcore.nn.attention import Cache, CrossAttention, GroupedAttention
 from gptcore.nn.layers import FEED_FORWARDS, NORMS, Rotation
 
+Sublayer = Callable[[Tensor], Tensor]  # (B, T, C) -> (B, T, C)
+
 
 class PreNorm(nn.Module):
-    """x + dropout(f(norm(x))) (arXiv 2002.04745)."""
+    """The norm stands before the sublayer (arXiv 2002.04745)."""
 
     def __init__(self, dropout: float):
         super().__init__()
         self.dropout = nn.Dropout(dropout)
 
-    def enter(self, x: Tensor, norm: nn.Module) -> Tensor:
-        """What the sublayer reads."""
-        return norm(x)
-
-    def leave(self, x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
-        """What follows from the input x and the sublayer's output y."""
-        return x + self.dropout(y)
+    def forward(self, x: Tensor, norm: nn.Module, f: Sublayer) -> Tensor:
+        return x + self.dropout(f(norm(x)))
 
 
 class PostNorm(PreNorm):
-    """norm(x + dropout(f(x))) (arXiv 1706.03762, section 3.1)."""
+    """The norm stands after the sum (arXiv 1706.03762, section 3.1)."""
 
-    def enter(self, x: Tensor, norm: nn.Module) -> Tensor:
-        return x
-
-    def leave(self, x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
-        return norm(x + self.dropout(y))
+    def forward(self, x: Tensor, norm: nn.Module, f: Sublayer) -> Tensor:
+        return norm(x + self.dropout(f(x)))
 
 
 RESIDUALS = {"pre": PreNorm, "post": PostNorm}
@@ -49,7 +46,7 @@ def build_norms(config: ModelConfig, n: int) -> list[nn.Module]:
 
 
 class Block(nn.Module):
-    """Attention and feed-forward. The bias makes it a decoder's block or an encoder's."""
+    """Attention and feed-forward; causal or not, as the bias of `forward` says."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -62,15 +59,20 @@ class Block(nn.Module):
         self, x: Tensor, rotation: Rotation, bias: Tensor, past: Cache | None = None
     ) -> tuple[Tensor, Cache]:
         """x: (B, T, C) -> (B, T, C), and the cache with T more positions."""
-        enter, leave = self.residual.enter, self.residual.leave
-        y, cache = self.attention(enter(x, self.attention_norm), rotation, bias, past)
-        x = leave(x, y, self.attention_norm)
-        y = self.feed_forward(enter(x, self.feed_forward_norm))
-        return leave(x, y, self.feed_forward_norm), cache
+        cache = past
+
+        def attention(x: Tensor) -> Tensor:
+            nonlocal cache
+            y, cache = self.attention(x, rotation, bias, past)
+            return y
+
+        x = self.residual(x, self.attention_norm, attention)
+        x = self.residual(x, self.feed_forward_norm, self.feed_forward)
+        return x, cache
 
 
 class CrossBlock(nn.Module):
-    """A Block that, between its two sublayers, attends to the encoder's output."""
+    """A block with a third sublayer between the two, which attends to the encoder's output."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -95,10 +97,15 @@ class CrossBlock(nn.Module):
         memory_bias: Tensor,
     ) -> tuple[Tensor, Cache]:
         """x: (B, T, C) -> (B, T, C), and the cache with T more positions."""
-        enter, leave = self.residual.enter, self.residual.leave
-        y, cache = self.attention(enter(x, self.attention_norm), rotation, bias, past)
-        x = leave(x, y, self.attention_norm)
-        y = self.cross_attention(enter(x, self.cross_norm), memory, memory_bias)
-        x = leave(x, y, self.cross_norm)
-        y = self.feed_forward(enter(x, self.feed_forward_norm))
-        return leave(x, y, self.feed_forward_norm), cache
+        cache = past
+
+        def attention(x: Tensor) -> Tensor:
+            nonlocal cache
+            y, cache = self.attention(x, rotation, bias, past)
+            return y
+
+        x = self.residual(x, self.attention_norm, attention)
+        cross_attention = partial(self.cross_attention, memory=memory, bias=memory_bias)
+        x = self.residual(x, self.cross_norm, cross_attention)
+        x = self.residual(x, self.feed_forward_norm, self.feed_forward)
+        return x, cache
