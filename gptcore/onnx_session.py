@@ -21,6 +21,7 @@ import onnxruntime as ort
 from gptcore.bundle import VARIANTS, Bundle, load_bundle
 from gptcore.checks import UserError, check_choice
 from gptcore.cores import fastest, median_seconds, thread_counts
+from gptcore.feeds import no_cache, token_feeds
 from gptcore.generate import Interrupted
 
 DEVICES = ("cpu", "cuda")
@@ -110,12 +111,8 @@ class OnnxSession:
         self.run = self.run_numpy if on_cpu else self.run_bound
         self.device = "cpu" if on_cpu else "cuda"
         self.ids: list[int] = []
-        self.cache = self.empty_cache()
+        self.cache: list = no_cache(self.config)
         self.n_read = 0
-
-    def empty_cache(self) -> list:
-        shape = (1, self.config.n_kv_head, 0, self.config.head_dim)
-        return [np.zeros(shape, np.float32) for _ in self.cache_names]
 
     def shared(self, ids: list[int]) -> int:
         """How many of the ids read so far a prompt starts with."""
@@ -138,11 +135,7 @@ class OnnxSession:
         past, total = len(self.ids), len(self.ids) + len(new_ids)
         if not (total <= self.config.block_size):
             raise UserError(f"{total} tokens do not fit into the context {self.config.block_size}")
-        feeds = {
-            "input_ids": np.array([new_ids], np.int64),
-            "attention_mask": np.ones((1, total), np.int64),
-            "position_ids": np.arange(past, total, dtype=np.int64)[None],
-        }
+        feeds = token_feeds(np.array([new_ids], np.int64), past)
         stop = stop or RunStop()
         if stop.is_set():
             raise Interrupted

@@ -16,6 +16,7 @@ import onnxruntime as ort
 from gptcore.bundle import DECODER, ENCODER, ONNX, TranslationBundle, load_translation_bundle
 from gptcore.checks import UserError
 from gptcore.cores import fastest, median_seconds, thread_counts
+from gptcore.feeds import no_cache, token_feeds
 from gptcore.onnx_session import choose_device, open_inference
 
 
@@ -56,24 +57,19 @@ class OnnxTranslatorSession:
         self.cache_names = [
             i.name for i in self.decoder.get_inputs()[4:] if i.name not in self.memory_names
         ]
-        config = model.config
-        self.empty = np.zeros((1, config.n_kv_head, 0, config.head_dim), np.float32)
+        self.config = model.config
 
     def begin(self, source_ids: list[int]) -> None:
         ids = np.array([source_ids], np.int64)
         self.source_mask = np.ones_like(ids)
         feeds = {"input_ids": ids, "attention_mask": self.source_mask}
         self.memory = self.encoder.run(None, feeds)
-        self.cache = [self.empty] * len(self.cache_names)
+        self.cache = no_cache(self.config)
 
     def step(self, tokens: Sequence[int], parents: Sequence[int]) -> np.ndarray:
-        n, length = len(tokens), self.cache[0].shape[2] + 1
-        feeds = {
-            "input_ids": np.array(tokens, np.int64)[:, None],
-            "attention_mask": np.ones((n, length), np.int64),
-            "position_ids": np.full((n, 1), length - 1, np.int64),
-            "encoder_attention_mask": self.source_mask.repeat(n, axis=0),
-        }
+        n, past = len(tokens), self.cache[0].shape[2]
+        feeds = token_feeds(np.array(tokens, np.int64)[:, None], past)
+        feeds["encoder_attention_mask"] = self.source_mask.repeat(n, axis=0)
         feeds |= {name: cache[parents] for name, cache in zip(self.cache_names, self.cache)}
         feeds |= {
             name: array.repeat(n, axis=0) for name, array in zip(self.memory_names, self.memory)

@@ -66,6 +66,12 @@ def sample(
     return int(rng.choice(candidates, p=weights / weights.sum()))
 
 
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """(n, V) logits -> (n, V) log probabilities, in double precision."""
+    shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
 def penalise(logits: np.ndarray, reply: Sequence[int], penalty: float) -> np.ndarray:
     """A copy of the logits in which the tokens of the reply are less likely."""
     logits = logits.copy()

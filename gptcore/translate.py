@@ -19,6 +19,7 @@ import numpy as np
 from gptcore.chat_template import check_length
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
+from gptcore.sampling import log_softmax
 from gptcore.tokenizer import Tokenizer
 
 MAX_BEAMS = 16
@@ -143,9 +144,3 @@ def largest(values: np.ndarray, n: int) -> np.ndarray:
     above, equal = np.flatnonzero(values > limit), np.flatnonzero(values == limit)
     chosen = np.concatenate([above, equal[: n - len(above)]])
     return chosen[np.lexsort((chosen, -values[chosen]))]
-
-
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """(n, V) -> (n, V) log probabilities, in double precision."""
-    shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))

@@ -12,6 +12,7 @@ from onnx import numpy_helper
 
 import export.folder.write
 from export.__main__ import main
+from export.folder.replace import check_model_folder
 from export.formats.inspect_onnx import write_inspect
 from export.verify.decoder import load_reference
 from gptcore.bundle import FACTS, INSPECT, load_bundle, load_translation_bundle, write_facts
@@ -191,7 +192,7 @@ def test_with_the_graph_the_folder_still_loads_verifies_and_may_be_written_again
     same = [name for name in before if name not in (FACTS, "inspect.onnx")]
     assert all(before[name] == after[name] for name in same)
     assert main(["verify", str(folder)]) == 0
-    export.folder.write.check_replaceable(folder)
+    check_model_folder(folder)
 
 
 def test_the_graph_is_standard_and_has_named_axes(folder: Path) -> None:

@@ -1,10 +1,10 @@
-"""A model folder's smaller files: written, measured against fp32, and refused if worse.
+"""Writes a model folder's smaller files, measures them against fp32, and deletes bad ones.
 
     >>> rows = held_out(Run.load("runs/mine"))                           # doctest: +SKIP
     >>> add_variants(folder, ["int8"], rows, tokenizer, force=False)     # doctest: +SKIP
     {'fp32': {'file': 'onnx/model.onnx', ...}, 'int8': {...}}
 
-Each is measured on the whole held-out split, a row of tokens at a time, as a prompt is read.
+Each file is measured on the whole held-out split, one row at a time, as a prompt is read.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +19,9 @@ from export.formats.quantize import FORMATS, save_quantized
 from gptcore.bundle import VARIANTS
 from gptcore.checks import UserError, check_choice
 from gptcore.cores import fastest, median_seconds, thread_counts
+from gptcore.feeds import token_feeds
 from gptcore.onnx_session import open_inference
+from gptcore.sampling import log_softmax
 from gptcore.tokenizer import Tokenizer
 from training.data.batches import IGNORED, Rows
 from training.data.shards import CACHE, open_shards
@@ -27,7 +29,7 @@ from training.evaluation.bits_per_byte import Total
 from training.machine.progress import progress
 from training.run.directory import Run
 
-WORST = 0.02  # by how much bits per byte may grow
+WORST = 0.02  # the share by which bits per byte may grow
 Row = tuple[np.ndarray, np.ndarray]  # ids (T,) and targets (T,), IGNORED where none counts
 
 
@@ -36,11 +38,12 @@ class Measured:
     """Sums over the held-out text."""
 
     total: Total = field(default_factory=Total)
-    n_agree: int = 0  # tokens whose likeliest successor is fp32's
+    n_agree: int = 0  # tokens after which this file and fp32 find the same token likeliest
     divergence: float = 0.0  # KL(fp32 || this), nats
 
     def add(self, log_p: np.ndarray, reference: np.ndarray, ids: np.ndarray, n_bytes: int) -> None:
-        """Log probabilities (n, V) of this and of fp32, where the n tokens `ids` came."""
+        """Add n predictions: log probabilities (n, V) of this file and of fp32, and the n tokens
+        `ids` that followed."""
         nats = -float(np.take_along_axis(log_p, ids[:, None], 1).sum())
         self.total += Total(n_tokens=len(ids), n_bytes=n_bytes, nats=nats)
         self.n_agree += int((log_p.argmax(-1) == reference.argmax(-1)).sum())
@@ -59,7 +62,7 @@ class Measured:
 
 
 def read_names(text: str) -> list[str]:
-    """`int8,q4` as a list. UserError names what is unknown."""
+    """The formats of a list such as `int8,q4`. UserError names an unknown one."""
     names = split_names(text)
     for name in names:
         check_choice("number format", name, FORMATS)
@@ -71,7 +74,7 @@ def split_names(text: str) -> list[str]:
 
 
 def held_out(run: Run) -> Iterable[Row]:
-    """The held-out split of a run on texts. UserError if its shards are gone."""
+    """The held-out rows of a run on texts. UserError if its shards are gone."""
     try:
         shards = open_shards(run.data["shards"], run.path / CACHE)
     except UserError as error:
@@ -84,7 +87,7 @@ def held_out(run: Run) -> Iterable[Row]:
 
 
 def text_rows(texts: Iterable[list[int]], block_size: int) -> Iterator[Row]:
-    """Rows of the ids of plain texts, every token of which counts."""
+    """Rows of the ids of plain texts; every token counts."""
     for ids in texts:
         for at in range(0, len(ids) - 1, block_size):
             part = np.array(ids[at : at + block_size + 1], np.int64)
@@ -94,9 +97,9 @@ def text_rows(texts: Iterable[list[int]], block_size: int) -> Iterator[Row]:
 def add_variants(
     folder: Path, names: Sequence[str], rows: Iterable[Row], tokenizer: Tokenizer, force: bool
 ) -> dict[str, dict[str, Any]]:
-    """Write the files into the folder and measure them: what to note of each that stays.
+    """Write the files into the folder, measure them, and return the facts of each that stays.
 
-    One whose bits per byte are over 2 % worse than fp32's is deleted, unless forced.
+    A file whose bits per byte are over 2 % worse than fp32's is deleted, except with `force`.
     """
     for name in names:
         save_quantized(folder / VARIANTS["fp32"], folder / VARIANTS[name], name)
@@ -116,7 +119,10 @@ def add_variants(
 def measure(
     files: dict[str, Path], rows: Iterable[Row], byte_lengths: np.ndarray
 ) -> dict[str, Measured]:
-    """Every file on the same rows; the first is the reference."""
+    """Measure every file on the same rows. The first file is the reference.
+
+    UserError if the rows hold no token.
+    """
     rows = [(ids, targets) for ids, targets in rows if (targets != IGNORED).any()]
     if not rows:
         raise UserError("the held-out text is empty: there is nothing to measure variants on")
@@ -142,24 +148,13 @@ def quickest(path: Path, ids: np.ndarray) -> ort.InferenceSession:
     return fastest((open_inference(path, "cpu", n) for n in thread_counts()), seconds)
 
 
-def prompt_feeds(session: Any, ids: np.ndarray) -> dict[str, np.ndarray]:
+def prompt_feeds(session: ort.InferenceSession, ids: np.ndarray) -> dict[str, np.ndarray]:
     """The graph's inputs for one row of ids (T,), without a cache."""
-    n = len(ids)
-    feeds = {
-        "input_ids": ids[None],
-        "attention_mask": np.ones((1, n), np.int64),
-        "position_ids": np.arange(n)[None],
-    }
+    feeds = token_feeds(ids[None])
     for value in session.get_inputs()[len(feeds) :]:
         _, n_head, _, head_dim = value.shape
         feeds[value.name] = np.zeros((1, n_head, 0, head_dim), np.float32)
     return feeds
-
-
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """(n, V) -> (n, V)"""
-    logits = logits - logits.max(-1, keepdims=True)
-    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
 def print_table(facts: dict[str, dict[str, Any]]) -> None:

@@ -7,9 +7,9 @@ The endpoint is that of HF_ENDPOINT, and the token that of HF_TOKEN or of `hf au
 
 from pathlib import Path
 
+import httpx
 from huggingface_hub import HfApi, constants, get_token, metadata_load
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-from huggingface_hub.utils import httpx
 
 from gptcore.bundle import FACTS, load_any_bundle
 from gptcore.checks import UserError

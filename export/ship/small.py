@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from export.folder.card import read_hub, write_card
-from export.folder.write import check_replaceable
+from export.folder.replace import check_model_folder
 from export.formats.quantize import save_quantized
 from gptcore.bundle import INSPECT, VARIANTS, WEIGHTS, Bundle, check_whole, load_bundle, write_facts
 from gptcore.checks import UserError
@@ -32,7 +32,7 @@ def ship(source: Path, out: Path, scores: dict[str, Any] | None = None) -> None:
         raise UserError(
             f"--out {out} is the folder to ship, of which fp32 would be lost: name another"
         )
-    check_replaceable(out)
+    check_model_folder(out)
     kept = kept_variants(bundle)
     facts = {key: value for key, value in bundle.facts.items() if key != "sha256"}
     facts["variants"] = {name: bundle.facts["variants"][name] for name in kept}

@@ -9,8 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from export.folder.card import read_license
+from export.folder.replace import check_replaceable
 from gptcore.bundle import FACTS, Bundle, load_bundle, load_translation_bundle, write_facts
-from gptcore.checks import UserError
 from gptcore.files import new_folder
 from gptcore.tokenizer import FACTS_NAME, FILE_NAME
 
@@ -45,7 +45,7 @@ def write_space(
     """Write the page, the core without torch, and of the models what the page reads."""
     bundle = load_bundle(model)
     translation = load_translation_bundle(translator) if translator else None
-    check_replaceable(out)
+    check_replaceable(out, "Space", parts)
     with new_folder(out) as folder:
         for name in ("app.py", "LICENSE"):
             shutil.copy(ROOT / name, folder / name)
@@ -66,19 +66,12 @@ def write_space(
         (folder / ".gitattributes").write_text(ATTRIBUTES, encoding="utf-8")
 
 
-def check_replaceable(out: Path) -> None:
-    """Refuse to delete what this module did not write."""
-    if not out.exists():
-        return
+def parts(out: Path) -> set[str] | None:
+    """See export.folder.replace."""
     if not (out / MODEL / FACTS).is_file():
-        raise UserError(f"{out} exists and is no Space: choose another --out")
+        return None
     files = {"app.py", "LICENSE", "README.md", "requirements.txt", ".gitattributes"}
-    folders = {"gptcore", *map(Path.as_posix, (MODEL, TRANSLATOR))}
-    for path in out.rglob("*"):
-        place = path.relative_to(out)
-        parents = {parent.as_posix() for parent in place.parents}
-        if path.is_file() and place.as_posix() not in files and not parents & folders:
-            raise UserError(f"{out} holds files of yours ({place}): choose another --out")
+    return files | {"gptcore", *map(Path.as_posix, (MODEL, TRANSLATOR))}
 
 
 def copy_model(bundle: Bundle, folder: Path) -> None:

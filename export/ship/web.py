@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from export.folder.replace import check_replaceable
 from gptcore.bundle import VARIANTS, Bundle
 from gptcore.checks import UserError
 from gptcore.files import new_folder
@@ -66,7 +67,7 @@ python -m http.server --directory path/to/this/folder
 def build_site(bundle: Bundle, out: Path) -> None:
     """Write the site of a model; nothing is left under the name `out` if it fails."""
     check_model(bundle)
-    check_replaceable(out)
+    check_replaceable(out, "site", parts)
     runtime = fetch_runtime()
     model = model_name(bundle.path)
     with new_folder(out) as folder:
@@ -95,17 +96,12 @@ def check_model(bundle: Bundle) -> None:
             )
 
 
-def check_replaceable(out: Path) -> None:
-    """Refuse to delete what this command did not write."""
-    if not out.exists():
-        return
+def parts(out: Path) -> set[str] | None:
+    """See export.folder.replace."""
     try:
-        ours = {SITE, *json.loads((out / SITE).read_text(encoding="utf-8"))["files"]}
+        return {SITE, *json.loads((out / SITE).read_text(encoding="utf-8"))["files"]}
     except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{out} exists and is no site: choose another --out") from None
-    found = {p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file()}
-    if found - ours:
-        raise UserError(f"{out} holds files of yours ({min(found - ours)}): choose another --out")
+        return None
 
 
 def model_name(folder: Path) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 from gptcore.chat_template import loss_mask, render, text_opening
 from gptcore.checks import UserError
 from gptcore.generate import Model
+from gptcore.sampling import log_softmax
 from gptcore.tokenizer import Tokenizer
 from training.data.corpus import Document
 from training.machine.progress import progress
@@ -94,7 +95,4 @@ def windows(n: int, block_size: int) -> Iterator[tuple[int, int, int]]:
 
 def surprise(logits: np.ndarray, ids: np.ndarray) -> float:
     """The cost in nats of n ids, given the (n, V) logits before them."""
-    logits = logits.astype(np.float64)
-    logits -= logits.max(-1, keepdims=True)
-    chosen = np.take_along_axis(logits, ids[:, None], 1)[:, 0]
-    return float((np.log(np.exp(logits).sum(-1)) - chosen).sum())
+    return -float(np.take_along_axis(log_softmax(logits), ids[:, None], 1).sum())

@@ -16,6 +16,7 @@ import torch
 from gptcore.bundle import FACTS
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
+from gptcore.feeds import token_feeds
 from gptcore.generate import Model
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import load_weights
@@ -98,12 +99,8 @@ def open_folder(path: Path, variant: str | None) -> Subject:
     session = OnnxSession(model)
 
     def logits(ids: np.ndarray) -> np.ndarray:
-        feeds = {
-            "input_ids": ids[None],
-            "attention_mask": np.ones((1, len(ids)), np.int64),
-            "position_ids": np.arange(len(ids))[None],
-        }
-        return session.run(feeds, RunStop().options)[0][0]  # the session's cache stays empty
+        # The session's cache stays empty.
+        return session.run(token_feeds(ids[None]), RunStop().options)[0][0]
 
     name = f"{path}: {model.bundle.name}, {model.variant}, ONNX Runtime"
     return Subject(name, model.bundle.is_chat, model, logits)

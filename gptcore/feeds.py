@@ -1,0 +1,44 @@
+"""The inputs of an exported graph, by the names of the contract.
+
+>>> token_feeds(np.array([[5, 8, 13]]), past=2)["position_ids"]
+array([[2, 3, 4]])
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gptcore.config import ModelConfig
+
+Arrays = dict[str, np.ndarray]
+
+
+def token_feeds(ids: np.ndarray, past: int = 0) -> Arrays:
+    """For ids (B, T) without padding that follow `past` cached positions; without the cache."""
+    batch, length = ids.shape
+    return {
+        "input_ids": ids.astype(np.int64, copy=False),
+        "attention_mask": np.ones((batch, past + length), np.int64),
+        "position_ids": np.tile(np.arange(past, past + length, dtype=np.int64), (batch, 1)),
+    }
+
+
+def decoder_feeds(ids: np.ndarray, cache: Sequence[np.ndarray]) -> Arrays:
+    """All inputs of a decoder's graph, for ids (B, T) without padding after `cache`."""
+    return token_feeds(ids, cache[0].shape[2]) | cache_feeds(cache)
+
+
+def cache_feeds(arrays: Sequence[np.ndarray], side: str = "") -> Arrays:
+    """For keys and values of layer after layer, (B, K, P, D) each; `side`: of a translator's
+    decoder, whose caches are "decoder" and "encoder"."""
+    middle = f"{side}." if side else ""
+    return {
+        f"past_key_values.{i // 2}.{middle}{('key', 'value')[i % 2]}": array
+        for i, array in enumerate(arrays)
+    }
+
+
+def no_cache(config: ModelConfig, batch: int = 1) -> list[np.ndarray]:
+    """The keys and values of no position, for every layer: (batch, K, 0, D) each."""
+    shape = (batch, config.n_kv_head, 0, config.head_dim)
+    return [np.zeros(shape, np.float32)] * (2 * config.n_layer)
