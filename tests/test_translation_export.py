@@ -254,18 +254,18 @@ def test_a_translator_is_no_decoder_and_a_decoder_no_translator(
         load_translation_bundle(model_folder)
 
 
-def test_score_compares_both_runtimes_on_a_file_of_pairs(
-    translation_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_score_compares_both_runtimes_and_knows_which_column_the_model_reads(
+    copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], is_reversed: bool
 ) -> None:
-    write_pairs([(b, a) for a, b in made_up_pairs(612)[600:]], tmp_path / "pairs.tsv")
-    words = [
-        str(translation_folder),
-        str(tmp_path / "pairs.tsv"),
-        "--reverse",
-        "--samples",
-        "3",
-        "--untrained",
-    ]
+    pairs = made_up_pairs(612)[600:]
+    if is_reversed:
+        pairs = [(b, a) for a, b in pairs]
+        facts = {k: v for k, v in read_facts(copy).items() if k != "sha256"}
+        facts["training"]["data"]["source"] = "pairs.tsv, second column to the first"
+        write_facts(copy, facts)
+    write_pairs(pairs, tmp_path / "pairs.tsv")
+    words = [str(copy), str(tmp_path / "pairs.tsv"), "--samples", "3", "--untrained"]
     assert export_main(["score", *words]) == 0
     said = capsys.readouterr().out
     assert "ONNX Runtime and PyTorch differ in 0 sentences" in said

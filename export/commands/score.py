@@ -4,13 +4,12 @@ import argparse
 from pathlib import Path
 
 from gptcore.bundle import load_translation_bundle
-from training.data.sentence_pairs import read_pairs
+from training.data.sentence_pairs import is_reversed, read_pairs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, help="the folder of a translation model")
-    parser.add_argument("pairs", type=Path, help="a .tsv or .tsv.gz: source, tab, target")
-    parser.add_argument("--reverse", action="store_true", help="source is the second column")
+    parser.add_argument("pairs", type=Path, help="a .tsv or .tsv.gz, its columns as in training")
     parser.add_argument("--beams", type=int, default=1, help="1 (the default) is greedy")
     parser.add_argument("--samples", type=int, default=10, help="translations to print")
     parser.add_argument("--untrained", action="store_true", help="an untrained model, too")
@@ -18,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     bundle = load_translation_bundle(options.model)
-    pairs = read_pairs(options.pairs, options.reverse)
+    pairs = read_pairs(options.pairs, is_reversed(bundle.facts["training"]["data"]["source"]))
     from export.verify.score import score_folder  # it imports torch
 
     n_different = score_folder(bundle, pairs, options.beams, options.samples, options.untrained)

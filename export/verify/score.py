@@ -1,6 +1,7 @@
-"""Translations of whole files, in PyTorch and in ONNX Runtime: equal, and how good?
+"""Translates a file of pairs in ONNX Runtime and in PyTorch; compares and scores the results.
 
->>> score_folder(bundle, read_pairs(path), beams=4, samples=10)      # doctest: +SKIP
+>>> pairs = read_pairs(path, is_reversed(source))                    # doctest: +SKIP
+>>> score_folder(bundle, pairs, beams=4, samples=10)                 # doctest: +SKIP
 """
 
 import time
@@ -20,7 +21,7 @@ from training.tasks.translation import Score, score
 
 
 class Result(NamedTuple):
-    """What a model made of the sources of some pairs."""
+    """A model's translations of the sources of some pairs."""
 
     translations: list[Translation]
     score: Score
@@ -30,10 +31,10 @@ class Result(NamedTuple):
 def score_folder(
     bundle: TranslationBundle, pairs: list[Pair], beams: int, samples: int, untrained: bool = False
 ) -> int:
-    """Translate all sources with ONNX Runtime and with PyTorch, and print how good and how
-    equal they are; `untrained`: with a fresh model of the same shape too, for comparison.
+    """Translate all sources in both runtimes, print scores and some samples, and return the
+    number of sentences whose tokens differ.
 
-    The number of sentences whose tokens differ.
+    `untrained` adds a fresh model of the same shape, for comparison.
     """
     check_beams(beams)
     tokenizers = bundle.source_tokenizer, bundle.tokenizer
@@ -60,7 +61,7 @@ def score_folder(
 
 
 def translate_all(name: str, model: Model, pairs: list[Pair], beams: int) -> Result:
-    """Translate, score, and print a line."""
+    """Translate and score all pairs, and print a line."""
     started = time.perf_counter()
     bar = progress(pairs, name, unit=" sentences", leave=False)
     translations = [translate(model, source, beams) for source, _ in bar]

@@ -21,6 +21,13 @@ Encoded = tuple[list[int], list[int]]
 
 TRAINING, VALIDATION = "pairs/training.tsv", "pairs/validation.tsv"  # in the run directory
 VALIDATION_SHARE, MAX_VALIDATION = 0.02, 500
+# The end of a run's `source`: which column of its pairs it translates.
+FORWARD, REVERSED = "first column to the second", "second column to the first"
+
+
+def is_reversed(source: str) -> bool:
+    """Whether a run with this `source` translates the second column to the first."""
+    return source.endswith(REVERSED)
 
 
 def read_pairs(path: Path, reverse: bool = False) -> list[Pair]:

@@ -11,7 +11,7 @@ from gptcore.bundle import SOURCE_TOKENIZER
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
 from gptcore.tokenizer import Tokenizer
-from training.data.sentence_pairs import TRAINING, VALIDATION, Pair, read_pairs, split_pairs
+from training.data.sentence_pairs import FORWARD, REVERSED, TRAINING, VALIDATION, Pair, read_pairs, split_pairs
 from training.jobs.options import translator_preset
 from training.loop import train
 from training.machine.processes import World, join
@@ -46,8 +46,7 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
 
 
 def source_of(options: argparse.Namespace) -> str:
-    columns = "second column to the first" if options.reverse else "first column to the second"
-    return f"{options.pairs.name}, {columns}"
+    return f"{options.pairs.name}, {REVERSED if options.reverse else FORWARD}"
 
 
 def start(
