@@ -30,7 +30,7 @@ def main() -> int:
     whole, scores = options.runs / "whole", options.runs / "scores.json"
     last = options.runs / read_recipe(options.recipe)[-1].name
     data = ["--data-dir", options.data_dir] if options.data_dir else []
-    name = ["--name", options.name, "--language", "en"]
+    name = ["--name", options.name, "--language", "en", "--license", "mit"]
     steps = [
         (train, ["recipe", options.recipe, "--out", options.runs, *data]),
         (export, [last, "--out", whole, *name, "--quantize", f"int8,{VARIANT}"]),

@@ -1,5 +1,7 @@
 """The file for llama.cpp, read back: metadata, tokens, merges, and every weight."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from export.formats.hugging_face import CHAT_TEMPLATE, recover_merges
 from gptcore.bundle import SOURCE_TOKENIZER, load_bundle, write_facts
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
+from gptcore.nn.layers import Llama3Rotary, Rotary
 from gptcore.tokenizer import SPECIAL_TOKENS, Tokenizer, byte_to_unicode
 
 NANO = Path(__file__).parent.parent / "models" / "nano"
@@ -136,6 +139,34 @@ def test_f16_rounds_the_matrices_alone(tmp_path: Path) -> None:
     np.testing.assert_array_equal(weight(reader, "token_embd.weight"), embedding)
     assert weight(reader, "output_norm.weight").dtype == np.float32
     assert [file.name for file in path.parent.iterdir()] == ["half.gguf"]
+
+
+def test_stretched_positions_are_written_as_llama_cpp_reads_them(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    config = ModelConfig(
+        vocab_size=512, block_size=256, n_layer=1, n_embd=64, n_inner=64, position="llama3_rotary",
+        rope_theta=500.0, rope_context=64, rope_factor=4.0,
+    )  # fmt: skip
+    export_untrained(config, tokenizer, tmp_path / "model", is_chat=False)
+    write_gguf(tmp_path / "model", tmp_path / "model.gguf")
+    factors = weight(GGUFReader(tmp_path / "model.gguf"), "rope_freqs.weight")
+    expected = (Rotary.frequencies(config) / Llama3Rotary.frequencies(config)).float()
+    assert (expected.min(), expected.max()) == (1, 4) and len(expected.unique()) > 3
+    np.testing.assert_allclose(factors, expected, rtol=1e-6)
+
+
+def test_a_file_for_llama_cpp_is_written_without_torch(tmp_path: Path) -> None:
+    program = """
+import sys
+from pathlib import Path
+from export.formats.gguf import write_gguf
+write_gguf(*map(Path, sys.argv[1:]))
+print("torch" in sys.modules)
+"""
+    words = [sys.executable, "-c", program, str(NANO), str(tmp_path / "model.gguf")]
+    result = subprocess.run(words, cwd=NANO.parents[1], capture_output=True, text=True)
+    assert result.stdout == "False\n", result.stderr
 
 
 def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

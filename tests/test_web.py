@@ -314,7 +314,7 @@ def test_the_folder_is_a_static_space_of_what_the_browser_needs(site: Path) -> N
     assert found == {*facts["files"], "site.json"}
     assert not {"models/tiny/model.safetensors", "models/tiny/gptcore.json"} & found
     card = (site / "README.md").read_text(encoding="utf-8")
-    assert card.startswith('---\ntitle: "tiny"\nsdk: static\nlicense: mit\n')
+    assert card.startswith('---\ntitle: "tiny"\nsdk: static\nlicense: other\n')
 
 
 def test_a_site_is_replaced_but_nothing_else(

@@ -89,8 +89,8 @@ def model_folder(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def all_variants(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with every smaller file, by the real command."""
-    options = ["--quantize", ",".join(FORMATS), "--force"]
+    """The same with every smaller file, by the real command; none is over 2 % worse."""
+    options = ["--quantize", ",".join(FORMATS)]
 
     def make(out: Path) -> None:
         assert export_main([str(run.path), "--out", str(out), *options]) == 0

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, help="the model folder to write")
     parser.add_argument("--name", help="the model's name (default: that of the folder)")
     parser.add_argument(
-        "--license", help="named in the model card (default: mit, or its own with --from-hf)"
+        "--license", help="named in the model card (default: none, or its own with --from-hf)"
     )
     parser.add_argument("--language", default="", help="named in the model card, as `en,zh`")
     parser.add_argument("--datasets", default="", help="named in the model card, as on the Hub")
@@ -47,14 +47,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     check(options)
-    from export.folder.card import Hub, read_license  # they import torch
+    from export.folder.card import UNNAMED, Hub, read_license  # they import torch
     from export.folder.variants import read_names, split_names
     from export.folder.write import export_run
     from export.pretrained.hugging_face import export_pretrained
 
     name, formats = options.name or options.out.name, read_names(options.quantize)
     hub = Hub(
-        options.license or (read_license(options.from_hf) if options.from_hf else "mit"),
+        options.license or (read_license(options.from_hf) if options.from_hf else UNNAMED),
         split_names(options.language),
         split_names(options.datasets),
     )

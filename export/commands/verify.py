@@ -29,11 +29,12 @@ def run(options: argparse.Namespace) -> int:
         from export.runtimes.compare import verify_runtimes  # it imports torch, as do the others
 
         return verify_runtimes(options.model, options.runtimes.split(","))
-    from export.verify.decoder import print_report, verify
+    from export.verify.decoder import verify
+    from export.verify.report import any_failed, print_report
     from export.verify.translation import verify_translation
 
     bundle = load_any_bundle(options.model)
     is_translation = isinstance(bundle, TranslationBundle)
     checks = verify_translation(bundle) if is_translation else verify(bundle)
     print_report(checks)
-    return 0 if all(check.passed for check in checks) else 1
+    return 1 if any_failed(checks) else 0

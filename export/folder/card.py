@@ -1,4 +1,4 @@
-"""The model card: README.md with the Hub's front matter, from measured values.
+"""Writes the model card: README.md with the Hub's front matter, from measured values.
 
 >>> write_card(Path("README.md"), facts, Hub())                      # doctest: +SKIP
 """
@@ -13,11 +13,13 @@ from gptcore.config import ModelConfig, Seq2SeqConfig, config_from_dict
 from gptcore.nn.llama import is_llama
 from training.datasets.registry import DATASETS
 
+UNNAMED = "other"  # the Hub's word for a licence outside its list; ours where nobody named one
+
 
 class Hub(NamedTuple):
-    """What the Hub wants to know and only a person can say."""
+    """What the Hub asks for and only a person can say."""
 
-    license: str = "mit"
+    license: str = UNNAMED
     languages: Sequence[str] = ()
     datasets: Sequence[str] = ()  # their names on the Hub
 
@@ -44,7 +46,7 @@ tags:
 
 {variants}{origin}
 
-{data}{evaluation}## Use
+{data}{licence}{evaluation}## Use
 
 ```python
 {use}
@@ -99,6 +101,14 @@ DATA = """\
 {share_alike}
 
 """
+LICENCE = """\
+## Licence
+
+No licence has been named for these weights (`python -m export --license` names one). {texts}
+
+"""
+LISTED = "The texts that\nthey were trained on have the licences above."
+UNKNOWN = "The licence of\n{source}, which they were trained on, is not known here."
 SHARE_ALIKE = """\
 {names}: share-alike, which concerns copies and changed forms of these
 texts. Whether it also concerns weights that were trained on them is not settled; if you publish
@@ -131,7 +141,7 @@ def write_card(path: Path, facts: dict[str, Any], hub: Hub) -> None:
         for key, (label, form) in LABELS.items()
         if key in measured
     ]
-    rows += [(check["name"], f"{check['worst']:.2g}") for check in facts["parity"]]
+    rows += [(check["name"], found(check["worst"])) for check in facts["parity"]]
     text = CARD.format(
         name=facts["name"],
         hub=hub,
@@ -141,14 +151,20 @@ def write_card(path: Path, facts: dict[str, Any], hub: Hub) -> None:
         origin=origin(facts),
         variants=variants_table(facts.get("variants", {})),
         data=data_table(facts),
+        licence=licence_section(facts) if hub.license == UNNAMED else "",
         evaluation=evaluation_table(facts),
         **KINDS[type(config)](config, facts),
     )
     path.write_text(text, encoding="utf-8")
 
 
+def found(worst: float | None) -> str:
+    """The figure of a check."""
+    return "not compared" if worst is None else f"{worst:.2g}"
+
+
 def yaml_list(key: str, values: Sequence[str]) -> str:
-    """Lines of the front matter; none for an empty list, which the Hub would refuse."""
+    """Lines of the front matter; none for an empty list, because the Hub refuses one."""
     return "".join([f"{key}:\n", *(f"- {value}\n" for value in values)]) if values else ""
 
 
@@ -173,7 +189,7 @@ def origin(facts: dict[str, Any]) -> str:
 
 
 def took(training: dict[str, Any]) -> str:
-    """How long a finished run or stage was; nothing of one that is still going on."""
+    """How long a finished run or stage took, or nothing if it has not finished."""
     if "tokens" not in training:
         return ""
     tokens, seconds = training["tokens"], training["seconds"]
@@ -184,7 +200,7 @@ def took(training: dict[str, Any]) -> str:
 
 
 def variants_table(variants: dict[str, dict[str, Any]]) -> str:
-    """The files in smaller number formats, or nothing if there are none."""
+    """A table of the files in smaller number formats, or nothing."""
     if not variants:
         return ""
     lines = [
@@ -196,7 +212,7 @@ def variants_table(variants: dict[str, dict[str, Any]]) -> str:
 
 
 def data_table(facts: dict[str, Any]) -> str:
-    """The datasets of a recipe with what their licences ask for, or nothing."""
+    """A table of a run's known datasets with their licences, or nothing."""
     passes = facts.get("training", {}).get("data", {}).get("datasets", {})
     known = {name: DATASETS[name] for name in passes if name in DATASETS}
     lines = [
@@ -210,8 +226,18 @@ def data_table(facts: dict[str, Any]) -> str:
     return DATA.format(rows="\n".join(lines), share_alike=share_alike) if lines else ""
 
 
+def licence_section(facts: dict[str, Any]) -> str:
+    """What is known of the texts' licences. Nothing of an imported model, whose own card says
+    more."""
+    if "imported" in facts:
+        return ""
+    data = facts["training"]["data"]
+    texts = LISTED if data_table(facts) else UNKNOWN.format(source=data["source"])
+    return LICENCE.format(texts=texts)
+
+
 def evaluation_table(facts: dict[str, Any]) -> str:
-    """How many of the behaviour suite's conversations it passes, or nothing."""
+    """A table of the share of the behaviour suite that it passes, or nothing."""
     scores = facts.get("evaluation")
     if not scores:
         return ""
@@ -233,7 +259,7 @@ def of_decoder(config: ModelConfig, facts: dict[str, Any]) -> dict[str, str]:
     library, loads = "gptcore", ""
     file = next((fact["file"] for fact in facts.get("variants", {}).values()), FILES["fp32"])
     if is_llama(config):
-        is_for_browsers = "int8" in facts.get("variants", {})  # what it takes there by itself
+        is_for_browsers = "int8" in facts.get("variants", {})  # transformers.js loads it there
         library = "transformers.js" if is_for_browsers else "transformers"
         is_whole = "fp32" in (facts.get("variants") or ["fp32"])
         loads = " `model.safetensors` loads as\n`LlamaForCausalLM`." if is_whole else ""
@@ -260,16 +286,16 @@ KINDS = {ModelConfig: of_decoder, Seq2SeqConfig: of_translator}
 
 
 def read_license(folder: Path) -> str:
-    """The licence that a folder's own card names."""
+    """The licence that a folder's card names, else UNNAMED."""
     return read_hub(folder).license
 
 
 def read_hub(folder: Path) -> Hub:
-    """What a folder's own card tells the Hub."""
+    """What a folder's card tells the Hub."""
     card = folder / "README.md"
     text = card.read_text(encoding="utf-8", errors="replace") if card.exists() else ""
     front = match[1] if (match := re.match(r"---\n((?:.*\n)*?)---\n", text)) else ""
     found = re.search(r"^license:\s*([\w.\-]+)\s*$", front, re.MULTILINE)
     lists = (re.search(rf"^{key}:\n((?:- .*\n)*)", front, re.MULTILINE) for key in LISTS)
     languages, datasets = ([ln[2:] for ln in m[1].splitlines()] if m else [] for m in lists)
-    return Hub(found[1] if found else "other", languages, datasets)
+    return Hub(found[1] if found else UNNAMED, languages, datasets)

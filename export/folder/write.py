@@ -1,4 +1,4 @@
-"""A training run to a model folder, which gets its name only after it has been verified.
+"""Writes a training run as a model folder, which gets its name only after it was verified.
 
 >>> export_run(Run.load("runs/mine"), Path("models/mine"), "mine", Hub())    # doctest: +SKIP
 """
@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from export.folder.card import LOSS, Hub, write_card
+from export.folder.replace import check_model_folder
 from export.folder.variants import Row, add_variants, held_out
 from export.formats.hugging_face import (
     genai_config,
@@ -26,18 +27,11 @@ from export.formats.hugging_face import (
 from export.formats.inspect_onnx import compare_inspect, write_inspect
 from export.formats.to_onnx import write_onnx
 from export.formats.translation_to_onnx import write_translator
-from export.verify.decoder import (
-    TOLERANCE,
-    Check,
-    as_facts,
-    load_reference,
-    print_report,
-    verify,
-)
+from export.verify.decoder import load_reference, verify
+from export.verify.report import TOLERANCE, Check, any_failed, as_facts, claim, print_report
 from export.verify.translation import load_reference as load_seq2seq
 from export.verify.translation import verify_translation
 from gptcore.bundle import (
-    FACTS,
     INSPECT,
     ONNX,
     SOURCE_TOKENIZER,
@@ -45,7 +39,6 @@ from gptcore.bundle import (
     Bundle,
     TranslationBundle,
     load_any_bundle,
-    read_facts,
     write_facts,
 )
 from gptcore.checks import UserError
@@ -70,8 +63,8 @@ def export_run(
 ) -> None:
     """Write and verify a model folder from a run's best checkpoint.
 
-    `formats` are the smaller files to add (see export.formats.quantize); with `force` even those
-    that are much worse. UserError if the verification fails; then nothing is left under `out`.
+    `formats` names the smaller files to add (see export.formats.quantize); `force` keeps those
+    that are much worse, too. UserError if the verification fails; then `out` is as it was before.
     """
     if formats and isinstance(run.model, Seq2SeqConfig):
         raise UserError("--quantize is for decoders: a translation model is exported in fp32 only")
@@ -102,9 +95,9 @@ def export_run(
         return KINDS[type(run.model)](run, model, folder, facts)
 
     smaller = Smaller(formats, rows, run.tokenizer, force) if formats else None
-    write_verified(out, facts, write, hub, smaller)
+    said = write_verified(out, facts, write, hub, smaller)
     option = "--translate" if isinstance(run.model, Seq2SeqConfig) else "--model"
-    print(f"verified; next: python app.py {option} {out}")
+    print(f"{said}; next: python app.py {option} {out}")
 
 
 class Smaller(NamedTuple):
@@ -122,19 +115,23 @@ def write_verified(
     write: Callable[[Path], list[Check]],
     hub: Hub,
     smaller: Smaller | None,
-) -> None:
-    """The folder that `write` fills, with card and facts, if all its checks are passed."""
-    check_replaceable(out)
+) -> str:
+    """Fill the folder `out` by `write`, then add smaller files, card and facts.
+
+    The result is what the checks allow to say of it. UserError if a check fails.
+    """
+    check_model_folder(out)
     with new_folder(out) as folder:
         checks = write(folder)
         print_report(checks)
-        if not all(check.passed for check in checks):
-            raise UserError(f"the exported graph is not the model: {out} was not written")
+        if any_failed(checks):
+            raise UserError(f"what was exported is not the model: {out} was not written")
         facts["parity"] = as_facts(checks)
         if smaller:
             facts["variants"] = add_variants(folder, *smaller)
         write_card(folder / "README.md", facts, hub)
         write_facts(folder, facts)
+    return claim(checks)
 
 
 def export_decoder(run: Run, model: GPT, folder: Path, facts: dict[str, Any]) -> list[Check]:
@@ -152,23 +149,11 @@ def export_translator(run: Run, model: Seq2Seq, folder: Path, facts: dict[str, A
 KINDS = {ModelConfig: export_decoder, Seq2SeqConfig: export_translator}
 
 
-def check_replaceable(out: Path) -> None:
-    """Refuse to delete what an export did not write."""
-    if not out.exists():
-        return
-    if not (out / FACTS).is_file():
-        raise UserError(f"{out} exists and is no model folder: choose another --out")
-    ours = {FACTS, *read_facts(out)["sha256"]}
-    found = {p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file()}
-    if found - ours:
-        raise UserError(f"{out} holds files of yours ({min(found - ours)}): choose another --out")
-
-
 def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -> None:
-    """Graph, weights, tokenizer, and for a Llama the configuration files of other runtimes."""
+    """Write graph, weights, tokenizer, and for a Llama the configurations of other runtimes."""
     config = model.config
     write_graph_and_weights(model, tokenizer, folder)
-    # a named encoding could not be expressed in those files
+    # Those files cannot express a named encoding.
     if not is_llama(config) or tokenizer.facts:
         return
     ids = token_ids(tokenizer.special)
@@ -194,7 +179,7 @@ def write_graph_and_weights(model: GPT, tokenizer: Tokenizer, folder: Path) -> N
 def write_translation_model(
     model: Seq2Seq, source_tokenizer: Tokenizer, tokenizer: Tokenizer, folder: Path
 ) -> None:
-    """Three graphs (one of them to inspect), weights, both tokenizers."""
+    """Write three graphs (one of them for the Inspect tab), weights and both tokenizers."""
     (folder / ONNX).parent.mkdir()
     write_translator(model, (folder / ONNX).parent)
     write_checked_inspect(model, folder / INSPECT)
@@ -207,11 +192,11 @@ def write_weights(state: dict[str, Tensor], folder: Path) -> None:
     tensors = {name: tensor.detach().contiguous() for name, tensor in state.items()}
     path = folder / WEIGHTS
     save_file(tensors, path, metadata={"format": "pt"})
-    path.chmod(0o644)  # it was made readable for its owner alone
+    path.chmod(0o644)  # save_file makes it readable for its owner alone
 
 
 def measured(run: Run, step: int) -> dict[str, Any]:
-    """The last evaluation up to this step: loss and bits per byte of the held-out text."""
+    """The last evaluation up to this step, or nothing: loss and bits per byte of held-out text."""
     evaluations = [m for m in run.metrics() if "bits_per_byte" in m and m["step"] <= step]
     return evaluations[-1] if evaluations else {}
 
@@ -225,7 +210,7 @@ def add_inspect(folder: Path) -> None:
 
 
 def write_checked_inspect(model: GPT | Seq2Seq, path: Path) -> None:
-    """UserError, and nothing is changed, if the graph is not the model."""
+    """Write the Inspect tab's graph. UserError, and no change, if it is not the model."""
     temporary = path.with_suffix(".tmp")
     try:
         write_inspect(model, temporary)

@@ -1,9 +1,9 @@
-"""A model folder to one .gguf file for llama.cpp; needs no torch.
+"""Writes a model folder as one .gguf file for llama.cpp, without torch.
 
 >>> write_gguf(Path("models/nano"), Path("models/nano.gguf"))  # doctest: +SKIP
 
-llama.cpp turns neighbouring pairs of a head's rows by their positions where we turn row i with
-row i + head_dim / 2, so the rows of the query and key matrices are put in its order.
+llama.cpp rotates neighbouring rows of a head together; we rotate row i with row i + head_dim / 2.
+The rows of the query and key matrices are therefore reordered.
 """
 
 import json
@@ -13,22 +13,22 @@ import gguf
 import numpy as np
 from safetensors.numpy import load_file
 
-from export.formats.hugging_face import recover_merges
+from export.formats.hugging_face import recover_merges, rope_factors
 from gptcore.bundle import Bundle, TranslationBundle, check_whole, load_any_bundle
 from gptcore.checks import UserError, check_choice
 from gptcore.files import flush_to_disk
 from gptcore.tokenizer import byte_to_unicode
 
 FILE_TYPES = {"f32": gguf.LlamaFileType.ALL_F32, "f16": gguf.LlamaFileType.MOSTLY_F16}
-# Of the patterns that llama.cpp has, the one that is ours, but for a text that ends in a line
-# break and other white space after it: ours keeps these together.
+# llama.cpp's name for our pattern. The two differ only at the end of a text that ends in a line
+# break and more white space: ours keeps these together.
 PRE_TOKENIZER = "llama-bpe"
 
 
 def write_gguf(folder: Path, path: Path, dtype: str = "f32") -> None:
-    """Write a verified model folder as a GGUF file of numbers of this type.
+    """Write a verified model folder as a GGUF file; `dtype` is "f32" or "f16".
 
-    UserError unless the model is a Llama with a tokenizer of its own.
+    UserError unless the model is a Llama with a tokenizer that was trained here.
     """
     check_choice("dtype", dtype, FILE_TYPES)
     bundle = load_llama(folder)
@@ -42,7 +42,7 @@ def write_gguf(folder: Path, path: Path, dtype: str = "f32") -> None:
         add_shape(writer, bundle)
         add_tokenizer(writer, bundle)
         for name, array in tensors(bundle).items():
-            # llama.cpp computes with the vectors of the norms in fp32 alone
+            # llama.cpp requires the vectors of the norms in fp32.
             narrow = dtype == "f16" and array.ndim > 1
             writer.add_tensor(name, array.astype(np.float16) if narrow else array)
         writer.write_header_to_file()
@@ -58,7 +58,7 @@ def write_gguf(folder: Path, path: Path, dtype: str = "f32") -> None:
 
 
 def load_llama(folder: Path) -> Bundle:
-    """The verified folder of a model that llama.cpp has everything for, the pattern too."""
+    """Load and verify a folder. UserError if llama.cpp cannot run the model or its tokenizer."""
     bundle = load_any_bundle(folder)
     if isinstance(bundle, TranslationBundle):
         raise UserError(
@@ -114,7 +114,7 @@ def add_tokenizer(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
 
 
 def tensors(bundle: Bundle) -> dict[str, np.ndarray]:
-    """The weights under llama.cpp's names, without a tied head: it takes the embedding then."""
+    """The weights under llama.cpp's names. Without a head it uses the embedding for both."""
     config = bundle.config
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.n_layer)
     heads = {"q_proj": config.n_head, "k_proj": config.n_kv_head}
@@ -123,10 +123,13 @@ def tensors(bundle: Bundle) -> dict[str, np.ndarray]:
         n_head = heads.get(name.split(".")[-2])
         array = interleaved(array, n_head) if n_head else array
         result[names.get_name(name, try_suffixes=(".weight",))] = array
+    if config.position == "llama3_rotary":
+        result["rope_freqs.weight"] = rope_factors(config)
     return result
 
 
 def interleaved(array: np.ndarray, n_head: int) -> np.ndarray:
-    """(n_head * head_dim, C), row i of a head's first half followed by that of its second half."""
+    """(n_head * head_dim, C) -> same; within a head, row i of the first half is now followed by
+    row i of the second half."""
     halves = array.reshape(n_head, 2, -1, array.shape[1])
     return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(array.shape)

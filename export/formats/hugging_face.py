@@ -1,4 +1,4 @@
-"""The files by which other runtimes know a model: Hugging Face's, and onnxruntime-genai's.
+"""The configuration files that other runtimes read: Hugging Face's and onnxruntime-genai's.
 
 >>> from gptcore.config import PRESETS
 >>> llama_config(PRESETS["nano"], {"eos_token_id": [7]})["model_type"]
@@ -9,11 +9,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gptcore.config import ModelConfig
 from gptcore.tokenizer import PORTABLE_PATTERN, SPECIAL_TOKENS, Tokenizer, byte_to_unicode
 
-# Renders what gptcore.chat_template.render does. Other runtimes parse special tokens in the
-# rendered text, so `<|` typed by a user is broken up (onnxruntime-genai's Jinja has no `replace`).
+# It renders what gptcore.chat_template.render does. Other runtimes parse special tokens in the
+# rendered text, so a `<|` that a user typed is broken up. (`split` and `join` stand for `replace`,
+# which onnxruntime-genai's Jinja does not have.)
 CHAT_TEMPLATE = (
     "{{ '<|endoftext|>' }}"
     "{% for message in messages %}"
@@ -30,6 +33,7 @@ TokenIds = dict[str, Any]  # bos_token_id, eos_token_id, pad_token_id
 
 def llama_config(config: ModelConfig, ids: TokenIds) -> dict[str, Any]:
     """config.json of a LlamaForCausalLM with our shape."""
+    rope = rope_parameters(config)
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -44,7 +48,8 @@ def llama_config(config: ModelConfig, ids: TokenIds) -> dict[str, Any]:
         "hidden_act": "silu",
         "rms_norm_eps": config.norm_eps,
         "rope_theta": config.rope_theta,
-        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
+        "rope_parameters": rope,
+        "rope_scaling": None if rope["rope_type"] == "default" else rope,  # transformers before 5
         "attention_bias": False,
         "mlp_bias": False,
         "tie_word_embeddings": config.tied_embeddings,
@@ -54,8 +59,34 @@ def llama_config(config: ModelConfig, ids: TokenIds) -> dict[str, Any]:
     }
 
 
+def rope_parameters(config: ModelConfig) -> dict[str, Any]:
+    """The rotary positions; export.pretrained.hugging_face.read_rope is the inverse."""
+    base = {"rope_type": "default", "rope_theta": config.rope_theta}
+    if config.position != "llama3_rotary":
+        return base
+    return base | {
+        "rope_type": "llama3",
+        "factor": config.rope_factor,
+        "low_freq_factor": config.rope_slow,
+        "high_freq_factor": config.rope_fast,
+        "original_max_position_embeddings": config.rope_context,
+    }
+
+
+def rope_factors(config: ModelConfig) -> np.ndarray:
+    """(D / 2,) fp32: llama.cpp divides each frequency of plain rotary positions by its factor.
+
+    The formula is that of gptcore.nn.layers.Llama3Rotary (arXiv 2407.21783, section 3.4.2).
+    """
+    half = np.arange(0, config.head_dim, 2) / config.head_dim
+    turns = config.rope_context * config.rope_theta**-half / (2 * np.pi)
+    kept = (turns - config.rope_slow) / (config.rope_fast - config.rope_slow)
+    kept = kept.clip(0.0, 1.0)
+    return (1 / (kept + (1 - kept) / config.rope_factor)).astype(np.float32)
+
+
 def token_ids(special: dict[str, int]) -> TokenIds:
-    """Which of our special tokens other runtimes take for which purpose."""
+    """The ids of our special tokens under the names that other runtimes use."""
     return {
         "bos_token_id": special["<|endoftext|>"],
         "eos_token_id": [special["<|end|>"], special["<|endoftext|>"]],
@@ -128,7 +159,8 @@ def special_tokens_map() -> dict[str, str]:
 
 
 def write_tokenizer_json(tokenizer: Tokenizer, path: Path) -> None:
-    """tokenizer.json, with merges recovered from the ranks: the same ids in both libraries."""
+    """Write tokenizer.json. Its merges are recovered from the ranks, so `tokenizers` gives the
+    same ids as tiktoken."""
     from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
     from tokenizers import Tokenizer as Fast
 
@@ -149,7 +181,8 @@ def write_tokenizer_json(tokenizer: Tokenizer, path: Path) -> None:
 
 
 def recover_merges(ranks: dict[bytes, int]) -> list[tuple[bytes, bytes]]:
-    """The merge that made each token: its last two parts when only lower ranks may merge."""
+    """For each token the two parts that were merged into it: those that remain when its bytes are
+    merged by lower ranks only."""
     tokens = sorted((t for t in ranks if len(t) > 1), key=ranks.__getitem__)
     return [bpe_parts(ranks, token) for token in tokens]
 

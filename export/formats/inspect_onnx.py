@@ -1,4 +1,4 @@
-"""onnx/inspect.onnx: the model once more, returning its attention too, for the Inspect tab.
+"""onnx/inspect.onnx: a second graph of the model, for the Inspect tab, that also returns attention.
 
 >>> write_inspect(model, Path("models/mine/onnx/inspect.onnx"))      # doctest: +SKIP
 """
@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from export.formats.to_onnx import write_graph
-from export.verify.decoder import difference
+from export.verify.report import difference
 from gptcore.nn.gpt import GPT
 from gptcore.nn.inspect import InspectGPT, InspectSeq2Seq
 from gptcore.nn.seq2seq import Seq2Seq
@@ -16,7 +16,7 @@ from gptcore.onnx_session import open_inference
 
 
 def write_inspect(model: GPT | Seq2Seq, path: Path) -> None:
-    """Write the graph; its outputs are those of gptcore.nn.inspect."""
+    """Write the graph. gptcore.nn.inspect documents its outputs."""
     WRITERS[type(model)](model, path)
 
 

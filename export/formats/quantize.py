@@ -1,4 +1,4 @@
-"""The exported graph in smaller number formats; export/folder/variants.py measures them.
+"""Converts the exported graph to smaller number formats; export/folder/variants.py measures them.
 
     >>> save_quantized(Path("model.onnx"), Path("model_quantized.onnx"), "int8")
     ...                                                                  # doctest: +SKIP
@@ -6,11 +6,11 @@
 | name | weights | activations |
 |------|---------|-------------|
 | fp16 | 16 bits | 16 bits; inputs, outputs and cache stay fp32 |
-| int8 | 8 bits, a scale for each output | 8 bits, found at run time; fp32 where a matrix narrows |
+| int8 | 8 bits, a scale for each output | 8 bits, scaled at run time; fp32 where a matrix narrows |
 | q8   | 8 bits, a scale for each block of 32 | fp32 |
 | q4   | 4 bits, a scale for each block of 32; the head 8 bits | fp32 |
 
-Embeddings that are tied to the head are stored once, as the head's integers.
+Embeddings that are tied to the head are stored once: lookups read the head's integers.
 """
 
 import logging
@@ -21,13 +21,14 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-HEAD = "head"  # the node that makes the logits, and the prefix of its weights
+HEAD = "head"  # name of the product that makes the logits, and prefix of its weights
 BLOCK_SIZE = 32
 
 
 def save_quantized(source: Path, path: Path, variant: str) -> None:
     """Write the fp32 graph at `source` to `path` in the format `variant`."""
-    logging.disable(logging.WARNING)  # a line for each node, and advice that does not apply
+    # The quantizers log a line for each node, and advice that does not apply here.
+    logging.disable(logging.WARNING)
     try:
         proto = FORMATS[variant](onnx.load(source))
     finally:
@@ -43,8 +44,8 @@ def to_half(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def to_int8(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Integer matrix products (arXiv 1712.05877, section 2), with the inputs' scales found at
-    run time."""
+    """Integer matrix products (arXiv 1712.05877, section 2). The scale of a product's inputs is
+    computed at run time."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     table = untie(proto.graph)
@@ -69,8 +70,8 @@ def to_int8(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def narrowing(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """The products with fewer outputs than inputs: those that end a feed-forward, whose inputs
-    have outliers (arXiv 2402.17762) beside which one scale for all leaves nothing of the rest."""
+    """The products with fewer outputs than inputs, which end a feed-forward. Their inputs have
+    outliers (arXiv 2402.17762): one scale for all inputs would round the others to zero."""
     weights = initializers(graph)
     products = (
         node
@@ -82,7 +83,8 @@ def narrowing(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 
 
 def keep_inputs(graph: onnx.GraphProto, node: onnx.NodeProto) -> None:
-    """A product by 8-bit weights whose inputs stay as they are. ONNX Runtime casts them once."""
+    """Give a product 8-bit weights and leave its inputs in fp32. ONNX Runtime casts the weights
+    once, when it loads the graph."""
     (inputs, name), (result,) = node.input, node.output
     matrix = numpy_helper.to_array(initializers(graph)[name])  # (n_in, n_out)
     scale = np.maximum(np.abs(matrix).max(0) / 127, np.finfo(np.float32).tiny)
@@ -101,7 +103,7 @@ def keep_inputs(graph: onnx.GraphProto, node: onnx.NodeProto) -> None:
 
 
 def to_blocks(proto: onnx.ModelProto, bits: int) -> onnx.ModelProto:
-    """Weights alone, in blocks of one scale each; the head's always with 8 bits."""
+    """Weights alone, in blocks with a scale each; the head always has 8 bits."""
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
     table = untie(proto.graph)
@@ -113,7 +115,7 @@ def to_blocks(proto: onnx.ModelProto, bits: int) -> onnx.ModelProto:
         )  # fmt: skip
         quantizer.process()
         proto = quantizer.model.model
-    # a row that is no whole number of blocks would be padded
+    # Rows are padded to whole blocks, which a lookup could not undo.
     if table and initializers(proto.graph)[table].dims[1] % BLOCK_SIZE == 0:
         share(proto.graph, table, f"{HEAD}_Q8", f"{HEAD}_scales", zero=128)
     return proto
@@ -128,7 +130,8 @@ FORMATS = {
 
 
 def untie(graph: onnx.GraphProto) -> str | None:
-    """Name the head, and give it a matrix of its own. The table's name if it was tied to it."""
+    """Name the head and give it a matrix of its own; return the name of the embedding table that
+    it was tied to, or None."""
     head = head_of(graph)
     head.name = HEAD
     weights = initializers(graph)
@@ -151,8 +154,8 @@ def head_of(graph: onnx.GraphProto) -> onnx.NodeProto:
 
 
 def share(graph: onnx.GraphProto, table: str, rows: str, scales: str, zero: int) -> None:
-    """Look embeddings up in the head's integers: rows (V, ...), scales (V, ...) without the last
-    axis of rows."""
+    """Let the embedding read the head's integers in place of `table`. `rows` and `scales` name
+    initializers: (V, ..., n) integers, and a scale (V, ...) for every n of them."""
     readers = (i for i, node in enumerate(graph.node) if table in node.input)
     at = next(i for i in readers if graph.node[i].op_type == "Gather")
     gather = graph.node[at]
@@ -185,7 +188,7 @@ def initializers(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
 
 
 def remove_unused(graph: onnx.GraphProto) -> None:
-    """Drop the nodes and weights that lead to no output."""
+    """Delete the nodes and weights that no output depends on."""
     needed = {output.name for output in graph.output}
     for node in reversed(graph.node):
         if needed & set(node.output):

@@ -1,11 +1,11 @@
-"""A decoder to one ONNX file: dynamic axes, key/value cache, standard operators only.
+"""Exports a decoder to one ONNX file: dynamic axes, key/value cache, standard operators only.
 
     >>> from gptcore.config import PRESETS
     >>> from gptcore.nn import build_model
     >>> write_onnx(build_model(PRESETS["tiny"]), "model.onnx")          # doctest: +SKIP
 
 The graph is the model's own `forward`. Afterwards the axes get the names that other runtimes
-look for, and everything that speaks of the exporting machine is deleted.
+expect, and everything that tells of the exporting machine is deleted.
 """
 
 import logging
@@ -20,14 +20,14 @@ from torch import Tensor, nn
 from gptcore.config import ModelConfig
 from gptcore.nn.gpt import GPT
 
-OPSET = 18  # the exporter's lowest; every runtime reads it
+OPSET = 18  # the lowest that the exporter writes; every runtime reads it
 
 
 Axes = dict[str, list]  # for each input or output its axes: names of dynamic ones, else sizes
 
 
 def write_onnx(model: GPT, path: str | Path) -> None:
-    """Export in fp32 to `path`: graph inputs and outputs as in `axes`, `logits` for all T."""
+    """Export a decoder in fp32. `axes` names inputs and outputs; logits are given for all T."""
     inputs, outputs = axes(model.config)
     write_graph(model, example_inputs(model.config), inputs, outputs, path)
 
@@ -35,8 +35,8 @@ def write_onnx(model: GPT, path: str | Path) -> None:
 def write_graph(
     module: nn.Module, example: dict[str, Any], inputs: Axes, outputs: Axes, path: str | Path
 ) -> None:
-    """Export a module to one file. `example` holds its arguments, tensors or nested lists of
-    them, whose flat order is that of `inputs`."""
+    """Export a module in fp32, in evaluation mode, to one file. `example` holds its arguments:
+    tensors, or nested lists of tensors, in the order of `inputs`."""
     module = module.float().cpu().eval()
     names = iter(inputs.values())
 
@@ -48,7 +48,7 @@ def write_graph(
     # The exporter warns of an optional package that has nothing to do with us.
     logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # of the exporter, about axes that `rename_axes` names
+        warnings.simplefilter("ignore")  # the exporter's, about axes that rename_axes names later
         program = torch.onnx.export(
             module,
             (),
@@ -69,7 +69,7 @@ def write_graph(
 
 
 def axes(config: ModelConfig) -> tuple[Axes, Axes]:
-    """Names and axes of the graph's inputs and outputs, a contract with other runtimes."""
+    """Names and axes of the graph's inputs and outputs. Other runtimes rely on them."""
     tokens = ["batch_size", "sequence_length"]
     past = ["batch_size", config.n_kv_head, "past_sequence_length", config.head_dim]
     whole = "past_sequence_length + sequence_length"
@@ -112,7 +112,7 @@ def rename_axes(graph: onnx.GraphProto, names: Axes) -> None:
 
 
 def strip_metadata(proto: onnx.ModelProto) -> None:
-    """Delete what the exporter notes down: stack traces with local paths, module names."""
+    """Delete the exporter's notes: stack traces with local paths, and module names."""
     graph = proto.graph
     del graph.value_info[:]
     graph.name = "gptcore"

@@ -1,4 +1,4 @@
-"""An encoder-decoder to two ONNX files: the source is read once, the target step by step.
+"""Exports an encoder-decoder to two ONNX files: one reads the source once, one makes the target.
 
 encoder_model.onnx             source ids -> the keys and values that the decoder needs of them
 decoder_with_past_model.onnx   target ids, those keys and values, cache -> logits, cache

@@ -20,7 +20,8 @@ from export.folder.variants import Row, text_rows
 from export.folder.write import Smaller, write_graph_and_weights, write_verified
 from export.formats.hugging_face import genai_config
 from export.pretrained.tokenizer import chat_template, read_json, read_tokenizer
-from export.verify.decoder import Check, verify
+from export.verify.decoder import verify
+from export.verify.report import Check
 from gptcore.bundle import Bundle
 from gptcore.chat_template import render
 from gptcore.checks import UserError
@@ -85,8 +86,8 @@ def export_pretrained(
 
     rows = list(measured_rows(tokenizer, facts["chat"], text, config.block_size))
     smaller = Smaller(formats, rows, tokenizer, force)
-    write_verified(out, facts, write, hub, smaller)
-    print(f"verified; next: python app.py --model {out}")
+    said = write_verified(out, facts, write, hub, smaller)
+    print(f"{said}; next: python app.py --model {out}")
 
 
 OWN = "the project's own dialogues"
@@ -190,7 +191,8 @@ def write_config(settings: dict[str, Any], config: ModelConfig, source: Path, fo
         "eos_token_id": eos,
         "pad_token_id": first_eos if given.get("pad_token_id") is None else given["pad_token_id"],
     }
-    ours = {"max_position_embeddings": config.block_size, "torch_dtype": "float32"}
+    ours = {"max_position_embeddings": config.block_size}
+    ours |= {"dtype": "float32", "torch_dtype": "float32"}  # the later name and the earlier one
     for name, content in (
         ("tokenizer_config.json", tokens),
         ("config.json", settings | ours),

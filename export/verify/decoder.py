@@ -1,18 +1,20 @@
-"""Is the ONNX graph the model? Every claim is checked against PyTorch, on the real weights.
+"""Compares a decoder's ONNX graph with PyTorch on the real weights, one Check per claim.
 
->>> print_report(verify(load_bundle("models/nano")))              # doctest: +SKIP
+>>> print_report(verify(load_bundle("models/nano")))                 # doctest: +SKIP
 """
 
 from collections.abc import Callable
 from itertools import product
-from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime as ort
 import torch
 from safetensors.torch import load_file
 
+from export.verify.llama_config import CONFIG, check_config
+from export.verify.report import TOLERANCE, Check, difference
 from gptcore.bundle import ONNX, WEIGHTS, Bundle, check_whole
+from gptcore.feeds import decoder_feeds, no_cache
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import GPT
@@ -20,24 +22,10 @@ from gptcore.nn.llama import from_llama, is_llama
 from gptcore.nn.torch_session import TorchSession
 from gptcore.onnx_session import OnnxModel, OnnxSession, open_inference
 
-TOLERANCE = 1e-4
-USUAL_VALUE = 20.0  # our own models' logits are about as large
+USUAL_VALUE = 20.0  # about the largest logit of our own models
 BATCHES, LENGTHS, PASTS = (1, 2, 3, 8), (1, 2, 7, 64), (0, 1, 3, 64, 191)
 GREEDY_TOKENS = 200
 TOKENS_AT_ONCE = 1024
-
-
-class Check(NamedTuple):
-    """One line of the report."""
-
-    name: str
-    cases: int
-    worst: float  # largest absolute difference, or number of differing tokens
-    limit: float
-
-    @property
-    def passed(self) -> bool:
-        return self.worst <= self.limit  # false for NaN
 
 
 def verify(bundle: Bundle) -> list[Check]:
@@ -57,19 +45,21 @@ def verify(bundle: Bundle) -> list[Check]:
         check_cached(run, model),
         check_left_padding(run, model),
     ]
+    if (bundle.path / CONFIG).is_file():
+        checks.append(check_config(model, bundle.path))
     if "imported" not in bundle.facts:
         return checks
-    # Weights made elsewhere may have values in the hundreds, which no fp32 sum has to 1e-4.
+    # Weights made elsewhere may give values in the hundreds, and fp32 does not hold those to 1e-4.
     scale = max(1.0, largest_value(model) / USUAL_VALUE)
     return [check._replace(limit=check.limit * scale) for check in checks]
 
 
 @torch.inference_mode()
 def largest_value(model: GPT) -> float:
-    """Among the logits, keys and values of a made-up text."""
+    """The largest of the logits, keys and values of one text of random ids."""
     n = min(64, model.config.block_size)
     ids = np.random.default_rng(3).integers(0, model.config.vocab_size, (1, n))
-    return max(float(np.abs(part).max()) for part in run_torch(model, ids, no_cache(model, 1)))
+    return max(float(np.abs(part).max()) for part in run_torch(model, ids, no_cache(model.config)))
 
 
 def load_reference(bundle: Bundle) -> GPT:
@@ -88,7 +78,7 @@ Run = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
 
 @torch.inference_mode()
 def check_matrix(model: GPT, run: Run) -> list[Check]:
-    """Logits and cache over batch x sequence x past, as far as the context reaches."""
+    """Logits and cache for each combination of batch, sequence and past that fits the context."""
     rng = np.random.default_rng(0)
     logits_worst = cache_worst = 0.0
     cases = [
@@ -98,9 +88,9 @@ def check_matrix(model: GPT, run: Run) -> list[Check]:
     ]
     for batch, length, past in cases:
         ids = rng.integers(0, model.config.vocab_size, (batch, past + length))
-        cache = run_torch(model, ids[:, :past], no_cache(model, batch))[1:]
+        cache = run_torch(model, ids[:, :past], no_cache(model.config, batch))[1:]
         expected = run_torch(model, ids[:, past:], cache)
-        got = run(feeds(model, ids[:, past:], cache))
+        got = run(decoder_feeds(ids[:, past:], cache))
         logits_worst = max(logits_worst, difference(expected[0], got[0]))
         for a, b in zip(expected[1:], got[1:]):
             cache_worst = max(cache_worst, difference(a, b))
@@ -116,24 +106,27 @@ def check_matrix(model: GPT, run: Run) -> list[Check]:
 
 @torch.inference_mode()
 def check_every_token(model: GPT, inference: ort.InferenceSession) -> Check:
-    """The first layer's keys and values of every token, and at every position."""
+    """The first layer's keys and values, for every token and at every position.
+
+    Random ids meet few rows of a large embedding: a wrong row would pass the other checks.
+    """
     rows, worst = every_id(model.config.vocab_size, model.config.block_size), 0.0
     for ids in np.array_split(rows, -(-rows.size // TOKENS_AT_ONCE)):
-        expected = run_torch(model, ids, no_cache(model, len(ids)))[1:3]
+        expected = run_torch(model, ids, no_cache(model.config, len(ids)))[1:3]
         names = ["present.0.key", "present.0.value"]
-        got = inference.run(names, feeds(model, ids, no_cache(model, len(ids))))
+        got = inference.run(names, decoder_feeds(ids, no_cache(model.config, len(ids))))
         worst = max(worst, *(difference(a, b) for a, b in zip(expected, got)))
     return Check("every token, every position", rows.size, worst, TOLERANCE)
 
 
 def every_id(vocab_size: int, block_size: int) -> np.ndarray:
-    """(n, block_size): all ids, and as many positions as there are."""
+    """(n, block_size) ids, in which every id and every position occurs."""
     n_rows = -(-vocab_size // block_size)
     return (np.arange(n_rows * block_size) % vocab_size).reshape(n_rows, block_size)
 
 
 def check_greedy(model: GPT, onnx_model: OnnxModel) -> Check:
-    """The same greedy tokens from both sessions, for prompts of one to a few tokens."""
+    """Greedy tokens of both sessions, after prompts of one to twenty tokens."""
     n_different = 0
     prompts = [[3], [5, 8, 13], list(range(20, 40))[: model.config.block_size // 2]]
     for prompt in prompts:
@@ -152,19 +145,19 @@ def greedy(session: TorchSession | OnnxSession, prompt: list[int], n: int) -> li
 
 
 def check_cached(run: Run, model: GPT) -> Check:
-    """Token by token through the cache equals all at once."""
+    """Logits of a text read token by token, through the cache, and of the text read at once."""
     length = min(96, model.config.block_size)
     ids = np.random.default_rng(1).integers(0, model.config.vocab_size, (2, length))
-    whole = run(feeds(model, ids, no_cache(model, 2)))[0]
-    cache, worst = no_cache(model, 2), 0.0
+    whole = run(decoder_feeds(ids, no_cache(model.config, 2)))[0]
+    cache, worst = no_cache(model.config, 2), 0.0
     for t in range(length):
-        logits, *cache = run(feeds(model, ids[:, t : t + 1], cache))
+        logits, *cache = run(decoder_feeds(ids[:, t : t + 1], cache))
         worst = max(worst, difference(whole[:, t : t + 1], logits))
     return Check("cached equals uncached", length, worst, TOLERANCE)
 
 
 def check_left_padding(run: Run, model: GPT) -> Check:
-    """Rows of unequal length, padded on the left, equal each row alone; also the step after."""
+    """Rows of unequal length, padded on the left, and each row alone; the step after them, too."""
     rng = np.random.default_rng(2)
     longest = min(40, model.config.block_size - 1)
     lengths = [min(n, longest) for n in (5, 17, 1, longest)]
@@ -173,68 +166,26 @@ def check_left_padding(run: Run, model: GPT) -> Check:
     ids = np.stack([np.pad(row, (width - len(row), 0)) for row in rows])
     mask = np.stack([np.pad(np.ones_like(row), (width - len(row), 0)) for row in rows])
     positions = np.maximum(mask.cumsum(1) - 1, 0)
-    inputs = feeds(model, ids, no_cache(model, len(rows)))
+    inputs = decoder_feeds(ids, no_cache(model.config, len(rows)))
     logits, *cache = run(inputs | {"attention_mask": mask, "position_ids": positions})
     following = np.full((len(rows), 1), 7)
     mask = np.pad(mask, ((0, 0), (0, 1)), constant_values=1)
-    inputs = feeds(model, following, cache)
+    inputs = decoder_feeds(following, cache)
     after, *_ = run(inputs | {"attention_mask": mask, "position_ids": positions[:, -1:] + 1})
     worst = 0.0
     for i, row in enumerate(rows):
-        alone, *cache = run(feeds(model, row[None], no_cache(model, 1)))
+        alone, *cache = run(decoder_feeds(row[None], no_cache(model.config)))
         worst = max(worst, difference(alone[0], logits[i, width - len(row) :]))
-        alone, *_ = run(feeds(model, following[:1], cache))
+        alone, *_ = run(decoder_feeds(following[:1], cache))
         worst = max(worst, difference(alone[0], after[i]))
     return Check("left-padded rows equal single rows", len(rows), worst, TOLERANCE)
-
-
-def no_cache(model: GPT, batch: int) -> list[np.ndarray]:
-    config = model.config
-    shape = (batch, config.n_kv_head, 0, config.head_dim)
-    return [np.zeros(shape, np.float32)] * (2 * config.n_layer)
-
-
-def feeds(model: GPT, ids: np.ndarray, cache: list[np.ndarray]) -> dict[str, np.ndarray]:
-    """The graph's inputs for ids (B, T) without padding, after `cache`."""
-    batch, length = ids.shape
-    past = cache[0].shape[2]
-    result = {
-        "input_ids": ids.astype(np.int64),
-        "attention_mask": np.ones((batch, past + length), np.int64),
-        "position_ids": np.tile(np.arange(past, past + length), (batch, 1)),
-    }
-    for i in range(model.config.n_layer):
-        result[f"past_key_values.{i}.key"] = cache[2 * i]
-        result[f"past_key_values.{i}.value"] = cache[2 * i + 1]
-    return result
 
 
 def run_torch(model: GPT, ids: np.ndarray, cache: list[np.ndarray]) -> list[np.ndarray]:
     """What the graph returns, from PyTorch."""
     if ids.shape[1] == 0:
         return [np.zeros(0), *cache]
-    inputs = [torch.from_numpy(a) for a in feeds(model, ids, cache).values()]
+    inputs = [torch.from_numpy(a) for a in decoder_feeds(ids, cache).values()]
     past = list(zip(inputs[3::2], inputs[4::2]))
     logits, caches = model(*inputs[:3], past)
     return [logits.numpy(), *(part.numpy() for cache in caches for part in cache)]
-
-
-def difference(a: np.ndarray, b: np.ndarray) -> float:
-    """Largest absolute difference; infinite where shapes differ or a value is not finite."""
-    if a.shape != b.shape or not (np.isfinite(a).all() and np.isfinite(b).all()):
-        return float("inf")
-    return float(np.abs(a - b).max(initial=0.0))
-
-
-def print_report(checks: list[Check]) -> None:
-    width = max(len(check.name) for check in checks)
-    print(f"{'check':{width}}  cases  worst      limit    verdict")
-    for check in checks:
-        verdict = "ok" if check.passed else "FAILED"
-        figures = f"{check.cases:5}  {check.worst:<9.2g}  {check.limit:<7g}"
-        print(f"{check.name:{width}}  {figures}  {verdict}")
-
-
-def as_facts(checks: list[Check]) -> list[dict[str, Any]]:
-    """For gptcore.json."""
-    return [check._asdict() | {"passed": check.passed} for check in checks]

@@ -1,4 +1,4 @@
-"""Are the two graphs of a translation model the model? Checked like a decoder's.
+"""Compares the two ONNX graphs of a translation model with PyTorch, one Check per claim.
 
 >>> print_report(verify_translation(load_translation_bundle("models/zh-en")))  # doctest: +SKIP
 """
@@ -10,9 +10,11 @@ import onnxruntime as ort
 import torch
 from safetensors.torch import load_file
 
-from export.verify.decoder import BATCHES, LENGTHS, PASTS, TOLERANCE, Check, difference, every_id
+from export.verify.decoder import BATCHES, LENGTHS, PASTS, every_id
+from export.verify.report import TOLERANCE, Check, difference
 from gptcore.bundle import TranslationBundle
 from gptcore.checks import UserError
+from gptcore.feeds import cache_feeds, no_cache, token_feeds
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.seq2seq import Seq2Seq
@@ -49,8 +51,8 @@ def load_reference(bundle: TranslationBundle) -> Seq2Seq:
 
 @torch.inference_mode()
 def check_encoder(model: Seq2Seq, encoder: ort.InferenceSession) -> Check:
-    """Keys and values over batch x source length, the last source tokens padding; and over
-    every source token, at every position."""
+    """Keys and values of sources of several lengths, the last row padded; then of every source
+    token and every position."""
     config, worst, n_cases = model.config, 0.0, 0
     rng = np.random.default_rng(0)
     shapes = [s for s in product(BATCHES, SOURCES) if s[1] <= config.block_size]
@@ -68,7 +70,7 @@ def check_encoder(model: Seq2Seq, encoder: ort.InferenceSession) -> Check:
 
 @torch.inference_mode()
 def check_decoder(model: Seq2Seq, decoder: ort.InferenceSession) -> list[Check]:
-    """Logits and cache over batch x sequence x past x source length."""
+    """Logits and cache for each combination of batch, sequence, past and source length."""
     rng, n_cases = np.random.default_rng(1), 0
     logits_worst = cache_worst = 0.0
     for batch, length, past, source in product(BATCHES, LENGTHS, PASTS, SOURCES):
@@ -76,9 +78,9 @@ def check_decoder(model: Seq2Seq, decoder: ort.InferenceSession) -> list[Check]:
             continue
         ids = rng.integers(0, model.config.vocab_size, (batch, past + length))
         memory = random_memory(model, rng, batch, source)
-        cache = run_torch(model, ids[:, :past], no_cache(model, batch), memory)[1:]
+        cache = run_torch(model, ids[:, :past], no_cache(model.config, batch), memory)[1:]
         expected = run_torch(model, ids[:, past:], cache, memory)
-        got = run_onnx(decoder, model, ids[:, past:], cache, memory)
+        got = run_onnx(decoder, ids[:, past:], cache, memory)
         logits_worst = max(logits_worst, difference(expected[0], got[0]))
         cache_worst = max(cache_worst, *(difference(a, b) for a, b in zip(expected[1:], got[1:])))
         n_cases += 1
@@ -90,20 +92,20 @@ def check_decoder(model: Seq2Seq, decoder: ort.InferenceSession) -> list[Check]:
 
 
 def check_cached(model: Seq2Seq, decoder: ort.InferenceSession) -> Check:
-    """Token by token through the cache equals all at once."""
+    """Logits of a target read token by token, through the cache, and of the target read at once."""
     rng, length = np.random.default_rng(2), min(48, model.config.block_size)
     ids = rng.integers(0, model.config.vocab_size, (2, length))
     memory = random_memory(model, rng, 2, min(9, length))
-    whole = run_onnx(decoder, model, ids, no_cache(model, 2), memory)[0]
-    cache, worst = no_cache(model, 2), 0.0
+    whole = run_onnx(decoder, ids, no_cache(model.config, 2), memory)[0]
+    cache, worst = no_cache(model.config, 2), 0.0
     for t in range(length):
-        logits, *cache = run_onnx(decoder, model, ids[:, t : t + 1], cache, memory)
+        logits, *cache = run_onnx(decoder, ids[:, t : t + 1], cache, memory)
         worst = max(worst, difference(whole[:, t : t + 1], logits))
     return Check("cached equals uncached", length, worst, TOLERANCE)
 
 
 def check_padding(model: Seq2Seq, onnx_model: OnnxTranslator) -> Check:
-    """Sources of unequal length, padded on the right, give the logits of each alone."""
+    """Logits for sources of unequal length, padded on the right, and for each source alone."""
     rng, longest = np.random.default_rng(3), min(20, model.config.block_size)
     lengths = [min(n, longest) for n in (7, 1, longest)]
     rows = [rng.integers(0, model.config.source_vocab_size, n) for n in lengths]
@@ -113,7 +115,7 @@ def check_padding(model: Seq2Seq, onnx_model: OnnxTranslator) -> Check:
 
     def decode(ids: np.ndarray, mask: np.ndarray, targets: np.ndarray) -> np.ndarray:
         memory = onnx_model.encoder.run(None, {"input_ids": ids, "attention_mask": mask})
-        feeds = decoder_feeds(model, targets, no_cache(model, len(targets)), memory)
+        feeds = decoder_feeds(targets, no_cache(model.config, len(targets)), memory)
         return onnx_model.decoder.run(None, feeds | {"encoder_attention_mask": mask})[0]
 
     together, worst = decode(ids, mask, targets), 0.0
@@ -124,7 +126,7 @@ def check_padding(model: Seq2Seq, onnx_model: OnnxTranslator) -> Check:
 
 
 def check_search(model: Seq2Seq, onnx_model: OnnxTranslator, beams: int) -> Check:
-    """The same tokens from both sessions."""
+    """Translations of random sources by both sessions, token for token."""
     reference = TorchTranslator(model, onnx_model.source_tokenizer, onnx_model.tokenizer)
     rng, n_different = np.random.default_rng(4), 0
     for _ in range(N_SENTENCES):
@@ -150,38 +152,28 @@ def random_memory(model: Seq2Seq, rng: np.random.Generator, batch: int, length: 
         return flat(model.encode(ids, torch.ones_like(ids)))
 
 
-def no_cache(model: Seq2Seq, batch: int) -> Arrays:
-    shape = (batch, model.config.n_kv_head, 0, model.config.head_dim)
-    return [np.zeros(shape, np.float32)] * (2 * model.config.n_layer)
-
-
-def decoder_feeds(model: Seq2Seq, ids: np.ndarray, cache: Arrays, memory: Arrays) -> dict:
+def decoder_feeds(ids: np.ndarray, cache: Arrays, memory: Arrays) -> dict[str, np.ndarray]:
     """The decoder's inputs for ids (B, T) without padding, after `cache`."""
-    batch, length = ids.shape
-    past = cache[0].shape[2]
-    feeds = {
-        "input_ids": ids,
-        "attention_mask": np.ones((batch, past + length), np.int64),
-        "position_ids": np.tile(np.arange(past, past + length), (batch, 1)),
-        "encoder_attention_mask": np.ones((batch, memory[0].shape[2]), np.int64),
-    }
-    for side, arrays in (("decoder", cache), ("encoder", memory)):
-        for i, array in enumerate(arrays):
-            feeds[f"past_key_values.{i // 2}.{side}.{('key', 'value')[i % 2]}"] = array
-    return feeds
+    source_mask = np.ones((len(ids), memory[0].shape[2]), np.int64)
+    return (
+        token_feeds(ids, cache[0].shape[2])
+        | {"encoder_attention_mask": source_mask}
+        | cache_feeds(cache, "decoder")
+        | cache_feeds(memory, "encoder")
+    )
 
 
 def run_onnx(
-    decoder: ort.InferenceSession, model: Seq2Seq, ids: np.ndarray, cache: Arrays, memory: Arrays
+    decoder: ort.InferenceSession, ids: np.ndarray, cache: Arrays, memory: Arrays
 ) -> Arrays:
-    return decoder.run(None, decoder_feeds(model, ids, cache, memory))
+    return decoder.run(None, decoder_feeds(ids, cache, memory))
 
 
 def run_torch(model: Seq2Seq, ids: np.ndarray, cache: Arrays, memory: Arrays) -> Arrays:
     """What the decoder's graph returns, from PyTorch."""
     if ids.shape[1] == 0:
         return [np.zeros(0), *cache]
-    inputs = [torch.from_numpy(a) for a in decoder_feeds(model, ids, cache, memory).values()]
+    inputs = [torch.from_numpy(a) for a in decoder_feeds(ids, cache, memory).values()]
     n = len(cache)
     past, keys_values = paired(inputs[4 : 4 + n]), paired(inputs[4 + n :])
     with torch.inference_mode():

@@ -21,13 +21,14 @@ from training.run.directory import Run
 
 OWN = "own"  # a tokenizer trained on the text
 N_DIALOGUES = 100_000  # of the project's own corpus
+DIALOGUES = "dialogues"  # the name of this corpus, which has no end; N_DIALOGUES of it are one pass
+OWN_SOURCE = f"{N_DIALOGUES:,} made-up dialogues"
 
 
 def open_corpus(paths: list[Path], seed: int) -> tuple[Corpus, str]:
     """The documents of the given files, or the project's own dialogues; and a name for them."""
     if not paths:
-        source = f"{N_DIALOGUES:,} made-up dialogues"
-        return lambda: islice(own_dialogues(seed), N_DIALOGUES), source
+        return lambda: islice(own_dialogues(seed), N_DIALOGUES), OWN_SOURCE
     files = find_files(paths)
     return lambda: read_documents(files), name_of(files)
 
@@ -90,7 +91,8 @@ def finished_shards(location: str, cache: Path, tokenizer: str) -> Shards:
 def facts_of(shards: Shards, source: str) -> dict[str, Any]:
     """What a run notes about the text that it is trained on."""
     counts = {key: shards.manifest[key] for key in ("corpus_sha256", "n_documents", "n_bytes")}
-    return {"source": source, "chat": shards.is_chat, "shards": shards.location, **counts}
+    known = {"datasets": {DIALOGUES: 1}} if source == OWN_SOURCE else {}
+    return {"source": source, "chat": shards.is_chat, "shards": shards.location, **counts, **known}
 
 
 def shards_of(run: Run) -> Shards:

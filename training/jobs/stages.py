@@ -19,14 +19,13 @@ from gptcore.checks import UserError, check_choice
 from gptcore.config import ModelConfig
 from training.data.corpus import Corpus, Document
 from training.data.leaks import without_leaks
-from training.data.sources import N_DIALOGUES, own_dialogues
+from training.data.sources import DIALOGUES, N_DIALOGUES, own_dialogues
 from training.datasets.reading import read_dataset
 from training.datasets.registry import DATASETS
 from training.run.config import TrainConfig
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 SHARDS = "shards"  # the folder beside the stages'
-DIALOGUES = "dialogues"  # the project's own, without end: one pass is N_DIALOGUES of them
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,15 @@ from gptcore.bundle import SOURCE_TOKENIZER
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
 from gptcore.tokenizer import Tokenizer
-from training.data.sentence_pairs import FORWARD, REVERSED, TRAINING, VALIDATION, Pair, read_pairs, split_pairs
+from training.data.sentence_pairs import (
+    FORWARD,
+    REVERSED,
+    TRAINING,
+    VALIDATION,
+    Pair,
+    read_pairs,
+    split_pairs,
+)
 from training.jobs.options import translator_preset
 from training.loop import train
 from training.machine.processes import World, join

@@ -1,0 +1,37 @@
+"""Reads config.json and model.safetensors back through transformers' own class, and compares.
+
+>>> check_config(model, Path("models/nano"))                         # doctest: +SKIP
+Check(name="logits of transformers' LlamaForCausalLM equal PyTorch's", cases=256, ...)
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from export.verify.report import TOLERANCE, Check, difference
+from gptcore.nn.gpt import GPT, whole_sequence
+
+CONFIG = "config.json"
+NAME = "logits of transformers' LlamaForCausalLM equal PyTorch's"
+LONGEST = 256  # positions
+LIMIT = 5 * TOLERANCE  # it computes angles in fp32, which at position 256 are off by 1e-5
+
+
+@torch.inference_mode()
+def check_config(model: GPT, folder: Path) -> Check:
+    """Logits of one text of random ids, long enough to show what config.json says of positions.
+
+    The Check is "not compared" where transformers cannot be imported.
+    """
+    try:
+        from transformers import LlamaForCausalLM, logging
+    except ImportError:
+        return Check(NAME, 0, None, LIMIT)
+    logging.disable_progress_bar()
+    n = min(LONGEST, model.config.block_size)
+    ids = np.random.default_rng(4).integers(0, model.config.vocab_size, (1, n))
+    theirs = LlamaForCausalLM.from_pretrained(folder).eval()
+    got = theirs(input_ids=torch.from_numpy(ids)).logits
+    expected, _ = model(**whole_sequence(torch.from_numpy(ids)))
+    return Check(NAME, n, difference(expected.numpy(), got.numpy()), LIMIT)

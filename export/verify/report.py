@@ -1,0 +1,62 @@
+"""The result of a verification: one Check per claim, printed as a table and kept as facts.
+
+>>> print_report([Check("logits equal", 3, 2e-6, TOLERANCE), Check("theirs", 0, None, TOLERANCE)])
+check         cases  worst      limit    verdict
+logits equal      3  2e-06      0.0001   ok
+theirs            0  -          0.0001   not compared
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+TOLERANCE = 1e-4
+
+
+class Check(NamedTuple):
+    """One line of the report."""
+
+    name: str
+    cases: int
+    worst: float | None  # largest absolute difference, or differing tokens; None: not compared
+    limit: float
+
+    @property
+    def passed(self) -> bool | None:
+        """None for what was not compared."""
+        return None if self.worst is None else self.worst <= self.limit  # false for NaN
+
+
+def difference(a: np.ndarray, b: np.ndarray) -> float:
+    """Largest absolute difference; infinite where shapes differ or a value is not finite."""
+    if a.shape != b.shape or not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return float("inf")
+    return float(np.abs(a - b).max(initial=0.0))
+
+
+def any_failed(checks: Sequence[Check]) -> bool:
+    return any(check.passed is False for check in checks)
+
+
+def claim(checks: Sequence[Check]) -> str:
+    """What may be said of a model whose checks did not fail."""
+    missing = [check.name for check in checks if check.passed is None]
+    return f"verified, but this was not compared: {', '.join(missing)}" if missing else "verified"
+
+
+VERDICTS = {True: "ok", False: "FAILED", None: "not compared"}
+
+
+def print_report(checks: Sequence[Check]) -> None:
+    width = max(len(check.name) for check in checks)
+    print(f"{'check':{width}}  cases  worst      limit    verdict")
+    for check in checks:
+        worst = "-" if check.worst is None else f"{check.worst:.2g}"
+        figures = f"{check.cases:5}  {worst:<9}  {check.limit:<7g}"
+        print(f"{check.name:{width}}  {figures}  {VERDICTS[check.passed]}")
+
+
+def as_facts(checks: Sequence[Check]) -> list[dict[str, Any]]:
+    """For gptcore.json."""
+    return [check._asdict() | {"passed": check.passed} for check in checks]

@@ -1,0 +1,128 @@
+"""What an export says of itself: what was compared, what was not, and under which licence it is."""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+import torch
+
+from export.__main__ import main
+from export.folder.card import Hub, read_license, write_card
+from export.folder.write import write_model
+from export.formats.to_onnx import write_onnx
+from export.pretrained.hugging_face import read_rope
+from export.verify.decoder import run_torch, verify
+from export.verify.llama_config import check_config
+from export.verify.report import any_failed, claim
+from gptcore.bundle import load_bundle, read_facts
+from gptcore.config import PRESETS, ModelConfig
+from gptcore.feeds import decoder_feeds, no_cache
+from gptcore.nn import build_model
+from gptcore.nn.gpt import GPT
+from gptcore.tokenizer import Tokenizer
+from training.data.shards import prepare
+from training.data.sources import facts_of, open_corpus
+
+STRETCHED = dataclasses.replace(
+    PRESETS["tiny"], n_layer=1, position="llama3_rotary", rope_theta=500.0, rope_context=64
+)
+
+
+@pytest.fixture(scope="module")
+def stretched(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> tuple[GPT, Path]:
+    """A fresh model with stretched rotary positions, and its folder."""
+    torch.manual_seed(0)
+    model = build_model(STRETCHED).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter *= 4 if parameter.dim() == 2 else 1  # so that attention matters
+    folder = tmp_path_factory.mktemp("models") / "stretched"
+    folder.mkdir()
+    write_model(model, tokenizer, is_chat=True, folder=folder)
+    return model, folder
+
+
+def test_stretched_positions_are_the_same_in_transformers(stretched: tuple[GPT, Path]) -> None:
+    model, folder = stretched
+    check = check_config(model, folder)
+    assert check.passed and check.cases == STRETCHED.block_size, check
+    settings = json.loads((folder / "config.json").read_text())
+    rope = read_rope(settings, folder / "config.json")
+    assert ModelConfig.from_dict(STRETCHED.to_dict() | rope) == STRETCHED
+
+
+def test_a_configuration_that_says_another_model_fails(
+    stretched: tuple[GPT, Path], tmp_path: Path
+) -> None:
+    model, folder = stretched
+    settings = json.loads((folder / "config.json").read_text())
+    (tmp_path / "model.safetensors").symlink_to(folder / "model.safetensors")
+    plain = {"rope_type": "default", "rope_theta": 500.0}
+    for change in ({"rope_parameters": plain, "rope_scaling": None}, {"rms_norm_eps": 0.1}):
+        (tmp_path / "config.json").write_text(json.dumps(settings | change))
+        assert check_config(model, tmp_path).passed is False, change
+
+
+def test_what_was_not_compared_is_not_called_verified(
+    model_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)  # as where it is not installed
+    checks = verify(load_bundle(model_folder))
+    assert not any_failed(checks) and [check.passed for check in checks] == [True] * 6 + [None]
+    assert claim(checks).startswith("verified, but this was not compared: logits of transformers'")
+    assert main(["verify", str(model_folder)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith("not compared")
+    facts = read_facts(model_folder)
+    facts["parity"] = [check._asdict() for check in checks]
+    write_card(model_folder.parent / "not_compared.md", facts, Hub())
+    assert "| not compared |" in (model_folder.parent / "not_compared.md").read_text()
+
+
+def test_dropout_is_off_in_an_exported_graph(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    sites = ("dropout", "attention_dropout", "inner_dropout", "embedding_dropout")
+    config = dataclasses.replace(PRESETS["tiny"], n_layer=1, **dict.fromkeys(sites, 0.5))
+    model = build_model(config).train()
+    write_onnx(model, tmp_path / "model.onnx")
+    kinds = {node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node}
+    assert not {kind for kind in kinds if "Dropout" in kind or "Random" in kind or "Bern" in kind}
+    session = ort.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    ids = np.arange(12)[None]
+    got = session.run(["logits"], decoder_feeds(ids, no_cache(config)))[0]
+    with torch.no_grad():
+        expected = run_torch(model.eval(), ids, no_cache(config))[0]
+    assert np.abs(got - expected).max() < 1e-4
+
+
+def test_a_card_names_no_licence_that_nobody_named(
+    model_folder: Path, translation_folder: Path
+) -> None:
+    for folder, text in ((model_folder, "chats.jsonl"), (translation_folder, "pairs.tsv")):
+        card = (folder / "README.md").read_text(encoding="utf-8")
+        assert card.startswith("---\nlicense: other\n") and read_license(folder) == "other"
+        assert f"The licence of\n{text}" in card and "is not known here" in card
+
+
+def test_a_card_lists_the_licences_of_known_texts(model_folder: Path, tmp_path: Path) -> None:
+    facts = read_facts(model_folder)
+    facts["training"]["data"]["datasets"] = {"sales-textbook": 1, "tinystories": 2}
+    write_card(tmp_path / "open.md", facts, Hub())
+    card = (tmp_path / "open.md").read_text(encoding="utf-8")
+    assert card.startswith("---\nlicense: other\n") and "have the licences above" in card
+    assert "| sales-textbook | 1 x | unknown |" in card and "CDLA-Sharing-1.0" in card
+    write_card(tmp_path / "named.md", facts, Hub("mit"))
+    card = (tmp_path / "named.md").read_text(encoding="utf-8")
+    assert card.startswith("---\nlicense: mit\n") and "## Licence" not in card
+
+
+def test_a_run_on_the_projects_own_dialogues_knows_its_text(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    shards = prepare(lambda: iter(["one text", "another"] * 9), tmp_path, 512, 8, tokenizer)
+    assert facts_of(shards, open_corpus([], seed=1)[1])["datasets"] == {"dialogues": 1}
+    assert "datasets" not in facts_of(shards, "book.txt")
