@@ -20,7 +20,7 @@ from training.jobs.stages import SHARDS, Stage, mixed
 from training.loop import train
 from training.machine.processes import World, join
 from training.run.directory import Run, begun, say_next
-from training.run.settings import describe
+from training.run.settings import describe, differs
 from training.tasks.language import LanguageModelling
 
 # Of every stage, so that none measures on what another has learned: documents are held out by
@@ -92,7 +92,7 @@ def check_unchanged(stage: Stage, run: Run) -> None:
     wanted = {"mix": str(stage)} | stage.model.to_dict() | stage.training.to_dict()
     own = {"mix": run.data["source"]} | run.model.to_dict() | run.train.to_dict()
     for key, value in wanted.items():
-        if value != own[key] and key not in ("vocab_size", "steps"):  # of the text
+        if differs(key, value, own[key]) and key not in ("vocab_size", "steps"):  # of the text
             raise UserError(
                 f"stage {stage.name}: {key}={value}, but the run in {run.path} has "
                 f"{key}={own[key]}: restore the recipe, or choose another --out"

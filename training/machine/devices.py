@@ -21,6 +21,7 @@ from torch import nn
 from gptcore.nn.fast import use_fast_attention
 from gptcore.nn.gpt import GPT
 from training.machine.flops import flops_per_token
+from training.machine.processes import World
 
 # Compiling costs half a minute on two cores and saves a tenth of the step: it pays from some
 # five minutes of training on, at the 500 GFLOPS that two cores reach.
@@ -31,15 +32,21 @@ def pick_device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def pick_dtype(wanted: str, device: torch.device) -> torch.dtype:
-    """The precision of the matrix products; "auto" is bfloat16 where that is clearly faster."""
+def pick_dtype(wanted: str, device: torch.device, world: World = World()) -> torch.dtype:
+    """The precision of the matrix products; "auto" is bfloat16 where that is clearly faster.
+
+    The first process decides "auto" for all: it is timed, so each might find something else.
+    """
     if wanted == "auto":
-        if device.type == "cuda":
-            fast = torch.cuda.is_bf16_supported(including_emulation=False)
-        else:
-            fast = multiplies_bfloat16_fast()
+        fast = world.any(world.is_first and has_fast_bfloat16(device))
         wanted = "bfloat16" if fast else "float32"
     return getattr(torch, wanted)
+
+
+def has_fast_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return multiplies_bfloat16_fast()
 
 
 @cache

@@ -102,12 +102,17 @@ def check_same(run: Run, model: ModelConfig, training: TrainConfig, **fixed: str
     options; vocabularies may have become smaller."""
     own = run.model.to_dict() | run.train.to_dict() | run.data | run.options
     for key, value in (model.to_dict() | training.to_dict() | fixed).items():
-        if value != own.get(key) and not key.endswith("vocab_size"):
+        if differs(key, value, own.get(key)) and not key.endswith("vocab_size"):
             found = f"has {key}={own[key]}" if key in own else "was started without it"
             raise UserError(
                 f"--resume: {key}={value}, but the run in {run.path} {found}: give what it was "
                 f"started with, or only --out, or choose another --out"
             )
+
+
+def differs(key: str, wanted: Any, own: Any) -> bool:
+    """Whether a setting is not the run's own; dtype=auto is, whatever it was decided to be."""
+    return wanted != own and (key, wanted) != ("dtype", "auto")
 
 
 def settings_help(model: ModelConfig, training: TrainConfig, preset: str) -> str:
