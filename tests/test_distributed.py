@@ -38,12 +38,12 @@ def words(chats: Path, out: Path, **changed: object) -> list[str]:
     return [str(chats), "--preset", "tiny", *settings, "--out", str(out)]
 
 
-def torchrun(*arguments: str, processes: int = 2) -> str:
+def torchrun(*words: str, processes: int = 2) -> str:
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     done = subprocess.run(
-        [sys.executable, *launcher, "-m", "training", *arguments],
+        [sys.executable, *launcher, *words],
         cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=150,
@@ -79,7 +79,7 @@ def losses(run: Run) -> list[float]:
 def test_two_processes_have_the_losses_of_one_and_one_goes_on_where_they_were(
     alone: Run, chats: Path, tmp_path: Path
 ) -> None:
-    said = torchrun(*words(chats, tmp_path / "two"))
+    said = torchrun("-m", "training", *words(chats, tmp_path / "two"))
     assert said.count("done; next: python -m export") == 1 and "2 x cpu" in said
     two = Run.load(tmp_path / "two")
     assert losses(two) == pytest.approx(losses(alone), abs=1e-5)
@@ -95,13 +95,45 @@ def test_a_split_model_goes_on_where_one_process_was(alone: Run, tmp_path: Path)
     config = json.loads((run.path / "config.json").read_text(encoding="utf-8"))
     config["train"]["parallel"] = "fsdp"
     (run.path / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    torchrun("--out", str(run.path), "--resume")
+    torchrun("-m", "training", "--out", str(run.path), "--resume")
     assert losses(run) == pytest.approx(losses(alone), abs=1e-5)
     ours, theirs = (newest_checkpoint(r.checkpoints)[0] for r in (alone, run))
     assert theirs.facts["step"] == STEPS
     for part in ("model", "state"):
         shapes = [{k: t.shape for k, t in getattr(c, part).items()} for c in (ours, theirs)]
         assert shapes[0] == shapes[1]
+
+
+@pytest.mark.slow
+def test_one_process_splits_a_model_too_and_has_the_same_losses(
+    alone: Run, chats: Path, tmp_path: Path
+) -> None:
+    """So one GPU shows whether a split model trains."""
+    split = words(chats, tmp_path / "split", parallel="fsdp")
+    torchrun("-m", "training", *split, processes=1)
+    assert losses(Run.load(tmp_path / "split")) == pytest.approx(losses(alone), abs=1e-5)
+
+
+DECIDING = """
+import sys
+from pathlib import Path
+import torch
+from training.machine import devices
+from training.machine.processes import join
+
+with join(60) as world:
+    devices.multiplies_bfloat16_fast = lambda: world.rank == 1  # each would find something else
+    dtype = devices.pick_dtype("auto", torch.device("cpu"), world)
+    Path(sys.argv[1], str(world.rank)).write_text(str(dtype))
+"""
+
+
+@pytest.mark.slow
+def test_all_processes_compute_in_the_precision_that_the_first_one_found(tmp_path: Path) -> None:
+    script = tmp_path / "deciding.py"
+    script.write_text(DECIDING)
+    torchrun(str(script), str(tmp_path))
+    assert [(tmp_path / rank).read_text() for rank in "01"] == ["torch.float32"] * 2
 
 
 def test_without_torchrun_there_is_one_process() -> None:

@@ -1,6 +1,6 @@
 """A model on one device, copied to several processes (DDP), or split between them (FSDP2).
 
-    >>> network = parallelise(model, "auto", World(), torch.device("cpu"))   # doctest: +SKIP
+    >>> network = parallelise(model, "ddp", World(), torch.device("cpu"))   # doctest: +SKIP
 
 `whole` and `split` go from a parameter's part on this process to all of it, and back.
 """
@@ -21,9 +21,10 @@ def parallelise(model: nn.Module, kind: str, world: World, device: torch.device)
     """The module to call in training; the model's own parameters move to the device.
 
     `kind`: "ddp" (arXiv 2006.15704), every process has all of the model; "fsdp"
-    (arXiv 2304.11277), each has a part of every parameter, gradient and moment.
+    (arXiv 2304.11277), each has a part of every parameter, gradient and moment. Without
+    torchrun it is the model itself. UserError: "fsdp" of a translator.
     """
-    if world.size == 1:
+    if world.is_alone:
         return model.to(device)
     if kind == "fsdp":
         if not isinstance(model, GPT):

@@ -42,6 +42,12 @@ class World:
         """Whether this process prints, and writes the files."""
         return self.rank == 0
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether torchrun did not start this process. (It may start one alone, too: that is
+        how one GPU can prove what several would do.)"""
+        return self.patient is None
+
     def part(self, items):
         """Every size-th item of a sequence that all processes have."""
         return items[self.rank :: self.size]
