@@ -3,7 +3,7 @@
     python benchmarks/train.py [--text FILE ...] [--rounds 7] [--profile]
     python benchmarks/train.py --race --steps 600 --our-steps 130 [--text FILE ...]
 
-ours      the pieces of training.loop, as `python -m training` puts them together
+ours      training.step, which `python -m training` takes too
 gpt2      transformers' GPT2LMHeadModel in fp32, AdamW with PyTorch's defaults, clipping
 textbook  the `wayland` kind of decoder in fp32, AdamW, batches cut anywhere from the text
 
@@ -42,11 +42,12 @@ from training.data.batches import IGNORED
 from training.data.shards import load_shards, prepare
 from training.data.sources import open_corpus
 from training.evaluation.validation import evaluate
-from training.loop import accumulate_gradients
-from training.machine.devices import autocast, keep_freed_memory, pick_device, pick_dtype, speed_up
-from training.optim.optimizers import build_optimizers, rate_factor, set_rate
+from training.machine.devices import autocast, keep_freed_memory, pick_device, pick_dtype
+from training.machine.processes import World
 from training.run.config import TrainConfig
 from training.run.directory import Run
+from training.state import build_state
+from training.step import step
 from training.tasks.language import LanguageModelling
 
 Parts = dict[str, float]  # seconds of each part of a step
@@ -194,46 +195,41 @@ def serve(pipe: Connection, name: str, config: ModelConfig, shards: Path, option
 
 
 class Ours:
-    """A step of training.loop.train, with a clock between its parts."""
+    """training.step, with a clock between its parts."""
 
     def __init__(self, config: ModelConfig, train: TrainConfig, task: LanguageModelling, options):
-        self.train, self.task, self.busy = train, task, options.busy
-        self.device = pick_device()
-        self.dtype = pick_dtype(train.dtype, self.device)
+        self.task, self.busy, self.clock = task, options.busy, Clock(options.busy)
+        self.train = dataclasses.replace(train, compile=options.compile)
+        device = pick_device()
+        dtype = pick_dtype(train.dtype, device)
         keep_freed_memory()
-        self.model = build_model(config).to(self.device).train()
-        n_tokens = train.steps * task.tokens_per_step
-        compiled = speed_up(self.model, options.compile, self.device, n_tokens)
-        self.precision = f"{self.dtype}, {'compiled' if compiled else 'eager'}"
-        self.optimizers = build_optimizers(self.model, train, self.dtype)
+        self.state = build_state(Run(Path(), config, self.train, {}), World(), device, dtype)
+        self.model = self.state.model
+        self.precision = f"{dtype}, compile={options.compile}"
+        for parameter in self.model.parameters():
+            parameter.register_post_accumulate_grad_hook(lambda _: self.clock.lap("backward"))
+        first, *others = self.state.optimizers
+        first.register_step_pre_hook(lambda *_: self.clock.lap("clip"))
+        for optimizer in (first, *others):
+            name = type(optimizer).__name__
+            optimizer.register_step_post_hook(lambda *_, name=name: self.clock.lap(name))
 
     def evaluating(self):
-        return autocast(self.device, self.dtype)
+        return autocast(self.state.device, self.state.dtype)
 
     def step(self, number: int) -> Parts:
-        train, clock = self.train, Clock(self.busy)
-        factor = rate_factor(number, train.steps, train.warmup_steps, train.decay_share)
-        set_rate(self.optimizers, train.learning_rate * factor)
+        self.clock, self.state.step = Clock(self.busy), number
         batch = self.task.batch(number)
-        clock.lap("batch")
+        self.clock.lap("batch")
+        step(self.state, batch, self.logits, self.train)
+        return self.clock.parts
 
-        def logits(model: nn.Module, x: Tensor) -> Tensor:
-            clock.lap("backward")  # of the part before; of the first part nothing
-            result = self.task.logits(model, x)
-            clock.lap("forward")
-            result.register_hook(lambda gradient: clock.lap("loss, both ways"))
-            return result
-
-        with autocast(self.device, self.dtype):
-            accumulate_gradients(self.model, logits, batch, train)
-        clock.lap("backward")
-        nn.utils.clip_grad_norm_(self.model.parameters(), train.grad_clip).item()
-        clock.lap("clip")
-        for optimizer in self.optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            clock.lap(type(optimizer).__name__)
-        return clock.parts
+    def logits(self, model: nn.Module, x: Tensor) -> Tensor:
+        self.clock.lap("backward")  # of the part before; of the first part next to nothing
+        result = self.task.logits(model, x)
+        self.clock.lap("forward")
+        result.register_hook(lambda gradient: self.clock.lap("loss, both ways"))
+        return result
 
 
 class Plain:

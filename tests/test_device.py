@@ -15,6 +15,7 @@ from trained import TINY_TRANSLATOR, set_options
 import training.evaluation.subject
 import training.loop
 import training.plan.pilot
+import training.step
 from gptcore.config import PRESETS
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import Checkpoint, load_weights, newest_checkpoint
@@ -28,10 +29,11 @@ from training.__main__ import main
 from training.data.shards import load_shards
 from training.evaluation.subject import TorchModel
 from training.jobs.translation import open_task
-from training.loop import accumulate_gradients, train
+from training.loop import train
 from training.plan.pilot import Speed, pilot_bits_per_byte
 from training.run.config import TrainConfig
 from training.run.directory import Run
+from training.step import accumulate_gradients
 from training.tasks.language import LanguageModelling
 
 SETTINGS = {
@@ -127,7 +129,7 @@ def test_a_run_that_breaks_on_a_gpu_leaves_its_evidence(
     def spoilt(*batch: object) -> float:
         return accumulate_gradients(*batch) * float("nan")
 
-    monkeypatch.setattr(training.loop, "accumulate_gradients", spoilt)
+    monkeypatch.setattr(training.step, "accumulate_gradients", spoilt)
     words = [str(chats), "--preset", "tiny", *set_options(**SETTINGS)]
     assert main([*words, "--out", str(tmp_path / "run")]) == 2
     assert (tmp_path / "run" / "evidence" / "step-3" / "batch.safetensors").is_file()

@@ -14,6 +14,7 @@ import pytest
 
 import training.loop
 import training.state
+import training.step
 from gptcore.checks import UserError
 from gptcore.config import PRESETS
 from gptcore.nn.checkpoint import MODEL, STATE, newest_checkpoint
@@ -22,10 +23,11 @@ from training.__main__ import main
 from training.data.batches import Rows
 from training.data.corpus import find_files, read_documents
 from training.data.shards import Shards, prepare
-from training.loop import seed_of, train
+from training.loop import train
 from training.optim.optimizers import rate_factor
 from training.run.config import TrainConfig
 from training.run.directory import Run
+from training.step import seed_of
 from training.tasks.language import LanguageModelling
 
 STEPS, PAUSE = 6, 3
@@ -120,12 +122,12 @@ def test_without_one_part_of_the_state_the_bits_differ(
     match left_out:
         case "random numbers":
             late = lambda seed, step, rank: seed_of(seed, step - PAUSE, rank)  # noqa: E731
-            monkeypatch.setattr(training.loop, "seed_of", late)
+            monkeypatch.setattr(training.step, "seed_of", late)
         case "moments":
             monkeypatch.setattr(training.state, "load_optimizer_tensors", lambda *_: None)
         case "schedule":
             late = lambda step, *settings: rate_factor(step - PAUSE, *settings)  # noqa: E731
-            monkeypatch.setattr(training.loop, "rate_factor", late)
+            monkeypatch.setattr(training.step, "rate_factor", late)
         case "data":
             late = lambda rows, seed, step, size: order(rows, seed, step - PAUSE, size)  # noqa: E731
             monkeypatch.setattr(Rows, "order", late)

@@ -6,30 +6,25 @@ import json
 import math
 import re
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
-from torch.nn import functional as F
 
 import gptcore.cores
 import training.loop
-from gptcore.checks import UserError
 from gptcore.config import PRESETS, ModelConfig
 from gptcore.nn import build_model, count_parameters
-from gptcore.nn.checkpoint import MODEL, load_weights, newest_checkpoint
+from gptcore.nn.checkpoint import load_weights, newest_checkpoint
 from gptcore.nn.gpt import whole_sequence
 from training.__main__ import main
-from training.data.batches import IGNORED, Rows
+from training.data.batches import Rows
 from training.data.corpus import find_files, read_documents, survey
 from training.data.shards import load_shards
 from training.data.sources import open_corpus
 from training.dialogues.generator import dialogues
-from training.loop import accumulate_gradients
 from training.machine.devices import Interrupts, autocast, multiplies_bfloat16_fast, pick_dtype
 from training.optim.muon import Muon
 from training.optim.optimizers import build_optimizers, rate_factor
@@ -154,33 +149,6 @@ def test_bits_per_byte_are_what_the_checkpoints_logits_say(quick_run: Run, chats
     assert last["val_loss"] == pytest.approx(nats / n_targets, rel=1e-3)
 
 
-def logits_of(model: torch.nn.Module, x: Tensor) -> Tensor:
-    return model(**whole_sequence(x))[0]
-
-
-@pytest.mark.parametrize("n_ignored", [0, 130])
-def test_gradients_do_not_depend_on_the_micro_batches(n_ignored: int) -> None:
-    torch.manual_seed(0)
-    model = build_model(SMALL)
-    x = torch.randint(0, 512, (4, 64))
-    y = torch.randint(0, 512, (4, 64))
-    y.view(-1)[:n_ignored] = IGNORED  # two sequences and more without targets
-
-    def gradients(n_micro_batches: int) -> tuple[float, list[Tensor]]:
-        model.zero_grad()
-        config = TrainConfig(batch_size=4, micro_batch_size=4 // n_micro_batches)
-        loss = accumulate_gradients(model, logits_of, (x, y), config)
-        return loss, [p.grad.clone() for p in model.parameters()]
-
-    whole, parts = gradients(1), gradients(4)
-    logits = logits_of(model, x)
-    mean = F.cross_entropy(logits.flatten(0, 1), y.flatten(), ignore_index=IGNORED).item()
-    assert whole[0] == pytest.approx(mean, abs=1e-5) == pytest.approx(parts[0], abs=1e-5)
-    for a, b in zip(whole[1], parts[1]):
-        assert a.abs().max() > 1e-4
-        assert (a - b).abs().max() < 1e-5
-
-
 def test_the_rate_rises_linearly_stays_and_falls_linearly() -> None:
     factors = [rate_factor(step, 100, 9, 0.4) for step in range(101)]
     assert factors[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
@@ -237,44 +205,6 @@ def test_a_tokenizer_can_be_taken_from_another_run(quick_run: Run, tmp_path: Pat
     assert Run.load(tmp_path / "out").tokenizer.sha256 == quick_run.tokenizer.sha256
 
 
-def huge_rate_at(step: int) -> Callable[..., float]:
-    return lambda at, *_: 1e38 if at == step else 0.01
-
-
-def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_last_checkpoint(
-    chats: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(training.loop, "rate_factor", huge_rate_at(2))
-    assert command(tmp_path / "run", chats, "--preset", "tiny", steps=9, save_every=2) == 2
-    message = capsys.readouterr().err.splitlines()[-1]
-    assert message.startswith("error: step 6: the loss (") and "is not finite" in message
-    checkpoint, problems = newest_checkpoint(tmp_path / "run" / "checkpoints")
-    assert checkpoint.path.name == "step-2" and problems == []
-    assert all(t.isfinite().all() for t in checkpoint.model.values())
-
-
-def train_spoilt(
-    run: Run, monkeypatch: pytest.MonkeyPatch, spoil: str, steps: set[int]
-) -> list[Tensor]:
-    """Train a run whose loss or gradient is not finite in some steps; the first matrix of the
-    model before each update."""
-    seen: list[Tensor] = []
-
-    def spoilt(model: torch.nn.Module, *rest: object) -> float:
-        loss = accumulate_gradients(model, *rest)
-        seen.append(model.embed.weight.detach().clone())
-        if spoil == "gradient" and len(seen) in steps:
-            model.norm.weight.grad[3] = float("inf")
-        return float("nan") if spoil == "loss" and len(seen) in steps else loss
-
-    monkeypatch.setattr(training.loop, "accumulate_gradients", spoilt)
-    training.loop.train(run, LanguageModelling(run, load_shards(Path(run.data["shards"]))))
-    return seen
-
-
 @pytest.mark.parametrize(("share", "n_lines"), [(0.4, 1), (0.97, 0)])
 def test_training_says_in_one_line_that_the_cores_are_busy(
     quick_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, share, n_lines
@@ -283,50 +213,6 @@ def test_training_says_in_one_line_that_the_cores_are_busy(
     run = dataclasses.replace(quick_run, path=tmp_path)
     training.loop.train(run, LanguageModelling(run, load_shards(Path(run.data["shards"]))))
     assert capsys.readouterr().out.count("the cores are busy: this program gets 40%") == n_lines
-
-
-@pytest.mark.parametrize("spoil", ["loss", "gradient"])
-def test_a_step_that_is_not_finite_updates_nothing_and_the_next_goes_on(
-    quick_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: str
-) -> None:
-    run = dataclasses.replace(quick_run, path=tmp_path)
-    first, second, third, fourth, *_ = train_spoilt(run, monkeypatch, spoil, {2})
-    assert torch.equal(second, third)
-    assert not torch.equal(first, second) and not torch.equal(third, fourth)
-    assert run.is_complete
-
-
-@pytest.mark.parametrize("spoil", ["loss", "gradient"])
-def test_three_of_them_in_a_row_end_the_run_and_the_evidence_is_kept(
-    quick_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: str
-) -> None:
-    run = dataclasses.replace(quick_run, path=tmp_path)
-    with pytest.raises(UserError, match=r"step 4: the loss .* is not finite, for the 3. time"):
-        train_spoilt(run, monkeypatch, spoil, {2, 3, 4})
-    folder = tmp_path / "evidence" / "step-4"
-    facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
-    bad = [name for name, found in facts["gradients"].items() if found["not_finite"]]
-    assert bad == (["norm.weight"] if spoil == "gradient" else [])
-    task = LanguageModelling(run, load_shards(Path(run.data["shards"])))
-    x, y = load_file(folder / "batch.safetensors").values()
-    assert torch.equal(x, task.batch(3)[0]) and torch.equal(y, task.batch(3)[1])
-    assert all(t.isfinite().all() for t in load_file(folder / MODEL).values())
-
-
-def test_a_diverged_run_goes_on_as_its_error_advises(
-    chats: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(training.loop, "rate_factor", huge_rate_at(2))
-        assert command(tmp_path / "run", chats, "--preset", "tiny", steps=4, save_every=2) == 2
-    said = capsys.readouterr().err
-    assert "train again with another --out and a lower learning_rate" in said
-    assert f"on texts from the newest checkpoint: --init {tmp_path / 'run'}" in said
-    words = [str(chats), "--init", str(tmp_path / "run"), "--out", str(tmp_path / "next")]
-    assert main([*words, "--set", "steps=1", "--set", "learning_rate=0.001"]) == 0
 
 
 def test_without_text_the_made_up_dialogues_are_the_corpus() -> None:

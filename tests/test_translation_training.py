@@ -28,11 +28,11 @@ from training.data.batches import IGNORED
 from training.data.sentence_pairs import encode_pairs, read_pairs, split_pairs, write_pairs
 from training.jobs.options import from_preset
 from training.jobs.translation import open_task
-from training.loop import accumulate_gradients
 from training.optim.optimizers import build_optimizers
 from training.run.config import TRAININGS, TrainConfig
 from training.run.directory import Run
 from training.run.settings import read_settings
+from training.step import accumulate_gradients
 from training.tasks.translation import TRAINING, VALIDATION, TranslationTask, score
 
 QUICK = TINY_TRANSLATOR | {"n_layer": 1, "n_embd": 32, "batch_size": 8, "micro_batch_size": 4}

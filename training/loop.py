@@ -10,22 +10,17 @@ equals an uninterrupted one bit for bit.
 
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from tqdm import tqdm
 
 from gptcore.checks import UserError
 from gptcore.cores import say_if_busy
 from gptcore.nn import count_parameters
 from gptcore.nn.checkpoint import Tensors
-from training.data.batches import IGNORED
 from training.machine.devices import (
     Interrupts,
     Paused,
@@ -35,15 +30,14 @@ from training.machine.devices import (
     pick_dtype,
 )
 from training.machine.flops import gpu_figures
-from training.machine.parallel import synchronise, whole
 from training.machine.processes import World
 from training.machine.progress import progress
-from training.optim.optimizers import rate_factor, set_rate
 from training.report.recorders import Recorder, Samples, open_recorders
 from training.report.report import write_report
 from training.run.config import TrainConfig
 from training.run.directory import Run, write_json
 from training.state import State, build_state, open_checkpoint, save_evidence, save_state
+from training.step import step
 
 PATIENCE = 3  # bad steps in a row that end a run
 
@@ -82,22 +76,24 @@ def train(
     """Train to the end and return the summary, or None if paused before.
 
     `initial`: weights to start from, when fine-tuning. `stop_at`: pause after this step, as
-    Ctrl-C does. A step whose loss or gradient is not finite changes nothing; several in a row
-    are a UserError.
+    Ctrl-C does. A step whose loss or gradient is not finite updates nothing; PATIENCE of them in
+    a row are a UserError.
     """
     device = pick_device()
-    dtype = pick_dtype(run.train.dtype, device)
+    dtype = pick_dtype(run.train.dtype, device, world)
+    precision = str(dtype).removeprefix("torch.")
+    run = replace(run, train=replace(run.train, dtype=precision))  # a resume keeps it
     keep_freed_memory()
     checkpoint = open_checkpoint(run) if resume else None
     measured = run.evaluations() if resume else {}
     state = build_state(run, world, device, dtype, checkpoint, initial)
     if world.is_first and resume:
         run.forget_after(state.step)
+        run.write_config()  # of an older run, it may not say the precision yet
     elif world.is_first:
         task.save(run.path)  # not before all that can be wrong has been seen
         run.create()
     recorders = open_recorders(run, world, state.step if resume else None)
-    precision = str(dtype).removeprefix("torch.")
     print(
         f"{count_parameters(state.model):,} parameters on {world.size} x {device} in {precision}; "
         f"{task.tokens_per_step:,.0f} tokens a step, {task.steps_per_epoch:.1f} steps an epoch"
@@ -143,7 +139,10 @@ def take_steps(
                 run = fit_to_clock(run, state, stepping_s / n_timed, evaluations)
                 config, bar.total = run.train, run.train.steps
             started = time.perf_counter()
-            values = take_step(run, task, state, world)
+            batch = task.batch(state.step)
+            values = step(state, batch, task.logits, config, world)
+            if state.bad_steps:
+                tell_bad_step(run, state, world, batch, values)
             durations.append(time.perf_counter() - started)
             stepping_s += durations[-1] if state.step > first + 1 else 0.0
             state.seconds = time.perf_counter() - began
@@ -159,8 +158,8 @@ def take_steps(
                 for recorder in recorders:
                     recorder.scalars(state.step, values)
 
-            if state.bad_steps:
-                continue  # neither worth saving nor measuring
+            if state.bad_steps and state.step < config.steps:
+                continue  # nothing new to save or to measure
             pausing = world.any(interrupts.received) or state.step == stop_at
             saving = [is_due(state.step, n, config) for n in (config.save_every, config.eval_every)]
             if pausing or any(saving):
@@ -184,91 +183,25 @@ def fit_to_clock(run: Run, state: State, step_s: float, evaluations: list[float]
     return run
 
 
-def take_step(run: Run, task: Task, state: State, world: World) -> dict[str, float]:
-    """One update; what is worth a line in the metrics. A step whose loss or gradient is not
-    finite updates nothing."""
-    config, step = run.train, state.step
-    torch.manual_seed(seed_of(config.seed, step, world.rank))
-    rate = config.learning_rate * rate_factor(
-        step, config.steps, config.warmup_steps, config.decay_share
-    )
-    set_rate(state.optimizers, rate)
-    batch = task.batch(step)
-    with autocast(state.device, state.dtype):
-        loss = accumulate_gradients(state.network, task.logits, batch, config, world)
-    parameters = list(state.model.parameters())
-    norm = whole(torch.nn.utils.get_total_norm([p.grad for p in parameters]))
-    values = {"loss": loss, "rate": rate, "gradient_norm": norm.item()}
-    state.step = step + 1
-    if abs(loss) < float("inf") and norm < float("inf"):  # false for NaN, too
-        torch.nn.utils.clip_grads_with_norm_(parameters, config.grad_clip, norm)
-        for optimizer in state.optimizers:
-            optimizer.step()
-        state.bad_steps = 0
-    else:
-        state.bad_steps += 1
-        leave_out(run, state, world, batch, values)
-    for optimizer in state.optimizers:
-        optimizer.zero_grad(set_to_none=True)
-    return values
-
-
 def is_due(step: int, every: int, config: TrainConfig) -> bool:
     return step % every == 0 or step == config.steps
 
 
-def seed_of(seed: int, step: int, rank: int) -> int:
-    """Of the random numbers of one step on one process."""
-    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0])
-
-
-def accumulate_gradients(
-    network: nn.Module,
-    logits_of: Callable[..., Tensor],
-    batch: tuple[Tensor, ...],
-    config: TrainConfig,
-    world: World = World(),
-) -> float:
-    """Backward over a batch in parts; the mean loss of all its targets, in nats per token.
-
-    `batch` is this process's part; loss and gradients are those of the whole.
-    """
-    device = next(network.parameters()).device
-    [n_targets] = world.sum((batch[-1] != IGNORED).sum().item())
-    n_parts = config.n_micro_batches(world.size)
-    total = torch.zeros((), device=device)
-    for i, part in enumerate(zip(*(tensor.tensor_split(n_parts) for tensor in batch))):
-        *inputs, targets = (tensor.to(device) for tensor in part)
-        synchronise(network, i == n_parts - 1)
-        loss = F.cross_entropy(
-            logits_of(network, *inputs).flatten(0, 1),
-            targets.flatten(),
-            ignore_index=IGNORED,
-            reduction="sum",
-            label_smoothing=config.label_smoothing,
-        )
-        loss = loss / max(n_targets, 1)
-        (loss * world.size).backward()  # the processes' gradients are averaged
-        total += loss.detach()
-    return world.sum(total.item())[0]
-
-
-def leave_out(
+def tell_bad_step(
     run: Run, state: State, world: World, batch: tuple[Tensor, ...], values: dict[str, float]
 ) -> None:
-    """Say that an update was left out, which would have spoilt the weights; end the run when
-    that goes on."""
+    """Say that the last step updated nothing; after several in a row, end the run."""
     loss, norm = values["loss"], values["gradient_norm"]
-    said = f"step {state.step}: the loss ({loss}) or the gradient ({norm}) is not finite"
-    if state.bad_steps < PATIENCE and state.step < run.train.steps:
-        tqdm.write(f"{said}: nothing was updated")
+    found = f"step {state.step}: loss {loss}, gradient norm {norm}"
+    if state.bad_steps < PATIENCE:
+        tqdm.write(f"{found}: a step that is not finite updates nothing")
         return
     save_evidence(run, state, world, batch, values)
     raise UserError(
-        f"{said}, for the {state.bad_steps}. time in a row; nothing was updated and all "
-        f"checkpoints are kept; {run.path / 'evidence'} holds batch, weights and gradients; train "
-        f"again with another --out and a lower learning_rate, on texts from the newest checkpoint: "
-        f"--init {run.path}"
+        f"the last {PATIENCE} steps gave no finite loss or gradient ({found}): they updated "
+        f"nothing, and all checkpoints are kept; {run.path / 'evidence'} holds batch, weights and "
+        f"gradients; train again with another --out and a lower learning_rate, on texts from the "
+        f"newest checkpoint: --init {run.path}"
     )
 
 

@@ -27,8 +27,10 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     """While entered, the model is in evaluation mode."""
     was_training = model.training
     model.eval()
-    yield
-    model.train(was_training)
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
 
 @torch.no_grad()

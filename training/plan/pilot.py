@@ -12,19 +12,18 @@ import time
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from gptcore.config import ModelConfig
-from gptcore.nn import build_model
 from gptcore.nn.gpt import whole_sequence
 from training.data.shards import Shards
 from training.evaluation.validation import evaluate
-from training.loop import accumulate_gradients
-from training.machine.devices import autocast, keep_freed_memory, pick_device, pick_dtype, speed_up
-from training.optim.optimizers import build_optimizers, rate_factor, set_rate
+from training.machine.devices import autocast, keep_freed_memory, pick_device, pick_dtype
+from training.machine.processes import World
 from training.plan.scaling import Facts, model_at, pass_flops, update_flops
 from training.run.config import TrainConfig
 from training.run.directory import Run
+from training.state import State, build_state
+from training.step import step
 from training.tasks.language import LanguageModelling
 
 MEASURED_TOKENS = 2048  # a pass
@@ -58,38 +57,32 @@ class Speed:
         self, depth: int, model: ModelConfig, training: TrainConfig, seconds: float
     ) -> None:
         """Real steps on a few random tokens, for about so many seconds."""
-        device = pick_device()
-        dtype = pick_dtype(training.dtype, device)
-        network = fast_model(model, training.seed)
-        optimizers = build_optimizers(network, training, dtype)
         batch_size = max(1, MEASURED_TOKENS // model.block_size)
-        training = dataclasses.replace(training, batch_size=batch_size, micro_batch_size=batch_size)
-        ids = torch.randint(model.vocab_size, (2, batch_size, model.block_size))
+        sizes = {"batch_size": batch_size, "micro_batch_size": batch_size}
+        # A rate of 0 takes as long as any other, and nothing can diverge.
+        training = dataclasses.replace(training, **sizes, learning_rate=0.0)
+        state = fresh_state(model, training)
+        batch = tuple(torch.randint(model.vocab_size, (2, batch_size, model.block_size)))
+        passed: list[float] = []  # when each step came to its update
+        state.optimizers[0].register_step_pre_hook(lambda *_: passed.append(time.perf_counter()))
         passes, updates, end = [], [], time.perf_counter() + seconds
         while len(passes) < 3 or time.perf_counter() < end:
             started = time.perf_counter()
-            with autocast(device, dtype):
-                accumulate_gradients(
-                    network, lambda m, x: m(**whole_sequence(x))[0], tuple(ids), training
-                )
-            passes.append(time.perf_counter() - started)
-            for optimizer in optimizers:
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=True)
-            updates.append(time.perf_counter() - started - passes[-1])
+            step(state, batch, lambda network, x: network(**whole_sequence(x))[0], training)
+            passes.append(passed[-1] - started)
+            updates.append(time.perf_counter() - passed[-1])
         # The first step allocates; the mean of the others, since a busy machine stays busy.
         n = len(passes) - 1
         self.passes[depth] = n * batch_size * model.block_size * pass_flops(model) / sum(passes[1:])
         self.updates[depth] = n * update_flops(model) / sum(updates[1:])
 
 
-def fast_model(config: ModelConfig, seed: int) -> nn.Module:
-    """In the form that is trained, but not compiled: that pays in long runs alone."""
+def fresh_state(model: ModelConfig, training: TrainConfig) -> State:
+    """As a training begins, but not compiled: that pays in long runs alone."""
     keep_freed_memory()
-    torch.manual_seed(seed)
-    model = build_model(config).to(pick_device()).train()
-    speed_up(model, "off", pick_device(), n_tokens=0)
-    return model
+    device = pick_device()
+    run = Run(Path(), model, dataclasses.replace(training, compile="off"), {})
+    return build_state(run, World(), device, pick_dtype(training.dtype, device))
 
 
 def between(measured: dict[int, float], depth: int) -> float:
@@ -105,19 +98,9 @@ def between(measured: dict[int, float], depth: int) -> float:
 def pilot_bits_per_byte(shards: Shards, model: ModelConfig, training: TrainConfig) -> float:
     """Train by this small plan and measure a part of the held-out text."""
     task = LanguageModelling(Run(Path(), model, training, {}), shards)
-    device = pick_device()
-    dtype = pick_dtype(training.dtype, device)
-    network = fast_model(model, training.seed)
-    optimizers = build_optimizers(network, training, dtype)
-    for step in range(training.steps):
-        factor = rate_factor(step, training.steps, training.warmup_steps, training.decay_share)
-        set_rate(optimizers, training.learning_rate * factor)
-        with autocast(device, dtype):  # anew each step: it keeps its casts of the weights
-            accumulate_gradients(network, task.logits, task.batch(step), training)
-        torch.nn.utils.clip_grad_norm_(network.parameters(), training.grad_clip)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+    state = fresh_state(model, training)
+    while state.step < training.steps:
+        step(state, task.batch(state.step), task.logits, training)
     rows = range(0, len(task.val_rows), max(1, len(task.val_rows) // EVALUATED_ROWS))
-    with autocast(device, dtype):
-        return evaluate(network, task.val_rows, 8, rows).bits_per_byte
+    with autocast(state.device, state.dtype):
+        return evaluate(state.model, task.val_rows, 8, rows).bits_per_byte

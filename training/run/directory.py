@@ -14,6 +14,7 @@ summary.json    the result, written at the end
 
 import dataclasses
 import json
+import math
 import re
 import shutil
 from contextlib import suppress
@@ -123,12 +124,13 @@ class Run:
 
     def by_goodness(self) -> list[Path]:
         """The checkpoints that have been measured, the best first: of a translation by chrF,
-        else by bits per byte. Then the others, the newest first."""
+        else by bits per byte. Then the others, the newest first; last those that gave NaN."""
         measured = self.evaluations()
 
-        def badness(path: Path) -> float:
+        def badness(path: Path) -> tuple[bool, float]:
             line = measured.get(step_of(path), {})
-            return -line["chrf"] if "chrf" in line else line.get("bits_per_byte", float("inf"))
+            figure = -line["chrf"] if "chrf" in line else line.get("bits_per_byte", float("inf"))
+            return math.isnan(line.get("bits_per_byte", 0.0)), figure
 
         return sorted(list_checkpoints(self.checkpoints), key=badness)
 

@@ -1,0 +1,94 @@
+"""One step: a batch's gradients, clipped, to an update of the weights.
+
+    >>> values = step(state, task.batch(state.step), task.logits, config)    # doctest: +SKIP
+    >>> values["loss"]                                                       # doctest: +SKIP
+    2.31
+
+The training loop, the plan's pilot and the benchmark take this one step.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from training.data.batches import IGNORED
+from training.machine.devices import autocast
+from training.machine.parallel import synchronise, whole
+from training.machine.processes import World
+from training.optim.optimizers import rate_factor, set_rate
+from training.run.config import TrainConfig
+from training.state import State
+
+
+def step(
+    state: State,
+    batch: tuple[Tensor, ...],
+    logits_of: Callable[..., Tensor],
+    config: TrainConfig,
+    world: World = World(),
+) -> dict[str, float]:
+    """Update the weights once; the loss (nats per token), the rate and the gradient's norm.
+
+    `batch` is this process's part: the model's inputs and, last, the targets (B, T).
+    `logits_of(network, *inputs)` is (B, T, V). A step whose loss or gradient is not finite
+    updates nothing and is counted in `state.bad_steps`; its gradients stay until the next step.
+    """
+    torch.manual_seed(seed_of(config.seed, state.step, world.rank))
+    factor = rate_factor(state.step, config.steps, config.warmup_steps, config.decay_share)
+    rate = config.learning_rate * factor
+    set_rate(state.optimizers, rate)
+    for optimizer in state.optimizers:
+        optimizer.zero_grad(set_to_none=True)
+    with autocast(state.device, state.dtype):
+        loss = accumulate_gradients(state.network, logits_of, batch, config, world)
+    parameters = list(state.model.parameters())
+    norm = whole(get_total_norm([p.grad for p in parameters]))
+    if abs(loss) < float("inf") and norm < float("inf"):  # false for NaN, too
+        clip_grads_with_norm_(parameters, config.grad_clip, norm)
+        for optimizer in state.optimizers:
+            optimizer.step()
+        state.bad_steps = 0
+    else:
+        state.bad_steps += 1
+    state.step += 1
+    return {"loss": loss, "rate": rate, "gradient_norm": norm.item()}
+
+
+def seed_of(seed: int, step: int, rank: int) -> int:
+    """The seed of the random numbers that one step draws on one process."""
+    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0])
+
+
+def accumulate_gradients(
+    network: nn.Module,
+    logits_of: Callable[..., Tensor],
+    batch: tuple[Tensor, ...],
+    config: TrainConfig,
+    world: World = World(),
+) -> float:
+    """Run backward over a batch in parts; the mean loss of all its targets, in nats per token.
+
+    `batch` is this process's part; loss and gradients are those of the whole batch.
+    """
+    device = next(network.parameters()).device
+    [n_targets] = world.sum((batch[-1] != IGNORED).sum().item())
+    n_parts = config.n_micro_batches(world.size)
+    total = torch.zeros((), device=device)
+    for i, part in enumerate(zip(*(tensor.tensor_split(n_parts) for tensor in batch))):
+        *inputs, targets = (tensor.to(device) for tensor in part)
+        synchronise(network, i == n_parts - 1)
+        loss = F.cross_entropy(
+            logits_of(network, *inputs).flatten(0, 1),
+            targets.flatten(),
+            ignore_index=IGNORED,
+            reduction="sum",
+            label_smoothing=config.label_smoothing,
+        )
+        loss = loss / max(n_targets, 1)
+        (loss * world.size).backward()  # the processes' gradients are averaged
+        total += loss.detach()
+    return world.sum(total.item())[0]
