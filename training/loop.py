@@ -43,7 +43,7 @@ PATIENCE = 3  # bad steps in a row that end a run
 
 
 class Task(Protocol):
-    """What is learned: see training.tasks."""
+    """What is learned: training.tasks has the two kinds."""
 
     steps_per_epoch: float
     tokens_per_step: float
@@ -123,8 +123,8 @@ def take_steps(
     interrupts: Interrupts,
     stop_at: int | None,
 ) -> Run:
-    """All steps that are left; the run, whose length may have been fitted to the clock. Paused,
-    with everything saved, after an interrupt."""
+    """Take all steps that are left, and return the run, whose length may have been fitted to the
+    clock. After an interrupt everything is saved, and Paused is raised."""
     config = run.train
     began = time.perf_counter() - state.seconds
     durations: deque[float] = deque(maxlen=config.log_every)
@@ -174,7 +174,7 @@ def take_steps(
 
 
 def fit_to_clock(run: Run, state: State, step_s: float, evaluations: list[float]) -> Run:
-    """The run with as many steps as the time allows, noted for a resume; done once."""
+    """The run with as many steps as the time allows. A resume finds them in its config.json."""
     config = run.clock.fitted(run.train, state.step, step_s, evaluations, state.seconds)
     if config.steps != run.train.steps:
         tqdm.write(f"fitted to the clock: {config.steps:,} steps instead of {run.train.steps:,}")
@@ -208,8 +208,8 @@ def tell_bad_step(
 def measure_if_due(
     run: Run, task: Task, state: State, recorders: list[Recorder], interrupts: Interrupts
 ) -> bool:
-    """Measure and record; whether it was due. The step has been saved before, so an interrupt
-    ends it at once."""
+    """Measure and record if that is due, and return whether it was. The step has been saved
+    before, so an interrupt ends this at once."""
     if not is_due(state.step, run.train.eval_every, run.train):
         return False
     with interrupts.at_once():
@@ -225,7 +225,7 @@ def measure_if_due(
 
 
 def finish(run: Run, task: Task, state: State) -> dict[str, Any]:
-    """Write summary.json, with the last evaluation."""
+    """Write summary.json, with the last evaluation, and the report; return the summary."""
     summary = {
         "steps": run.train.steps,
         "parameters": count_parameters(state.model),

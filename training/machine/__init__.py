@@ -1,1 +1,1 @@
-"""Devices, precision, processes, and what the machine's arithmetic is used for."""
+"""Devices, precision, processes, and how much of the machine's arithmetic a run uses."""

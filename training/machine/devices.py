@@ -23,8 +23,8 @@ from gptcore.nn.gpt import GPT
 from training.machine.flops import flops_per_token
 from training.machine.processes import World
 
-# Compiling costs half a minute on two cores and saves a tenth of the step: it pays from some
-# five minutes of training on, at the 500 GFLOPS that two cores reach.
+# Operations of a run that is worth compiling. On two cores, which reach 500 GFLOPS, compiling
+# takes half a minute and makes a step a tenth shorter: it pays in runs of over five minutes.
 LONG_RUN = 2e14
 
 
@@ -53,8 +53,9 @@ def has_fast_bfloat16(device: torch.device) -> bool:
 def multiplies_bfloat16_fast() -> bool:
     """Whether this CPU multiplies matrices of bfloat16 clearly faster than those of float32.
 
-    Timed, since its flags do not say: Intel's tiles (AMX) and AMD's vector units are some four
-    times as fast; Intel's vector units have the instruction too, and gain nothing by it.
+    It is timed, because the processor's flags do not tell: with bfloat16, Intel's tiles (AMX) and
+    AMD's vector units are some four times as fast; Intel's vector units have the instruction,
+    too, and are no faster.
     """
     has = torch.cpu.get_capabilities()
     if not (has.get("amx_bf16", False) or has.get("avx512_bf16", False)):
@@ -75,7 +76,7 @@ def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
 
 
 def speed_up(model: nn.Module, compile: str, device: torch.device, n_tokens: int) -> bool:
-    """Give the model the forms that train fastest here; whether its blocks are compiled.
+    """Give the model the forms that train fastest here; return whether its blocks are compiled.
 
     `compile`: "on", "off", or "auto" for where a run over so many tokens gains more than the
     compiler costs. The results are those of the plain model, up to rounding.
@@ -101,7 +102,8 @@ def speed_up(model: nn.Module, compile: str, device: torch.device, n_tokens: int
 
 
 def compiled_in_training(block: nn.Module) -> Callable[..., Any]:
-    """Its forward; plain when evaluating, where lengths vary and each would be compiled anew."""
+    """The block's forward, compiled for training alone: in an evaluation lengths vary, and each
+    would be compiled anew."""
     plain, compiled = block.forward, torch.compile(block.forward, dynamic=False)
 
     def forward(*inputs: Any) -> Any:
@@ -131,8 +133,8 @@ class Paused(Exception):
 
 
 class Interrupts:
-    """While entered, Ctrl-C, SIGTERM and a closed terminal set `received` once; a second one
-    ends at once."""
+    """While entered, the first Ctrl-C, SIGTERM or closed terminal sets `received`; a second one
+    ends the program at once."""
 
     def __enter__(self) -> "Interrupts":
         self.received = self.is_saved = False

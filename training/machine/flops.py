@@ -34,7 +34,7 @@ PEAKS = {
     "RTX 4090": 165,
     "RTX 3090": 71,
 }
-# What makes another card of one with the same number.
+# Words that tell a card from another one of the same number.
 VARIANTS = re.compile(r"\b(Laptop|Mobile|MIG|Ti|SUPER|D)\b")
 
 
@@ -52,7 +52,8 @@ def flops_per_token(model: GPT) -> int:
 
 
 def peak_flops(device_name: str) -> float | None:
-    """Of a card by the name CUDA gives it; None for one that is not in the table."""
+    """The operations per second of a card, by the name that CUDA gives it; None for a card that
+    is not in the table."""
     if VARIANTS.search(device_name):
         return None
     known = [card for card in PEAKS if re.search(rf"\b{card}\b", device_name)]
@@ -60,13 +61,13 @@ def peak_flops(device_name: str) -> float | None:
 
 
 def utilisation(flops_per_s: float, device_name: str) -> float | None:
-    """MFU: the share of the card's peak that is used, None if that is not known."""
+    """MFU: the share of the card's peak that is used; None if the peak is not known."""
     peak = peak_flops(device_name)
     return flops_per_s / peak if peak else None
 
 
 def gpu_figures(model: nn.Module, tokens_per_s: float, device: torch.device) -> dict[str, float]:
-    """What a log line says of a GPU: its peak memory in bytes, and the MFU of a decoder."""
+    """What a log line says about a GPU: its peak memory in bytes, and a decoder's MFU."""
     if device.type != "cuda":
         return {}
     figures = {"peak_memory": torch.cuda.max_memory_allocated(device)}

@@ -20,8 +20,8 @@ from gptcore.checks import UserError
 
 Result = TypeVar("Result")
 
-# Preparing a corpus takes the first process as long as it takes; torchrun ends those who
-# wait if it dies.
+# How long the others wait while the first process prepares a corpus, which may be large. If it
+# dies, torchrun ends those that wait.
 PATIENCE = timedelta(days=2)
 
 # What gloo and NCCL say when a process at the other end is gone.
@@ -76,9 +76,9 @@ class World:
 
 
 def open_store(rank: int, timeout: timedelta) -> dist.Store:
-    """Where the processes find each other: torchrun's own, under a name for each restart.
+    """Where the processes find each other: torchrun's own store, with a prefix for each restart.
 
-    Without that, a process that was started again may read the addresses of those that died.
+    Without the prefix, a restarted process may read the addresses of those that died.
     """
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     is_master = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
@@ -88,9 +88,10 @@ def open_store(rank: int, timeout: timedelta) -> dist.Store:
 
 @contextmanager
 def join(timeout_s: float) -> Iterator[World]:
-    """Meet the processes that torchrun started, or be alone without it. Only the first prints.
+    """Meet the processes that torchrun started; without torchrun there is one. Only the first
+    process prints.
 
-    A process that does not answer for `timeout_s` seconds, or is gone, is a UserError.
+    UserError if a process is gone, or does not answer for `timeout_s` seconds.
     """
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         yield World()

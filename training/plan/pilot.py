@@ -1,4 +1,4 @@
-"""Real steps before a plan: how fast this machine is, and how well a small model learns a text.
+"""Real steps before a plan: how fast this machine is, and how well a small model learns the text.
 
 >>> speed = Speed()
 >>> speed.measure(1, *recipe(1, facts, tokens=1e6), seconds=1.0)     # doctest: +SKIP
@@ -26,9 +26,9 @@ from training.state import State, build_state
 from training.step import step
 from training.tasks.language import LanguageModelling
 
-MEASURED_TOKENS = 2048  # a pass
+MEASURED_TOKENS = 2048  # in a step
 EVALUATED_ROWS = 64
-SAMPLES_S = 0.3  # a layer, for what an evaluation writes; drawing and saving take less
+SAMPLES_S = 0.3  # seconds per layer for an evaluation's samples; drawing and saving take less
 
 
 class Speed:
@@ -56,7 +56,7 @@ class Speed:
     def measure(
         self, depth: int, model: ModelConfig, training: TrainConfig, seconds: float
     ) -> None:
-        """Real steps on a few random tokens, for about so many seconds."""
+        """Take real steps on a few random tokens, for about so many seconds (three at least)."""
         batch_size = max(1, MEASURED_TOKENS // model.block_size)
         sizes = {"batch_size": batch_size, "micro_batch_size": batch_size}
         # A rate of 0 takes as long as any other, and nothing can diverge.
