@@ -4,7 +4,7 @@ programs that spin.
     python benchmarks/busy.py [--spinning 1] [--rounds 5] [--translator DIR]
 
 Each form has a process of its own, which works for a second when asked; the forms take turns.
-Training is plain steps of `nano` with 8 rows of 256 tokens, translating one beam of 20 tokens.
+Training is plain steps of `nano` with 4 rows of 128 tokens, translating one beam of 20 tokens.
 Figures are medians, relative to one thread beside as many spinning programs.
 """
 
@@ -125,7 +125,7 @@ def trainer() -> Callable[[], int]:
     model = build_model(PRESETS["nano"]).train()
     use_fast_attention(model, torch.device("cpu"))
     optimizer = torch.optim.AdamW(model.parameters())
-    ids = torch.randint(0, 256, (8, min(256, model.config.block_size)))
+    ids = torch.randint(0, 256, (4, min(128, model.config.block_size)))
 
     def step() -> int:
         logits, _ = model(**whole_sequence(ids))

@@ -6,7 +6,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple
 from itertools import pairwise
 
 import torch
@@ -53,7 +52,8 @@ def evaluate(
         with evaluating(model):
             logits, _ = model(**whole_sequence(x.to(device)))
         total += cost(logits, y, byte_lengths)
-    return Total(*world.sum(*astuple(total)))
+    nats, n_tokens, n_bytes = world.sum(total.nats, total.n_tokens, total.n_bytes)
+    return Total(n_tokens=int(n_tokens), n_bytes=int(n_bytes), nats=nats)
 
 
 def cost(logits: Tensor, targets: Tensor, byte_lengths: Tensor) -> Total:
