@@ -43,6 +43,7 @@ class Program(NamedTuple):
 
 def run_program(program: Program, arguments: Sequence[str]) -> int:
     """Run the subcommand that the first argument names, or the default; the exit code."""
+    kept = ""
 
     def run() -> int:
         nonlocal kept
@@ -57,7 +58,6 @@ def run_program(program: Program, arguments: Sequence[str]) -> int:
         module.add_arguments(parser)
         return module.run(parser.parse_args(rest))
 
-    kept = ""
     return guard(run, program.requirements, lambda: kept)
 
 

@@ -13,7 +13,7 @@ gptcore.onnx_session is the product, gptcore.nn.torch_session the slow reference
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -23,7 +23,8 @@ from gptcore.config import ModelConfig
 from gptcore.sampling import Sampling, sample
 from gptcore.tokenizer import Tokenizer
 
-FINISH = {  # how a generation ends, in words
+Finish = Literal["end", "length", "context", "stopped"]
+FINISH: dict[Finish, str] = {  # how a generation ends, in words
     "end": "the reply is complete",
     "length": "stopped at max tokens",
     "context": "stopped: the context is full",
@@ -70,7 +71,7 @@ class Piece:
     text: str  # new text; empty while a character is still incomplete
     n_prompt: int  # tokens of the prompt
     n_new: int  # tokens of the reply so far
-    finish: str | None = None  # in the last piece: a key of FINISH
+    finish: Finish | None = None  # in the last piece: a key of FINISH
     token_id: int | None = None  # the new token; None where none was added
     n_dropped: int = 0  # how many of the oldest messages did not fit
 
@@ -99,9 +100,10 @@ def generate(
     # A role token ends the reply, too: it would begin somebody else's message.
     ends = set(tokenizer.special.values())
     limit = max_tokens if slide else min(max_tokens, block_size - len(ids))
-    rng, decoder, reply = sampling.rng(), tokenizer.stream(), []
+    rng, decoder = sampling.rng(), tokenizer.stream()
+    reply: list[int] = []
 
-    def last(finish: str, text: str = "", token_id: int | None = None) -> Piece:
+    def last(finish: Finish, text: str = "", token_id: int | None = None) -> Piece:
         return Piece(text + decoder.finish(), len(ids), len(reply), finish, token_id)
 
     try:

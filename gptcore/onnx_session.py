@@ -22,7 +22,7 @@ from gptcore.bundle import VARIANTS, Bundle, load_bundle
 from gptcore.checks import UserError, check_choice
 from gptcore.cores import fastest, median_seconds, thread_counts
 from gptcore.feeds import no_cache, token_feeds
-from gptcore.generate import Interrupted
+from gptcore.generate import Interrupted, Stop
 
 DEVICES = ("cpu", "cuda")
 ON_CUDA = ("fp16", "fp32", "q8", "q4", "int8")  # the best first; int8's products run on the CPU
@@ -118,7 +118,7 @@ class OnnxSession:
         """How many of the ids read so far a prompt starts with."""
         return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(self.ids, ids)))
 
-    def prefill(self, ids: list[int], stop: RunStop | None = None) -> np.ndarray:
+    def prefill(self, ids: list[int], stop: Stop | None = None) -> np.ndarray:
         """Read a prompt, computing only what follows the part that is cached: (V,) logits."""
         # The last token is always computed, because its logits are the result.
         keep = min(self.shared(ids), len(ids) - 1)
@@ -127,11 +127,11 @@ class OnnxSession:
             self.cache = [np.ascontiguousarray(to_numpy(c)[:, :, :keep]) for c in self.cache]
         return self._read(ids[keep:], stop)
 
-    def step(self, token_id: int, stop: RunStop | None = None) -> np.ndarray:
+    def step(self, token_id: int, stop: Stop | None = None) -> np.ndarray:
         """Read one more token: (V,) logits."""
         return self._read([token_id], stop)
 
-    def _read(self, new_ids: list[int], stop: RunStop | None) -> np.ndarray:
+    def _read(self, new_ids: list[int], stop: Stop | None) -> np.ndarray:
         past, total = len(self.ids), len(self.ids) + len(new_ids)
         if not (total <= self.config.block_size):
             raise UserError(f"{total} tokens do not fit into the context {self.config.block_size}")
@@ -140,7 +140,9 @@ class OnnxSession:
         if stop.is_set():
             raise Interrupted
         try:
-            logits, cache = self.run(feeds, stop.options)
+            # Another kind of Stop ends a generation between two runs, not in the middle of one.
+            options = stop.options if isinstance(stop, RunStop) else None
+            logits, cache = self.run(feeds, options)
         except Exception:  # ONNX Runtime has no class of its own for a termination
             if stop.is_set():
                 raise Interrupted from None
@@ -149,13 +151,13 @@ class OnnxSession:
         self.n_read += len(new_ids)
         return logits[0, -1]
 
-    def run_numpy(self, feeds: dict, options: ort.RunOptions) -> tuple[np.ndarray, list]:
+    def run_numpy(self, feeds: dict, options: ort.RunOptions | None) -> tuple[np.ndarray, list]:
         """Run with numpy arrays, the fastest way on the CPU."""
         feeds |= zip(self.cache_names, self.cache)
         logits, *cache = self.inference.run(self.output_names, feeds, options)
         return logits, cache
 
-    def run_bound(self, feeds: dict, options: ort.RunOptions) -> tuple[np.ndarray, list]:
+    def run_bound(self, feeds: dict, options: ort.RunOptions | None) -> tuple[np.ndarray, list]:
         """Run with the cache kept on the GPU: only ids go in and only logits come out."""
         binding = self.inference.io_binding()
         for name, array in feeds.items():

@@ -116,6 +116,7 @@ def answer(model: Model, messages: list[Message], sampling: Sampling, max_tokens
 def notes(last: Piece) -> list[str]:
     """What the user should know about a reply, beside its text."""
     dropped = f"the oldest {last.n_dropped} messages no longer fit and were left out"
+    assert last.finish, "the last piece of a reply has a finish"
     ended = FINISH[last.finish]
     return [*([dropped] if last.n_dropped else []), *([ended] if last.finish != "end" else [])]
 

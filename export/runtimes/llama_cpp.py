@@ -42,7 +42,8 @@ def load(file: Path, threads: int) -> tuple[str, Generate]:
 
     def generate(prompts, n, tick):
         lib.llama_memory_clear(lib.llama_get_memory(context), True)
-        rows, lengths, columns = prompts, [0] * len(prompts), []
+        rows, lengths = prompts, [0] * len(prompts)
+        columns: list[list[int]] = []
         while len(columns) < n:
             columns.append(read(rows, lengths))
             tick()

@@ -65,7 +65,7 @@ def greedy(
     """
     ids, mask = left_padded(prompts)
     positions = np.maximum(mask.cumsum(1) - 1, 0)
-    columns = []
+    columns: list[list[int]] = []
     while len(columns) < n:
         inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
         logits, *caches = run(inputs | cache)

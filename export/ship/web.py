@@ -191,4 +191,5 @@ def extract(archive: Path, name: str, folder: Path) -> None:
             raise UserError(
                 f"{archive.name} has no {name}: it is not the expected package"
             ) from None
+        assert content, f"{name} is a folder"
         (folder / Path(name).name).write_bytes(content.read())

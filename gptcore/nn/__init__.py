@@ -15,7 +15,7 @@ from gptcore.nn.seq2seq import Seq2Seq
 
 
 @overload
-def build_model(config: Seq2SeqConfig) -> Seq2Seq: ...
+def build_model(config: Seq2SeqConfig) -> Seq2Seq: ...  # type: ignore[overload-overlap]
 @overload
 def build_model(config: ModelConfig) -> GPT: ...
 def build_model(config: ModelConfig) -> GPT | Seq2Seq:

@@ -121,6 +121,8 @@ class Llama3Rotary(Rotary):
 class AbsolutePositions(nn.Module):
     """A table with a row for each position, added to the embeddings."""
 
+    table: Tensor  # (positions, C)
+
     def __init__(self, table: Tensor):
         super().__init__()
         self.table = table

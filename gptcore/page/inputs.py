@@ -17,10 +17,12 @@ from gptcore.sampling import Sampling
 def text_of(content: Any) -> str:
     """A message's text: the page sends a list of parts, the API a string."""
     parts = content if isinstance(content, list) else [content]
-    texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
-    for text in texts:
+    texts: list[str] = []
+    for part in parts:
+        text = part.get("text") if isinstance(part, dict) else part
         if not isinstance(text, str):
             raise UserError(f"a message's content must be text, not {type(text).__name__}")
+        texts.append(text)
     return "".join(texts)
 
 

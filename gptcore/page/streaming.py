@@ -55,7 +55,8 @@ async def stream(pieces: Iterator[Piece], stop: Stop) -> AsyncIterator[Progress]
 
     Whatever ends this generator (Stop, a closed tab, an error) ends the computation too.
     """
-    loop, queue = asyncio.get_running_loop(), asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[tuple[Piece, float] | BaseException | None] = asyncio.Queue()
 
     def work() -> None:
         try:

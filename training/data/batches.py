@@ -10,7 +10,7 @@ An epoch is read in windows of a few shards, so that a corpus may be larger than
 shards of each epoch are permuted and dealt into windows, and the rows within a window permuted.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -106,7 +106,9 @@ class Rows:
         np.random.default_rng(key).shuffle(rows)
         return rows
 
-    def batch(self, which: np.ndarray, fresh_only: bool = False) -> tuple[Tensor, Tensor]:
+    def batch(
+        self, which: Sequence[int] | np.ndarray, fresh_only: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """Inputs and targets, each (B, T) int64; targets that carry no loss are IGNORED.
 
         With `fresh_only`, targets that the next row repeats are IGNORED too, so that a pass

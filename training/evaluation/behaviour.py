@@ -141,7 +141,7 @@ def faults(conversation: Conversation, replies: list[Reply]) -> list[str]:
     found += ["goes round in circles"] if any(map(is_circular, texts)) else []
     if conversation.no_repeat and len(set(map(normalised, texts))) < len(texts):
         found.append("repeats a reply")
-    if conversation.shares and not shared_words(*texts[-2:], conversation.user[-1]):
+    if conversation.shares and not shared_words(texts[-2], texts[-1], conversation.user[-1]):
         found.append("takes up nothing of the reply before")
     for text in texts[:-1]:
         found += [] if words(text) else ["empty"]

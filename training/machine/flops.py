@@ -70,7 +70,7 @@ def gpu_figures(model: nn.Module, tokens_per_s: float, device: torch.device) -> 
     """What a log line says about a GPU: its peak memory in bytes, and a decoder's MFU."""
     if device.type != "cuda":
         return {}
-    figures = {"peak_memory": torch.cuda.max_memory_allocated(device)}
+    figures: dict[str, float] = {"peak_memory": torch.cuda.max_memory_allocated(device)}
     if isinstance(model, GPT):
         flops_per_s = flops_per_token(model) * tokens_per_s
         share = utilisation(flops_per_s, torch.cuda.get_device_name(device))
