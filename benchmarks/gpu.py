@@ -1,0 +1,177 @@
+"""The whole road on a real GPU, from text to tokens, as a table in markdown.
+
+    python benchmarks/gpu.py --out gpu.md
+    python benchmarks/gpu.py --out gpu.md --wheels slices/1 slices/2    # carried packages first
+    python benchmarks/gpu.py --device cpu --preset tiny --steps 12 --text README.md --out cpu.md
+
+The stages are those of benchmarks/gpu_stages.py. Each is a process of its own: one that fails or
+takes too long is a row "left out", with its reason, and the others go on. What a stage gave is
+kept in --work, so where a command may only take some minutes, the same command again does what
+is left, and what was left out. --device cpu hides the GPU and compiles nothing: it proves the
+script alone.
+
+For a machine without a network, --wheels names folders with .whl files, whole or cut by
+`split -b 60M X.whl X.whl.`; the slices of one wheel may lie in several folders.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+import zipfile
+import zlib
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+STAGES = {  # what they show, in the order in which they need each other
+    "machine": "the machine",
+    "train": "training",
+    "eager": "training, not compiled",
+    "mfu": "training a larger model",
+    "evaluate": "python -m training evaluate",
+    "resume": "killed, then --resume",
+    "fsdp": "parallel=fsdp, one process",
+    "export": "python -m export --quantize fp16",
+    "session": "ONNX Runtime, fp32",
+    "fp16": "ONNX Runtime, fp16",
+    "decode": "decoding, one row",
+}
+LEFT_OUT = "left out"
+Row = tuple[str, str]  # what, and how much; or LEFT_OUT, and why
+
+
+def main() -> None:
+    options = parse()
+    work = options.work.resolve()
+    (work / "rows").mkdir(parents=True, exist_ok=True)
+    if options.wheels:
+        install(options.wheels, work)
+    settings = {
+        "device": options.device,
+        "work": str(work),
+        "preset": options.preset,
+        "large": options.large,
+        "steps": options.steps,
+        "text": [str(path.resolve()) for path in options.text],
+    }
+    for name in options.stages:
+        path = work / "rows" / f"{name}.json"
+        if is_done(path) and not options.again:
+            continue
+        print(f"{name}: {STAGES[name]} ...", flush=True)
+        started = time.perf_counter()
+        rows = run_stage(name, settings, work, options.limit)
+        rows.append(("took", f"{time.perf_counter() - started:.0f} s"))
+        path.write_text(json.dumps(rows), encoding="utf-8")
+        print("".join(f"    {what}: {figure}\n" for what, figure in rows), end="", flush=True)
+        options.out.write_text(table(work, options.device), encoding="utf-8")
+    print(f"the table is in {options.out}")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--preset", default="small", help="what is trained (small)")
+    parser.add_argument("--large", default="base", help="the preset whose MFU is measured (base)")
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--text", nargs="*", type=Path, default=[], help="default: own dialogues")
+    parser.add_argument("--stages", nargs="+", default=list(STAGES), choices=STAGES)
+    parser.add_argument("--again", action="store_true", help="also the stages that are done")
+    parser.add_argument("--limit", type=float, default=240.0, help="seconds for a stage (240)")
+    parser.add_argument("--wheels", nargs="+", type=Path, default=[], help="see above")
+    parser.add_argument("--work", type=Path, default=Path("runs/gpu"), help="where all is kept")
+    parser.add_argument("--out", type=Path, default=Path("gpu.md"), help="the table to write")
+    return parser.parse_args()
+
+
+def is_done(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    return all(what != LEFT_OUT for what, _ in json.loads(path.read_text(encoding="utf-8")))
+
+
+def run_stage(name: str, settings: dict, work: Path, limit_s: float) -> list[Row]:
+    """What a stage prints as its last line; or why it gave nothing."""
+    hidden = {"CUDA_VISIBLE_DEVICES": ""} if settings["device"] == "cpu" else {}
+    paths = os.pathsep.join([str(work / "site"), str(ROOT)])
+    environment = {"PYTHONPATH": paths, "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
+    log = work / f"{name}.log"
+    with open(log, "w", encoding="utf-8") as stream:
+        process = subprocess.Popen(
+            [sys.executable, str(ROOT / "benchmarks/gpu_stages.py"), name, json.dumps(settings)],
+            cwd=ROOT,
+            env=os.environ | environment | hidden,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)  # with what it has started
+            return [(LEFT_OUT, f"it took more than {limit_s:g} s")]
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [""]
+    if code:
+        return [(LEFT_OUT, f"{lines[-1][:200]} (exit code {code})")]
+    return [tuple(row) for row in json.loads(lines[-1])]
+
+
+def table(work: Path, device: str) -> str:
+    """All rows that there are by now, in markdown."""
+    words = " ".join(word if word.isprintable() else "?" for word in sys.argv[1:])
+    lines = [
+        "# The road on a GPU",
+        "",
+        f"`python benchmarks/gpu.py {words}`, {time.strftime('%Y-%m-%d')}.",
+        "",
+    ]
+    if device == "cpu":
+        lines += [
+            "**This is a run on a CPU. It proves that the script works, and nothing about a GPU.**",
+            "",
+        ]
+    lines += ["| stage | what | |", "|---|---|---|"]
+    for name, title in STAGES.items():
+        path = work / "rows" / f"{name}.json"
+        rows = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+        for what, figure in rows or [(LEFT_OUT, "not run yet")]:
+            lines.append(f"| {title} | {what} | {figure.replace('|', '/')} |")
+            title = ""
+    return "\n".join(lines) + "\n"
+
+
+def install(folders: list[Path], work: Path) -> None:
+    """Join the wheels that were cut, and unpack all where the stages find them first."""
+    wheels = [*join_slices(folders, work / "wheels")]
+    wheels += [path for folder in folders for path in sorted(folder.glob("*.whl"))]
+    if not wheels:
+        raise SystemExit(f"no wheels in {', '.join(map(str, folders))}")
+    print(f"installing {', '.join(wheel.name for wheel in wheels)}", flush=True)
+    options = ["--quiet", "--no-index", "--no-deps", "--upgrade", "--target", str(work / "site")]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, *wheels], check=True)
+
+
+def join_slices(folders: list[Path], target: Path) -> list[Path]:
+    """X.whl from X.whl.aa, X.whl.ab and so on. SystemExit if a slice is missing."""
+    slices = defaultdict(list)
+    for path in sorted((p for f in folders for p in f.glob("*.whl.*")), key=lambda p: p.name):
+        slices[path.name[: path.name.index(".whl.") + 4]].append(path)
+    target.mkdir(parents=True, exist_ok=True)
+    for name, parts in slices.items():
+        (target / name).write_bytes(b"".join(part.read_bytes() for part in parts))
+        try:
+            with zipfile.ZipFile(target / name) as wheel:
+                damaged = wheel.testzip()
+        except (zipfile.BadZipFile, zlib.error, OSError, ValueError) as error:
+            damaged = str(error)
+        if damaged:
+            found = ", ".join(part.name for part in parts)
+            raise SystemExit(f"{name} is not whole ({damaged}): there are only the slices {found}")
+    return [target / name for name in slices]
+
+
+if __name__ == "__main__":
+    main()
