@@ -123,7 +123,9 @@ class Edits:
                 old, new = ARITHMETIC[type(node.op)]
                 yield self.between(node.target, node.value, f"{old}=", f"{new}=")
             case ast.UnaryOp(op=ast.Not() | ast.USub()):
-                yield (self.span(node)[0], self.span(node.operand)[0], "")
+                start = self.span(node)[0]
+                found = re.compile(r"not\s*|-").match(self.source, start)
+                yield start, found.end(), ""
             case ast.Constant():
                 if (text := other_constant(node.value)) is not None:
                     yield (*self.span(node), text)
