@@ -1,6 +1,7 @@
 """Shared by the tests: tests/runtime needs no torch, what the others need is in trained.py."""
 
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 Refused = Callable[..., str]
 pytest_plugins = ["trained"] if find_spec("torch") else []
+# Windows has no pseudo-terminals of the kind that Python opens.
+collect_ignore = ["runtime/test_pseudo_terminal.py"] if sys.platform == "win32" else []
 SCREENSHOTS = Path(__file__).parent.parent / "screenshots"  # for people to look at
 
 
