@@ -51,19 +51,18 @@ def test_a_name_is_imported_when_it_is_used(program: str, imported: set[str]) ->
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--help"], "other commands (python -m gptcore COMMAND --help):"),
-        (["--version"], f"gptcore {gptcore.__version__}"),
-        (["chat", "--help"], "--repetition-penalty X"),
-        (["--model", "nowhere"], "error: no model folder at nowhere"),
-        (["chat", "nowhere"], "error: no model folder at nowhere"),
-        (["caht"], "did you mean 'chat'?"),
+        ("--help", "other commands (python -m gptcore COMMAND --help"),
+        ("--version", f"gptcore {gptcore.__version__}"),
+        ("chat --help", "--repetition-penalty X"),
+        ("--model nowhere", "error: no model folder at nowhere"),
+        ("chat nowhere", "error: no model folder at nowhere"),
+        ("caht", "did you mean 'chat'?"),
     ],
-    ids=" ".join,
 )
 def test_help_and_mistakes_are_answered_before_gradio_and_onnx_runtime_load(
-    words: list[str], said: str
+    words: str, said: str
 ) -> None:
-    command = [sys.executable, "-X", "importtime", "-m", "gptcore", *words]
+    command = [sys.executable, "-X", "importtime", "-m", "gptcore", *words.split()]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert said in result.stdout + result.stderr
     imported = set(re.findall(r"^import time:.*\| +(\w+)$", result.stderr, re.MULTILINE))
