@@ -36,13 +36,13 @@ short_description: A language model on ONNX Runtime
 starts the same page on any machine. On a Space with a GPU of its own, write
 `onnxruntime-gpu[cuda,cudnn]` in `requirements.txt`, for CUDA's libraries.
 """
-ATTRIBUTES = "*.onnx filter=lfs diff=lfs merge=lfs -text\n"  # the Hub takes no large file otherwise
+ATTRIBUTES = "*.onnx filter=lfs diff=lfs merge=lfs -text\n"  # what the Hub wants of large files
 
 
 def write_space(
     model: Path, out: Path, translator: Path | None = None, license_name: str | None = None
 ) -> None:
-    """Write the page, the core without torch, and of the models what the page reads."""
+    """Write the page, the core without torch, and those files of the models that the page reads."""
     bundle = load_bundle(model)
     translation = load_translation_bundle(translator) if translator else None
     check_replaceable(out, "Space", parts)

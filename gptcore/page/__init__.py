@@ -1,1 +1,1 @@
-"""The tabs of the page. Imports gptcore only; never torch."""
+"""The chat page, the only room that imports gradio: its command line and its tabs. No torch."""

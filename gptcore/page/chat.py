@@ -24,8 +24,8 @@ from gptcore.page.streaming import Generations, stream
 from gptcore.runtime import device_line
 from gptcore.sampling import Sampling
 
-# The Chatbot writes texts into the page as HTML, with images and all. Behind this, which is
-# invisible (U+2060, the word joiner), "<" and "&" begin no tag and no entity.
+# Gradio's Chatbot inserts texts into the page as HTML. An invisible character (U+2060, the word
+# joiner) after "<" and "&" keeps them from beginning a tag or an entity.
 GUARD = "\u2060"
 
 EXAMPLES = [
@@ -63,14 +63,14 @@ def chat_tab(model: OnnxModel) -> None:
     chatbot.retry(handle.retry, inputs, outputs, **HIDDEN)
     chatbot.edit(handle.edit, inputs, outputs, **HIDDEN)
     chatbot.example_select(handle.example, inputs, outputs, **HIDDEN)
-    # Through the queue, so that these updates come after those of a reply that they end.
+    # These go through the queue: their updates must follow the last ones of the reply they end.
     chatbot.undo(handle.undo, [chatbot], outputs, **HIDDEN)
     chatbot.clear(handle.clear, None, outputs, **HIDDEN)
     gr.api(chat_endpoint(model), api_name="chat")
 
 
 class ChatHandlers:
-    """What the chat's events do: each makes a history, and `respond` answers it."""
+    """The handlers of the chat's events. Each builds a history, and `respond` answers it."""
 
     def __init__(self, model: OnnxModel):
         self.model, self.generations = model, Generations()
@@ -83,8 +83,8 @@ class ChatHandlers:
         *values: Any,
         refused: list | None = None,
     ) -> Updates:
-        """Stream the reply to a history that ends with the user's message. What is refused
-        leaves the conversation as it is, or as `refused` has it."""
+        """Stream the reply to a history that ends with the user's message. If the request is
+        refused, the page goes on showing what it shows, or shows `refused` if that is given."""
         block_size, stop = self.model.config.block_size, RunStop()
         try:
             messages = to_messages(history, system_prompt)

@@ -1,4 +1,4 @@
-"""What a page or an API sends, made into messages and settings, or refused with a clear word.
+"""Turns what a page or an API sends into messages and settings, or refuses it with a UserError.
 
 Nothing that comes over the network is trusted: sliders let NaN, true and 10.7 through, and a
 history can be invented.

@@ -18,7 +18,7 @@ N_NEXT = 6
 
 
 def inspect_tab(bundle: Bundle) -> None:
-    """What a decoder makes of a text, from onnx/inspect.onnx."""
+    """Show how a decoder reads a text; its graph is onnx/inspect.onnx."""
     config, open_inspector = bundle.config, cache(lambda: Inspector(bundle))
     state = gr.State()
     gr.Markdown(f"# {bundle.name}\nHow the model reads a text, and what it would write next.")

@@ -99,7 +99,7 @@ def translate_tab(model: OnnxTranslator) -> None:
     gr.on([button.click, source.submit], run, inputs, outputs, **HIDDEN)
     stop.click(stop_it, queue=False, **HIDDEN)
     gr.on(
-        # Not sentence.change: `run`, which changes it, draws too.
+        # .input, not .change: `run` changes the sentence and draws the picture itself.
         [sentence.input, layer.change, head.change],
         redraw,
         [results, sentence, layer, head],
@@ -111,8 +111,8 @@ def translate_tab(model: OnnxTranslator) -> None:
 
 
 def translate_lines(model: OnnxTranslator, text: Any, beams: Any) -> Iterator[Translation]:
-    """Each line, one after the other, an empty one as nothing. A mistake is raised before the
-    first."""
+    """The translation of each line in turn; of an empty line, nothing. A mistake is raised before
+    the first line is translated."""
     if not isinstance(text, str):
         raise UserError(f"the text must be text, not {type(text).__name__}")
     beams = whole_number("beams", beams)
@@ -130,12 +130,12 @@ def translate_lines(model: OnnxTranslator, text: Any, beams: Any) -> Iterator[Tr
 
 
 def buttons(busy: bool) -> tuple[gr.Button, gr.Button]:
-    """Translate and Stop: one of them can be pressed."""
+    """Translate and Stop; only one of them can be pressed at a time."""
     return gr.Button(interactive=not busy), gr.Button(interactive=busy)
 
 
 def is_too_long(result: Translation) -> bool:
-    """For a picture that a person could read."""
+    """Whether a sentence has too many tokens for a readable picture."""
     return max(len(result.source_ids), len(result.target_ids)) > MAX_TOKENS
 
 
