@@ -77,7 +77,7 @@ def describe(program: Program, name: str) -> str:
     does = program.commands[name].help
     lines = [f"{does[0].upper()}{does[1:]}."]
     if name == program.default:
-        lines += ["", f"other commands ({program.name} COMMAND --help says more):"]
+        lines += ["", f"other commands ({program.name} COMMAND --help):"]
         others = program.commands.items()
         lines += [f"  {other:10} {command.help}" for other, command in others if other != name]
     return "\n".join(lines)

@@ -8,6 +8,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,26 +17,66 @@ from gptcore.checks import UserError, check_range, check_types
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to choose the next token. Raises UserError when a value makes no sense."""
+    """How to choose the next token. SETTINGS says what each field means, and its limits.
 
-    temperature: float = 0.7  # 0 always takes the likeliest token
-    top_k: int = 50  # only the k likeliest; 0 for all
-    top_p: float = 1.0  # only the likeliest that together reach p (arXiv 1904.09751)
-    min_p: float = 0.0  # only those at least this share of the likeliest (arXiv 2407.01082)
-    repetition_penalty: float = 1.0  # over 1: tokens already in the reply get rarer
-    seed: int = -1  # the same seed, the same reply; -1 for a new one each time
+    Raises UserError for a value of another type or outside its limits.
+    """
+
+    temperature: float = 0.7
+    top_k: int = 50
+    top_p: float = 1.0  # arXiv 1904.09751
+    min_p: float = 0.0  # arXiv 2407.01082
+    repetition_penalty: float = 1.0  # arXiv 1909.05858
+    seed: int = -1
 
     def __post_init__(self) -> None:
         check_types(self)
-        check_range(self, "temperature", 0.0, 10.0)
-        check_range(self, "top_k", 0, 1_000_000)
-        check_range(self, "top_p", 0.01, 1.0)
-        check_range(self, "min_p", 0.0, 1.0)
-        check_range(self, "repetition_penalty", 0.5, 5.0)
-        check_range(self, "seed", -1, 2**63 - 1)
+        for setting in SETTINGS:
+            check_range(self, setting.name, setting.lowest, setting.highest)
 
     def rng(self) -> np.random.Generator:
         return np.random.default_rng(None if self.seed < 0 else self.seed)
+
+
+class Setting(NamedTuple):
+    """A field of Sampling, for whatever lets a person choose it: page, site, command line."""
+
+    name: str
+    label: str
+    lowest: float  # the limits of what is accepted
+    highest: float
+    slider: tuple[float, float] | None  # the part of it that a slider offers; None: a number
+    step: float
+    info: str  # what the value does, in a few words
+
+    @property
+    def default(self) -> Any:
+        return getattr(Sampling, self.name)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether only whole numbers are accepted."""
+        return isinstance(self.default, int)
+
+
+# In the order of Sampling's fields.
+SETTINGS = (
+    Setting("temperature", "Temperature", 0.0, 10.0, (0, 2), 0.05, "0: always the likeliest token"),
+    Setting("top_k", "Top-k", 0, 1_000_000, (0, 200), 1, "only the k likeliest tokens; 0: all"),
+    Setting(
+        "top_p", "Top-p", 0.01, 1.0, (0.05, 1), 0.01,
+        "only the likeliest tokens that together reach p; 1: all",
+    ),
+    Setting(
+        "min_p", "Min-p", 0.0, 1.0, (0, 1), 0.01,
+        "only tokens with at least this share of the likeliest one's probability; 0: all",
+    ),
+    Setting(
+        "repetition_penalty", "Repetition penalty", 0.5, 5.0, (1, 2), 0.01,
+        "over 1: tokens of the reply become rarer; 1: off",
+    ),
+    Setting("seed", "Seed", -1, 2**63 - 1, None, 1, "same seed, same reply; -1: another each time"),
+)  # fmt: skip
 
 
 def sample(

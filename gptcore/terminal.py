@@ -9,15 +9,14 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import fields
 from pathlib import Path
 
 from gptcore.bundle import VARIANTS, default_model, read_facts
 from gptcore.chat_template import Message
-from gptcore.checks import UserError, meanings
+from gptcore.checks import UserError
 from gptcore.generate import FINISH, Model, Piece, Stop, chat, check_max_tokens
 from gptcore.runtime import check_runtime, device_line
-from gptcore.sampling import Sampling
+from gptcore.sampling import SETTINGS, Sampling
 
 PROMPT = "> "
 
@@ -35,19 +34,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-tokens", type=int, default=256, metavar="N", help="of a reply (%(default)s)"
     )
-    for field in fields(Sampling):
+    for setting in SETTINGS:
         parser.add_argument(
-            f"--{field.name.replace('_', '-')}",
-            type=field.type,
-            default=field.default,
-            metavar="N" if field.type is int else "X",
-            help=f"{meanings(Sampling)[field.name]} (%(default)s)",
+            f"--{setting.name.replace('_', '-')}",
+            type=int if setting.is_whole else float,
+            default=setting.default,
+            metavar="N" if setting.is_whole else "X",
+            help=f"{setting.info} (%(default)s)",
         )
 
 
 def run(options: argparse.Namespace) -> int:
     """Load the model and talk until the user ends it."""
-    sampling = Sampling(**{field.name: getattr(options, field.name) for field in fields(Sampling)})
+    sampling = Sampling(**{setting.name: getattr(options, setting.name) for setting in SETTINGS})
     check_max_tokens(options.max_tokens)
     read_facts(options.model)
     check_runtime()

@@ -1,5 +1,6 @@
 """The page's endpoint and command line, as a program uses them."""
 
+import inspect
 import json
 import socket
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+import gradio as gr
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
@@ -18,8 +20,12 @@ from gptcore.bundle import default_model
 from gptcore.checks import UserError
 from gptcore.onnx_session import OnnxModel, load_model
 from gptcore.onnx_translator import OnnxTranslator
+from gptcore.page.chat import chat_endpoint
+from gptcore.page.complete import completion_endpoint
 from gptcore.page.inputs import to_settings
+from gptcore.page.parts import settings_panel
 from gptcore.page.translate import translate_lines
+from gptcore.sampling import SETTINGS
 from gptcore.translate import translate
 
 ROOT = Path(__file__).parent.parent
@@ -149,6 +155,25 @@ def test_a_bad_translation_request_is_named(
 def test_beams_that_are_no_number_are_refused(translator: OnnxTranslator, beams: float) -> None:
     with pytest.raises(UserError, match=f"beams={beams} is not a whole number"):
         translate_lines(translator, LINES[0], beams)
+
+
+def test_the_controls_of_the_page_are_those_of_the_table(model: OnnxModel) -> None:
+    with gr.Blocks():
+        temperature, max_tokens, *others = settings_panel(model)
+    assert max_tokens.label == "Max tokens"
+    for setting, control in zip(SETTINGS, (temperature, *others), strict=True):
+        assert (control.label, control.info) == (setting.label, setting.info)
+        assert (control.value, control.step) == (setting.default, setting.step)
+        if setting.slider:
+            assert (control.minimum, control.maximum) == setting.slider
+
+
+@pytest.mark.parametrize("endpoint", [chat_endpoint, completion_endpoint])
+def test_an_endpoint_takes_every_setting_of_the_table(endpoint: Callable, model: OnnxModel) -> None:
+    parameters = inspect.signature(endpoint(model)).parameters
+    for setting in SETTINGS:
+        assert parameters[setting.name].default == setting.default
+        assert parameters[setting.name].annotation is (int if setting.is_whole else float)
 
 
 def test_special_token_text_comes_out_as_text(model: OnnxModel) -> None:

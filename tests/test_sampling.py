@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gptcore.checks import UserError
-from gptcore.sampling import Sampling, penalise, sample
+from gptcore.sampling import SETTINGS, Sampling, Setting, penalise, sample
 
 NAN, INF = float("nan"), float("inf")
 N_TOKENS, N_DRAWS = 24, 5000
@@ -192,3 +192,19 @@ def test_output_that_is_not_finite_is_a_damaged_model(temperature: float, value:
         sample(logits, Sampling(temperature=temperature), np.random.default_rng(0), [])
     with pytest.raises(UserError, match="not finite"):
         sample(np.full(8, -INF), Sampling(temperature), np.random.default_rng(0), [])
+
+
+def test_the_table_of_settings_has_the_fields_in_their_order() -> None:
+    fields = [field.name for field in dataclasses.fields(Sampling)]
+    assert [setting.name for setting in SETTINGS] == fields
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_what_a_slider_offers_and_the_limits_are_accepted_and_no_more(setting: Setting) -> None:
+    for value in (setting.lowest, setting.highest, *(setting.slider or ())):
+        Sampling(**{setting.name: value if setting.is_whole else float(value)})
+    for value in (setting.lowest - setting.step, setting.highest + setting.step):
+        with pytest.raises(UserError, match=f"{setting.name}=.* is out of range: choose "):
+            Sampling(**{setting.name: value})
+    if setting.slider:
+        assert setting.slider[0] <= setting.default <= setting.slider[1]

@@ -20,11 +20,12 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from export.__main__ import main
+from export.ship.web import SITE_SETTINGS
 from gptcore.bundle import read_facts, write_facts
 from gptcore.config import PRESETS
 from gptcore.generate import chat, complete
 from gptcore.onnx_session import OnnxModel
-from gptcore.sampling import Sampling
+from gptcore.sampling import SETTINGS, Sampling
 
 pytestmark = pytest.mark.peers
 
@@ -105,7 +106,7 @@ def wait_for_the_model(page: Page) -> None:
 def set_greedy(page: Page, max_tokens: int) -> None:
     wait_for_the_model(page)
     at(page, "temperature").fill("0")
-    at(page, "maxTokens").fill(str(max_tokens))
+    at(page, "max_tokens").fill(str(max_tokens))
 
 
 def say(page: Page, text: str) -> str:
@@ -188,18 +189,31 @@ def test_what_cannot_be_answered_is_refused_in_words(site: Path, open_page: Open
     expect(at(page, "error")).to_be_hidden()
 
 
+def test_the_sliders_are_those_of_the_table(site: Path, open_page: Open) -> None:
+    page = open_page(site)
+    wait_for_the_model(page)
+    assert page.locator("#settings input").count() == 1 + len(SITE_SETTINGS)  # and max tokens
+    for setting in (setting for setting in SETTINGS if setting.name in SITE_SETTINGS):
+        shown = at(page, setting.name)
+        for name, value in zip(("min", "max", "step"), (*setting.slider, setting.step)):
+            assert float(shown.get_attribute(name)) == value
+        assert float(shown.input_value()) == setting.default
+        expect(page.locator(f"label[for={setting.name}]")).to_contain_text(setting.label)
+        expect(page.locator(f"label[for={setting.name}] small")).to_have_text(setting.info)
+
+
 def test_settings_count_and_stop_stops(site: Path, open_page: Open, model: OnnxModel) -> None:
     page = open_page(site)
     set_greedy(page, 5)
     say(page, "Hello!")
     expect(at(page, "status")).to_contain_text(re.compile(r"^[1-5] tokens?"))
     at(page, "temperature").fill("2")
-    at(page, "topK").fill("1")  # of one token there is no choice
+    at(page, "top_k").fill("1")  # of one token there is no choice
     at(page, "clear").click()
     assert say(page, "Hello!") == our_reply(model, [user("Hello!")], 5)
 
-    at(page, "topK").fill("0")
-    at(page, "maxTokens").fill("255")
+    at(page, "top_k").fill("0")
+    at(page, "max_tokens").fill("255")
     n_tokens = 255
     for _ in range(12):  # a reply may end by itself before it is stopped, and hide the button
         at(page, "clear").click()

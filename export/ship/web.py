@@ -21,10 +21,12 @@ from export.folder.replace import check_replaceable
 from gptcore.bundle import VARIANTS, Bundle
 from gptcore.checks import UserError
 from gptcore.files import new_folder
+from gptcore.sampling import SETTINGS
 
 TRANSFORMERS = "4.3.1"
 SOURCES = Path(__file__).parent.parent / "site"
 SITE = "site.json"  # what the page knows of its model; a folder with it is ours
+SITE_SETTINGS = ("temperature", "top_k")
 BROWSER_FORMATS = ("fp32", "fp16", "int8")
 MODEL_FILES = (
     "config.json",
@@ -123,11 +125,29 @@ def site_facts(bundle: Bundle, model: str, folder: Path) -> dict[str, Any]:
         "block_size": bundle.config.block_size,
         "special_tokens": bundle.tokenizer.special,
         "chat_format": bundle.tokenizer.chat.to_dict(),
+        "settings": site_settings(),
         "max_token_bytes": bundle.tokenizer.max_token_bytes,
         "model": model,
         "transformers": TRANSFORMERS,
         "files": {p.relative_to(folder).as_posix(): p.stat().st_size for p in files},
     }
+
+
+def site_settings() -> list[dict[str, Any]]:
+    """The sliders of the page: of gptcore's settings, those that transformers.js has, too."""
+    return [
+        {
+            "name": setting.name,
+            "label": setting.label,
+            "lowest": setting.slider[0],
+            "highest": setting.slider[1],
+            "step": setting.step,
+            "default": setting.default,
+            "info": setting.info,
+        }
+        for setting in SETTINGS
+        if setting.slider and setting.name in SITE_SETTINGS
+    ]
 
 
 def card(bundle: Bundle) -> str:

@@ -10,7 +10,6 @@ const FINISH = {
   context: "stopped: the context is full",
   stopped: "stopped by you",
 };
-const SETTINGS = ["temperature", "maxTokens", "topK"];
 
 const $ = (id) => document.getElementById(id);
 const number = (n) => Math.round(n).toLocaleString("en");
@@ -102,7 +101,8 @@ function figures({ ids, nPrompt, dropped, firstMilliseconds, tokensPerSecond, fi
 // ---- The page
 
 function ask(request) {
-  const settings = Object.fromEntries(SETTINGS.map((id) => [id, $(id).valueAsNumber]));
+  const inputs = [...$("settings").querySelectorAll("input")];
+  const settings = Object.fromEntries(inputs.map((input) => [input.id, input.valueAsNumber]));
   showError("");
   $("status").textContent = "reading ...";
   setState("busy");
@@ -133,14 +133,34 @@ function send() {
 
 function prepareSettings() {
   const most = site.block_size - 1;
-  Object.assign($("maxTokens"), { max: most, value: Math.min(256, Math.floor(most / 2)) });
-  for (const id of SETTINGS) {
-    const shown = $(id).parentElement.querySelector("output");
-    const show = () => (shown.value = $(id).value);
-    $(id).addEventListener("input", show);
-    show();
-  }
+  const maxTokens = {
+    name: "max_tokens",
+    label: "Max tokens",
+    lowest: 1,
+    highest: most,
+    step: 1,
+    default: Math.min(256, Math.floor(most / 2)),
+    info: "the longest reply",
+  };
+  const [temperature, ...others] = site.settings;
+  $("settings").append(...[temperature, maxTokens, ...others].map(slider));
   $("settings").open = matchMedia("(min-width: 800px)").matches;
+}
+
+// A slider with its name, its value and what it does.
+function slider({ name, label, lowest, highest, step, default: value, info }) {
+  const [box, head, shown, input, small] = ["label", "span", "output", "input", "small"].map((tag) =>
+    document.createElement(tag),
+  );
+  Object.assign(input, { id: name, type: "range", min: lowest, max: highest, step, value });
+  const show = () => (shown.value = input.value);
+  input.addEventListener("input", show);
+  show();
+  box.htmlFor = name;
+  small.textContent = info;
+  head.append(`${label} `, shown);
+  box.append(head, input, small);
+  return box;
 }
 
 async function main() {

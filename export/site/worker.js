@@ -117,7 +117,7 @@ function row(ids) {
 // Answers a conversation, or continues a text.
 async function generate({ messages, text, settings }) {
   const started = performance.now();
-  const { temperature, maxTokens, topK } = settings;
+  const { temperature, max_tokens: maxTokens, top_k: topK } = settings;
   const { ids, dropped } = messages
     ? prompts.chat(messages, maxTokens)
     : prompts.text(text, maxTokens);

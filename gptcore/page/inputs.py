@@ -11,7 +11,7 @@ from typing import Any
 
 from gptcore.chat_template import Message
 from gptcore.checks import UserError
-from gptcore.sampling import Sampling
+from gptcore.sampling import SETTINGS, Sampling
 
 
 def text_of(content: Any) -> str:
@@ -51,9 +51,12 @@ def to_settings(values: tuple, highest: int) -> tuple[Sampling, int]:
 
     `highest`: the most tokens that may be asked for.
     """
-    temperature, max_tokens, top_k, top_p, min_p, penalty, seed = values
+    temperature, max_tokens, *others = values
     max_tokens = whole_number("max_tokens", max_tokens)
     if not (1 <= max_tokens <= highest):
         raise UserError(f"max_tokens={max_tokens} is out of range: choose 1 to {highest}")
-    top_k, seed = whole_number("top_k", top_k), whole_number("seed", seed)
-    return Sampling(temperature, top_k, top_p, min_p, penalty, seed), max_tokens
+    chosen = {
+        setting.name: whole_number(setting.name, value) if setting.is_whole else value
+        for setting, value in zip(SETTINGS, (temperature, *others), strict=True)
+    }
+    return Sampling(**chosen), max_tokens

@@ -9,7 +9,7 @@ from gptcore.generate import Piece
 from gptcore.onnx_session import OnnxModel, RunStop
 from gptcore.page.inputs import to_settings
 from gptcore.page.streaming import stream
-from gptcore.sampling import Sampling
+from gptcore.sampling import SETTINGS, Sampling, Setting
 
 IDLE = {"show_label": False, "submit_btn": True, "stop_btn": False}
 BUSY = {"submit_btn": False, "stop_btn": True}
@@ -19,24 +19,25 @@ Updates = AsyncIterator[tuple]  # new values of the page's components
 
 
 def settings_panel(model: OnnxModel) -> list[gr.components.Component]:
-    """The sliders of the side panel; those that few need are folded."""
-    default, highest = Sampling(), highest_max_tokens(model)
+    """The controls of the side panel, in the order that `to_settings` takes their values; those
+    that few need are folded."""
+    temperature, *others = SETTINGS
+    highest = highest_max_tokens(model)
     shown = [
-        gr.Slider(
-            0, 2, default.temperature, step=0.05, label="Temperature", info="0: the likeliest"
-        ),
+        control(temperature),
         gr.Slider(1, highest, default_max_tokens(model), step=1, label="Max tokens"),
     ]
-    penalty = default.repetition_penalty
     with gr.Accordion("More settings", open=False):
-        folded = [
-            gr.Slider(0, 200, default.top_k, step=1, label="Top-k", info="0: all tokens"),
-            gr.Slider(0.05, 1, default.top_p, step=0.01, label="Top-p", info="1: off"),
-            gr.Slider(0, 1, default.min_p, step=0.01, label="Min-p", info="0: off"),
-            gr.Slider(1, 2, penalty, step=0.01, label="Repetition penalty", info="1: off"),
-            gr.Number(default.seed, precision=0, label="Seed", info="-1: a new one each time"),
-        ]
+        folded = [control(setting) for setting in others]
     return [*shown, *folded]
+
+
+def control(setting: Setting) -> gr.components.Component:
+    """A slider, or a field for a number."""
+    told = {"label": setting.label, "info": setting.info, "step": setting.step}
+    if setting.slider is None:
+        return gr.Number(setting.default, precision=0, **told)
+    return gr.Slider(*setting.slider, setting.default, **told)
 
 
 def default_max_tokens(model: OnnxModel) -> int:
