@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--variant", help=f"{', '.join(VARIANTS)} (default: the fastest there is)")
     parser.add_argument("--system", metavar="TEXT", help="a system prompt")
     parser.add_argument(
-        "--max-tokens", type=int, default=256, metavar="N", help="of a reply (%(default)s)"
+        "--max-tokens", type=int, default=256, metavar="N", help="the longest reply (%(default)s)"
     )
     for setting in SETTINGS:
         parser.add_argument(
@@ -107,8 +107,9 @@ def answer(model: Model, messages: list[Message], sampling: Sampling, max_tokens
         # reading a long prompt is one step.
         while piece := worker.submit(next, pieces, None).result():
             print(piece.text, end="", flush=True)
-            text, last = text + piece.text, piece
-    print("".join(f"\n({note})" for note in notes(last)), end="\n\n")
+            text += piece.text
+            if piece.finish:
+                print("".join(f"\n({note})" for note in notes(piece)), end="\n\n")
     return text
 
 
