@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from gptcore.bundle import VARIANTS as FILES
 from gptcore.config import ModelConfig, Seq2SeqConfig, config_from_dict
 from gptcore.nn.llama import is_llama
+from training.data.sources import DIALOGUES
 from training.datasets.registry import DATASETS
 
 UNNAMED = "other"  # the Hub's word for a licence outside its list; ours where nobody named one
@@ -109,6 +110,7 @@ No licence has been named for these weights (`python -m export --license` names 
 """
 LISTED = "The texts that\nthey were trained on have the licences above."
 UNKNOWN = "The licence of\n{source}, which they were trained on, is not known here."
+OWN = "MIT | this project's own, made by `training/dialogues`"
 SHARE_ALIKE = """\
 {names}: share-alike, which concerns copies and changed forms of these
 texts. Whether it also concerns weights that were trained on them is not settled; if you publish
@@ -215,10 +217,9 @@ def data_table(facts: dict[str, Any]) -> str:
     """A table of a run's known datasets with their licences, or nothing."""
     passes = facts.get("training", {}).get("data", {}).get("datasets", {})
     known = {name: DATASETS[name] for name in passes if name in DATASETS}
+    terms = {DIALOGUES: OWN} | {name: f"{d.licence} | {d.attribution}" for name, d in known.items()}
     lines = [
-        f"| {name} | {number:g} x | {known[name].licence} | {known[name].attribution} |"
-        if name in known
-        else f"| {name} | {number:g} x | MIT | this project's own, made by `training/dialogues` |"
+        f"| {name} | {number:g} x | {terms.get(name, 'unknown | unknown')} |"
         for name, number in passes.items()
     ]
     names = ", ".join(name for name, dataset in known.items() if dataset.share_alike)
