@@ -40,9 +40,9 @@ TESTS = {
     "gptcore/generate.py": "test_replies runtime/test_conversation test_generate",
     "gptcore/onnx_session.py": "test_sessions runtime/test_devices test_variants",
     "training/data/batches.py": "test_batches",
-    "training/step.py": "test_training test_resume",
-    "training/loop.py": "test_loop test_training test_resume",
-    "training/state.py": "test_training test_resume test_checkpoint",
+    "training/step.py": "test_step test_loop",
+    "training/loop.py": "test_loop test_step test_training",
+    "training/state.py": "test_step test_resume",
     "export/formats/to_onnx.py": "test_to_onnx test_export",
     "export/formats/quantize.py": "test_variants",
 }
@@ -77,7 +77,7 @@ class Mutant:
 
     @property
     def key(self) -> str:
-        """The same as long as the file's code is."""
+        """The same as long as the function's code is."""
         text = f"{self.path}\n{self.mutation.code}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -51,13 +51,18 @@ class Mutation:
 
     @property
     def code(self) -> str:
-        """The source without comments and docstrings, as a syntax tree in words."""
+        """The function with the mistake, or the statement outside functions: as a syntax tree in
+        words, without comments, docstrings and annotations."""
         tree = ast.parse(self.source)
-        for node in ast.walk(tree):
-            for name, value in ast.iter_fields(node):
-                if name == "body" and isinstance(value, list):
-                    node.body = [child for child in value if not is_docstring(child)]
-        return ast.dump(tree)
+        around = [node for node in ast.walk(tree) if is_around(node, self.line)]
+        functions = [node for node in around if isinstance(node, ast.FunctionDef)]
+        innermost = (functions or around[:1])[-1]
+        for node in ast.walk(innermost):
+            for name in {"annotation", "returns"} & set(node._fields):
+                setattr(node, name, None)
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                node.body = [child for child in node.body if not is_docstring(child)]
+        return ast.dump(innermost)
 
 
 def mutations(source: str) -> list[Mutation]:
@@ -184,6 +189,14 @@ def mutable_children(node: ast.AST) -> Iterator[ast.AST]:
                 continue
             if isinstance(child, ast.AST) and not isinstance(child, (ast.Import, ast.ImportFrom)):
                 yield child
+
+
+def is_around(node: ast.AST, line: int) -> bool:
+    """Whether a statement has this line."""
+    if not isinstance(node, ast.stmt):
+        return False
+    first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+    return first <= line <= (node.end_lineno or first)
 
 
 def is_docstring(node: object) -> bool:

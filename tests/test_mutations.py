@@ -70,6 +70,15 @@ def test_a_mutant_is_python_and_differs_in_the_line_that_is_named() -> None:
         assert lines[at] != changed[at]
 
 
+def test_a_mutant_is_the_same_wherever_its_function_is_and_whatever_is_said_of_it() -> None:
+    one = mutations("def f(a):\n    return a < b\n")
+    other = mutations(
+        'x = 1\n\n\ndef f(a: int) -> int:\n    """Text."""\n    return a < b  # why\n'
+    )
+    assert [m.code for m in one] == [m.code for m in other if "a" in m.before]
+    assert len({m.code for m in other}) == len(other)
+
+
 def test_the_draw_is_the_same_each_time_and_another_with_another_seed() -> None:
     keys = [[m.key for m in draw(50, seed)] for seed in (1, 1, 2)]
     assert keys[0] == keys[1] != keys[2] and len(set(keys[0])) == 50
