@@ -82,8 +82,7 @@ def build_with(model: Path, name: str, folder: Path) -> None:
     for other, file in VARIANTS.items():
         if other not in ("fp32", name):
             (copy / file).unlink(missing_ok=True)
-    facts = load_bundle(model).facts
-    write_facts(copy, {key: value for key, value in facts.items() if key != "sha256"})
+    write_facts(copy, load_bundle(model).facts)
     build_site(load_bundle(copy), folder / name)
 
 

@@ -23,6 +23,7 @@ import torch
 from export.formats.to_onnx import write_onnx
 from gptcore.bundle import Bundle
 from gptcore.config import PRESETS
+from gptcore.facts import ModelFacts
 from gptcore.generate import Session
 from gptcore.nn import build_model
 from gptcore.nn.torch_session import TorchSession, UncachedTorchSession
@@ -48,7 +49,7 @@ def main() -> None:
         write_onnx(model, path)
         inference = open_inference(path, "cpu", options.threads)
     tokenizer = Tokenizer({bytes([byte]): byte for byte in range(256)})  # not used
-    bundle = Bundle(path, config, tokenizer, facts={})
+    bundle = Bundle(path, config, tokenizer, facts=ModelFacts("none", False, 0, config))
     contenders: dict[str, Session] = {
         "onnx": OnnxSession(OnnxModel(bundle, inference, options.threads)),
         "pytorch, cache": TorchSession(model),

@@ -24,8 +24,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from gptcore.checks import UserError
 from gptcore.files import list_checkpoints
 from gptcore.nn.checkpoint import MODEL, STATE, newest_checkpoint
+from training.data.shards import load_shards
+from training.run.directory import Run
 
 SETTINGS = {
     "n_layer": 1,
@@ -61,6 +64,7 @@ def main() -> None:
             kill(folder, steps, options.processes, options.kills, rng)
         if options.damages:
             damage(folder / "whole" / "checkpoints", options.damages, rng)
+            damage_records(folder / "whole", options.damages, rng)
             fill_disk(folder)
 
 
@@ -167,6 +171,28 @@ def damage(checkpoints: Path, n: int, rng: random.Random) -> None:
         path.write_bytes(sound)
     assert newest_checkpoint(checkpoints)[0].path == newest
     print(f"{n} damaged checkpoints: {counts}; all found, the one before used", flush=True)
+
+
+def damage_records(run: Path, n: int, rng: random.Random) -> None:
+    """Change the run's settings or the shards' manifest at random: it must be found."""
+    [manifest] = (run.parent / "shards").glob("*/manifest.json")
+    readers = {
+        run / "config.json": lambda: Run.load(run),
+        manifest: lambda: load_shards(manifest.parent),
+    }
+    for i in range(n):
+        path = list(readers)[i % 2]
+        sound = path.read_bytes()
+        path.write_bytes((flip, truncate)[i % 4 // 2](sound, rng))
+        try:
+            readers[path]()
+        except UserError:
+            path.write_bytes(sound)
+        else:
+            raise AssertionError(f"damage in {path} was not found")
+    for read in readers.values():
+        read()
+    print(f"{n} damaged settings and manifests of shards: all found", flush=True)
 
 
 def flip(data: bytes, rng: random.Random) -> bytes:

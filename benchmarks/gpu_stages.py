@@ -21,6 +21,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
+from gptcore.bundle import read_facts
 from gptcore.generate import Session
 from gptcore.nn.checkpoint import list_checkpoints, newest_checkpoint
 from training.dialogues.generator import dialogues
@@ -176,8 +177,8 @@ def export(given: SimpleNamespace) -> Rows:
     shutil.rmtree(out, ignore_errors=True)
     options = ["--out", out, "--quantize", "fp16", "--force"]
     execute(sys.executable, "-m", "export", given.work / "run", *options)
-    facts = json.loads((out / "gptcore.json").read_text(encoding="utf-8"))
-    return [(check["name"], f"worst {check['worst']:.2g}") for check in facts["parity"]]
+    parity = read_facts(out).parity
+    return [(c.name, f"worst {c.worst:.2g}") for c in parity if c.worst is not None]
 
 
 def session(given: SimpleNamespace) -> Rows:

@@ -24,6 +24,7 @@ from export.formats.gguf import write_gguf
 from export.runtimes.environments import PEERS, PeerError, Running, start
 from gptcore.bundle import load_bundle, write_facts
 from gptcore.config import PRESETS
+from gptcore.facts import ModelFacts
 from gptcore.nn import build_model, count_parameters
 from gptcore.tokenizer import SPECIAL_TOKENS, Tokenizer
 
@@ -68,9 +69,7 @@ def write_random(preset: str, block_size: int, folder: Path) -> None:
     tokenizer = Tokenizer({token: rank for rank, token in enumerate(tokens)})
     folder.mkdir()
     write_model(model, tokenizer, False, folder)
-    n = count_parameters(model)
-    facts = {"name": preset, "chat": False, "parameters": n, "config": config.to_dict()}
-    write_facts(folder, facts)
+    write_facts(folder, ModelFacts(preset, False, count_parameters(model), config))
 
 
 def sources(

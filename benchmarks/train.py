@@ -46,6 +46,7 @@ from training.machine.devices import autocast, keep_freed_memory, pick_device, p
 from training.machine.processes import World
 from training.run.config import TrainConfig
 from training.run.directory import Run
+from training.run.facts import RunData
 from training.state import build_state
 from training.step import step
 from training.tasks.language import LanguageModelling
@@ -175,7 +176,7 @@ def serve(pipe: Connection, name: str, config: ModelConfig, shards: Path, option
         warmup_steps=max(1, steps // 20),
         decay_share=0.8,
     )
-    task = LanguageModelling(Run(Path(), config, train, {}), load_shards(shards))
+    task = LanguageModelling(Run(Path(), config, train, RunData("", False, 0)), load_shards(shards))
     contender = CONTENDERS[name](config, train, task, options)
     parameters = count_parameters(contender.model)
     pipe.send(f"{parameters:,} parameters, {contender.precision}, rate {train.learning_rate}")

@@ -31,8 +31,8 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=64)
     options = parser.parse_args()
     bundle = load_bundle(options.model)
-    facts = bundle.facts["variants"]
-    print(f"{bundle.name}: {bundle.facts['parameters']:,} parameters, {options.rounds} rounds")
+    facts = bundle.facts.variants
+    print(f"{bundle.name}: {bundle.facts.parameters:,} parameters, {options.rounds} rounds")
     print(
         f"{'format':8}{'threads':>8}{'MB':>8}{'bits/byte':>11}{'agreement':>11}{'KL':>9}"
         f"{'tokens/s':>10}{'decode':>8}{'prefill':>9}"
@@ -44,8 +44,8 @@ def main() -> None:
         for name, fact in facts.items():
             decode, prefill = times[name]
             print(
-                f"{name:8}{threads:8}{fact['bytes'] / 1e6:8.2f}{fact['bits_per_byte']:11.4f}"
-                f"{fact['agreement']:11.2%}{fact['divergence']:9.2g}{STEPS / decode:10.0f}"
+                f"{name:8}{threads:8}{fact.bytes / 1e6:8.2f}{fact.bits_per_byte:11.4f}"
+                f"{fact.agreement:11.2%}{fact.divergence:9.2g}{STEPS / decode:10.0f}"
                 f"{times['fp32'][0] / decode:7.2f}x{times['fp32'][1] / prefill:8.2f}x"
             )
 

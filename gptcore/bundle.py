@@ -8,14 +8,16 @@
 from a folder before the hashes have been compared.
 """
 
+import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gptcore.checks import UserError
-from gptcore.config import ModelConfig, Seq2SeqConfig, config_from_dict
-from gptcore.files import file_sha256
+from gptcore.config import ModelConfig, Seq2SeqConfig
+from gptcore.facts import FORMAT, ModelFacts, as_json, check_format, read_as
+from gptcore.files import file_sha256, read_json
 from gptcore.tokenizer import Tokenizer
 
 FACTS = "gptcore.json"
@@ -42,27 +44,27 @@ class Bundle:
     path: Path
     config: ModelConfig
     tokenizer: Tokenizer
-    facts: dict[str, Any]
+    facts: ModelFacts
 
     @property
     def variants(self) -> dict[str, Path]:
         """The files of onnx/ that hold the model, by the name of their number format."""
         files = VARIANTS.items()
-        return {name: self.path / file for name, file in files if file in self.facts["sha256"]}
+        return {name: self.path / file for name, file in files if file in self.facts.sha256}
 
     @property
     def inspect(self) -> Path | None:
         """The graph that returns attention too, where the folder has it."""
-        return self.path / INSPECT if INSPECT.as_posix() in self.facts["sha256"] else None
+        return self.path / INSPECT if INSPECT.as_posix() in self.facts.sha256 else None
 
     @property
     def is_chat(self) -> bool:
         """Whether the model was trained on conversations; else it only continues text."""
-        return self.facts["chat"]
+        return self.facts.chat
 
     @property
     def name(self) -> str:
-        return self.facts["name"]
+        return self.facts.name
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class TranslationBundle(Bundle):
     @property
     def examples(self) -> list[str]:
         """Sentences to try."""
-        return self.facts.get("examples", [])
+        return list(self.facts.examples)
 
 
 def default_model() -> Path:
@@ -86,7 +88,8 @@ def default_model() -> Path:
 
 def load_bundle(folder: str | Path) -> Bundle:
     """Read and verify a model folder. UserError names the file that is missing or damaged."""
-    folder, config, facts = read_folder(Path(folder))
+    folder, facts = Path(folder), read_folder(Path(folder))
+    config = facts.config
     if isinstance(config, Seq2SeqConfig):
         raise UserError(f"{folder} is a translation model: give it to app.py --translate")
     bundle = Bundle(folder, config, load_tokenizer(folder, config.vocab_size), facts)
@@ -97,7 +100,8 @@ def load_bundle(folder: str | Path) -> Bundle:
 
 def load_translation_bundle(folder: str | Path) -> TranslationBundle:
     """`load_bundle` for a translation model."""
-    folder, config, facts = read_folder(Path(folder))
+    folder, facts = Path(folder), read_folder(Path(folder))
+    config = facts.config
     if not isinstance(config, Seq2SeqConfig):
         raise UserError(f"{folder} is no translation model: give it to app.py --model")
     tokenizer = load_tokenizer(folder, config.vocab_size)
@@ -107,8 +111,7 @@ def load_translation_bundle(folder: str | Path) -> TranslationBundle:
 
 def load_any_bundle(folder: str | Path) -> Bundle:
     """`load_bundle` or `load_translation_bundle`, whichever it is."""
-    config = config_from_dict(read_facts(Path(folder))["config"])
-    is_translation = isinstance(config, Seq2SeqConfig)
+    is_translation = isinstance(read_facts(Path(folder)).config, Seq2SeqConfig)
     return (load_translation_bundle if is_translation else load_bundle)(folder)
 
 
@@ -121,16 +124,16 @@ def check_whole(bundle: Bundle) -> None:
             )
 
 
-def read_folder(folder: Path) -> tuple[Path, ModelConfig, dict[str, Any]]:
+def read_folder(folder: Path) -> ModelFacts:
     """The folder's facts, once every file in it has the hash that they name."""
     facts = read_facts(folder)
-    for name, expected in facts["sha256"].items():
+    for name, expected in facts.sha256.items():
         path = folder / name
         if not path.is_file():
             raise UserError(f"{path} is missing: export the model again")
         if file_sha256(path) != expected:
             raise UserError(f"{path} is damaged or changed (its sha256 differs): export it again")
-    return folder, config_from_dict(facts["config"]), facts
+    return facts
 
 
 def load_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
@@ -143,29 +146,34 @@ def load_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
     return tokenizer
 
 
-def read_facts(folder: Path) -> dict[str, Any]:
+def read_facts(folder: Path) -> ModelFacts:
+    """gptcore.json, of this format or an older one. UserError names what is wrong in it."""
     if not folder.is_dir():
         raise UserError(f"no model folder at {folder}: name one that `python -m export` wrote")
     path = folder / FACTS
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path)
     except FileNotFoundError:
         raise UserError(
             f"{folder} is no model folder, {FACTS} is missing: run `python -m export RUN --out DIR`"
         ) from None
-    except ValueError:
-        raise UserError(f"{path} is damaged: export the model again") from None
-    needed = {"name": str, "chat": bool, "parameters": int, "config": dict, "sha256": dict}
-    if not isinstance(facts, dict) or not all(
-        isinstance(facts.get(key), kind) for key, kind in needed.items()
-    ):
-        raise UserError(f"{path} lacks some of {', '.join(needed)}: export the model again")
-    return facts
+    if check_format(values, FORMAT, str(path)) == 1:
+        values = from_first_format(values)
+    return read_as(ModelFacts, values, str(path))
 
 
-def write_facts(folder: Path, facts: dict[str, Any]) -> None:
+def from_first_format(values: Any) -> Any:
+    """The first format had no number, and called an imported model's source "from"."""
+    if isinstance(values, dict) and isinstance(imported := values.get("imported"), dict):
+        renamed = {"source" if key == "from" else key: value for key, value in imported.items()}
+        return values | {"imported": renamed}
+    return values
+
+
+def write_facts(folder: Path, facts: ModelFacts) -> None:
     """Write gptcore.json with the hash of every file in the folder; the last step of an export."""
     files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != FACTS)
     hashes = {p.relative_to(folder).as_posix(): file_sha256(p) for p in files}
-    text = json.dumps(facts | {"sha256": hashes}, indent=2, ensure_ascii=False)
+    facts = dataclasses.replace(facts, sha256=hashes, format=FORMAT)
+    text = json.dumps(as_json(facts), indent=2, ensure_ascii=False)
     (folder / FACTS).write_text(text + "\n", encoding="utf-8")

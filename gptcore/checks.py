@@ -52,17 +52,27 @@ def check_range(config: Any, name: str, low: float, high: float) -> None:
 
 
 def check_types(config: Any) -> None:
-    """Refuse values of another type, or outside a Literal's choices.
-
-    A whole number may stand for a float, but never a bool."""
+    """Refuse fields of a dataclass that are of another type than it says."""
     for name, wanted in get_type_hints(type(config)).items():
-        value = getattr(config, name)
-        if get_origin(wanted) is Literal:
-            check_choice(name, value, get_args(wanted))
-            continue
-        accepted = (int, float) if wanted is float else wanted
-        if not isinstance(value, accepted) or (isinstance(value, bool) and wanted is not bool):
-            raise UserError(f"{name}={value!r} is not of type {wanted.__name__}")
+        check_type(name, getattr(config, name), wanted)
+
+
+def check_type(field: str, value: object, wanted: Any) -> None:
+    """Refuse a value of another scalar type, or outside a Literal's choices.
+
+    A whole number may stand for a float, but never a bool for a number."""
+    if get_origin(wanted) is Literal:
+        check_choice(field, value, get_args(wanted))
+        return
+    accepted = (int, float) if wanted is float else wanted
+    if not isinstance(value, accepted) or (isinstance(value, bool) and wanted in (int, float)):
+        kind = getattr(wanted, "__name__", wanted)
+        raise UserError(f"{field}={shorten(repr(value))} is not of type {kind}")
+
+
+def shorten(text: str, length: int = 60) -> str:
+    """The beginning of a text, for a message of one line."""
+    return text if len(text) <= length else f"{text[:length]}..."
 
 
 def meanings(cls: type) -> dict[str, str]:

@@ -33,6 +33,9 @@ FeedForward = Literal["swiglu", "relu", "gelu", "norm_relu"]
 Init = Literal["gpt2", "normal", "xavier", "torch"]
 
 
+MAX_LAYERS = 10_000  # no model has as many, and each costs memory before its weights are seen
+
+
 @dataclass(frozen=True)
 class ModelConfig:
     """Shape of a decoder. Raises UserError when a field makes no sense."""
@@ -71,8 +74,9 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
-        for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_kv_head", "n_embd"):
+        for name in ("vocab_size", "block_size", "n_head", "n_kv_head", "n_embd"):
             check_range(self, name, 1, 2**31)
+        check_range(self, "n_layer", 1, MAX_LAYERS)
         check_range(self, "n_inner", 1, 2**31)
         check_range(self, "n_position", 0, 2**31)
         check_range(self, "norm_eps", 1e-12, 1.0)
@@ -136,7 +140,7 @@ class Seq2SeqConfig(ModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range(self, "source_vocab_size", 1, 2**31)
-        check_range(self, "n_encoder_layer", 1, 2**31)
+        check_range(self, "n_encoder_layer", 1, MAX_LAYERS)
         if self.shared_embeddings and self.source_vocab_size != self.vocab_size:
             raise UserError(
                 f"source_vocab_size={self.source_vocab_size} differs from vocab_size="

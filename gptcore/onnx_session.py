@@ -254,8 +254,8 @@ def check_graph(bundle: Bundle, inference: ort.InferenceSession) -> None:
     """Refuse a graph whose cache is not the configuration's."""
     config = bundle.config
     caches = [i for i in inference.get_inputs() if i.name.startswith("past_key_values.")]
-    heads = [n for i in caches for n in (i.shape[1], i.shape[3])]
-    if heads != [config.n_kv_head, config.head_dim] * (2 * config.n_layer):
+    shapes = {(i.shape[1], i.shape[3]) for i in caches}
+    if len(caches) != 2 * config.n_layer or shapes != {(config.n_kv_head, config.head_dim)}:
         raise UserError(f"the graph in {bundle.path} and its gptcore.json are not of one export")
 
 

@@ -69,6 +69,6 @@ def device_line(model: "OnnxModel | OnnxTranslator") -> str:
     device = "CUDA" if model.provider == "CUDAExecutionProvider" else "CPU"
     threads = "1 thread" if model.threads == 1 else f"{model.threads} threads"
     return (
-        f"{model.bundle.facts['parameters']:,} parameters on {device} ({model.provider}, "
+        f"{model.bundle.facts.parameters:,} parameters on {device} ({model.provider}, "
         f"{threads}) · ONNX Runtime {__version__} · {model.file_name}"
     )

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -217,9 +218,8 @@ def test_a_run_whose_settings_are_damaged_is_refused(
 
 
 def test_a_run_whose_shards_are_gone_is_refused(copy: Path, refused: Refused) -> None:
-    settings = json.loads((copy / "config.json").read_text())
-    settings["data"]["shards"] = str(copy / "nothing")
-    (copy / "config.json").write_text(json.dumps(settings))
+    run = Run.load(copy)
+    replace(run, data=replace(run.data, shards=str(copy / "nothing"))).write_config()
     assert "the token shards in" in refused(training_main, "--out", copy, "--resume")
 
 

@@ -20,6 +20,7 @@ from training.data.shards import Shards, prepare
 from training.machine.processes import World
 from training.run.config import TrainConfig
 from training.run.directory import Run
+from training.run.facts import RunData
 from training.tasks.language import LanguageModelling
 
 BYTES = Tokenizer({bytes([b]): b for b in range(256)})
@@ -300,7 +301,7 @@ def test_a_split_without_a_document_has_no_rows() -> None:
 @pytest.mark.parametrize("n", [1, 2, 4])
 def test_the_slices_of_all_processes_are_the_batch(shards: Shards, n: int) -> None:
     model = ModelConfig(vocab_size=512, block_size=24, n_layer=1, n_embd=32, n_inner=64)
-    run = Run(Path("none"), model, TrainConfig(batch_size=8, seed=4), {})
+    run = Run(Path("none"), model, TrainConfig(batch_size=8, seed=4), RunData("", False, 0))
     whole = LanguageModelling(run, shards).batch(3)
     parts = [LanguageModelling(run, shards, World(rank, n)).batch(3) for rank in range(n)]
     for tensor, slices in zip(whole, zip(*parts)):

@@ -4,6 +4,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,12 +39,13 @@ def seen_model(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture(scope="module")
 def url(seen_model: OnnxModel, translator: OnnxTranslator) -> Iterator[str]:
     """The address of a page that has every tab."""
-    translator.bundle.facts["examples"] = LINES
+    sound = translator.bundle
+    translator.bundle = replace(sound, facts=replace(sound.facts, examples=tuple(LINES)))
     page = build_page(seen_model, translator)
     _, url, _ = page.launch(prevent_thread_lock=True, **LAUNCH)
     yield url
     page.close()
-    del translator.bundle.facts["examples"]
+    translator.bundle = sound
 
 
 def open_tab(browser: Browser, url: str, name: str, width: int = 1280, dark: bool = False) -> Page:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from gptcore.bundle import FACTS, ONNX, load_bundle, write_facts
+from gptcore.bundle import FACTS, ONNX, load_bundle, read_facts, write_facts
 from gptcore.checks import UserError
 from gptcore.config import PRESETS
+from gptcore.facts import ModelFacts
 from gptcore.files import new_folder
 from gptcore.onnx_session import load_model
 from gptcore.tokenizer import FILE_NAME, Tokenizer
@@ -152,8 +153,7 @@ def test_a_graph_that_is_not_listed_is_not_run(folder: Path) -> None:
 
 def test_a_tokenizer_of_another_export_is_refused(folder: Path) -> None:
     Tokenizer({bytes([byte]): byte for byte in range(256)}).save(folder)
-    facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-    write_facts(folder, facts)
+    write_facts(folder, read_facts(folder))
     with pytest.raises(UserError, match="the tokenizer has 262 tokens and the model 512"):
         load_bundle(folder)
 
@@ -169,7 +169,7 @@ def test_a_graph_that_onnx_runtime_cannot_read_is_named(
     """Though its hash is the one that is listed."""
     data = (folder / ONNX).read_bytes()
     (folder / ONNX).write_bytes(data[: len(data) // 2] if garbage is None else garbage)
-    write_facts(folder, json.loads((folder / FACTS).read_text(encoding="utf-8")))
+    write_facts(folder, read_facts(folder))
     load_bundle(folder)
     for threads in (1, None):
         with pytest.raises(UserError, match=r"ONNX Runtime cannot load .*model\.onnx"):
@@ -180,9 +180,7 @@ def test_hashes_are_written_for_what_is_there_now(folder: Path) -> None:
     (folder / "extra").mkdir()
     (folder / "extra" / "ä.txt").write_text("new", encoding="utf-8")
     (folder / "README.md").unlink()
-    write_facts(
-        folder, {"name": "ü", "chat": False, "parameters": 1, "config": PRESETS["tiny"].to_dict()}
-    )
+    write_facts(folder, ModelFacts("ü", chat=False, parameters=1, config=PRESETS["tiny"]))
     bundle = load_bundle(folder)
     assert bundle.name == "ü" and not bundle.is_chat
     assert "extra/ä.txt" in listed(folder) and "README.md" not in listed(folder)

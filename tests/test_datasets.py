@@ -125,6 +125,20 @@ def test_the_page_on_data_has_them_all() -> None:
         assert row in page.splitlines(), row
 
 
+def test_table_and_page_say_which_data_sets_are_pinned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["datasets", "--data-dir", str(tmp_path)]) == 0
+    lines = {line.split("  ")[0]: line for line in capsys.readouterr().out.splitlines()}
+    page = (Path(__file__).parent.parent / "docs" / "data.md").read_text(encoding="utf-8")
+    pinned, trusted = page.split("- pinned: ")[1].split("- trusted on first use: ")
+    for name, dataset in DATASETS.items():
+        assert f"  {dataset.trust}  " in lines[name]
+        assert f"`{name}`" in (trusted if dataset.trust == "first use" else pinned), name
+    assert DATASETS["gsm8k"].trust == "pinned" and DATASETS["jokes"].trust == "first use"
+    assert DATASETS["stories"].trust == "1 of 4 pinned"
+
+
 def test_each_origin_names_a_commit_and_has_a_file_of_its_own() -> None:
     origins = {origin.url: origin for d in DATASETS.values() for origin in d.origins}
     for url in origins:
@@ -202,7 +216,8 @@ def test_a_download_that_fails_is_one_line_and_the_exit_code(
 ) -> None:
     publish(monkeypatch, Origin(server.replace("train", "absent"), gsm8k))
     assert main(["datasets", "gsm8k"]) == 2
-    assert capsys.readouterr().err.startswith("error: http") and not capsys.readouterr().err
+    trusted, error = capsys.readouterr().err.splitlines()
+    assert "this first download is trusted" in trusted and error.startswith("error: http")
 
 
 def test_a_folder_that_cannot_be_written_is_named(

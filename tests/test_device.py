@@ -101,7 +101,7 @@ def test_a_run_is_trained_measured_paused_and_resumed_on_a_gpu(
     assert all("mfu" in line for line in whole.metrics() if "loss" in line)
 
     paused = dataclasses.replace(whole, path=tmp_path / "paused")
-    task = LanguageModelling(paused, load_shards(Path(paused.data["shards"])))
+    task = LanguageModelling(paused, load_shards(Path(paused.data.shards)))
     assert train(paused, task, stop_at=3) is None
     assert main(["--out", str(paused.path), "--resume"]) == 0
     assert_same_end(paused, whole)
@@ -205,5 +205,5 @@ def test_a_plan_is_measured_on_a_gpu(gpu: torch.device, run: Run) -> None:
     speed = Speed()
     speed.measure(1, model, training, seconds=0.0)
     assert speed.passes[1] > 0 and speed.updates[1] > 0
-    shards = load_shards(Path(run.data["shards"]))
+    shards = load_shards(Path(run.data.shards))
     assert 0 < pilot_bits_per_byte(shards, model, training) < 10

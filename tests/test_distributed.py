@@ -1,11 +1,11 @@
 """Several processes, started by the real torchrun: the same losses, and checkpoints that any
 number of processes can go on from."""
 
-import json
 import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,9 +92,7 @@ def test_two_processes_have_the_losses_of_one_and_one_goes_on_where_they_were(
 @pytest.mark.slow
 def test_a_split_model_goes_on_where_one_process_was(alone: Run, tmp_path: Path) -> None:
     run = half_way(alone, tmp_path / "split")
-    config = json.loads((run.path / "config.json").read_text(encoding="utf-8"))
-    config["train"]["parallel"] = "fsdp"
-    (run.path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    replace(run, train=replace(run.train, parallel="fsdp")).write_config()
     torchrun("-m", "training", "--out", str(run.path), "--resume")
     assert losses(run) == pytest.approx(losses(alone), abs=1e-5)
     ours, theirs = (newest_checkpoint(r.checkpoints)[0] for r in (alone, run))

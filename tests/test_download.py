@@ -107,6 +107,20 @@ def test_a_file_is_downloaded_once_and_its_first_hash_kept(server: Server, path:
     assert len(server.asked) == 1
 
 
+def test_a_first_download_without_a_known_hash_is_said_to_be_trusted(
+    server: Server, path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    download(server.url, path)
+    said = capsys.readouterr().err
+    assert f"{server.url}: its SHA-256 is not known beforehand" in said
+    assert "this first download is trusted" in said and "data.bin.sha256" in said
+    path.unlink()
+    download(server.url, path)  # must be like the first
+    other = path.with_name("other.bin")
+    download(server.url, other, SHA256)
+    assert "trusted" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("fault", ["breaks", "says more", "503", "429", "no length"])
 def test_what_fails_for_a_while_is_tried_again(server: Server, path: Path, fault: str) -> None:
     server.faults = [fault] * 3

@@ -26,6 +26,7 @@ from training.evaluation.subject import open_subject
 from training.evaluation.validation import write_samples
 from training.run.config import TrainConfig
 from training.run.directory import Run
+from training.run.facts import RunData
 
 SUITE = """
 [greeting]
@@ -152,7 +153,7 @@ def test_what_cannot_be_evaluated_is_named(run: Run, tmp_path: Path, refused: Re
     assert "a run has none" in refused(main, "evaluate", run.path, "--variant", "int8")
     assert "--seeds 0 is out of range" in refused(main, "evaluate", run.path, "--seeds", 0)
     assert "no such file" in refused(main, "evaluate", run.path, "--data", tmp_path / "no.txt")
-    translation = Run(tmp_path, TRANSLATORS["translator"], TrainConfig(), {"source": "", "chat": 0})
+    translation = Run(tmp_path, TRANSLATORS["translator"], TrainConfig(), RunData("", False, 0))
     translation.create()
     assert "is a translation" in refused(main, "evaluate", tmp_path)
 

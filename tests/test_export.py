@@ -338,7 +338,7 @@ def test_an_older_checkpoint_is_exported_where_the_newest_is_damaged(
     assert main([str(copy), "--out", str(out), *named]) == 0
     assert f"passed over: {newest} is damaged" in capsys.readouterr().out
     facts = load_bundle(out).facts
-    assert facts["name"] == "Ann" and facts["training"]["step"] == 20
+    assert facts.name == "Ann" and facts.training.step == 20
     card = (out / "README.md").read_text(encoding="utf-8")
     assert "Trained for 20 steps" in card
     assert metadata_load(out / "README.md") == {
@@ -349,4 +349,4 @@ def test_an_older_checkpoint_is_exported_where_the_newest_is_damaged(
         "pipeline_tag": "text-generation",
         "tags": ["onnx", "llama", "gptcore"],
     }
-    assert facts["measured"]["step"] == 20
+    assert facts.measured["step"] == 20

@@ -1,14 +1,19 @@
 """What earlier versions wrote is still read: model folders, translators, runs, token shards."""
 
+import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from export.__main__ import main as export_main
-from gptcore.bundle import load_bundle, load_translation_bundle
+from gptcore.bundle import load_bundle, load_translation_bundle, read_facts, write_facts
+from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
+from gptcore.facts import Imported
+from gptcore.files import sealed
 from gptcore.generate import chat
 from gptcore.nn.checkpoint import load_checkpoint
 from gptcore.onnx_session import load_model
@@ -20,6 +25,7 @@ from training.data.shards import load_shards
 from training.run.directory import Run
 
 FIRST = Path(__file__).parent / "fixtures" / "first_format"
+MODELS = Path(__file__).parent.parent / "models"
 KEY = "b7cfdb1b5ba5f47c"  # of its token shards
 
 
@@ -101,3 +107,64 @@ def test_settings_of_every_kind_of_run_of_the_first_format_are_read(
     assert look(run)
     run.write_config()
     assert Run.load(tmp_path) == run
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("format", 3, r"gptcore\.json has format=3, and this version of gptcore knows 1 to 2"),
+        ("format", "2", r"gptcore\.json: format='2' is not of type int"),
+        ("colour", "red", r"unknown key in .*gptcore\.json: 'colour'"),
+        ("chat", 1, r"gptcore\.json: chat=1 is not of type bool"),
+        ("parity", {}, r"gptcore\.json: parity=\{\} is not of type tuple"),
+        ("variants", {"fp32": {"file": "x"}}, r"gptcore\.json: variants: fp32 lacks bytes"),
+        ("config", {"norm": "batchnorm"}, r"gptcore\.json: config: norm: 'batchnorm'"),
+        ("config", {"n_layer": 0}, r"gptcore\.json: config: n_layer=0 is out of range"),
+        ("sha256", {"../app.py": "0"}, r"gptcore\.json: sha256 names '\.\./app\.py', which is out"),
+    ],
+)
+def test_facts_that_are_not_understood_are_refused_with_file_and_key(
+    tmp_path: Path, key: str, value: object, said: str
+) -> None:
+    path = tmp_path / "gptcore.json"
+    facts = json.loads((FIRST / "model" / "gptcore.json").read_text(encoding="utf-8"))
+    path.write_text(json.dumps(facts | {key: value}), encoding="utf-8")
+    with pytest.raises(UserError, match=said) as refusal:
+        read_facts(tmp_path)
+    assert "\n" not in str(refusal.value)
+
+
+def test_facts_are_read_as_they_were_written(tmp_path: Path) -> None:
+    for folder in (FIRST / "model", FIRST / "translator", MODELS / "nano", MODELS / "default"):
+        facts = read_facts(folder)
+        write_facts(tmp_path, facts)
+        assert read_facts(tmp_path) == replace(facts, sha256={}, format=2)
+
+
+def test_the_source_of_an_imported_model_had_another_name_in_the_first_format(
+    tmp_path: Path,
+) -> None:
+    facts = json.loads((FIRST / "model" / "gptcore.json").read_text(encoding="utf-8"))
+    facts["imported"] = {"from": "SmolLM2", "measured_on": "a book"}
+    (tmp_path / "gptcore.json").write_text(json.dumps(facts), encoding="utf-8")
+    assert read_facts(tmp_path).imported == Imported("SmolLM2", measured_on="a book")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"format": 99}, r"config\.json has format=99, and this version of gptcore knows 1 to 2"),
+        ({"data": {"source": "x"}}, r"config\.json: data lacks chat"),
+        ({"options": {"shards": 1}}, r"config\.json: options: shards=1 is not of type str"),
+        ({"train": {"steps": "6"}}, r"config\.json: train: steps='6' is not of type int"),
+        ({"trane": {}}, r"unknown key in .*config\.json: 'trane': did you mean 'train'\?"),
+    ],
+    ids=str,
+)
+def test_settings_that_are_not_understood_are_refused_with_file_and_key(
+    tmp_path: Path, change: dict, said: str
+) -> None:
+    settings = json.loads((FIRST / "run" / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "config.json").write_text(sealed(settings | change), encoding="utf-8")
+    with pytest.raises(UserError, match=said):
+        Run.load(tmp_path)

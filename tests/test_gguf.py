@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from export.formats.hugging_face import CHAT_TEMPLATE, recover_merges
 from gptcore.bundle import SOURCE_TOKENIZER, load_bundle, write_facts
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
+from gptcore.facts import ModelFacts
 from gptcore.nn.layers import Llama3Rotary, Rotary
 from gptcore.tokenizer import SPECIAL_TOKENS, Tokenizer, byte_to_unicode
 
@@ -186,16 +188,15 @@ def test_what_llama_cpp_cannot_run_is_refused(
     tokenizer.save(folder / SOURCE_TOKENIZER)
     (folder / "onnx").mkdir()
     (folder / "onnx" / "model.onnx").touch()
-    facts = {"name": "model", "chat": False, "parameters": 1}
-    write_facts(
-        folder, facts | {"config": Seq2SeqConfig(vocab_size=512, source_vocab_size=512).to_dict()}
-    )
+    config = Seq2SeqConfig(vocab_size=512, source_vocab_size=512)
+    facts = ModelFacts("model", chat=False, parameters=1, config=config)
+    write_facts(folder, facts)
     assert "translation" in refused(main, "gguf", folder)
-    write_facts(folder, facts | {"config": ModelConfig(vocab_size=512, norm="layernorm").to_dict()})
+    write_facts(folder, replace(facts, config=ModelConfig(vocab_size=512, norm="layernorm")))
     assert "not of Llama's shape" in refused(main, "gguf", folder)
     (folder / "config.json").touch()
     Tokenizer(tokenizer.ranks, pattern=r"\s+|\S+").save(folder)
-    write_facts(folder, facts | {"config": ModelConfig(vocab_size=512).to_dict()})
+    write_facts(folder, replace(facts, config=ModelConfig(vocab_size=512)))
     assert "its tokenizer was not trained here" in refused(main, "gguf", folder)
     assert "no model folder" in refused(main, "gguf", tmp_path / "none")
     assert "is a folder" in refused(main, "gguf", NANO, "--out", tmp_path)

@@ -18,6 +18,7 @@ from training.loop import train
 from training.run.clock import Clock
 from training.run.config import TrainConfig
 from training.run.directory import Run
+from training.run.facts import RunData
 
 SMALL = dataclasses.replace(
     PRESETS["tiny"],
@@ -62,7 +63,7 @@ class Timed:
 
 def new_run(path: Path, clock: Clock | None = None, **settings: object) -> Run:
     usual = {"batch_size": 2, "micro_batch_size": 2, "warmup_steps": 0, "dtype": "float32"}
-    run = Run(path, SMALL, TrainConfig(**usual, **settings), {"source": "-", "chat": False}, clock)
+    run = Run(path, SMALL, TrainConfig(**usual, **settings), RunData("-", False, 1), clock)
     run.create()
     return run
 

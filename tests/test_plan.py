@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptcore.checks import UserError
+from gptcore.files import sealed, unseal
 from gptcore.nn import build_model, count_parameters
 from training.__main__ import main as training_main
 from training.data.corpus import read_documents
@@ -33,6 +34,7 @@ from training.report.history import History
 from training.run.clock import Clock
 from training.run.config import TrainConfig
 from training.run.directory import Run
+from training.run.facts import RunData
 
 BOOK = Facts(n_bytes=440_000, bytes_per_token=4.2)
 LIBRARY = Facts(n_bytes=2_000_000_000, bytes_per_token=4.2)
@@ -249,22 +251,22 @@ def test_a_short_time_is_planned_trained_and_refitted(
     assert training_main([str(book), "--minutes", "0.4", "--out", str(out)]) == 0
     assert re.search(r"expected +\d\.\d+ bits per byte", capsys.readouterr().out)
     run = Run.load(out)
-    assert run.clock is None and run.data["expected_bits_per_byte"] > 0
+    assert run.clock is None and run.data.expected_bits_per_byte > 0
     assert json.loads((out / "summary.json").read_text())["steps"] == run.train.steps
 
 
 def test_a_clock_is_kept_with_the_settings_and_is_none_of_the_facts(tmp_path: Path) -> None:
-    run = Run(tmp_path, model_at(1, BOOK), PLANNED, {"source": "book", "chat": False}, CLOCK)
+    run = Run(tmp_path, model_at(1, BOOK), PLANNED, RunData("book", False, n_bytes=1), CLOCK)
     run.create()
     assert Run.load(tmp_path) == run
     assert not History(run).settings.keys() & dataclasses.asdict(CLOCK)
     config = tmp_path / "config.json"
-    config.write_text(config.read_text().replace("2050.0", '"2050"'))
-    with pytest.raises(UserError, match=r"config\.json is damaged"):
+    settings = unseal(config.read_text())
+    config.write_text(sealed(settings | {"clock": settings["clock"] | {"budget_s": "2050"}}))
+    with pytest.raises(UserError, match=r"config\.json: clock: budget_s='2050' is not of type"):
         Run.load(tmp_path)
-    settings = json.loads(config.read_text())
     del settings["clock"]  # as before there were clocks
-    config.write_text(json.dumps(settings))
+    config.write_text(sealed(settings))
     assert Run.load(tmp_path) == dataclasses.replace(run, clock=None)
 
 

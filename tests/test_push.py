@@ -4,11 +4,13 @@ import base64
 import hashlib
 import json
 import os
+import pty
 import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -158,13 +160,15 @@ def test_what_arrived_is_a_model_folder(hub: Hub, tmp_path: Path) -> None:
     assert load_bundle(tmp_path).name == load_bundle(NANO).name
 
 
-def test_a_space_and_its_sdk_are_known_by_the_readme(hub: Hub, tmp_path: Path) -> None:
+def test_a_space_and_its_sdk_are_known_by_the_readme(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "another-token")
     space = tmp_path / "space"
     assert main(["space", str(NANO), "--out", str(space)]) == 0
     (space / "gptcore" / "__pycache__").mkdir()
     (space / "gptcore" / "__pycache__" / "chat.pyc").touch()
-    words = ["push", str(space), "me/chat", "--private", "--token", "another-token"]
-    assert main(words) == 0
+    assert main(["push", str(space), "me/chat", "--private"]) == 0
     assert hub.created["me/chat"]["type"] == "space"
     assert hub.created["me/chat"]["sdk"] == "gradio"
     assert hub.created["me/chat"]["visibility"] == "private"
@@ -203,8 +207,11 @@ def test_a_changed_model_is_refused_before_any_request(
         ("broken", "HTTP 500, the server's words"),
     ],
 )
-def test_a_refusal_is_one_line(hub: Hub, refused: Refused, token: str, words: str) -> None:
-    said = refused(main, "push", NANO, "me/nano", "--token", token)
+def test_a_refusal_is_one_line(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, refused: Refused, token: str, words: str
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", token)
+    said = refused(main, "push", NANO, "me/nano")
     assert "the Hub refused me/nano" in said and words in said
     assert not hub.files
 
@@ -216,6 +223,33 @@ def test_no_token_is_said_before_any_request(
     monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", str(tmp_path / "none"))
     assert "hf auth login" in refused(main, "push", NANO, "me/nano")
     assert hub.requests == []
+
+
+def test_a_token_is_asked_for_in_a_terminal_and_not_shown(hub: Hub, tmp_path: Path) -> None:
+    environment = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path), "HF_HUB_DISABLE_XET": "1"}
+    kept = {key: value for key, value in os.environ.items() if key != "HF_TOKEN"}
+    words = [sys.executable, "-m", "export", "push", str(NANO), "me/nano"]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(ROOT)
+        os.execve(sys.executable, words, kept | environment)
+    said = b""
+    while b"not shown: " not in said:
+        said += os.read(terminal, 1000)
+    os.write(terminal, b"typed-token\n")
+    with suppress(OSError):  # the end of a pseudo-terminal
+        while more := os.read(terminal, 1000):
+            said += more
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0 and b"uploaded" in said, said
+    assert b"typed-token" not in said
+    assert hub.files["me/nano"] == contents(NANO)
+
+
+def test_no_token_is_an_argument() -> None:
+    """Arguments are seen by everyone who lists the processes."""
+    with pytest.raises(SystemExit):
+        main(["push", str(NANO), "me/nano", "--token", "secret"])
 
 
 @pytest.mark.parametrize("repo", ["me/na me", "a/b/c", "", "me/-nano", "me/nano.git"])

@@ -110,7 +110,7 @@ def test_stages_go_on_from_each_other_and_a_finished_one_is_not_repeated(
     assert main(command) == 0
     first, second = (Run.load(tmp_path / "runs" / name) for name in ("first", "second"))
     assert first.tokenizer.sha256 == second.tokenizer.sha256
-    assert second.data["source"] == "dialogues x 2"
+    assert second.data.source == "dialogues x 2"
     before, after = (run.best_checkpoint().model for run in (first, second))
     assert all((before[name] == after[name]).all() for name in before)  # at a rate of 0
 

@@ -1,12 +1,12 @@
 """Shards at a URL: the same batches as from the disk, through a server that fails now and then."""
 
-import json
 import shutil
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,6 +19,7 @@ import torch
 import training.data.remote
 import training.data.shards
 from gptcore.chat_template import loss_mask
+from gptcore.files import sealed, unseal
 from gptcore.nn.checkpoint import newest_checkpoint
 from gptcore.tokenizer import Tokenizer
 from tests.conftest import Refused
@@ -236,19 +237,20 @@ def test_an_address_that_cannot_be_opened_is_refused_by_name(
     assert url in said and all(word in said for word in words)
 
 
-@pytest.mark.parametrize("damage", ["a name", "no sizes", "no counts", "no JSON", "a list"])
+@pytest.mark.parametrize("damage", ["a name", "no sizes", "no counts", "no JSON", "a list", "flip"])
 def test_a_manifest_that_is_none_is_refused(
     shards: Shards, tmp_path: Path, refused: Refused, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training.data.remote, "PAUSES", ())
-    manifest = json.loads((shards.path / "manifest.json").read_text())
+    manifest = unseal((shards.path / "manifest.json").read_text())
     if damage == "a name":
         manifest["sha256"]["../../evil"] = "0" * 64
     if damage == "no sizes":
         del manifest["bytes"]
     if damage == "no counts":
         del manifest["n_documents"]
-    text = {"no JSON": "{", "a list": "[1]"}.get(damage, json.dumps(manifest))
+    text = {"no JSON": "{", "a list": "[1]"}.get(damage) or sealed(manifest)
+    text = text.replace('"n_chats": ', '"n_chats": 1') if damage == "flip" else text
     folder = tmp_path / "served"
     folder.mkdir()
     (folder / "manifest.json").write_text(text)
@@ -278,7 +280,7 @@ def test_training_on_a_url_is_training_on_the_text_and_goes_on_from_there(
 
     run = Run.load(tmp_path / "url")
     local = Run.load(tmp_path / "text")
-    assert run.data == local.data | {"shards": url, "source": url}
+    assert run.data == replace(local.data, shards=url, source=url)
     shutil.rmtree(run.path / "cache")
     whole = LanguageModelling(local, shards_of(local))
     assert torch.equal(LanguageModelling(run, shards_of(run)).batch(1)[0], whole.batch(1)[0])
@@ -288,6 +290,6 @@ def test_training_on_a_url_is_training_on_the_text_and_goes_on_from_there(
     assert "or name no text" in refused(main, text, "--shards", url, *out)
     said = refused(main, "--shards", url, "--tokenizer", "cl100k_base", *out)
     assert "made with another tokenizer than cl100k_base" in said
-    manifest = json.loads((made / "manifest.json").read_text()) | {"corpus_sha256": "other"}
-    (made / "manifest.json").write_text(json.dumps(manifest))
+    manifest = unseal((made / "manifest.json").read_text()) | {"corpus_sha256": "other"}
+    (made / "manifest.json").write_text(sealed(manifest))
     assert "no longer those of" in refused(main, "--out", run.path, "--resume")

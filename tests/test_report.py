@@ -17,6 +17,7 @@ from training.report.history import MAX_POINTS, History, read_samples
 from training.report.report import write_report
 from training.run.config import TrainConfig
 from training.run.directory import Run, write_json
+from training.run.facts import RunData
 
 HOSTILE = "</script><script>boom()</script><img src=x onerror=boom()> & \"'`${1}"
 STEPS = 200
@@ -26,7 +27,7 @@ def made_up(path: Path, steps: int = STEPS, finished: bool = True, **settings: o
     """A run directory as training leaves it, without the training."""
     model = dataclasses.replace(PRESETS["tiny"], block_size=64)
     config = TrainConfig(**{"steps": STEPS, "batch_size": 8, "micro_batch_size": 8, **settings})
-    data = {"source": "chats.jsonl", "chat": True, "shards": "x", "corpus_sha256": "c0ffee"}
+    data = RunData("chats.jsonl", True, n_bytes=9, shards="x", corpus_sha256="c0ffee")
     run = Run(path, model, config, data)
     run.create()
     for step in range(10, steps + 1, 10):
@@ -72,8 +73,8 @@ def test_a_report_shows_every_figure_beside_earlier_runs(opened, tmp_path: Path)
     made_up(tmp_path / "early", learning_rate=0.01)
     made_up(tmp_path / "unfinished", finished=False)
     other = made_up(tmp_path / "other")
-    text = (other.path / "config.json").read_text().replace("c0ffee", "another corpus")
-    (other.path / "config.json").write_text(text)
+    other_data = dataclasses.replace(other.data, corpus_sha256="another corpus")
+    dataclasses.replace(other, data=other_data).write_config()
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "summary.json").write_text("{}")
     page = opened(write_report(made_up(tmp_path / "mine")))

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+import gptcore.nn.checkpoint
 import training.loop
 import training.state
 import training.step
 from gptcore.checks import UserError
 from gptcore.config import PRESETS
+from gptcore.files import file_sha256
 from gptcore.nn.checkpoint import MODEL, STATE, newest_checkpoint
 from gptcore.tokenizer import Tokenizer
 from training.__main__ import main
@@ -27,6 +29,7 @@ from training.loop import train
 from training.optim.optimizers import rate_factor
 from training.run.config import TrainConfig
 from training.run.directory import Run
+from training.run.facts import RunData
 from training.step import seed_of
 from training.tasks.language import LanguageModelling
 
@@ -48,7 +51,7 @@ def new_run(path: Path, shards: Shards, **settings: object) -> Run:
     model = dataclasses.replace(PRESETS["tiny"], n_layer=1, block_size=64, dropout=0.1)
     usual = {"batch_size": 4, "micro_batch_size": 2, "warmup_steps": 4, "log_every": 1}
     config = TrainConfig(**{"steps": STEPS, **usual, **settings})
-    run = Run(path, model, config, {"source": "chats", "shards": str(shards.path), "chat": True})
+    run = Run(path, model, config, RunData("chats", True, 1, shards=str(shards.path)))
     LanguageModelling(run, shards).save(path)
     run.create()
     return run
@@ -158,6 +161,37 @@ def test_after_damage_a_run_goes_on_from_the_checkpoint_before(
     assert f"passed over: {damaged.checkpoints / 'step-4' / MODEL} is damaged" in said
     assert f"resuming from {damaged.checkpoints / 'step-2'}" in said
     assert state_hash(damaged) == state_hash(both[0])
+
+
+def test_damaged_checkpoints_do_not_take_the_place_of_sound_ones(
+    shards: Shards, tmp_path: Path
+) -> None:
+    run = new_run(tmp_path / "run", shards, save_every=1, keep_checkpoints=2)
+    assert train(run, LanguageModelling(run, shards), stop_at=4) is None
+    (run.checkpoints / "step-4" / MODEL).write_bytes(b"damaged")
+    for step in (5, 99_999):
+        shutil.copytree(run.checkpoints / "step-4", run.checkpoints / f"step-{step}")
+    assert train(run, LanguageModelling(run, shards), resume=True, stop_at=5) is None
+    assert {path.name for path in run.checkpoints.iterdir()} == {"step-4", "step-5"}
+    assert newest_checkpoint(run.checkpoints)[1] == []
+
+
+def test_checkpoints_of_this_process_are_not_hashed_at_each_save(
+    shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may have gigabytes. What was there before is hashed once."""
+    run = new_run(tmp_path / "run", shards, save_every=1, keep_checkpoints=2)
+    train(run, LanguageModelling(run, shards), stop_at=2)
+    hashed: list[str] = []
+
+    def noting(path: Path) -> str:
+        hashed.append(path.parent.name)
+        return file_sha256(path)
+
+    monkeypatch.setattr(gptcore.nn.checkpoint, "file_sha256", noting)
+    train(run, LanguageModelling(run, shards), resume=True)
+    saved = [f"step-{step}.tmp" for step in range(3, STEPS + 1)]
+    assert sorted(hashed) == sorted(2 * ["step-2", *saved])
 
 
 def test_steps_that_are_done_again_are_noted_once(damaged: Run, shards: Shards) -> None:

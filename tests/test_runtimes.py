@@ -1,7 +1,9 @@
 """Other runtimes, the real ones: equal tokens are shown, and what is not shown is not claimed."""
 
+import json
 import re
 import shutil
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from benchmarks.peers import main as benchmark
 from export.runtimes import compare as runtimes
 from export.runtimes import environments
 from export.runtimes.compare import make_prompts, verify_runtimes
-from export.runtimes.environments import PEERS, Peer, PeerError, start
+from export.runtimes.environments import NPM, PEERS, Peer, PeerError, start
 from gptcore.bundle import load_bundle, read_facts, write_facts
 from gptcore.checks import UserError
 from gptcore.onnx_session import OnnxModel
@@ -46,9 +48,7 @@ def folder(base_model: OnnxModel) -> Path:
 
 
 def hash_again(folder: Path) -> None:
-    facts = read_facts(folder)
-    facts.pop("sha256")
-    write_facts(folder, facts)
+    write_facts(folder, read_facts(folder))
 
 
 def row(text: str, name: str) -> list[str]:
@@ -91,11 +91,28 @@ def test_weights_that_differ_are_found(folder: Path, tmp_path: Path, capsys: Cap
     assert re.search(r"differs from token \d+ on, where the logits .* are [\d.e-]+ apart", said)
 
 
+@pytest.fixture
+def changed_package(tmp_path: Path) -> Path:
+    """In the folder `broken`, a package that is not the one whose hash is pinned."""
+    folder = tmp_path / "npm" / "broken"
+    (folder / "package").mkdir(parents=True)
+    (folder / "package" / "package.json").write_text('{"name": "a", "version": "1.0.0"}')
+    with tarfile.open(folder / "a.tgz", "w:gz") as archive:
+        archive.add(folder / "package", "package")
+    source = f"file:{folder / 'a.tgz'}"
+    package = {"version": "1.0.0", "resolved": source, "integrity": "sha512-" + 86 * "A" + "=="}
+    root = {"dependencies": {"a": source}}
+    lock = {"lockfileVersion": 3, "packages": {"": root, "node_modules/a": package}}
+    (folder / "package.json").write_text(json.dumps(root))
+    (folder / "package-lock.json").write_text(json.dumps(lock))
+    return folder.parent
+
+
 @pytest.mark.parametrize(
     ("peer", "reason"),
     [
         (Peer("onnxruntime.py", pip=("./nowhere",)), "python failed: .*nowhere"),
-        (Peer("onnxruntime.py", npm=("./nowhere",)), "npm failed: "),
+        (Peer("onnxruntime.py", npm="broken"), "npm failed: npm error sha512-A+"),
         (Peer("no_such_program.py"), "it ended with 1: .*No module named .*no_such_program"),
         (Peer("no_such_program.mjs"), "it ended with 1: "),
     ],
@@ -107,7 +124,9 @@ def test_a_runtime_that_cannot_be_had_is_missing_and_not_passed(
     no_peers: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: Captured,
+    changed_package: Path,
 ) -> None:
+    monkeypatch.setattr(environments, "NPM", changed_package)
     monkeypatch.setitem(PEERS, "onnxruntime", peer)
     assert verify_runtimes(folder, ["onnxruntime", "gptcore"]) == 1
     said = capsys.readouterr().out
@@ -140,7 +159,16 @@ def test_an_environment_is_made_once_and_again_when_its_packages_change(
 def test_all_packages_are_pinned() -> None:
     for peer in PEERS.values():
         assert all("==" in package for package in peer.pip)
-        assert all(re.fullmatch(r".+@\d+\.\d+\.\d+", package) for package in peer.npm)
+        if peer.npm:
+            lock = json.loads((NPM / peer.npm / "package-lock.json").read_text(encoding="utf-8"))
+            root, *packages = lock["packages"].values()
+            assert packages and all(p["integrity"].startswith("sha512-") for p in packages)
+            assert (
+                root["dependencies"]
+                == json.loads((NPM / peer.npm / "package.json").read_text(encoding="utf-8"))[
+                    "dependencies"
+                ]
+            )
 
 
 def test_a_model_that_is_no_llama_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -264,7 +264,7 @@ def test_on_a_gpu_the_form_that_suits_it_best_is_taken_on_all_cores(
     """Here is none: what would be opened is noted."""
     opened = []
     files = {VARIANTS[name]: "" for name in variants}
-    bundle = replace(model.bundle, facts=model.bundle.facts | {"sha256": files})
+    bundle = replace(model.bundle, facts=replace(model.bundle.facts, sha256=files))
     monkeypatch.setattr(onnx_session, "load_bundle", lambda _: bundle)
     monkeypatch.setattr(onnx_session, "has_cuda", lambda: True)
     monkeypatch.setattr(onnx_session, "open_model", lambda _, *how: opened.append(how))

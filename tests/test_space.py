@@ -81,7 +81,7 @@ def test_it_holds_what_the_page_reads_and_nothing_else(space: Path) -> None:
         "gptcore.json", "tokenizer.tiktoken", "onnx/inspect.onnx",
         "onnx/model_quantized.onnx", "onnx/model_int8.onnx",
     }  # fmt: skip
-    assert load_bundle(space / "models" / "default").facts["parity"]
+    assert load_bundle(space / "models" / "default").facts.parity
     assert load_translation_bundle(space / "models" / "translate").source_tokenizer
     found = names(space)
     assert {"app.py", "gptcore/page/chat.py", "gptcore/generate.py", "LICENSE"} <= found

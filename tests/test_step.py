@@ -161,7 +161,7 @@ def train_spoilt(
         return float("nan") if spoil == "loss" and len(seen) in steps else loss
 
     monkeypatch.setattr(training.step, "accumulate_gradients", spoilt)
-    train(run, LanguageModelling(run, load_shards(Path(run.data["shards"]))))
+    train(run, LanguageModelling(run, load_shards(Path(run.data.shards))))
     return seen
 
 
@@ -187,7 +187,7 @@ def test_three_of_them_in_a_row_end_the_run_and_the_evidence_is_kept(
     facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
     bad = [name for name, found in facts["gradients"].items() if found["not_finite"]]
     assert bad == (["norm.weight"] if spoil == "gradient" else [])
-    task = LanguageModelling(run, load_shards(Path(run.data["shards"])))
+    task = LanguageModelling(run, load_shards(Path(run.data.shards)))
     x, y = load_file(folder / "batch.safetensors").values()
     assert torch.equal(x, task.batch(3)[0]) and torch.equal(y, task.batch(3)[1])
     assert all(t.isfinite().all() for t in load_file(folder / MODEL).values())

@@ -121,7 +121,7 @@ def test_bits_per_byte_are_what_the_checkpoints_logits_say(quick_run: Run, chats
     held_out = [d for d in corpus if found.is_validation(d)]
     replies = [m["content"] for d in held_out for m in d if m["role"] == "assistant"]
 
-    shards = load_shards(Path(quick_run.data["shards"]))
+    shards = load_shards(Path(quick_run.data.shards))
     special = shards.tokenizer.special
     [shard] = shards.split("val")
     ids = shard[:]
@@ -188,11 +188,11 @@ def test_fine_tuning_starts_from_the_weights_and_takes_over_the_tokenizer(
     tuned = Run.load(out)
     assert tuned.model == quick_run.model
     assert tuned.tokenizer.sha256 == quick_run.tokenizer.sha256
-    assert load_shards(Path(tuned.data["shards"])).tokenizer.sha256 == tuned.tokenizer.sha256
+    assert load_shards(Path(tuned.data.shards)).tokenizer.sha256 == tuned.tokenizer.sha256
     before, after = newest_weights(quick_run), newest_weights(tuned)
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    assert tuned.data["chat"] is False
+    assert tuned.data.chat is False
 
 
 def test_a_tokenizer_can_be_taken_from_another_run(quick_run: Run, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_training_says_in_one_line_that_the_cores_are_busy(
 ) -> None:
     monkeypatch.setattr(gptcore.cores, "share_of_cores", lambda: share)
     run = dataclasses.replace(quick_run, path=tmp_path)
-    training.loop.train(run, LanguageModelling(run, load_shards(Path(run.data["shards"]))))
+    training.loop.train(run, LanguageModelling(run, load_shards(Path(run.data.shards))))
     assert capsys.readouterr().out.count("the cores are busy: this program gets 40%") == n_lines
 
 

@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -163,7 +164,7 @@ def test_the_folder_is_verified_again_by_the_command(
 ) -> None:
     assert export_main(["verify", str(translation_folder)]) == 0
     assert capsys.readouterr().out.count(" ok\n") == 7
-    assert load_translation_bundle(translation_folder).facts["parity"][0]["passed"] is True
+    assert load_translation_bundle(translation_folder).facts.parity[0].passed is True
 
 
 def change_graph(folder: Path, name: str, choose: Callable[[np.ndarray], bool], to: float) -> None:
@@ -196,8 +197,7 @@ def test_a_changed_graph_does_not_pass(
     copy: Path, name: str, choose: Callable, to: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
     change_graph(copy, name, choose, to)
-    facts = {key: value for key, value in read_facts(copy).items() if key != "sha256"}
-    write_facts(copy, facts)
+    write_facts(copy, read_facts(copy))
     assert export_main(["verify", str(copy)]) == 1
     assert "FAILED" in capsys.readouterr().out
 
@@ -208,12 +208,12 @@ def test_changed_weights_do_not_pass(copy: Path, name: str, to: float) -> None:
     weights = load_file(copy / "model.safetensors")
     weights[f"{name}.weight"][1, 2] = to
     save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
-    write_facts(copy, {k: v for k, v in read_facts(copy).items() if k != "sha256"})
+    write_facts(copy, read_facts(copy))
     assert not all(check.passed for check in verify_translation(load_translation_bundle(copy)))
 
 
 def test_a_folder_with_a_damaged_or_missing_file_is_refused(copy: Path) -> None:
-    names = list(read_facts(copy)["sha256"])
+    names = list(read_facts(copy).sha256)
     assert "source_tokenizer/tokenizer.tiktoken" in names and f"onnx/{ENCODER}" in names
     for name in names:
         data = (copy / name).read_bytes()
@@ -232,13 +232,13 @@ def test_a_folder_with_a_damaged_or_missing_file_is_refused(copy: Path) -> None:
 )
 def test_a_folder_that_never_listed_a_file_is_refused(copy: Path, name: str) -> None:
     (copy / name).unlink()
-    write_facts(copy, {k: v for k, v in read_facts(copy).items() if k != "sha256"})
+    write_facts(copy, read_facts(copy))
     with pytest.raises(UserError, match=Path(name).name):
         load_translator(copy)
 
 
 def test_tokenizers_and_graphs_of_other_models_are_refused(copy: Path, tokenizer) -> None:
-    facts = {k: v for k, v in read_facts(copy).items() if k != "sha256"}
+    facts = read_facts(copy)
     tokenizer.save(copy / "source_tokenizer")
     write_facts(copy, facts)
     with pytest.raises(UserError, match="source_tokenizer: the tokenizer has 512 tokens and the"):
@@ -261,9 +261,9 @@ def test_score_compares_both_runtimes_and_knows_which_column_the_model_reads(
     pairs = made_up_pairs(612)[600:]
     if is_reversed:
         pairs = [(b, a) for a, b in pairs]
-        facts = {k: v for k, v in read_facts(copy).items() if k != "sha256"}
-        facts["training"]["data"]["source"] = "pairs.tsv, second column to the first"
-        write_facts(copy, facts)
+        facts = read_facts(copy)
+        data = replace(facts.training.data, source="pairs.tsv, second column to the first")
+        write_facts(copy, replace(facts, training=replace(facts.training, data=data)))
     write_pairs(pairs, tmp_path / "pairs.tsv")
     words = [str(copy), str(tmp_path / "pairs.tsv"), "--samples", "3", "--untrained"]
     assert export_main(["score", *words]) == 0
@@ -302,11 +302,11 @@ def test_a_textbook_translator_trains_exports_and_verifies(
     assert training_main(["translate", *words, *options, "--out", out]) == 0
     assert export_main([out, "--out", str(folder)]) == 0
     model = load_translator(folder, threads=1)
-    assert all(check["passed"] for check in model.bundle.facts["parity"])
+    assert all(check.passed for check in model.bundle.facts.parity)
     assert not (folder / "config.json").exists()
     assert isinstance(translate(model, "跑猫红三。", beams=2).text, str)
     n = sum(p.numel() for p in load_reference(model.bundle).parameters())
-    assert model.bundle.facts["parameters"] == n
+    assert model.bundle.facts.parameters == n
 
 
 @pytest.mark.slow

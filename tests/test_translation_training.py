@@ -92,8 +92,8 @@ def test_a_run_leaves_behind_all_that_it_should(translation_run: Run, pairs_file
         assert samples.count(f"> **{source}** ") == 2
     both = tuple(read_pairs(path / name) for name in (TRAINING, VALIDATION))
     assert both == split_pairs(read_pairs(pairs_file))
-    assert translation_run.data["source"] == "pairs.tsv, first column to the second"
-    assert "/" not in translation_run.data["source"] and translation_run.data["chat"] is False
+    assert translation_run.data.source == "pairs.tsv, first column to the second"
+    assert "/" not in translation_run.data.source and translation_run.data.chat is False
 
 
 def test_each_side_has_a_tokenizer_of_its_own(translation_run: Run, task: TranslationTask) -> None:
@@ -142,7 +142,7 @@ def test_pairs_to_measure_on_may_be_given_and_are_not_trained_on(
     turned = [(b, a) for a, b in pairs]
     assert read_pairs(tmp_path / "out" / VALIDATION) == turned[5:8]
     assert read_pairs(tmp_path / "out" / TRAINING) == turned[:5] + turned[8:]
-    assert Run.load(tmp_path / "out").data["source"] == "pairs.tsv, second column to the first"
+    assert Run.load(tmp_path / "out").data.source == "pairs.tsv, second column to the first"
 
 
 def state_hash(run: Path) -> str:

@@ -62,7 +62,7 @@ def test_inputs_and_outputs_are_those_of_fp32(folder: Path, variant: str) -> Non
 def test_tied_weights_are_stored_once_in_each(folder: Path) -> None:
     """The table is 512 x 64: a second copy, or one in fp32, would be seen in the size."""
     sizes = {name: (folder / VARIANTS[name]).stat().st_size for name in ALL}
-    parameters = read_facts(folder)["parameters"]
+    parameters = read_facts(folder).parameters
     overhead = sizes["fp32"] - 4 * parameters  # nodes, names, the table of positions
     assert sizes["fp16"] < 2 * parameters + overhead
     assert sizes["int8"] < 1.25 * parameters + overhead
@@ -92,7 +92,7 @@ def test_facts_and_card_tell_what_an_independent_measurement_finds(
     folder: Path, run: Run, variant: str
 ) -> None:
     """The same figures with torch and plain loops."""
-    facts = read_facts(folder)["variants"]
+    facts = read_facts(folder).variants
     bundle = load_bundle(folder)
     sessions = [
         ort.InferenceSession(folder / VARIANTS[name], providers=["CPUExecutionProvider"])
@@ -120,21 +120,21 @@ def test_facts_and_card_tell_what_an_independent_measurement_finds(
             )
             n += 1
     found = facts[variant]
-    assert found["bits_per_byte"] == pytest.approx(nats / math.log(2) / n_bytes, rel=1e-4)
-    assert found["agreement"] == pytest.approx(agree / n, abs=2e-3)
-    assert found["divergence"] == pytest.approx(float(divergence) / n, rel=0.02, abs=1e-6)
-    assert found["bytes"] == (folder / found["file"]).stat().st_size
+    assert found.bits_per_byte == pytest.approx(nats / math.log(2) / n_bytes, rel=1e-4)
+    assert found.agreement == pytest.approx(agree / n, abs=2e-3)
+    assert found.divergence == pytest.approx(float(divergence) / n, rel=0.02, abs=1e-6)
+    assert found.bytes == (folder / found.file).stat().st_size
     card = (folder / "README.md").read_text()
-    assert f"| `{found['file']}` | {variant} |" in card
+    assert f"| `{found.file}` | {variant} |" in card
 
 
 def test_fp32_measures_what_training_measured(folder: Path) -> None:
     facts = read_facts(folder)
-    assert facts["variants"]["fp32"]["bits_per_byte"] == pytest.approx(
-        facts["measured"]["bits_per_byte"], rel=1e-2  # training evaluates in bf16 where it can
+    assert facts.variants["fp32"].bits_per_byte == pytest.approx(
+        facts.measured["bits_per_byte"], rel=1e-2  # training evaluates in bf16 where it can
     )  # fmt: skip
-    assert facts["variants"]["fp32"]["agreement"] == 1
-    assert facts["variants"]["fp32"]["divergence"] == 0
+    assert facts.variants["fp32"].agreement == 1
+    assert facts.variants["fp32"].divergence == 0
 
 
 def test_one_that_is_much_worse_is_refused_unless_forced(
@@ -173,8 +173,8 @@ def test_int8_keeps_the_inputs_of_products_that_narrow(run: Run, tmp_path: Path)
     (tmp_path / "onnx").mkdir()
     write_onnx(model, tmp_path / VARIANTS["fp32"])
     facts = add_variants(tmp_path, ["int8"], held_out(run), run.tokenizer, force=False)
-    assert facts["int8"]["bits_per_byte"] < 1.01 * facts["fp32"]["bits_per_byte"]
-    assert facts["int8"]["divergence"] < 0.01
+    assert facts["int8"].bits_per_byte < 1.01 * facts["fp32"].bits_per_byte
+    assert facts["int8"].divergence < 0.01
 
 
 def test_a_product_that_keeps_its_inputs_has_a_scale_for_each_output() -> None:
@@ -324,8 +324,7 @@ def rewritten(folder: Path, out: Path, change: str) -> Path:
                 if entry.key == "location":
                     entry.value = "../../weights.bin" if change == "relative" else "/etc/passwd"
     path.write_bytes(proto.SerializeToString())
-    facts = read_facts(out)
-    write_facts(out, {key: value for key, value in facts.items() if key != "sha256"})
+    write_facts(out, read_facts(out))
     return out
 
 

@@ -18,7 +18,7 @@ from export.formats.to_onnx import write_onnx
 from export.pretrained.hugging_face import read_rope
 from export.verify.decoder import run_torch, verify
 from export.verify.llama_config import check_config
-from export.verify.report import any_failed, claim
+from export.verify.report import any_failed, as_facts, claim
 from gptcore.bundle import load_bundle, read_facts
 from gptcore.config import PRESETS, ModelConfig
 from gptcore.feeds import decoder_feeds, no_cache
@@ -77,8 +77,7 @@ def test_what_was_not_compared_is_not_called_verified(
     assert claim(checks).startswith("verified, but this was not compared: logits of transformers'")
     assert main(["verify", str(model_folder)]) == 0
     assert capsys.readouterr().out.splitlines()[-1].endswith("not compared")
-    facts = read_facts(model_folder)
-    facts["parity"] = [check._asdict() for check in checks]
+    facts = dataclasses.replace(read_facts(model_folder), parity=as_facts(checks))
     write_card(model_folder.parent / "not_compared.md", facts, Hub())
     assert "| not compared |" in (model_folder.parent / "not_compared.md").read_text()
 
@@ -110,12 +109,10 @@ def test_a_card_names_no_licence_that_nobody_named(
 
 def test_a_card_lists_the_licences_of_known_texts(model_folder: Path, tmp_path: Path) -> None:
     facts = read_facts(model_folder)
-    facts["training"]["data"]["datasets"] = {
-        "sales-textbook": 1,
-        "stories": 2,
-        "x": 3,
-        "dialogues": 4,
-    }
+    datasets = {"sales-textbook": 1.0, "stories": 2.0, "x": 3.0, "dialogues": 4.0}
+    data = dataclasses.replace(facts.training.data, datasets=datasets)
+    training = dataclasses.replace(facts.training, data=data)
+    facts = dataclasses.replace(facts, training=training)
     write_card(tmp_path / "open.md", facts, Hub())
     card = (tmp_path / "open.md").read_text(encoding="utf-8")
     assert card.startswith("---\nlicense: other\n") and "have the licences above" in card
@@ -130,5 +127,5 @@ def test_a_run_on_the_projects_own_dialogues_knows_its_text(
     tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     shards = prepare(lambda: iter(["one text", "another"] * 9), tmp_path, 512, 8, tokenizer)
-    assert facts_of(shards, open_corpus([], seed=1)[1])["datasets"] == {"dialogues": 1}
-    assert "datasets" not in facts_of(shards, "book.txt")
+    assert facts_of(shards, open_corpus([], seed=1)[1]).datasets == {"dialogues": 1}
+    assert not facts_of(shards, "book.txt").datasets

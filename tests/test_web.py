@@ -23,6 +23,7 @@ from export.__main__ import main
 from export.ship.web import SITE_SETTINGS
 from gptcore.bundle import read_facts, write_facts
 from gptcore.config import PRESETS
+from gptcore.facts import ModelFacts
 from gptcore.generate import chat, complete
 from gptcore.onnx_session import OnnxModel
 from gptcore.sampling import SETTINGS, Sampling
@@ -275,9 +276,7 @@ def test_the_quantised_file_is_taken_where_there_is_one(
 ) -> None:
     folder = shutil.copytree(model_folder, tmp_path / "tiny")
     shutil.copyfile(folder / "onnx/model.onnx", folder / "onnx/model_quantized.onnx")
-    facts = read_facts(folder)
-    del facts["sha256"]
-    write_facts(folder, facts)
+    write_facts(folder, read_facts(folder))
     page = open_page(build(folder, tmp_path / "some" / "site"))
     set_greedy(page, 8)
     assert say(page, "Hello!") == our_reply(model, [user("Hello!")], 8)
@@ -352,8 +351,7 @@ def test_models_that_browsers_cannot_run_are_refused(
 ) -> None:
     out, translator = tmp_path / "site", tmp_path / "translator"
     translator.mkdir()
-    config = PRESETS["translator"].to_dict()
-    write_facts(translator, {"name": "x", "chat": False, "parameters": 1, "config": config})
+    write_facts(translator, ModelFacts("x", False, parameters=1, config=PRESETS["translator"]))
     assert "translation model" in refused(main, "web", translator, "--out", out)
     other = shutil.copytree(model_folder, tmp_path / "other")
     facts = json.loads((other / "gptcore.json").read_text())

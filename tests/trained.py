@@ -13,10 +13,10 @@ import torch
 from export.__main__ import main as export_main
 from export.folder.write import write_model
 from export.formats.quantize import FORMATS
-from export.runtimes.environments import one_at_a_time
 from gptcore.bundle import write_facts
 from gptcore.config import ModelConfig
-from gptcore.files import new_folder
+from gptcore.facts import ModelFacts
+from gptcore.files import locked, new_folder
 from gptcore.nn import build_model
 from gptcore.onnx_session import OnnxModel, load_model
 from gptcore.onnx_translator import OnnxTranslator, load_translator
@@ -40,7 +40,7 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], obje
     base = factory.getbasetemp()
     base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     path = base / name
-    with one_at_a_time(base / f"{path.name}.lock"):
+    with locked(base / f"{path.name}.lock"):
         if not path.exists():
             make(path)
     return path
@@ -215,8 +215,7 @@ def export_untrained(
             network.head.weight[-6:] = 0.0  # special tokens are never the likeliest
     with new_folder(path) as folder:
         write_model(network, tokenizer, is_chat, folder)
-        facts = {"name": path.name, "chat": is_chat, "parameters": 0, "config": config.to_dict()}
-        write_facts(folder, facts)
+        write_facts(folder, ModelFacts(path.name, is_chat, parameters=0, config=config))
     return load_model(path, threads=1)
 
 

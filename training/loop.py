@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from gptcore.checks import UserError
 from gptcore.cores import say_if_busy
+from gptcore.facts import as_json
 from gptcore.nn import count_parameters
 from gptcore.nn.checkpoint import Tensors
 from training.machine.devices import (
@@ -233,7 +234,7 @@ def finish(run: Run, task: Task, state: State) -> dict[str, Any]:
         "seconds": round(state.seconds, 1),
         "tokens_per_s": round(run.train.steps * task.tokens_per_step / state.seconds),
         **run.evaluations()[run.train.steps],
-        "data": run.data,
+        "data": as_json(run.data),
     }
     write_json(run.path / "summary.json", summary)
     write_report(run)

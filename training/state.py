@@ -79,6 +79,7 @@ def save_state(run: Run, state: State, world: World) -> None:
     if world.is_first:
         path = run.checkpoints / f"step-{state.step}"
         save_checkpoint(path, weights, moments, facts | {"model": run.model.to_dict()})
+        run.sound[path] = True  # it need not be read again
         run.drop_old_checkpoints()
 
 

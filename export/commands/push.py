@@ -1,4 +1,8 @@
-"""python -m export push FOLDER USER/NAME: upload a model folder, a Space or a static page."""
+"""python -m export push FOLDER USER/NAME: upload a model folder, a Space or a static page.
+
+The token is that of HF_TOKEN or of `hf auth login`, or is asked for: an option would be seen by
+everyone who lists the processes.
+"""
 
 import argparse
 from pathlib import Path
@@ -14,7 +18,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("repo", help="where to put it: USER/NAME")
     parser.add_argument("--type", choices=KINDS, help="(default: what README.md says)")
     parser.add_argument("--private", action="store_true", help="make a new repository private")
-    parser.add_argument("--token", help="(default: HF_TOKEN, or that of `hf auth login`)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -22,6 +25,6 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"no folder at {options.folder}: name one that `python -m export` wrote")
     from export.ship.push import push  # it imports huggingface_hub
 
-    url = push(options.folder, options.repo, options.type, options.private, options.token)
+    url = push(options.folder, options.repo, options.type, options.private)
     print(f"uploaded {options.folder} to {url}")
     return 0

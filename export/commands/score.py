@@ -17,7 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     bundle = load_translation_bundle(options.model)
-    pairs = read_pairs(options.pairs, is_reversed(bundle.facts["training"]["data"]["source"]))
+    training = bundle.facts.training
+    source = training.data.source if training else ""
+    pairs = read_pairs(options.pairs, is_reversed(source))
     from export.verify.score import score_folder  # it imports torch
 
     n_different = score_folder(bundle, pairs, options.beams, options.samples, options.untrained)

@@ -6,10 +6,11 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gptcore.bundle import VARIANTS as FILES
-from gptcore.config import ModelConfig, Seq2SeqConfig, config_from_dict
+from gptcore.config import ModelConfig, Seq2SeqConfig
+from gptcore.facts import EarlierStage, ModelFacts, Training, Variant
 from gptcore.nn.llama import is_llama
 from training.data.sources import DIALOGUES
 from training.datasets.registry import DATASETS
@@ -136,22 +137,22 @@ LABELS = {
 }
 
 
-def write_card(path: Path, facts: dict[str, Any], hub: Hub) -> None:
-    config, measured = config_from_dict(facts["config"]), facts.get("measured", {})
+def write_card(path: Path, facts: ModelFacts, hub: Hub) -> None:
+    config, measured = facts.config, facts.measured
     rows = [
         (label, format(measured[key], form))
         for key, (label, form) in LABELS.items()
         if key in measured
     ]
-    rows += [(check["name"], found(check["worst"])) for check in facts["parity"]]
+    rows += [(check.name, found(check.worst)) for check in facts.parity]
     text = CARD.format(
-        name=facts["name"],
+        name=facts.name,
         hub=hub,
         lists=yaml_list("language", hub.languages) + yaml_list("datasets", hub.datasets),
         llama_tag="- llama\n" if is_llama(config) else "",
         rows="\n".join(f"| {name} | {value} |" for name, value in rows),
         origin=origin(facts),
-        variants=variants_table(facts.get("variants", {})),
+        variants=variants_table(facts.variants),
         data=data_table(facts),
         licence=licence_section(facts) if hub.license == UNNAMED else "",
         evaluation=evaluation_table(facts),
@@ -170,52 +171,52 @@ def yaml_list(key: str, values: Sequence[str]) -> str:
     return "".join([f"{key}:\n", *(f"- {value}\n" for value in values)]) if values else ""
 
 
-def origin(facts: dict[str, Any]) -> str:
+def origin(facts: ModelFacts) -> str:
     """Where the weights come from."""
-    if "imported" in facts:
-        imported = facts["imported"]
+    if facts.imported:
         return (
-            f"Exported from the Hugging Face model {imported['from']}. Bits per byte are measured "
-            f"on {imported['measured_on']}."
+            f"Exported from the Hugging Face model {facts.imported.source}. Bits per byte are "
+            f"measured on {facts.imported.measured_on}."
         )
-    step, data = facts["training"]["step"], facts["training"]["data"]
+    training = facts.training
+    data = training.data
     lines = [
-        f"Stage {stage['name']}: {stage['steps']:,} steps on {stage['source']}. {took(stage)}"
-        for stage in data.get("stages", [])
+        f"Stage {stage.name}: {stage.steps:,} steps on {stage.source}. {took(stage)}"
+        for stage in data.stages
     ]
     lines += [
-        f"Trained for {step:,} steps on {data['source']} ({data['n_bytes']:,} bytes). "
-        f"{took(facts['training'])}".rstrip()
+        f"Trained for {training.step:,} steps on {data.source} ({data.n_bytes:,} bytes). "
+        f"{took(training)}".rstrip()
     ]
-    return "\n\n".join(lines) + (f"\n\n![Loss]({LOSS})" if facts.get("loss_curve") else "")
+    return "\n\n".join(lines) + (f"\n\n![Loss]({LOSS})" if facts.loss_curve else "")
 
 
-def took(training: dict[str, Any]) -> str:
+def took(training: Training | EarlierStage) -> str:
     """How long a finished run or stage took, or nothing if it has not finished."""
-    if "tokens" not in training:
+    tokens, seconds = training.tokens, training.seconds
+    if tokens is None or seconds is None:
         return ""
-    tokens, seconds = training["tokens"], training["seconds"]
     return (
         f"That took {seconds / 3600:.1f} hours for {tokens / 1e6:.1f} M tokens "
         f"({tokens / seconds:,.0f} tokens/s)."
     )
 
 
-def variants_table(variants: dict[str, dict[str, Any]]) -> str:
+def variants_table(variants: dict[str, Variant]) -> str:
     """A table of the files in smaller number formats, or nothing."""
     if not variants:
         return ""
     lines = [
-        f"| `{fact['file']}` | {name} | {DTYPES[name]} | {fact['bytes'] / 1e6:.1f} MB "
-        f"| {fact['bits_per_byte']:.4f} | {fact['agreement']:.2%} | {fact['divergence']:.2g} |"
+        f"| `{fact.file}` | {name} | {DTYPES[name]} | {fact.bytes / 1e6:.1f} MB "
+        f"| {fact.bits_per_byte:.4f} | {fact.agreement:.2%} | {fact.divergence:.2g} |"
         for name, fact in variants.items()
     ]
     return VARIANTS + "\n".join(lines) + "\n\n"
 
 
-def data_table(facts: dict[str, Any]) -> str:
+def data_table(facts: ModelFacts) -> str:
     """A table of a run's known datasets with their licences, or nothing."""
-    passes = facts.get("training", {}).get("data", {}).get("datasets", {})
+    passes = facts.training.data.datasets if facts.training else {}
     known = {name: DATASETS[name] for name in passes if name in DATASETS}
     terms = {DIALOGUES: OWN} | {name: f"{d.licence} | {d.attribution}" for name, d in known.items()}
     lines = [
@@ -227,56 +228,55 @@ def data_table(facts: dict[str, Any]) -> str:
     return DATA.format(rows="\n".join(lines), share_alike=share_alike) if lines else ""
 
 
-def licence_section(facts: dict[str, Any]) -> str:
+def licence_section(facts: ModelFacts) -> str:
     """What is known of the texts' licences. Nothing of an imported model, whose own card says
     more."""
-    if "imported" in facts:
+    if not facts.training:
         return ""
-    data = facts["training"]["data"]
-    texts = LISTED if data_table(facts) else UNKNOWN.format(source=data["source"])
+    texts = LISTED if data_table(facts) else UNKNOWN.format(source=facts.training.data.source)
     return LICENCE.format(texts=texts)
 
 
-def evaluation_table(facts: dict[str, Any]) -> str:
+def evaluation_table(facts: ModelFacts) -> str:
     """A table of the share of the behaviour suite that it passes, or nothing."""
-    scores = facts.get("evaluation")
+    scores = facts.evaluation
     if not scores:
         return ""
     lines = [
-        "| {} | {n} | {greedy:.1%} | {sampled:.1%} | {lowest:.1%} |".format(skill, **row)
-        for skill, row in scores["skills"].items()
+        f"| {name} | {s.n} | {s.greedy:.1%} | {s.sampled:.1%} | {s.lowest:.1%} |"
+        for name, s in scores.skills.items()
     ]
-    unseen = UNSEEN if "datasets" in facts.get("training", {}).get("data", {}) else ""
-    return EVALUATION.format(n_seeds=scores["n_seeds"], unseen=unseen, skills="\n".join(lines))
+    unseen = UNSEEN if facts.training and facts.training.data.datasets else ""
+    return EVALUATION.format(n_seeds=scores.n_seeds, unseen=unseen, skills="\n".join(lines))
 
 
-def of_decoder(config: ModelConfig, facts: dict[str, Any]) -> dict[str, str]:
-    if facts["chat"]:
+def of_decoder(config: ModelConfig, facts: ModelFacts) -> dict[str, str]:
+    if facts.chat:
         purpose = "It answers in conversations."
         function, call = "chat", 'chat(model, [{"role": "user", "content": "Hello!"}])'
     else:
         purpose = "It is a base model: it continues text and does not answer questions."
         function, call = "complete", 'complete(model, "Once upon a time")'
     library, loads = "gptcore", ""
-    file = next((fact["file"] for fact in facts.get("variants", {}).values()), FILES["fp32"])
+    file = next((variant.file for variant in facts.variants.values()), FILES["fp32"])
     if is_llama(config):
-        is_for_browsers = "int8" in facts.get("variants", {})  # transformers.js loads it there
+        is_for_browsers = "int8" in facts.variants  # transformers.js loads it there
         library = "transformers.js" if is_for_browsers else "transformers"
-        is_whole = "fp32" in (facts.get("variants") or ["fp32"])
+        is_whole = "fp32" in (facts.variants or ["fp32"])
         loads = " `model.safetensors` loads as\n`LlamaForCausalLM`." if is_whole else ""
     return {
         "front_matter": f"library_name: {library}\npipeline_tag: text-generation",
-        "shape": DECODER_SHAPE.format(parameters=facts["parameters"], **facts["config"]),
+        "shape": DECODER_SHAPE.format(parameters=facts.parameters, **config.to_dict()),
         "purpose": purpose,
         "use": DECODER_USE.format(function=function, call=call),
         "files": DECODER_FILES.format(file=file) + loads,
     }
 
 
-def of_translator(config: Seq2SeqConfig, facts: dict[str, Any]) -> dict[str, str]:
+def of_translator(config: Seq2SeqConfig, facts: ModelFacts) -> dict[str, str]:
     return {
         "front_matter": "library_name: gptcore\npipeline_tag: translation",
-        "shape": TRANSLATOR_SHAPE.format(parameters=facts["parameters"], **facts["config"]),
+        "shape": TRANSLATOR_SHAPE.format(parameters=facts.parameters, **config.to_dict()),
         "purpose": "It translates single sentences.",
         "use": TRANSLATOR_USE,
         "files": TRANSLATOR_FILES,

@@ -34,5 +34,5 @@ def check_model_folder(out: Path) -> None:
     check_replaceable(
         out,
         "model folder",
-        lambda out: {FACTS, *read_facts(out)["sha256"]} if (out / FACTS).is_file() else None,
+        lambda out: {FACTS, *read_facts(out).sha256} if (out / FACTS).is_file() else None,
     )

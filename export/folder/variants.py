@@ -10,7 +10,6 @@ Each file is measured on the whole held-out split, one row at a time, as a promp
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -19,6 +18,7 @@ from export.formats.quantize import FORMATS, save_quantized
 from gptcore.bundle import VARIANTS
 from gptcore.checks import UserError, check_choice
 from gptcore.cores import fastest, median_seconds, thread_counts
+from gptcore.facts import Variant
 from gptcore.feeds import token_feeds
 from gptcore.onnx_session import open_inference
 from gptcore.sampling import log_softmax
@@ -49,16 +49,16 @@ class Measured:
         self.n_agree += int((log_p.argmax(-1) == reference.argmax(-1)).sum())
         self.divergence += float((np.exp(reference) * (reference - log_p)).sum())
 
-    def facts(self, file: Path, name: str) -> dict[str, Any]:
+    def facts(self, file: Path, name: str) -> Variant:
         """For gptcore.json and the card."""
         n_tokens = max(self.total.n_tokens, 1)
-        return {
-            "file": name,
-            "bytes": file.stat().st_size,
-            "bits_per_byte": self.total.bits_per_byte,
-            "agreement": self.n_agree / n_tokens,
-            "divergence": self.divergence / n_tokens,
-        }
+        return Variant(
+            file=name,
+            bytes=file.stat().st_size,
+            bits_per_byte=self.total.bits_per_byte,
+            agreement=self.n_agree / n_tokens,
+            divergence=self.divergence / n_tokens,
+        )
 
 
 def read_names(text: str) -> list[str]:
@@ -76,7 +76,7 @@ def split_names(text: str) -> list[str]:
 def held_out(run: Run) -> Iterable[Row]:
     """The held-out rows of a run on texts. UserError if its shards are gone."""
     try:
-        shards = open_shards(run.data["shards"], run.path / CACHE)
+        shards = open_shards(run.data.shards, run.path / CACHE)
     except UserError as error:
         raise UserError(
             f"smaller files are measured on the run's held-out text: {error}; "
@@ -96,7 +96,7 @@ def text_rows(texts: Iterable[list[int]], block_size: int) -> Iterator[Row]:
 
 def add_variants(
     folder: Path, names: Sequence[str], rows: Iterable[Row], tokenizer: Tokenizer, force: bool
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Variant]:
     """Write the files into the folder, measure them, and return the facts of each that stays.
 
     A file whose bits per byte are over 2 % worse than fp32's is deleted, except with `force`.
@@ -107,9 +107,9 @@ def add_variants(
     measured = measure(files, rows, tokenizer.byte_lengths)
     facts = {name: measured[name].facts(files[name], VARIANTS[name]) for name in files}
     print_table(facts)
-    limit = (1 + WORST) * facts["fp32"]["bits_per_byte"]
+    limit = (1 + WORST) * facts["fp32"].bits_per_byte
     for name in names:
-        if not force and not (facts[name]["bits_per_byte"] <= limit):
+        if not force and not (facts[name].bits_per_byte <= limit):
             files[name].unlink()
             del facts[name]
             print(f"{name} is over {WORST:.0%} worse: {VARIANTS[name]} is left out (--force)")
@@ -157,10 +157,10 @@ def prompt_feeds(session: ort.InferenceSession, ids: np.ndarray) -> dict[str, np
     return feeds
 
 
-def print_table(facts: dict[str, dict[str, Any]]) -> None:
+def print_table(facts: dict[str, Variant]) -> None:
     print(f"{'format':8}{'file':30}{'MB':>8}{'bits/byte':>11}{'agreement':>11}{'KL':>10}")
     for name, fact in facts.items():
         print(
-            f"{name:8}{fact['file']:30}{fact['bytes'] / 1e6:8.2f}{fact['bits_per_byte']:11.4f}"
-            f"{fact['agreement']:11.2%}{fact['divergence']:10.2g}"
+            f"{name:8}{fact.file:30}{fact.bytes / 1e6:8.2f}{fact.bits_per_byte:11.4f}"
+            f"{fact.agreement:11.2%}{fact.divergence:10.2g}"
         )

@@ -6,6 +6,7 @@
 import json
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,6 +44,7 @@ from gptcore.bundle import (
 )
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
+from gptcore.facts import ModelFacts, Training
 from gptcore.files import new_folder
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import load_weights
@@ -74,23 +76,20 @@ def export_run(
     load_weights(model, checkpoint.model, checkpoint.path)
     step = checkpoint.facts["step"]
     print(f"exporting {checkpoint.path} to {out}")
-    data = {key: value for key, value in run.data.items() if key != "shards"}  # a local path
-    facts = {
-        "name": name,
-        "chat": bool(run.data["chat"]),
-        "parameters": count_parameters(model),
-        "config": run.model.to_dict(),
-        "training": {"step": step, "data": data, "settings": run.train.to_dict()},
-        "measured": measured(run, step),
-        "loss_curve": (run.path / LOSS).is_file(),
-    }
-    if run.is_complete:
-        facts["training"] |= {key: run.summary()[key] for key in ("tokens", "seconds")}
-    if "examples" in data:  # sentences to try on the page
-        facts["examples"] = data.pop("examples")
+    took = {key: run.summary()[key] for key in ("tokens", "seconds") if run.is_complete}
+    facts = ModelFacts(
+        name=name,
+        chat=run.data.chat,
+        parameters=count_parameters(model),
+        config=run.model,
+        training=Training(step, run.data.text, run.train.to_dict(), **took),
+        measured=measured(run, step),
+        loss_curve=(run.path / LOSS).is_file(),
+        examples=run.data.examples,
+    )
 
     def write(folder: Path) -> list[Check]:
-        if facts["loss_curve"]:
+        if facts.loss_curve:
             shutil.copyfile(run.path / LOSS, folder / LOSS)
         return KINDS[type(run.model)](run, model, folder, facts)
 
@@ -111,7 +110,7 @@ class Smaller(NamedTuple):
 
 def write_verified(
     out: Path,
-    facts: dict[str, Any],
+    facts: ModelFacts,
     write: Callable[[Path], list[Check]],
     hub: Hub,
     smaller: Smaller | None,
@@ -126,20 +125,20 @@ def write_verified(
         print_report(checks)
         if any_failed(checks):
             raise UserError(f"what was exported is not the model: {out} was not written")
-        facts["parity"] = as_facts(checks)
+        facts = replace(facts, parity=as_facts(checks))
         if smaller:
-            facts["variants"] = add_variants(folder, *smaller)
+            facts = replace(facts, variants=add_variants(folder, *smaller))
         write_card(folder / "README.md", facts, hub)
         write_facts(folder, facts)
     return claim(checks)
 
 
-def export_decoder(run: Run, model: GPT, folder: Path, facts: dict[str, Any]) -> list[Check]:
-    write_model(model, run.tokenizer, facts["chat"], folder)
+def export_decoder(run: Run, model: GPT, folder: Path, facts: ModelFacts) -> list[Check]:
+    write_model(model, run.tokenizer, facts.chat, folder)
     return verify(Bundle(folder, run.model, run.tokenizer, facts))
 
 
-def export_translator(run: Run, model: Seq2Seq, folder: Path, facts: dict[str, Any]) -> list[Check]:
+def export_translator(run: Run, model: Seq2Seq, folder: Path, facts: ModelFacts) -> list[Check]:
     source_tokenizer = Tokenizer.load(run.path / SOURCE_TOKENIZER)
     write_translation_model(model, source_tokenizer, run.tokenizer, folder)
     bundle = TranslationBundle(folder, run.model, run.tokenizer, facts, source_tokenizer)
@@ -206,7 +205,7 @@ def add_inspect(folder: Path) -> None:
     bundle = load_any_bundle(folder)
     load = load_seq2seq if isinstance(bundle, TranslationBundle) else load_reference
     write_checked_inspect(load(bundle), folder / INSPECT)
-    write_facts(folder, {key: value for key, value in bundle.facts.items() if key != "sha256"})
+    write_facts(folder, bundle.facts)
 
 
 def write_checked_inspect(model: GPT | Seq2Seq, path: Path) -> None:

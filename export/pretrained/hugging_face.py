@@ -7,6 +7,7 @@ own form of it, which must give the same ids.
 import json
 import shutil
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from export.verify.decoder import verify
 from export.verify.report import Check
 from gptcore.bundle import Bundle
 from gptcore.chat_template import render
-from gptcore.checks import UserError
+from gptcore.checks import UserError, check_type
 from gptcore.config import ModelConfig
+from gptcore.facts import Imported, ModelFacts, read_as
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.llama import from_llama, to_llama
@@ -71,20 +73,17 @@ def export_pretrained(
     model = build_model(config)
     weights = read_weights(source, set(to_llama(model.state_dict(), config)))
     load_weights(model, from_llama(weights, config), source)
-    facts = {
-        "name": name,
-        "chat": template is not None,
-        "parameters": count_parameters(model),
-        "config": config.to_dict(),
-        "imported": {"from": source.resolve().name, "measured_on": text.name if text else OWN},
-    }
+    imported = Imported(source.resolve().name, measured_on=text.name if text else OWN)
+    facts = ModelFacts(
+        name, template is not None, count_parameters(model), config, imported=imported
+    )
 
     def write(folder: Path) -> list[Check]:
         write_graph_and_weights(model, tokenizer, folder)
         write_config(settings, config, source, folder)
         return verify(Bundle(folder, config, tokenizer, facts))
 
-    rows = list(measured_rows(tokenizer, facts["chat"], text, config.block_size))
+    rows = list(measured_rows(tokenizer, facts.chat, text, config.block_size))
     smaller = Smaller(formats, rows, tokenizer, force)
     said = write_verified(out, facts, write, hub, smaller)
     print(f"{said}; next: python app.py --model {out}")
@@ -93,46 +92,70 @@ def export_pretrained(
 OWN = "the project's own dialogues"
 
 
+@dataclass(frozen=True)
+class LlamaShape:
+    """The keys of a Llama's config.json that give its shape."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    max_position_embeddings: int
+    rms_norm_eps: float
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+    tie_word_embeddings: bool = False
+
+
 def read_config(settings: dict[str, Any], path: Path, context: int | None) -> ModelConfig:
     """config.json as a ModelConfig. UserError names the key that is not supported."""
     for key, known in SUPPORTED.items():
         value = settings.get(key, known[0])
         if value not in known:
             raise UserError(f"{path}: {key}={value!r} is not supported, only {known[0]!r} is")
-    if context is not None and not (1 <= context <= settings.get("max_position_embeddings", 0)):
+    names = {field.name for field in fields(LlamaShape)}
+    shape = read_as(LlamaShape, {k: v for k, v in settings.items() if k in names}, str(path))
+    longest = shape.max_position_embeddings
+    if context is not None and not (1 <= context <= longest):
         raise UserError(
-            f"--context {context} is out of range: {path} has max_position_embeddings="
-            f"{settings.get('max_position_embeddings')}"
+            f"--context {context} is out of range: {path} has max_position_embeddings={longest}"
         )
     try:
-        n_head, n_embd = settings["num_attention_heads"], settings["hidden_size"]
-        longest = settings["max_position_embeddings"]
-        shape = {
-            "vocab_size": settings["vocab_size"],
-            "block_size": min(context or longest, longest),
-            "n_layer": settings["num_hidden_layers"],
-            "n_head": n_head,
-            "n_kv_head": settings.get("num_key_value_heads") or n_head,
-            "n_embd": n_embd,
-            "n_inner": settings["intermediate_size"],
-            "norm_eps": settings["rms_norm_eps"],
-            "tied_embeddings": settings.get("tie_word_embeddings", False),
-        }
-    except KeyError as error:
-        raise UserError(f"{path} has no {error}: it is no complete Llama configuration") from None
-    if settings.get("head_dim") not in (None, n_embd // n_head):
-        raise UserError(
-            f"{path}: head_dim={settings['head_dim']} is not supported, only hidden_size / "
-            f"num_attention_heads = {n_embd // n_head}"
+        config = ModelConfig(
+            vocab_size=shape.vocab_size,
+            block_size=context or longest,
+            n_layer=shape.num_hidden_layers,
+            n_head=shape.num_attention_heads,
+            n_kv_head=shape.num_key_value_heads or shape.num_attention_heads,
+            n_embd=shape.hidden_size,
+            n_inner=shape.intermediate_size,
+            norm_eps=shape.rms_norm_eps,
+            tied_embeddings=shape.tie_word_embeddings,
+            **read_rope(settings, path),
         )
-    return ModelConfig(**shape, **read_rope(settings, path))
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    if shape.head_dim not in (None, config.head_dim):
+        raise UserError(
+            f"{path}: head_dim={shape.head_dim} is not supported, only hidden_size / "
+            f"num_attention_heads = {config.head_dim}"
+        )
+    return config
 
 
 def read_rope(settings: dict[str, Any], path: Path) -> dict[str, Any]:
     """The rotary positions: `rope_parameters` as written today, or what came before it."""
     rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
+    check_type(f"{path}: rope_parameters", rope, dict)
+    numbers = {"rope_theta": settings.get("rope_theta", 10000.0)} | rope
+
+    def number(key: str) -> float:
+        check_type(f"{path}: {key}", numbers.get(key), float)
+        return float(numbers[key])
+
     kind = rope.get("rope_type", rope.get("type", "default"))
-    theta = float(rope.get("rope_theta", settings.get("rope_theta", 10000.0)))
+    theta = number("rope_theta")
     if kind == "default":
         return {"position": "rotary", "rope_theta": theta}
     if kind != "llama3":
@@ -140,10 +163,10 @@ def read_rope(settings: dict[str, Any], path: Path) -> dict[str, Any]:
     return {
         "position": "llama3_rotary",
         "rope_theta": theta,
-        "rope_factor": float(rope["factor"]),
-        "rope_slow": float(rope["low_freq_factor"]),
-        "rope_fast": float(rope["high_freq_factor"]),
-        "rope_context": rope["original_max_position_embeddings"],
+        "rope_factor": number("factor"),
+        "rope_slow": number("low_freq_factor"),
+        "rope_fast": number("high_freq_factor"),
+        "rope_context": round(number("original_max_position_embeddings")),
     }
 
 
@@ -152,7 +175,8 @@ def read_weights(source: Path, needed: set[str]) -> dict[str, Tensor]:
     index = source / "model.safetensors.index.json"
     names = {"model.safetensors"}
     if index.exists():
-        names = set(read_json(index)["weight_map"].values())
+        weight_map = read_json(index).get("weight_map")
+        names = set(read_as(dict[str, str], weight_map, f"{index}: weight_map").values())
     tensors: dict[str, Tensor] = {}
     for name in sorted(names):
         path = source / name

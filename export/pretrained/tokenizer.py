@@ -10,6 +10,7 @@ from typing import Any
 
 from export.formats.hugging_face import recover_merges
 from export.pretrained.chat_template import read_format
+from gptcore import files
 from gptcore.chat_format import ChatFormat
 from gptcore.checks import UserError
 from gptcore.tokenizer import Tokenizer, byte_to_unicode
@@ -33,7 +34,15 @@ TRICKY = (
 
 def read_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
     """UserError names what is not byte-level BPE, or differs."""
-    data = read_json(folder / "tokenizer.json")
+    try:
+        return parse_tokenizer(read_json(folder / "tokenizer.json"), folder, vocab_size)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{folder / 'tokenizer.json'} is none of Hugging Face's: {type(error).__name__} {error}"
+        ) from None
+
+
+def parse_tokenizer(data: dict[str, Any], folder: Path, vocab_size: int) -> Tokenizer:
     check_kind(data, folder / "tokenizer.json")
     special = {token["content"]: token["id"] for token in data["added_tokens"]}
     ranks = read_ranks(data["model"]["vocab"], special, folder)
@@ -164,11 +173,9 @@ def check_ids(tokenizer: Tokenizer, path: Path) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = files.read_json(path)
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{path} is missing: --from-hf needs a whole model folder") from None
-    except ValueError as error:
-        raise UserError(f"{path} is damaged, it is no JSON: {error}") from None
     if not isinstance(data, dict):
         raise UserError(f"{path} is damaged: it holds no JSON object")
     return data

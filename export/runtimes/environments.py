@@ -5,13 +5,12 @@
 
 They are kept apart because their packages clash: one pins an older transformers, another brings
 its own ONNX Runtime. They stay in ~/.cache/gptcore/peers, or where GPTCORE_PEERS says, and may be
-deleted at any time.
+deleted at any time. The packages of pip are pinned by their versions, those of npm by their hashes.
 """
 
 import json
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -23,10 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from gptcore.checks import check_choice
+from gptcore.files import cache_folder, file_sha256, locked
 
 PROGRAMS = Path(__file__).parent
 ROOT = PROGRAMS.parent.parent
+NPM = PROGRAMS / "npm"  # for each environment of npm's, its packages with their hashes
 PYTHON = Path("Scripts/python.exe") if os.name == "nt" else Path("bin/python")
+NPM_FILES = ("package.json", "package-lock.json")
 LONGEST_REASON = 100  # characters
 
 
@@ -36,7 +38,7 @@ class Peer:
 
     program: str
     pip: tuple[str, ...] = ()
-    npm: tuple[str, ...] = ()
+    npm: str = ""  # the folder in NPM that pins npm's packages
     here: str = ""  # pip's packages are not needed where the running Python has this one
     batches: bool = True  # whether it takes several prompts at once
 
@@ -54,11 +56,11 @@ PEERS = {
     "optimum-onnx": Peer(
         "optimum.py", pip=("optimum-onnx==0.1.0", "onnxruntime==1.31.1", "torch==2.13.0")
     ),
-    "transformers.js": Peer("transformers_js.mjs", npm=("@huggingface/transformers@4.3.1",)),
+    "transformers.js": Peer("transformers_js.mjs", npm="transformers.js"),
     "onnxruntime-web": Peer(
         "onnxruntime_web.py",
         pip=("playwright==1.65.2", "numpy==2.4.6"),
-        npm=("onnxruntime-web@1.30.0",),
+        npm="onnxruntime-web",
         here="playwright",
     ),
     "openvino": Peer("openvino.py", pip=("openvino==2026.4.1",)),
@@ -133,38 +135,31 @@ def pip_packages(peer: Peer) -> tuple[str, ...]:
 
 def install(name: str, peer: Peer) -> Path:
     """The peer's folder, with exactly its packages; made anew where they are others."""
-    cache = Path(os.environ.get("GPTCORE_PEERS", "~/.cache/gptcore/peers")).expanduser()
+    cache = Path(os.environ.get("GPTCORE_PEERS") or cache_folder() / "peers").expanduser()
     folder, python = cache / name, cache / name / PYTHON
-    pip, npm = pip_packages(peer), peer.npm
-    marker, content = folder / "installed.txt", "\n".join([sys.version, *pip, *npm])
-    cache.mkdir(parents=True, exist_ok=True)
-    with one_at_a_time(cache / f"{name}.lock"):
+    pip = pip_packages(peer)
+    pinned = [NPM / peer.npm / file for file in NPM_FILES] if peer.npm else []
+    marker = folder / "installed.txt"
+    content = "\n".join([sys.version, *pip, *(file_sha256(path) for path in pinned)])
+    with locked(cache / f"{name}.lock"):
         if marker.is_file() and marker.read_text(encoding="utf-8") == content:
             return folder
-        if pip or npm:
-            print(f"installing {', '.join((*pip, *npm))} into {folder}: minutes", flush=True)
+        if pip or pinned:
+            names = ", ".join([*pip, *([peer.npm] if peer.npm else [])])
+            print(f"installing {names} into {folder}: minutes", flush=True)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         if pip:
             run(sys.executable, "-m", "venv", str(folder))
             run(str(python), "-m", "pip", "install", "--quiet", *pip)
-        if npm:
-            (folder / "package.json").write_text('{"private": true}', encoding="utf-8")
-            options = ["--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(folder)]
-            run(which("npm"), "install", *options, *npm)
+        if pinned:
+            for path in pinned:
+                shutil.copy(path, folder)
+            options = ["--ignore-scripts", "--no-audit", "--no-fund", "--logs-max=0"]
+            # It refuses what has another hash.
+            run(which("npm"), "ci", *options, "--prefix", str(folder))
         marker.write_text(content, encoding="utf-8")
     return folder
-
-
-@contextmanager
-def one_at_a_time(path: Path) -> Iterator[None]:
-    """Processes pass one after the other. SQLite's lock is on every system, and never stale."""
-    database = sqlite3.connect(path, timeout=3600, isolation_level=None)
-    try:
-        database.execute("BEGIN EXCLUSIVE")
-        yield
-    finally:
-        database.close()
 
 
 def which(program: str) -> str:

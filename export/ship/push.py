@@ -1,10 +1,13 @@
 """A folder to the Hugging Face Hub: a model, a Space, or a static page.
 
->>> push(Path("models/mine"), "me/mine", token="hf_...")             # doctest: +SKIP
+>>> push(Path("models/mine"), "me/mine")                             # doctest: +SKIP
 
-The endpoint is that of HF_ENDPOINT, and the token that of HF_TOKEN or of `hf auth login`.
+The endpoint is that of HF_ENDPOINT. The token is that of HF_TOKEN or of `hf auth login`, or is
+typed in.
 """
 
+import sys
+from getpass import getpass
 from pathlib import Path
 
 import httpx
@@ -15,13 +18,7 @@ from gptcore.bundle import FACTS, load_any_bundle
 from gptcore.checks import UserError
 
 
-def push(
-    folder: Path,
-    repo: str,
-    kind: str | None = None,
-    private: bool = False,
-    token: str | None = None,
-) -> str:
+def push(folder: Path, repo: str, kind: str | None = None, private: bool = False) -> str:
     """Create the repository if there is none, and upload the folder; the repository's address.
 
     Nothing is sent before the hashes of every model folder in it have been compared.
@@ -34,10 +31,7 @@ def push(
         load_any_bundle(folder)
     for facts in folder.rglob(FACTS):
         load_any_bundle(facts.parent)
-    token = token or get_token()
-    if not token:
-        raise UserError("there is no token: run `hf auth login`, or set HF_TOKEN, or give --token")
-    api = HfApi(token=token)
+    api = HfApi(token=get_token() or ask_token())
     try:
         made = api.create_repo(
             repo, repo_type=kind, private=private or None, space_sdk=sdk, exist_ok=True
@@ -56,6 +50,14 @@ def push(
     except (httpx.TransportError, ConnectionError) as error:
         raise UserError(f"cannot reach {constants.ENDPOINT} ({error}): try again later") from None
     return str(made)
+
+
+def ask_token() -> str:
+    """A token that is typed in unseen. UserError where nobody can be asked."""
+    token = getpass(f"token of {constants.ENDPOINT}, not shown: ") if sys.stdin.isatty() else ""
+    if not token:
+        raise UserError("there is no token: run `hf auth login`, or set HF_TOKEN")
+    return token
 
 
 def read_sdk(folder: Path) -> str | None:

@@ -9,14 +9,15 @@ in its card, and the scores of `python -m training evaluate --out` are added to 
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from export.folder.card import read_hub, write_card
 from export.folder.replace import check_model_folder
 from export.formats.quantize import save_quantized
 from gptcore.bundle import INSPECT, VARIANTS, WEIGHTS, Bundle, check_whole, load_bundle, write_facts
 from gptcore.checks import UserError
+from gptcore.facts import Scores, read_as
 from gptcore.files import new_folder
 
 MAX_BYTES = 10_000_000  # of a file that the Hub takes without LFS
@@ -24,7 +25,7 @@ BROWSERS = "int8"
 INSPECT_FORMAT = "q8"
 
 
-def ship(source: Path, out: Path, scores: dict[str, Any] | None = None) -> None:
+def ship(source: Path, out: Path, scores: Scores | None = None) -> None:
     """Write `out` from the whole folder `source`; UserError if a file would be too large."""
     bundle = load_bundle(source)
     check_whole(bundle)
@@ -34,11 +35,10 @@ def ship(source: Path, out: Path, scores: dict[str, Any] | None = None) -> None:
         )
     check_model_folder(out)
     kept = kept_variants(bundle)
-    facts = {key: value for key, value in bundle.facts.items() if key != "sha256"}
-    facts["variants"] = {name: bundle.facts["variants"][name] for name in kept}
-    facts |= {"evaluation": scores} if scores else {}
+    variants = {name: bundle.facts.variants[name] for name in kept}
+    facts = replace(bundle.facts, variants=variants, evaluation=scores or bundle.facts.evaluation)
     unneeded = {WEIGHTS, INSPECT.as_posix(), *VARIANTS.values()}
-    names = [name for name in bundle.facts["sha256"] if name not in unneeded]
+    names = [name for name in bundle.facts.sha256 if name not in unneeded]
     with new_folder(out) as folder:
         for name in [*names, *(VARIANTS[name] for name in kept)]:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -53,13 +53,13 @@ def ship(source: Path, out: Path, scores: dict[str, Any] | None = None) -> None:
 
 def kept_variants(bundle: Bundle) -> list[str]:
     """The smaller file that loses least, then the browsers' one."""
-    rows = bundle.facts.get("variants", {})
+    rows = bundle.facts.variants
     small = [name for name in rows if name in bundle.variants and name != "fp32"]
     if BROWSERS not in small or len(small) < 2:
         raise UserError(
             f"{bundle.path} has too few smaller files: export it with --quantize q8,{BROWSERS}"
         )
-    best = min(small, key=lambda name: (rows[name]["bits_per_byte"], rows[name]["divergence"]))
+    best = min(small, key=lambda name: (rows[name].bits_per_byte, rows[name].divergence))
     return list(dict.fromkeys([best, BROWSERS]))
 
 
@@ -81,13 +81,13 @@ def check_sizes(folder: Path) -> None:
             )
 
 
-def read_scores(path: Path | None) -> dict[str, Any] | None:
+def read_scores(path: Path | None) -> Scores | None:
     """The tables of an evaluation, without its replies."""
     if path is None:
         return None
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return {key: found[key] for key in ("skills", "n_seeds")}
+        return read_as(Scores, {key: found[key] for key in ("skills", "n_seeds")}, str(path))
     except (OSError, ValueError, LookupError, TypeError):
         raise UserError(
             f"--scores {path}: no file that python -m training evaluate wrote"

@@ -57,7 +57,7 @@ def write_space(
         text = README.format(
             title=json.dumps(bundle.name, ensure_ascii=False),  # quoted as YAML quotes
             name=bundle.name,
-            parameters=bundle.facts["parameters"],
+            parameters=bundle.facts.parameters,
             gradio=version("gradio"),
             license_name=license_name or read_license(model),
         )
@@ -76,11 +76,11 @@ def parts(out: Path) -> set[str] | None:
 
 def copy_model(bundle: Bundle, folder: Path) -> None:
     """The graphs and tokenizers of a model folder; the rest is for other runtimes."""
-    for name in bundle.facts["sha256"]:
+    for name in bundle.facts.sha256:
         if name.startswith("onnx/") or Path(name).name in (FILE_NAME, FACTS_NAME):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(bundle.path / name, folder / name)
-    write_facts(folder, {key: value for key, value in bundle.facts.items() if key != "sha256"})
+    write_facts(folder, bundle.facts)
 
 
 def requirements() -> str:

@@ -7,8 +7,9 @@ WebAssembly and WebGPU builds; it comes from npm once and is kept in the user's 
 The site asks no other host for anything.
 """
 
+import base64
+import hashlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -18,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from export.folder.replace import check_replaceable
+from export.runtimes.environments import NPM
 from gptcore.bundle import VARIANTS, Bundle
 from gptcore.checks import UserError
-from gptcore.files import new_folder
+from gptcore.files import cache_folder, new_folder
 from gptcore.sampling import SETTINGS
 
-TRANSFORMERS = "4.3.1"
+TRANSFORMERS = "4.3.1"  # as pinned in export/runtimes/npm
 SOURCES = Path(__file__).parent.parent / "site"
 SITE = "site.json"  # what the page knows of its model; a folder with it is ours
 SITE_SETTINGS = ("temperature", "top_k")
@@ -91,7 +93,7 @@ def build_site(bundle: Bundle, out: Path) -> None:
 
 def check_model(bundle: Bundle) -> None:
     for name in ("config.json", "tokenizer.json"):
-        if name not in bundle.facts["sha256"]:
+        if name not in bundle.facts.sha256:
             raise UserError(
                 f"{bundle.path} has no {name}: only models of the Llama shape with a tokenizer "
                 f"of their own run in transformers.js"
@@ -113,7 +115,7 @@ def model_name(folder: Path) -> str:
 
 def model_files(bundle: Bundle) -> list[Path]:
     known = [*MODEL_FILES, *(VARIANTS[name] for name in BROWSER_FORMATS)]
-    return [bundle.path / name for name in known if name in bundle.facts["sha256"]]
+    return [bundle.path / name for name in known if name in bundle.facts.sha256]
 
 
 def site_facts(bundle: Bundle, model: str, folder: Path) -> dict[str, Any]:
@@ -121,7 +123,7 @@ def site_facts(bundle: Bundle, model: str, folder: Path) -> dict[str, Any]:
     return {
         "name": bundle.name,
         "chat": bundle.is_chat,
-        "parameters": bundle.facts["parameters"],
+        "parameters": bundle.facts.parameters,
         "block_size": bundle.config.block_size,
         "special_tokens": bundle.tokenizer.special,
         "chat_format": bundle.tokenizer.chat.to_dict(),
@@ -159,34 +161,39 @@ def card(bundle: Bundle) -> str:
         title=json.dumps(bundle.name, ensure_ascii=False),
         license=licence[0] if licence else "",
         name=bundle.name,
-        parameters=bundle.facts["parameters"],
+        parameters=bundle.facts.parameters,
         transformers=TRANSFORMERS,
     )
 
 
 def fetch_runtime() -> Path:
     """The folder of the runtime's files: from the cache, at first from npm."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    cached = base / "gptcore" / f"transformers.js-{TRANSFORMERS}"
+    cached = cache_folder() / f"transformers.js-{TRANSFORMERS}"
     if cached.is_dir():
         return cached
     print(f"fetching transformers.js {TRANSFORMERS} and ONNX Runtime Web from npm to {cached}")
     with tempfile.TemporaryDirectory() as temporary, new_folder(cached) as folder:
-        transformers = npm_pack("@huggingface/transformers", TRANSFORMERS, Path(temporary))
+        transformers = npm_pack("@huggingface/transformers", Path(temporary))
         extract(transformers, "dist/transformers.min.js", folder)
         extract(transformers, "LICENSE", folder)
-        # The JavaScript of ONNX Runtime is inside transformers.js: the binaries must be its own.
-        extract(transformers, "package.json", Path(temporary))
-        package = json.loads((Path(temporary) / "package.json").read_text(encoding="utf-8"))
-        version = package["dependencies"]["onnxruntime-web"]
-        runtime = npm_pack("onnxruntime-web", version, Path(temporary))
+        # The JavaScript of ONNX Runtime is inside transformers.js: the binaries are those that it
+        # asks for, and so those of the same lock.
+        runtime = npm_pack("onnxruntime-web", Path(temporary))
         for name in RUNTIME_FILES:
             extract(runtime, f"dist/{name}", folder)
     return cached
 
 
-def npm_pack(name: str, version: str, folder: Path) -> Path:
-    """Download a package's archive. UserError if npm is missing or fails."""
+def pinned(name: str) -> tuple[str, str]:
+    """The version and the hash ("sha512-" and base64) of a package."""
+    lock = json.loads((NPM / "transformers.js" / "package-lock.json").read_text(encoding="utf-8"))
+    package = lock["packages"][f"node_modules/{name}"]
+    return package["version"], package["integrity"]
+
+
+def npm_pack(name: str, folder: Path) -> Path:
+    """Download a package's archive. UserError if npm is missing or fails, or gives another one."""
+    version, integrity = pinned(name)
     npm = shutil.which("npm")
     if not npm:
         raise UserError(
@@ -199,7 +206,17 @@ def npm_pack(name: str, version: str, folder: Path) -> Path:
     if done.returncode != 0 or not archive.is_file():
         said = " ".join((done.stderr or done.stdout).split())[-300:]
         raise UserError(f"npm could not fetch {name} {version}: is there a network? {said}")
+    check_integrity(archive, integrity)
     return archive
+
+
+def check_integrity(archive: Path, integrity: str) -> None:
+    found = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
+    if f"sha512-{found}" != integrity:
+        raise UserError(
+            f"{archive.name} from npm has the hash sha512-{found}, but should have {integrity}: it "
+            f"is damaged or was changed"
+        )
 
 
 def extract(archive: Path, name: str, folder: Path) -> None:

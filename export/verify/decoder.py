@@ -47,7 +47,7 @@ def verify(bundle: Bundle) -> list[Check]:
     ]
     if (bundle.path / CONFIG).is_file():
         checks.append(check_config(model, bundle.path))
-    if "imported" not in bundle.facts:
+    if bundle.facts.imported is None:
         return checks
     # Weights made elsewhere may give values in the hundreds, and fp32 does not hold those to 1e-4.
     scale = max(1.0, largest_value(model) / USUAL_VALUE)

@@ -7,9 +7,11 @@ theirs            0  -          0.0001   not compared
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+
+from gptcore.facts import Parity
 
 TOLERANCE = 1e-4
 
@@ -57,6 +59,6 @@ def print_report(checks: Sequence[Check]) -> None:
         print(f"{check.name:{width}}  {figures}  {VERDICTS[check.passed]}")
 
 
-def as_facts(checks: Sequence[Check]) -> list[dict[str, Any]]:
+def as_facts(checks: Sequence[Check]) -> tuple[Parity, ...]:
     """For gptcore.json."""
-    return [check._asdict() | {"passed": check.passed} for check in checks]
+    return tuple(Parity(c.name, c.cases, c.limit, c.worst, c.passed) for c in checks)

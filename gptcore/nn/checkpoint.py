@@ -8,8 +8,6 @@ A checkpoint appears under its name only when it is complete: everything is writ
 temporary folder and flushed to the disk, then the folder is renamed.
 """
 
-import hashlib
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from gptcore.checks import UserError
-from gptcore.files import file_sha256, list_checkpoints, new_folder
+from gptcore.files import file_sha256, list_checkpoints, new_folder, sealed, unseal
 
 MODEL, STATE, MANIFEST = "model.safetensors", "state.safetensors", "manifest.json"
 Tensors = dict[str, Tensor]
@@ -46,28 +44,28 @@ def save_checkpoint(folder: Path, model: Tensors, state: Tensors, facts: dict[st
             except SafetensorError as error:  # which hides the number of the system's error
                 raise OSError(f"{folder / name} cannot be written: {error}") from None
         hashes = {name: file_sha256(temporary / name) for name in (MODEL, STATE)}
-        (temporary / MANIFEST).write_text(manifest_text(facts, hashes), encoding="utf-8")
-
-
-def manifest_text(facts: dict[str, Any], hashes: dict[str, str]) -> str:
-    """The manifest, sealed: the hash of its own content is its last entry."""
-    content = {"facts": facts, "sha256": hashes}
-    seal = hashlib.sha256(json.dumps(content).encode()).hexdigest()
-    return json.dumps(content | {"seal": seal}, indent=2)
+        text = sealed({"facts": facts, "sha256": hashes})
+        (temporary / MANIFEST).write_text(text, encoding="utf-8")
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
     """Read a checkpoint. UserError if a file is missing or differs by a bit."""
+    facts = verify_checkpoint(folder)
     try:
-        text = (folder / MANIFEST).read_text(encoding="utf-8")
-        manifest = json.loads(text)
+        return Checkpoint(folder, load_file(folder / MODEL), load_file(folder / STATE), facts)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{folder} cannot be read: {error}") from None
+
+
+def verify_checkpoint(folder: Path) -> dict[str, Any]:
+    """A checkpoint's facts. UserError if a file is missing or differs by a bit."""
+    try:
+        manifest = unseal((folder / MANIFEST).read_text(encoding="utf-8"))
         facts, hashes = manifest["facts"], manifest["sha256"]
-        if text != manifest_text(facts, hashes):
-            raise ValueError
         for name in (MODEL, STATE):
             if file_sha256(folder / name) != hashes[name]:
                 raise UserError(f"{folder / name} is damaged: its sha256 is not the manifest's")
-        return Checkpoint(folder, load_file(folder / MODEL), load_file(folder / STATE), facts)
+        return facts
     except FileNotFoundError as error:
         raise UserError(f"{folder} is incomplete: {Path(error.filename).name} is missing") from None
     except UserError:

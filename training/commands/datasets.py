@@ -14,6 +14,10 @@ from training.datasets.reading import VARIABLE, data_folder, read_dataset
 from training.datasets.registry import DATASETS
 from training.machine.progress import progress
 
+HASHES = (
+    "hash: pinned, a download must have the SHA-256 that this project knows; first use, the first\n"
+    "download is trusted, and every later one must be the same"
+)
 KEPT = "; what was downloaded is kept: the same again goes on"
 
 
@@ -47,14 +51,14 @@ def print_count(name: str, data_dir: Path | None) -> None:
 
 def table(folder: Path) -> str:
     """All data sets with their licences and where each is."""
-    head = ("name", "licence", "share-alike", "where", "what it is")
+    head = ("name", "licence", "share-alike", "where", "hash", "what it is")
     rows = [
-        (name, d.licence, "yes" if d.share_alike else "no", where(d, folder), d.about)
+        (name, d.licence, "yes" if d.share_alike else "no", where(d, folder), d.trust, d.about)
         for name, d in DATASETS.items()
     ]
     widths = [max(map(len, column)) for column in zip(head, *rows)]
     lines = ("  ".join(cell.ljust(w) for cell, w in zip(row, widths)) for row in (head, *rows))
-    return "\n".join([f"data in {folder}", *(line.rstrip() for line in lines)])
+    return "\n".join([f"data in {folder}", *(line.rstrip() for line in lines), HASHES])
 
 
 def where(dataset: Dataset, folder: Path) -> str:

@@ -62,7 +62,7 @@ def parts_of(run: Run) -> Iterator[tuple[str, Callable[[], object]]]:
             yield name, lambda name=name: read_pairs(run.path / name)
     else:
         yield "tokenizer", lambda: check_tokenizer(run)
-        yield f"token shards, {run.data['shards']}", lambda: shards_of(run)
+        yield f"token shards, {run.data.shards}", lambda: shards_of(run)
     for path in list_checkpoints(run.checkpoints):
         yield f"checkpoints/{path.name}", lambda path=path: check_checkpoint(run, path)
 

@@ -15,7 +15,9 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
+from typing import TextIO
 
 from gptcore.chat_template import Message, check_messages, render
 from gptcore.checks import UserError
@@ -30,6 +32,7 @@ SUFFIXES = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
 VALIDATION_SHARE = 0.05
 MAX_VALIDATION_BYTES = 500_000
 READ_CHARACTERS = 1 << 16
+MAX_LINE = 1 << 24  # characters: more than any book has, and few enough for any memory
 
 # Where a text may be cut so that it is split into the same tokens: no piece of the patterns of
 # gptcore.tokenizer and cl100k spans these places. White space with line ends in it is one piece
@@ -79,7 +82,7 @@ def read_sourced(files: list[Path]) -> Iterator[tuple[Document, str]]:
             raise UserError(f"{file} is a damaged gzip file: {error}") from None
 
 
-def open_text(file: Path):
+def open_text(file: Path) -> TextIO:
     opener = gzip.open if file.name.endswith(".gz") else open
     return opener(file, "rt", encoding="utf-8-sig")
 
@@ -117,9 +120,7 @@ def read_jsonl(file: Path) -> Iterator[tuple[Document, str]]:
     """A document a line: an object with "messages" or "text", and its "source"; other keys are
     ignored."""
     with open_text(file) as stream:
-        for number, line in enumerate(stream, 1):
-            if not line.strip():
-                continue
+        for number, line in numbered_lines(stream, file):
             try:
                 row = json.loads(line)
                 document = row["messages"] if "messages" in row else row["text"]
@@ -136,6 +137,21 @@ def read_jsonl(file: Path) -> Iterator[tuple[Document, str]]:
                 raise UserError(f"{file}, line {number}: no JSON ({error})") from None
             if document:
                 yield document, str(row.get("source", file.name))
+
+
+def numbered_lines(stream: TextIO, file: Path) -> Iterator[tuple[int, str]]:
+    """The lines that are not blank, with their numbers. UserError: one is too long for memory."""
+    for number in count(1):
+        line = stream.readline(MAX_LINE + 1)
+        if len(line) > MAX_LINE:
+            raise UserError(
+                f"{file}, line {number} is longer than {MAX_LINE:,} characters: write one document "
+                f"on each line, and divide this one"
+            )
+        if not line:
+            return
+        if line.strip():
+            yield number, line
 
 
 def check_text(text: str) -> None:

@@ -8,19 +8,16 @@
 Several processes may share the local folder: a lock file lets one of them fetch for all.
 """
 
-import json
 import re
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from gptcore.checks import UserError
-from gptcore.files import file_sha256
+from gptcore.files import file_sha256, locked, read_sealed
 
 PAUSES = (1.0, 5.0, 25.0)  # seconds before another try
 TIMEOUT = 60.0  # seconds without a byte
@@ -45,7 +42,7 @@ class RemoteFolder:
         manifest: dict[str, Any] = {}
 
         def check(path: Path) -> None:
-            manifest.update(json.loads(path.read_text(encoding="utf-8")))
+            manifest.update(read_sealed(path))
 
         with self.lock(MANIFEST):
             self.fetch(MANIFEST, check)
@@ -83,7 +80,7 @@ class RemoteFolder:
         for path in self.local.glob(HELD):
             if path.name not in names:
                 # Locked, it is being fetched by a process that is ahead of this one.
-                with suppress(Timeout), self.lock(path.name, timeout=0):
+                with suppress(TimeoutError), self.lock(path.name, timeout=0):
                     path.unlink(missing_ok=True)
         # A daemon, so that a program that is done does not wait for it.
         threading.Thread(target=self.fetch_all, args=(names,), daemon=True).start()
@@ -94,10 +91,8 @@ class RemoteFolder:
                 with suppress(UserError):  # raised where the file is needed, if it still fails
                     self.locate(name)
 
-    def lock(self, name: str, timeout: float = -1) -> FileLock:
-        path = self.local / f"{name}.lock"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return FileLock(path, timeout=timeout)
+    def lock(self, name: str, timeout: float = -1) -> AbstractContextManager[None]:
+        return locked(self.local / f"{name}.lock", timeout)
 
     def fetch(self, name: str, check: Callable[[Path], None]) -> None:
         """Download a file; it has its name only when `check` has found it sound."""

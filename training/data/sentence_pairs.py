@@ -14,7 +14,7 @@ from pathlib import Path
 from gptcore.checks import UserError
 from gptcore.tokenizer import Tokenizer
 from gptcore.translate import encode_source, target_ends
-from training.data.corpus import open_text
+from training.data.corpus import numbered_lines, open_text
 
 Pair = tuple[str, str]  # source, target
 Encoded = tuple[list[int], list[int]]
@@ -39,9 +39,7 @@ def read_pairs(path: Path, reverse: bool = False) -> list[Pair]:
     pairs = []
     try:
         with open_text(path) as stream:
-            for number, line in enumerate(stream, 1):
-                if not line.strip():
-                    continue
+            for number, line in numbered_lines(stream, path):
                 columns = [column.strip() for column in line.rstrip("\n").split("\t")]
                 if len(columns) < 2:
                     raise UserError(

@@ -4,7 +4,7 @@ train-00000.bin          ids, uint16 (uint32 for a vocabulary over 65,536)
 train-00000.starts.npy   where each document begins
 val-00000.bin ...        the same for the held-out documents
 tokenizer/               the tokenizer that made them
-manifest.json            counts, and the sha256 of every file
+manifest.json            counts, and the sha256 of every file; sealed
 
 >>> shards = prepare(corpus, Path("runs/shards"), vocab_size=2048)   # doctest: +SKIP
 >>> shard = shards.split("train")[0]                                 # doctest: +SKIP
@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 
 from gptcore.checks import UserError
-from gptcore.files import file_sha256, new_folder
+from gptcore.facts import check_format
+from gptcore.files import file_sha256, new_folder, read_sealed, sealed
 from gptcore.tokenizer import Tokenizer
 from training.data.corpus import (
     Corpus,
@@ -39,7 +40,7 @@ from training.data.corpus import (
 from training.data.remote import MANIFEST, RemoteFolder
 from training.machine.progress import progress
 
-FORMAT = 2  # part of the key, so that older shards are made anew
+FORMAT = 2  # in the manifest, and part of the key, so that older shards are made anew
 SHARD_TOKENS = 1 << 26
 CHUNK_CHARACTERS = 1 << 18  # what one thread tokenises at a time
 CACHE = "cache"  # in the run directory, the files in use of shards at a URL
@@ -157,7 +158,8 @@ def prepare(
 def load_shards(path: Path) -> Shards:
     """Verify and open a folder of shards."""
     try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        manifest = read_sealed(path / MANIFEST)
+        check_format(manifest, FORMAT, str(path / MANIFEST))
         for name, expected in manifest["sha256"].items():
             if file_sha256(path / name) != expected:
                 raise UserError(f"{path / name} is damaged")
@@ -232,6 +234,7 @@ def write_shards(corpus: Corpus, found: Survey, tokenizer: Tokenizer, folder: Pa
         raise UserError("the corpus is one text, again and again: give some that differs")
     files = sorted(p for p in folder.rglob("*") if p.is_file())
     manifest = {
+        "format": FORMAT,
         "dtype": dtype,
         "n_documents": found.n_documents,
         "n_bytes": found.n_bytes,
@@ -241,7 +244,7 @@ def write_shards(corpus: Corpus, found: Survey, tokenizer: Tokenizer, folder: Pa
         "bytes": {p.relative_to(folder).as_posix(): p.stat().st_size for p in files},
         "sha256": {p.relative_to(folder).as_posix(): file_sha256(p) for p in files},
     }
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2), encoding="utf-8")
+    (folder / MANIFEST).write_text(sealed(manifest), encoding="utf-8")
 
 
 def tokenise(

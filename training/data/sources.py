@@ -8,7 +8,6 @@
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from gptcore.checks import UserError
 from gptcore.encodings import NAMES, compact, named_encoding, usage
@@ -18,6 +17,7 @@ from training.data.leaks import without_leaks
 from training.data.shards import CACHE, Shards, is_url, open_shards
 from training.dialogues.generator import dialogues
 from training.run.directory import Run
+from training.run.facts import RunData
 
 OWN = "own"  # a tokenizer trained on the text
 N_DIALOGUES = 100_000  # of the project's own corpus
@@ -88,19 +88,18 @@ def finished_shards(location: str, cache: Path, tokenizer: str) -> Shards:
     return shards
 
 
-def facts_of(shards: Shards, source: str) -> dict[str, Any]:
+def facts_of(shards: Shards, source: str) -> RunData:
     """What a run notes about the text that it is trained on."""
     counts = {key: shards.manifest[key] for key in ("corpus_sha256", "n_documents", "n_bytes")}
-    known = {"datasets": {DIALOGUES: 1}} if source == OWN_SOURCE else {}
-    return {"source": source, "chat": shards.is_chat, "shards": shards.location, **counts, **known}
+    known = {DIALOGUES: 1.0} if source == OWN_SOURCE else {}
+    return RunData(source, shards.is_chat, shards=shards.location, datasets=known, **counts)
 
 
 def shards_of(run: Run) -> Shards:
     """The shards that a run was trained on."""
-    if "shards" not in run.data:
+    if run.data.shards is None:
         raise UserError(f"{run.path} is a translation: python -m training translate --resume")
-    shards = open_shards(run.data["shards"], run.path / CACHE)
-    known, found = run.data.get("corpus_sha256"), shards.manifest.get("corpus_sha256")
-    if known not in (None, found):
+    shards = open_shards(run.data.shards, run.path / CACHE)
+    if run.data.corpus_sha256 not in (None, shards.manifest.get("corpus_sha256")):
         raise UserError(f"the shards at {shards.location} are no longer those of {run.path}")
     return shards

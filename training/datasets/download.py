@@ -10,16 +10,16 @@ first download, and no longer: its hash is written to `train.jsonl.sha256`, whic
 copy must have. (A server that promises fewer bytes than there are is caught by the hash alone.)
 """
 
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import requests
-from filelock import FileLock
 
 from gptcore.checks import UserError
-from gptcore.files import file_sha256, flush_to_disk, write_whole
+from gptcore.files import file_sha256, flush_to_disk, locked, write_whole
 from training.machine.progress import progress
 
 PAUSES = (1.0, 5.0, 25.0)  # seconds before another try
@@ -35,9 +35,16 @@ class Interrupted(Exception):
 def download(url: str, path: Path, sha256: str = "") -> None:
     """Fetch the file unless it is there. UserError if it cannot be had or has another hash."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(beside(path, ".lock")):  # another process may be fetching it
+    with locked(beside(path, ".lock")):  # another process may be fetching it
         if path.exists():
             return
+        if not (sha256 or first_sha256(path)):
+            note = beside(path, ".sha256").name
+            print(
+                f"{url}: its SHA-256 is not known beforehand, so this first download is trusted; "
+                f"what comes is noted in {note}, and must be the same from then on",
+                file=sys.stderr,
+            )
         part = fetch(url, path)
         found = file_sha256(part)
         if found != (sha256 or first_sha256(path) or found):

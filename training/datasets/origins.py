@@ -1,8 +1,9 @@
 """What a data set is: its licence, and the files at its publisher's that it is read from.
 
 An address names a commit, so that what is there does not change. Where the hash of a file is
-known it stands beside the address; where it is "", the first download is trusted, and what it
-brought is checked from then on. (GitHub's zips have no hash that stays the same.)
+known it stands beside the address: the file is pinned. Where it is "", the first download is
+trusted, which is said when it begins, and later ones must be the same. (GitHub's zips have no
+hash that lasts.)
 
 >>> origin = archive("owner/name", "1f0c", parse=lambda path: iter(["a story"]))
 >>> origin.url, origin.file_name
@@ -49,6 +50,14 @@ class Dataset:
     prepared: str = "chat.jsonl.gz"  # the file that holds it cleaned and ready
     source: str = ""  # the data set whose documents this one makes its own of ...
     derive: Derive | None = None  # ... by this
+
+    @property
+    def trust(self) -> str:
+        """By which hashes downloads are checked: "pinned", "first use", or some of each."""
+        n_pinned = sum(bool(origin.sha256) for origin in self.origins)
+        if n_pinned == len(self.origins):  # of none, too: prepared files have known hashes
+            return "pinned"
+        return f"{n_pinned} of {len(self.origins)} pinned" if n_pinned else "first use"
 
 
 def derived(name: str, source: Dataset, about: str, derive: Derive) -> Dataset:

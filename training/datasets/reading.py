@@ -1,9 +1,10 @@
 """Texts by name: found prepared on the disk, or downloaded from their publishers and cleaned.
 
-One folder holds all files: --data-dir, or the environment variable GPTCORE_DATA, or
-~/.cache/gptcore/data. It is looked in first, for a prepared file (`chat.jsonl.gz` and so on, with
-the hashes that registry.py has), then for the publishers' own files (`openai.grade-school-math.
-train.jsonl`); what is missing is downloaded into it. Without a network, put the files there.
+One folder holds all files: --data-dir, or else what the environment variable GPTCORE_DATA names,
+or else ~/.cache/gptcore/data. A data set is read from the first of these that is there: a prepared
+file in it (`chat.jsonl.gz` and so on, whose hashes registry.py has), then the publishers' own files
+(`openai.grade-school-math.train.jsonl`), which are downloaded if missing. Without a network, put
+the files there yourself.
 
 >>> next(read_dataset("jokes", None))                                  # doctest: +SKIP
 [{'role': 'user', 'content': 'Tell me a joke.'}, {'role': 'assistant', 'content': ...}]
@@ -19,7 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gptcore.checks import UserError, check_choice
-from training.data.corpus import Document, read_documents
+from gptcore.files import cache_folder
+from training.data.corpus import Document, numbered_lines, read_documents
 from training.datasets.cleaning import clean, without_repeats
 from training.datasets.download import download, forget, verify
 from training.datasets.origins import Origin
@@ -71,8 +73,7 @@ def data_folder(data_dir: Path | None) -> Path:
     if named and not Path(named).is_dir():
         source = "--data-dir" if data_dir else VARIABLE
         raise UserError(f"{source} {named} is no folder: make it, or name another")
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(named or base / "gptcore" / "data")
+    return Path(named or cache_folder() / "data")
 
 
 def obtain(origin: Origin, folder: Path) -> Path:
@@ -104,7 +105,7 @@ def read_prepared(name: str, path: Path) -> Iterator[Document]:
         return
     mark = f'"source": {json.dumps(name)}'  # most lines need not be parsed
     with gzip.open(path, "rt", encoding="utf-8") as file:
-        for line in file:
+        for _, line in numbered_lines(file, path):
             if mark in line and (row := json.loads(line))["source"] == name:
                 yield row["messages"]
 

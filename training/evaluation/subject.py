@@ -88,7 +88,7 @@ def open_subject(path: Path, variant: str | None) -> Subject:
         raise UserError(f"{path} is a translation: export it, then python -m export score")
     model = TorchModel(run)
     name = f"{path}: step {model.step:,}, PyTorch"
-    return Subject(name, run.data["chat"], model, model.logits)
+    return Subject(name, run.data.chat, model, model.logits)
 
 
 def open_folder(path: Path, variant: str | None) -> Subject:

@@ -16,7 +16,7 @@ from training.loop import train
 from training.machine.processes import World, join
 from training.plan.planner import Planner
 from training.run.config import TrainConfig
-from training.run.directory import Run, check_free, say_next
+from training.run.directory import Run, alone_in, check_free, say_next
 from training.run.settings import (
     check_same,
     describe,
@@ -29,7 +29,7 @@ from training.tasks.language import LanguageModelling
 
 def train_language(options: argparse.Namespace) -> dict[str, Any] | None:
     """The summary of the finished run, or None if it was paused."""
-    with join(options.timeout) as world:
+    with join(options.timeout) as world, alone_in(options.out, world.is_first):
         if goes_on(options):
             summary = go_on(options, world)
         else:
@@ -83,7 +83,8 @@ def start(
         plan = planner.final(shards)
         print(plan.table())
         model, training = plan.model, plan.training
-        data |= {"expected_bits_per_byte": round(plan.expected_bits_per_byte, 4)}
+        expected = round(plan.expected_bits_per_byte, 4)
+        data = dataclasses.replace(data, expected_bits_per_byte=expected)
     clock = planner.clock(plan) if planner else None
     run = Run(options.out, model, training, data, clock, fixed_options(options))
     print(describe(model, training))

@@ -40,7 +40,7 @@ def from_run(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str
     if options.preset or options.tokenizer:
         raise UserError("--init takes shape and tokenizer from that run: drop --preset and so on")
     base = Run.load(options.init)
-    if "shards" not in base.data:
+    if base.data.shards is None:
         raise UserError(f"--init {options.init} is a translation: name a run on texts")
     model, training = read_settings(options.set, base.model, TrainConfig())
     return model, training, str(base.path / "tokenizer")

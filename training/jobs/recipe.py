@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from gptcore.checks import UserError
+from gptcore.facts import EarlierStage
 from training.data.batches import Rows
 from training.data.shards import Shards, prepare
 from training.data.sources import facts_of, shards_of
 from training.jobs.stages import SHARDS, Stage, mixed
 from training.loop import train
 from training.machine.processes import World, join
-from training.run.directory import Run, begun, say_next
+from training.run.directory import Run, alone_in, begun, say_next
 from training.run.settings import describe, differs
 from training.tasks.language import LanguageModelling
 
@@ -35,7 +36,8 @@ def train_stages(
     before, summary = None, None
     with join(timeout_s) as world:
         for stage in stages:
-            summary = run_stage(stage, out, data_dir, before, world)
+            with alone_in(out / stage.name, world.is_first):
+                summary = run_stage(stage, out, data_dir, before, world)
             if summary is None:
                 print("the same command again goes on from there")
                 return None
@@ -82,15 +84,16 @@ def new_run(stage: Stage, path: Path, shards: Shards, before: Run | None) -> Run
     model = dataclasses.replace(stage.model, vocab_size=shards.tokenizer.vocab_size)
     n_rows = len(Rows(shards, "train", model.block_size))
     steps = math.ceil(n_rows / stage.training.batch_size)
-    facts = facts_of(shards, str(stage))
-    facts |= {"datasets": all_passes(stage, before), "stages": earlier(before)}
-    return Run(path, model, dataclasses.replace(stage.training, steps=steps), facts)
+    data = dataclasses.replace(
+        facts_of(shards, str(stage)), datasets=all_passes(stage, before), stages=earlier(before)
+    )
+    return Run(path, model, dataclasses.replace(stage.training, steps=steps), data)
 
 
 def check_unchanged(stage: Stage, run: Run) -> None:
     """Refuse to go on with a stage that the recipe describes otherwise by now."""
     wanted = {"mix": str(stage)} | stage.model.to_dict() | stage.training.to_dict()
-    own = {"mix": run.data["source"]} | run.model.to_dict() | run.train.to_dict()
+    own = {"mix": run.data.source} | run.model.to_dict() | run.train.to_dict()
     for key, value in wanted.items():
         if differs(key, value, own[key]) and key not in ("vocab_size", "steps"):  # of the text
             raise UserError(
@@ -101,16 +104,15 @@ def check_unchanged(stage: Stage, run: Run) -> None:
 
 def all_passes(stage: Stage, before: Run | None) -> dict[str, float]:
     """Over each dataset, those of earlier stages included."""
-    passes = Counter(before.data["datasets"] if before else {})
+    passes = Counter(before.data.datasets if before else {})
     passes.update(stage.mix)
     return dict(passes)
 
 
-def earlier(before: Run | None) -> list[dict[str, Any]]:
+def earlier(before: Run | None) -> tuple[EarlierStage, ...]:
     """What the stages up to this run took."""
     if before is None:
-        return []
+        return ()
     summary = before.summary()
     took = {key: summary[key] for key in ("steps", "tokens", "seconds")}
-    took |= {"name": before.path.name, "source": before.data["source"]}
-    return [*before.data["stages"], took]
+    return (*before.data.stages, EarlierStage(before.path.name, before.data.source, **took))

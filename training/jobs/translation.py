@@ -24,14 +24,15 @@ from training.jobs.options import translator_preset
 from training.loop import train
 from training.machine.processes import World, join
 from training.run.config import TrainConfig
-from training.run.directory import Run, check_free, say_next
+from training.run.directory import Run, alone_in, check_free, say_next
+from training.run.facts import RunData
 from training.run.settings import check_same, describe, fixed_options, goes_on, read_settings
 from training.tasks.translation import TranslationTask
 
 
 def train_translator(options: argparse.Namespace) -> dict[str, Any] | None:
     """The summary of the finished run, or None if it was paused."""
-    with join(options.timeout) as world:
+    with join(options.timeout) as world, alone_in(options.out, world.is_first):
         if goes_on(options):
             summary = go_on(options, world)
         else:
@@ -76,15 +77,11 @@ def start(
         model, source_vocab_size=source_tokenizer.vocab_size, vocab_size=tokenizer.vocab_size
     )
     n_bytes = sum(len(text.encode("utf-8")) for pair in pairs for text in pair)
-    data = {
-        "source": source_of(options),
-        "chat": False,
-        "n_pairs": len(pairs),
-        "n_bytes": n_bytes,
-    }
+    data = RunData(source_of(options), chat=False, n_bytes=n_bytes, n_pairs=len(pairs))
     run = Run(options.out, model, training, data, options=fixed_options(options))
     task = TranslationTask(run, source_tokenizer, tokenizer, pairs, held_out, world)
-    data["examples"] = [source for source, _ in task.validation[:: len(held_out) // 4 or 1][:4]]
+    examples = tuple(source for source, _ in task.validation[:: len(held_out) // 4 or 1][:4])
+    run = dataclasses.replace(run, data=dataclasses.replace(data, examples=examples))
     print(
         f"{len(pairs):,} pairs to train on, {len(held_out):,} to measure on; vocabularies of "
         f"{source_tokenizer.vocab_size:,} and {tokenizer.vocab_size:,} tokens"

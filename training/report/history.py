@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gptcore.checks import UserError
+from gptcore.facts import as_json
 from training.run.directory import Run
 
 N_EARLIER = 4  # runs beside a run's own, the newest
@@ -62,7 +63,7 @@ class History:
 
     @property
     def settings(self) -> dict[str, Any]:
-        parts = self.run.model.to_dict(), self.run.train.to_dict(), self.run.data
+        parts = self.run.model.to_dict(), self.run.train.to_dict(), as_json(self.run.data)
         return {key: value for part in parts for key, value in part.items()}
 
     def curve(self, key: str) -> dict[str, list[float]] | None:
@@ -126,4 +127,4 @@ def earlier(run: Run) -> list[Run]:
 
 
 def data_key(run: Run) -> str:
-    return run.data.get("corpus_sha256", run.data["source"])
+    return run.data.corpus_sha256 or run.data.source

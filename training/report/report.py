@@ -83,7 +83,7 @@ def facts(history: History) -> dict[str, str]:
         "time": duration(history.end("seconds")),
         "tokens/s": shown(history.last("tokens_per_s"), ",.0f"),
         "parameters": shown(parameters if is_number(parameters) else None, ",.0f"),
-        "data": str(history.run.data["source"]),
+        "data": history.run.data.source,
     }
 
 

@@ -8,27 +8,41 @@ samples.md      what the model wrote at each evaluation
 report.html     all of it in one page, beside earlier runs on the same text
 checkpoints/    step-N/, see gptcore.nn.checkpoint; the last few, and the best
 summary.json    the result, written at the end
+lock            held while a command trains into the folder
 
 >>> run = Run.load("runs/mine")                                      # doctest: +SKIP
 """
 
-import dataclasses
 import json
 import math
 import re
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from gptcore.checks import UserError
-from gptcore.config import ModelConfig, config_from_dict
-from gptcore.files import list_checkpoints, step_of, write_whole
+from gptcore.config import ModelConfig
+from gptcore.facts import as_json, check_format, read_as
+from gptcore.files import (
+    list_checkpoints,
+    locked,
+    read_json,
+    read_sealed,
+    sealed,
+    step_of,
+    write_whole,
+)
 from gptcore.tokenizer import Tokenizer
 from training.run.clock import Clock
 from training.run.config import TrainConfig
+from training.run.facts import FORMAT, RunData, Settings
+
+CONFIG, LOCK = "config.json", "lock"
 
 if TYPE_CHECKING:  # it imports torch, which no command needs that only reads a run's records
     from gptcore.nn.checkpoint import Checkpoint
@@ -41,9 +55,11 @@ class Run:
     path: Path
     model: ModelConfig
     train: TrainConfig
-    data: dict[str, Any]  # where the text came from, whether it is chats, path of the shards
+    data: RunData
     clock: Clock | None = None  # of a plan for a time, until it is fitted
     options: dict[str, str] = field(default_factory=dict)  # further ones it was started with
+    # Which checkpoints this process has written, or verified, or found damaged.
+    sound: dict[Path, bool] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def checkpoints(self) -> Path:
@@ -60,7 +76,7 @@ class Run:
     def summary(self) -> dict[str, Any]:
         """Empty while there is none; a damaged one is none, and a resume writes it again."""
         try:
-            return dict(json.loads((self.path / "summary.json").read_text(encoding="utf-8")))
+            return dict(read_json(self.path / "summary.json"))
         except (OSError, ValueError, TypeError):
             return {}
 
@@ -71,32 +87,22 @@ class Run:
         self.write_config()
 
     def write_config(self) -> None:
-        settings = {
-            "model": self.model.to_dict(),
-            "train": self.train.to_dict(),
-            "data": self.data,
-            "clock": self.clock and dataclasses.asdict(self.clock),
-            "options": self.options,
-        }
-        write_json(self.path / "config.json", settings)
+        settings = Settings(self.model, self.train, self.data, self.clock, self.options)
+        write_whole(self.path / CONFIG, sealed(as_json(settings)))
 
     @classmethod
     def load(cls, path: str | Path) -> "Run":
+        """A run that was begun. UserError if there is none, or config.json is not sound."""
         path = Path(path)
         try:
-            settings = json.loads((path / "config.json").read_text(encoding="utf-8"))
-            model, train, data = (dict(settings[key]) for key in ("model", "train", "data"))
-            data["source"], data["chat"]
-            clock = Clock(**settings["clock"]) if settings.get("clock") else None
-            options = dict(settings.get("options", {}))
+            values = read_sealed(path / CONFIG)
         except (FileNotFoundError, NotADirectoryError):
             raise UserError(
                 f"no training run at {path}: name a folder that training wrote"
             ) from None
-        except (ValueError, KeyError, TypeError):
-            raise UserError(f"{path / 'config.json'} is damaged") from None
-        train_config = TrainConfig.from_dict(train)
-        return cls(path, config_from_dict(model), train_config, data, clock, options)
+        check_format(values, FORMAT, str(path / CONFIG))
+        found = read_as(Settings, values, str(path / CONFIG))
+        return cls(path, found.model, found.train, found.data, found.clock, found.options)
 
     def log(self, **values: float) -> None:
         with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:
@@ -113,7 +119,7 @@ class Run:
         rows = []
         for i, line in enumerate(lines, 1 - len(lines)):  # 0 is the newest
             if line.endswith(b"}") and (i % every == 0 or b"bits_per_byte" in line):
-                with suppress(ValueError):
+                with suppress(ValueError, RecursionError):
                     rows.append(json.loads(line))
         return sorted((row for row in rows if "step" in row), key=lambda row: row["step"])
 
@@ -148,9 +154,23 @@ class Run:
         from gptcore.nn.checkpoint import first_sound
 
         checkpoint, problems = first_sound(paths, self.checkpoints)
+        self.sound[checkpoint.path] = True
         for problem in problems:
             print(f"passed over: {problem}")
         return checkpoint
+
+    def is_sound(self, path: Path) -> bool:
+        """Whether a checkpoint is whole. It is read once, and not at all if this process wrote it:
+        it may have gigabytes."""
+        from gptcore.nn.checkpoint import verify_checkpoint
+
+        if path not in self.sound:
+            try:
+                verify_checkpoint(path)
+                self.sound[path] = True
+            except UserError:
+                self.sound[path] = False
+        return self.sound[path]
 
     def forget_after(self, step: int) -> None:
         """Drop the metrics and samples of steps that a resumed run will do again."""
@@ -176,9 +196,11 @@ class Run:
                 file.write(f"> {quoted}\n\n")
 
     def drop_old_checkpoints(self) -> None:
-        """Keep the newest few and the best one; drop the others, and what a kill left."""
-        newest = list_checkpoints(self.checkpoints)[: self.train.keep_checkpoints]
-        kept = {*newest, *self.by_goodness()[:1]}
+        """Keep the newest few sound checkpoints and the best one; drop all others, and what a
+        killed process left."""
+        newest = filter(self.is_sound, list_checkpoints(self.checkpoints))
+        best = filter(self.is_sound, self.by_goodness())
+        kept = {*islice(newest, self.train.keep_checkpoints), *islice(best, 1)}
         for folder in set(self.checkpoints.glob("step-*")) - kept:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -220,6 +242,36 @@ def check_writable(path: Path) -> None:
     except OSError as error:
         reason = f"nothing can be written to {nearest} ({error.strerror})"
         raise UserError(f"--out {path}: {reason}: choose another folder") from None
+
+
+@contextmanager
+def alone_in(path: Path, is_first: bool) -> Iterator[None]:
+    """Keep a run directory for this command; of several processes, the first one does it.
+
+    UserError if another command trains into it. A folder that stays empty is removed again.
+    """
+    if not is_first:
+        yield
+        return
+    check_writable(path)
+    lock = path / LOCK
+    missing = [parent for parent in (path, *path.parents) if not parent.exists()]
+    try:
+        with ExitStack() as held:
+            try:
+                held.enter_context(locked(lock, timeout=0))
+            except TimeoutError:
+                raise UserError(
+                    f"{path} is in use: another command trains into it; wait for its end, or "
+                    f"choose another --out"
+                ) from None
+            yield
+    finally:
+        if missing and list(path.glob("*")) == [lock]:
+            lock.unlink()
+            with suppress(OSError):  # a parent may have got other things
+                for folder in missing:
+                    folder.rmdir()
 
 
 def check_free(path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from gptcore.checks import UserError, check_choice, meanings
 from gptcore.config import ModelConfig
+from gptcore.facts import as_json
 from training.run.config import TrainConfig
 from training.run.directory import Run, begun
 
@@ -100,7 +101,7 @@ def fixed_options(options: argparse.Namespace) -> dict[str, str]:
 def check_same(run: Run, model: ModelConfig, training: TrainConfig, **fixed: str) -> None:
     """Refuse to go on with a run under other settings, from another `source` or with other fixed
     options; vocabularies may have become smaller."""
-    own = run.model.to_dict() | run.train.to_dict() | run.data | run.options
+    own = run.model.to_dict() | run.train.to_dict() | as_json(run.data) | run.options
     for key, value in (model.to_dict() | training.to_dict() | fixed).items():
         if differs(key, value, own.get(key)) and not key.endswith("vocab_size"):
             found = f"has {key}={own[key]}" if key in own else "was started without it"
