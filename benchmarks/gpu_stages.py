@@ -60,9 +60,9 @@ def eager(given: SimpleNamespace) -> Rows:
 
 def mfu(given: SimpleNamespace) -> Rows:
     """Few steps of a model that is worth a GPU."""
-    sizes = {"batch_size": 64, "micro_batch_size": 64} if given.device == "cuda" else {}
-    few = {"steps": 40 if given.device == "cuda" else 4}
-    return trained(given, "large", preset=given.large, **few, **sizes)
+    steps, rows = (40, 64) if given.device == "cuda" else (4, 2)
+    sizes = {"steps": steps, "batch_size": rows, "micro_batch_size": rows}
+    return trained(given, "large", preset=given.large, **sizes)
 
 
 def trained(given: SimpleNamespace, name: str, **changed: object) -> Rows:
@@ -121,7 +121,7 @@ def evaluate(given: SimpleNamespace) -> Rows:
     ]
     if "skills" in report:
         rows.append(("conversations held", str(2 * report["skills"]["all"]["n"])))
-    return [*rows, ("time in it", f"{report['seconds']} s")]
+    return [*rows, ("measuring took", f"{report['seconds']} s")]
 
 
 def resume(given: SimpleNamespace) -> Rows:
