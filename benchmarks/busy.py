@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from gptcore.cores import share_of_cores
+from gptcore.system.cores import share_of_cores
 
 TRANSLATOR = ROOT / "tests" / "fixtures" / "first_format" / "translator"
 POLICY = "OMP_WAIT_POLICY"
@@ -139,7 +139,7 @@ def trainer() -> Callable[[], int]:
 
 def translates(folder: str, threads: int | None) -> Callable[[], int]:
     """A translation of as many tokens as it says."""
-    from gptcore.onnx_translator import load_translator
+    from gptcore.translation.onnx import load_translator
 
     model = load_translator(folder, threads, "cpu")
     n_tokens = min(20, model.config.block_size)

@@ -28,7 +28,7 @@ from gptcore.generate import Session
 from gptcore.nn import build_model
 from gptcore.nn.torch_session import TorchSession, UncachedTorchSession
 from gptcore.onnx_session import OnnxModel, OnnxSession, open_inference
-from gptcore.tokenizer import Tokenizer
+from gptcore.text.tokenizer import Tokenizer
 
 CONTEXTS = (64, 512)
 STEPS = {"onnx": 40, "pytorch, cache": 20, "pytorch, no cache": 3}

@@ -25,8 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from gptcore.checks import UserError
-from gptcore.files import list_checkpoints
 from gptcore.nn.checkpoint import MODEL, STATE, newest_checkpoint
+from gptcore.system.files import list_checkpoints
 from training.data.shards import load_shards
 from training.run.directory import Run
 

@@ -36,7 +36,7 @@ from benchmarks.mutations import Mutation, mutations
 # The files, and the tests that can see them, the likeliest and quickest first.
 TESTS = {
     "gptcore/sampling.py": "test_sampling",
-    "gptcore/chat_template.py": "test_chat runtime/test_conversation",
+    "gptcore/text/chat_template.py": "test_chat runtime/test_conversation",
     "gptcore/generate.py": "test_replies runtime/test_conversation test_generate",
     "gptcore/onnx_session.py": "test_sessions runtime/test_devices test_variants",
     "training/data/batches.py": "test_batches",

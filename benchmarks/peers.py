@@ -26,7 +26,7 @@ from gptcore.bundle import load_bundle, write_facts
 from gptcore.config import PRESETS
 from gptcore.facts import ModelFacts
 from gptcore.nn import build_model, count_parameters
-from gptcore.tokenizer import SPECIAL_TOKENS, Tokenizer
+from gptcore.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 RUNTIMES = ("gptcore", "onnxruntime", "onnxruntime-genai", "llama.cpp", "transformers", "pytorch")
 

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from gptcore.command_line import Command, Program, run_program
+from gptcore.system.command_line import Command, Program, run_program
 
 COMMANDS = {
     "page": Command("gptcore.page.launch", "open the chat page"),

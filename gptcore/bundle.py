@@ -17,8 +17,8 @@ from typing import Any
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.facts import FORMAT, ModelFacts, as_json, check_format, read_as
-from gptcore.files import file_sha256, read_json
-from gptcore.tokenizer import Tokenizer
+from gptcore.system.files import file_sha256, read_json
+from gptcore.text.tokenizer import Tokenizer
 
 FACTS = "gptcore.json"
 ONNX = Path("onnx") / "model.onnx"

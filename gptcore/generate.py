@@ -17,11 +17,11 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from gptcore.chat_template import Message, fit, text_opening
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.sampling import Sampling, sample
-from gptcore.tokenizer import Tokenizer
+from gptcore.text.chat_template import Message, fit, text_opening
+from gptcore.text.tokenizer import Tokenizer
 
 Finish = Literal["end", "length", "context", "stopped"]
 FINISH: dict[Finish, str] = {  # how a generation ends, in words

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from gptcore.bundle import Bundle, TranslationBundle
-from gptcore.chat_template import check_length, render, text_opening
 from gptcore.checks import UserError
 from gptcore.onnx_session import open_inference
-from gptcore.tokenizer import Tokenizer
-from gptcore.translate import Translation
+from gptcore.text.chat_template import check_length, render, text_opening
+from gptcore.text.tokenizer import Tokenizer
+from gptcore.translation.search import Translation
 
 MAX_TOKENS = 64  # more would make no readable picture
 

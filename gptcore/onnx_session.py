@@ -20,9 +20,9 @@ import onnxruntime as ort
 
 from gptcore.bundle import VARIANTS, Bundle, load_bundle
 from gptcore.checks import UserError, check_choice
-from gptcore.cores import fastest, median_seconds, thread_counts
 from gptcore.feeds import no_cache, token_feeds
 from gptcore.generate import Interrupted, Stop
+from gptcore.system.cores import fastest, median_seconds, thread_counts
 
 DEVICES = ("cpu", "cuda")
 ON_CUDA = ("fp16", "fp32", "q8", "q4", "int8")  # the best first; int8's products run on the CPU

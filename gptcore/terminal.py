@@ -12,11 +12,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gptcore.bundle import VARIANTS, default_model, read_facts
-from gptcore.chat_template import Message
 from gptcore.checks import UserError
 from gptcore.generate import FINISH, Model, Piece, Stop, chat, check_max_tokens
-from gptcore.runtime import check_runtime, device_line
 from gptcore.sampling import SETTINGS, Sampling
+from gptcore.system.runtime import check_runtime, device_line
+from gptcore.text.chat_template import Message
 
 PROMPT = "> "
 

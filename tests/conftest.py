@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gptcore.onnx_session import OnnxModel
-from gptcore.onnx_translator import OnnxTranslator
+from gptcore.translation.onnx import OnnxTranslator
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

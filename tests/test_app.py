@@ -19,14 +19,14 @@ from gradio_client.exceptions import AppError
 from gptcore.bundle import default_model
 from gptcore.checks import UserError
 from gptcore.onnx_session import OnnxModel, load_model
-from gptcore.onnx_translator import OnnxTranslator
 from gptcore.page.chat import chat_endpoint
 from gptcore.page.complete import completion_endpoint
 from gptcore.page.inputs import to_settings
 from gptcore.page.parts import settings_panel
 from gptcore.page.translate import translate_lines
 from gptcore.sampling import SETTINGS
-from gptcore.translate import translate
+from gptcore.translation.onnx import OnnxTranslator
+from gptcore.translation.search import translate
 
 ROOT = Path(__file__).parent.parent
 Serve = Callable[[OnnxModel], str]

@@ -10,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptcore.chat_template import loss_mask
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
-from gptcore.tokenizer import Tokenizer
+from gptcore.text.chat_template import loss_mask
+from gptcore.text.tokenizer import Tokenizer
 from training.data.batches import IGNORED, WINDOW, Rows
 from training.data.corpus import find_files, read_documents, survey
 from training.data.shards import Shards, prepare

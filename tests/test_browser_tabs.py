@@ -14,10 +14,10 @@ from test_browser import SCREENSHOTS, set_slider
 from export.folder.write import add_inspect
 from gptcore.inspection import Inspector, inspect_text
 from gptcore.onnx_session import OnnxModel, load_model
-from gptcore.onnx_translator import OnnxTranslator
 from gptcore.page.build import LAUNCH, build_page
 from gptcore.page.inspect import AFTER, ATTENTION, BEFORE, EMBEDDINGS, EXAMPLE, N_NEXT, POSITIONS
-from gptcore.translate import translate
+from gptcore.translation.onnx import OnnxTranslator
+from gptcore.translation.search import translate
 
 pytestmark = pytest.mark.slow
 

@@ -13,9 +13,9 @@ from gptcore.bundle import FACTS, ONNX, load_bundle, read_facts, write_facts
 from gptcore.checks import UserError
 from gptcore.config import PRESETS
 from gptcore.facts import ModelFacts
-from gptcore.files import new_folder
 from gptcore.onnx_session import load_model
-from gptcore.tokenizer import FILE_NAME, Tokenizer
+from gptcore.system.files import new_folder
+from gptcore.text.tokenizer import FILE_NAME, Tokenizer
 
 
 @pytest.fixture

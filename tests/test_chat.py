@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from export.formats.hugging_face import CHAT_TEMPLATE, write_tokenizer_json
-from gptcore.chat_template import ROLES, Message, fit, loss_mask, messages_of, render
 from gptcore.checks import UserError
-from gptcore.tokenizer import SPECIAL_TOKENS, Tokenizer
+from gptcore.text.chat_template import ROLES, Message, fit, loss_mask, messages_of, render
+from gptcore.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 BYTES = Tokenizer({bytes([byte]): byte for byte in range(256)})  # a token is a byte
 TEXT, PAD, SYSTEM, USER, ASSISTANT, END = range(256, 262)

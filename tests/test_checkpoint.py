@@ -10,7 +10,6 @@ from torch import Tensor
 import gptcore.nn.checkpoint
 from gptcore.checks import UserError
 from gptcore.config import PRESETS, ModelConfig
-from gptcore.files import list_checkpoints
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import (
     MANIFEST,
@@ -21,6 +20,7 @@ from gptcore.nn.checkpoint import (
     newest_checkpoint,
     save_checkpoint,
 )
+from gptcore.system.files import list_checkpoints
 
 SMALL = replace(PRESETS["tiny"], vocab_size=300, n_layer=1)
 

@@ -15,7 +15,7 @@ from export.commands.export import SMALLER
 from export.commands.gguf import DTYPES
 from export.formats.gguf import FILE_TYPES
 from export.formats.quantize import FORMATS
-from gptcore.command_line import INTERRUPTED, Program, choose, guard
+from gptcore.system.command_line import INTERRUPTED, Program, choose, guard
 
 ROOT = Path(__file__).parent.parent
 MODEL = ROOT / "models" / "nano"
@@ -87,7 +87,7 @@ def test_help_and_a_wrong_path_are_told_without_a_large_package(
     else:
         assert done.returncode == 2 and len(said) == 1 and said[0].startswith("error: "), said
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "gptcore.command_line" in imported
+    assert "gptcore.system.command_line" in imported
     assert not imported & set(HEAVY)
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.checks import UserError
-from gptcore.tokenizer import PATTERN
+from gptcore.text.tokenizer import PATTERN
 from training.data.corpus import (
     READ_CHARACTERS,
     SEPARATOR,

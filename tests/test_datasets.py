@@ -15,9 +15,9 @@ import pytest
 
 import training.datasets.download
 import training.datasets.reading
-from gptcore.chat_template import messages_of
 from gptcore.checks import UserError
-from gptcore.files import file_sha256
+from gptcore.system.files import file_sha256
+from gptcore.text.chat_template import messages_of
 from training.__main__ import main
 from training.datasets.origins import Origin
 from training.datasets.parsers import gsm8k

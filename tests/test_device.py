@@ -24,7 +24,7 @@ from gptcore.nn.inspect import InspectGPT, InspectSeq2Seq
 from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.nn.torch_session import TorchSession, UncachedTorchSession
 from gptcore.nn.torch_translator import TorchTranslator
-from gptcore.translate import translate
+from gptcore.translation.search import translate
 from training.__main__ import main
 from training.data.shards import load_shards
 from training.evaluation.subject import TorchModel

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gptcore.checks import UserError
-from gptcore.files import list_checkpoints
 from gptcore.nn.checkpoint import MODEL, load_checkpoint
+from gptcore.system.files import list_checkpoints
 from training.__main__ import main
 from training.run.directory import Run
 

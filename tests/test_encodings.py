@@ -14,11 +14,11 @@ import tiktoken.registry
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptcore import encodings
-from gptcore.chat_template import loss_mask, render
 from gptcore.checks import UserError
-from gptcore.encodings import NAMES, Usage, compact, named_encoding, usage
-from gptcore.tokenizer import SPECIAL_TOKENS, Tokenizer
+from gptcore.text import encodings
+from gptcore.text.chat_template import loss_mask, render
+from gptcore.text.encodings import NAMES, Usage, compact, named_encoding, usage
+from gptcore.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 # Of tiktoken's r50k_base: a pattern other than ours.
 R50K = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"

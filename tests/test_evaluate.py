@@ -14,7 +14,7 @@ from benchmarks.replies import main as sample_replies
 from gptcore.config import TRANSLATORS, ModelConfig
 from gptcore.nn import build_model
 from gptcore.onnx_session import OnnxModel
-from gptcore.tokenizer import Tokenizer
+from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
 from training.data.batches import Rows
 from training.data.corpus import read_sourced

@@ -13,13 +13,13 @@ from gptcore.bundle import load_bundle, load_translation_bundle, read_facts, wri
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
 from gptcore.facts import Imported
-from gptcore.files import sealed
 from gptcore.generate import chat
 from gptcore.nn.checkpoint import load_checkpoint
 from gptcore.onnx_session import load_model
-from gptcore.onnx_translator import load_translator
 from gptcore.sampling import Sampling
-from gptcore.translate import translate
+from gptcore.system.files import sealed
+from gptcore.translation.onnx import load_translator
+from gptcore.translation.search import translate
 from training.__main__ import main
 from training.data.shards import load_shards
 from training.run.directory import Run

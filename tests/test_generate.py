@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from export.verify.decoder import load_reference
-from gptcore.chat_template import render
 from gptcore.checks import UserError
 from gptcore.generate import Interrupted, Piece, Stop, chat, complete, generate
 from gptcore.nn.torch_session import UncachedTorchSession
 from gptcore.onnx_session import OnnxModel, OnnxSession, RunStop
 from gptcore.sampling import Sampling
-from gptcore.tokenizer import Tokenizer
+from gptcore.text.chat_template import render
+from gptcore.text.tokenizer import Tokenizer
 
 BYTES = Tokenizer({bytes([byte]): byte for byte in range(256)})  # a token is a byte
 END, ENDOFTEXT = BYTES.special["<|end|>"], BYTES.special["<|endoftext|>"]

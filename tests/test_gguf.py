@@ -20,7 +20,7 @@ from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.facts import ModelFacts
 from gptcore.nn.layers import Llama3Rotary, Rotary
-from gptcore.tokenizer import SPECIAL_TOKENS, Tokenizer, byte_to_unicode
+from gptcore.text.tokenizer import SPECIAL_TOKENS, Tokenizer, byte_to_unicode
 
 NANO = Path(__file__).parent.parent / "models" / "nano"
 

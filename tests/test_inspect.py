@@ -16,7 +16,6 @@ from export.folder.replace import check_model_folder
 from export.formats.inspect_onnx import write_inspect
 from export.verify.decoder import load_reference
 from gptcore.bundle import FACTS, INSPECT, load_bundle, load_translation_bundle, write_facts
-from gptcore.chat_template import render
 from gptcore.checks import UserError
 from gptcore.config import DECODERS
 from gptcore.inspection import (
@@ -31,9 +30,10 @@ from gptcore.nn import build_model
 from gptcore.nn.gpt import GPT, whole_sequence
 from gptcore.nn.inspect import InspectGPT, InspectSeq2Seq, ungroup
 from gptcore.onnx_session import OnnxSession, load_model, open_inference
-from gptcore.onnx_translator import OnnxTranslator
-from gptcore.tokenizer import Tokenizer
-from gptcore.translate import translate
+from gptcore.text.chat_template import render
+from gptcore.text.tokenizer import Tokenizer
+from gptcore.translation.onnx import OnnxTranslator
+from gptcore.translation.search import translate
 
 TEXT = "How are you today, Marie? 你"
 

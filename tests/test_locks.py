@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gptcore.files import cache_folder, locked
+from gptcore.system.files import cache_folder, locked
 from training.__main__ import main
 from training.run.directory import Run
 

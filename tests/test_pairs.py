@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gptcore.checks import UserError
-from gptcore.tokenizer import Tokenizer
+from gptcore.text.tokenizer import Tokenizer
 from training.data.batches import IGNORED
 from training.data.pair_batches import POOL, PairBatches
 from training.data.sentence_pairs import (

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptcore.checks import UserError
-from gptcore.files import sealed, unseal
 from gptcore.nn import build_model, count_parameters
+from gptcore.system.files import sealed, unseal
 from training.__main__ import main as training_main
 from training.data.corpus import read_documents
 from training.optim.optimizers import rate_factor

@@ -19,15 +19,15 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTraine
 from export.__main__ import main
 from export.pretrained.chat_template import read_format
 from gptcore.bundle import load_bundle
-from gptcore.chat_format import ChatFormat
-from gptcore.chat_template import render
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.generate import chat, complete
 from gptcore.nn.layers import Llama3Rotary
 from gptcore.onnx_session import OnnxSession, load_model
 from gptcore.sampling import Sampling
-from gptcore.tokenizer import Tokenizer
+from gptcore.text.chat_format import ChatFormat
+from gptcore.text.chat_template import render
+from gptcore.text.tokenizer import Tokenizer
 from tests.conftest import Refused
 from training.__main__ import main as training_main
 from training.dialogues.generator import dialogues

@@ -18,10 +18,10 @@ import torch
 
 import training.data.remote
 import training.data.shards
-from gptcore.chat_template import loss_mask
-from gptcore.files import sealed, unseal
 from gptcore.nn.checkpoint import newest_checkpoint
-from gptcore.tokenizer import Tokenizer
+from gptcore.system.files import sealed, unseal
+from gptcore.text.chat_template import loss_mask
+from gptcore.text.tokenizer import Tokenizer
 from tests.conftest import Refused
 from training.__main__ import main
 from training.data.batches import IGNORED, WINDOW, Rows

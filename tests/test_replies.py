@@ -10,7 +10,7 @@ from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.generate import FINISH, Piece, Stop, chat, complete, generate
 from gptcore.sampling import Sampling
-from gptcore.tokenizer import Tokenizer
+from gptcore.text.tokenizer import Tokenizer
 
 BYTES = Tokenizer({bytes([byte]): byte for byte in range(256)})  # a token is a byte
 END, ENDOFTEXT = BYTES.special["<|end|>"], BYTES.special["<|endoftext|>"]

@@ -18,9 +18,9 @@ import training.state
 import training.step
 from gptcore.checks import UserError
 from gptcore.config import PRESETS
-from gptcore.files import file_sha256
 from gptcore.nn.checkpoint import MODEL, STATE, newest_checkpoint
-from gptcore.tokenizer import Tokenizer
+from gptcore.system.files import file_sha256
+from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
 from training.data.batches import Rows
 from training.data.corpus import find_files, read_documents

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gptcore.checks import UserError
-from gptcore.files import read_json, read_sealed, sealed, unseal
+from gptcore.system.files import read_json, read_sealed, sealed, unseal
 from training.__main__ import main
 from training.data.shards import FORMAT, Shards, load_shards, prepare
 from training.run.config import TrainConfig

@@ -12,7 +12,7 @@ import onnxruntime as ort
 import pytest
 
 from export.verify.decoder import load_reference
-from gptcore import cores, onnx_session
+from gptcore import onnx_session
 from gptcore.bundle import VARIANTS
 from gptcore.checks import UserError
 from gptcore.generate import Interrupted, Session
@@ -27,6 +27,7 @@ from gptcore.onnx_session import (
     load_model,
     step_seconds,
 )
+from gptcore.system import cores
 
 PROMPTS = [[3], [506, 509, 40, 41, 42, 511, 510], list(range(100, 160))]
 

@@ -10,7 +10,7 @@ import pytest
 
 import training.data.shards
 from gptcore.checks import UserError
-from gptcore.tokenizer import Tokenizer
+from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import Corpus, Document, find_files, read_documents, survey
 from training.data.shards import Shards, load_shards, prepare, sample_texts, tokenise
 

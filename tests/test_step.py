@@ -19,10 +19,10 @@ import training.machine.devices
 import training.step
 from gptcore.checks import UserError
 from gptcore.config import PRESETS
-from gptcore.files import step_of
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import MODEL, newest_checkpoint
 from gptcore.nn.gpt import whole_sequence
+from gptcore.system.files import step_of
 from training.__main__ import main
 from training.data.batches import IGNORED
 from training.data.shards import load_shards

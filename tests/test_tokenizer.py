@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from export.formats.hugging_face import write_tokenizer_json
 from gptcore.checks import UserError
-from gptcore.files import file_sha256
-from gptcore.tokenizer import FACTS_NAME, FILE_NAME, SPECIAL_TOKENS, Tokenizer
+from gptcore.system.files import file_sha256
+from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME, SPECIAL_TOKENS, Tokenizer
 
 SINGLES = {bytes([byte]): byte for byte in range(256)}
 FRAGMENTS = [

@@ -19,8 +19,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from export.formats.hugging_face import write_tokenizer_json
 from export.runtimes.environments import PEERS, install, which
-from gptcore.chat_template import Message, render
-from gptcore.tokenizer import SPECIAL_TOKENS, Tokenizer
+from gptcore.text.chat_template import Message, render
+from gptcore.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 pytestmark = pytest.mark.peers
 
@@ -185,7 +185,7 @@ def test_the_chat_template_makes_our_ids(case: Case, node: dict, engine: str) ->
     expected = [render(escaped(messages), case.ours, prompt=True) for messages in CHATS]
     assert not first_difference(expected, theirs, CHATS)
     plain = [m for m, n in zip(CHATS, map(escaped, CHATS)) if m == n]
-    assert len(plain) > 50, "these are rendered as by gptcore.chat_template, without any change"
+    assert len(plain) > 50, "these are rendered as by our own chat template, without any change"
 
 
 @pytest.mark.parametrize("engine", ["python", "javascript"])

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import gptcore.cores
+import gptcore.system.cores
 import training.loop
 from gptcore.config import PRESETS, ModelConfig
 from gptcore.nn import build_model, count_parameters
@@ -209,7 +209,7 @@ def test_a_tokenizer_can_be_taken_from_another_run(quick_run: Run, tmp_path: Pat
 def test_training_says_in_one_line_that_the_cores_are_busy(
     quick_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, share, n_lines
 ) -> None:
-    monkeypatch.setattr(gptcore.cores, "share_of_cores", lambda: share)
+    monkeypatch.setattr(gptcore.system.cores, "share_of_cores", lambda: share)
     run = dataclasses.replace(quick_run, path=tmp_path)
     training.loop.train(run, LanguageModelling(run, load_shards(Path(run.data.shards))))
     assert capsys.readouterr().out.count("the cores are busy: this program gets 40%") == n_lines

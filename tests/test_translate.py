@@ -16,10 +16,10 @@ from gptcore.config import TRANSLATORS
 from gptcore.nn import build_model
 from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.nn.torch_translator import TorchTranslator
-from gptcore.onnx_translator import OnnxTranslator
 from gptcore.sampling import log_softmax
-from gptcore.tokenizer import Tokenizer
-from gptcore.translate import beam_search, penalty, target_ends, translate
+from gptcore.text.tokenizer import Tokenizer
+from gptcore.translation.onnx import OnnxTranslator
+from gptcore.translation.search import beam_search, penalty, target_ends, translate
 from training.data.sentence_pairs import read_pairs
 from training.run.directory import Run
 from training.tasks.translation import VALIDATION

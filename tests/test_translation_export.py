@@ -29,10 +29,10 @@ from gptcore.bundle import (
 from gptcore.checks import UserError
 from gptcore.generate import complete
 from gptcore.onnx_session import load_model
-from gptcore.onnx_translator import OnnxTranslator, load_translator
 from gptcore.sampling import Sampling
-from gptcore.tokenizer import Tokenizer
-from gptcore.translate import translate
+from gptcore.text.tokenizer import Tokenizer
+from gptcore.translation.onnx import OnnxTranslator, load_translator
+from gptcore.translation.search import translate
 from training.__main__ import main as training_main
 from training.data.sentence_pairs import write_pairs
 

@@ -16,12 +16,12 @@ from conftest import Refused
 from torch.nn import functional as F
 from trained import TINY_TRANSLATOR, made_up_pairs, set_options
 
-from gptcore.command_line import INTERRUPTED
 from gptcore.config import DECODERS, TRANSLATORS
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import MODEL, STATE, load_weights, newest_checkpoint
 from gptcore.nn.seq2seq import Seq2Seq
-from gptcore.tokenizer import Tokenizer
+from gptcore.system.command_line import INTERRUPTED
+from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
 from training.commands.train import add_arguments
 from training.data.batches import IGNORED

@@ -29,8 +29,8 @@ from gptcore.generate import chat
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import load_weights
 from gptcore.onnx_session import OnnxModel, OnnxSession, load_model
-from gptcore.runtime import device_line
 from gptcore.sampling import Sampling, log_softmax
+from gptcore.system.runtime import device_line
 from tests.conftest import Refused
 from training.data.batches import IGNORED
 from training.run.directory import Run

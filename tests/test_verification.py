@@ -24,7 +24,7 @@ from gptcore.config import PRESETS, ModelConfig
 from gptcore.feeds import decoder_feeds, no_cache
 from gptcore.nn import build_model
 from gptcore.nn.gpt import GPT
-from gptcore.tokenizer import Tokenizer
+from gptcore.text.tokenizer import Tokenizer
 from training.data.shards import prepare
 from training.data.sources import facts_of, open_corpus
 

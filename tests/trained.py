@@ -16,11 +16,11 @@ from export.formats.quantize import FORMATS
 from gptcore.bundle import write_facts
 from gptcore.config import ModelConfig
 from gptcore.facts import ModelFacts
-from gptcore.files import locked, new_folder
 from gptcore.nn import build_model
 from gptcore.onnx_session import OnnxModel, load_model
-from gptcore.onnx_translator import OnnxTranslator, load_translator
-from gptcore.tokenizer import Tokenizer
+from gptcore.system.files import locked, new_folder
+from gptcore.text.tokenizer import Tokenizer
+from gptcore.translation.onnx import OnnxTranslator, load_translator
 from training.__main__ import main as training_main
 from training.dialogues.generator import dialogues
 from training.run.directory import Run

@@ -6,8 +6,8 @@ python -m training doctor runs/NAME               doctor.py, and so on
 
 import sys
 
-from gptcore.command_line import Command, Program, run_program
-from gptcore.cores import let_waiting_threads_sleep
+from gptcore.system.command_line import Command, Program, run_program
+from gptcore.system.cores import let_waiting_threads_sleep
 
 COMMANDS = {
     "train": Command(

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from gptcore.checks import UserError
-from gptcore.cores import say_if_busy
 from gptcore.facts import as_json
 from gptcore.nn import count_parameters
 from gptcore.nn.checkpoint import Tensors
+from gptcore.system.cores import say_if_busy
 from training.machine.devices import (
     Interrupts,
     Paused,

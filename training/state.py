@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from gptcore.checks import UserError
-from gptcore.files import new_folder
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import MODEL, Checkpoint, Tensors, load_weights, save_checkpoint
+from gptcore.system.files import new_folder
 from training.machine.devices import speed_up
 from training.machine.parallel import parallelise, whole
 from training.machine.processes import World

@@ -75,8 +75,8 @@ model = load_model("path/to/this/folder")
 for piece in {call}:
     print(piece.text, end="", flush=True)"""
 TRANSLATOR_USE = """\
-from gptcore.onnx_translator import load_translator
-from gptcore.translate import translate
+from gptcore.translation.onnx import load_translator
+from gptcore.translation.search import translate
 
 model = load_translator("path/to/this/folder")
 print(translate(model, "a sentence", beams=4).text)"""

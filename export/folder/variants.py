@@ -17,12 +17,12 @@ import onnxruntime as ort
 from export.formats.quantize import FORMATS, save_quantized
 from gptcore.bundle import VARIANTS
 from gptcore.checks import UserError, check_choice
-from gptcore.cores import fastest, median_seconds, thread_counts
 from gptcore.facts import Variant
 from gptcore.feeds import token_feeds
 from gptcore.onnx_session import open_inference
 from gptcore.sampling import log_softmax
-from gptcore.tokenizer import Tokenizer
+from gptcore.system.cores import fastest, median_seconds, thread_counts
+from gptcore.text.tokenizer import Tokenizer
 from training.data.batches import IGNORED, Rows
 from training.data.shards import CACHE, open_shards
 from training.evaluation.bits_per_byte import Total

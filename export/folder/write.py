@@ -45,13 +45,13 @@ from gptcore.bundle import (
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.facts import ModelFacts, Training
-from gptcore.files import new_folder
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import GPT
 from gptcore.nn.llama import is_llama, to_llama
 from gptcore.nn.seq2seq import Seq2Seq
-from gptcore.tokenizer import Tokenizer
+from gptcore.system.files import new_folder
+from gptcore.text.tokenizer import Tokenizer
 from training.run.directory import Run
 
 

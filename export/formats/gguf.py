@@ -16,8 +16,8 @@ from safetensors.numpy import load_file
 from export.formats.hugging_face import recover_merges, rope_factors
 from gptcore.bundle import Bundle, TranslationBundle, check_whole, load_any_bundle
 from gptcore.checks import UserError, check_choice
-from gptcore.files import flush_to_disk
-from gptcore.tokenizer import byte_to_unicode
+from gptcore.system.files import flush_to_disk
+from gptcore.text.tokenizer import byte_to_unicode
 
 FILE_TYPES = {"f32": gguf.LlamaFileType.ALL_F32, "f16": gguf.LlamaFileType.MOSTLY_F16}
 # llama.cpp's name for our pattern. The two differ only at the end of a text that ends in a line

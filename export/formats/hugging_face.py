@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from gptcore.config import ModelConfig
-from gptcore.tokenizer import PORTABLE_PATTERN, SPECIAL_TOKENS, Tokenizer, byte_to_unicode
+from gptcore.text.tokenizer import PORTABLE_PATTERN, SPECIAL_TOKENS, Tokenizer, byte_to_unicode
 
-# It renders what gptcore.chat_template.render does. Other runtimes parse special tokens in the
+# It renders what gptcore.text.chat_template.render does. Other runtimes parse special tokens in the
 # rendered text, so a `<|` that a user typed is broken up. (`split` and `join` stand for `replace`,
 # which onnxruntime-genai's Jinja does not have.)
 CHAT_TEMPLATE = (

@@ -15,8 +15,8 @@ import jinja2
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from gptcore.chat_format import ChatFormat
 from gptcore.checks import UserError
+from gptcore.text.chat_format import ChatFormat
 
 SHAPES = ("u", "su", "uau", "suau", "uauau")
 ROLES = {"s": "system", "u": "user", "a": "assistant"}

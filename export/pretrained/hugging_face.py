@@ -24,14 +24,14 @@ from export.pretrained.tokenizer import chat_template, read_json, read_tokenizer
 from export.verify.decoder import verify
 from export.verify.report import Check
 from gptcore.bundle import Bundle
-from gptcore.chat_template import render
 from gptcore.checks import UserError, check_type
 from gptcore.config import ModelConfig
 from gptcore.facts import Imported, ModelFacts, read_as
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.llama import from_llama, to_llama
-from gptcore.tokenizer import Tokenizer
+from gptcore.text.chat_template import render
+from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import find_files, read_documents
 from training.dialogues.generator import dialogues
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from export.formats.hugging_face import recover_merges
 from export.pretrained.chat_template import read_format
-from gptcore import files
-from gptcore.chat_format import ChatFormat
 from gptcore.checks import UserError
-from gptcore.tokenizer import Tokenizer, byte_to_unicode
+from gptcore.system import files
+from gptcore.text.chat_format import ChatFormat
+from gptcore.text.tokenizer import Tokenizer, byte_to_unicode
 from training.dialogues.generator import dialogues
 
 # GPT-2's pattern, written so that no number of spaces overflows the engine's stack; with

@@ -18,9 +18,9 @@ from export.formats.gguf import write_gguf
 from export.runtimes.environments import PEERS, PeerError, Running, start
 from export.verify.decoder import GREEDY_TOKENS, greedy
 from gptcore.bundle import Bundle, check_whole, load_bundle
-from gptcore.chat_template import Message, render, text_opening
 from gptcore.checks import UserError, check_choice
 from gptcore.onnx_session import OnnxSession, load_model
+from gptcore.text.chat_template import Message, render, text_opening
 
 NEEDED = ("config.json", "tokenizer.json")  # of models of Llama's shape alone
 CHATS: list[list[Message]] = [

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gptcore.checks import check_choice
-from gptcore.files import cache_folder, file_sha256, locked
+from gptcore.system.files import cache_folder, file_sha256, locked
 
 PROGRAMS = Path(__file__).parent
 ROOT = PROGRAMS.parent.parent

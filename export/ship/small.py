@@ -18,7 +18,7 @@ from export.formats.quantize import save_quantized
 from gptcore.bundle import INSPECT, VARIANTS, WEIGHTS, Bundle, check_whole, load_bundle, write_facts
 from gptcore.checks import UserError
 from gptcore.facts import Scores, read_as
-from gptcore.files import new_folder
+from gptcore.system.files import new_folder
 
 MAX_BYTES = 10_000_000  # of a file that the Hub takes without LFS
 BROWSERS = "int8"

@@ -11,8 +11,8 @@ from pathlib import Path
 from export.folder.card import read_license
 from export.folder.replace import check_replaceable
 from gptcore.bundle import FACTS, Bundle, load_bundle, load_translation_bundle, write_facts
-from gptcore.files import new_folder
-from gptcore.tokenizer import FACTS_NAME, FILE_NAME
+from gptcore.system.files import new_folder
+from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME
 
 ROOT = Path(__file__).parent.parent.parent
 MODEL, TRANSLATOR = Path("models") / "default", Path("models") / "translate"  # where the page looks

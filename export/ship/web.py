@@ -22,8 +22,8 @@ from export.folder.replace import check_replaceable
 from export.runtimes.environments import NPM
 from gptcore.bundle import VARIANTS, Bundle
 from gptcore.checks import UserError
-from gptcore.files import cache_folder, new_folder
 from gptcore.sampling import SETTINGS
+from gptcore.system.files import cache_folder, new_folder
 
 TRANSFORMERS = "4.3.1"  # as pinned in export/runtimes/npm
 SOURCES = Path(__file__).parent.parent / "site"

@@ -1,4 +1,4 @@
-// Texts and conversations to token ids, as gptcore/chat_template.py does it: built from ids, never by
+// Texts and conversations to token ids, as gptcore/text/chat_template.py does it: built from ids, never by
 // parsing a rendered text, so that nothing a person types can become a special token.
 
 export class Prompts {

@@ -13,8 +13,8 @@ from export.verify.translation import load_reference
 from gptcore.bundle import TranslationBundle
 from gptcore.nn import build_model
 from gptcore.nn.torch_translator import TorchTranslator
-from gptcore.onnx_translator import open_translator
-from gptcore.translate import Model, Translation, check_beams, encode_source, translate
+from gptcore.translation.onnx import open_translator
+from gptcore.translation.search import Model, Translation, check_beams, encode_source, translate
 from training.data.sentence_pairs import Pair
 from training.machine.progress import progress
 from training.tasks.translation import Score, score

@@ -19,8 +19,8 @@ from gptcore.nn import build_model
 from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.nn.torch_translator import TorchTranslator
-from gptcore.onnx_translator import OnnxTranslator, open_translator
-from gptcore.translate import Model, beam_search, target_ends
+from gptcore.translation.onnx import OnnxTranslator, open_translator
+from gptcore.translation.search import Model, beam_search, target_ends
 
 SOURCES = (1, 5, 33)  # lengths of sources
 N_SENTENCES = 20  # of random ids, translated by both

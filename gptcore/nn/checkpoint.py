@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from gptcore.checks import UserError
-from gptcore.files import file_sha256, list_checkpoints, new_folder, sealed, unseal
+from gptcore.system.files import file_sha256, list_checkpoints, new_folder, sealed, unseal
 
 MODEL, STATE, MANIFEST = "model.safetensors", "state.safetensors", "manifest.json"
 Tensors = dict[str, Tensor]

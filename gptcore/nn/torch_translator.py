@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from gptcore.nn.seq2seq import Seq2Seq
-from gptcore.tokenizer import Tokenizer
+from gptcore.text.tokenizer import Tokenizer
 
 
 class TorchTranslator:
-    """What gptcore.translate needs, over a Seq2Seq module."""
+    """What gptcore.translation.search needs, over a Seq2Seq module."""
 
     def __init__(self, model: Seq2Seq, source_tokenizer: Tokenizer, tokenizer: Tokenizer):
         self.model, self.config = model.eval(), model.config

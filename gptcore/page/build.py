@@ -6,11 +6,11 @@
 import gradio as gr
 
 from gptcore.onnx_session import OnnxModel
-from gptcore.onnx_translator import OnnxTranslator
 from gptcore.page.chat import chat_tab
 from gptcore.page.complete import completion_tab
 from gptcore.page.inspect import inspect_tab
 from gptcore.page.translate import translate_tab
+from gptcore.translation.onnx import OnnxTranslator
 
 CONCURRENT = 4  # generations at a time; the others wait in the queue
 CSS = """

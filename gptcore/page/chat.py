@@ -21,8 +21,8 @@ from gptcore.page.parts import (
     settings_panel,
 )
 from gptcore.page.streaming import Generations, stream
-from gptcore.runtime import device_line
 from gptcore.sampling import Sampling
+from gptcore.system.runtime import device_line
 
 # Gradio's Chatbot inserts texts into the page as HTML. An invisible character (U+2060, the word
 # joiner) after "<" and "&" keeps them from beginning a tag or an entity.

@@ -21,8 +21,8 @@ from gptcore.page.parts import (
     settings_panel,
 )
 from gptcore.page.streaming import Generations, stream
-from gptcore.runtime import device_line
 from gptcore.sampling import Sampling
+from gptcore.system.runtime import device_line
 
 
 def completion_tab(model: OnnxModel) -> None:

@@ -9,9 +9,9 @@ history can be invented.
 
 from typing import Any
 
-from gptcore.chat_template import Message
 from gptcore.checks import UserError
 from gptcore.sampling import SETTINGS, Sampling
+from gptcore.text.chat_template import Message
 
 
 def text_of(content: Any) -> str:
@@ -27,7 +27,7 @@ def text_of(content: Any) -> str:
 
 
 def to_messages(history: Any, system_prompt: Any) -> list[Message]:
-    """The page's or a caller's history as messages; gptcore.chat_template checks the roles."""
+    """The page's or a caller's history as messages; gptcore.text.chat_template checks the roles."""
     if not isinstance(history, list) or not all(isinstance(turn, dict) for turn in history):
         raise UserError('history must be a list of {"role": ..., "content": ...}')
     if not isinstance(system_prompt, str):

@@ -14,8 +14,8 @@ from pathlib import Path
 from gptcore import __version__
 from gptcore.bundle import VARIANTS, default_model, read_facts
 from gptcore.checks import UserError
-from gptcore.cores import say_if_busy
-from gptcore.runtime import (
+from gptcore.system.cores import say_if_busy
+from gptcore.system.runtime import (
     WITH_CUDA,
     check_runtime,
     device_line,
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     print(runtime_line(installed_runtimes(), has_gpu_package()), flush=True)
     check_runtime()
     from gptcore.onnx_session import has_cuda, load_model
-    from gptcore.onnx_translator import load_translator
+    from gptcore.translation.onnx import load_translator
 
     model = load_model(options.model, variant=options.variant)
     translator = load_translator(options.translate) if options.translate else None

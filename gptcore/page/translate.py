@@ -9,11 +9,11 @@ import gradio as gr
 
 from gptcore.checks import UserError
 from gptcore.inspection import MAX_TOKENS, CrossAttention, Inspector, inspect_translation
-from gptcore.onnx_translator import OnnxTranslator
 from gptcore.page.inputs import whole_number
 from gptcore.page.parts import HIDDEN, index_of
-from gptcore.runtime import device_line
-from gptcore.translate import MAX_BEAMS, Translation, read_source, translate
+from gptcore.system.runtime import device_line
+from gptcore.translation.onnx import OnnxTranslator
+from gptcore.translation.search import MAX_BEAMS, Translation, read_source, translate
 
 BEAMS, MEAN = 4, "mean of the heads"
 MAX_LINES = 100

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from gptcore.chat_format import ChatFormat
 from gptcore.config import ModelConfig
 from gptcore.generate import Piece, Stop, chat, complete
 from gptcore.sampling import Sampling
-from gptcore.tokenizer import Tokenizer
+from gptcore.text.chat_format import ChatFormat
+from gptcore.text.tokenizer import Tokenizer
 
 SINGLE = {bytes([byte]): byte for byte in range(256)}
 BYTES = Tokenizer(SINGLE)  # a token is a byte

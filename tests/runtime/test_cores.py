@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gptcore import cores, onnx_translator
-from gptcore.cores import busy_line, median_seconds, say_if_busy, thread_counts
-from gptcore.onnx_translator import OnnxTranslator, load_translator
+from gptcore.system import cores
+from gptcore.system.cores import busy_line, median_seconds, say_if_busy, thread_counts
+from gptcore.translation import onnx as onnx_translator
+from gptcore.translation.onnx import OnnxTranslator, load_translator
 
 ROOT = Path(__file__).parent.parent.parent
 TRANSLATOR = ROOT / "tests" / "fixtures" / "first_format" / "translator"

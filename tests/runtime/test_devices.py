@@ -7,7 +7,7 @@ import pytest
 from gptcore import onnx_session
 from gptcore.checks import UserError
 from gptcore.onnx_session import load_model
-from gptcore.onnx_translator import load_translator
+from gptcore.translation.onnx import load_translator
 
 NANO = Path(__file__).parent.parent.parent / "models" / "nano"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from gradio_client import Client
 
 from gptcore.bundle import default_model, load_bundle
-from gptcore.runtime import has_gpu_package, installed_runtimes, runtime_line
+from gptcore.system.runtime import has_gpu_package, installed_runtimes, runtime_line
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gptcore.runtime import installed_runtimes, runtime_line
+from gptcore.system.runtime import installed_runtimes, runtime_line
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from gptcore.bundle import SOURCE_TOKENIZER
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
-from gptcore.files import list_checkpoints, step_of
-from gptcore.tokenizer import Tokenizer
+from gptcore.system.files import list_checkpoints, step_of
+from gptcore.text.tokenizer import Tokenizer
 from training.data.sentence_pairs import TRAINING, VALIDATION, read_pairs
 from training.data.sources import shards_of
 from training.run.directory import Run

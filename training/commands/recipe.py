@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from gptcore.command_line import INTERRUPTED
+from gptcore.system.command_line import INTERRUPTED
 from training.jobs.stages import RECIPES, read_recipe
 from training.run.directory import check_writable
 

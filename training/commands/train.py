@@ -6,9 +6,9 @@ python -m training TEXT... --minutes 30           plans a training that ends in 
 import argparse
 from pathlib import Path
 
-from gptcore.command_line import INTERRUPTED
 from gptcore.config import DECODERS
-from gptcore.encodings import NAMES
+from gptcore.system.command_line import INTERRUPTED
+from gptcore.text.encodings import NAMES
 from training.data.corpus import find_files
 from training.jobs.options import DEFAULT_PRESET, from_preset
 from training.run.config import ENCODINGS, TrainConfig

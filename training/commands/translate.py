@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from gptcore.checks import UserError
-from gptcore.command_line import INTERRUPTED
 from gptcore.config import TRANSLATORS
+from gptcore.system.command_line import INTERRUPTED
 from training.commands import train
 from training.data.sentence_pairs import check_pairs_file
 from training.jobs.options import DEFAULT_TRANSLATOR, translator_preset

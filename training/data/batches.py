@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gptcore.chat_template import loss_mask
 from gptcore.checks import UserError
+from gptcore.text.chat_template import loss_mask
 from training.data.shards import Shard, Shards
 
 IGNORED = -100  # the target that cross_entropy leaves out

@@ -19,9 +19,9 @@ from itertools import count
 from pathlib import Path
 from typing import TextIO
 
-from gptcore.chat_template import Message, check_messages, render
 from gptcore.checks import UserError
-from gptcore.tokenizer import Tokenizer
+from gptcore.text.chat_template import Message, check_messages, render
+from gptcore.text.tokenizer import Tokenizer
 from training.machine.progress import progress
 
 Document = str | list[Message]
@@ -35,8 +35,8 @@ READ_CHARACTERS = 1 << 16
 MAX_LINE = 1 << 24  # characters: more than any book has, and few enough for any memory
 
 # Where a text may be cut so that it is split into the same tokens: no piece of the patterns of
-# gptcore.tokenizer and cl100k spans these places. White space with line ends in it is one piece
-# up to the last of them, and other white space begins one.
+# gptcore.text.tokenizer and cl100k spans these places. White space with line ends in it is one
+# piece up to the last of them, and other white space begins one.
 LINES = re.compile(r"(?s).*\n(?=[^\S\n]*\S)")
 WORDS = re.compile(r"(?s).*\S(?=[ \t])")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gptcore.checks import UserError
-from gptcore.files import file_sha256, locked, read_sealed
+from gptcore.system.files import file_sha256, locked, read_sealed
 
 PAUSES = (1.0, 5.0, 25.0)  # seconds before another try
 TIMEOUT = 60.0  # seconds without a byte

@@ -12,8 +12,8 @@ from itertools import compress
 from pathlib import Path
 
 from gptcore.checks import UserError
-from gptcore.tokenizer import Tokenizer
-from gptcore.translate import encode_source, target_ends
+from gptcore.text.tokenizer import Tokenizer
+from gptcore.translation.search import encode_source, target_ends
 from training.data.corpus import numbered_lines, open_text
 
 Pair = tuple[str, str]  # source, target

@@ -26,8 +26,8 @@ import numpy as np
 
 from gptcore.checks import UserError
 from gptcore.facts import check_format
-from gptcore.files import file_sha256, new_folder, read_sealed, sealed
-from gptcore.tokenizer import Tokenizer
+from gptcore.system.files import file_sha256, new_folder, read_sealed, sealed
+from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import (
     Corpus,
     Document,

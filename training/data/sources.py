@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 
 from gptcore.checks import UserError
-from gptcore.encodings import NAMES, compact, named_encoding, usage
-from gptcore.tokenizer import Tokenizer
+from gptcore.text.encodings import NAMES, compact, named_encoding, usage
+from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import Corpus, Document, find_files, read_documents, texts_of
 from training.data.leaks import without_leaks
 from training.data.shards import CACHE, Shards, is_url, open_shards

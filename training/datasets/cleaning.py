@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from gptcore.chat_template import Message, messages_of
+from gptcore.text.chat_template import Message, messages_of
 from training.data.corpus import Document, document_number
 
 Raw = str | list[str]  # a text, or what user and assistant say in turn

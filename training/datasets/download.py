@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import requests
 
 from gptcore.checks import UserError
-from gptcore.files import file_sha256, flush_to_disk, locked, write_whole
+from gptcore.system.files import file_sha256, flush_to_disk, locked, write_whole
 from training.machine.progress import progress
 
 PAUSES = (1.0, 5.0, 25.0)  # seconds before another try

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gptcore.checks import UserError, check_choice
-from gptcore.files import cache_folder
+from gptcore.system.files import cache_folder
 from training.data.corpus import Document, numbered_lines, read_documents
 from training.datasets.cleaning import clean, without_repeats
 from training.datasets.download import download, forget, verify

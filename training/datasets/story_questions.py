@@ -8,7 +8,7 @@ import random
 import re
 from collections.abc import Iterator
 
-from gptcore.chat_template import Message, messages_of
+from gptcore.text.chat_template import Message, messages_of
 from training.data.corpus import Document, document_number
 
 HERO = re.compile(r"\b(an?) ((?:[a-z]+,? ){0,3})([a-z]+) (?:named|called) ([A-Z][a-z]+)\b")

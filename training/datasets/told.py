@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gptcore.chat_template import Message, messages_of
+from gptcore.text.chat_template import Message, messages_of
 from training.data.corpus import Document, document_number
 from training.datasets.story_questions import DEEDS
 from training.dialogues.words import a_name

@@ -26,10 +26,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gptcore.chat_template import Message
 from gptcore.checks import UserError, build, check_types
 from gptcore.generate import Model, chat
 from gptcore.sampling import Sampling
+from gptcore.text.chat_template import Message
 from training.data.leaks import SUITE, normalised
 
 MAX_TOKENS = 256  # of a reply, as the page begins with

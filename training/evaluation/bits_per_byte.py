@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from gptcore.chat_template import loss_mask, render, text_opening
 from gptcore.checks import UserError
 from gptcore.generate import Model
 from gptcore.sampling import log_softmax
-from gptcore.tokenizer import Tokenizer
+from gptcore.text.chat_template import loss_mask, render, text_opening
+from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import Document
 from training.machine.progress import progress
 

@@ -10,7 +10,7 @@ from typing import Any
 from gptcore.bundle import SOURCE_TOKENIZER
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
-from gptcore.tokenizer import Tokenizer
+from gptcore.text.tokenizer import Tokenizer
 from training.data.sentence_pairs import (
     FORWARD,
     REVERSED,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
-from gptcore.tokenizer import Tokenizer
+from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import MAX_VALIDATION_BYTES, VALIDATION_SHARE, Corpus, document_text
 from training.data.shards import Shards
 from training.plan.pilot import Speed, pilot_bits_per_byte

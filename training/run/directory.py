@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.facts import as_json, check_format, read_as
-from gptcore.files import (
+from gptcore.system.files import (
     list_checkpoints,
     locked,
     read_json,
@@ -37,7 +37,7 @@ from gptcore.files import (
     step_of,
     write_whole,
 )
-from gptcore.tokenizer import Tokenizer
+from gptcore.text.tokenizer import Tokenizer
 from training.run.clock import Clock
 from training.run.config import TrainConfig
 from training.run.facts import FORMAT, RunData, Settings

@@ -14,8 +14,8 @@ from torch import Tensor
 from gptcore.bundle import SOURCE_TOKENIZER
 from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.nn.torch_translator import TorchTranslator
-from gptcore.tokenizer import Tokenizer
-from gptcore.translate import translate
+from gptcore.text.tokenizer import Tokenizer
+from gptcore.translation.search import translate
 from training.data.pair_batches import PairBatches
 from training.data.sentence_pairs import TRAINING, VALIDATION, Pair, encode_pairs, write_pairs
 from training.evaluation.bits_per_byte import Total

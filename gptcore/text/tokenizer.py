@@ -7,10 +7,10 @@
     (256, 262)
 
 `encode` never yields a special id, whatever the text says: special ids are put into
-prompts by gptcore.chat_template alone.
+prompts by gptcore.text.chat_template alone.
 
 A rank is a token's number in the file of merges. It is the token's id too, unless only some
-ranks are `kept` (see gptcore.encodings.compact): then the ids number these. A tokenizer that
+ranks are `kept` (see gptcore.text.encodings.compact): then the ids number these. A tokenizer that
 was made elsewhere may have `special` tokens of its own, with ids anywhere.
 """
 
@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 import tiktoken
 
-from gptcore.chat_format import ChatFormat
 from gptcore.checks import UserError
+from gptcore.text.chat_format import ChatFormat
 
 FILE_NAME = "tokenizer.tiktoken"
 FACTS_NAME = "tokenizer.facts.json"  # beside it, where the ranks do not say all

@@ -6,7 +6,7 @@ elsewhere brings a format of its own: tokenizer.chat.)
 
     <|endoftext|><|system|>Be kind.<|end|><|user|>Hello!<|end|><|assistant|>Hi!<|end|>
 
-    >>> from gptcore.tokenizer import Tokenizer
+    >>> from gptcore.text.tokenizer import Tokenizer
     >>> tokenizer = Tokenizer({bytes([b]): b for b in range(256)})
     >>> render([{"role": "user", "content": "Hi"}], tokenizer, prompt=True)
     [256, 259, 72, 105, 261, 260]
@@ -19,7 +19,7 @@ from itertools import cycle
 import numpy as np
 
 from gptcore.checks import UserError
-from gptcore.tokenizer import Tokenizer
+from gptcore.text.tokenizer import Tokenizer
 
 ROLES = ("system", "user", "assistant")
 Message = dict[str, str]

@@ -1,12 +1,12 @@
 """Translation: a source text in, its likeliest target text out, by beam search over any Session.
 
-    >>> from gptcore.onnx_translator import load_translator                  # doctest: +SKIP
+    >>> from gptcore.translation.onnx import load_translator                  # doctest: +SKIP
     >>> model = load_translator("models/zh-en")                              # doctest: +SKIP
     >>> translate(model, "我想喝水。", beams=4).text                          # doctest: +SKIP
     'I want to drink water.'
 
 A Session reads the source once; each step then takes the newest token of each hypothesis.
-gptcore.onnx_translator is the product, gptcore.nn.torch_translator the slow reference.
+gptcore.translation.onnx is the product, gptcore.nn.torch_translator the slow reference.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from typing import Protocol
 
 import numpy as np
 
-from gptcore.chat_template import check_length
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
 from gptcore.sampling import log_softmax
-from gptcore.tokenizer import Tokenizer
+from gptcore.text.chat_template import check_length
+from gptcore.text.tokenizer import Tokenizer
 
 MAX_BEAMS = 16
 LENGTH_PENALTY = 0.6  # alpha of arXiv 1609.08144, section 7

@@ -17,7 +17,7 @@ from gptcore.checks import UserError
 
 if TYPE_CHECKING:
     from gptcore.onnx_session import OnnxModel
-    from gptcore.onnx_translator import OnnxTranslator
+    from gptcore.translation.onnx import OnnxTranslator
 
 CPU, GPU = "onnxruntime", "onnxruntime-gpu"
 WITH_CUDA = '"onnxruntime-gpu[cuda,cudnn]"'  # and with CUDA's libraries

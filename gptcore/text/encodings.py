@@ -19,7 +19,7 @@ import numpy as np
 import tiktoken
 
 from gptcore.checks import UserError, check_choice
-from gptcore.tokenizer import Tokenizer
+from gptcore.text.tokenizer import Tokenizer
 
 NAMES = ("cl100k_base", "r50k_base")
 CACHE = "TIKTOKEN_CACHE_DIR"

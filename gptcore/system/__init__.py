@@ -1,0 +1,1 @@
+"""What lies below: files, cores, installed packages, the command line."""

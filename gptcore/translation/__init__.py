@@ -1,0 +1,1 @@
+"""Translation: beam search, and the encoder and decoder over ONNX Runtime."""
