@@ -203,7 +203,7 @@ def test_the_registries_hold_what_the_config_names() -> None:
 
 
 # What runs for each batch; the rest of a layer is its constructor.
-RUNNING = {"forward", "encode", "decode", "keys_values", "enter", "leave", "turn"}
+RUNNING = {"forward", "encode", "decode", "keys_values", "turn"}
 
 
 def test_no_forward_asks_the_configuration() -> None:

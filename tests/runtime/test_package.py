@@ -100,7 +100,8 @@ def test_nothing_tells_anybody_to_install_the_stranger_that_has_our_name_on_pypi
         path
         for kind in ("py", "md", "toml", "yml", "html", "js", "mjs", "txt", "cff")
         for path in ROOT.rglob(f"*.{kind}")
-        if not {"node_modules", ".venv", "venv", "runs"} & set(path.relative_to(ROOT).parts)
+        if path.is_file()
+        and not {"node_modules", ".venv", "venv", "runs"} & set(path.relative_to(ROOT).parts)
     ]
     assert len(files) > 100
     for path in files:
