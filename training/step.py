@@ -46,7 +46,7 @@ def step(
     with autocast(state.device, state.dtype):
         loss = accumulate_gradients(state.network, logits_of, batch, config, world)
     parameters = list(state.model.parameters())
-    norm = whole(get_total_norm([p.grad for p in parameters]))
+    norm = whole(get_total_norm([p.grad for p in parameters if p.grad is not None]))
     if abs(loss) < float("inf") and norm < float("inf"):  # false for NaN, too
         clip_grads_with_norm_(parameters, config.grad_clip, norm)
         for optimizer in state.optimizers:
