@@ -1,6 +1,5 @@
 """Smaller files of a model: what they hold, what is measured of them, which one runs."""
 
-import json
 import math
 import os
 import shutil
@@ -293,11 +292,9 @@ def test_mistakes_are_named(
     assert "has no variant 'q4', only fp32: export it with --quantize q4" in said
     said = refused(app_main, "--model", model_folder, "--variant", "q44")
     assert "unknown variant 'q44': did you mean 'q4'?" in said
-    moved = shutil.copytree(run.path, tmp_path / "run")
-    config = json.loads((moved / "config.json").read_text())
-    config["data"]["shards"] = str(tmp_path / "gone")
-    (moved / "config.json").write_text(json.dumps(config))
-    said = refused(main, moved, "--out", tmp_path / "out", "--quantize", "q8")
+    moved = Run.load(shutil.copytree(run.path, tmp_path / "run"))
+    replace(moved, data=replace(moved.data, shards=str(tmp_path / "gone"))).write_config()
+    said = refused(main, moved.path, "--out", tmp_path / "out", "--quantize", "q8")
     assert "drop --quantize" in said
     said = refused(main, run.path, "--from-hf", folder, "--out", tmp_path / "out")
     assert "either a run directory or --from-hf" in said
