@@ -10,9 +10,9 @@ import sys
 from getpass import getpass
 from pathlib import Path
 
-import httpx
 from huggingface_hub import HfApi, constants, get_token, metadata_load
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+from huggingface_hub.utils import httpx  # under this name in each version; in 2.x it is httpx2
 
 from gptcore.bundle import FACTS, load_any_bundle
 from gptcore.checks import UserError
