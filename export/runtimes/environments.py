@@ -10,6 +10,7 @@ deleted at any time. The packages of pip are pinned by their versions, those of 
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -155,7 +156,7 @@ def install(name: str, peer: Peer) -> Path:
         if pinned:
             for path in pinned:
                 shutil.copy(path, folder)
-            options = ["--ignore-scripts", "--no-audit", "--no-fund", "--logs-max=0"]
+            options = ["--ignore-scripts", "--no-audit", "--no-fund"]
             # It refuses what has another hash.
             run(which("npm"), "ci", *options, "--prefix", str(folder))
         marker.write_text(content, encoding="utf-8")
@@ -172,7 +173,10 @@ def which(program: str) -> str:
 def run(*words: str) -> None:
     result = subprocess.run(words, capture_output=True, encoding="utf-8", errors="replace")
     if result.returncode:
-        raise PeerError(f"{Path(words[0]).name} failed: {last_line(result.stdout + result.stderr)}")
+        said = result.stdout + result.stderr
+        code = re.search(r"^npm error code .+$", said, re.MULTILINE)  # what follows is long
+        reason = code[0] if code else last_line(said)
+        raise PeerError(f"{Path(words[0]).name} failed: {reason}")
 
 
 def last_line(text: str) -> str:
