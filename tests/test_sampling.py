@@ -90,6 +90,9 @@ def test_of_equally_likely_tokens_the_first_ones_are_kept() -> None:
     """Just as many as reach top_p, and the same ones on every machine."""
     counts = draw(ALL | {"temperature": 1.0, "top_p": 0.25}, 500, np.zeros(100, np.float32))
     assert np.flatnonzero(counts).tolist() == list(range(25))
+    every_other = np.arange(100, dtype=np.float32) % 2
+    counts = draw(ALL | {"temperature": 1.0, "top_p": 0.14}, 500, every_other)
+    assert np.flatnonzero(counts).tolist() == list(range(1, 21, 2))
 
 
 def test_temperature_zero_always_takes_the_likeliest() -> None:
