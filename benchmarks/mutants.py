@@ -1,8 +1,8 @@
 """Do the tests notice a mistake? Put one at a time into the code, and run the tests that see it.
 
-    python benchmarks/mutants.py --out /tmp/mutants               # 200 mutants; half an hour
-    python benchmarks/mutants.py --out /tmp/mutants --again       # the survivors, after new tests
-    python benchmarks/mutants.py --out /tmp/mutants --table       # what is known so far
+    python benchmarks/mutants.py --out runs/mutants               # 200 mutants; half an hour
+    python benchmarks/mutants.py --out runs/mutants --again       # the survivors, after new tests
+    python benchmarks/mutants.py --out runs/mutants --table       # what is known so far
 
 A mutant is killed when a test fails. The draw depends on the seed and the sources alone. Results
 are kept in OUT/results.json as they come, so the same command goes on where it was stopped.
@@ -14,7 +14,6 @@ import argparse
 import gc
 import hashlib
 import importlib
-import json
 import os
 import resource
 import shutil
@@ -31,7 +30,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.mutations import Mutation, mutations
+from benchmarks.mutation.edits import Mutation, mutations
+from benchmarks.mutation.witness import Witness, read, write
 
 # The files, and the tests that can see them, the likeliest and quickest first.
 TESTS = {
@@ -53,8 +53,6 @@ PREPARED = {
     "export": "chats.jsonl pairs.tsv run-tiny run-toy",
     "training": "chats.jsonl pairs.tsv",
 }
-# Tests that take long and see nothing more: of a whole program, of the processor, once more.
-LEFT_OUT = ("test_ctrl_c_saves", "test_bfloat16_is_picked", "[bfloat16")
 IMPORTED = """
     numpy torch torch.onnx torch._dynamo onnx onnxruntime onnxscript safetensors.torch tokenizers
     tiktoken transformers matplotlib.pyplot gradio tqdm hypothesis pytest playwright.sync_api
@@ -130,15 +128,6 @@ def draw(n: int, seed: int) -> list[Mutant]:
         return hashlib.sha256(text.encode()).digest()
 
     return sorted(all_mutants(), key=rank)[:n]
-
-
-def read(path: Path) -> dict:
-    return json.loads(path.read_text()) if path.exists() else {}
-
-
-def write(path: Path, content: dict) -> None:
-    path.with_suffix(".tmp").write_text(json.dumps(content, indent=1))
-    path.with_suffix(".tmp").replace(path)
 
 
 # ------------------------------------------------------------------ running
@@ -285,36 +274,6 @@ def run_tests(path: str, tree: Path, folder: Path, out: Path, limit: int, is_mut
     files = [f"tests/{name}.py" for name in TESTS[path].split()]
     witness = Witness(files, folder / "failed", costs_file(out, path))
     return int(pytest.main([*words, *files], plugins=[witness]))
-
-
-class Witness:
-    """Lets the quick tests of each file come first, and notes the first one that fails. What the
-    tests of the unchanged code cost is noted, too."""
-
-    def __init__(self, files: list[str], failed: Path, costs: Path):
-        self.files, self.failed, self.costs_file = files, failed, costs
-        self.costs = read(costs)
-        self.is_known = bool(self.costs)
-
-    def pytest_collection_modifyitems(self, items: list) -> None:
-        items[:] = [i for i in items if not any(part in i.nodeid for part in LEFT_OUT)]
-        file_of = lambda item: self.files.index(item.nodeid.split("::")[0])  # noqa: E731
-        items.sort(key=lambda i: (file_of(i), self.costs.get(i.nodeid, 0) > 1))
-
-    def pytest_runtest_logstart(self) -> None:
-        self.began = time.process_time()
-
-    def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        if not self.is_known:
-            self.costs[nodeid] = round(time.process_time() - self.began, 2)
-
-    def pytest_runtest_logreport(self, report) -> None:
-        if report.failed and not self.failed.exists():
-            self.failed.write_text(report.nodeid)
-
-    def pytest_sessionfinish(self) -> None:
-        if not self.is_known:
-            write(self.costs_file, self.costs)
 
 
 def end(job: Job) -> dict | None:

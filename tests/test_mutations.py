@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.mutants import TESTS, draw
-from benchmarks.mutations import mutations
+from benchmarks.mutation.edits import mutations
 
 ROOT = Path(__file__).parent.parent
 
