@@ -60,7 +60,9 @@ def test_a_reply_is_shown_and_quit_ends_the_program(terminal: Terminal) -> None:
 
 
 def test_ctrl_d_ends_the_program_and_ctrl_c_at_the_prompt_does_not(terminal: Terminal) -> None:
-    terminal.type("half a line" + CTRL_C)
+    terminal.type("half a line")
+    terminal.until("half a line")  # the echo: only now does the program wait for keys
+    terminal.type(CTRL_C)
     terminal.until(r"\(/quit or Ctrl-D ends\)\r\n> ")
     terminal.type(CTRL_D)
     assert terminal.exit_code() == 0
