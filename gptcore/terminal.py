@@ -6,14 +6,15 @@ The reply streams. Ctrl-C stops it, and what was said stays; /quit or Ctrl-D end
 import argparse
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 
 from gptcore.bundle import VARIANTS, default_model, read_facts
 from gptcore.checks import UserError
-from gptcore.generate import FINISH, Model, Piece, Stop, chat, check_max_tokens
+from gptcore.generate import FINISH, Model, Piece, chat, check_max_tokens
 from gptcore.sampling import SETTINGS, Sampling
 from gptcore.system.runtime import check_runtime, device_line
 from gptcore.text.chat_template import Message
@@ -61,7 +62,8 @@ def run(options: argparse.Namespace) -> int:
     print(f"{model.bundle.name}: {device_line(model)}")
     print("Ctrl-C stops a reply; /quit or Ctrl-D ends.")
     system = [{"role": "system", "content": options.system}] if options.system else []
-    converse(model, system, sampling, options.max_tokens)
+    with ctrl_c(lambda *_: None):  # between a prompt and a reply there is nothing to stop
+        converse(model, system, sampling, options.max_tokens)
     return 0
 
 
@@ -83,7 +85,8 @@ def typed() -> Iterator[str]:
         import readline  # noqa: F401 (the arrow keys edit the line and bring back earlier ones)
     while True:
         try:
-            line = input(PROMPT if sys.stdin.isatty() else "").strip()
+            with ctrl_c(signal.default_int_handler):
+                line = input(PROMPT if sys.stdin.isatty() else "").strip()
         except EOFError:
             print()
             return
@@ -102,7 +105,7 @@ def answer(model: Model, messages: list[Message], sampling: Sampling, max_tokens
 
     stop, text = RunStop(), ""
     pieces = chat(model, messages, sampling, max_tokens, stop)
-    with ctrl_c_sets(stop), ThreadPoolExecutor(1) as worker:
+    with ctrl_c(lambda *_: stop.set()), ThreadPoolExecutor(1) as worker:
         # In a worker, since Python handles Ctrl-C only between two steps of the main thread, and
         # reading a long prompt is one step.
         while piece := worker.submit(next, pieces, None).result():
@@ -122,8 +125,9 @@ def notes(last: Piece) -> list[str]:
 
 
 @contextmanager
-def ctrl_c_sets(stop: Stop) -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, lambda *_: stop.set())
+def ctrl_c(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Let `handler` run at Ctrl-C, in place of the one before."""
+    before = signal.signal(signal.SIGINT, handler)
     try:
         yield
     finally:
