@@ -72,6 +72,8 @@ def check(options: argparse.Namespace) -> None:
     else:
         check_free(options.out)
     find_files(options.text)
+    if options.minutes is not None or options.depth is not None:
+        return  # the plan checks its options itself, and chooses what a preset would say
     if options.init:
         Run.load(options.init)
     else:
