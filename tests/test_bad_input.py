@@ -36,7 +36,10 @@ FILES = {
     "binary.txt": (bytes(range(256)) * 40, "binary.txt is not UTF-8 text"),
     "nul.txt": (b"text\0" * 999, "nul.txt holds NUL characters: it is binary"),
     "one_line.txt": (b"A line shorter than a block.", "too short: 28 bytes in 1 document"),
-    "rows.jsonl": (b'{"text": "fine"}\n{"txt": "not"}\n', 'rows.jsonl, line 2: no "messages"'),
+    "rows.jsonl": (
+        b'{"text": "fine"}\n{"txt": "not"}\n',
+        'rows.jsonl, line 2: it has no "messages"',
+    ),
     "roles.jsonl": (b'{"messages": [{"role": "bot", "content": ""}]}', "unknown role 'bot'"),
     "cut.txt.gz": (b"\x1f\x8b\x08\x00", "cut.txt.gz is a damaged gzip file"),
     "same.jsonl": (b'{"text": "These words and no others."}\n' * 99, "error: "),
@@ -66,10 +69,10 @@ SETTINGS = {
     "n_layers=2": "unknown setting 'n_layers': did you mean 'n_layer'?",
     "colour=red": "unknown setting 'colour': known are",
     "steps": "--set steps: write it as KEY=VALUE",
-    "steps=many": "--set steps=many: it is not of type int",
-    "steps=1.5": "--set steps=1.5: it is not of type int",
+    "steps=many": "--set steps=many: give a value of type int",
+    "steps=1.5": "--set steps=1.5: give a value of type int",
     "steps=0": "steps=0 is out of range: choose 1 to",
-    "learning_rate=fast": "it is not of type float",
+    "learning_rate=fast": "give a value of type float",
     "learning_rate=nan": "learning_rate=nan is out of range: choose 0 to 10",
     "tied_embeddings=yes": "unknown tied_embeddings 'yes': known are true, false",
     "dtype=float23": "unknown dtype 'float23': did you mean 'float32'?",
@@ -239,7 +242,7 @@ def test_fine_tuning_takes_shape_and_tokenizer_from_the_run(
 ) -> None:
     given = "tiny" if option == "--preset" else run.path / "tokenizer"
     words = ("--init", run.path, "--out", tmp_path / "out", option, given)
-    assert "takes shape and tokenizer from that run" in refused(training_main, chats, *words)
+    assert "sets shape and tokenizer" in refused(training_main, chats, *words)
 
 
 def test_an_option_that_names_no_run_or_tokenizer_is_refused(

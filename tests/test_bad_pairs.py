@@ -58,11 +58,20 @@ def test_pairs_that_are_all_held_out_or_all_too_long_are_refused(
         ("translate PAIRS --out TRANSLATION --resume --validation PAIRS", "was started without it"),
         ("translate MISSING --out TRANSLATION --resume", "source=missing.tsv, first column to"),
         ("translate --out TRANSLATION --resume --set steps=9", "steps=9, but the run in"),
-        ("translate --out DECODER --resume", "is no translation: python -m training --resume"),
-        ("--out TRANSLATION --resume", "is a translation: python -m training translate --resume"),
-        ("TEXT --out OUT --init TRANSLATION", "is a translation: name a run on texts"),
-        ("TEXT --out OUT --preset vaswani", "is a translator's: python -m training translate"),
-        ("TEXT --out OUT --preset translator", "translator's: python -m training translate"),
+        (
+            "translate --out DECODER --resume",
+            "is not a translator: use python -m training --resume",
+        ),
+        (
+            "--out TRANSLATION --resume",
+            "is a translator: use python -m training translate --resume",
+        ),
+        ("TEXT --out OUT --init TRANSLATION", "is a translator: name a language"),
+        ("TEXT --out OUT --preset vaswani", "is for translators: use python -m training translate"),
+        (
+            "TEXT --out OUT --preset translator",
+            "is for translators: use python -m training translate",
+        ),
         ("TEXT --out OUT --preset wayland --set n_encoder_layer=2", "setting 'n_encoder_layer'"),
     ],
 )

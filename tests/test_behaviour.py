@@ -174,11 +174,11 @@ def test_a_conversation_adds_to_what_its_skill_avoids(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("[tea", "suite.toml: Expected"),
-        ("[tea]", "holds `conversations`"),
-        ("tea = 1", "holds `conversations`"),
+        ("[tea]", "table with `conversations`"),
+        ("tea = 1", "table with `conversations`"),
         ('[tea]\nconversations = [{ user = ["a"], wants = "x" }]', "did you mean 'want'"),
-        ('[tea]\nconversations = [{ user = ["a"], want = "(" }]', "no regular expression"),
-        ("[tea]\nconversations = [{ user = [] }]", "not a list of what the user says"),
+        ('[tea]\nconversations = [{ user = ["a"], want = "(" }]', "not a regular expression"),
+        ("[tea]\nconversations = [{ user = [] }]", "not a list of user turns"),
         ('[tea]\nconversations = [{ user = ["a"], min_words = "2" }]', "not of type int"),
     ],
 )

@@ -159,6 +159,6 @@ def test_a_lost_process_is_an_error_that_says_how_to_go_on(monkeypatch: pytest.M
         "MASTER_PORT": "9",  # nobody is there
     }.items():
         monkeypatch.setenv(name, value)
-    words = r"process 1 of 2: another one ended .* --resume goes on"
+    words = r"process 1 of 2: another process ended .* --resume continues"
     with pytest.raises(UserError, match=words), join(0.2):
         raise AssertionError("it met somebody")

@@ -150,12 +150,14 @@ def test_a_base_model_has_only_bits_per_byte(
 
 def test_what_cannot_be_evaluated_is_named(run: Run, tmp_path: Path, refused: Refused) -> None:
     assert "neither a training run nor" in refused(main, "evaluate", tmp_path)
-    assert "a run has none" in refused(main, "evaluate", run.path, "--variant", "int8")
+    assert "only exported folders have variants" in refused(
+        main, "evaluate", run.path, "--variant", "int8"
+    )
     assert "--seeds 0 is out of range" in refused(main, "evaluate", run.path, "--seeds", 0)
     assert "no such file" in refused(main, "evaluate", run.path, "--data", tmp_path / "no.txt")
     translation = Run(tmp_path, TRANSLATORS["translator"], TrainConfig(), RunData("", False, 0))
     translation.create()
-    assert "is a translation" in refused(main, "evaluate", tmp_path)
+    assert "is a translator" in refused(main, "evaluate", tmp_path)
 
 
 @pytest.mark.parametrize(

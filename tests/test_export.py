@@ -336,7 +336,7 @@ def test_an_older_checkpoint_is_exported_where_the_newest_is_damaged(
     newest.write_bytes(b"")
     named = ["--license", "apache-2.0", "--name", "Ann", "--language", "en,zh", "--datasets", "a/b"]
     assert main([str(copy), "--out", str(out), *named]) == 0
-    assert f"passed over: {newest} is damaged" in capsys.readouterr().out
+    assert f"skipped: {newest} is damaged" in capsys.readouterr().out
     facts = load_bundle(out).facts
     assert facts.name == "Ann" and facts.training.step == 20
     card = (out / "README.md").read_text(encoding="utf-8")

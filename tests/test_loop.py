@@ -151,7 +151,8 @@ def test_a_run_begins_by_saying_what_is_trained(
     said = capsys.readouterr()
     n = count_parameters(build_model(SMALL))
     assert (
-        f"{n:,} parameters on 1 x cpu in float32; 16 tokens a step, 3.0 steps an epoch" in said.out
+        f"{n:,} parameters on 1 x cpu in float32; 16 tokens per step, 3.0 steps per epoch"
+        in said.out
     )
     assert "step 1: val loss 1.5000, bits per byte 0.5000\n  'Once' -> 'upon a time'" in said.out
     assert ", 16 tokens/s]" in said.err

@@ -117,7 +117,7 @@ def test_a_sentence_is_on_the_same_side_whatever_the_order_of_the_file() -> None
 
 
 def test_pairs_of_one_and_the_same_source_cannot_be_split() -> None:
-    with pytest.raises(UserError, match="one and the same source"):
+    with pytest.raises(UserError, match="all pairs have the same source"):
         split_pairs([("a", "b"), ("a", "c")])
 
 

@@ -316,7 +316,7 @@ def test_it_cannot_be_trained_on(
     imported: tuple[Path, Path], refused: Refused, tmp_path: Path
 ) -> None:
     arguments = ("--preset", "tiny", "--out", tmp_path / "run", "--tokenizer", imported[1])
-    assert "cannot be trained on" in refused(training_main, *arguments)
+    assert "training cannot use it" in refused(training_main, *arguments)
 
 
 def test_a_long_run_of_spaces_does_no_harm(imported: tuple[Path, Path]) -> None:

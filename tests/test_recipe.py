@@ -165,8 +165,8 @@ def test_a_begun_stage_keeps_its_mix_and_settings(
 @pytest.mark.parametrize(
     "stages, settings, said",
     [
-        ((), SETTINGS, "needs \\[\\[stages"),
-        (('name = "a"\nmix = {dialogues = 1}',) * 2, SETTINGS, "name of its own"),
+        ((), SETTINGS, "add \\[\\[stages"),
+        (('name = "a"\nmix = {dialogues = 1}',) * 2, SETTINGS, "have the same name"),
         (('name = "a b"\nmix = {dialogues = 1}',), SETTINGS, "'a b'"),
         (('name = "a"\nmix = {}',), SETTINGS, "a: .*mix"),
         (('name = "a"\nmix = {poems = 1}',), SETTINGS, "a, mix: 'poems'"),
@@ -176,14 +176,14 @@ def test_a_begun_stage_keeps_its_mix_and_settings(
         (('name = "a"\nmix = {dialogues = 1}\ntrain = {steps = 5}',), SETTINGS, "steps"),
         (('name = "a"\nmix = {dialogues = 1}',), "[model]\nn_layer = 0\n", "n_layer"),
         (('name = "a"\nmix = {dialogues = 1}',), "[model]\nlayers = 2\n", "layers"),
-        (("name = ",), SETTINGS, "no TOML"),
+        (("name = ",), SETTINGS, "not a TOML file"),
         (('name = "shards"\nmix = {dialogues = 1}',), SETTINGS, "'shards'"),
-        (('name = "a"\nmix = 3',), SETTINGS, "a, mix: 3 is no table"),
-        (('name = "a"\nmix = ["dialogues"]',), SETTINGS, "a, mix: .* is no table"),
-        (('name = "a"\nmix = {dialogues = 1}\ntrain = 3',), SETTINGS, "a, train: 3 is no table"),
-        (('name = "a"\nmix = {dialogues = 1}',), "model = 3\n", "model: 3 is no table"),
-        ((), "stages = 3\n", "needs \\[\\[stages"),
-        ((), "[stages]\nname = 'a'\n", "needs \\[\\[stages"),
+        (('name = "a"\nmix = 3',), SETTINGS, "a, mix: 3 is not a table"),
+        (('name = "a"\nmix = ["dialogues"]',), SETTINGS, "a, mix: .* is not a table"),
+        (('name = "a"\nmix = {dialogues = 1}\ntrain = 3',), SETTINGS, "a, train: 3 is not a table"),
+        (('name = "a"\nmix = {dialogues = 1}',), "model = 3\n", "model: 3 is not a table"),
+        ((), "stages = 3\n", "add \\[\\[stages"),
+        ((), "[stages]\nname = 'a'\n", "add \\[\\[stages"),
     ],
 )
 def test_a_bad_recipe_is_refused_by_name(tmp_path, stages, settings, said) -> None:
@@ -193,7 +193,7 @@ def test_a_bad_recipe_is_refused_by_name(tmp_path, stages, settings, said) -> No
 
 def test_a_file_that_is_no_text_is_no_recipe(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes("name = 'é'".encode("latin-1"))
-    for name, said in (("latin.toml", "no TOML"), ("", "no recipe")):
+    for name, said in (("latin.toml", "not a TOML file"), ("", "no recipe")):
         with pytest.raises(UserError, match=said):
             read_recipe(str(tmp_path / name))
 

@@ -158,7 +158,7 @@ def test_after_damage_a_run_goes_on_from_the_checkpoint_before(
     capsys.readouterr()
     train(damaged, LanguageModelling(damaged, shards), resume=True)
     said = capsys.readouterr().out
-    assert f"passed over: {damaged.checkpoints / 'step-4' / MODEL} is damaged" in said
+    assert f"skipped: {damaged.checkpoints / 'step-4' / MODEL} is damaged" in said
     assert f"resuming from {damaged.checkpoints / 'step-2'}" in said
     assert state_hash(damaged) == state_hash(both[0])
 
@@ -314,7 +314,9 @@ def test_ctrl_c_saves_says_how_to_go_on_and_the_end_is_the_same(
     assert process.returncode == INTERRUPTED and "Traceback" not in err, err
     step = newest_checkpoint(tmp_path / "stopped" / "checkpoints")[0].facts["step"]
     assert 3 <= step < 60
-    advice = f"saved step {step}\ngo on: python -m training --out {tmp_path / 'stopped'} --resume"
+    advice = (
+        f"saved step {step}\nto continue: python -m training --out {tmp_path / 'stopped'} --resume"
+    )
     assert advice in out
     assert not (tmp_path / "stopped" / "summary.json").exists()
 

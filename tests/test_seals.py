@@ -63,7 +63,7 @@ def test_every_flipped_bit_of_a_manifest_of_shards_is_noticed(shards: Shards) ->
     sound = path.read_bytes()
     for _ in range(300):
         path.write_bytes(flipped(sound, rng))
-        with pytest.raises(UserError, match=r"the token shards in .* are not sound"):
+        with pytest.raises(UserError, match=r"the token shards in .* are damaged"):
             load_shards(shards.path)
     path.write_bytes(sound)
     assert load_shards(shards.path).manifest == shards.manifest | {"format": FORMAT}

@@ -149,12 +149,12 @@ def test_damaged_shards_are_made_again(
             (shards.path / "manifest.json").unlink()
         case "bad manifest":
             (shards.path / "manifest.json").write_text("{")
-    with pytest.raises(UserError, match="not sound"):
+    with pytest.raises(UserError, match="are damaged"):
         load_shards(shards.path)
     capsys.readouterr()
     prepare(corpus, shards.path.parent, 512, 64, tokenizer)
     assert contents(shards.path) == sound
-    assert "making it again" in capsys.readouterr().out
+    assert "writing them again" in capsys.readouterr().out
 
 
 def test_small_shards_hold_whole_documents_and_together_all_of_them(
@@ -247,5 +247,5 @@ def test_the_manifest_notes_the_size_of_every_file(shards: Shards) -> None:
 def test_a_folder_without_shards_is_refused(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(json.dumps([]))
     for path in (tmp_path / "nothing", tmp_path):
-        with pytest.raises(UserError, match="are not sound"):
+        with pytest.raises(UserError, match="are damaged"):
             load_shards(path)

@@ -76,7 +76,7 @@ def test_without_a_working_compiler_training_goes_on_and_says_so(
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     model = build_model(PRESETS["tiny"])
     assert not speed_up(model, "on", CPU, n_tokens=0)
-    assert "training goes on without it" in capsys.readouterr().out
+    assert "training without it" in capsys.readouterr().out
     ids = torch.zeros(1, 4, dtype=torch.long)
     assert model(**whole_sequence(ids))[0].isfinite().all()
 

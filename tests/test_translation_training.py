@@ -171,7 +171,7 @@ def test_a_run_stopped_by_ctrl_c_ends_in_the_same_bits(
         patch.setattr(TranslationTask, "batch", interrupted)
         assert main(command(pairs_file, tmp_path / "out", *words, **settings)) == INTERRUPTED
     assert not (tmp_path / "out" / "summary.json").exists()
-    advice = capsys.readouterr().out.split("saved step 3\ngo on: python -m training ")[1]
+    advice = capsys.readouterr().out.split("saved step 3\nto continue: python -m training ")[1]
     assert main(advice.split("\n")[0].split()) == 0, advice
     assert state_hash(tmp_path / "out") == state_hash(tmp_path / "whole")
     logs = [

@@ -1,7 +1,7 @@
-"""python -m training: a file of training/commands/ for each subcommand.
+"""python -m training: each subcommand is a module of training/commands/.
 
-python -m training TEXT... --out runs/NAME        train.py: from text files to a trained model
-python -m training doctor runs/NAME               doctor.py, and so on
+python -m training TEXT... --out runs/NAME        train.py trains a model on text files
+python -m training doctor runs/NAME               doctor.py checks a run
 """
 
 import sys
@@ -12,29 +12,27 @@ from gptcore.system.cores import let_waiting_threads_sleep
 COMMANDS = {
     "train": Command(
         "training.commands.train",
-        "train a small GPT on text files, or without any on made-up dialogues",
+        "train a small GPT on text files, or on generated dialogues if no file is named",
     ),
     "translate": Command(
-        "training.commands.translate", "train an encoder-decoder on pairs of sentences"
+        "training.commands.translate", "train an encoder-decoder on sentence pairs"
     ),
     "recipe": Command(
-        "training.commands.recipe", "train a model in the stages of a recipe, or go on with it"
+        "training.commands.recipe", "train a model in the stages of a recipe, or resume it"
     ),
     "prepare": Command(
-        "training.commands.prepare", "only tokenise texts, into token shards to train on elsewhere"
+        "training.commands.prepare", "tokenise texts into token shards, without training"
     ),
     "datasets": Command(
-        "training.commands.datasets", "list the data sets, or fetch and count those that are named"
+        "training.commands.datasets", "list the data sets, or download and count the named ones"
     ),
     "evaluate": Command(
         "training.commands.evaluate", "measure bits per byte, and hold short conversations"
     ),
     "doctor": Command(
-        "training.commands.doctor", "verify every file of a run, and say what can be resumed"
+        "training.commands.doctor", "verify every file of a run, and tell what can be resumed"
     ),
-    "report": Command(
-        "training.commands.report", "write the report of a run, or of several, as one HTML file"
-    ),
+    "report": Command("training.commands.report", "write one HTML report of one or several runs"),
 }
 PROGRAM = Program("python -m training", COMMANDS, "train", "requirements-train.txt")
 

@@ -1,11 +1,11 @@
-"""The training loop, a visible `for`.
+"""The training loop.
 
     >>> run = Run.load("runs/mine")                                      # doctest: +SKIP
     >>> train(run, LanguageModelling(run, shards))                       # doctest: +SKIP
 
-Each step is a pure function of the checkpoint before it and of (seed, step): batches are not
-drawn from a loader but computed, and so are the random numbers of dropout. So a resumed run
-equals an uninterrupted one bit for bit.
+Each step is a pure function of the previous state and of (seed, step): the batch and dropout's
+random numbers are computed from (seed, step). A resumed run therefore equals an uninterrupted
+one bit for bit.
 """
 
 import time
@@ -40,30 +40,32 @@ from training.run.directory import Run, write_json
 from training.state import State, build_state, open_checkpoint, save_evidence, save_state
 from training.step import step
 
-PATIENCE = 3  # bad steps in a row that end a run
+PATIENCE = 3  # consecutive steps without a finite loss and gradient that end a run
 
 
 class Task(Protocol):
-    """What is learned: training.tasks has the two kinds."""
+    """What the model learns; training.tasks implements language modelling and translation."""
 
     steps_per_epoch: float
     tokens_per_step: float
 
     def save(self, folder: Path) -> None:
-        """Write what the run directory must hold on top of settings: tokenizers, for one."""
+        """Write the task's own files, such as tokenizers, into the run directory."""
 
     def batch(self, step: int) -> tuple[Tensor, ...]:
-        """This process's part of the batch: the model's inputs and, last, the targets (B, T),
-        IGNORED where there is no loss."""
+        """Return this process's part of the batch: the model's inputs, then the targets (B, T).
+
+        Targets are IGNORED at positions without a loss.
+        """
 
     def logits(self, model: nn.Module, *inputs: Tensor) -> Tensor:
-        """(B, T, V)."""
+        """Return the logits (B, T, V)."""
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Measures of the held-out split; "val_loss" and "bits_per_byte" are among them."""
+        """Measure the held-out split; return at least "val_loss" and "bits_per_byte"."""
 
     def samples(self, model: nn.Module) -> Samples:
-        """A few prompts and what the model makes of them."""
+        """Return a few prompts, each with the model's continuation."""
 
 
 def train(
@@ -74,11 +76,11 @@ def train(
     stop_at: int | None = None,
     world: World = World(),
 ) -> dict[str, Any] | None:
-    """Train to the end and return the summary, or None if paused before.
+    """Train to the last step and return the summary, or None if the run was paused.
 
-    `initial`: weights to start from, when fine-tuning. `stop_at`: pause after this step, as
-    Ctrl-C does. A step whose loss or gradient is not finite updates nothing; PATIENCE of them in
-    a row are a UserError.
+    `initial`: weights to start from (fine-tuning). `stop_at`: the step after which to save and
+    pause, as after Ctrl-C. A step whose loss or gradient is not finite updates nothing.
+    Raises UserError after PATIENCE such steps in a row, and if there is nothing to resume.
     """
     device = pick_device()
     dtype = pick_dtype(run.train.dtype, device, world)
@@ -90,14 +92,14 @@ def train(
     state = build_state(run, world, device, dtype, checkpoint, initial)
     if world.is_first and resume:
         run.forget_after(state.step)
-        run.write_config()  # of an older run, it may not say the precision yet
+        run.write_config()  # an older run's config.json may lack the precision
     elif world.is_first:
-        task.save(run.path)  # not before all that can be wrong has been seen
+        task.save(run.path)  # last, so that a failed start leaves no files
         run.create()
     recorders = open_recorders(run, world, state.step if resume else None)
     print(
         f"{count_parameters(state.model):,} parameters on {world.size} x {device} in {precision}; "
-        f"{task.tokens_per_step:,.0f} tokens a step, {task.steps_per_epoch:.1f} steps an epoch"
+        f"{task.tokens_per_step:,.0f} tokens per step, {task.steps_per_epoch:.1f} steps per epoch"
     )
     if world.size == 1 and device.type == "cpu":  # several processes keep each other busy
         say_if_busy()
@@ -124,18 +126,22 @@ def take_steps(
     interrupts: Interrupts,
     stop_at: int | None,
 ) -> Run:
-    """Take all steps that are left, and return the run, whose length may have been fitted to the
-    clock. After an interrupt everything is saved, and Paused is raised."""
+    """Take all remaining steps; return the run, with `steps` fitted to the clock if it has one.
+
+    Raises Paused after an interrupt, once the state is saved, and UserError after PATIENCE
+    consecutive bad steps.
+    """
     config = run.train
     began = time.perf_counter() - state.seconds
     durations: deque[float] = deque(maxlen=config.log_every)
-    first, stepping_s = state.step, 0.0  # of all steps but the first, which may compile
+    first, stepping_s = state.step, 0.0  # stepping_s leaves out the first step: it may compile
     evaluations: list[float] = []
     form = {"initial": state.step, "disable": not world.is_first, "delay": 0}
     with progress(None, None, config.steps, "step", **form) as bar:
         while state.step < config.steps:
             n_timed = state.step - first - 1
-            clock = run.clock if world.size == 1 and n_timed > 0 else None  # processes' differ
+            # The processes' clocks differ, so only a single process fits its steps to the clock.
+            clock = run.clock if world.size == 1 and n_timed > 0 else None
             if clock and clock.is_due(config, state.step, state.seconds):
                 run = fit_to_clock(run, state, stepping_s / n_timed, evaluations)
                 config, bar.total = run.train, run.train.steps
@@ -160,7 +166,7 @@ def take_steps(
                     recorder.scalars(state.step, values)
 
             if state.bad_steps and state.step < config.steps:
-                continue  # nothing new to save or to measure
+                continue  # the weights have not changed: nothing to save or to measure
             pausing = world.any(interrupts.received) or state.step == stop_at
             saving = [is_due(state.step, n, config) for n in (config.save_every, config.eval_every)]
             if pausing or any(saving):
@@ -175,7 +181,7 @@ def take_steps(
 
 
 def fit_to_clock(run: Run, state: State, step_s: float, evaluations: list[float]) -> Run:
-    """The run with as many steps as the time allows. A resume finds them in its config.json."""
+    """Return the run with as many steps as fit the time; config.json keeps them for a resume."""
     config = run.clock.fitted(run.train, state.step, step_s, evaluations, state.seconds)
     if config.steps != run.train.steps:
         tqdm.write(f"fitted to the clock: {config.steps:,} steps instead of {run.train.steps:,}")
@@ -191,26 +197,28 @@ def is_due(step: int, every: int, config: TrainConfig) -> bool:
 def tell_bad_step(
     run: Run, state: State, world: World, batch: tuple[Tensor, ...], values: dict[str, float]
 ) -> None:
-    """Say that the last step updated nothing; after several in a row, end the run."""
+    """Report that the last step updated nothing; raise UserError after PATIENCE of them."""
     loss, norm = values["loss"], values["gradient_norm"]
     found = f"step {state.step}: loss {loss}, gradient norm {norm}"
     if state.bad_steps < PATIENCE:
-        tqdm.write(f"{found}: a step that is not finite updates nothing")
+        tqdm.write(f"{found}: not finite, so this step updates nothing")
         return
     save_evidence(run, state, world, batch, values)
     raise UserError(
         f"the last {PATIENCE} steps gave no finite loss or gradient ({found}): they updated "
-        f"nothing, and all checkpoints are kept; {run.path / 'evidence'} holds batch, weights and "
-        f"gradients; train again with another --out and a lower learning_rate, on texts from the "
-        f"newest checkpoint: --init {run.path}"
+        f"nothing, and all checkpoints are kept; {run.path / 'evidence'} holds the batch, weights "
+        f"and gradient norms; train again on the texts, with another --out and a lower "
+        f"learning_rate; --init {run.path} starts from the newest checkpoint"
     )
 
 
 def measure_if_due(
     run: Run, task: Task, state: State, recorders: list[Recorder], interrupts: Interrupts
 ) -> bool:
-    """Measure and record if that is due, and return whether it was. The step has been saved
-    before, so an interrupt ends this at once."""
+    """Evaluate the model if that is due; return whether it was.
+
+    The step is saved already, so an interrupt raises Paused at once.
+    """
     if not is_due(state.step, run.train.eval_every, run.train):
         return False
     with interrupts.at_once():
@@ -226,7 +234,7 @@ def measure_if_due(
 
 
 def finish(run: Run, task: Task, state: State) -> dict[str, Any]:
-    """Write summary.json, with the last evaluation, and the report; return the summary."""
+    """Write summary.json, which holds the last evaluation, and the report; return the summary."""
     summary = {
         "steps": run.train.steps,
         "parameters": count_parameters(state.model),

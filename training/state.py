@@ -1,4 +1,4 @@
-"""What a training step changes, and so what a checkpoint holds: on any number of processes.
+"""The state of a training run (model, optimizers, counters), and its checkpoints.
 
 >>> state = State(model, network, optimizers)                        # doctest: +SKIP
 >>> save_state(run, state, World())                                  # doctest: +SKIP
@@ -31,16 +31,19 @@ COUNTS = ("step", "seconds")
 
 @dataclass
 class State:
-    """Random numbers are not part of it: each step draws its own from (seed, step, rank)."""
+    """Everything that a training step changes.
+
+    It holds no random state: each step seeds its generator with (seed, step, rank).
+    """
 
     model: nn.Module
-    network: nn.Module  # what is called in training: the model, or the processes' wrapper of it
+    network: nn.Module  # the module called in training: the model or its DDP or FSDP wrapper
     optimizers: Optimizers
     device: torch.device
-    dtype: torch.dtype  # of the matrix products
-    step: int = 0  # of those done
-    bad_steps: int = 0  # the last ones, in a row, whose loss or gradient was not finite
-    seconds: float = 0.0  # of work, pauses left out
+    dtype: torch.dtype  # precision of the matrix products
+    step: int = 0  # number of steps done
+    bad_steps: int = 0  # number of consecutive last steps without a finite loss and gradient
+    seconds: float = 0.0  # training time, without pauses
 
 
 def build_state(
@@ -51,7 +54,10 @@ def build_state(
     checkpoint: Checkpoint | None = None,
     initial: Tensors | None = None,
 ) -> State:
-    """A fresh state, or a checkpoint's, or a fresh one with `initial` weights."""
+    """Build the state: from `checkpoint`, from `initial` weights, or from random weights.
+
+    Raises UserError if the weights do not fit the model.
+    """
     torch.manual_seed(run.train.seed)
     model = build_model(run.model).train()
     if checkpoint:
@@ -71,24 +77,26 @@ def build_state(
 
 
 def save_state(run: Run, state: State, world: World) -> None:
-    """A checkpoint with all that the next step depends on; the same whatever the number of
-    processes. The parts are gathered on the first one, which needs memory for the whole."""
+    """Write a checkpoint; it does not depend on the number of processes.
+
+    The first process gathers all parts, so it needs memory for the whole model and its moments.
+    """
     weights = whole_weights(state.model)
     moments = optimizer_tensors(state.optimizers)
     facts = {name: getattr(state, name) for name in COUNTS}
     if world.is_first:
         path = run.checkpoints / f"step-{state.step}"
         save_checkpoint(path, weights, moments, facts | {"model": run.model.to_dict()})
-        run.sound[path] = True  # it need not be read again
+        run.sound[path] = True  # no need to read it back
         run.drop_old_checkpoints()
 
 
 def save_evidence(
     run: Run, state: State, world: World, batch: tuple[Tensor, ...], facts: dict[str, float]
 ) -> None:
-    """evidence/step-N: weights and batch of a bad step, and which gradients are not finite.
+    """Write evidence/step-N: a bad step's weights, batch, and the norm of each gradient.
 
-    The batch is that of the first process.
+    The batch is the first process's part.
     """
     weights = whole_weights(state.model)
     gradients = {
@@ -106,12 +114,15 @@ def save_evidence(
 
 
 def whole_weights(model: nn.Module) -> Tensors:
-    """All parameters, tied ones once, in the host's memory."""
+    """Return all parameters on the CPU, tied ones once."""
     return {n: whole(p.detach()).cpu().contiguous() for n, p in model.named_parameters()}
 
 
 def open_checkpoint(run: Run) -> Checkpoint:
-    """The newest sound checkpoint of a run that is to go on."""
+    """Return the newest sound checkpoint of a run to resume.
+
+    Raises UserError if there is none, or if the run is complete.
+    """
     checkpoint = run.newest_checkpoint()
     if run.is_complete and checkpoint.facts["step"] >= run.train.steps:
         raise UserError(f"{run.path} is complete already: nothing to resume")

@@ -1,10 +1,10 @@
-"""One step: a batch's gradients, clipped, to an update of the weights.
+"""One training step: gradients of a batch, clipping, and an update of the weights.
 
     >>> values = step(state, task.batch(state.step), task.logits, config)    # doctest: +SKIP
     >>> values["loss"]                                                       # doctest: +SKIP
     2.31
 
-The training loop, the plan's pilot and the benchmark take this one step.
+The training loop, the plan's pilot runs and the benchmark share this function.
 """
 
 from collections.abc import Callable
@@ -31,10 +31,10 @@ def step(
     config: TrainConfig,
     world: World = World(),
 ) -> dict[str, float]:
-    """Update the weights once; the loss (nats per token), the rate and the gradient's norm.
+    """Update the weights once; return the loss (nats per token), learning rate and gradient norm.
 
-    `batch` is this process's part: the model's inputs and, last, the targets (B, T).
-    `logits_of(network, *inputs)` is (B, T, V). A step whose loss or gradient is not finite
+    `batch` is this process's part: the model's inputs, then the targets (B, T).
+    `logits_of(network, *inputs)` returns (B, T, V). A step whose loss or gradient is not finite
     updates nothing and is counted in `state.bad_steps`; its gradients stay until the next step.
     """
     torch.manual_seed(seed_of(config.seed, state.step, world.rank))
@@ -59,7 +59,7 @@ def step(
 
 
 def seed_of(seed: int, step: int, rank: int) -> int:
-    """The seed of the random numbers that one step draws on one process."""
+    """Return the seed for the random numbers of one step on one process."""
     return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0])
 
 
@@ -70,9 +70,9 @@ def accumulate_gradients(
     config: TrainConfig,
     world: World = World(),
 ) -> float:
-    """Run backward over a batch in parts; the mean loss of all its targets, in nats per token.
+    """Run forward and backward over a batch in micro-batches; return the mean loss (nats/token).
 
-    `batch` is this process's part; loss and gradients are those of the whole batch.
+    `batch` is this process's part; the loss and the gradients are those of the whole batch.
     """
     device = next(network.parameters()).device
     [n_targets] = world.sum((batch[-1] != IGNORED).sum().item())
@@ -89,6 +89,6 @@ def accumulate_gradients(
             label_smoothing=config.label_smoothing,
         )
         loss = loss / max(n_targets, 1)
-        (loss * world.size).backward()  # the processes' gradients are averaged
+        (loss * world.size).backward()  # DDP and FSDP average the gradients; this makes it a sum
         total += loss.detach()
     return world.sum(total.item())[0]

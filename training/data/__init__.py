@@ -1,1 +1,1 @@
-"""Text to batches: documents, token shards on the disk or at a URL, sentence pairs."""
+"""Documents, sentence pairs, token shards on the disk or at a URL, and batches of them."""

@@ -1,13 +1,13 @@
-"""Token shards to batches; which rows a step sees is a pure function of (seed, step).
+"""Batches of token shards; the rows of a step are a pure function of (seed, step).
 
 A row is block_size tokens and the token after each. Rows begin where documents begin, so a
-conversation is seen from its start; a document longer than a row goes on in the next one.
+conversation is seen from its start; a document longer than a row continues in the next one.
 
     >>> rows = Rows(shards, "train", block_size=512)                     # doctest: +SKIP
     >>> x, y = rows.batch(rows.order(seed=1, step=0, batch_size=32))     # doctest: +SKIP
 
-An epoch is read in windows of a few shards, so that a corpus may be larger than the disk: the
-shards of each epoch are permuted and dealt into windows, and the rows within a window permuted.
+An epoch is read in windows of a few shards, so that a corpus may be larger than the disk: each
+epoch permutes the shards, divides them into windows, and permutes the rows within each window.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,12 +21,15 @@ from gptcore.checks import UserError
 from gptcore.text.chat_template import loss_mask
 from training.data.shards import Shard, Shards
 
-IGNORED = -100  # the target that cross_entropy leaves out
-WINDOW = 4  # shards; their rows are mixed, and the next ones are fetched meanwhile
+IGNORED = -100  # target id that cross_entropy skips
+WINDOW = 4  # shards whose rows are shuffled together; the next window is fetched meanwhile
 
 
 class Rows:
-    """The rows of one split, numbered shard by shard: self.first[i] is the first of shard i."""
+    """The rows of one split, numbered shard by shard: self.first[i] is shard i's first row.
+
+    Raises UserError if the training split is shorter than one row.
+    """
 
     def __init__(self, shards: Shards, split: str, block_size: int):
         self.tokenizer, self.block_size = shards.tokenizer, block_size
@@ -35,10 +38,10 @@ class Rows:
         n_tokens = sum(map(len, self.split))
         if split == "train" and not (block_size < n_tokens):
             raise UserError(
-                f"the corpus is too short: {n_tokens} tokens to train on, and a block needs "
+                f"the corpus is too short: {n_tokens} tokens to train on, but a row needs "
                 f"block_size={block_size} and one more; give more text or a smaller block_size"
             )
-        # What two windows need; the table of all shards could be larger than the memory.
+        # Keep the tables of two windows; those of all shards could exceed the memory.
         self.table = lru_cache(2 * WINDOW)(self.make_table)
         self.windows = lru_cache(2)(self.deal_windows)
         self.window_rows = lru_cache(2)(self.mix_window)
@@ -46,10 +49,10 @@ class Rows:
         self.first = np.cumsum([0, *counts])
 
     def make_table(self, shard: int) -> np.ndarray:
-        """(n_rows, 3) uint32, a shard's rows: (document, start, fresh).
+        """Return a shard's rows, (n_rows, 3) uint32: (document, start, fresh).
 
-        A row covers the ids from `start`. `document` is where the document that holds `start`
-        begins. The first `fresh` targets are not repeated in the next row.
+        A row covers the ids from index `start`. `document` is the index at which the document
+        around `start` begins. The next row repeats all targets after the first `fresh`.
         """
         return row_table(self.split[shard].starts, len(self.split[shard]), self.block_size)
 
@@ -57,27 +60,29 @@ class Rows:
         return int(self.first[-1])
 
     def sample(self, n_tokens: int) -> range:
-        """Rows of about n_tokens in all, spread over the split, or over the first shard if the
-        split is read in windows."""
+        """Return rows of about n_tokens in total, spread evenly over the split.
+
+        If the split is read in windows, they come from the first shard only.
+        """
         n = len(self) if len(self.split) <= WINDOW else int(self.first[1])
         return range(0, n, max(1, n * self.block_size // n_tokens))
 
     def order(self, seed: int, step: int, batch_size: int) -> np.ndarray:
-        """(batch_size,) which rows this step reads: a new permutation every epoch."""
+        """Return the rows of a step (batch_size,); each epoch is a new permutation."""
         spans = self.spans(seed, step, batch_size)
         return np.concatenate([self.window_rows(seed, e, w)[at] for e, w, at in spans])
 
     def near(self, seed: int, step: int, batch_size: int) -> list[str]:
-        """Names of the shards that this step and, after it, the next window read."""
+        """Return the names of the shards that this step and the next window read."""
         places = [(epoch, window) for epoch, window, _ in self.spans(seed, step, batch_size)]
         epoch, window = places[-1]
         is_last = window + 1 == len(self.windows(seed, epoch)[0])
         places.append((epoch + 1, 0) if is_last else (epoch, window + 1))
         shards = [i for epoch, window in places for i in self.windows(seed, epoch)[0][window]]
-        return list(dict.fromkeys(self.split[i].name for i in [*shards, 0]))  # 0: see `sample`
+        return list(dict.fromkeys(self.split[i].name for i in [*shards, 0]))  # for `sample`
 
     def spans(self, seed: int, step: int, batch_size: int) -> Iterator[tuple[int, int, slice]]:
-        """The (epoch, window, positions in the window) that a step's batch consists of."""
+        """Yield the parts of a step's batch as (epoch, window, positions in the window)."""
         position, end = step * batch_size, (step + 1) * batch_size
         while position < end:
             epoch, within = divmod(position, len(self))
@@ -89,7 +94,7 @@ class Rows:
             position += n
 
     def deal_windows(self, seed: int, epoch: int) -> tuple[list[np.ndarray], np.ndarray]:
-        """An epoch's windows: the shards of each, and the positions at which they begin."""
+        """Return an epoch's windows: the shards of each, and the positions of their first rows."""
         shards = np.arange(len(self.split))
         if len(shards) > WINDOW:
             np.random.default_rng([seed, epoch]).shuffle(shards)
@@ -98,10 +103,10 @@ class Rows:
         return windows, np.cumsum([0, *(counts[window].sum() for window in windows)])
 
     def mix_window(self, seed: int, epoch: int, window: int) -> np.ndarray:
-        """The rows of a window in the order in which they are read."""
+        """Return the rows of a window in the order in which they are read."""
         shards = self.windows(seed, epoch)[0][window]
         rows = np.concatenate([np.arange(self.first[i], self.first[i + 1]) for i in shards])
-        # numpy takes [seed, epoch, 0] for [seed, epoch], by which the shards were permuted.
+        # numpy treats [seed, epoch, 0] like [seed, epoch], the key of the shards' permutation.
         key = [seed, epoch] if len(self.split) <= WINDOW else [seed, epoch, window + 1]
         np.random.default_rng(key).shuffle(rows)
         return rows
@@ -109,9 +114,9 @@ class Rows:
     def batch(
         self, which: Sequence[int] | np.ndarray, fresh_only: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Inputs and targets, each (B, T) int64; targets that carry no loss are IGNORED.
+        """Return inputs and targets, each (B, T) int64; targets without a loss are IGNORED.
 
-        With `fresh_only`, targets that the next row repeats are IGNORED too, so that a pass
+        With `fresh_only`, targets that the next row repeats are IGNORED, too, so that a pass
         over all rows counts each token once.
         """
         T = self.block_size
@@ -129,10 +134,10 @@ class Rows:
         return torch.from_numpy(x), torch.from_numpy(y)
 
     def read(self, shard: Shard, document: int, start: int) -> tuple[np.ndarray, np.ndarray]:
-        """A row's ids, and which of them are learned.
+        """Return a row's ids, and a mask of those that carry a loss.
 
-        Which tokens of a conversation are learned depends on its beginning, so it is read from
-        there; all of a text is learned."""
+        The mask of a conversation depends on its beginning, so the ids are read from there. All
+        tokens of a text carry a loss."""
         is_chat = start > document and int(shard[document + 1 : document + 2][0]) in self.roles
         context = document if is_chat else start
         ids = shard[context : start + self.block_size + 1].astype(np.int64)
@@ -141,12 +146,15 @@ class Rows:
 
 
 def row_table(starts: np.ndarray, end: int, block_size: int) -> np.ndarray:
-    """See Rows.make_table; `end` is the number of ids."""
+    """Return the table of Rows.make_table.
+
+    `starts`: the index at which each document begins; `end`: the number of ids.
+    """
     n = len(starts)
-    # Rows follow each other without a gap. Where documents begin inside a row, the last of them
-    # begins the next row.
+    # The rows cover all ids. If documents begin inside a row, the next row begins with the last
+    # of them.
     lengths = np.diff(starts, append=end - 1)
-    n_rows = -(-lengths // block_size)  # rows that a document needs if one begins with it
+    n_rows = -(-lengths // block_size)  # rows of each document if a row begins with it
     following = np.searchsorted(starts, starts + n_rows * block_size, side="right") - 1
     following[-1:] = n
     chain, document, following = [], 0, following.tolist()

@@ -1,11 +1,11 @@
-"""Files to documents, streamed: .txt, .jsonl and .gz of them, however large.
+"""Documents streamed from files of any size: .txt, .jsonl, .txt.gz and .jsonl.gz.
 
     >>> for document in read_documents([Path("book.txt")]):              # doctest: +SKIP
     ...     ids = document_ids(document, tokenizer)
 
 A document is a text (str) or a conversation (list of messages). A .txt file is cut into
-documents at `<|endoftext|>`, and a long one at line ends every few thousand characters. No
-token of the whole text spans a cut, where a line or a word ends in reach.
+documents at `<|endoftext|>`, and a longer document at a line end every few thousand characters.
+A cut at the end of a line or of a word splits no token.
 """
 
 import gzip
@@ -29,20 +29,23 @@ Corpus = Callable[[], Iterable[Document]]  # each call starts from the beginning
 
 SEPARATOR = "<|endoftext|>"
 SUFFIXES = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
-VALIDATION_SHARE = 0.05
-MAX_VALIDATION_BYTES = 500_000
-READ_CHARACTERS = 1 << 16
-MAX_LINE = 1 << 24  # characters: more than any book has, and few enough for any memory
+VALIDATION_SHARE = 0.05  # share of the documents held out for validation
+MAX_VALIDATION_BYTES = 500_000  # a larger corpus holds out a smaller share
+READ_CHARACTERS = 1 << 16  # characters read at a time
+MAX_LINE = 1 << 24  # characters; more than a book has, and few enough for any memory
 
-# Where a text may be cut so that it is split into the same tokens: no piece of the patterns of
-# gptcore.text.tokenizer and cl100k spans these places. White space with line ends in it is one
-# piece up to the last of them, and other white space begins one.
+# Patterns of the text up to a place where a cut does not change the tokens: no piece of the
+# patterns of gptcore.text.tokenizer and cl100k spans these places. White space that contains line
+# ends is one piece up to its last line end; other white space begins a piece.
 LINES = re.compile(r"(?s).*\n(?=[^\S\n]*\S)")
 WORDS = re.compile(r"(?s).*\S(?=[ \t])")
 
 
 def find_files(paths: Iterable[str | Path]) -> list[Path]:
-    """The given files, and those with a known suffix in the given folders, in order."""
+    """Return the given files, and the files with a known suffix in the given folders, in order.
+
+    Raises UserError for a missing or empty file, and for a folder without such files.
+    """
     files = []
     for path in map(Path, paths):
         if path.is_dir():
@@ -61,13 +64,16 @@ def find_files(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def read_documents(files: list[Path]) -> Iterator[Document]:
-    """The documents of all files. UserError names the file and line that cannot be read."""
+    """Yield the documents of all files. Raises UserError naming an unreadable file and line."""
     return (document for document, _ in read_sourced(files))
 
 
 def read_sourced(files: list[Path]) -> Iterator[tuple[Document, str]]:
-    """The same with where each document is from: its row's "source", else the file's name."""
-    # At least some fifty documents, so that a small text too can be split for validation.
+    """Yield documents with their sources: the row's "source", or else the file's name.
+
+    Raises UserError naming an unreadable file and line.
+    """
+    # Cut into at least about fifty documents, so that a small text can be split for validation.
     size = max(512, min(4096, sum(file.stat().st_size for file in files) // 50))
     for file in files:
         is_jsonl = file.name.removesuffix(".gz").endswith(".jsonl")
@@ -88,7 +94,7 @@ def open_text(file: Path) -> TextIO:
 
 
 def read_text(file: Path, size: int) -> Iterator[str]:
-    """Documents of at most `size` characters, cut at separators, or else after lines or words."""
+    """Yield documents of at most `size` characters, cut at separators, line ends or word ends."""
     with open_text(file) as stream:
         rest = ""
         while chunk := stream.read(READ_CHARACTERS):
@@ -104,21 +110,23 @@ def read_text(file: Path, size: int) -> Iterator[str]:
 
 
 def cut(text: str, size: int) -> tuple[str, str]:
-    """The first document of a text, and the rest."""
+    """Return the first document of a text, and the rest of the text."""
     separator = text.find(SEPARATOR, 0, size + len(SEPARATOR))
     if separator >= 0:
         return text[:separator], text[separator + len(SEPARATOR) :].removeprefix("\n")
     if len(text) <= size:
         return text, ""
-    window = text[: size + 1]  # one more, to see what follows the cut
+    window = text[: size + 1]  # one more character, so that the patterns see what follows the cut
     match = LINES.match(window) or WORDS.match(window)
     at = match.end() if match else size
     return text[:at], text[at:]
 
 
 def read_jsonl(file: Path) -> Iterator[tuple[Document, str]]:
-    """A document a line: an object with "messages" or "text", and its "source"; other keys are
-    ignored."""
+    """Yield the document and source of each line.
+
+    A line is an object with "messages" or "text", and optionally "source"; other keys are ignored.
+    """
     with open_text(file) as stream:
         for number, line in numbered_lines(stream, file):
             try:
@@ -130,23 +138,26 @@ def read_jsonl(file: Path) -> Iterator[tuple[Document, str]]:
                     check_messages(document)
                 check_text(document_text(document))
             except (KeyError, TypeError):
-                raise UserError(f'{file}, line {number}: no "messages" or "text"') from None
+                raise UserError(f'{file}, line {number}: it has no "messages" or "text"') from None
             except UserError as error:
                 raise UserError(f"{file}, line {number}: {error}") from None
             except (ValueError, RecursionError) as error:
-                raise UserError(f"{file}, line {number}: no JSON ({error})") from None
+                raise UserError(f"{file}, line {number}: it is not JSON ({error})") from None
             if document:
                 yield document, str(row.get("source", file.name))
 
 
 def numbered_lines(stream: TextIO, file: Path) -> Iterator[tuple[int, str]]:
-    """The lines that are not blank, with their numbers. UserError: one is too long for memory."""
+    """Yield the numbers and texts of all lines that are not blank.
+
+    Raises UserError for a line of more than MAX_LINE characters.
+    """
     for number in count(1):
         line = stream.readline(MAX_LINE + 1)
         if len(line) > MAX_LINE:
             raise UserError(
                 f"{file}, line {number} is longer than {MAX_LINE:,} characters: write one document "
-                f"on each line, and divide this one"
+                f"on each line, and split this one"
             )
         if not line:
             return
@@ -155,27 +166,27 @@ def numbered_lines(stream: TextIO, file: Path) -> Iterator[tuple[int, str]]:
 
 
 def check_text(text: str) -> None:
-    """JSON can hold half of a surrogate pair, which no UTF-8 text can."""
+    """Raise UserError for half of a surrogate pair, which JSON can hold but UTF-8 cannot."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        raise UserError("a character is only half a surrogate pair: mend the text") from None
+        raise UserError("a character is only half a surrogate pair: correct the text") from None
 
 
 def document_text(document: Document) -> str:
-    """What a tokenizer is trained on."""
+    """Return the text of a document on which a tokenizer is trained."""
     return "\n".join(texts_of(document))
 
 
 def texts_of(document: Document) -> list[str]:
-    """The texts that are encoded one by one: a conversation's messages."""
+    """Return the texts that are encoded separately: a text itself, or a conversation's messages."""
     if isinstance(document, str):
         return [document]
     return [message["content"] for message in document]
 
 
 def document_ids(document: Document, tokenizer: Tokenizer) -> list[int]:
-    """`<|endoftext|>`, then the text or the conversation."""
+    """Return a document's ids; a text begins with `<|endoftext|>`."""
     if isinstance(document, str):
         return [tokenizer.special["<|endoftext|>"], *tokenizer.encode(document)]
     return render(document, tokenizer)
@@ -183,22 +194,24 @@ def document_ids(document: Document, tokenizer: Tokenizer) -> list[int]:
 
 @dataclass(frozen=True)
 class Survey:
-    """What a first pass over a corpus finds."""
+    """The result of a first pass over a corpus."""
 
-    sha256: str
+    sha256: str  # of all document numbers
     n_documents: int
     n_bytes: int
     n_chats: int
-    validation_limit: int  # documents whose number is below it are held out
+    validation_limit: int  # documents with a lower document_number are held out
 
     def is_validation(self, document: Document) -> bool:
-        """Decided by the text alone, so that equal documents are always on the same side."""
+        """Return whether a document is held out; equal documents are always in the same split."""
         return document_number(document) < self.validation_limit
 
 
 def survey(corpus: Corpus, held_out: float | None = None) -> Survey:
-    """Hash and count a corpus, and fix which documents are held out for validation: this share
-    of them, or what the corpus can spare."""
+    """Hash and count a corpus, and choose which documents are held out for validation.
+
+    `held_out`: their share; by default VALIDATION_SHARE, less for a large corpus.
+    """
     digest, n_documents, n_bytes, n_chats, smallest = hashlib.sha256(), 0, 0, 0, 2**64
     for document in progress(corpus(), "reading", unit=" documents"):
         number = document_number(document)
@@ -213,7 +226,7 @@ def survey(corpus: Corpus, held_out: float | None = None) -> Survey:
 
 
 def document_number(document: Document) -> int:
-    """64 bits of the document's hash."""
+    """Return a 64-bit hash of the document."""
     text = document if isinstance(document, str) else json.dumps(document)
     digest = hashlib.blake2b(text.encode("utf-8"), digest_size=8)
     return int.from_bytes(digest.digest())

@@ -1,8 +1,8 @@
-"""What the behaviour suite asks is kept out of the training texts.
+"""A filter that keeps the behaviour suite's questions out of the training texts.
 
 >>> leaks([{"role": "user", "content": "What do cows eat?"}])
 True
->>> list(without_leaks(["What do cows eat?"]))  # a text has no user
+>>> list(without_leaks(["What do cows eat?"]))  # a text has no user turns
 ['What do cows eat?']
 """
 
@@ -18,7 +18,9 @@ SUITE = Path(__file__).parent.parent / "evaluation" / "behaviour.toml"
 
 
 def normalised(text: str) -> str:
-    """Lower case, letters and digits alone, single spaces; an apostrophe leaves no gap.
+    """Return a text in lower case, with only letters, digits and single spaces.
+
+    Apostrophes are removed; all other characters become spaces.
 
     >>> normalised("What's 2 + 2,  friend?")
     'whats 2 2 friend'
@@ -28,28 +30,28 @@ def normalised(text: str) -> str:
 
 
 def barred(text: str) -> set[str]:
-    """A user's turn and each sentence in it, normalised, without those too short to bar."""
+    """Return a user turn and its sentences, normalised, without those too short to exclude."""
     parts = map(normalised, [text, *re.split(r"[.!?\n]+", text)])
     return {part for part in parts if len(part.split()) >= 4 or len(part.encode()) >= 14}
 
 
 @cache
 def suite_sentences() -> frozenset[str]:
-    """What the suite's users say, as `barred` cuts it."""
+    """Return the turns and sentences of the suite's users, as `barred` returns them."""
     skills = tomllib.loads(SUITE.read_text(encoding="utf-8")).values()
     turns = (text for skill in skills for told in skill["conversations"] for text in told["user"])
     return frozenset(sentence for text in turns for sentence in barred(text))
 
 
 def leaks(document: Document) -> bool:
-    """Whether a user in this chat says a sentence of the suite.
+    """Return whether a user in this conversation says a sentence of the suite.
 
-    Compared are whole turns and the sentences in them, so that "Hello. What do cows eat?" is
-    found, too. Barred is a sentence of four words or of fourteen bytes, spaces included (which
-    takes in other scripts, and nonsense words). What is shorter ("hi", "thank you", "why?")
-    cannot be kept out of conversations, and nothing is learned from it by heart. Another wording
-    of the same question is no leak: the suite asks whether its own, unseen one is understood.
-    Texts have no user, so they never leak.
+    The function compares whole turns and the sentences in them, so it finds "Hello. What do cows
+    eat?", too. It compares only sentences of at least four words or fourteen bytes (the bytes are
+    for other scripts and for nonsense words). Shorter ones ("hi", "thank you", "why?") occur in
+    most conversations, and a model gains nothing from memorising them. Another wording of the
+    same question is not a leak: the suite tests an unseen wording. Texts never leak, because
+    they have no user turns.
     """
     if isinstance(document, str):
         return False
@@ -58,5 +60,5 @@ def leaks(document: Document) -> bool:
 
 
 def without_leaks(documents: Iterable[Document]) -> Iterator[Document]:
-    """The documents that do not leak, for whatever trains on them."""
+    """Yield the documents that do not leak."""
     return (document for document in documents if not leaks(document))

@@ -1,10 +1,10 @@
-"""Encoded sentence pairs to batches.
+"""Batches of encoded sentence pairs.
 
     >>> _, encoded = encode_pairs(pairs, source_tokenizer, tokenizer, 128)    # doctest: +SKIP
     >>> batches = PairBatches(encoded, 64)                                    # doctest: +SKIP
     >>> source_ids, source_mask, input_ids, attention_mask, targets = batches.batch(1, step=0)
 
-Pairs of like length share a batch, and which pairs a step sees depends on (seed, step) alone.
+Pairs of similar length share a batch. The pairs of a step are a pure function of (seed, step).
 """
 
 from functools import lru_cache
@@ -21,7 +21,7 @@ POOL = 32  # number of batches whose pairs are sorted by length together
 
 
 class PairBatches:
-    """Batches of encoded pairs, padded on the right to the longest in each."""
+    """Batches of encoded pairs; each is padded on the right to its longest pair."""
 
     def __init__(self, pairs: list[Encoded], batch_size: int):
         self.pairs, self.batch_size = pairs, batch_size
@@ -31,7 +31,11 @@ class PairBatches:
         self.epoch = lru_cache(maxsize=2)(self.shuffle)
 
     def shuffle(self, seed: int, epoch: int) -> list[np.ndarray]:
-        """The batches of an epoch: shuffled, sorted by length within pools, shuffled again."""
+        """Return the batches of an epoch as indices into the pairs.
+
+        The pairs are shuffled, sorted by length within pools, and cut into batches, which are
+        shuffled in turn.
+        """
         rng = np.random.default_rng([seed, epoch])
         order = rng.permutation(len(self.pairs))
         batches = []
@@ -46,13 +50,13 @@ class PairBatches:
         return collate([self.pairs[i] for i in world.part(self.epoch(seed, epoch)[within])])
 
     def __iter__(self):
-        """All pairs once, in order."""
+        """Yield batches of all pairs, once, in order."""
         for first in range(0, len(self.pairs), self.batch_size):
             yield collate(self.pairs[first : first + self.batch_size])
 
 
 def collate(pairs: list[Encoded]) -> tuple[Tensor, ...]:
-    """Source ids and mask, target inputs and mask, and targets, each (B, longest)."""
+    """Return source ids and mask, target inputs and mask, and targets, each (B, longest)."""
     source_ids, source_mask = pad([source for source, _ in pairs], 0)
     input_ids, attention_mask = pad([target[:-1] for _, target in pairs], 0)
     targets, _ = pad([target[1:] for _, target in pairs], IGNORED)
@@ -60,7 +64,7 @@ def collate(pairs: list[Encoded]) -> tuple[Tensor, ...]:
 
 
 def pad(rows: list[list[int]], filler: int) -> tuple[Tensor, Tensor]:
-    """(B, longest) ids padded on the right, and the mask of the real ones."""
+    """Return ids padded on the right and the mask of the real ones, each (B, longest)."""
     longest = max(map(len, rows), default=1)
     ids = np.full((len(rows), longest), filler, np.int64)
     mask = np.zeros((len(rows), longest), np.int64)

@@ -1,10 +1,10 @@
-"""A folder at a URL, a few of whose files are on the local disk at a time, each verified.
+"""A folder at a URL; a few of its files at a time are on the local disk, each verified.
 
     >>> remote = RemoteFolder("s3://bucket/shards/1f0c", Path("runs/big/cache"))  # doctest: +SKIP
     >>> remote.hold(["train-00003.bin", "train-00001.bin"])              # doctest: +SKIP
     >>> path = remote.locate("train-00003.bin")                          # doctest: +SKIP
 
-`hold` fetches in the background what will be needed and deletes what will not; `locate` waits.
+`hold` fetches the named files in the background and deletes others; `locate` waits for a file.
 Several processes may share the local folder: a lock file lets one of them fetch for all.
 """
 
@@ -19,26 +19,29 @@ from typing import Any
 from gptcore.checks import UserError
 from gptcore.system.files import file_sha256, locked, read_sealed
 
-PAUSES = (1.0, 5.0, 25.0)  # seconds before another try
-TIMEOUT = 60.0  # seconds without a byte
+PAUSES = (1.0, 5.0, 25.0)  # seconds of pause before each further attempt
+TIMEOUT = 60.0  # seconds without data after which a download fails
 MANIFEST = "manifest.json"
-# A manifest comes from elsewhere: its names may not lead out of the local folder.
+# The only allowed file names: a manifest is foreign data and must not name other local files.
 NAMES = re.compile(r"(train|val)-\d+\.(bin|starts\.npy)|tokenizer/tokenizer\.[a-z]+(\.json)?")
-HELD = "train-*.bin"  # the large files, of which only some are kept
+HELD = "train-*.bin"  # pattern of the large files, of which only some are kept
 
 
 class RemoteFolder:
-    """The files of url/manifest.json, kept in `local` while they are needed."""
+    """The files that url/manifest.json lists, kept in `local` while they are needed."""
 
     def __init__(self, url: str, local: Path):
         self.url, self.local = url.rstrip("/"), local
         self.filesystem, self.root = open_filesystem(self.url)
         self.sha256: dict[str, str] = {}
         self.held: list[str] = []
-        self.sound: set[str] = set()  # seen by this process to have the right hash
+        self.sound: set[str] = set()  # files whose hash this process has verified
 
     def read_manifest(self) -> dict[str, Any]:
-        """The manifest, whose hashes all other files must have."""
+        """Fetch and return the manifest, which holds the sha256 of all other files.
+
+        Raises UserError if it cannot be fetched or is not a manifest of token shards.
+        """
         manifest: dict[str, Any] = {}
 
         def check(path: Path) -> None:
@@ -47,55 +50,63 @@ class RemoteFolder:
         with self.lock(MANIFEST):
             self.fetch(MANIFEST, check)
         if not isinstance(manifest.get("sha256"), dict):
-            raise UserError(f"{self.url}/{MANIFEST} holds no hashes: it is no shards'")
+            raise UserError(f"{self.url}/{MANIFEST} holds no hashes: name the URL of token shards")
         for name in manifest["sha256"]:
             if not NAMES.fullmatch(name):
-                raise UserError(f"{self.url}/{MANIFEST} names the file {name!r}: it is no shards'")
+                raise UserError(
+                    f"{self.url}/{MANIFEST} lists {name!r}, which is not a file of token shards"
+                )
         self.sha256 = manifest["sha256"]
         return manifest
 
     def locate(self, name: str) -> Path:
-        """The file on the local disk, fetched if need be."""
+        """Return the path of a file on the local disk; fetch it first if it is not there.
+
+        Raises UserError if it cannot be fetched, or has not the manifest's sha256.
+        """
         path = self.local / name
         if name in self.sound and path.exists():
             return path
 
         def check(fetched: Path) -> None:
             if file_sha256(fetched) != self.sha256[name]:
-                raise ValueError("it is not the file that the manifest describes")
+                raise ValueError("its sha256 differs from the manifest's")
 
         with self.lock(name):
             try:
-                check(path)  # another process may have fetched it, or this run before a pause
+                check(path)  # another process, or this run before a pause, may have fetched it
             except (OSError, ValueError):
                 self.fetch(name, check)
         self.sound.add(name)
         return path
 
     def hold(self, names: list[str]) -> None:
-        """Fetch these files, in order, in the background; delete other large ones."""
+        """Fetch these files in the background, in order; delete all other large ones."""
         if names == self.held:
             return
         self.held = names
         for path in self.local.glob(HELD):
             if path.name not in names:
-                # Locked, it is being fetched by a process that is ahead of this one.
+                # If it is locked, a process that is ahead of this one is fetching it.
                 with suppress(TimeoutError), self.lock(path.name, timeout=0):
                     path.unlink(missing_ok=True)
-        # A daemon, so that a program that is done does not wait for it.
+        # A daemon thread does not delay the end of the program.
         threading.Thread(target=self.fetch_all, args=(names,), daemon=True).start()
 
     def fetch_all(self, names: list[str]) -> None:
         for name in names:
-            if names is self.held:  # the training may have gone on
-                with suppress(UserError):  # raised where the file is needed, if it still fails
+            if names is self.held:  # a later call of `hold` replaces these names
+                with suppress(UserError):  # `locate` raises it again when the file is needed
                     self.locate(name)
 
     def lock(self, name: str, timeout: float = -1) -> AbstractContextManager[None]:
         return locked(self.local / f"{name}.lock", timeout)
 
     def fetch(self, name: str, check: Callable[[Path], None]) -> None:
-        """Download a file; it has its name only when `check` has found it sound."""
+        """Download a file; it gets its final name only after `check` has accepted it.
+
+        Raises UserError if all attempts fail.
+        """
         path, part = self.local / name, self.local / f"{name}.part"
         for pause in (*PAUSES, None):
             try:
@@ -103,28 +114,31 @@ class RemoteFolder:
                 check(part)
                 part.replace(path)
                 return
-            except Exception as error:  # every driver has errors of its own
+            except Exception as error:  # each fsspec driver raises its own exceptions
                 part.unlink(missing_ok=True)
                 if pause is None or isinstance(error, FileNotFoundError):
                     is_missing = isinstance(error, FileNotFoundError)
-                    reason = "it is not there" if is_missing else " ".join(str(error).split())
+                    reason = "no such file" if is_missing else " ".join(str(error).split())
                     reason = reason or type(error).__name__
                     raise UserError(
-                        f"{self.url}/{name} cannot be fetched: {reason[:300]}; mend it or the "
-                        f"connection, then run again"
+                        f"{self.url}/{name} cannot be fetched: {reason[:300]}; correct the file or "
+                        f"the connection, then run again"
                     ) from None
                 time.sleep(pause)
 
 
 def open_filesystem(url: str) -> tuple[Any, str]:
-    """fsspec's file system for a URL, and the path in it. UserError names a missing driver."""
+    """Return fsspec's file system for a URL, and the path in it.
+
+    Raises UserError if the URL's scheme is unknown or its driver is not installed.
+    """
     import fsspec
 
     options = {}
     if url.startswith(("http:", "https:")):
         import aiohttp
 
-        # By default a download that takes five minutes breaks off.
+        # By default aiohttp ends a download after five minutes.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT, sock_read=TIMEOUT)
         options["client_kwargs"] = {"timeout": timeout, "trust_env": True}
     try:

@@ -1,4 +1,4 @@
-"""Sentence pairs: a .tsv (or .gz of it) with source, tab, target on each line.
+"""Sentence pairs from a .tsv or .tsv.gz file with source, tab, target on each line.
 
 >>> pairs = read_pairs(Path("pairs.tsv.gz"), reverse=False)          # doctest: +SKIP
 >>> training, validation = split_pairs(pairs)                        # doctest: +SKIP
@@ -17,23 +17,23 @@ from gptcore.translation.search import encode_source, target_ends
 from training.data.corpus import numbered_lines, open_text
 
 Pair = tuple[str, str]  # source, target
-Encoded = tuple[list[int], list[int]]
+Encoded = tuple[list[int], list[int]]  # ids of source and target
 
 TRAINING, VALIDATION = "pairs/training.tsv", "pairs/validation.tsv"  # in the run directory
-VALIDATION_SHARE, MAX_VALIDATION = 0.02, 500
-# The end of a run's `source`: which column of its pairs it translates.
+VALIDATION_SHARE, MAX_VALIDATION = 0.02, 500  # held-out pairs: their share, and at most how many
+# A translator's `source` ends with one of these; it says which column is translated.
 FORWARD, REVERSED = "first column to the second", "second column to the first"
 
 
 def is_reversed(source: str) -> bool:
-    """Whether a run with this `source` translates the second column to the first."""
+    """Return whether a run with this `source` translates the second column to the first."""
     return source.endswith(REVERSED)
 
 
 def read_pairs(path: Path, reverse: bool = False) -> list[Pair]:
-    """Source and target of each line; `reverse` swaps them; further columns are left out.
+    """Return source and target of each line; `reverse` swaps them; further columns are ignored.
 
-    UserError names the line that has no tab or an empty side.
+    Raises UserError if the file cannot be read, holds no pairs, or if a line lacks one side.
     """
     check_pairs_file(path)
     pairs = []
@@ -58,7 +58,7 @@ def read_pairs(path: Path, reverse: bool = False) -> list[Pair]:
 
 
 def check_pairs_file(path: Path) -> None:
-    """UserError if there is no such file."""
+    """Raise UserError if there is no such file."""
     if not path.is_file():
         raise UserError(f"{path} is not a file: name one with source, tab, target on each line")
 
@@ -69,7 +69,10 @@ def write_pairs(pairs: list[Pair], path: Path) -> None:
 
 
 def split_pairs(pairs: list[Pair]) -> tuple[list[Pair], list[Pair]]:
-    """Training and validation; a sentence with several translations is on one side only."""
+    """Return training and validation pairs; all pairs of one source are in the same split.
+
+    Raises UserError if all pairs have the same source.
+    """
     share = min(VALIDATION_SHARE, MAX_VALIDATION / len(pairs))
 
     def number(pair: Pair) -> float:
@@ -79,14 +82,17 @@ def split_pairs(pairs: list[Pair]) -> tuple[list[Pair], list[Pair]]:
     limit = max(share, math.nextafter(min(map(number, pairs)), 1.0))  # at least one
     training = [pair for pair in pairs if number(pair) >= limit]
     if not training:
-        raise UserError("all pairs have one and the same source: give some that differ")
+        raise UserError("all pairs have the same source: give pairs with different sources")
     return training, [pair for pair in pairs if number(pair) < limit]
 
 
 def encode_pairs(
     pairs: list[Pair], source_tokenizer: Tokenizer, tokenizer: Tokenizer, block_size: int
 ) -> tuple[list[Pair], list[Encoded]]:
-    """The pairs that fit into the context, and the ids of both their sides."""
+    """Return the pairs that fit into block_size tokens, and the ids of their sources and targets.
+
+    Raises UserError if no pair fits.
+    """
     start, end = target_ends(tokenizer)
     encoded = [
         (encode_source(source, source_tokenizer), [start, *tokenizer.encode(target), end])

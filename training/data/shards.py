@@ -1,10 +1,10 @@
-"""Documents to token shards: flat files of ids, hashed, made once, on the disk or at a URL.
+"""Token shards: flat, hashed files of token ids, written once, on the disk or at a URL.
 
 train-00000.bin          ids, uint16 (uint32 for a vocabulary over 65,536)
-train-00000.starts.npy   where each document begins
+train-00000.starts.npy   the index at which each document begins
 val-00000.bin ...        the same for the held-out documents
-tokenizer/               the tokenizer that made them
-manifest.json            counts, and the sha256 of every file; sealed
+tokenizer/               the tokenizer of the shards
+manifest.json            counts, and the sha256 of every file and of itself
 
 >>> shards = prepare(corpus, Path("runs/shards"), vocab_size=2048)   # doctest: +SKIP
 >>> shard = shards.split("train")[0]                                 # doctest: +SKIP
@@ -40,24 +40,24 @@ from training.data.corpus import (
 from training.data.remote import MANIFEST, RemoteFolder
 from training.machine.progress import progress
 
-FORMAT = 2  # in the manifest, and part of the key, so that older shards are made anew
-SHARD_TOKENS = 1 << 26
-CHUNK_CHARACTERS = 1 << 18  # what one thread tokenises at a time
-CACHE = "cache"  # in the run directory, the files in use of shards at a URL
-TOKENIZER_BYTES = 20_000_000  # of a larger corpus a sample trains the tokenizer
+FORMAT = 2  # format number in the manifest; part of the key, so older shards are not reused
+SHARD_TOKENS = 1 << 26  # maximum tokens of a shard
+CHUNK_CHARACTERS = 1 << 18  # characters that one thread tokenises at a time
+CACHE = "cache"  # folder in the run directory for the shards in use from a URL
+TOKENIZER_BYTES = 20_000_000  # the tokenizer is trained on a sample of a larger corpus
 
 
 @dataclass(frozen=True)
 class Shard:
-    """The ids of one shard, a sequence that is read from its file where it is asked for.
+    """The ids of one shard; a slice reads them from the file.
 
-    (What is read of a memory map counts as memory of the process.)
+    A memory map is not used, because its pages count as memory of the process.
     """
 
     name: str
     dtype: str
     n_tokens: int
-    locate: Callable[[str], Path]  # a file by its name
+    locate: Callable[[str], Path]  # returns the path of a file by its name
 
     def __len__(self) -> int:
         return self.n_tokens
@@ -75,13 +75,13 @@ class Shard:
 
     @property
     def starts(self) -> np.ndarray:
-        """Where each document begins."""
+        """The index at which each document begins."""
         return np.load(self.locate(f"{self.name}.starts.npy"))
 
 
 @dataclass(frozen=True)
 class Shards:
-    """A folder of shards whose hashes have been verified, or are when a file is fetched."""
+    """A folder of shards; hashes are verified on opening, or when a file is fetched from a URL."""
 
     path: Path
     tokenizer: Tokenizer
@@ -89,7 +89,7 @@ class Shards:
     remote: RemoteFolder | None = None
 
     def split(self, name: str) -> list[Shard]:
-        """The shards of "train" or "val"."""
+        """Return the shards of the split "train" or "val"."""
         dtype, sizes = self.manifest["dtype"], self.manifest["bytes"]
         return [
             Shard(shard, dtype, sizes[f"{shard}.bin"] // np.dtype(dtype).itemsize, self.locate)
@@ -100,18 +100,18 @@ class Shards:
         return self.remote.locate(name) if self.remote else self.path / name
 
     def hold(self, names: list[str]) -> None:
-        """These shards are read now and soon, others are not; see Rows.near."""
+        """Keep only these shards of a URL on the disk; see Rows.near."""
         if self.remote:
             self.remote.hold([f"{name}.bin" for name in names])
 
     @property
     def location(self) -> str:
-        """Where open_shards finds them again."""
+        """The URL or folder to give to open_shards."""
         return self.remote.url if self.remote else str(self.path.resolve())
 
     @property
     def is_chat(self) -> bool:
-        """Whether conversations are in it."""
+        """Whether the corpus contains conversations."""
         return self.manifest["n_chats"] > 0
 
 
@@ -123,10 +123,11 @@ def prepare(
     tokenizer: Tokenizer | None = None,
     held_out: float | None = None,
 ) -> Shards:
-    """Tokenise a corpus into folder/KEY, or find it there; KEY depends on all of the input.
+    """Tokenise a corpus into folder/KEY, or reuse it; KEY is a hash of all of the input.
 
-    Without a tokenizer, one of vocab_size is trained on the corpus. `held_out` is the share of
-    the documents to measure on; by default it follows from the size of the corpus.
+    Without a tokenizer, one of vocab_size is trained on the corpus. `held_out`: the share of
+    documents held out for validation; the default depends on the size of the corpus.
+    Raises UserError if the corpus is too short.
     """
     found = survey(corpus, held_out)
     if found.n_documents < 2 or found.n_bytes <= block_size:
@@ -142,7 +143,7 @@ def prepare(
         try:
             return load_shards(path)
         except UserError as error:
-            print(f"{error}; making it again")
+            print(f"{error}; writing them again")
     if tokenizer is None:
         print(f"training a tokenizer of {vocab_size} tokens on {found.n_bytes:,} bytes")
         tokenizer = Tokenizer.train(sample_texts(corpus, found), vocab_size)
@@ -156,17 +157,17 @@ def prepare(
 
 
 def load_shards(path: Path) -> Shards:
-    """Verify and open a folder of shards."""
+    """Verify and open a folder of shards. Raises UserError if it is damaged."""
     try:
         manifest = read_sealed(path / MANIFEST)
         check_format(manifest, FORMAT, str(path / MANIFEST))
         for name, expected in manifest["sha256"].items():
             if file_sha256(path / name) != expected:
                 raise UserError(f"{path / name} is damaged")
-        # Not noted by older versions.
+        # Older manifests lack the sizes.
         manifest["bytes"] = {name: (path / name).stat().st_size for name in manifest["sha256"]}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"the token shards in {path} are not sound ({error})") from None
+        raise UserError(f"the token shards in {path} are damaged ({error})") from None
     return Shards(path, Tokenizer.load(path / "tokenizer"), manifest)
 
 
@@ -175,14 +176,15 @@ def is_url(location: str | Path) -> bool:
 
 
 def is_finished(location: str | Path) -> bool:
-    """Whether it is a folder of shards, rather than one to keep such folders in."""
+    """Return whether the location itself holds shards, rather than folders of shards."""
     return is_url(location) or (Path(location) / MANIFEST).is_file()
 
 
 def open_shards(location: str, cache: Path) -> Shards:
-    """Open a folder of shards, or the one at a URL, whose files are kept in `cache` in turn.
+    """Open a folder of shards, or shards at a URL, a few of whose files at a time are in `cache`.
 
-    At once comes all but the ids to train on: tokenizer, starts of documents, held-out ids.
+    From a URL, everything but the training ids is fetched at once. Raises UserError if the
+    shards are damaged or cannot be fetched.
     """
     if not is_url(location):
         return load_shards(Path(location))
@@ -192,21 +194,19 @@ def open_shards(location: str, cache: Path) -> Shards:
         check_manifest(manifest)
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{location}/{MANIFEST} is none of a folder of token shards as `python -m training "
-            f"prepare` makes them now ({type(error).__name__}: {error})"
+            f"{location}/{MANIFEST} does not describe token shards as `python -m training prepare` "
+            f"writes them now ({type(error).__name__}: {error})"
         ) from None
     later = {f"{shard}.bin" for shard in manifest["splits"]["train"]["shards"]}
     n_bytes = sum(manifest["bytes"][name] for name in later)
-    print(
-        f"{len(later)} shards of {n_bytes:,} bytes at {location}; the next ones are kept in {cache}"
-    )
+    print(f"{len(later)} shards of {n_bytes:,} bytes at {location}; a few at a time are in {cache}")
     for name in progress(sorted(manifest["sha256"].keys() - later), "fetching", unit=" files"):
         remote.locate(name)
     return Shards(cache, Tokenizer.load(cache / "tokenizer"), manifest, remote)
 
 
 def check_manifest(manifest: dict[str, Any]) -> None:
-    """KeyError or TypeError where something is missing that will be asked for."""
+    """Raise KeyError or TypeError if the manifest lacks a value that is needed later."""
     np.dtype(manifest["dtype"])
     for name in ("n_documents", "n_bytes", "n_chats", "corpus_sha256"):
         manifest[name]
@@ -216,7 +216,7 @@ def check_manifest(manifest: dict[str, Any]) -> None:
 
 
 def sample_texts(corpus: Corpus, found: Survey) -> Iterator[str]:
-    """Texts for the tokenizer, none of the held-out ones."""
+    """Yield the texts that train the tokenizer; held-out documents are not among them."""
     every = found.n_bytes // TOKENIZER_BYTES + 1
     for document in progress(corpus(), "sampling", found.n_documents, " documents"):
         if document_number(document) % every == 0 and not found.is_validation(document):
@@ -231,7 +231,7 @@ def write_shards(corpus: Corpus, found: Survey, tokenizer: Tokenizer, folder: Pa
         writers["val" if found.is_validation(document) else "train"].add(ids)
     splits = {split: writer.finish() for split, writer in writers.items()}
     if not splits["train"]["n_tokens"]:
-        raise UserError("the corpus is one text, again and again: give some that differs")
+        raise UserError("all documents of the corpus are equal: give different texts")
     files = sorted(p for p in folder.rglob("*") if p.is_file())
     manifest = {
         "format": FORMAT,
@@ -250,11 +250,11 @@ def write_shards(corpus: Corpus, found: Survey, tokenizer: Tokenizer, folder: Pa
 def tokenise(
     documents: Iterable[Document], tokenizer: Tokenizer, dtype: str
 ) -> Iterator[tuple[Document, np.ndarray]]:
-    """Documents with their ids, in order, on all cores (tiktoken runs without Python's lock)."""
+    """Yield documents with their ids, in order; all cores work, as tiktoken releases the GIL."""
     n_threads = os.cpu_count() or 1
 
     def encode(chunk: list[Document]) -> list[tuple[Document, np.ndarray]]:
-        # At once into arrays: lists of ids are twenty times as large.
+        # Lists of ids would need twenty times as much memory as arrays.
         return [
             (document, np.array(document_ids(document, tokenizer), dtype)) for document in chunk
         ]
@@ -270,7 +270,7 @@ def tokenise(
 
 
 def chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """Lists of some CHUNK_CHARACTERS, so that a few of them fit into any memory."""
+    """Yield lists of documents of about CHUNK_CHARACTERS, so that a few fit into any memory."""
     chunk, length = [], 0
     for document in documents:
         chunk.append(document)
@@ -283,7 +283,7 @@ def chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
 
 
 class ShardWriter:
-    """Writes the documents of one split; no document lies in two shards."""
+    """Writes the documents of one split; each document is in one shard."""
 
     def __init__(self, folder: Path, split: str):
         self.folder, self.split = folder, split

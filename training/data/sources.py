@@ -1,4 +1,4 @@
-"""Where a run's text comes from: files, the project's own dialogues, or finished token shards.
+"""Sources of a run's text: files, generated dialogues, or finished token shards.
 
 >>> corpus, source = open_corpus([], seed=1)
 >>> source
@@ -20,13 +20,16 @@ from training.run.directory import Run
 from training.run.facts import RunData
 
 OWN = "own"  # a tokenizer trained on the text
-N_DIALOGUES = 100_000  # of the project's own corpus
-DIALOGUES = "dialogues"  # the name of this corpus, which has no end; N_DIALOGUES of it are one pass
+N_DIALOGUES = 100_000  # generated dialogues in one pass
+DIALOGUES = "dialogues"  # name of the generated corpus, which is endless
 OWN_SOURCE = f"{N_DIALOGUES:,} made-up dialogues"
 
 
 def open_corpus(paths: list[Path], seed: int) -> tuple[Corpus, str]:
-    """The documents of the given files, or the project's own dialogues; and a name for them."""
+    """Return the corpus of the given files, or of generated dialogues, and a name for it.
+
+    Raises UserError for a missing or empty file.
+    """
     if not paths:
         return lambda: islice(own_dialogues(seed), N_DIALOGUES), OWN_SOURCE
     files = find_files(paths)
@@ -34,7 +37,7 @@ def open_corpus(paths: list[Path], seed: int) -> tuple[Corpus, str]:
 
 
 def own_dialogues(seed: int | str) -> Iterator[Document]:
-    """The project's, without those that the behaviour suite asks. There is no end of them."""
+    """Return an endless iterator of generated dialogues without the behaviour suite's questions."""
     return without_leaks(dialogues(seed))
 
 
@@ -43,14 +46,18 @@ def name_of(files: Iterable[Path]) -> str:
 
 
 def open_tokenizer(name: str, corpus: Corpus, full_vocabulary: bool) -> Tokenizer | None:
-    """A folder's tokenizer, or a named encoding with the ids that the corpus uses; None: own."""
+    """Open a folder's tokenizer or a named encoding, or return None if one is to be trained.
+
+    A named encoding keeps only the ids that the corpus uses, unless `full_vocabulary` is set.
+    Raises UserError if the tokenizer cannot be loaded or used in training.
+    """
     if name == OWN:
         return None
     if name not in NAMES:
         tokenizer = Tokenizer.load(name)
         if not tokenizer.is_ours:
             raise UserError(
-                f"--tokenizer {name} is of a model made elsewhere: it cannot be trained on"
+                f"--tokenizer {name} belongs to an imported model: training cannot use it"
             )
         return tokenizer
     try:
@@ -66,39 +73,39 @@ def open_tokenizer(name: str, corpus: Corpus, full_vocabulary: bool) -> Tokenize
 
 
 def shards_folder(location: str | None, default: Path) -> Path:
-    """Where shards of a text are kept."""
+    """Return the folder for the shards of a text. Raises UserError if `location` is a URL."""
     if location and is_url(location):
         raise UserError(
-            f"--shards {location} with a text: shards are written into a folder; or name no text, "
-            f"to train on the shards at that address"
+            f"--shards {location} with a text: name a folder to write the shards into; or name no "
+            f"text, to train on the shards at that address"
         )
     return Path(location or default)
 
 
 def finished_shards(location: str, cache: Path, tokenizer: str) -> Shards:
-    """Those at a folder or URL. UserError if another tokenizer is wanted than made them."""
+    """Open shards at a folder or URL. Raises UserError if `tokenizer` is not their tokenizer."""
     shards = open_shards(location, cache)
     if tokenizer in NAMES or (
         tokenizer != OWN and Tokenizer.load(tokenizer).sha256 != shards.tokenizer.sha256
     ):
         raise UserError(
-            f"the shards at {location} were made with another tokenizer than {tokenizer}: prepare "
-            f"the text with --tokenizer {tokenizer}"
+            f"the shards at {location} have another tokenizer than {tokenizer}: prepare the text "
+            f"with --tokenizer {tokenizer}"
         )
     return shards
 
 
 def facts_of(shards: Shards, source: str) -> RunData:
-    """What a run notes about the text that it is trained on."""
+    """Return what a run records about its training text."""
     counts = {key: shards.manifest[key] for key in ("corpus_sha256", "n_documents", "n_bytes")}
     known = {DIALOGUES: 1.0} if source == OWN_SOURCE else {}
     return RunData(source, shards.is_chat, shards=shards.location, datasets=known, **counts)
 
 
 def shards_of(run: Run) -> Shards:
-    """The shards that a run was trained on."""
+    """Open the shards of a run. Raises UserError if they changed, or if it is a translator."""
     if run.data.shards is None:
-        raise UserError(f"{run.path} is a translation: python -m training translate --resume")
+        raise UserError(f"{run.path} is a translator: use python -m training translate --resume")
     shards = open_shards(run.data.shards, run.path / CACHE)
     if run.data.corpus_sha256 not in (None, shards.manifest.get("corpus_sha256")):
         raise UserError(f"the shards at {shards.location} are no longer those of {run.path}")

@@ -1,1 +1,1 @@
-"""How good a model is: held-out bits per byte, and rules for short conversations."""
+"""Evaluation of models: bits per byte of held-out text, and rules for short conversations."""

@@ -1,20 +1,21 @@
-"""The behaviour suite: short scripted conversations, and rules that tell a right answer.
+"""The behaviour suite: short scripted conversations, with rules for acceptable replies.
 
     >>> suite = load_suite()
     >>> result = converse(suite[0], lambda messages, sampling: Reply("Hello!", "end", 2))
     >>> result.conversation.skill, result.faults
     ('greeting', [])
 
-behaviour.toml holds the conversations by skill. Each has what the `user` says turn by turn,
-perhaps a `system` text, and rules for the last reply (with `every`, for each one):
+behaviour.toml holds the conversations by skill. Each has the turns of the `user`, optionally a
+`system` text, and rules for the last reply (for every reply if `every` is set):
 
-    want, avoid            regular expressions of whole words, upper or lower case: `want` must
-                           be found in the reply, `avoid` must not
-    min_words, max_words   how long it may be
-    shares                 it has a telling word of the reply before it, as when a story goes on
+    want, avoid            regular expressions of whole words, ignoring case: the reply must
+                           match `want` and must not match `avoid`
+    min_words, max_words   the length of the reply
+    shares                 the reply has a distinctive word of the reply before, as a continued
+                           story does
     no_repeat              no two replies of the conversation are equal
 
-Every reply must also end by itself, have words, and not go round in circles.
+Every reply must also end with the end token, have words, and not repeat itself.
 """
 
 import re
@@ -32,9 +33,9 @@ from gptcore.sampling import Sampling
 from gptcore.text.chat_template import Message
 from training.data.leaks import SUITE, normalised
 
-MAX_TOKENS = 256  # of a reply, as the page begins with
+MAX_TOKENS = 256  # maximum tokens of a reply; the page has the same default
 GREEDY = Sampling(temperature=0)
-# Words that texts share though they are about different things.
+# Frequent words, which do not show that two texts are about the same thing.
 COMMON = """
 about after again all also and any are back because been but came can could did for from get
 got had has have her hers him his how into its just let like little made make more much new
@@ -46,7 +47,7 @@ would yes you your
 
 @dataclass(frozen=True)
 class Conversation:
-    """What a user says, and the rules for the replies; see above."""
+    """A user's turns and the rules for the replies; the module's docstring explains the fields."""
 
     skill: str
     user: list
@@ -62,17 +63,17 @@ class Conversation:
     def __post_init__(self) -> None:
         check_types(self)
         if not self.user or not all(isinstance(t, str) and t.strip() for t in self.user):
-            raise UserError(f"user={self.user!r} is not a list of what the user says")
+            raise UserError(f"user={self.user!r} is not a list of user turns")
         for pattern in (self.want, self.avoid):
             try:
                 whole_words(pattern)
             except re.error as error:
-                raise UserError(f"{pattern!r} is no regular expression: {error}") from None
+                raise UserError(f"{pattern!r} is not a regular expression: {error}") from None
 
 
 class Reply(NamedTuple):
     text: str
-    finish: str | None  # "end", if the model ended it; see gptcore.generate.Piece
+    finish: str | None  # "end" if the model wrote the end token; see gptcore.generate.Piece
     n_tokens: int
 
 
@@ -80,7 +81,7 @@ Answer = Callable[[list[Message], Sampling], Reply]
 
 
 class Result(NamedTuple):
-    """A conversation that was held; it is passed if there are no faults."""
+    """The replies in one conversation and their faults; without faults it is passed."""
 
     conversation: Conversation
     replies: list[Reply]
@@ -88,7 +89,7 @@ class Result(NamedTuple):
 
 
 def load_suite(path: Path = SUITE) -> list[Conversation]:
-    """UserError names what cannot be read."""
+    """Read a suite from a TOML file. Raises UserError for a missing or invalid file."""
     try:
         skills = tomllib.loads(path.read_text(encoding="utf-8"))
         return [
@@ -99,20 +100,20 @@ def load_suite(path: Path = SUITE) -> list[Conversation]:
     except FileNotFoundError:
         raise UserError(f"no such file: {path}") from None
     except (KeyError, TypeError):
-        raise UserError(f"{path}: a skill is a table that holds `conversations`") from None
-    except ValueError as error:  # no UTF-8, no TOML, or a rule that is none
+        raise UserError(f"{path}: each skill must be a table with `conversations`") from None
+    except ValueError as error:  # invalid UTF-8, TOML or rule
         raise UserError(f"{path}: {error}") from None
 
 
 def merged(skill: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """The skill's rules, replaced by the conversation's own; what either avoids is avoided."""
+    """Return the skill's rules, overridden by the conversation's own; `avoid` is combined."""
     rules = {key: value for key, value in skill.items() if key != "conversations"} | own
     avoid = [part["avoid"] for part in (skill, own) if part.get("avoid")]
     return rules | ({"avoid": "|".join(avoid)} if avoid else {})
 
 
 def answers_of(model: Model) -> Answer:
-    """The model's replies, made as on the page: the cache is kept between turns."""
+    """Return a function that generates replies as the page does, with the cache kept."""
 
     def answer(messages: list[Message], sampling: Sampling) -> Reply:
         pieces = list(chat(model, messages, sampling, MAX_TOKENS))
@@ -123,7 +124,7 @@ def answers_of(model: Model) -> Answer:
 
 
 def converse(conversation: Conversation, answer: Answer, sampling: Sampling = GREEDY) -> Result:
-    """Hold the conversation; the model reads its own replies of the turns before."""
+    """Hold the conversation; the prompt of each turn contains the model's own earlier replies."""
     system = conversation.system
     messages: list[Message] = [{"role": "system", "content": system}] if system else []
     replies: list[Reply] = []
@@ -135,8 +136,9 @@ def converse(conversation: Conversation, answer: Answer, sampling: Sampling = GR
 
 
 def faults(conversation: Conversation, replies: list[Reply]) -> list[str]:
-    """What is wrong with the replies: a line for each rule that is broken."""
-    texts = [reply.text.translate({0x2019: "'"}) for reply in replies]  # a typeset apostrophe
+    """Return a short text for each rule that the replies break."""
+    # Replace typographic apostrophes.
+    texts = [reply.text.translate({0x2019: "'"}) for reply in replies]
     found = [] if all(reply.finish == "end" for reply in replies) else ["does not end"]
     found += ["goes round in circles"] if any(map(is_circular, texts)) else []
     if conversation.no_repeat and len(set(map(normalised, texts))) < len(texts):
@@ -170,7 +172,7 @@ def words(text: str) -> list[str]:
 
 
 def is_circular(text: str) -> bool:
-    """Whether four words stand there three times, or a sentence of as many twice."""
+    """Return whether four words in a row occur three times, or a sentence of four words twice."""
     found = words(text)
     fours = Counter(zip(found, found[1:], found[2:], found[3:]))
     counts = Counter(tuple(words(sentence)) for sentence in re.split(r"[.!?\n]+", text))
@@ -179,7 +181,9 @@ def is_circular(text: str) -> bool:
 
 
 def shared_words(before: str, reply: str, question: str) -> set[str]:
-    """The telling words, such as names, that a reply has in common with the reply before it and
-    that the question between them does not have."""
+    """Return the distinctive words of a reply that are also in the reply before it.
+
+    Frequent words and the words of the question between the two replies are left out.
+    """
     telling = {word for word in words(before) if len(word) > 2} - set(words(COMMON))
     return telling & set(words(reply)) - set(words(question))

@@ -1,12 +1,13 @@
-"""Bits per byte by source: what a text costs somebody who has the model.
+"""Bits per byte of documents by source: their cross-entropy per byte of text.
 
     >>> bits_per_byte(model, logits, read_sourced([file]))                # doctest: +SKIP
     {'tinystories': Total(n_documents=54, n_tokens=9120, n_bytes=35077, nats=11876.3)}
 
-Of conversations the assistant's words count, with the token that ends them; of texts all words
-do. A document longer than the context is read in windows of block_size tokens, which overlap by
-half a context. Every token counts once, and half a context stands before it unless the document
-begins there. (Training measures rows of several documents, so its figure differs a bit.)
+In conversations only the assistant's tokens count, with the token that ends each reply; in texts
+all tokens count. A document longer than the context is read in windows of block_size tokens that
+overlap by half. Every token counts once, with at least half a context before it unless the
+document begins there. The figure differs slightly from training's, which measures rows of
+several documents.
 """
 
 import dataclasses
@@ -29,9 +30,9 @@ Logits = Callable[[np.ndarray], np.ndarray]  # ids (T,) -> (T, V)
 
 @dataclasses.dataclass(frozen=True)
 class Total:
-    """Sums over what was measured; `a + b` is the total of both."""
+    """Sums over the measured documents; `a + b` is the total of both."""
 
-    n_documents: int = 0  # 0 where rows of several documents are measured
+    n_documents: int = 0  # 0 if rows of several documents were measured
     n_tokens: int = 0
     n_bytes: int = 0
     nats: float = 0.0
@@ -47,21 +48,25 @@ class Total:
 
     @property
     def bits_per_byte(self) -> float:
-        """Comparable across tokenizers."""
+        """Bits per byte, which can be compared across tokenizers."""
         return self.nats / math.log(2) / max(self.n_bytes, 1)
 
 
 def bits_per_byte(
     model: Model, logits: Logits, documents: Iterable[tuple[Document, str]]
 ) -> dict[str, Total]:
-    """Measure documents, which come with their sources. `logits` reads a whole window of ids."""
+    """Measure (document, source) pairs; return the totals by source.
+
+    `logits` takes a window of ids (T,) and returns (T, V). Raises UserError for a conversation if
+    the model is imported.
+    """
     totals: dict[str, Total] = defaultdict(Total)
     lengths = model.tokenizer.byte_lengths
     for document, source in progress(documents, "measuring", unit=" documents"):
         ids, counts = learned(document, model.tokenizer)
         nats = 0.0
         for start, first, end in windows(len(ids), model.config.block_size):
-            at = first + np.flatnonzero(counts[first:end])  # the tokens that this window counts
+            at = first + np.flatnonzero(counts[first:end])  # tokens counted in this window
             if len(at):
                 nats += surprise(logits(ids[start : end - 1])[at - 1 - start], ids[at])
         n_bytes = int(lengths[ids[counts]].sum())
@@ -70,12 +75,16 @@ def bits_per_byte(
 
 
 def learned(document: Document, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """A document's ids, and which of them count (n,). The first never does: nothing predicts it."""
+    """Return a document's ids and a mask of those that count, each (n,).
+
+    The first id never counts, because nothing predicts it. Raises UserError for a conversation if
+    the tokenizer is imported.
+    """
     if isinstance(document, str):
         ids = np.array([*text_opening(tokenizer), *tokenizer.encode(document)])
         counts = np.ones(len(ids), bool)
     elif not tokenizer.is_ours:
-        raise UserError("of a model made elsewhere only texts can be measured: give no chats")
+        raise UserError("an imported model is measured on texts only: give no conversations")
     else:
         ids = np.array(render(document, tokenizer))
         counts = loss_mask(ids, tokenizer)
@@ -84,7 +93,7 @@ def learned(document: Document, tokenizer: Tokenizer) -> tuple[np.ndarray, np.nd
 
 
 def windows(n: int, block_size: int) -> Iterator[tuple[int, int, int]]:
-    """Over n ids: (start, first, end), where ids[start:end - 1] are read for ids[first:end]."""
+    """Yield windows of n ids as (start, first, end): ids[start:end - 1] predict ids[first:end]."""
     first = 1
     while first < n:
         start = max(0, first - block_size // 2)
@@ -94,5 +103,5 @@ def windows(n: int, block_size: int) -> Iterator[tuple[int, int, int]]:
 
 
 def surprise(logits: np.ndarray, ids: np.ndarray) -> float:
-    """The cost in nats of n ids, given the (n, V) logits before them."""
+    """Return the negative log-likelihood in nats of n ids, given their logits (n, V)."""
     return -float(np.take_along_axis(log_softmax(logits), ids[:, None], 1).sum())

@@ -1,4 +1,4 @@
-"""The behaviour suite, held several times with a model, and what came of it by skill.
+"""Rounds of the behaviour suite with a model, and the shares passed by skill.
 
 >>> by_skill(hold(load_suite(), model, n_seeds=5))["all"]["greedy"]   # doctest: +SKIP
 0.97
@@ -14,17 +14,18 @@ from training.evaluation.behaviour import GREEDY, Conversation, Result, answers_
 from training.machine.progress import progress
 
 TEMPERATURE = 0.7
-Rounds = list[list[Result]]  # the suite greedily, then for each seed
+Rounds = list[list[Result]]  # the suite's results: the first greedy, then one list for each seed
 
 
 def hold(suite: list[Conversation], model: Model, n_seeds: int) -> Rounds:
-    """All conversations, greedily and sampled."""
+    """Hold all conversations, once greedily and once sampled for each seed."""
     answer, rounds = answers_of(model), []
     with progress(None, "talking", len(suite) * (1 + n_seeds), " conversations") as bar:
         for seed in range(n_seeds + 1):
             rounds.append([])
             for number, conversation in enumerate(suite):
-                # A seed of its own, else the first tokens of a round all come from one number.
+                # Each conversation has its own seed; with a common one, all first tokens of a
+                # round would be drawn with the same random number.
                 own = seed * len(suite) + number
                 sampling = Sampling(TEMPERATURE, seed=own) if seed else GREEDY
                 rounds[-1].append(converse(conversation, answer, sampling))
@@ -33,7 +34,7 @@ def hold(suite: list[Conversation], model: Model, n_seeds: int) -> Rounds:
 
 
 def by_skill(rounds: Rounds) -> dict[str, dict[str, float]]:
-    """For each skill and for all: how many conversations, and which shares of them passed."""
+    """Return, for each skill and for "all", the number of conversations and the shares passed."""
     skills = list(dict.fromkeys(result.conversation.skill for result in rounds[0]))
     table = {skill: shares(rounds, [skill]) for skill in skills}
     return table | {"all": shares(rounds, skills)}
@@ -54,7 +55,7 @@ def shares(rounds: Rounds, skills: list[str]) -> dict[str, float]:
 
 
 def told(rounds: Rounds) -> list[dict[str, Any]]:
-    """Every conversation with all that was replied to it."""
+    """Return every conversation with its replies and faults in all rounds, for a JSON file."""
     return [
         {
             **dataclasses.asdict(results[0].conversation),

@@ -1,4 +1,4 @@
-"""What is evaluated: a run, computed by PyTorch, or an exported folder, by ONNX Runtime.
+"""The model to evaluate: a run (with PyTorch) or an exported folder (with ONNX Runtime).
 
 >>> subject = open_subject(Path("runs/mine"), variant=None)          # doctest: +SKIP
 >>> subject.name                                                     # doctest: +SKIP
@@ -29,8 +29,11 @@ from training.run.directory import Run
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """PyTorch computes on one: two gain little for one row of a small model, and where the cores
-    have other work they take several times as long."""
+    """Enter a context in which PyTorch uses one thread.
+
+    A second thread gains little for one row of a small model, and takes several times as long if
+    the cores are busy.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -40,7 +43,7 @@ def one_thread() -> Iterator[None]:
 
 
 class TorchModel:
-    """A run's best checkpoint, for gptcore.generate; every prompt is read anew."""
+    """A run's best checkpoint for gptcore.generate; it keeps no cache between prompts."""
 
     def __init__(self, run: Run):
         checkpoint = run.best_checkpoint()
@@ -69,7 +72,7 @@ class TorchModel:
 
 
 class Subject(NamedTuple):
-    """What is evaluated."""
+    """The model to evaluate."""
 
     name: str
     is_chat: bool
@@ -78,21 +81,24 @@ class Subject(NamedTuple):
 
 
 def open_subject(path: Path, variant: str | None) -> Subject:
-    """A run's best checkpoint, or a folder's `variant` (the fastest, if None)."""
+    """Open a run's best checkpoint, or a folder's `variant` (None: the fastest).
+
+    Raises UserError for a translator, and for a run if a variant is named.
+    """
     if (path / FACTS).is_file():
         return open_folder(path, variant)
     run = Run.load(path)
     if variant:
-        raise UserError(f"--variant {variant}: a run has none, an exported folder may")
+        raise UserError(f"--variant {variant}: only exported folders have variants: drop it")
     if isinstance(run.model, Seq2SeqConfig):
-        raise UserError(f"{path} is a translation: export it, then python -m export score")
+        raise UserError(f"{path} is a translator: export it, then use python -m export score")
     model = TorchModel(run)
     name = f"{path}: step {model.step:,}, PyTorch"
     return Subject(name, run.data.chat, model, model.logits)
 
 
 def open_folder(path: Path, variant: str | None) -> Subject:
-    # Here, as a run needs no ONNX Runtime.
+    # Imported here, because a run does not need ONNX Runtime.
     from gptcore.onnx_session import OnnxSession, RunStop, load_model
 
     model = load_model(path, variant=variant)

@@ -1,4 +1,4 @@
-"""How good a model is: bits per byte on the held-out split, and what it writes.
+"""Validation during training: bits per byte of the held-out split, and samples.
 
 >>> evaluate(model, rows, batch_size=32).bits_per_byte               # doctest: +SKIP
 0.52
@@ -23,7 +23,7 @@ from training.machine.processes import World
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """While entered, the model is in evaluation mode."""
+    """Enter a context in which the model is in evaluation mode."""
     was_training = model.training
     model.eval()
     try:
@@ -40,8 +40,10 @@ def evaluate(
     which: Sequence[int] | None = None,
     world: World = World(),
 ) -> Total:
-    """Measure the whole split, or the rows `which`. Each token counts once; of conversations only
-    the assistant's words count. Each process measures a part of each batch."""
+    """Measure the rows `which` (None: all); each process measures a part of each batch.
+
+    Each token counts once; in conversations only the assistant's tokens count.
+    """
     device = next(model.parameters()).device
     byte_lengths = torch.from_numpy(rows.tokenizer.byte_lengths)
     total = Total()
@@ -57,7 +59,7 @@ def evaluate(
 
 
 def cost(logits: Tensor, targets: Tensor, byte_lengths: Tensor) -> Total:
-    """Of a batch: logits (B, T, V), targets (B, T) and the bytes of each token (V,)."""
+    """Return a batch's total, given logits (B, T, V), targets (B, T) and bytes per token (V,)."""
     nats = F.cross_entropy(
         logits.float().flatten(0, 1).cpu(), targets.flatten(), ignore_index=IGNORED, reduction="sum"
     )
@@ -67,7 +69,7 @@ def cost(logits: Tensor, targets: Tensor, byte_lengths: Tensor) -> Total:
 
 
 def sample_prompts(rows: Rows, n: int = 3) -> list[list[int]]:
-    """Beginnings of held-out documents: up to the first reply, or eight tokens."""
+    """Return the beginnings of n held-out documents: up to the first reply, or eight tokens."""
     assistant = rows.tokenizer.special["<|assistant|>"]
     shard = rows.split[0]
     prompts = []
@@ -79,9 +81,9 @@ def sample_prompts(rows: Rows, n: int = 3) -> list[list[int]]:
 
 
 def write_samples(model: GPT, rows: Rows, max_tokens: int = 60) -> list[tuple[str, str]]:
-    """(prompt, continuation) texts for the run's samples.md; always with the same seed.
+    """Return (prompt, continuation) texts for samples.md, always sampled with the same seed.
 
-    A plain text goes on beyond a short context, as `gptcore.generate.complete` does.
+    A plain text continues beyond a short context, as in `gptcore.generate.complete`.
     """
     tokenizer, assistant = rows.tokenizer, rows.tokenizer.special["<|assistant|>"]
     names = {token_id: name.encode() for name, token_id in tokenizer.special.items()}

@@ -1,1 +1,1 @@
-"""Whole trainings, from the options of a command: begin one, or go on with it."""
+"""Whole trainings from the options of a command: start or resume a run."""

@@ -1,4 +1,4 @@
-"""A language model's training: begin one, plan one for a time, or go on with one.
+"""The training of a language model: start, plan or resume a run.
 
 >>> train_language(options)  # those of training/commands/train.py   # doctest: +SKIP
 """
@@ -28,7 +28,10 @@ from training.tasks.language import LanguageModelling
 
 
 def train_language(options: argparse.Namespace) -> dict[str, Any] | None:
-    """The summary of the finished run, or None if it was paused."""
+    """Train, and return the summary of the finished run, or None if it was paused.
+
+    Raises UserError for options that do not fit together or do not fit the run.
+    """
     with join(options.timeout) as world, alone_in(options.out, world.is_first):
         if goes_on(options):
             summary = go_on(options, world)
@@ -41,13 +44,13 @@ def train_language(options: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
-    """Resume; whatever else is said must be what the run was started with."""
+    """Resume a run. Raises UserError if other options differ from those of its start."""
     run = Run.load(options.out)
     if options.init or options.preset:
         model, training, _ = from_run(options) if options.init else from_preset(options)
     else:
         model, training = read_settings(options.set, run.model, run.train)
-    if options.minutes:  # the clock may have changed it
+    if options.minutes:  # the clock may have changed decay_share
         training = dataclasses.replace(training, decay_share=run.train.decay_share)
     fixed = fixed_options(options)
     if options.text:
@@ -92,7 +95,10 @@ def start(
 
 
 def planned(options: argparse.Namespace, planner: Planner) -> tuple[ModelConfig, TrainConfig, str]:
-    """The same, where a plan is wanted, whose training settings come once the text is tokens."""
+    """Return the planned model, provisional training settings, and the tokenizer's name.
+
+    The plan settles the training settings after the text is tokenised.
+    """
     _, training = read_settings(options.set, ModelConfig(), TrainConfig(micro_batch_size=1))
     plan = planner.first(open_corpus(options.text, training.seed)[0])
     return plan.model, training, options.tokenizer or OWN

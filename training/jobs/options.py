@@ -1,4 +1,4 @@
-"""What the options of a command stand for: settings, a tokenizer, and texts, which become shards.
+"""From the options of a command to settings, a tokenizer and token shards.
 
 >>> model, training, encoding = from_preset(options)                 # doctest: +SKIP
 >>> shards, source = tokenised(options, folder, model, training, encoding)   # doctest: +SKIP
@@ -25,10 +25,13 @@ DEFAULT_PRESET, DEFAULT_TRANSLATOR = "small", "translator"
 
 
 def from_preset(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str]:
-    """Model and training settings, and which tokenizer."""
+    """Return model and training settings and the tokenizer's name from --preset and --set.
+
+    Raises UserError for an unknown preset or a bad setting.
+    """
     preset = options.preset or DEFAULT_PRESET
     if preset in TRANSLATORS:
-        raise UserError(f"preset {preset} is a translator's: python -m training translate")
+        raise UserError(f"preset {preset} is for translators: use python -m training translate")
     check_choice("preset", preset, DECODERS)
     settings = TRAININGS.get(preset, TrainConfig())
     model, training = read_settings(options.set, DECODERS[preset], settings)
@@ -36,18 +39,21 @@ def from_preset(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, 
 
 
 def from_run(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str]:
-    """The same, where a run is fine-tuned."""
+    """Return model and training settings and the tokenizer's folder from the run of --init.
+
+    Raises UserError if the run is a translator, or with --preset or --tokenizer.
+    """
     if options.preset or options.tokenizer:
-        raise UserError("--init takes shape and tokenizer from that run: drop --preset and so on")
+        raise UserError("--init sets shape and tokenizer: drop --preset and --tokenizer")
     base = Run.load(options.init)
     if base.data.shards is None:
-        raise UserError(f"--init {options.init} is a translation: name a run on texts")
+        raise UserError(f"--init {options.init} is a translator: name a language model's run")
     model, training = read_settings(options.set, base.model, TrainConfig())
     return model, training, str(base.path / "tokenizer")
 
 
 def translator_preset(options: argparse.Namespace) -> tuple[Seq2SeqConfig, TrainConfig]:
-    """Model and training settings of a translator."""
+    """Return a translator's model and training settings. Raises UserError for a bad option."""
     preset = options.preset or DEFAULT_TRANSLATOR
     check_choice("preset of a translator", preset, TRANSLATORS)
     return read_settings(options.set, TRANSLATORS[preset], TRAININGS[preset])
@@ -56,7 +62,7 @@ def translator_preset(options: argparse.Namespace) -> tuple[Seq2SeqConfig, Train
 def make_shards(
     options: argparse.Namespace, model: ModelConfig, training: TrainConfig, encoding: str
 ) -> tuple[Shards, str]:
-    """The shards of the given texts, or finished ones; and a name for the texts."""
+    """Return finished shards, or the shards of the given texts, and a name for the texts."""
     if options.shards and is_finished(options.shards) and not options.text:
         return finished_shards(options.shards, options.out / CACHE, encoding), options.shards
     return tokenised(options, options.out.parent / "shards", model, training, encoding)
@@ -69,7 +75,10 @@ def tokenised(
     training: TrainConfig,
     encoding: str,
 ) -> tuple[Shards, str]:
-    """The shards of the given texts, kept in `folder` unless --shards names one; and their name."""
+    """Return the shards of the given texts, and a name for the texts.
+
+    The shards are kept in `folder`, or in the folder that --shards names.
+    """
     folder = shards_folder(options.shards, folder)
     corpus, source = open_corpus(options.text, training.seed)
     tokenizer = open_tokenizer(encoding, corpus, options.full_vocabulary)

@@ -1,9 +1,9 @@
-"""A model in stages, each a mix of datasets: see stages.py.
+"""The training of a model in the stages of a recipe; see stages.py.
 
     >>> train_stages(read_recipe("default"), Path("runs/default"), None, 300.0)  # doctest: +SKIP
 
-A stage is one pass over its mix and begins with the best weights of the stage before it. Each
-stage is a run in OUT/STAGE. The same command again goes on where the last one stopped.
+A stage is one pass over its mix of datasets and starts from the best weights of the previous
+stage. Each stage is a run in OUT/STAGE. The same command continues after an interruption.
 """
 
 import dataclasses
@@ -24,22 +24,25 @@ from training.run.directory import Run, alone_in, begun, say_next
 from training.run.settings import describe, differs
 from training.tasks.language import LanguageModelling
 
-# Of every stage, so that none measures on what another has learned: documents are held out by
-# their hash, those of a smaller share among those of a larger one.
+# Share of held-out documents. It is the same in every stage, so that no stage measures on
+# documents that another one was trained on: a document's hash decides if it is held out.
 HELD_OUT = 0.005
 
 
 def train_stages(
     stages: list[Stage], out: Path, data_dir: Path | None, timeout_s: float
 ) -> dict[str, Any] | None:
-    """The summary of the last stage, or None if it was paused."""
+    """Train all stages; return the summary of the last one, or None if a stage was paused.
+
+    Raises UserError if a stage has changed since its run was started.
+    """
     before, summary = None, None
     with join(timeout_s) as world:
         for stage in stages:
             with alone_in(out / stage.name, world.is_first):
                 summary = run_stage(stage, out, data_dir, before, world)
             if summary is None:
-                print("the same command again goes on from there")
+                print("to continue: run the same command again")
                 return None
             before = Run.load(out / stage.name)
         say_next(out / stages[-1].name, "", summary)
@@ -49,7 +52,7 @@ def train_stages(
 def run_stage(
     stage: Stage, out: Path, data_dir: Path | None, before: Run | None, world: World
 ) -> dict[str, Any] | None:
-    """Start a stage, go on with it, or leave it if it is complete."""
+    """Start a stage, resume it, or skip it if it is complete; return its summary."""
     print(f"stage {stage.name}: {stage}")
     path = out / stage.name
     if not begun(path):
@@ -68,7 +71,7 @@ def run_stage(
 
 
 def make_shards(stage: Stage, out: Path, data_dir: Path | None, before: Run | None) -> Shards:
-    """With the tokenizer of the stage before, or one of its own."""
+    """Return a stage's shards; the first stage trains the tokenizer for all stages."""
     return prepare(
         mixed(stage, data_dir),
         out / SHARDS,
@@ -80,7 +83,7 @@ def make_shards(stage: Stage, out: Path, data_dir: Path | None, before: Run | No
 
 
 def new_run(stage: Stage, path: Path, shards: Shards, before: Run | None) -> Run:
-    """One pass over the stage's mix."""
+    """Return a new run of one pass over the stage's mix."""
     model = dataclasses.replace(stage.model, vocab_size=shards.tokenizer.vocab_size)
     n_rows = len(Rows(shards, "train", model.block_size))
     steps = math.ceil(n_rows / stage.training.batch_size)
@@ -91,11 +94,14 @@ def new_run(stage: Stage, path: Path, shards: Shards, before: Run | None) -> Run
 
 
 def check_unchanged(stage: Stage, run: Run) -> None:
-    """Refuse to go on with a stage that the recipe describes otherwise by now."""
+    """Raise UserError if the recipe's stage differs from the run that it started."""
     wanted = {"mix": str(stage)} | stage.model.to_dict() | stage.training.to_dict()
     own = {"mix": run.data.source} | run.model.to_dict() | run.train.to_dict()
     for key, value in wanted.items():
-        if differs(key, value, own[key]) and key not in ("vocab_size", "steps"):  # of the text
+        if differs(key, value, own[key]) and key not in (
+            "vocab_size",
+            "steps",
+        ):  # the text determines both
             raise UserError(
                 f"stage {stage.name}: {key}={value}, but the run in {run.path} has "
                 f"{key}={own[key]}: restore the recipe, or choose another --out"
@@ -103,14 +109,14 @@ def check_unchanged(stage: Stage, run: Run) -> None:
 
 
 def all_passes(stage: Stage, before: Run | None) -> dict[str, float]:
-    """Over each dataset, those of earlier stages included."""
+    """Return the number of passes over each dataset, including the earlier stages."""
     passes = Counter(before.data.datasets if before else {})
     passes.update(stage.mix)
     return dict(passes)
 
 
 def earlier(before: Run | None) -> tuple[EarlierStage, ...]:
-    """What the stages up to this run took."""
+    """Return steps, tokens and seconds of this run and of the stages before it."""
     if before is None:
         return ()
     summary = before.summary()

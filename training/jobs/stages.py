@@ -1,10 +1,10 @@
-"""The stages of a recipe, and the texts that each is trained on.
+"""The stages of a recipe, and the documents of each stage.
 
     >>> [stage.name for stage in read_recipe("default")]
     ['pretrain', 'finetune', 'polish']
 
-A recipe is training/recipes/NAME.toml, or any file of that form: the model's settings, those of
-the training, and for each stage its mix, which is how often each dataset is read.
+A recipe is training/recipes/NAME.toml or another file of that form. It holds model settings,
+training settings, and for each stage a mix: the number of passes over each dataset.
 """
 
 import math
@@ -25,7 +25,7 @@ from training.datasets.registry import DATASETS
 from training.run.config import TrainConfig
 
 RECIPES = Path(__file__).parent.parent / "recipes"
-SHARDS = "shards"  # the folder beside the stages'
+SHARDS = "shards"  # folder of the token shards, beside the stages' folders
 
 
 @dataclass(frozen=True)
@@ -42,23 +42,23 @@ class Stage:
 
 
 def read_recipe(name: str) -> list[Stage]:
-    """The stages of a shipped recipe or of a file. UserError names what is wrong in it."""
+    """Read the stages of a shipped recipe or of a file. Raises UserError for an invalid one."""
     path = RECIPES / f"{name}.toml"
     path = path if path.exists() else Path(name)
     if not path.is_file():
         known = ", ".join(sorted(file.stem for file in RECIPES.glob("*.toml")))
-        raise UserError(f"no recipe {name}: name a file, or one of {known}")
+        raise UserError(f"there is no recipe {name}: name a file, or one of {known}")
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise UserError(f"{path} is no TOML: {error}") from None
+        raise UserError(f"{path} is not a TOML file: {error}") from None
     check_keys(str(path), found, ("model", "train", "stages"))
     values = found.get("stages")
     if not isinstance(values, list) or not values:
-        raise UserError(f"{path}: it needs [[stages]], one after the other")
+        raise UserError(f"{path}: it has no stages: add [[stages]]")
     stages = [read_stage(str(path), found, stage) for stage in values]
     if len({stage.name for stage in stages}) < len(stages):
-        raise UserError(f"{path}: each of the [[stages]] needs a name of its own")
+        raise UserError(f"{path}: two [[stages]] have the same name: give each its own")
     return stages
 
 
@@ -73,7 +73,7 @@ def read_stage(where: str, recipe: dict[str, Any], values: Any) -> Stage:
         raise UserError(f"{where}: it has no mix: name datasets and how often each is read")
     for dataset, passes in mix.items():
         if not (isinstance(passes, int | float) and 0 < passes <= 1000):
-            raise UserError(f"{where}: {dataset}={passes}: passes are above 0, up to 1000")
+            raise UserError(f"{where}: {dataset}={passes}: give passes above 0, up to 1000")
     train = {}
     for found in (recipe, values):
         train |= check_keys(f"{where}, train", found.get("train", {}), get_type_hints(TrainConfig))
@@ -84,18 +84,20 @@ def read_stage(where: str, recipe: dict[str, Any], values: Any) -> Stage:
 
 
 def check_keys(where: str, values: Any, known: Collection[str]) -> dict[str, Any]:
-    """The values, if they are a table of known keys."""
+    """Return the values. Raises UserError unless they are a table with known keys only."""
     if not isinstance(values, dict):
-        raise UserError(f"{where}: {values!r} is no table of names and values")
+        raise UserError(f"{where}: {values!r} is not a table of names and values")
     for key in values:
         check_choice(f"name in {where}:", key, known)
     return values
 
 
 def mixed(stage: Stage, data_dir: Path | None) -> Corpus:
-    """The documents of a stage's mix in a random order, the same each time; those that the
-    behaviour suite asks are left out. Of 2.5 passes, the third is over a random half. No two
-    stages draw the same of the project's own dialogues."""
+    """Return the corpus of a stage's mix, in a random order that is the same each time.
+
+    The last of 2.5 passes reads a random half of a dataset. Documents with the behaviour suite's
+    questions are left out. Each stage has its own generated dialogues.
+    """
     seed = f"{stage.training.seed} {stage.name}"
     found = {name: read_dataset(name, data_dir) for name in stage.mix if name != DIALOGUES}
     texts = {name: list(without_leaks(documents)) for name, documents in found.items()}

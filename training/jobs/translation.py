@@ -1,4 +1,4 @@
-"""A translator's training: begin one, or go on with one.
+"""The training of a translator: start or resume a run.
 
 >>> train_translator(options)  # those of training/commands/translate.py     # doctest: +SKIP
 """
@@ -31,7 +31,10 @@ from training.tasks.translation import TranslationTask
 
 
 def train_translator(options: argparse.Namespace) -> dict[str, Any] | None:
-    """The summary of the finished run, or None if it was paused."""
+    """Train, and return the summary of the finished run, or None if it was paused.
+
+    Raises UserError for options that do not fit together or do not fit the run.
+    """
     with join(options.timeout) as world, alone_in(options.out, world.is_first):
         if goes_on(options):
             summary = go_on(options, world)
@@ -43,7 +46,7 @@ def train_translator(options: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
-    """Resume; whatever else is said must be what the run was started with."""
+    """Resume a run. Raises UserError if other options differ from those of its start."""
     run = Run.load(options.out)
     own = (run.model, run.train)
     given = translator_preset(options) if options.preset else read_settings(options.set, *own)
@@ -64,11 +67,11 @@ def start(
     pairs = read_pairs(options.pairs, options.reverse)
     if options.validation:
         held_out = read_pairs(options.validation, options.reverse)
-        known = {source for source, _ in held_out}  # in any translation
+        known = {source for source, _ in held_out}  # with any target
         pairs = [pair for pair in pairs if pair[0] not in known]
         if not pairs:
             raise UserError(
-                "--validation holds the sources of all pairs: none are left to train on"
+                "--validation holds the sources of all pairs: no pair is left to train on"
             )
     else:
         pairs, held_out = split_pairs(pairs)
@@ -91,7 +94,7 @@ def start(
 
 
 def train_tokenizers(pairs: list[Pair], model: Seq2SeqConfig) -> tuple[Tokenizer, Tokenizer]:
-    """One for each side, or the same for both where the model shares its embeddings."""
+    """Train a tokenizer for each side, or a single one if the model shares its embeddings."""
     sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
     if model.shared_embeddings:
         tokenizer = Tokenizer.train([*sources, *targets], model.vocab_size)
@@ -103,9 +106,9 @@ def train_tokenizers(pairs: list[Pair], model: Seq2SeqConfig) -> tuple[Tokenizer
 
 
 def open_task(run: Run, world: World = World()) -> TranslationTask:
-    """The task of a run that was started before."""
+    """Open the task of an existing run. Raises UserError if the run is not a translator."""
     if not isinstance(run.model, Seq2SeqConfig):
-        raise UserError(f"{run.path} is no translation: python -m training --resume")
+        raise UserError(f"{run.path} is not a translator: use python -m training --resume")
     pairs = [read_pairs(run.path / name) for name in (TRAINING, VALIDATION)]
     source_tokenizer = Tokenizer.load(run.path / SOURCE_TOKENIZER)
     return TranslationTask(run, source_tokenizer, run.tokenizer, *pairs, world)

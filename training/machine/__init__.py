@@ -1,1 +1,1 @@
-"""Devices, precision, processes, and how much of the machine's arithmetic a run uses."""
+"""Devices, precision, processes, and the utilisation of a GPU (MFU)."""

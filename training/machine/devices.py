@@ -1,4 +1,4 @@
-"""What a training run asks of the machine: device, precision, compiler, memory, interrupts.
+"""Choice of device and precision, compilation, memory settings and interrupts.
 
 >>> pick_dtype("float32", torch.device("cpu"))
 torch.float32
@@ -23,8 +23,8 @@ from gptcore.nn.gpt import GPT
 from training.machine.flops import flops_per_token
 from training.machine.processes import World
 
-# Operations of a run that is worth compiling. On two cores, which reach 500 GFLOPS, compiling
-# takes half a minute and makes a step a tenth shorter: it pays in runs of over five minutes.
+# FLOPs from which a run on the CPU is compiled. On two cores (500 GFLOPS), compiling takes half
+# a minute and shortens each step by a tenth: it pays off in runs of more than five minutes.
 LONG_RUN = 2e14
 
 
@@ -33,9 +33,9 @@ def pick_device() -> torch.device:
 
 
 def pick_dtype(wanted: str, device: torch.device, world: World = World()) -> torch.dtype:
-    """The precision of the matrix products; "auto" is bfloat16 where that is clearly faster.
+    """Return the precision of the matrix products; "auto" is bfloat16 where it is clearly faster.
 
-    The first process decides "auto" for all: it is timed, so each might find something else.
+    "auto" depends on a timing, which may differ between processes: the first one decides for all.
     """
     if wanted == "auto":
         fast = world.any(world.is_first and has_fast_bfloat16(device))
@@ -51,17 +51,17 @@ def has_fast_bfloat16(device: torch.device) -> bool:
 
 @cache
 def multiplies_bfloat16_fast() -> bool:
-    """Whether this CPU multiplies matrices of bfloat16 clearly faster than those of float32.
+    """Return whether this CPU multiplies bfloat16 matrices clearly faster than float32 ones.
 
-    It is timed, because the processor's flags do not tell: with bfloat16, Intel's tiles (AMX) and
-    AMD's vector units are some four times as fast; Intel's vector units have the instruction,
-    too, and are no faster.
+    The function times both, because the processor's flags are not enough: bfloat16 is about four
+    times as fast on Intel's matrix units (AMX) and on AMD's vector units, but no faster on
+    Intel's vector units, which have the same instruction.
     """
     has = torch.cpu.get_capabilities()
     if not (has.get("amx_bf16", False) or has.get("avx512_bf16", False)):
         return False
     best = {torch.bfloat16: float("inf"), torch.float32: float("inf")}
-    for _ in range(5):  # in turns, since a busy machine slows both
+    for _ in range(5):  # alternate, so that other load on the machine slows both
         for dtype in best:
             matrix = torch.ones(1024, 1024, dtype=dtype)
             start = time.perf_counter()
@@ -71,39 +71,44 @@ def multiplies_bfloat16_fast() -> bool:
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
-    """Mixed precision (arXiv 1710.03740): weights stay in fp32, products are in `dtype`."""
+    """Return a context of mixed precision (arXiv 1710.03740).
+
+    Weights stay in fp32; matrix products are computed in `dtype`.
+    """
     return torch.autocast(device.type, torch.bfloat16, enabled=dtype == torch.bfloat16)
 
 
 def speed_up(model: nn.Module, compile: str, device: torch.device, n_tokens: int) -> bool:
-    """Give the model the forms that train fastest here; return whether its blocks are compiled.
+    """Use fast attention and compiled blocks where they help; return whether it compiled them.
 
-    `compile`: "on", "off", or "auto" for where a run over so many tokens gains more than the
-    compiler costs. The results are those of the plain model, up to rounding.
+    `compile`: "on", "off" or "auto", which compiles if training on `n_tokens` tokens saves more
+    time than the compilation takes. The results equal the plain model's up to rounding.
     """
     if device.type == "cuda":
-        torch.set_float32_matmul_precision("high")  # TF32 for what is not bfloat16
+        torch.set_float32_matmul_precision("high")  # TF32 for products outside autocast
     if not isinstance(model, GPT):
-        return False  # a translator's batches differ in length: each would be compiled anew
+        return False  # a translator's batches differ in length: each length would be recompiled
     use_fast_attention(model, device)
     worth_it = device.type == "cuda" or flops_per_token(model) * n_tokens > LONG_RUN
     if compile == "off" or (compile == "auto" and not worth_it):
         return False
     try:
         torch.compile(lambda x: x * 2 + 1)(torch.ones(8, device=device))
-    except Exception as error:  # whatever is amiss with a compiler, training goes on without
+    except Exception as error:  # a broken compiler can raise anything; training works without it
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        print(f"torch.compile does not work here ({reason[0][:200]}): training goes on without it")
+        print(f"torch.compile does not work here ({reason[0][:200]}): training without it")
         return False
-    print("the first step compiles the blocks, which takes a while (--set compile=off)")
+    print("compiling the blocks in the first step; --set compile=off avoids the wait")
     for block in model.blocks:
         block.forward = compiled_in_training(block)
     return True
 
 
 def compiled_in_training(block: nn.Module) -> Callable[..., Any]:
-    """The block's forward, compiled for training alone: in an evaluation lengths vary, and each
-    would be compiled anew."""
+    """Return a forward that is compiled in training mode and plain in evaluation.
+
+    Lengths vary in an evaluation, and each new length would be recompiled.
+    """
     plain, compiled = block.forward, torch.compile(block.forward, dynamic=False)
 
     def forward(*inputs: Any) -> Any:
@@ -113,28 +118,31 @@ def compiled_in_training(block: nn.Module) -> Callable[..., Any]:
 
 
 def keep_freed_memory() -> None:
-    """Let glibc reuse freed memory instead of returning it: each step allocates the same
-    large tensors, and fresh pages cost a fifth of the time on a CPU.
+    """Make glibc keep freed memory instead of returning it to the system.
+
+    Each step allocates the same large tensors, and fresh pages cost a fifth of the time on a CPU.
     """
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         if hasattr(libc, "mallopt"):
-            trim_threshold, mmap_max = -1, -4  # of malloc.h
+            trim_threshold, mmap_max = -1, -4  # M_TRIM_THRESHOLD and M_MMAP_MAX in malloc.h
             libc.mallopt(mmap_max, 0)
             libc.mallopt(trim_threshold, 2**31 - 1)
 
 
-# Windows has no SIGHUP, which a closed terminal sends.
+# A closed terminal sends SIGHUP; Windows does not have it.
 SIGNALS = [getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, n)]
 
 
 class Paused(Exception):
-    """An interrupt came; what there is to save has been saved."""
+    """Raised after an interrupt, once the state is saved."""
 
 
 class Interrupts:
-    """While entered, the first Ctrl-C, SIGTERM or closed terminal sets `received`; a second one
-    ends the program at once."""
+    """A context in which the first Ctrl-C, SIGTERM or closed terminal only sets `received`.
+
+    The second one ends the program at once.
+    """
 
     def __enter__(self) -> "Interrupts":
         self.received = self.is_saved = False
@@ -146,11 +154,11 @@ class Interrupts:
         self.restore()
         if self.is_saved:
             raise Paused
-        os.write(2, b"\nstopping after this step; once more to stop at once, without saving\n")
+        os.write(2, b"\nstopping after this step; interrupt again to stop without saving\n")
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """While entered, an interrupt does not wait for the end of a step: it raises Paused."""
+        """Enter a context in which an interrupt raises Paused at once."""
         if self.received:
             raise Paused
         self.is_saved = True

@@ -1,4 +1,4 @@
-"""How much of a GPU's arithmetic a run uses (MFU), as in PaLM (arXiv 2204.02311, appendix B).
+"""Model FLOPs utilisation (MFU), as defined in PaLM (arXiv 2204.02311, appendix B).
 
 >>> from gptcore.config import PRESETS
 >>> from gptcore.nn import build_model
@@ -16,7 +16,7 @@ from torch import nn
 from gptcore.nn import count_parameters
 from gptcore.nn.gpt import GPT
 
-# bfloat16 without sparsity, sums in fp32, in TFLOPS: the makers' data sheets.
+# Peak TFLOPS of dense bfloat16 with fp32 accumulation, from the makers' data sheets.
 PEAKS = {
     "B200": 2250,
     "H200": 989,
@@ -34,14 +34,15 @@ PEAKS = {
     "RTX 4090": 165,
     "RTX 3090": 71,
 }
-# Words that tell a card from another one of the same number.
+# Words in a name that mark another card than the one in PEAKS.
 VARIANTS = re.compile(r"\b(Laptop|Mobile|MIG|Ti|SUPER|D)\b")
 
 
 def flops_per_token(model: GPT) -> int:
-    """Forward and backward of a token in a full row: 6 N + 12 L C T.
+    """Return the FLOPs of one token's forward and backward pass in a full row: 6 N + 12 L C T.
 
-    N leaves out tables that are only looked up; a tied one is also the head.
+    N is the number of parameters without tables that are only looked up; a tied embedding is
+    also the output head, so it counts. L: layers, C: n_embd, T: block_size.
     """
     config = model.config
     n_looked_up = 0 if config.tied_embeddings else model.embed.weight.numel()
@@ -52,8 +53,7 @@ def flops_per_token(model: GPT) -> int:
 
 
 def peak_flops(device_name: str) -> float | None:
-    """The operations per second of a card, by the name that CUDA gives it; None for a card that
-    is not in the table."""
+    """Return a card's peak FLOPs per second by its CUDA name, or None if PEAKS lacks it."""
     if VARIANTS.search(device_name):
         return None
     known = [card for card in PEAKS if re.search(rf"\b{card}\b", device_name)]
@@ -61,13 +61,16 @@ def peak_flops(device_name: str) -> float | None:
 
 
 def utilisation(flops_per_s: float, device_name: str) -> float | None:
-    """MFU: the share of the card's peak that is used; None if the peak is not known."""
+    """Return the MFU, a share of the card's peak from 0 to 1, or None if the peak is unknown."""
     peak = peak_flops(device_name)
     return flops_per_s / peak if peak else None
 
 
 def gpu_figures(model: nn.Module, tokens_per_s: float, device: torch.device) -> dict[str, float]:
-    """What a log line says about a GPU: its peak memory in bytes, and a decoder's MFU."""
+    """Return a GPU's figures for a log line: peak memory in bytes, and the MFU of a decoder.
+
+    The result is empty on a CPU.
+    """
     if device.type != "cuda":
         return {}
     figures: dict[str, float] = {"peak_memory": torch.cuda.max_memory_allocated(device)}

@@ -1,8 +1,8 @@
-"""A model on one device, copied to several processes (DDP), or split between them (FSDP2).
+"""Data parallelism: a model copied to each process (DDP) or split between them (FSDP2).
 
     >>> network = parallelise(model, "ddp", World(), torch.device("cpu"))   # doctest: +SKIP
 
-`whole` and `split` go from a parameter's part on this process to all of it, and back.
+`whole` gathers a parameter from its parts; `split` returns this process's part of it.
 """
 
 import torch
@@ -18,17 +18,17 @@ from training.machine.processes import World
 
 
 def parallelise(model: nn.Module, kind: str, world: World, device: torch.device) -> nn.Module:
-    """The module to call in training; the model's own parameters move to the device.
+    """Return the module to call in training; the model's parameters move to the device.
 
-    `kind`: "ddp" (arXiv 2006.15704), every process has all of the model; "fsdp"
-    (arXiv 2304.11277), each has a part of every parameter, gradient and moment. Without
-    torchrun it is the model itself. UserError: "fsdp" of a translator.
+    `kind`: "ddp" (arXiv 2006.15704): each process has the whole model; "fsdp"
+    (arXiv 2304.11277): each has a part of every parameter, gradient and moment. Without
+    torchrun the result is the model itself. Raises UserError for "fsdp" with a translator.
     """
     if world.is_alone:
         return model.to(device)
     if kind == "fsdp":
         if not isinstance(model, GPT):
-            raise UserError("parallel=fsdp splits decoders only: choose parallel=ddp")
+            raise UserError("parallel=fsdp works for decoders only: choose parallel=ddp")
         mesh = init_device_mesh(device.type, (world.size,))
         for name, module in model.named_modules():
             if name.rpartition(".")[0].endswith("blocks"):
@@ -38,8 +38,10 @@ def parallelise(model: nn.Module, kind: str, world: World, device: torch.device)
 
 
 def synchronise(network: nn.Module, wanted: bool) -> None:
-    """Whether the next backward sums the gradients over the processes: only the last one of
-    a batch needs to."""
+    """Set whether the next backward pass averages the gradients over the processes.
+
+    Only the last micro-batch of a step needs it.
+    """
     if isinstance(network, FSDPModule):
         network.set_requires_gradient_sync(wanted)
     elif isinstance(network, DistributedDataParallel):
@@ -47,12 +49,12 @@ def synchronise(network: nn.Module, wanted: bool) -> None:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All of a tensor of which this process may have a part only."""
+    """Return the whole tensor; a DTensor is gathered from all processes."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def split(tensor: Tensor, like: Tensor) -> Tensor:
-    """This process's part of a whole tensor, split as `like` is."""
+    """Return this process's part of a whole tensor, sharded like `like`."""
     if not isinstance(like, DTensor):
         return tensor
     tensor = tensor.to(like.device)

@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node 4 -m training book.txt --out runs/mine
 
-Sums of plain numbers go over gloo; gradients over NCCL where there are GPUs, else gloo, too.
+Plain numbers are summed over gloo; gradients over NCCL on GPUs and over gloo on CPUs.
 """
 
 import os
@@ -20,40 +20,42 @@ from gptcore.checks import UserError
 
 Result = TypeVar("Result")
 
-# How long the others wait while the first process prepares a corpus, which may be large. If it
-# dies, torchrun ends those that wait.
+# How long the other processes wait while the first one prepares a corpus, which may be large.
+# If the first one dies, torchrun ends the waiting ones.
 PATIENCE = timedelta(days=2)
 
-# What gloo and NCCL say when a process at the other end is gone.
+# Parts of the messages of gloo and NCCL about a lost process.
 LOST = ("connection closed", "connection reset", "connection refused", "timed out", "broken pipe")
 
 
 @dataclass(frozen=True)
 class World:
-    """Which of how many processes this one is."""
+    """The rank of this process, and the number of processes."""
 
     rank: int = 0
     size: int = 1
-    local_rank: int = 0  # on its machine
-    patient: dist.ProcessGroup | None = None
+    local_rank: int = 0  # rank among the processes of this machine
+    patient: dist.ProcessGroup | None = None  # a group with the timeout PATIENCE
 
     @property
     def is_first(self) -> bool:
-        """Whether this process prints, and writes the files."""
+        """Whether this process prints and writes the files."""
         return self.rank == 0
 
     @property
     def is_alone(self) -> bool:
-        """Whether torchrun did not start this process. (It may start one alone, too: that is
-        how one GPU can prove what several would do.)"""
+        """Whether this process was started without torchrun.
+
+        torchrun can also start a single process, which tests DDP and FSDP on one GPU.
+        """
         return self.patient is None
 
     def part(self, items):
-        """Every size-th item of a sequence that all processes have."""
+        """Return this process's items of a sequence that all processes have."""
         return items[self.rank :: self.size]
 
     def sum(self, *values: float) -> list[float]:
-        """Each value summed over the processes, in double precision."""
+        """Return each value summed over the processes, in double precision."""
         if self.size == 1:
             return list(values)
         total = torch.tensor(values, dtype=torch.float64)
@@ -64,8 +66,11 @@ class World:
         return self.sum(flag)[0] > 0
 
     def in_turns(self, make: Callable[[], Result]) -> Result:
-        """What `make` returns: called on the first process, then on the first of each machine,
-        then on the rest, so that each finds on its disk what one before it wrote."""
+        """Call `make` on every process and return its result.
+
+        The first process calls it first, then the first of each other machine, then the rest:
+        later ones find on their disk what earlier ones wrote.
+        """
         turn = 0 if self.is_first else 1 if self.local_rank == 0 else 2
         for now in range(3):
             if now == turn:
@@ -76,9 +81,9 @@ class World:
 
 
 def open_store(rank: int, timeout: timedelta) -> dist.Store:
-    """Where the processes find each other: torchrun's own store, with a prefix for each restart.
+    """Return the store through which the processes find each other, with a prefix per restart.
 
-    Without the prefix, a restarted process may read the addresses of those that died.
+    Without the prefix, a restarted process may read the addresses of processes that died.
     """
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     is_master = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
@@ -88,10 +93,10 @@ def open_store(rank: int, timeout: timedelta) -> dist.Store:
 
 @contextmanager
 def join(timeout_s: float) -> Iterator[World]:
-    """Meet the processes that torchrun started; without torchrun there is one. Only the first
-    process prints.
+    """Join the processes that torchrun started; without torchrun, yield a World of one process.
 
-    UserError if a process is gone, or does not answer for `timeout_s` seconds.
+    Only the first process prints. Raises UserError if another process ends or does not answer
+    for `timeout_s` seconds.
     """
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         yield World()
@@ -112,7 +117,7 @@ def join(timeout_s: float) -> Iterator[World]:
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or any(words in str(error).lower() for words in LOST):
             raise UserError(
-                f"process {rank} of {size}: another one ended or did not answer for "
-                f"{timeout_s:g} s; all checkpoints are kept, --resume goes on from the newest"
+                f"process {rank} of {size}: another process ended or did not answer for "
+                f"{timeout_s:g} s; all checkpoints are kept, --resume continues from the newest"
             ) from None
         raise

@@ -1,4 +1,4 @@
-"""The bar of long work.
+"""A progress bar for long work.
 
 >>> list(progress([1, 2, 3], "counting"))
 [1, 2, 3]
@@ -10,7 +10,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-WATCHED_S, LOGGED_S = 0.2, 30.0  # between two updates in a terminal, and in a log file
+WATCHED_S, LOGGED_S = 0.2, 30.0  # seconds between two updates in a terminal and in a log file
 
 
 def progress(
@@ -22,9 +22,9 @@ def progress(
     delay: float = 2.0,
     **form: Any,
 ) -> tqdm:
-    """The items, with a bar on standard error once they take longer than `delay` seconds.
+    """Return the items with a progress bar on standard error, shown after `delay` seconds.
 
-    Without items it is a bar to `update` by hand. `form`: further arguments of tqdm's.
+    Without items, call the bar's `update`. `form`: further arguments of tqdm.
     """
     often = WATCHED_S if sys.stderr.isatty() else LOGGED_S
     return tqdm(items, doing, total, unit=unit, mininterval=often, delay=delay, **form)

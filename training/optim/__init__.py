@@ -1,1 +1,1 @@
-"""Muon and AdamW, and the learning rate's schedule."""
+"""Muon, AdamW and the learning rate schedule."""

@@ -1,8 +1,8 @@
-"""Muon: momentum whose matrices are made orthogonal (Jordan et al. 2024).
+"""Muon: SGD with momentum whose updates are made orthogonal (Jordan et al. 2024).
 
-PyTorch has it too (torch.optim.Muon, the reference in the tests). This one also takes
-parameters that are split between processes, and computes in the precision of the run, so
-that a run in fp32 does not depend on the number of processes by more than rounding.
+torch.optim.Muon is the reference in the tests. This one also takes parameters that are split
+between processes (FSDP), and computes in the precision of the run, so that an fp32 run depends
+on the number of processes only by rounding.
 
 >>> w = torch.nn.Parameter(torch.eye(2))
 >>> optimizer = Muon([w], lr=0.1, weight_decay=0.0, momentum=0.95, dtype=torch.float32)
@@ -16,14 +16,14 @@ from torch import Tensor, nn
 
 from training.machine.parallel import split, whole
 
-# Of the polynomial a x + b x^3 + c x^5, chosen to lift small singular values fast: after five
-# rounds all lie between about 0.7 and 1.2.
+# Coefficients of the polynomial a x + b x^3 + c x^5. They raise small singular values fast: after
+# five rounds all singular values lie between about 0.7 and 1.2.
 A, B, C = 3.4445, -4.7750, 2.0315
 ROUNDS = 5
 
 
 class Muon(torch.optim.Optimizer):
-    """For matrices only. Steps are scaled to the size of AdamW's (arXiv 2502.16982, 2.2)."""
+    """An optimizer for matrices; its updates have AdamW's RMS (arXiv 2502.16982, section 2.2)."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Muon(torch.optim.Optimizer):
     ):
         defaults = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum}
         super().__init__(params, defaults)
-        self.dtype = dtype  # of the matrix products
+        self.dtype = dtype  # precision of the matrix products
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -45,7 +45,7 @@ class Muon(torch.optim.Optimizer):
                 if "momentum_buffer" not in state:
                     state["momentum_buffer"] = torch.zeros_like(gradient)
                 average = state["momentum_buffer"].lerp_(gradient, 1 - group["momentum"])
-                direction = whole(gradient.lerp(average, group["momentum"]))  # Nesterov's
+                direction = whole(gradient.lerp(average, group["momentum"]))  # Nesterov
                 update = split(orthogonal(direction.to(self.dtype)).to(direction.dtype), parameter)
                 size = 0.2 * math.sqrt(max(parameter.shape))
                 parameter.mul_(1 - group["lr"] * group["weight_decay"])
@@ -53,9 +53,9 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
-    """The nearest matrix, about, whose singular values are all alike: (m, n) -> (m, n).
+    """Return approximately U V^T of the singular value decomposition: (m, n) -> (m, n).
 
-    Newton-Schulz iterations; UV^T of the singular value decomposition, but quickly.
+    Newton-Schulz iterations compute it faster than the decomposition would.
     """
     is_tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if is_tall else matrix

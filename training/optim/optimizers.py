@@ -1,4 +1,4 @@
-"""Muon for the matrices, AdamW for the rest, and the learning rate's schedule.
+"""The optimizers of a model's parameters, and the learning rate schedule.
 
 >>> [round(rate_factor(s, 100, 10, 0.5), 2) for s in (0, 9, 50, 75, 99)]
 [0.1, 1.0, 1.0, 0.5, 0.02]
@@ -17,13 +17,18 @@ Optimizers = list[torch.optim.Optimizer]
 def build_optimizers(
     model: nn.Module, config: TrainConfig, dtype: torch.dtype = torch.bfloat16
 ) -> Optimizers:
-    """`dtype` is that of Muon's matrix products."""
+    """Return the optimizers that config.optimizer names.
+
+    `dtype`: the precision of Muon's matrix products.
+    """
     return OPTIMIZERS[config.optimizer](model, config, dtype)
 
 
 def muon(model: nn.Module, config: TrainConfig, dtype: torch.dtype) -> Optimizers:
-    """Muon for the matrices of the blocks; AdamW (arXiv 1711.05101) for embeddings, head and
-    norms."""
+    """Return Muon for the blocks' matrices, AdamW (arXiv 1711.05101) for all other parameters.
+
+    Embeddings and the head are decayed; vectors, such as norms, are not.
+    """
     matrices, embeddings, vectors = [], [], []
     for name, parameter in model.named_parameters():
         if parameter.dim() < 2:
@@ -41,7 +46,7 @@ def muon(model: nn.Module, config: TrainConfig, dtype: torch.dtype) -> Optimizer
 
 
 def adamw(model: nn.Module, config: TrainConfig, dtype: torch.dtype) -> Optimizers:
-    """AdamW for all, every parameter decayed: PyTorch's default, which textbooks use."""
+    """Return AdamW for all parameters, with weight decay on each, which is PyTorch's default."""
     group = {"params": list(model.parameters()), "weight_decay": config.weight_decay}
     return [build_adamw([group], config)]
 
@@ -55,7 +60,10 @@ OPTIMIZERS = {"muon": muon, "adamw": adamw}
 
 
 def rate_factor(step: int, steps: int, warmup_steps: int, decay_share: float) -> float:
-    """Linear warm-up, a plateau, then linear to 0 (arXiv 2405.18392, section 4)."""
+    """Return the factor of the peak learning rate at a step (arXiv 2405.18392, section 4).
+
+    It rises linearly, stays at 1, and falls linearly towards 0.
+    """
     warmup = (step + 1) / (warmup_steps + 1) if step < warmup_steps else 1.0
     decay_steps = max(1, round(steps * decay_share))
     return min(1.0, warmup, (steps - step) / decay_steps)
@@ -68,7 +76,7 @@ def set_rate(optimizers: Optimizers, rate: float) -> None:
 
 
 def optimizer_tensors(optimizers: Optimizers) -> dict[str, Tensor]:
-    """The optimizers' moments, whole, as a flat dict for safetensors."""
+    """Return the optimizers' moments, gathered from all processes, as a flat dict."""
     return {
         f"optimizer.{i}.{index}.{key}": whole(value).cpu()
         for i, optimizer in enumerate(optimizers)
@@ -78,7 +86,7 @@ def optimizer_tensors(optimizers: Optimizers) -> dict[str, Tensor]:
 
 
 def load_optimizer_tensors(optimizers: Optimizers, tensors: dict[str, Tensor]) -> None:
-    """The inverse of optimizer_tensors, on any number of processes."""
+    """Load the result of optimizer_tensors, on any number of processes."""
     for i, optimizer in enumerate(optimizers):
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         state: dict[int, dict[str, Tensor]] = {}
@@ -86,7 +94,7 @@ def load_optimizer_tensors(optimizers: Optimizers, tensors: dict[str, Tensor]) -
             if name.startswith(f"optimizer.{i}."):
                 _, _, index, key = name.split(".", 3)
                 parameter = parameters[int(index)]
-                is_moment = value.shape == parameter.shape  # and no count of steps
+                is_moment = value.shape == parameter.shape  # AdamW's step counter is a scalar
                 value = split(value, parameter) if is_moment else value
                 state.setdefault(int(index), {})[key] = value
         optimizer.load_state_dict(optimizer.state_dict() | {"state": state})

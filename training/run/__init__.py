@@ -1,1 +1,1 @@
-"""The run directory and the settings in it."""
+"""The run directory, its settings, and the clock of a planned run."""

@@ -1,4 +1,4 @@
-"""Keeping to a time: the steps of a planned run are fitted to the clock once.
+"""The clock of a planned run: its number of steps is fitted once to the time left.
 
 >>> config = TrainConfig(steps=1000, decay_share=0.4, eval_every=200)
 >>> clock = Clock(budget_s=600.0, evaluation_steps=20.0)
@@ -20,16 +20,19 @@ from training.run.config import TrainConfig
 
 @dataclass(frozen=True)
 class Clock:
-    """The time that a run has, its pauses left out; a run has none once it is fitted to it."""
+    """The time budget of a run, without pauses; a run loses its clock once it is fitted."""
 
-    budget_s: float
-    evaluation_steps: float  # how many steps an evaluation takes, where none has been timed
+    budget_s: float  # seconds of training
+    evaluation_steps: float  # an evaluation's estimated time, in steps; used until one is timed
 
     def __post_init__(self) -> None:
         check_types(self)
 
     def is_due(self, config: TrainConfig, done: int, seconds: float) -> bool:
-        """Whether the rate is about to fall: by the steps done, or by the clock."""
+        """Return whether the learning rate is about to fall, by steps done or by time used.
+
+        `done`: steps done; `seconds`: training time used.
+        """
         left_s = self.budget_s - seconds
         by_clock = left_s <= config.decay_share * self.budget_s
         return by_clock or done >= (1 - config.decay_share) * config.steps
@@ -42,10 +45,12 @@ class Clock:
         evaluations: Sequence[float],
         seconds: float,
     ) -> TrainConfig:
-        """The steps that fill the time left, in all of which the rate falls.
+        """Return the settings with as many steps as fill the time; all remaining ones decay.
 
-        Called once, at the step where it is first due. Until then the rate did not depend on
-        `steps`, so a run resumed from before that step with these settings does the same.
+        `step_s`: seconds per step; `evaluations`: seconds of each evaluation so far; `seconds`:
+        training time used. The loop calls this once, when is_due is first true. Before that the
+        learning rate does not depend on `steps`, so a run resumed from an earlier step with the
+        new settings repeats the same steps.
         """
         evaluation_s = mean(evaluations) if evaluations else self.evaluation_steps * step_s
         each = step_s + evaluation_s / config.eval_every

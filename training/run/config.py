@@ -1,4 +1,4 @@
-"""TrainConfig: everything about a training run that is not the model's shape.
+"""TrainConfig: the settings of a training run, except the model's shape.
 
 >>> TrainConfig(steps=100, batch_size=8, micro_batch_size=4).n_micro_batches()
 2
@@ -15,30 +15,30 @@ from gptcore.config import TRANSLATORS
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How to train. Raises UserError when a value makes no sense."""
+    """The training settings. Raises UserError for a value of a wrong type or out of range."""
 
     steps: int = 1000  # number of updates of the weights
     batch_size: int = 32  # sequences of block_size tokens in one step
-    micro_batch_size: int = 32  # sequences computed at a time; fewer need less memory
-    optimizer: Literal["muon", "adamw"] = "muon"  # Muon for matrices, AdamW for the rest; "adamw"
-    learning_rate: float = 3e-3  # peak learning rate, of Muon and of AdamW
-    warmup_steps: int = 50  # first steps, in which the learning rate rises
-    decay_share: float = 0.5  # last share of the steps, in which the learning rate falls to 0
+    micro_batch_size: int = 32  # sequences per forward and backward pass; fewer need less memory
+    optimizer: Literal["muon", "adamw"] = "muon"  # muon: Muon for matrices, else AdamW
+    learning_rate: float = 3e-3  # peak learning rate of Muon and of AdamW
+    warmup_steps: int = 50  # number of first steps in which the learning rate rises
+    decay_share: float = 0.5  # share of the steps, at the end, in which the learning rate falls
     weight_decay: float = 0.1  # weight decay of matrices and embeddings
     momentum: float = 0.95  # Muon's momentum
-    beta1: float = 0.9  # AdamW's first beta
-    beta2: float = 0.95  # AdamW's second beta
-    grad_clip: float = 1.0  # largest norm of the gradient; a larger one is scaled down to it
-    label_smoothing: float = 0.0  # share of the target that is spread over all tokens
-    seed: int = 1  # seed of the weights, of the order of the data and of dropout
-    dtype: Literal["auto", "bfloat16", "float32"] = "auto"  # bfloat16 where it is clearly faster
-    compile: Literal["auto", "on", "off"] = "auto"  # compile the blocks; auto: on long runs
+    beta1: float = 0.9  # AdamW's decay of the first moment
+    beta2: float = 0.95  # AdamW's decay of the second moment
+    grad_clip: float = 1.0  # maximum gradient norm; a larger gradient is scaled down
+    label_smoothing: float = 0.0  # share of the target probability spread over all tokens
+    seed: int = 1  # seed of the initial weights, the data order and dropout
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"  # auto: bfloat16 if clearly faster
+    compile: Literal["auto", "on", "off"] = "auto"  # compile the blocks; auto: in long runs
     log_every: int = 10  # steps between lines of metrics.jsonl
-    eval_every: int = 250  # steps between measurements on held-out text
+    eval_every: int = 250  # steps between evaluations on held-out text
     save_every: int = 250  # steps between checkpoints
     tensorboard: bool = False  # also write events for TensorBoard
-    keep_checkpoints: int = 2  # number of newest checkpoints that are kept, beside the best
-    parallel: Literal["ddp", "fsdp"] = "ddp"  # whole model in each process; "fsdp": a part in each
+    keep_checkpoints: int = 2  # number of newest checkpoints to keep, besides the best
+    parallel: Literal["ddp", "fsdp"] = "ddp"  # each process has the whole model; fsdp: a part
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -61,7 +61,7 @@ class TrainConfig:
             )
 
     def n_micro_batches(self, n_processes: int = 1) -> int:
-        """Into how many parts each process cuts its part of a batch."""
+        """Return the number of micro-batches in each process's part of a batch."""
         return math.ceil(math.ceil(self.batch_size / n_processes) / self.micro_batch_size)
 
     def to_dict(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class TrainConfig:
         return build(cls, values)
 
 
-# The document's own; its optimizer is PyTorch's AdamW as it comes, without clipping.
+# The settings of the article (docs/textbook.md): PyTorch's default AdamW, without clipping.
 WAYLAND = TrainConfig(
     steps=5000,
     batch_size=4,
@@ -97,8 +97,8 @@ TRANSLATOR = TrainConfig(
     eval_every=1000,
     save_every=500,
 )
-# What goes with a preset, where that is not TrainConfig's default.
+# Training settings of the presets that do not use TrainConfig's defaults.
 TRAININGS = {"wayland": WAYLAND, "wayland_post": WAYLAND} | dict.fromkeys(TRANSLATORS, TRANSLATOR)
 
-# The named encoding that a preset's document uses.
+# The tiktoken encoding of each preset that follows a published text.
 ENCODINGS = {"wayland": "cl100k_base", "wayland_post": "cl100k_base", "annotated": "r50k_base"}

@@ -1,14 +1,14 @@
-"""The run directory: everything a training run leaves behind.
+"""The run directory, which holds everything that a training run writes.
 
 config.json     the resolved settings: model, training, data, clock, options
-tokenizer/      the tokenizer; of a translation, the target's, beside source_tokenizer/
+tokenizer/      the tokenizer; a translator's target tokenizer, with source_tokenizer/ beside it
 metrics.jsonl   a line for each logged step and each evaluation
-loss.png        the curves, redrawn at each evaluation
-samples.md      what the model wrote at each evaluation
-report.html     all of it in one page, beside earlier runs on the same text
-checkpoints/    step-N/, see gptcore.nn.checkpoint; the last few, and the best
-summary.json    the result, written at the end
-lock            held while a command trains into the folder
+loss.png        the loss curves, redrawn at each evaluation
+samples.md      the model's samples of each evaluation
+report.html     curves and samples on one page, with earlier runs on the same text
+checkpoints/    step-N/ of the newest few steps and the best; see gptcore.nn.checkpoint
+summary.json    the final figures, written at the end
+lock            locked while a command trains into the folder
 
 >>> run = Run.load("runs/mine")                                      # doctest: +SKIP
 """
@@ -44,7 +44,7 @@ from training.run.facts import FORMAT, RunData, Settings
 
 CONFIG, LOCK = "config.json", "lock"
 
-if TYPE_CHECKING:  # it imports torch, which no command needs that only reads a run's records
+if TYPE_CHECKING:  # it imports torch, which is slow; commands that only read records do not need it
     from gptcore.nn.checkpoint import Checkpoint
 
 
@@ -56,9 +56,9 @@ class Run:
     model: ModelConfig
     train: TrainConfig
     data: RunData
-    clock: Clock | None = None  # of a plan for a time, until it is fitted
-    options: dict[str, str] = field(default_factory=dict)  # further ones it was started with
-    # Which checkpoints this process has written, or verified, or found damaged.
+    clock: Clock | None = None  # the time budget of a planned run, until the steps are fitted
+    options: dict[str, str] = field(default_factory=dict)  # other options of the first command
+    # Checkpoints that this process wrote or verified (True), or found damaged (False).
     sound: dict[Path, bool] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -74,14 +74,14 @@ class Run:
         return bool(self.summary())
 
     def summary(self) -> dict[str, Any]:
-        """Empty while there is none; a damaged one is none, and a resume writes it again."""
+        """Return summary.json, or {} if it is missing or damaged; a resume writes it again."""
         try:
             return dict(read_json(self.path / "summary.json"))
         except (OSError, ValueError, TypeError):
             return {}
 
     def create(self) -> None:
-        """Write the settings; what a run without a checkpoint left is dropped."""
+        """Write the settings, and delete the records of a run that saved no checkpoint."""
         for name in ("metrics.jsonl", "samples.md", "summary.json"):
             (self.path / name).unlink(missing_ok=True)
         self.write_config()
@@ -92,7 +92,7 @@ class Run:
 
     @classmethod
     def load(cls, path: str | Path) -> "Run":
-        """A run that was begun. UserError if there is none, or config.json is not sound."""
+        """Open the run at `path`. Raises UserError if there is none or config.json is damaged."""
         path = Path(path)
         try:
             values = read_sealed(path / CONFIG)
@@ -109,10 +109,10 @@ class Run:
             file.write(json.dumps(values) + "\n")
 
     def metrics(self, limit: float = float("inf")) -> list[dict[str, Any]]:
-        """What was logged, by step, without torn lines.
+        """Return the logged lines in order of steps, without incomplete lines.
 
-        Of many more lines than `limit`, all evaluations and every few of the others: to read all
-        would keep the training waiting."""
+        If there are many more than `limit`, only the evaluations and every n-th of the other
+        lines are parsed, so that a report does not delay the training."""
         path = self.path / "metrics.jsonl"
         lines = path.read_bytes().splitlines() if path.exists() else []
         every = 1 + len(lines) // limit
@@ -124,13 +124,15 @@ class Run:
         return sorted((row for row in rows if "step" in row), key=lambda row: row["step"])
 
     def evaluations(self) -> dict[int, dict[str, float]]:
-        """What was measured on the held-out split, by step."""
+        """Return the measures of the held-out split by step."""
         lines = [line for line in self.metrics() if "bits_per_byte" in line]
         return {line.pop("step"): line for line in lines}
 
     def by_goodness(self) -> list[Path]:
-        """The checkpoints that have been measured, the best first: of a translation by chrF,
-        else by bits per byte. Then the others, the newest first; last those that gave NaN."""
+        """Return the checkpoints: evaluated ones first, best first, then the others, newest first.
+
+        The figure is chrF for a translator and bits per byte otherwise. NaN comes last.
+        """
         measured = self.evaluations()
 
         def badness(path: Path) -> tuple[bool, float]:
@@ -141,7 +143,10 @@ class Run:
         return sorted(list_checkpoints(self.checkpoints), key=badness)
 
     def best_checkpoint(self) -> "Checkpoint":
-        """The best sound checkpoint of a complete run, else the newest."""
+        """Return the best sound checkpoint of a complete run, otherwise the newest sound one.
+
+        Raises UserError if no checkpoint is sound.
+        """
         if self.is_complete:
             return self.first_sound(self.by_goodness())
         return self.newest_checkpoint()
@@ -150,18 +155,23 @@ class Run:
         return self.first_sound(list_checkpoints(self.checkpoints))
 
     def first_sound(self, paths: list[Path]) -> "Checkpoint":
-        """The first sound one; says what is wrong with those before it."""
+        """Return the first sound checkpoint, and print what is wrong with those before it.
+
+        Raises UserError if none is sound.
+        """
         from gptcore.nn.checkpoint import first_sound
 
         checkpoint, problems = first_sound(paths, self.checkpoints)
         self.sound[checkpoint.path] = True
         for problem in problems:
-            print(f"passed over: {problem}")
+            print(f"skipped: {problem}")
         return checkpoint
 
     def is_sound(self, path: Path) -> bool:
-        """Whether a checkpoint is whole. It is read once, and not at all if this process wrote it:
-        it may have gigabytes."""
+        """Return whether a checkpoint is undamaged.
+
+        It may be gigabytes large, so it is read at most once, and never if this process wrote it.
+        """
         from gptcore.nn.checkpoint import verify_checkpoint
 
         if path not in self.sound:
@@ -173,7 +183,7 @@ class Run:
         return self.sound[path]
 
     def forget_after(self, step: int) -> None:
-        """Drop the metrics and samples of steps that a resumed run will do again."""
+        """Delete the metrics and samples of later steps, which a resumed run repeats."""
         lines = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
         write_whole(self.path / "metrics.jsonl", "".join(lines))
         measured = self.evaluations()
@@ -181,7 +191,10 @@ class Run:
         write_whole(self.path / "samples.md", "".join(sections))
 
     def samples(self) -> list[tuple[int, str]]:
-        """The sections of samples.md by step; read as bytes, as a text may hold any line end."""
+        """Return the sections of samples.md with their steps.
+
+        The file is read as bytes, because a sample may contain any line ending.
+        """
         path = self.path / "samples.md"
         text = path.read_bytes().decode("utf-8", errors="replace") if path.exists() else ""
         parts = re.split(r"^## Step (\d+)\n", text, flags=re.MULTILINE)
@@ -191,13 +204,15 @@ class Run:
         with open(self.path / "samples.md", "a", encoding="utf-8") as file:
             file.write(f"## Step {step}\n\n")
             for prompt, text in samples:
-                # quoted line by line: what a model writes never looks like a heading of ours
+                # Each line is quoted, so that no model output looks like one of the headings.
                 quoted = f"**{prompt}** {text}".replace("\n", "\n> ")
                 file.write(f"> {quoted}\n\n")
 
     def drop_old_checkpoints(self) -> None:
-        """Keep the newest few sound checkpoints and the best one; drop all others, and what a
-        killed process left."""
+        """Delete all checkpoints but the newest few sound ones and the best one.
+
+        This also deletes incomplete folders of a killed process.
+        """
         newest = filter(self.is_sound, list_checkpoints(self.checkpoints))
         best = filter(self.is_sound, self.by_goodness())
         kept = {*islice(newest, self.train.keep_checkpoints), *islice(best, 1)}
@@ -205,7 +220,7 @@ class Run:
             shutil.rmtree(folder, ignore_errors=True)
 
     def draw_loss(self) -> None:
-        """loss.png: training loss by step, and bits per byte of the held-out text."""
+        """Write loss.png: training loss and held-out bits per byte by step."""
         from matplotlib.figure import Figure
 
         metrics = self.metrics()
@@ -227,12 +242,12 @@ class Run:
 
 
 def begun(path: Path) -> bool:
-    """Whether a run is there that can go on, or is complete."""
+    """Return whether the folder holds a run with at least one checkpoint."""
     return bool(list_checkpoints(path / "checkpoints"))
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a folder that cannot be made, before hours of work whose results would go there."""
+    """Raise UserError if nothing can be written to the folder, before hours of work."""
     nearest = next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
     if not nearest.is_dir():
         raise UserError(f"--out {path}: {nearest} is a file: name a folder")
@@ -246,9 +261,10 @@ def check_writable(path: Path) -> None:
 
 @contextmanager
 def alone_in(path: Path, is_first: bool) -> Iterator[None]:
-    """Keep a run directory for this command; of several processes, the first one does it.
+    """Lock a run directory for this command; only the first process takes the lock.
 
-    UserError if another command trains into it. A folder that stays empty is removed again.
+    Raises UserError if another command trains into the folder, or if it is not writable. A new
+    folder that stays empty is removed again.
     """
     if not is_first:
         yield
@@ -269,22 +285,22 @@ def alone_in(path: Path, is_first: bool) -> Iterator[None]:
     finally:
         if missing and list(path.glob("*")) == [lock]:
             lock.unlink()
-            with suppress(OSError):  # a parent may have got other things
+            with suppress(OSError):  # a parent may hold other files by now
                 for folder in missing:
                     folder.rmdir()
 
 
 def check_free(path: Path) -> None:
-    """Refuse to start a run where one is, or where none can be written."""
+    """Raise UserError if the folder holds a run, or if nothing can be written to it."""
     check_writable(path)
     if begun(path):
         raise UserError(f"{path} holds a run already: add --resume, or choose another --out")
 
 
 def say_next(run: Path, command: str, summary: dict[str, Any] | None) -> None:
-    """What can be done after a training that ended, or was paused."""
+    """Print the next command after a training that ended or was paused (`summary` is None)."""
     if summary is None:
-        print(f"go on: {command} --out {run} --resume")
+        print(f"to continue: {command} --out {run} --resume")
     else:
         print(f"done; next: python -m export {run} --out models/{run.name}")
 

@@ -1,4 +1,4 @@
-"""What a run says of itself, config.json: typed and numbered, as gptcore.facts reads it.
+"""The typed content of a run's config.json, read by gptcore.facts.
 
 >>> RunData("book.txt", chat=False, n_bytes=10, shards="runs/shards/1f0c").text.source
 'book.txt'
@@ -12,30 +12,30 @@ from gptcore.facts import TextFacts
 from training.run.clock import Clock
 from training.run.config import TrainConfig
 
-FORMAT = 2  # of a run's config.json; the first format had no number
+FORMAT = 2  # format number of a run's config.json; the first format had none
 
 
 @dataclass(frozen=True)
 class RunData(TextFacts):
-    """The text, and where it is on this machine; `shards` is None for a translation."""
+    """Facts about the training text, and its place on this machine."""
 
-    shards: str | None = None  # a folder or a URL
-    examples: tuple[str, ...] = ()  # sentences to try with a translator
+    shards: str | None = None  # folder or URL of the token shards; None for a translator
+    examples: tuple[str, ...] = ()  # example sentences for a translator
 
     @property
     def text(self) -> TextFacts:
-        """What an exported model says of it."""
+        """The facts about the text that an exported model carries."""
         names = [field.name for field in dataclasses.fields(TextFacts)]
         return TextFacts(**{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True)
 class Settings:
-    """config.json of a run."""
+    """The content of a run's config.json."""
 
     model: ModelConfig
     train: TrainConfig
     data: RunData
-    clock: Clock | None = None  # of a plan for a time, until it is fitted
-    options: dict[str, str] = field(default_factory=dict)  # further ones it was started with
+    clock: Clock | None = None  # the time budget of a planned run, until the steps are fitted
+    options: dict[str, str] = field(default_factory=dict)  # other options of the first command
     format: int = FORMAT

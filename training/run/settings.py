@@ -1,4 +1,4 @@
-"""--set KEY=VALUE: from words to the fields of the two configurations.
+"""The option --set KEY=VALUE, which changes fields of ModelConfig and TrainConfig.
 
 >>> model, training = read_settings(["n_layer=2", "steps=7"], PRESETS["nano"], TrainConfig())
 >>> model.n_layer, training.steps
@@ -17,13 +17,13 @@ from gptcore.facts import as_json
 from training.run.config import TrainConfig
 from training.run.directory import Run, begun
 
-ANYTIME = ("out", "resume", "timeout")  # options that do not say what is trained
+ANYTIME = ("out", "resume", "timeout")  # options that do not describe the training itself
 
 
 def read_settings(
     pairs: list[str], model: ModelConfig, training: TrainConfig
 ) -> tuple[ModelConfig, TrainConfig]:
-    """The configurations with the given fields changed. UserError names a bad pair."""
+    """Return both configurations with the given fields changed. Raises UserError for a bad pair."""
     values = parse_settings(pairs, get_type_hints(type(model)) | get_type_hints(TrainConfig))
     model_keys = {field.name for field in dataclasses.fields(model)}
     of_model = {key: value for key, value in values.items() if key in model_keys}
@@ -32,7 +32,7 @@ def read_settings(
 
 
 def parse_settings(pairs: list[str], types: dict[str, type]) -> dict[str, Any]:
-    """KEY=VALUE texts to values of the right types."""
+    """Parse KEY=VALUE texts into values of the fields' types. Raises UserError for a bad pair."""
     values = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
@@ -53,22 +53,22 @@ def parse_value(key: str, text: str, wanted: type) -> Any:
     try:
         return wanted(text)
     except ValueError:
-        raise UserError(f"--set {key}={text}: it is not of type {wanted.__name__}") from None
+        raise UserError(f"--set {key}={text}: give a value of type {wanted.__name__}") from None
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    """The options of every kind of training."""
+    """Add the options that all training commands have."""
     add_set(parser)
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="go on with the run in --out; with everything else given, start it if need be",
+        help="continue the run in --out; with the other options given, start it if there is none",
     )
     parser.add_argument(
         "--timeout",
         type=float,
         default=300.0,
-        help="under torchrun: seconds to wait for another process (%(default)g)",
+        help="with torchrun: seconds to wait for another process (%(default)g)",
     )
 
 
@@ -78,53 +78,55 @@ def add_set(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="change a setting, as python -m training --help lists them",
+        help="change a setting; python -m training --help lists them",
     )
 
 
 def is_start(options: argparse.Namespace) -> bool:
-    """Whether a command says more than where the run is."""
+    """Return whether the options describe a training, beyond naming the run's folder."""
     return any(value for name, value in vars(options).items() if name not in ANYTIME)
 
 
 def goes_on(options: argparse.Namespace) -> bool:
-    """Whether --resume finds a run to go on with, or names nothing to start one from."""
+    """Return whether to resume: --resume is given, and a run exists or none could be started."""
     return options.resume and (begun(options.out) or not is_start(options))
 
 
 def fixed_options(options: argparse.Namespace) -> dict[str, str]:
-    """What a run notes of the command that starts it, beside what becomes its settings."""
+    """Return the options that a run records besides its settings."""
     others = (*ANYTIME, "set", "preset", "text", "pairs")
     return {name: str(v) for name, v in vars(options).items() if v and name not in others}
 
 
 def check_same(run: Run, model: ModelConfig, training: TrainConfig, **fixed: str) -> None:
-    """Refuse to go on with a run under other settings, from another `source` or with other fixed
-    options; vocabularies may have become smaller."""
+    """Raise UserError if settings or fixed options differ from those that the run was started with.
+
+    Vocabulary sizes may differ: a tokenizer can turn out smaller than asked for.
+    """
     own = run.model.to_dict() | run.train.to_dict() | as_json(run.data) | run.options
     for key, value in (model.to_dict() | training.to_dict() | fixed).items():
         if differs(key, value, own.get(key)) and not key.endswith("vocab_size"):
             found = f"has {key}={own[key]}" if key in own else "was started without it"
             raise UserError(
-                f"--resume: {key}={value}, but the run in {run.path} {found}: give what it was "
-                f"started with, or only --out, or choose another --out"
+                f"--resume: {key}={value}, but the run in {run.path} {found}: give the options "
+                f"that it was started with, or only --out, or choose another --out"
             )
 
 
 def differs(key: str, wanted: Any, own: Any) -> bool:
-    """Whether a setting is not the run's own; dtype=auto is, whatever it was decided to be."""
+    """Return whether a setting differs from the run's; dtype=auto matches every dtype."""
     return wanted != own and (key, wanted) != ("dtype", "auto")
 
 
 def settings_help(model: ModelConfig, training: TrainConfig, preset: str) -> str:
-    """The settings, their defaults, and the comments beside them, for --help."""
-    lines = [f"settings of the model (defaults: those of the preset; here {preset}'s):"]
-    lines += [*explained(model), "settings of the training:", *explained(training)]
+    """Return the part of --help that lists the settings, their defaults and their comments."""
+    lines = [f"model settings (the defaults depend on the preset; these are {preset}'s):"]
+    lines += [*explained(model), "training settings:", *explained(training)]
     return "\n".join(lines)
 
 
 def explained(config: ModelConfig | TrainConfig) -> Iterator[str]:
-    """A line for each field."""
+    """Yield a line of help for each field."""
     meaning = meanings(type(config))
     for key, value in config.to_dict().items():
         shown = str(value).lower() if isinstance(value, bool) else value
@@ -132,7 +134,7 @@ def explained(config: ModelConfig | TrainConfig) -> Iterator[str]:
 
 
 def describe(model: ModelConfig, training: TrainConfig) -> str:
-    """The resolved settings, in a paragraph each."""
+    """Return the resolved settings as two paragraphs of text."""
     paragraphs = []
     for name, config in (("model:", model), ("training:", training)):
         values = ", ".join(f"{key}={value}" for key, value in config.to_dict().items())

@@ -1,1 +1,1 @@
-"""What is learned: language modelling, translation."""
+"""The training tasks: language modelling and translation."""

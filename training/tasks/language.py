@@ -1,4 +1,4 @@
-"""Language modelling as a task for the training loop: predict the next token of documents.
+"""Language modelling as a training task: predict the next token of documents.
 
 >>> task = LanguageModelling(run, load_shards(path))                 # doctest: +SKIP
 >>> x, y = task.batch(0)                                             # doctest: +SKIP
@@ -15,11 +15,11 @@ from training.evaluation.validation import evaluate, write_samples
 from training.machine.processes import World
 from training.run.directory import Run
 
-TRAIN_SAMPLE_TOKENS = 1 << 14
+TRAIN_SAMPLE_TOKENS = 1 << 14  # training tokens in each evaluation, which show over-fitting
 
 
 class LanguageModelling:
-    """See training.loop.Task."""
+    """Language modelling; implements training.loop.Task."""
 
     def __init__(self, run: Run, shards: Shards, world: World = World()):
         self.shards, self.world = shards, world
@@ -34,7 +34,7 @@ class LanguageModelling:
         self.tokenizer.save(folder / "tokenizer")
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """This process's part of the batch that (seed, step) defines."""
+        """Return this process's part of a step's batch: inputs and targets, each (B, T)."""
         place = (self.config.seed, step, self.config.batch_size)
         self.shards.hold(self.train_rows.near(*place))
         order = self.train_rows.order(*place)
@@ -44,7 +44,7 @@ class LanguageModelling:
         return model(**whole_sequence(x))[0]
 
     def evaluate(self, model: GPT) -> dict[str, float]:
-        """The held-out split in full; of the training text a sample, to see over-fitting."""
+        """Measure the whole held-out split, and a sample of the training text."""
         batch_size = min(8, self.config.micro_batch_size) * self.world.size
         result = evaluate(model, self.val_rows, batch_size, None, self.world)
         sample = self.train_rows.sample(TRAIN_SAMPLE_TOKENS)

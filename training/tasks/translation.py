@@ -1,4 +1,4 @@
-"""Translation as a task for the training loop: predict the next token of the target.
+"""Translation as a training task: predict the next token of the target sentence.
 
 >>> task = TranslationTask(run, *tokenizers, training, validation)     # doctest: +SKIP
 >>> *inputs, targets = task.batch(0)                                 # doctest: +SKIP
@@ -25,7 +25,7 @@ from training.run.directory import Run
 
 
 class TranslationTask:
-    """See training.loop.Task."""
+    """Translation; implements training.loop.Task."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class TranslationTask:
         return model(*inputs)
 
     def evaluate(self, model: Seq2Seq) -> dict[str, float]:
-        """Loss with the true target as input; BLEU and chrF of greedy translations."""
+        """Measure the loss with teacher forcing, and BLEU and chrF of greedy translations."""
         with evaluating(model):
             total = target_cost(model, self.held_out, self.tokenizer)
             texts = self.translate(model, self.validation)
@@ -86,7 +86,7 @@ class TranslationTask:
 def target_cost(
     model: Seq2Seq, batches: Iterable[tuple[Tensor, ...]], tokenizer: Tokenizer
 ) -> Total:
-    """What the targets cost the model, each after the true target so far."""
+    """Return the total loss of the targets with teacher forcing."""
     device = next(model.parameters()).device
     byte_lengths = torch.from_numpy(tokenizer.byte_lengths)
     total = Total()
@@ -97,17 +97,17 @@ def target_cost(
 
 
 class Score(NamedTuple):
-    """sacreBLEU's measures, 0 to 100 (arXiv 1804.08771; chrF: Popovic 2015)."""
+    """sacreBLEU's BLEU and chrF, each from 0 to 100 (arXiv 1804.08771; chrF: Popovic 2015)."""
 
     bleu: float
     chrf: float
 
 
 def score(texts: list[str], references: list[str]) -> Score:
-    """How near the translations are to the references."""
+    """Return BLEU and chrF of translations against their references."""
     from sacrebleu.metrics import BLEU, CHRF
 
-    # Chinese and Japanese have no spaces between words: there BLEU counts characters.
+    # Chinese and Japanese have no spaces between words, so BLEU counts characters there.
     joined = "".join(references)
     n_ideographs = sum("\u3040" <= c <= "\u9fff" for c in joined)
     tokenize = "zh" if 2 * n_ideographs > len(joined) else "13a"
