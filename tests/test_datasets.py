@@ -285,7 +285,7 @@ def test_the_table_says_where_each_is(
     for name, state in {
         "sales-textbook": "unknown   no           prepared",
         "gsm8k": "downloaded",
-        "aggmgpt": "in part downloaded",
+        "aggmgpt": "partly downloaded",
         "opentrivia": "yes          to download",
         "multiwoz": "not here",
     }.items():

@@ -145,7 +145,7 @@ def test_a_base_model_has_only_bits_per_byte(
 ) -> None:
     assert main(["evaluate", str(base_model.bundle.path), "--data", str(files[1])]) == 0
     printed = capsys.readouterr().out
-    assert "the suite is left out" in printed and "greedy" not in printed
+    assert "the behaviour suite is skipped" in printed and "greedy" not in printed
 
 
 def test_what_cannot_be_evaluated_is_named(run: Run, tmp_path: Path, refused: Refused) -> None:

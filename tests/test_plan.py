@@ -294,7 +294,7 @@ def test_a_depth_is_planned_and_trained_and_the_same_command_goes_on(
 
 
 DIALS = {
-    "--minutes 5 --depth 2": "--minutes and --depth are one dial: give only one of them",
+    "--minutes 5 --depth 2": "--minutes and --depth both set the size: give only one of them",
     "--minutes 0": "--minutes 0 is out of range",
     "--minutes -3": "--minutes -3 is out of range",
     "--minutes nan": "--minutes nan is out of range",

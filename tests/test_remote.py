@@ -266,7 +266,7 @@ def test_training_on_a_url_is_training_on_the_text_and_goes_on_from_there(
     settings = ("--preset=tiny", "--set=block_size=32", "--set=n_layer=1", "--set=vocab_size=270")
     assert main(["prepare", str(text), *settings, f"--shards={tmp_path / 'made'}"]) == 0
     [made] = (tmp_path / "made").iterdir()
-    assert f"{made}: put this folder where you like" in capsys.readouterr().out
+    assert f"wrote {made}; to train on it" in capsys.readouterr().out
     url, weights = f"file://{made}", []
     for name, words in (
         ("text", [str(text), f"--shards={made.parent}"]),

@@ -1,1 +1,1 @@
-"""What python -m training does: a file for each subcommand."""
+"""The subcommands of python -m training, each in a module."""

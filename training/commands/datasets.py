@@ -1,7 +1,7 @@
-"""python -m training datasets NAME...: the texts that are known by name.
+"""python -m training datasets NAME...: list or download the named data sets.
 
-python -m training datasets                        what there is, its licence, where it is now
-python -m training datasets gsm8k jokes            fetch these and count what is in them
+python -m training datasets                        list all, with licence and place on the disk
+python -m training datasets gsm8k jokes            download these and count their documents
 """
 
 import argparse
@@ -15,18 +15,18 @@ from training.datasets.registry import DATASETS
 from training.machine.progress import progress
 
 HASHES = (
-    "hash: pinned, a download must have the SHA-256 that this project knows; first use, the first\n"
+    "hash: pinned: a download must have the SHA-256 that this project knows; first use: the first\n"
     "download is trusted, and every later one must be the same"
 )
-KEPT = "; what was downloaded is kept: the same again goes on"
+KEPT = "; downloaded data is kept: run the same command to continue"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="*", metavar="NAME", help="fetch these")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="data sets to download")
     parser.add_argument(
         "--data-dir",
         type=Path,
-        help=f"the folder with the data, also for downloads (default: {VARIABLE} or the cache)",
+        help=f"folder with the data, and for downloads (default: ${VARIABLE} or the cache)",
     )
 
 
@@ -50,7 +50,7 @@ def print_count(name: str, data_dir: Path | None) -> None:
 
 
 def table(folder: Path) -> str:
-    """All data sets with their licences and where each is."""
+    """Return a table of all data sets with their licences and places on the disk."""
     head = ("name", "licence", "share-alike", "where", "hash", "what it is")
     rows = [
         (name, d.licence, "yes" if d.share_alike else "no", where(d, folder), d.trust, d.about)
@@ -69,4 +69,4 @@ def where(dataset: Dataset, folder: Path) -> str:
     n_missing = sum(not (folder / origin.file_name).is_file() for origin in dataset.origins)
     if not n_missing:
         return "downloaded"
-    return "to download" if n_missing == len(dataset.origins) else "in part downloaded"
+    return "to download" if n_missing == len(dataset.origins) else "partly downloaded"

@@ -1,4 +1,4 @@
-"""python -m training doctor runs/NAME: is every file of a run sound, and what can be resumed?
+"""python -m training doctor runs/NAME: check every file of a run and tell what can be resumed.
 
 $ python -m training doctor runs/mine
 ok       checkpoints/step-500
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Examine each part; UserError, with what can be done, if one is damaged."""
+    """Check each part of the run. Raises UserError, with advice, if one is damaged."""
     return examine_all(Run.load(options.run))
 
 
@@ -42,7 +42,7 @@ def examine_all(run: Run) -> int:
             print(f"ok       {name}")
             sound_steps += [step_of(Path(name))] if name.startswith("checkpoints/") else []
     for left in sorted(run.path.rglob("*.tmp")):
-        print(f"left     {left.relative_to(run.path)}: of an interrupted save, may be deleted")
+        print(f"left     {left.relative_to(run.path)}: from an interrupted save, may be deleted")
     verdict = advise(run, sound_steps, damaged)
     if damaged:
         verb = "is" if len(damaged) == 1 else "are"
@@ -52,7 +52,7 @@ def examine_all(run: Run) -> int:
 
 
 def parts_of(run: Run) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Each part's name, and what raises UserError if it is not sound."""
+    """Yield each part's name, and a function that raises UserError if the part is damaged."""
     yield "config.json", lambda: Run.load(run.path)
     yield "metrics.jsonl", lambda: check_metrics(run)
     if isinstance(run.model, Seq2SeqConfig):
@@ -68,7 +68,7 @@ def parts_of(run: Run) -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def check_metrics(run: Run) -> None:
-    """Every line is whole; a run that goes on drops one that is not."""
+    """Raise UserError for a missing file or a broken line; a resumed run drops broken lines."""
     path = run.path / "metrics.jsonl"
     if not path.exists():
         raise UserError(f"{path} is missing")
@@ -76,17 +76,17 @@ def check_metrics(run: Run) -> None:
         try:
             json.loads(line)["step"]
         except (ValueError, KeyError, TypeError):
-            raise UserError(f"{path}, line {number} is no record of a step") from None
+            raise UserError(f"{path}, line {number} is not a record of a step") from None
 
 
 def check_tokenizer(run: Run) -> None:
-    """It is the one that made the token shards."""
+    """Raise UserError if the run's tokenizer is not that of its token shards."""
     if run.tokenizer.sha256 != shards_of(run).tokenizer.sha256:
         raise UserError(f"{run.path / 'tokenizer'} is not the tokenizer of the token shards")
 
 
 def check_checkpoint(run: Run, path: Path) -> None:
-    """Its files are what was written, belong to this model, and hold finite numbers."""
+    """Raise UserError if a checkpoint is damaged, not this model's, or has non-finite numbers."""
     from gptcore.nn import build_model  # it imports torch
     from gptcore.nn.checkpoint import load_checkpoint, load_weights
 
@@ -106,5 +106,5 @@ def advise(run: Run, sound_steps: list[int], damaged: list[str]) -> str:
     if needed:
         return f"nothing can be resumed without a sound {needed[0]}"
     if not sound_steps:
-        return "nothing can be resumed: start anew, with another --out"
+        return "nothing can be resumed: start a new run with another --out"
     return f"step {max(sound_steps)} can be resumed: {command} --out {run.path} --resume"

@@ -1,12 +1,12 @@
-"""python -m training evaluate DIR: how well a run or an exported model folder does.
+"""python -m training evaluate DIR: measure a run or an exported model folder.
 
     python -m training evaluate runs/mine
     python -m training evaluate models/mine --variant int8 --data eval.jsonl.gz book.txt
 
-Prints bits per byte of the given texts by source (a row's "source", else the file; see
-training/evaluation/bits_per_byte.py), and how many of the conversations of
-training/evaluation/behaviour.toml are passed, by skill: each is held once at temperature 0
-and, for each of a few seeds, at 0.7. A run is computed by PyTorch, a folder by ONNX Runtime.
+The command prints bits per byte of the given texts by source (a row's "source", else the file;
+see training/evaluation/bits_per_byte.py), and the share of conversations passed by skill (see
+training/evaluation/behaviour.toml). Each conversation is held once at temperature 0, and once
+at 0.7 for each of a few seeds. PyTorch computes a run, ONNX Runtime an exported folder.
 """
 
 import argparse
@@ -25,19 +25,27 @@ from training.evaluation.bits_per_byte import Total, bits_per_byte
 from training.evaluation.rounds import TEMPERATURE, Rounds, by_skill, hold, told
 from training.run.directory import Run, write_json
 
-SEEDS = 5
+SEEDS = 5  # sampled rounds of the suite
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=Path, help="a run directory, or an exported model folder")
     parser.add_argument(
-        "--data", nargs="+", type=Path, default=[], help=".jsonl, .txt, .gz of them, or folders"
+        "--data",
+        nargs="+",
+        type=Path,
+        default=[],
+        help="texts to measure: .jsonl, .txt, .gz of these, or folders",
     )
-    parser.add_argument("--variant", help="which of a folder's files, such as int8 (the fastest)")
-    parser.add_argument("--suite", type=Path, default=SUITE, help="a .toml like behaviour.toml")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how often to sample ({SEEDS})")
+    parser.add_argument(
+        "--variant", help="variant of an exported model, such as int8 (the fastest)"
+    )
+    parser.add_argument("--suite", type=Path, default=SUITE, help="another suite, a .toml file")
+    parser.add_argument(
+        "--seeds", type=int, default=SEEDS, help=f"number of sampled rounds ({SEEDS})"
+    )
     parser.add_argument("--verbose", action="store_true", help="print the replies that failed")
-    parser.add_argument("--out", type=Path, help="a .json to write all figures and replies to")
+    parser.add_argument("--out", type=Path, help="write all figures and replies to this .json")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -52,19 +60,19 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check_directory(path: Path) -> None:
-    """UserError if it is neither a run nor a model folder."""
+    """Raise UserError if the folder is neither a run nor an exported model."""
     if (path / FACTS).is_file():
         read_facts(path)
     elif (path / "config.json").is_file():
         Run.load(path)
     else:
-        raise UserError(f"neither a training run nor an exported model folder: {path}")
+        raise UserError(f"{path} is neither a training run nor an exported model folder")
 
 
 def evaluate(
     options: argparse.Namespace, files: list[Path], suite: list[Conversation]
 ) -> dict[str, Any]:
-    """All that was measured; it is printed, too."""
+    """Measure the model, print the results, and return them for --out. Raises UserError."""
     from training.evaluation.subject import one_thread, open_subject  # it imports torch
 
     subject = open_subject(options.directory, options.variant)
@@ -84,14 +92,14 @@ def evaluate(
         if options.verbose:
             print_failed(rounds)
     else:
-        print("it was not trained on conversations: the suite is left out")
+        print("the model was not trained on conversations: the behaviour suite is skipped")
     report["seconds"] = round(time.perf_counter() - started, 1)
-    print(f"in {report['seconds']} s")
+    print(f"evaluated in {report['seconds']} s")
     return report
 
 
 def print_bits(totals: dict[str, Total]) -> dict[str, dict[str, float]]:
-    """Print the table, and return it."""
+    """Print the table of bits per byte by source, and return it."""
     totals = dict(sorted(totals.items())) | {"all": sum(totals.values(), Total())}
     width = max(len(source) for source in [*totals, "source"])
     print(f"\n{'source':{width}}{'documents':>11}{'bytes':>12}{'bits per byte':>15}")
@@ -114,7 +122,7 @@ def print_skills(table: dict[str, dict[str, float]], n_seeds: int) -> None:
 
 
 def print_failed(rounds: Rounds) -> None:
-    """The failed conversations with all that was said, by skill."""
+    """Print the failed conversations in full, by skill."""
     failed = [(result, seed) for seed, held in enumerate(rounds) for result in held]
     failed = [(result, seed) for result, seed in failed if result.faults]
     failed.sort(key=lambda pair: pair[0].conversation.skill)

@@ -1,4 +1,4 @@
-"""python -m training prepare TEXT... --shards DIR: only the token shards, to train on elsewhere."""
+"""python -m training prepare TEXT... --shards DIR: tokenise texts into shards, without training."""
 
 import argparse
 from pathlib import Path
@@ -15,5 +15,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     shards, _ = tokenised(options, Path("runs") / "shards", *from_preset(options))
-    print(f"{shards.path}: put this folder where you like, and train with --shards FOLDER-OR-URL")
+    print(f"wrote {shards.path}; to train on it here or elsewhere: --shards FOLDER-OR-URL")
     return 0

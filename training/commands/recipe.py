@@ -1,4 +1,4 @@
-"""python -m training recipe NAME: a model in stages, as a TOML file says."""
+"""python -m training recipe NAME: train a model in the stages that a TOML file describes."""
 
 import argparse
 from pathlib import Path
@@ -7,15 +7,15 @@ from gptcore.system.command_line import INTERRUPTED
 from training.jobs.stages import RECIPES, read_recipe
 from training.run.directory import check_writable
 
-KEPT = "; what a checkpoint holds is not lost: the same again goes on"
+KEPT = "; the checkpoints are kept: run the same command to continue"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     known = ", ".join(sorted(file.stem for file in RECIPES.glob("*.toml")))
-    parser.add_argument("recipe", help=f"{known}, or a TOML file")
-    parser.add_argument("--out", type=Path, help="a folder for the stages' runs (runs/NAME)")
+    parser.add_argument("recipe", help=f"name of a recipe ({known}), or a TOML file")
+    parser.add_argument("--out", type=Path, help="folder for the runs of the stages (runs/NAME)")
     parser.add_argument(
-        "--data-dir", type=Path, help="where datasets are; see python -m training datasets"
+        "--data-dir", type=Path, help="folder with the data sets; see python -m training datasets"
     )
     parser.add_argument("--timeout", type=float, default=300.0, help="see python -m training")
 

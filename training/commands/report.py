@@ -1,7 +1,7 @@
-"""python -m training report RUN...: the report of a run, or several runs compared.
+"""python -m training report RUN...: write an HTML report of one or several runs.
 
-python -m training report runs/mine                    runs/mine/report.html, earlier runs too
-python -m training report runs/a runs/b --out ab.html  these runs, compared
+python -m training report runs/mine                    runs/mine/report.html, with earlier runs
+python -m training report runs/a runs/b --out ab.html  a comparison of these runs
 """
 
 import argparse
@@ -15,7 +15,7 @@ from training.run.directory import Run
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", type=Path, help="run directories, finished or not")
     parser.add_argument(
-        "--out", type=Path, help="the file (RUN/report.html; of several runs, report.html)"
+        "--out", type=Path, help="file to write (RUN/report.html; for several runs, report.html)"
     )
 
 

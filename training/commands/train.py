@@ -1,6 +1,6 @@
-"""python -m training TEXT... --out runs/NAME: from text files to a trained model.
+"""python -m training TEXT... --out runs/NAME: train a model on text files.
 
-python -m training TEXT... --minutes 30           plans a training that ends in that time
+python -m training TEXT... --minutes 30           plan and run a training of 30 minutes
 """
 
 import argparse
@@ -15,34 +15,36 @@ from training.run.config import ENCODINGS, TrainConfig
 from training.run.directory import Run, check_free
 from training.run.settings import add_common, goes_on, settings_help
 
-KEPT = "; what a checkpoint holds is not lost: the same again with --resume goes on"
+KEPT = "; the checkpoints are kept: run the same command with --resume to continue"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = settings_help(DECODERS["nano"], TrainConfig(), "nano")
     add_text(parser)
-    parser.add_argument("--out", type=Path, help="the run directory to write (runs/PRESET)")
-    parser.add_argument("--minutes", type=float, help="plan a training that ends in this time")
-    parser.add_argument("--depth", type=int, help="plan a training of this size, 1 to 24")
+    parser.add_argument("--out", type=Path, help="run directory to write (runs/PRESET)")
+    parser.add_argument("--minutes", type=float, help="plan a training that takes this long")
+    parser.add_argument(
+        "--depth", type=int, help="plan a training of a model of this depth, 1 to 24"
+    )
     add_common(parser)
     parser.add_argument("--init", type=Path, help="fine-tune: start from this run's weights")
 
 
 def add_text(parser: argparse.ArgumentParser) -> None:
-    """What is read, and how it becomes tokens."""
+    """Add the options that name the text and its tokenizer."""
     parser.add_argument(
         "text",
         nargs="*",
         type=Path,
-        help='.txt, or .jsonl with "text" or chat "messages", or .gz of them; files or folders '
-        "(default: made-up dialogues)",
+        help='files or folders: .txt, .jsonl with "text" or chat "messages", or .gz of these '
+        "(default: generated dialogues)",
     )
     parser.add_argument(
-        "--preset", default=None, help=f"{', '.join(DECODERS)} (default: {DEFAULT_PRESET})"
+        "--preset", default=None, help=f"one of {', '.join(DECODERS)} (default: {DEFAULT_PRESET})"
     )
     parser.add_argument(
         "--tokenizer",
-        help=f"use this folder's tokenizer, or {' or '.join(NAMES)} (the default of "
+        help=f"a folder with a tokenizer, or {' or '.join(NAMES)} (the default of "
         f"{', '.join(ENCODINGS)}), or `own` to train one",
     )
     parser.add_argument(
@@ -52,8 +54,8 @@ def add_text(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--shards",
-        help="where token shards are kept (shards/ beside the run); or without text, finished "
-        "ones: a folder or any URL of fsspec's",
+        help="folder to keep token shards in (default: shards/ beside the run); or, without text, "
+        "a folder or fsspec URL of finished shards",
     )
 
 
@@ -66,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace) -> None:
-    """UserError for what can be seen to be wrong before torch is imported."""
+    """Raise UserError for mistakes that can be found before torch is imported."""
     if goes_on(options):
         Run.load(options.out)
     else:

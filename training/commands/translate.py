@@ -1,4 +1,4 @@
-"""python -m training translate PAIRS --out runs/NAME: from sentence pairs to a translator."""
+"""python -m training translate PAIRS --out runs/NAME: train a translator on sentence pairs."""
 
 import argparse
 from pathlib import Path
@@ -23,15 +23,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "pairs", nargs="?", type=Path, help="a .tsv or .tsv.gz: source, tab, target on each line"
     )
-    parser.add_argument("--out", type=Path, help="the run directory to write (runs/PRESET)")
+    parser.add_argument("--out", type=Path, help="run directory to write (runs/PRESET)")
     parser.add_argument(
         "--reverse", action="store_true", help="translate from the second column to the first"
     )
     parser.add_argument(
-        "--validation", type=Path, help="pairs to measure on (default: some of the given ones)"
+        "--validation", type=Path, help="pairs for validation (default: some of the given pairs)"
     )
     parser.add_argument(
-        "--preset", help=f"{', '.join(TRANSLATORS)} (default: {DEFAULT_TRANSLATOR})"
+        "--preset", help=f"one of {', '.join(TRANSLATORS)} (default: {DEFAULT_TRANSLATOR})"
     )
     add_common(parser)
 
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace) -> None:
-    """UserError for what can be seen to be wrong before torch is imported."""
+    """Raise UserError for mistakes that can be found before torch is imported."""
     translator_preset(options)
     if goes_on(options):
         Run.load(options.out)

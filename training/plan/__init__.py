@@ -1,1 +1,1 @@
-"""From a time or a depth to a whole plan: the scaling rule, and a pilot run."""
+"""Plans of a training for a given time or depth: the scaling rule and a pilot run."""

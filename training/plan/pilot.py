@@ -1,4 +1,4 @@
-"""Real steps before a plan: how fast this machine is, and how well a small model learns the text.
+"""Pilot runs before a plan: they measure training speed, and how hard the text is to learn.
 
 >>> speed = Speed()
 >>> speed.measure(1, *recipe(1, facts, tokens=1e6), seconds=1.0)     # doctest: +SKIP
@@ -26,29 +26,31 @@ from training.state import State, build_state
 from training.step import step
 from training.tasks.language import LanguageModelling
 
-MEASURED_TOKENS = 2048  # in a step
-EVALUATED_ROWS = 64
-SAMPLES_S = 0.3  # seconds per layer for an evaluation's samples; drawing and saving take less
+MEASURED_TOKENS = 2048  # tokens per step of a speed measurement
+EVALUATED_ROWS = 64  # held-out rows measured after a pilot run
+SAMPLES_S = 0.3  # estimated seconds per layer for an evaluation's samples, plots and checkpoint
 
 
 class Speed:
-    """Operations per second of real training steps, measured at a few depths."""
+    """The speed of real training steps, measured at a few depths."""
 
     def __init__(self) -> None:
-        self.passes: dict[int, float] = {}
-        self.updates: dict[int, float] = {}
+        self.passes: dict[int, float] = {}  # FLOPs per second of forward and backward, by depth
+        self.updates: dict[int, float] = {}  # FLOPs per second of the optimizer, by depth
 
     def step_seconds(self, depth: int, model: ModelConfig, batch_size: int) -> float:
+        """Return the expected seconds of a step; `batch_size` is in sequences."""
         tokens = batch_size * model.block_size
         return tokens * pass_flops(model) / between(self.passes, depth) + update_flops(
             model
         ) / between(self.updates, depth)
 
     def tokens(self, depth: int, facts: Facts, seconds: float) -> float:
-        """How many a training of this depth reads in so many seconds."""
+        """Return how many tokens a training of this depth reads in `seconds`."""
         return seconds * between(self.passes, depth) / pass_flops(model_at(depth, facts))
 
     def evaluation_seconds(self, depth: int, model: ModelConfig, n_tokens: float) -> float:
+        """Return the expected seconds of an evaluation of n_tokens tokens."""
         return SAMPLES_S * (1 + model.n_layer) + n_tokens * pass_flops(model) / 3 / between(
             self.passes, depth
         )
@@ -56,14 +58,14 @@ class Speed:
     def measure(
         self, depth: int, model: ModelConfig, training: TrainConfig, seconds: float
     ) -> None:
-        """Take real steps on a few random tokens, for about so many seconds (three at least)."""
+        """Take at least three steps on random tokens, for about `seconds`, and note the speed."""
         batch_size = max(1, MEASURED_TOKENS // model.block_size)
         sizes = {"batch_size": batch_size, "micro_batch_size": batch_size}
-        # A rate of 0 takes as long as any other, and nothing can diverge.
+        # A learning rate of 0 takes as long as any other, and cannot diverge.
         training = dataclasses.replace(training, **sizes, learning_rate=0.0)
         state = fresh_state(model, training)
         batch = tuple(torch.randint(model.vocab_size, (2, batch_size, model.block_size)))
-        passed: list[float] = []  # when each step came to its update
+        passed: list[float] = []  # the time at which each step began its update
         state.optimizers[0].register_step_pre_hook(lambda *_: passed.append(time.perf_counter()))
         passes, updates, end = [], [], time.perf_counter() + seconds
         while len(passes) < 3 or time.perf_counter() < end:
@@ -71,14 +73,15 @@ class Speed:
             step(state, batch, lambda network, x: network(**whole_sequence(x))[0], training)
             passes.append(passed[-1] - started)
             updates.append(time.perf_counter() - passed[-1])
-        # The first step allocates; the mean of the others, since a busy machine stays busy.
+        # Leave out the first step, which allocates memory. Take the mean of the others rather than
+        # the best, because a busy machine stays busy.
         n = len(passes) - 1
         self.passes[depth] = n * batch_size * model.block_size * pass_flops(model) / sum(passes[1:])
         self.updates[depth] = n * update_flops(model) / sum(updates[1:])
 
 
 def fresh_state(model: ModelConfig, training: TrainConfig) -> State:
-    """As a training begins, but not compiled: that pays in long runs alone."""
+    """Return a new state without compilation, which pays off in long runs only."""
     keep_freed_memory()
     device = pick_device()
     run = Run(Path(), model, dataclasses.replace(training, compile="off"), {})
@@ -86,7 +89,7 @@ def fresh_state(model: ModelConfig, training: TrainConfig) -> State:
 
 
 def between(measured: dict[int, float], depth: int) -> float:
-    """The value at a depth from those at the nearest measured ones, straight on a log scale."""
+    """Interpolate between the nearest measured depths, linearly on a log-log scale."""
     lower = max((d for d in measured if d <= depth), default=min(measured))
     upper = min((d for d in measured if d >= depth), default=max(measured))
     if lower == upper:
@@ -96,7 +99,7 @@ def between(measured: dict[int, float], depth: int) -> float:
 
 
 def pilot_bits_per_byte(shards: Shards, model: ModelConfig, training: TrainConfig) -> float:
-    """Train by this small plan and measure a part of the held-out text."""
+    """Train a small model and return the bits per byte of a part of the held-out text."""
     task = LanguageModelling(Run(Path(), model, training, {}), shards)
     state = fresh_state(model, training)
     while state.step < training.steps:

@@ -1,12 +1,12 @@
-"""The dial: from a time budget or a depth to a whole plan, and keeping to the time.
+"""The planner: it turns --minutes or --depth into all settings of a training.
 
     >>> facts = look_at(corpus)                                          # doctest: +SKIP
     >>> plan = make_plan(facts, DEPTHS, Speed(), seconds=1800)           # doctest: +SKIP
     >>> print(plan.table())                                              # doctest: +SKIP
 
-The rule is in training/plan/scaling.py. Speed is measured, by a few real steps of the
-sizes that look best. While training, the plan is fitted to the clock once, just before the rate
-begins to fall.
+The scaling rule is in training/plan/scaling.py. The planner measures the speed with a few real
+steps of the sizes that look best. During the training, the number of steps is fitted to the clock
+once, just before the learning rate begins to fall.
 """
 
 import dataclasses
@@ -40,25 +40,29 @@ from training.run.settings import read_settings
 from training.tasks.language import TRAIN_SAMPLE_TOKENS
 
 MIN_MINUTES, MAX_MINUTES = 0.05, 60_000.0
-MIN_BYTES, SAMPLE_BYTES = 1000, 400_000
-AIM = 0.985  # of the time wanted: ending is not free either
-MIN_STEPS = 20
-MANY_EPOCHS = 60  # four times R* of the scaling rule: the next ones teach next to nothing
-PREPARING = 4.0  # tokenising, in times of a first pass over the text
-PILOT_DEPTH, PILOT_SHARE, PILOT_S = 2, 0.035, 60.0  # a share of the time, and no more seconds
-MAX_EVALUATIONS, EVALUATION_SHARE = 5, 0.08  # how many, and of the time
-MAX_MEASURED = 4  # depths
-LEAST_TOKENS = 10_000  # of the pilot
+MIN_BYTES = 1000  # smallest text to plan for
+SAMPLE_BYTES = 400_000  # text that trains the tokenizer of the first estimate
+AIM = 0.985  # share of the wanted time to plan for; the rest is for writing the results
+MIN_STEPS = 20  # fewest steps of a plan
+MANY_EPOCHS = 60  # 4 R* of the scaling rule; further epochs teach almost nothing
+PREPARING = 4.0  # tokenising takes about this many times as long as a first pass over the text
+PILOT_DEPTH = 2
+PILOT_SHARE, PILOT_S = 0.035, 60.0  # the pilot run's share of the time, and its maximum in seconds
+MAX_EVALUATIONS, EVALUATION_SHARE = 5, 0.08  # evaluations: how many, and their share of the time
+MAX_MEASURED = 4  # depths whose speed is measured
+LEAST_TOKENS = 10_000  # fewest training tokens of the pilot run
 
 
 @dataclass(frozen=True)
 class Plan:
+    """All settings of a training, and the times that they are based on."""
+
     depth: int
     model: ModelConfig
     training: TrainConfig
     facts: Facts
-    step_s: float
-    evaluation_s: float  # each, with its samples and its checkpoint
+    step_s: float  # expected seconds per step
+    evaluation_s: float  # expected seconds per evaluation, with samples and checkpoint
 
     @property
     def tokens(self) -> int:
@@ -70,7 +74,7 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """Of the training; what came before it is not in it."""
+        """The expected seconds of the training, without the preparation."""
         evaluations = math.ceil(self.training.steps / self.training.eval_every)
         return self.training.steps * self.step_s + evaluations * self.evaluation_s
 
@@ -79,7 +83,7 @@ class Plan:
         return expected_bits_per_byte(self.facts, self.model, self.tokens)
 
     def table(self) -> str:
-        """The plan in a few lines, each with its rule."""
+        """Return the plan as a table: what is chosen, its value, and the rule behind it."""
         model, training, n = self.model, self.training, parameters(self.model)
         drop = f", dropout {model.dropout:g}" if model.dropout else ""
         speed = training.batch_size * model.block_size / self.step_s
@@ -87,7 +91,7 @@ class Plan:
             (
                 "size",
                 f"depth {self.depth}: {n:,} parameters, {model.n_layer} layers of {model.n_embd}",
-                "d layers of 64 d; with --minutes, the d that expects least",
+                "d layers of width 64 d; with --minutes, the d with the best expectation",
             ),
             (
                 "text",
@@ -98,29 +102,36 @@ class Plan:
             (
                 "batch",
                 f"{training.batch_size} x {model.block_size:,} tokens",
-                "grows as the root of the tokens",
+                "grows as the square root of the tokens",
             ),
-            ("rate", f"{training.learning_rate:g}{drop}", "falls with depth; dropout by epochs"),
+            (
+                "rate",
+                f"{training.learning_rate:g}{drop}",
+                "falls with depth; dropout grows with the epochs",
+            ),
             (
                 "steps",
                 f"{training.steps:,}: {self.tokens:,} tokens, {self.epochs:.1f} epochs",
-                "what the time allows, or 20 tokens a parameter",
+                "what the time allows, or 20 tokens per parameter",
             ),
             (
                 "time",
                 f"{self.seconds / 60:.1f} minutes at {speed:,.0f} tokens/s",
-                "measured; fitted to the clock once more before the rate falls",
+                "measured; the steps are fitted to the clock once more before the rate falls",
             ),
             ("expected", f"{self.expected_bits_per_byte:.3f} bits per byte", "docs/scaling.md"),
         ]
         if self.epochs > MANY_EPOCHS:
-            rows.append(("note", "more text would help more than more time", "epochs"))
+            rows.append(("note", "more text would help more than more time", "many epochs"))
         width = max(len(value) for _, value, _ in rows)
         return "\n".join(f"{name:9} {value:{width}}  {rule}" for name, value, rule in rows)
 
 
 def look_at(corpus: Corpus) -> Facts:
-    """One pass over a corpus; how long its tokens are is guessed from its beginning."""
+    """Count a corpus in one pass, and estimate its bytes per token from its beginning.
+
+    Raises UserError if the corpus is too short to plan for.
+    """
     n_bytes, sample, sampled = 0, [], 0
     for document in corpus():
         text = document_text(document)
@@ -142,10 +153,11 @@ def make_plan(
     seconds: float | None,
     settings: list[str],
 ) -> Plan:
-    """The plan of the lowest expected bits per byte that trains for so many seconds; without
-    seconds, for as many tokens as the depth deserves. `settings` are the user's own, as of --set.
+    """Return the plan with the lowest expected bits per byte among `depths`.
 
-    It measures the speed of what looks best until what looks best has been measured.
+    `seconds`: the training time; None: TOKENS_PER_PARAMETER tokens per parameter. `settings`:
+    the user's --set options. The speed of the best depth is measured, and the choice repeated,
+    until the best depth has been measured.
     """
     depths = list(depths)
     if seconds is not None:
@@ -159,7 +171,7 @@ def make_plan(
         speed.measure(first, *recipe(first, facts, tokens, settings), each)
     while True:
         plans = [plan_at(depth, facts, speed, seconds, settings) for depth in depths]
-        if seconds is not None:  # the smallest stands in where none has the time for its steps
+        if seconds is not None:  # if no depth has the time for MIN_STEPS, take the smallest
             plans = [plan for plan in plans if plan.training.steps >= MIN_STEPS] or plans[:1]
         best = min(plans, key=lambda plan: plan.expected_bits_per_byte)
         if best.depth in speed.passes or len(speed.passes) >= MAX_MEASURED:
@@ -170,7 +182,7 @@ def make_plan(
 def recipe(
     depth: int, facts: Facts, tokens: float, settings: list[str], evaluations: int = 1
 ) -> tuple[ModelConfig, TrainConfig]:
-    """Shape and recipe for so many tokens, with the user's settings in their places."""
+    """Return model and training settings for `tokens` tokens; `settings` override the rule."""
     model = model_at(depth, facts, tokens * facts.bytes_per_token / facts.n_bytes)
     batch = TrainConfig(batch_size=batch_at(model, tokens), micro_batch_size=1)
     model, asked = read_settings(settings, model, batch)
@@ -181,11 +193,11 @@ def recipe(
 def plan_at(
     depth: int, facts: Facts, speed: Speed, seconds: float | None, settings: list[str]
 ) -> Plan:
-    """The plan of one depth."""
+    """Return the plan of one depth."""
     distinct = facts.n_bytes / facts.bytes_per_token
     tokens = min(TOKENS_PER_PARAMETER * parameters(model_at(depth, facts)), MAX_EPOCHS * distinct)
     evaluations = MAX_EVALUATIONS
-    for _ in range(1 if seconds is None else 4):  # batch and dropout depend on the tokens
+    for _ in range(1 if seconds is None else 4):  # iterate: batch and dropout depend on tokens
         model, training = recipe(depth, facts, tokens, settings, evaluations)
         step_s = speed.step_seconds(depth, model, training.batch_size)
         evaluation_s = speed.evaluation_seconds(depth, model, evaluated_tokens(facts))
@@ -198,21 +210,21 @@ def plan_at(
 
 
 def evaluated_tokens(facts: Facts) -> float:
-    """About what an evaluation reads: the held-out text, and a sample of the other."""
+    """Return the approximate tokens of an evaluation: held-out text and a training sample."""
     held_out = min(VALIDATION_SHARE * facts.n_bytes, MAX_VALIDATION_BYTES)
     return held_out / facts.bytes_per_token + TRAIN_SAMPLE_TOKENS
 
 
 class Planner:
-    """The dial of one command: the plan before its text is tokenised, and the one after.
+    """Plans a training twice: before its text is tokenised, and after.
 
-    The first chooses the depth, and with it the vocabulary; the second knows the tokens and
-    the time that is left.
+    The first plan chooses depth and vocabulary; the second one knows the exact number of tokens
+    and the time left. Raises UserError for options out of range or in conflict.
     """
 
     def __init__(self, minutes: float | None, depth: int | None, settings: list[str]):
         if minutes is not None and depth is not None:
-            raise UserError("--minutes and --depth are one dial: give only one of them")
+            raise UserError("--minutes and --depth both set the size: give only one of them")
         if minutes is not None and not (MIN_MINUTES <= minutes <= MAX_MINUTES):
             raise UserError(
                 f"--minutes {minutes:g} is out of range: choose {MIN_MINUTES:g} to {MAX_MINUTES:g}"
@@ -227,19 +239,19 @@ class Planner:
 
     @property
     def budget_s(self) -> float | None:
-        """What is left of the time wanted."""
+        """The seconds left of --minutes, or None without --minutes."""
         if self.minutes is None:
             return None
         return self.minutes * 60 * AIM - (time.perf_counter() - self.started)
 
     def clock(self, plan: Plan) -> Clock | None:
-        """With what is left of the time wanted; None if a depth is wanted."""
+        """Return a clock with the time left, or None without --minutes."""
         if self.budget_s is None:
             return None
         return Clock(self.budget_s, plan.evaluation_s / plan.step_s)
 
     def first(self, corpus: Corpus) -> Plan:
-        """Before tokenising, which takes about PREPARING times as long as looking."""
+        """Return the plan before tokenising; it leaves time for that. Raises UserError."""
         self.facts = look_at(corpus)
         budget_s = self.budget_s
         if budget_s is not None:
@@ -250,7 +262,7 @@ class Planner:
         return self.guess
 
     def final(self, shards: Shards) -> Plan:
-        """With the tokenizer and the tokens that there are."""
+        """Return the plan for tokenised text. Raises UserError if the time is too short."""
         n_train, n_val = (shards.manifest["splits"][s]["n_tokens"] for s in ("train", "val"))
         bytes_per_token = shards.manifest["n_bytes"] / (n_train + n_val)
         facts = dataclasses.replace(
@@ -269,7 +281,7 @@ class Planner:
         return plan
 
     def hardness(self, facts: Facts, shards: Shards) -> float:
-        """How much harder than the law has it this text is for a small and short training."""
+        """Return the ratio of measured to expected bits per byte in a pilot run on the text."""
         seconds = PILOT_SHARE * (self.minutes * 60 if self.minutes else self.guess.seconds)
         settings = [f"vocab_size={shards.tokenizer.vocab_size}"]
         settings += [f"dtype={self.guess.training.dtype}"]

@@ -1,7 +1,7 @@
-"""The scaling rule: from a depth and an amount of text to a shape, a recipe and what to expect.
+"""The scaling rule: settings and expected bits per byte for a depth and an amount of text.
 
-One number sets a model's size: depth d means d layers of width 64 d. Everything else follows by
-the rules below; docs/scaling.md says which runs they were fitted to, and how well they fit.
+One number sets a model's size: depth d means d layers of width 64 d. All other settings follow
+from the rules below; docs/scaling.md lists the runs that they were fitted to, and the errors.
 
 >>> corpus = Facts(n_bytes=5_000_000, bytes_per_token=3.4)
 >>> model = model_at(6, corpus)
@@ -16,48 +16,51 @@ from gptcore.config import ModelConfig
 from training.run.config import TrainConfig
 
 DEPTHS = range(1, 25)
-HEAD_SIZE = 64
+HEAD_SIZE = 64  # width of an attention head
 MIN_VOCABULARY, MAX_VOCABULARY = 512, 32_768
 
-# Expected bits per byte: hardness * (E + (A / N^a + B / D')^b) with N parameters and D' bytes read
-# (the form of arXiv 2001.08361, eq. 1.5, above a floor), of which repeated ones count less (arXiv
-# 2305.16264, eq. 5). A pilot run on the text gives its hardness.
+# Expected bits per byte: hardness * (E + (A / N^a + B / D')^b) for N parameters and D' effective
+# bytes (the form of arXiv 2001.08361, eq. 1.5, plus a floor E). Repeated bytes count less (arXiv
+# 2305.16264, eq. 5). A pilot run on the text measures its hardness.
 E, A, ALPHA, B, BETA = 0.25, 1837.0, 0.7, 2.288e6, 0.25
-REPEATS = 15.0  # R*: epochs after which a repeated text teaches 1 / e of what a new one does
-PARAMETERS_PER_BYTE = 2  # no larger model for a small text: the law knows nothing of over-fitting
+REPEATS = 15.0  # R*: epochs after which a repeated text is worth 1 / e of new text
+PARAMETERS_PER_BYTE = 2  # upper limit of the model's size, as the rule ignores over-fitting
 
-# The recipe, from the sweeps in docs/scaling.md.
-BATCH = 2.5  # tokens in a batch, times the square root of all tokens
-LEARNING_RATE, RATE_BY_DEPTH = 0.02, 0.75
+# Training settings, from the sweeps in docs/scaling.md.
+BATCH = 2.5  # tokens per batch, divided by the square root of all training tokens
+LEARNING_RATE, RATE_BY_DEPTH = 0.02, 0.75  # the learning rate is 0.02 depth^-0.75
 DECAY_SHARE = 0.4
 MICRO_BATCH_TOKENS = 8192
-TOKENS_PER_PARAMETER = 20  # of a plan by depth (arXiv 2203.15556, table 3)
-MAX_EPOCHS = 16  # of a plan by depth
-DROPOUTS = ((4, 0.0), (8, 0.1), (16, 0.2), (math.inf, 0.3))  # by epochs
+TOKENS_PER_PARAMETER = 20  # training tokens of a plan with --depth (arXiv 2203.15556, table 3)
+MAX_EPOCHS = 16  # most epochs of a plan with --depth
+DROPOUTS = ((4, 0.0), (8, 0.1), (16, 0.2), (math.inf, 0.3))  # (up to this many epochs, dropout)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rule needs to know about a corpus."""
+    """Facts about a corpus on which the rule depends."""
 
-    n_bytes: int  # to train on
+    n_bytes: int  # bytes of training text
     bytes_per_token: float
-    hardness: float = 1.0
+    hardness: float = 1.0  # measured over expected bits per byte of a pilot run
 
 
 def vocabulary(n_bytes: int, n_embd: int) -> int:
-    """Grows with the cube root of the text, but the head shall not outweigh the layers."""
+    """Return the vocabulary size: it grows with the cube root of the text.
+
+    The width limits it, so that the output head does not outweigh the layers.
+    """
     wanted = min(26 * n_bytes ** (1 / 3), 32 * n_embd)
     return min(max(power_of_two(wanted), MIN_VOCABULARY), MAX_VOCABULARY)
 
 
 def power_of_two(x: float) -> int:
-    """The nearest one, on a scale of ratios."""
+    """Return the power of two that is nearest to x on a logarithmic scale."""
     return 2 ** round(math.log2(max(x, 1.0)))
 
 
 def model_at(depth: int, facts: Facts, epochs: float = 1.0) -> ModelConfig:
-    """The shape of this depth, for a text that is read so many times."""
+    """Return the model settings of a depth, for a text that is read `epochs` times."""
     n_embd = HEAD_SIZE * depth
     tokens = facts.n_bytes / facts.bytes_per_token
     block_size = 512 if depth <= 8 else 1024
@@ -78,20 +81,23 @@ def model_at(depth: int, facts: Facts, epochs: float = 1.0) -> ModelConfig:
 
 
 def dropout_for(epochs: float) -> float:
-    """None for a text that is read a few times; attention weights are never dropped, since
-    a number drawn for each of them costs more than the rest of the step."""
+    """Return the dropout for a number of epochs; it is 0 for up to four.
+
+    It does not apply to attention weights: drawing a random number for each of them would cost
+    more than the rest of the step.
+    """
     return next(dropout for limit, dropout in DROPOUTS if epochs <= limit)
 
 
 def batch_at(model: ModelConfig, tokens: float) -> int:
-    """Sequences in a step of a training that reads so many tokens."""
+    """Return the batch size in sequences of a training on `tokens` tokens."""
     return max(4, power_of_two(BATCH * math.sqrt(tokens)) // model.block_size)
 
 
 def training_at(
     model: ModelConfig, depth: int, tokens: float, batch_size: int, evaluations: int
 ) -> TrainConfig:
-    """The recipe for reading so many tokens."""
+    """Return the settings of a training on `tokens` tokens with this many evaluations."""
     steps = max(1, round(tokens / (batch_size * model.block_size)))
     evaluate_every = math.ceil(steps / evaluations)
     micro = min(batch_size, max(1, MICRO_BATCH_TOKENS // model.block_size))
@@ -109,37 +115,44 @@ def training_at(
 
 
 def parameters(model: ModelConfig) -> int:
-    """Of the matrices, the tied table of embeddings counted once."""
+    """Return the number of parameters in matrices; the tied embedding counts once."""
     return sum(rows * columns for rows, columns in matrices(model)) + (
         model.vocab_size * model.n_embd
     )
 
 
 def matrices(model: ModelConfig) -> list[tuple[int, int]]:
-    """The blocks' matrices, which Muon updates."""
+    """Return the shapes of the blocks' matrices, which Muon updates."""
     C, kv = model.n_embd, 2 * model.n_kv_head * model.head_dim
     block = [(C, C + kv), (C, C), (C, 2 * model.n_inner), (model.n_inner, C)]
     return block * model.n_layer
 
 
 def pass_flops(model: ModelConfig) -> float:
-    """Of a token's forward and backward pass (arXiv 2204.02311, appendix B)."""
+    """Return the FLOPs of one token's forward and backward pass (arXiv 2204.02311, appendix B)."""
     return 6 * parameters(model) + 12 * model.n_layer * model.n_embd * model.block_size
 
 
 def update_flops(model: ModelConfig) -> float:
-    """Of Muon's update: five rounds of three products with the short side's square."""
+    """Return the FLOPs of Muon's update: three matrix products in each of five rounds.
+
+    Two products are of the matrix (m, n) with (m, m), one of (m, m) with itself; m is the
+    shorter side.
+    """
     return sum(5 * (4 * max(m) * min(m) ** 2 + 2 * min(m) ** 3) for m in matrices(model))
 
 
 def expected_bits_per_byte(facts: Facts, model: ModelConfig, tokens: float) -> float:
-    """Of held-out text, after training on so many tokens."""
+    """Return the expected held-out bits per byte after training on `tokens` tokens."""
     n_bytes = effective_bytes(tokens * facts.bytes_per_token, facts.n_bytes)
     return facts.hardness * (E + (A / parameters(model) ** ALPHA + B / n_bytes) ** BETA)
 
 
 def effective_bytes(read: float, distinct: float) -> float:
-    """What the bytes read are worth in new ones (arXiv 2305.16264, eq. 5)."""
+    """Return how many new bytes are worth as much as `read` bytes of a text of `distinct` bytes.
+
+    Source: arXiv 2305.16264, eq. 5.
+    """
     if read <= distinct:
         return read
     return distinct * (1 + REPEATS * (1 - math.exp(-(read / distinct - 1) / REPEATS)))

@@ -1,1 +1,1 @@
-"""What a run leaves to look at: metrics, TensorBoard events, the report."""
+"""Records of a run: metrics, TensorBoard events and the HTML report."""

@@ -12,9 +12,10 @@ from gptcore.checks import UserError
 
 
 class Events:
-    """A new event file in `folder`, for a run that goes on after `resume_step`, or that begins.
+    """A new event file in `folder`, for a run that starts, or that resumes after `resume_step`.
 
-    Readers drop what earlier files say of the steps from there on, for they are done again."""
+    TensorBoard discards later steps in earlier files, because the resumed run repeats them.
+    Raises UserError if the package tensorboard is missing."""
 
     def __init__(self, folder: Path, resume_step: int | None = None):
         try:
@@ -24,17 +25,17 @@ class Events:
                 "tensorboard=true needs the package tensorboard: pip install tensorboard, or "
                 "leave the setting out"
             ) from None
-        # Told at the beginning too: readers take no notice of the first such mark in a folder.
+        # A new run sets it, too, because readers ignore the first purge_step in a folder.
         first = 0 if resume_step is None else resume_step + 1
         self.writer = SummaryWriter(str(folder), purge_step=first)
 
     def scalars(self, step: int, values: dict[str, float]) -> None:
         for name, value in values.items():
             self.writer.add_scalar(name, value, step)
-        self.writer.flush()  # what was logged is there, however the run ends
+        self.writer.flush()  # keep the values even if the run is killed
 
     def samples(self, step: int, samples: list[tuple[str, str]]) -> None:
-        # TensorBoard renders Markdown; indented, a text is shown as it is.
+        # TensorBoard renders Markdown, which shows indented text unchanged.
         texts = [f"{prompt}{text}".replace("\n", "\n    ") for prompt, text in samples]
         self.writer.add_text("samples", "\n\n---\n\n".join(f"    {t}" for t in texts), step)
         self.writer.flush()

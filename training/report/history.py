@@ -1,4 +1,4 @@
-"""What a run has left behind, as far as it has come: its metrics by step, tokens and time.
+"""The metrics of a finished or unfinished run, by step, tokens and time.
 
 >>> history = History(Run.load("runs/mine"))                         # doctest: +SKIP
 >>> history.curve("bits_per_byte")                                   # doctest: +SKIP
@@ -15,15 +15,15 @@ from gptcore.checks import UserError
 from gptcore.facts import as_json
 from training.run.directory import Run
 
-N_EARLIER = 4  # runs beside a run's own, the newest
-MAX_LINES = 5_000  # of one metrics.jsonl; of a longer one every few lines are read
-MAX_POINTS = 300  # of one curve
-MAX_SAMPLES = 40  # steps of which samples are shown
+N_EARLIER = 4  # earlier runs shown beside a run
+MAX_LINES = 5_000  # lines read from metrics.jsonl; of a longer file, only every n-th line
+MAX_POINTS = 300  # points per curve
+MAX_SAMPLES = 40  # steps whose samples are shown
 AXES = {"step": "step", "tokens": "tokens", "seconds": "time"}
 
 
 class History:
-    """A run with its metrics and its summary, however far it has come."""
+    """The metrics and the summary, if any, of a run."""
 
     def __init__(self, run: Run):
         self.run = run
@@ -33,13 +33,13 @@ class History:
         self.axes = {axis: self.axis(axis) for axis in AXES}
 
     def column(self, key: str) -> tuple[np.ndarray, np.ndarray]:
-        """The indices of the lines that have a finite `key`, and its values there."""
+        """Return the indices of the lines with a finite `key`, and the values."""
         values = np.array([line.get(key) for line in self.lines], dtype=float)  # None: NaN
         indices = np.flatnonzero(np.isfinite(values))
         return indices, values[indices]
 
     def axis(self, name: str) -> np.ndarray | None:
-        """A position on the axis for each line; None where the run did not measure it."""
+        """Return each line's position on an axis, or None if the run did not record it."""
         steps = np.array([line["step"] for line in self.lines], dtype=float)
         known, values = self.column(name)
         if len(known):
@@ -50,7 +50,7 @@ class History:
 
     @property
     def tokens_per_step(self) -> float:
-        """For metrics without tokens; 0.0 for pairs of sentences, whose lengths differ."""
+        """Tokens per step, for metrics that lack them; 0.0 if unknown (sentence pairs)."""
         if is_number(self.summary.get("tokens")) and self.summary.get("steps"):
             return self.summary["tokens"] / self.summary["steps"]
         if hasattr(self.run.model, "source_vocab_size"):
@@ -67,8 +67,11 @@ class History:
         return {key: value for part in parts for key, value in part.items()}
 
     def curve(self, key: str) -> dict[str, list[float]] | None:
-        """A metric by each axis; None if there is none. Of many values `y` has the means of
-        equal parts, and `low` and `high` their ranges."""
+        """Return a metric as lists: `y` and a position on each axis; None if it was not recorded.
+
+        More than MAX_POINTS values are grouped: `y` is the mean of each group, and `low` and
+        `high` are its minimum and maximum.
+        """
         indices, values = self.column(key)
         if not len(indices):
             return None
@@ -98,7 +101,7 @@ def is_number(value: Any) -> bool:
 
 
 def read_samples(run: Run) -> list[tuple[int, list[tuple[str, str]]]]:
-    """(step, [(prompt, text)]) of samples.md."""
+    """Return the samples of samples.md as (step, [(prompt, text)])."""
     sections = []
     for step, body in run.samples():
         quotes = [quote[2:].replace("\n> ", "\n") for quote in body.strip("\n").split("\n\n")]
@@ -108,19 +111,19 @@ def read_samples(run: Run) -> list[tuple[int, list[tuple[str, str]]]]:
 
 
 def spread(n: int, wanted: int) -> list[int]:
-    """At most `wanted` of the indices 0..n-1, evenly, the last one among them."""
+    """Return at most `wanted` evenly spaced indices of 0..n-1, including the last one."""
     every = max(1, -(-n // wanted))
     return list(range(n - 1, -1, -every))[::-1]
 
 
 def earlier(run: Run) -> list[Run]:
-    """The newest finished runs beside this one on the same data, the newest first."""
+    """Return the newest finished runs on the same data in the same folder, newest first."""
     found = []
     for summary in run.path.resolve().parent.glob("*/summary.json"):
         try:
             other = Run.load(summary.parent)
         except UserError:
-            continue  # of another version, or damaged: no reason to fail this run
+            continue  # another version or damaged, which must not stop this run
         if other.path != run.path.resolve() and data_key(other) == data_key(run):
             found.append((summary.stat().st_mtime, other))
     return [other for _, other in sorted(found, key=lambda pair: -pair[0])[:N_EARLIER]]

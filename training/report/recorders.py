@@ -1,4 +1,4 @@
-"""Where a run's figures and samples go: the run directory's files, and TensorBoard if wished.
+"""Recorders of figures and samples: the run directory's files, and optionally TensorBoard.
 
 >>> for recorder in open_recorders(run, World(), resumed_at=None):      # doctest: +SKIP
 ...     recorder.scalars(10, {"loss": 2.5})
@@ -11,10 +11,12 @@ from training.report.events import Events
 from training.report.report import write_report
 from training.run.directory import Run
 
-Samples = list[tuple[str, str]]  # prompts, and what the model made of them
+Samples = list[tuple[str, str]]  # (prompt, continuation)
 
 
 class Recorder(Protocol):
+    """A destination for the figures and samples of a run."""
+
     def scalars(self, step: int, values: dict[str, float]) -> None: ...
 
     def samples(self, step: int, samples: Samples) -> None: ...
@@ -23,7 +25,7 @@ class Recorder(Protocol):
 
 
 class Files:
-    """metrics.jsonl, samples.md and the pictures of them."""
+    """Writes metrics.jsonl, samples.md, loss.png and report.html."""
 
     def __init__(self, run: Run):
         self.run = run
@@ -33,17 +35,17 @@ class Files:
         if "bits_per_byte" in values:
             self.run.draw_loss()
             write_report(self.run)
-            self.run.drop_old_checkpoints()  # the best may be another now
+            self.run.drop_old_checkpoints()  # the best one may have changed
 
     def samples(self, step: int, samples: Samples) -> None:
         self.run.add_samples(step, samples)
 
     def close(self) -> None:
-        """Every line has been written already."""
+        """Do nothing: every line is written already."""
 
 
 def open_recorders(run: Run, world: World, resumed_at: int | None) -> list[Recorder]:
-    """None on other processes than the first."""
+    """Return the run's recorders; the list is empty on all processes but the first."""
     if not world.is_first:
         return []
     events = [Events(run.path / "tensorboard", resumed_at)] if run.train.tensorboard else []

@@ -1,7 +1,7 @@
-"""The run report: one HTML file with the curves, figures and samples of a run beside others.
+"""The run report: one HTML file with the curves, figures and samples of one or several runs.
 
-The file needs nothing else: no library, no network. report.html is its frame and looks, report.js
-draws the charts; here runs become numbers, tables and text, all of it escaped.
+The file needs no library and no network. report.html holds the page's frame and style, and
+report.js draws the charts. This module writes the data, tables and texts, all of them escaped.
 
 >>> write_report(Run.load("runs/mine"))                              # doctest: +SKIP
 PosixPath('runs/mine/report.html')
@@ -17,15 +17,17 @@ from typing import Any
 from training.report.history import AXES, History, earlier, is_number, read_samples
 from training.run.directory import Run
 
-NOTHING = "–"
+NOTHING = "–"  # shown for a missing value
 
 
 @dataclass(frozen=True)
 class Chart:
+    """A chart of one or several metrics."""
+
     title: str
     unit: str
-    curves: dict[str, str]  # keys of the metrics and how they are drawn, see report.js
-    logarithmic: bool = False  # where the values span much
+    curves: dict[str, str]  # keys of the metrics and their styles in report.js
+    logarithmic: bool = False  # for values that span orders of magnitude
 
 
 CHARTS = [
@@ -65,7 +67,7 @@ def duration(seconds: float | None) -> str:
 
 
 def facts(history: History) -> dict[str, str]:
-    """The row of a run in the table of runs."""
+    """Return a run's row in the table of runs."""
     total = history.run.train.steps
     indices, bits = history.column("bits_per_byte")
     best = NOTHING
@@ -88,7 +90,7 @@ def facts(history: History) -> dict[str, str]:
 
 
 def differing(histories: list[History]) -> dict[str, list[str]]:
-    """The settings that are not the same in all runs, with their values."""
+    """Return the settings that differ between the runs, with each run's value."""
     keys = dict.fromkeys(key for history in histories for key in history.settings)
     rows = {
         key: [str(history.settings.get(key, NOTHING)) for history in histories]
@@ -128,7 +130,7 @@ def settings_table(histories: list[History], rows: dict[str, list[str]]) -> str:
 
 
 def samples_of(history: History, number: int) -> str:
-    """The samples of a run by step, the newest first; of the first run the newest is open."""
+    """Return HTML with a run's samples, newest first; the first run's newest ones are unfolded."""
     html = ""
     for step, samples in reversed(read_samples(history.run)):
         texts = "".join(
@@ -141,7 +143,7 @@ def samples_of(history: History, number: int) -> str:
 
 
 def charts_of(curves: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
-    """Figures for the charts that have a curve, and what report.js must know of them."""
+    """Return HTML and the settings for report.js of all charts that have a curve."""
     html, charts = "", []
     for chart in CHARTS:
         drawn = {key: style for key, style in chart.curves.items() if any(key in c for c in curves)}
@@ -160,6 +162,7 @@ def charts_of(curves: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
 
 
 def page(named: list[Run], earlier_ones: list[Run]) -> str:
+    """Return the report of the named runs, with earlier ones for comparison."""
     n_named, histories = len(named), [History(run) for run in [*named, *earlier_ones]]
     keys = [key for chart in CHARTS for key in chart.curves]
     curves = [
@@ -181,20 +184,20 @@ def page(named: list[Run], earlier_ones: list[Run]) -> str:
         differences=settings_table(histories, differences) if differences else "<p>None.</p>",
         samples="".join(samples_of(h, n) for n, h in enumerate(histories)) or "<p>None yet.</p>",
         settings=settings_table(histories[:1], everything),
-        data=data.replace("<", "\\u003c"),  # so that no text in it can end the script element
+        data=data.replace("<", "\\u003c"),  # so that no text can end the script element
         script=here.with_suffix(".js").read_text(encoding="utf-8"),
     )
 
 
 def write_page(runs: list[Run], path: Path) -> Path:
-    """Whole or not at all: somebody may be reading the one before."""
+    """Write the report atomically, because somebody may have the old one open."""
     temporary = path.with_name(path.name + ".tmp")
     text = page(runs, earlier(runs[0]) if len(runs) == 1 else [])
-    temporary.write_text(text, encoding="utf-8", errors="replace")  # of names that are no UTF-8
+    temporary.write_text(text, encoding="utf-8", errors="replace")  # file names need not be UTF-8
     temporary.replace(path)
     return path
 
 
 def write_report(run: Run) -> Path:
-    """report.html in the run directory: this run beside the newest earlier ones."""
+    """Write report.html into the run directory, with the newest earlier runs beside this one."""
     return write_page([run], run.path / "report.html")
