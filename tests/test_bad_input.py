@@ -292,7 +292,7 @@ def test_after_an_error_of_the_system_only_a_training_is_said_to_go_on(
 ) -> None:
     (tmp_path / "runs" / "out" / "config.json.tmp").mkdir(parents=True)
     said = refused(training_main, chats, *train)
-    assert "config.json.tmp" in said and said.endswith("run the same command with --resume to continue")
+    assert "config.json.tmp" in said and said.endswith("command with --resume to continue")
     (copy / "report.html.tmp").mkdir()
     assert refused(training_main, "report", copy).endswith("report.html.tmp'")
 

@@ -247,7 +247,7 @@ def test_a_file_of_another_form_is_named(tmp_path: Path, name: str, content: byt
     file = tmp_path / DATASETS[name].origins[0].file_name
     file.write_bytes(content)
     said = refused(name, tmp_path)
-    assert f"dataset {name}: {file} is not of the form" in said and "\n" not in said
+    assert f"dataset {name}: {file} has not the expected format" in said and "\n" not in said
 
 
 def test_another_page_in_place_of_a_download_is_forgotten_with_its_file(
@@ -257,7 +257,7 @@ def test_another_page_in_place_of_a_download_is_forgotten_with_its_file(
     [published] = tmp_path.glob("site/o/r/*")
     content = published.read_text()
     published.write_text("<html>Sign in")
-    assert f"{home / 'o.r.train.jsonl'} is not of the form" in refused("gsm8k")
+    assert f"{home / 'o.r.train.jsonl'} has not the expected format" in refused("gsm8k")
     (home / "o.r.train.jsonl").unlink()
     published.write_text(content)
     assert len(list(read_dataset("gsm8k"))) == 4
@@ -265,9 +265,9 @@ def test_another_page_in_place_of_a_download_is_forgotten_with_its_file(
 
 def test_mistakes_are_named_before_anything_is_read(tmp_path: Path) -> None:
     assert "did you mean 'jokes'" in refused("joke")
-    assert "only in prepared form" in refused("multiwoz", tmp_path)
+    assert "in prepared form only" in refused("multiwoz", tmp_path)
     assert "templated_chat.jsonl.gz" in refused("templated", tmp_path)
-    assert "is no folder" in refused("jokes", tmp_path / "absent")
+    assert "is not a folder" in refused("jokes", tmp_path / "absent")
     with pytest.raises(UserError):
         read_dataset("joke")  # not only when it is iterated over
 

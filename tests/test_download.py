@@ -241,7 +241,7 @@ def test_a_second_download_must_be_like_the_first(server: Server, path: Path) ->
     download(server.url, path)
     path.unlink()
     server.body = b"something else"
-    assert "data.bin.sha256 too if the change is meant" in refused(server, path)
+    assert "if the change is intended, delete data.bin.sha256" in refused(server, path)
     beside(path, ".sha256").unlink()
     download(server.url, path)
     assert path.read_bytes() == b"something else"

@@ -1,1 +1,1 @@
-"""Texts by name, with their licences: found prepared, or downloaded and cleaned. See reading.py."""
+"""Data sets by name, with their licences: read in prepared form, or downloaded and cleaned."""

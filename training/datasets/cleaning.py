@@ -1,11 +1,11 @@
-"""What a text must be like to be learned from: plain ASCII English, no addresses, no abuse.
+"""A filter for training texts: it keeps plain ASCII English without addresses or abuse.
 
 >>> clean(["Hi\u2019s caf\u00e9?", "It is nice."])
 [{'role': 'user', 'content': "Hi's cafe?"}, {'role': 'assistant', 'content': 'It is nice.'}]
 >>> clean(["See www.example.com", "Thanks."]) is None
 True
 
-The word lists in ``unwanted.json`` are short: they miss things, and drop some that are harmless.
+The word lists in ``unwanted.json`` are short: they miss some abuse, and match some harmless text.
 """
 
 import json
@@ -18,12 +18,12 @@ from pathlib import Path
 from gptcore.text.chat_template import Message, messages_of
 from training.data.corpus import Document, document_number
 
-Raw = str | list[str]  # a text, or what user and assistant say in turn
+Raw = str | list[str]  # a text, or the turns of user and assistant
 
-MAX_TURN = 2000  # characters
-MAX_CHAT = 3000
-MIN_TEXT = 200
-MAX_TEXT = 6000
+MAX_TURN = 2000  # characters of a turn
+MAX_CHAT = 3000  # characters of a conversation
+MIN_TEXT = 200  # characters of a text
+MAX_TEXT = 6000  # characters of a text
 
 MOJIBAKE = re.compile(r"[âÃÂ][\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹Œ‘’“”•–—˜™š›œžŸŽ]")
 PLAIN = str.maketrans(
@@ -38,12 +38,12 @@ CODE = re.compile(r"[{}\\|~^<>]|[=!]=|\w\(\)|;\s*\n|\bdef \w+\(|\w_\w|'''")
 
 
 def clean(raw: Raw) -> Document | None:
-    """The document, or None if it is not fit to be learned from."""
+    """Return the cleaned document, or None if it is not fit for training."""
     return clean_text(raw) if isinstance(raw, str) else clean_chat(raw)
 
 
 def clean_chat(turns: list[str]) -> list[Message] | None:
-    """User first and assistant last; a long conversation is cut after a reply."""
+    """Return a conversation that ends with a reply, cut to MAX_CHAT characters; None if unfit."""
     turns = [plain(turn) for turn in turns]
     if not all(is_fit(turn) and len(turn) <= MAX_TURN for turn in turns):
         return None
@@ -53,7 +53,10 @@ def clean_chat(turns: list[str]) -> list[Message] | None:
 
 
 def clean_text(text: str) -> str | None:
-    """A story may have wolves and deaths in it, but no abuse; one that breaks off is dropped."""
+    """Return a text, or None if it is abusive, too long or short, or ends within a sentence.
+
+    Only the list "always" applies, because stories may have wolves and deaths in them.
+    """
     text = plain(text)
     sound = is_fit(text, "always") and MIN_TEXT <= len(text) <= MAX_TEXT
     return text if sound and text[-1] in ".!?\"')" else None
@@ -66,7 +69,7 @@ def is_fit(text: str, *lists: str) -> bool:
 
 
 def plain(text: str) -> str:
-    """ASCII for quotes, dashes and accents; what has none stays, and is dropped with its text."""
+    """Replace quotes, dashes and accented letters by ASCII; other characters stay."""
     if MOJIBAKE.search(text):
         text = repaired(text)
     text = unicodedata.normalize("NFKD", text.translate(PLAIN))
@@ -76,7 +79,10 @@ def plain(text: str) -> str:
 
 
 def repaired(text: str) -> str:
-    """UTF-8 that was read as Windows-1252 (its five holes as Latin-1), if it is that."""
+    """Decode UTF-8 that was read as Windows-1252; return other texts unchanged.
+
+    Windows-1252 lacks five bytes, for which Latin-1 stands in.
+    """
     try:
         raw = b"".join(c.encode("cp1252" if ord(c) > 255 else "latin-1") for c in text)
         return raw.decode("utf-8")

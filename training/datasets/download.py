@@ -1,13 +1,13 @@
-"""One file from a URL to the disk: resumed, tried again, verified, and whole or not there.
+"""Download of a file, with retries, resumption, verification and an atomic result.
 
     >>> from pathlib import Path
     >>> download("https://host/train.jsonl", Path("data/train.jsonl"))     # doctest: +SKIP
 
-What has come is in `train.jsonl.part`, and stays there when the connection or the program ends;
-the next call goes on behind it if the server says that the file is still the same (an ETag or
-a date), and starts anew if not. A file whose SHA-256 is not known beforehand is trusted at its
-first download, and no longer: its hash is written to `train.jsonl.sha256`, which every later
-copy must have. (A server that promises fewer bytes than there are is caught by the hash alone.)
+Received bytes are kept in `train.jsonl.part` if the connection or the program ends. The next call
+continues there if the server's ETag or date shows that the file is unchanged; otherwise it starts
+again. If the SHA-256 is not known, the first download is trusted: its hash is written to
+`train.jsonl.sha256`, and every later copy must match it. (If a server announces fewer bytes than
+the file has, only the hash reveals it.)
 """
 
 import sys
@@ -22,18 +22,18 @@ from gptcore.checks import UserError
 from gptcore.system.files import file_sha256, flush_to_disk, locked, write_whole
 from training.machine.progress import progress
 
-PAUSES = (1.0, 5.0, 25.0)  # seconds before another try
-TIMEOUT = 60.0  # seconds without a byte
-CHUNK = 1 << 16  # what at most is lost when the connection breaks
-BUSY = (408, 429)  # what the server may grant later; other 4xx it will not
+PAUSES = (1.0, 5.0, 25.0)  # seconds of pause before each further attempt
+TIMEOUT = 60.0  # seconds without data after which an attempt fails
+CHUNK = 1 << 16  # bytes received at a time, which are at most lost with a broken connection
+BUSY = (408, 429)  # client errors worth another attempt
 
 
 class Interrupted(Exception):
-    """The server did not give the whole file this time."""
+    """Raised if the server did not send the whole file; another attempt may succeed."""
 
 
 def download(url: str, path: Path, sha256: str = "") -> None:
-    """Fetch the file unless it is there. UserError if it cannot be had or has another hash."""
+    """Download a file unless it exists. Raises UserError if that fails or the hash differs."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(beside(path, ".lock")):  # another process may be fetching it
         if path.exists():
@@ -42,7 +42,7 @@ def download(url: str, path: Path, sha256: str = "") -> None:
             note = beside(path, ".sha256").name
             print(
                 f"{url}: its SHA-256 is not known beforehand, so this first download is trusted; "
-                f"what comes is noted in {note}, and must be the same from then on",
+                f"{note} keeps its hash, which later downloads must have",
                 file=sys.stderr,
             )
         part = fetch(url, path)
@@ -62,7 +62,7 @@ def download(url: str, path: Path, sha256: str = "") -> None:
 
 
 def verify(path: Path, sha256: str = "") -> None:
-    """UserError unless the file has this hash, or that of its first download if one is known."""
+    """Raise UserError unless the file has this hash or, without one, that of its first download."""
     expected = sha256 or first_sha256(path)
     if expected and (found := file_sha256(path)) != expected:
         raise UserError(
@@ -71,22 +71,21 @@ def verify(path: Path, sha256: str = "") -> None:
 
 
 def first_sha256(path: Path) -> str:
-    """The hash of the first download, "" where there was none."""
+    """Return the hash of the first download, or "" if there was none."""
     note = beside(path, ".sha256")
     return note.read_text(encoding="utf-8").strip() if note.exists() else ""
 
 
 def forget(path: Path) -> None:
-    """A first download was not the file that was meant, but a login page, say: the hash goes, so
-    that the next download is the first."""
-    with suppress(OSError):  # in a folder that is only read
+    """Delete the hash of a first download that proved wrong, such as a login page."""
+    with suppress(OSError):  # the folder may be read-only
         beside(path, ".sha256").unlink()
 
 
 def remedy(path: Path, sha256: str) -> str:
     if sha256:
-        return f"it is damaged or not the file that is meant; delete {path}, or name another folder"
-    return f"delete {path}, and {beside(path, '.sha256').name} too if the change is meant"
+        return f"it is damaged or another file; delete {path}, or name another folder"
+    return f"delete {path}; if the change is intended, delete {beside(path, '.sha256').name}, too"
 
 
 def beside(path: Path, suffix: str) -> Path:
@@ -94,39 +93,42 @@ def beside(path: Path, suffix: str) -> Path:
 
 
 def fetch(url: str, path: Path) -> Path:
-    """The `.part` file with all that the server has."""
+    """Download into the `.part` file, with retries. Raises UserError if all attempts fail."""
     for pause in (*PAUSES, None):
         try:
             return receive(url, path)
         except (requests.RequestException, Interrupted) as error:
             if pause is None:
                 raise UserError(
-                    f"{url} cannot be fetched: {reason(error, url)}; run again when the connection "
-                    f"is better, or put the file at {path} yourself"
+                    f"{url} cannot be fetched: {reason(error, url)}; try again later, or put the "
+                    f"file at {path} yourself"
                 ) from None
             time.sleep(pause)
-    raise AssertionError("the last try returns or raises")
+    raise AssertionError("the last attempt returns or raises")
 
 
 def reason(error: Exception, url: str) -> str:
-    """In a few words; what could not even be connected to has a long chain of causes."""
+    """Return a short reason; that of a failed connection would be a long chain of causes."""
     if isinstance(error, requests.ConnectionError) and "Max retries" in str(error):
         return f"no connection to {urlsplit(url).netloc}"
     return " ".join(str(error).split())[:300]
 
 
 def receive(url: str, path: Path) -> Path:
-    """One request, for what is missing. Interrupted if something is missing after it, too."""
+    """Request the missing bytes once; return the complete `.part` file.
+
+    Raises Interrupted if bytes are still missing, and UserError if the server refuses.
+    """
     part, version = beside(path, ".part"), beside(path, ".part.version")
     known = version.read_text(encoding="utf-8") if version.exists() and part.exists() else ""
     start = part.stat().st_size if known else 0
-    # Compressed on the way, neither lengths nor ranges would be the file's.
+    # Without this, a server may compress, and lengths and ranges would not be the file's.
     headers = {"Accept-Encoding": "identity"}
     if start:
         headers |= {"Range": f"bytes={start}-", "If-Range": known}
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
         status = f"{response.status_code} {response.reason}"
-        if response.status_code == 416:  # nothing is behind the part
+        if response.status_code == 416:  # the file has no bytes after the part
             if response.headers.get("Content-Range") == f"bytes */{start}":
                 return part
             part.unlink()
@@ -139,18 +141,18 @@ def receive(url: str, path: Path) -> Path:
                 f"yourself, if you have it"
             )
         if response.status_code == 200:
-            start = 0  # the file has changed, or the server knows no ranges
-            part.unlink(missing_ok=True)  # before it could pass for the new version's
+            start = 0  # the file has changed, or the server does not support ranges
+            part.unlink(missing_ok=True)  # so that it never mixes with the new version
             write_whole(version, version_of(response))
         elif not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
             part.unlink()
-            raise Interrupted("the server sends another range than was asked for")
+            raise Interrupted("the server sends another range than requested")
         write(response, part, start)
     return part
 
 
 def write(response: requests.Response, part: Path, start: int) -> None:
-    """The body to the end of what is there."""
+    """Append the response's body to the part. Raises Interrupted if it ends early."""
     promised = response.headers.get("Content-Length")
     total = start + int(promised) if promised else None
     bar = progress(None, part.stem, total, "B", initial=start, unit_scale=True)
@@ -164,6 +166,6 @@ def write(response: requests.Response, part: Path, start: int) -> None:
 
 
 def version_of(response: requests.Response) -> str:
-    """For If-Range, which accepts no weak ETags (RFC 9110, section 13.1.5)."""
+    """Return a value for If-Range, which accepts no weak ETags (RFC 9110, section 13.1.5)."""
     etag = response.headers.get("ETag", "")
     return etag if etag.startswith('"') else response.headers.get("Last-Modified", "")

@@ -1,4 +1,4 @@
-"""What a data set is: its licence, and the files at its publisher's that it is read from.
+"""The description of a data set: its licence, and the publisher's files that it is read from.
 
 An address names a commit, so that what is there does not change. Where the hash of a file is
 known it stands beside the address: the file is pinned. Where it is "", the first download is
@@ -24,7 +24,7 @@ Derive = Callable[[Document], Iterator[Document]]
 
 @dataclass(frozen=True)
 class Origin:
-    """A file at the publisher's, and what makes raw documents of it; None: it is plain text."""
+    """A publisher's file and the function that parses it (None: the file is plain text)."""
 
     url: str
     parse: Parser | None
@@ -32,36 +32,36 @@ class Origin:
 
     @property
     def file_name(self) -> str:
-        """Owner, repository and file, so that no two are the same."""
+        """The local file name: owner, repository and file, which is unique."""
         parts = urlsplit(self.url).path.removeprefix("/datasets").strip("/").split("/")
         return ".".join((parts[0], parts[1], parts[-1]))
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """What a text is and under which terms it may be used."""
+    """A data set: its content, its terms of use, and its files."""
 
     about: str
-    licence: str  # of SPDX's list, where it has it
+    licence: str  # SPDX identifier, if there is one
     attribution: str
     homepage: str
     share_alike: bool = False
     origins: tuple[Origin, ...] = ()
-    prepared: str = "chat.jsonl.gz"  # the file that holds it cleaned and ready
-    source: str = ""  # the data set whose documents this one makes its own of ...
-    derive: Derive | None = None  # ... by this
+    prepared: str = "chat.jsonl.gz"  # name of the file that holds the cleaned documents
+    source: str = ""  # name of the data set from which this one is derived
+    derive: Derive | None = None  # makes documents of each document of `source`
 
     @property
     def trust(self) -> str:
-        """By which hashes downloads are checked: "pinned", "first use", or some of each."""
+        """How downloads are verified: "pinned", "first use", or "N of M pinned"."""
         n_pinned = sum(bool(origin.sha256) for origin in self.origins)
-        if n_pinned == len(self.origins):  # of none, too: prepared files have known hashes
+        if n_pinned == len(self.origins):  # also without origins: prepared files have known hashes
             return "pinned"
         return f"{n_pinned} of {len(self.origins)} pinned" if n_pinned else "first use"
 
 
 def derived(name: str, source: Dataset, about: str, derive: Derive) -> Dataset:
-    """What this project makes of another data set, under that one's terms."""
+    """Return a data set that this project derives from another one, under the same terms."""
     attribution = f"{source.attribution}; questions by this project"
     return replace(source, about=about, attribution=attribution, source=name, derive=derive)
 
@@ -76,7 +76,7 @@ def raw(repository: str, commit: str, path: str, parse: Parser | None, sha256: s
 
 
 def archive(repository: str, commit: str, parse: Parser) -> Origin:
-    """All of a repository (GitHub takes the beginning of a commit's name here, too)."""
+    """Return the origin of a whole GitHub repository; `commit` may be abbreviated."""
     return Origin(f"{GITHUB}{repository}/archive/{commit}.zip", parse)
 
 

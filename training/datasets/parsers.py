@@ -1,4 +1,4 @@
-"""Chats out of the files that others publish: a function for each form of file.
+"""Parsers that yield conversations from publishers' files, one for each file format.
 
 Each takes the path of a file, or of a repository's zip, and yields conversations as lists of
 what is said in turn, the user first; ``cleaning.py`` decides which are fit. What is chosen at
@@ -29,7 +29,7 @@ from training.data.corpus import document_number
 Chats = Iterator[list[str]]
 
 NAMES = ("Anna", "Ben", "Clara", "David", "Ella", "Finn", "Grace", "Henry", "Ivy", "Jack", "Kate")
-SHORT_ANSWER = 420  # characters
+SHORT_ANSWER = 420  # maximum characters of a short answer
 LINE = re.compile(r"^User ([12]): *", re.MULTILINE)
 PLACEHOLDER = re.compile(r"[\[(](?:user ([12])(?:'s)? ?)?(?:your |my )?(?:name|friend)[\])]", re.I)
 STAGE_DIRECTION = re.compile(r"[\[(*]")
@@ -56,11 +56,11 @@ QUESTION = re.compile(
     r"were|am) (i|you|your|he|she|it|we|they|there|this|that|the)\b",
     re.IGNORECASE,
 )
-COFFEE_ORDERS = 200  # of each file: they are much alike
+COFFEE_ORDERS = 200  # conversations taken from each file, because they are much alike
 
 
 def persona(path: Path) -> Chats:
-    """Synthetic-Persona-Chat: placeholders get names; what follows a stage direction is cut."""
+    """Synthetic-Persona-Chat: placeholders get names, and a chat ends before a stage direction."""
     for row in read_csv(path.read_text(encoding="utf-8")):
         text = row["Best Generated Conversation"]
         rng = random.Random(document_number(text))
@@ -81,18 +81,18 @@ def named(line: str, speaker: str, names: dict[str, str]) -> str:
 
 
 def chitchat(path: Path) -> Chats:
-    """QnA Maker's small talk: many wordings of a question, and one answer."""
+    """QnA Maker's small talk: each of many wordings of a question, with the same answer."""
     for questions, answer in intents(path):
         yield from ([sentence(question), answer] for question in questions)
 
 
 def some_chitchat(path: Path) -> Chats:
-    """A third of it, for the second and third file with the same questions."""
+    """A third of the chitchat, for the second and third file with the same questions."""
     return (chat for chat in chitchat(path) if document_number(chat[0]) % 3 == 0)
 
 
 def chitchat_chains(path: Path) -> Chats:
-    """A greeting, one to four questions, and thanks or a goodbye; the turns are unrelated."""
+    """Chats of a greeting, one to four unrelated questions, and thanks or a goodbye."""
     groups: dict[str, list[tuple[list[str], str]]] = {"hello": [], "thank you": [], "bye": []}
     others: list[tuple[list[str], str]] = []
     for questions, answer in intents(path):
@@ -112,18 +112,18 @@ def chitchat_chains(path: Path) -> Chats:
 def intents(path: Path) -> Iterator[tuple[list[str], str]]:
     for block, answer in CHITCHAT.findall(path.read_text(encoding="utf-8-sig")):
         questions = [line.removeprefix("- ").strip() for line in block.strip().splitlines()]
-        if answer.strip() not in ("", "undefined"):  # as it stands in some versions of the files
+        if answer.strip() not in ("", "undefined"):  # some versions of the files have such answers
             yield [question for question in questions if question], answer.strip()
 
 
 def chatterbot(path: Path) -> Chats:
-    """ChatterBot's corpus: `conversations` run on, elsewhere each line answers the first."""
+    """ChatterBot's corpus: `conversations` have many turns; else each line answers the first."""
     for name, text in members(path, "chatterbot_corpus/data/english/*.yml"):
         topic = Path(name).stem
         if topic in NO_TOPICS:
             continue
         try:
-            content = yaml.load(text, yaml.BaseLoader)  # all are strings: "No" is no truth value
+            content = yaml.load(text, yaml.BaseLoader)  # reads "No" as a string, not as a boolean
             lists = content["conversations"]
         except (yaml.YAMLError, KeyError, TypeError):
             continue  # one file of the repository is not YAML
@@ -137,7 +137,7 @@ def chatterbot(path: Path) -> Chats:
 
 
 def aggmgpt(path: Path) -> Chats:
-    """A Python file with one long string of exchanges: each alone, and some in a row."""
+    """A Python file with one long string of exchanges; yields each alone, and some in a row."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     text = max((text for text in texts if isinstance(text, str)), key=len)
@@ -161,7 +161,7 @@ def instructions(path: Path) -> Chats:
 
 
 def seed_tasks(path: Path) -> Chats:
-    """Self-Instruct's seeds, the short ones."""
+    """Self-Instruct's seed tasks, without long ones."""
     for row in json_lines(path):
         for instance in row["instances"]:
             question, answer = joined(row["instruction"], instance["input"]), instance["output"]
@@ -170,7 +170,7 @@ def seed_tasks(path: Path) -> Chats:
 
 
 def dolly(path: Path) -> Chats:
-    """Questions that need no passage, with answers that are short and whole."""
+    """Questions that need no passage, with short and complete answers."""
     for row in json_lines(path):
         question, answer = row["instruction"].strip(), row["response"].strip()
         is_short = len(question) <= 200 and len(answer) <= SHORT_ANSWER
@@ -179,7 +179,7 @@ def dolly(path: Path) -> Chats:
 
 
 def official_jokes(path: Path) -> Chats:
-    """Setup and punchline, as a riddle or as the answer to a request."""
+    """Jokes of setup and punchline, told as a riddle or on request."""
     for row in json.loads(path.read_text(encoding="utf-8")):
         setup, punchline = row["setup"].strip(), row["punchline"].strip()
         if row["type"] == "programming":
@@ -231,7 +231,7 @@ def self_dialogue(path: Path) -> Chats:
 
 
 def sgd(path: Path) -> Chats:
-    """Schema-Guided Dialogue: what is said, without the annotations."""
+    """Schema-Guided Dialogue: the utterances without the annotations."""
     for split in ("train", "dev", "test"):
         for _, text in members(path, f"{split}/dialogues_*.json"):
             for talk in json.loads(text):
@@ -239,7 +239,7 @@ def sgd(path: Path) -> Chats:
 
 
 def taskmaster(path: Path) -> Chats:
-    """Coffee orders, the first of each file."""
+    """Coffee orders: the first COFFEE_ORDERS conversations of each file."""
     for talk in json.loads(path.read_text(encoding="utf-8"))[:COFFEE_ORDERS]:
         turns = talk["utterances"]
         if turns and turns[0]["speaker"] == "user":
@@ -247,7 +247,7 @@ def taskmaster(path: Path) -> Chats:
 
 
 def trivia(path: Path) -> Chats:
-    """OpenTriviaQA: questions that stand without their choices, short answers, no pop culture."""
+    """OpenTriviaQA: questions that are clear without choices, short answers, no pop culture."""
     for category in TRIVIA:
         for _, text in members(path, f"categories/{category}"):
             for block in text.split("#Q ")[1:]:
@@ -261,7 +261,7 @@ def trivia(path: Path) -> Chats:
 
 
 def gsm8k(path: Path) -> Chats:
-    """Grade-school maths: the steps in one paragraph, without the calculator's marks."""
+    """Grade-school maths: the steps in one paragraph, without calculator annotations."""
     for row in json_lines(path):
         steps, _, result = re.sub(r"<<.*?>>", "", row["answer"]).rpartition("\n#### ")
         lines = [sentence(line) for line in steps.splitlines() if line.strip()]
@@ -269,7 +269,7 @@ def gsm8k(path: Path) -> Chats:
 
 
 def merged(said: Iterable[tuple[str, str]]) -> list[str]:
-    """A turn for each change of speaker."""
+    """Merge consecutive messages of a speaker into one turn."""
     return [
         " ".join(sentence(text) for _, text in group)
         for _, group in groupby(said, key=lambda item: item[0])
@@ -277,7 +277,7 @@ def merged(said: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def sentence(text: str) -> str:
-    """With a capital letter and an end."""
+    """Return a text with a capital letter and a final punctuation mark."""
     text = " ".join(text.split())
     if text and text[-1] not in ".!?\"')":
         text += "?" if QUESTION.match(text) else "."
@@ -298,10 +298,10 @@ def read_csv(text: str) -> Iterator[dict[str, str]]:
 
 
 def members(path: Path, pattern: str) -> Iterator[tuple[str, str]]:
-    """Name and text of the files in a repository's zip whose path is like this, in order."""
+    """Yield name and text of the files in a repository's zip that match a pattern, in order."""
     with zipfile.ZipFile(path) as archive:
         for name in sorted(archive.namelist()):
-            inside = name.partition("/")[2]  # all is in a folder that GitHub names by the commit
+            inside = name.partition("/")[2]  # GitHub puts all files into one folder
             if fnmatch(inside, pattern) and inside.count("/") == pattern.count("/"):
                 data = archive.read(name).replace(b"\r\n", b"\n")
                 try:

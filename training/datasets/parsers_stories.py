@@ -1,4 +1,4 @@
-"""Stories out of the files that others publish, and questions and requests about them.
+"""Parsers that yield stories, and conversations about stories, from publishers' files.
 
 Plain stories are yielded as texts, chats as lists of what is said in turn, the user first.
 
@@ -15,10 +15,10 @@ from pathlib import Path
 from training.data.corpus import SEPARATOR, document_number
 from training.datasets.parsers import Chats, members, read_csv, sentence
 
-LONGEST_PASSAGE = 800  # characters
-LONGEST_PIECE = 3000
-INTRODUCTION = 150  # in which a story's character appears
-CHAT_LENGTHS = range(350, 1001)  # of the stories that are told in chats
+LONGEST_PASSAGE = 800  # maximum characters of a passage with questions
+LONGEST_PIECE = 3000  # maximum characters of a piece of a tale
+INTRODUCTION = 150  # first characters, in which a story's hero must appear
+CHAT_LENGTHS = range(350, 1001)  # characters of the stories that are told in conversations
 
 OPENINGS = (
     "Tell me a story about",
@@ -35,24 +35,24 @@ WHAT = re.compile(
     r"train|bike|apple|doll|drum|swing|star|moon|rock|key|picture|song|game)\b"
 )
 LICENCE = re.compile(r"^\* License: \[(.*?)\]", re.MULTILINE)
-FREE = ("CC-BY", "CC BY", "Public Domain")  # others forbid commercial use
-GLUED = re.compile(r"[a-z][.!?;,]+[\"']?[A-Z]")  # line ends were lost: other words are glued, too
+FREE = ("CC-BY", "CC BY", "Public Domain")  # the other licences forbid commercial use
+GLUED = re.compile(r"[a-z][.!?;,]+[\"']?[A-Z]")  # a lost line end, which glues words together
 
 
 def tinystories(path: Path) -> Iterator[str]:
-    """The stories that no chat tells."""
+    """The stories that tinystories_chats does not use, as texts."""
     return (story for story in tiny(path) if not told_in_chat(story))
 
 
 def tinystories_chats(path: Path) -> Chats:
-    """Short stories, asked for by a character and a thing in them."""
+    """Short stories, each told on the request for a story about its hero and a thing."""
     for story in filter(told_in_chat, tiny(path)):
         if asked := request(story, document_number(story)):
             yield [asked, story]
 
 
 def tiny(path: Path) -> Iterator[str]:
-    """TinyStories: paragraphs, and a separator after each story."""
+    """Yield the stories of TinyStories, which separators divide."""
     story: list[str] = []
     with open(path, encoding="utf-8") as file:
         for line in chain(file, [SEPARATOR]):
@@ -68,7 +68,7 @@ def told_in_chat(story: str) -> bool:
 
 
 def request(story: str, number: int) -> str | None:
-    """What a user might say to be told this story; None if no character is found in it."""
+    """Return a user's request for this story, or None if no hero is found in it."""
     who = WHO.search(story[:INTRODUCTION])
     if not who:
         return None
@@ -85,7 +85,7 @@ def article(noun: str) -> str:
 
 
 def picture_books(path: Path) -> Iterator[str]:
-    """African Storybook and Pratham Books: a page after each `##`, a licence in the last one."""
+    """African Storybook and Pratham Books: `##` begins each page; the last has the licence."""
     for _, text in members(path, "en/*.md"):
         licence = LICENCE.search(text)
         if licence and licence[1].strip() in FREE:
@@ -94,7 +94,7 @@ def picture_books(path: Path) -> Iterator[str]:
 
 
 def fairy_tales(path: Path) -> Iterator[str]:
-    """FairytaleQA's tales, in pieces of whole sections."""
+    """FairytaleQA's tales as texts, in pieces of whole sections."""
     for sections in tales(path).values():
         piece = ""
         for section in sections.values():
@@ -106,7 +106,7 @@ def fairy_tales(path: Path) -> Iterator[str]:
 
 
 def fairy_tale_questions(path: Path) -> Chats:
-    """A short section, then the questions that it answers in so many words."""
+    """FairytaleQA's short sections with the questions that they answer literally."""
     stories = tales(path)
     for name, text in members(path, "data-by-train-split/questions/*/*-questions.csv"):
         sections = stories.get(Path(name).name.removesuffix("-questions.csv"), {})
@@ -122,7 +122,7 @@ def fairy_tale_questions(path: Path) -> Chats:
 
 
 def tales(path: Path) -> dict[str, dict[str, str]]:
-    """The tales by name, each as its sections by number."""
+    """Return the tales by name, each as a dict of sections by number."""
     found = {}
     for name, text in members(path, "data-by-train-split/section-stories/*/*-story.csv"):
         sections = {row["section"].strip(): row["text"].strip() for row in read_csv(text)}

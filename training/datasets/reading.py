@@ -1,4 +1,4 @@
-"""Texts by name: found prepared on the disk, or downloaded from their publishers and cleaned.
+"""Reading of data sets by name: in prepared form, or downloaded from publishers and cleaned.
 
 One folder holds all files: --data-dir, or else what the environment variable GPTCORE_DATA names,
 or else ~/.cache/gptcore/data. A data set is read from the first of these that is there: a prepared
@@ -35,10 +35,10 @@ UNREADABLE = (
 
 
 def read_dataset(name: str, data_dir: Path | None = None) -> Iterator[Document]:
-    """The documents of a data set, streamed, always in the same order.
+    """Yield the documents of a data set, always in the same order.
 
-    UserError if the name is unknown, a file cannot be had, or is not the file that is meant, and
-    if there is no document: nobody would notice that a mix lacks them.
+    Raises UserError if the name is unknown, if a file cannot be fetched or has another hash, and
+    if there is no document, which nobody would notice in a mix.
     """
     check_choice("dataset", name, DATASETS)
     dataset, folder = DATASETS[name], data_folder(data_dir)
@@ -51,12 +51,12 @@ def read_dataset(name: str, data_dir: Path | None = None) -> Iterator[Document]:
         verify(prepared, PREPARED[dataset.prepared])
         return some(
             read_prepared(name, prepared),
-            f"dataset {name}: {prepared} has no document of it: name another --data-dir, or take "
-            f"that file out of this one to have the publishers' files read",
+            f"dataset {name}: {prepared} has no document of it: name another --data-dir, or remove "
+            f"that file, and the publishers' files are read instead",
         )
     if not dataset.origins:
         raise UserError(
-            f"dataset {name} is to be had only in prepared form: name the folder that has "
+            f"dataset {name} exists in prepared form only: name the folder that has "
             f"{dataset.prepared} with --data-dir or {VARIABLE} (it is not in {folder})"
         )
     paths = [obtain(origin, folder) for origin in dataset.origins]
@@ -68,16 +68,19 @@ def read_dataset(name: str, data_dir: Path | None = None) -> Iterator[Document]:
 
 
 def data_folder(data_dir: Path | None) -> Path:
-    """Where data is looked for, and downloaded to."""
+    """Return the folder for data sets and downloads. Raises UserError if it is not a folder."""
     named = data_dir or os.environ.get(VARIABLE)
     if named and not Path(named).is_dir():
         source = "--data-dir" if data_dir else VARIABLE
-        raise UserError(f"{source} {named} is no folder: make it, or name another")
+        raise UserError(f"{source} {named} is not a folder: make it, or name another")
     return Path(named or cache_folder() / "data")
 
 
 def obtain(origin: Origin, folder: Path) -> Path:
-    """The origin's file in the folder, downloaded if need be, and verified."""
+    """Return the verified file of an origin; download it first if it is missing.
+
+    Raises UserError if that fails.
+    """
     path = folder / origin.file_name
     try:
         if path.is_file():
@@ -85,12 +88,12 @@ def obtain(origin: Origin, folder: Path) -> Path:
         else:
             download(origin.url, path, origin.sha256)
     except OSError as error:
-        raise UserError(f"{path}: {error}; mend that, or name another --data-dir") from None
+        raise UserError(f"{path}: {error}; correct that, or name another --data-dir") from None
     return path
 
 
 def some(documents: Iterator[Document], complaint: str) -> Iterator[Document]:
-    """All of them. UserError if there are none."""
+    """Yield all documents. Raises UserError with `complaint` if there are none."""
     first = next(documents, None)
     if first is None:
         raise UserError(complaint)
@@ -99,11 +102,11 @@ def some(documents: Iterator[Document], complaint: str) -> Iterator[Document]:
 
 
 def read_prepared(name: str, path: Path) -> Iterator[Document]:
-    """A text file as it is; of a file of chats, those whose "source" is this data set."""
+    """Yield a prepared text file, or the chats of a file whose "source" is this data set."""
     if not path.name.endswith(".jsonl.gz"):
         yield from read_documents([path])
         return
-    mark = f'"source": {json.dumps(name)}'  # most lines need not be parsed
+    mark = f'"source": {json.dumps(name)}'  # lines without it need not be parsed
     with gzip.open(path, "rt", encoding="utf-8") as file:
         for _, line in numbered_lines(file, path):
             if mark in line and (row := json.loads(line))["source"] == name:
@@ -111,7 +114,10 @@ def read_prepared(name: str, path: Path) -> Iterator[Document]:
 
 
 def read_origin(name: str, origin: Origin, path: Path) -> Iterator[Document]:
-    """What is fit to be learned from in a publisher's file. UserError if that is nothing."""
+    """Yield the documents of a publisher's file that are fit for training.
+
+    Raises UserError if the file has another format than expected.
+    """
     if origin.parse is None:
         yield from read_documents([path])
         return
@@ -126,6 +132,6 @@ def read_origin(name: str, origin: Origin, path: Path) -> Iterator[Document]:
     if reason:
         forget(path)
         raise UserError(
-            f"dataset {name}: {path} is not of the form that {origin.url} had ({reason}): delete "
-            f"it, to have it downloaded anew"
+            f"dataset {name}: {path} has not the expected format of {origin.url} ({reason}): "
+            f"delete it, and it is downloaded again"
         )

@@ -1,4 +1,4 @@
-"""The data sets that training knows by name: what they are, their licences, whom to name.
+"""The data sets that training knows by name, with licences and attributions.
 
 >>> DATASETS["gsm8k"].licence
 'MIT'
@@ -20,7 +20,7 @@ from training.datasets.story_questions import ask_about_story
 from training.datasets.told import conversations
 
 CDLA = "CDLA-Sharing-1.0"
-# Prepared files by their SHA-256. More filters than ours made them, so they differ a little.
+# SHA-256 of the prepared files, which have passed more filters than this code has.
 PREPARED = {
     "chat.jsonl.gz": "da682d0a01a18bb5ee0ef3740381192398d9da62142e459d48af3136347a4bba",
     "templated_chat.jsonl.gz": "1184fa933903e928708334db26e31b86d6ec42de7e3f60c75aeebbf92400e7a4",

@@ -1,4 +1,4 @@
-"""Questions about a story that the assistant has just told, with answers taken from its text.
+"""Conversations about a story that the assistant has just told, with answers from its text.
 
 >>> questions("There was a tiny girl named Lily. She smiled.", random.Random(2))
 [('Who was in the story?', 'It is about a tiny girl named Lily.'), ...]
@@ -13,7 +13,7 @@ from training.data.corpus import Document, document_number
 
 HERO = re.compile(r"\b(an?) ((?:[a-z]+,? ){0,3})([a-z]+) (?:named|called) ([A-Z][a-z]+)\b")
 SUBJECT = re.compile(r"\bthere (?:was|lived) (an? [a-z ]{3,40})[.,]")
-# What somebody did, with the infinitive for the question.
+# Verbs in the past tense, and their infinitives for the questions.
 DEEDS = {
     "found": "find", "saw": "see", "wanted": "want", "lost": "lose", "made": "make",
     "took": "take", "loved": "love", "liked": "like", "bought": "buy", "ate": "eat",
@@ -42,8 +42,10 @@ OPINION = [
 
 
 def ask_about_story(document: Document) -> Iterator[list[Message]]:
-    """The conversation up to its story, and one or two questions about that; nothing if the story
-    answers none."""
+    """Yield the conversation up to its story, with one or two questions about the story.
+
+    Nothing is yielded if the story answers no question.
+    """
     if isinstance(document, str):
         return
     place = next((i for i, message in enumerate(document) if is_story(message)), None)
@@ -64,7 +66,7 @@ def is_story(message: Message) -> bool:
 
 
 def questions(story: str, rng: random.Random) -> list[tuple[str, str]]:
-    """Pairs of a question and its answer, of as many kinds as the story allows."""
+    """Return pairs of question and answer, of as many kinds as the story allows."""
     sentences = [s.strip() for s in re.split(r"(?<=[.!?])\s+", story.replace("\n", " "))]
     pairs = []
     if found := HERO.search(story):

@@ -1,5 +1,6 @@
-"""Things that a user tells, and what they ask about them later: sentences of real texts, turned
-round by rules as ELIZA did (Weizenbaum 1966), so that more is said than any table holds.
+"""Conversations in which a user tells facts and asks about them later.
+
+The facts are sentences of real texts; rules turn them round, as ELIZA did (Weizenbaum 1966).
 
 >>> reflected("I left my keys at home.")
 'you left your keys at home'
@@ -18,14 +19,14 @@ from training.datasets.story_questions import DEEDS
 from training.dialogues.words import a_name
 
 WORDS = (3, 12)
-MOST_FACTS = 12  # of one document
-# What only the sentence before it explains, or what is said to the other person.
+MOST_FACTS = 12  # maximum facts of one document
+# Words that only the sentence before explains, or that address the other person.
 UNCLEAR = re.compile(
     r"\b(it|its|that|this|they|them|their|those|these|so|there|you|your|yours|one|but|because|we|us"
     r"|story|stories)\b|, and\b|\band (i|he|she)\b",
     re.IGNORECASE,
 )
-# A sentence that begins with one of these does not begin with a name.
+# Capitalised words at the beginning of a sentence that are not names.
 COMMON = re.compile(
     r"(a|after|all|an|and|another|as|at|back|both|but|can|dad|daddy|day|do|each|even|every|finally"
     r"|everybody|everyone|first|from|he|her|his|how|i|in|inside|it|just|later|many|mom|mommy|my"
@@ -67,7 +68,7 @@ ASKING = ["", "", "", "", "So, ", "And ", "Hm, ", "One question: "]
 
 
 class Fact(NamedTuple):
-    """A sentence as the user says it, as it is said back, and questions with answers."""
+    """A sentence as the user says it, as the assistant repeats it, and questions with answers."""
 
     said: str
     known: str
@@ -75,7 +76,7 @@ class Fact(NamedTuple):
 
 
 def conversations(document: Document) -> Iterator[list[Message]]:
-    """Short ones, each about one, two or three facts of the document."""
+    """Yield short conversations, each about one to three facts of the document."""
     texts = [document] if isinstance(document, str) else [m["content"] for m in document]
     rng = random.Random(document_number(document))
     parts = (part for text in texts for part in re.split(r"(?<=[.!?])\s+", text))
@@ -90,7 +91,7 @@ def conversations(document: Document) -> Iterator[list[Message]]:
 
 
 def renamed(rng: random.Random, sentence: str) -> str:
-    """With another name at its head, where there is one: stories have too few."""
+    """Replace the name at the beginning of a sentence, because stories use few names."""
     head, _, rest = sentence.partition(" ")
     if COMMON.fullmatch(head) or not re.fullmatch(r"[A-Z][a-z]+", head) or rng.random() < 0.3:
         return sentence
@@ -110,7 +111,7 @@ def conversation(rng: random.Random, facts: list[Fact]) -> list[Message]:
 
 
 def led(before: str, text: str) -> str:
-    """The sentence after words that lead to it; a name keeps its capital letter."""
+    """Return the sentence after introductory words; a name keeps its capital letter."""
     first = text.split()[0]
     is_kept = not before or first.startswith("I") or not COMMON.fullmatch(first)
     return before + (text if is_kept else text[0].lower() + text[1:])
@@ -123,7 +124,7 @@ def as_typed(rng: random.Random, text: str) -> str:
 
 
 def fact(sentence: str) -> Fact | None:
-    """None if the sentence cannot stand alone or cannot be asked about."""
+    """Return the fact in a sentence, or None if it is unclear alone or allows no question."""
     if not (WORDS[0] <= len(sentence.split()) <= WORDS[1]) or not re.fullmatch(
         r"[A-Z][\w' ,-]+\.", sentence
     ):
@@ -142,7 +143,7 @@ def fact(sentence: str) -> Fact | None:
 
 
 def of_me(text: str) -> Iterator[tuple[str, str]]:
-    """Of "I have a dog": "What do I have?" """
+    """Return questions about what the user says of themselves: "What do I have?" """
     answer = capital(reflected(text)) + "."
     perfect = r"(?!to |been|never|had|always|seen|heard|done|gone|got|\w+ed\b)"
     if found := re.fullmatch(rf"I (?:really )?({'|'.join(VERBS)}) {perfect}(.+)", text):
@@ -168,7 +169,7 @@ def of_me(text: str) -> Iterator[tuple[str, str]]:
 
 
 def of_mine(text: str) -> Iterator[tuple[str, str]]:
-    """Of "My brother lives in Rome": "Who lives in Rome?" """
+    """Return questions such as "Who lives in Rome?" about "My brother lives in Rome"."""
     answer = capital(reflected(text)) + "."
     if found := re.fullmatch(r"(My (?:[a-z]+ ){1,3}?)(is|are|was|were) (.+)", text):
         thing = found[1].strip()
@@ -181,7 +182,7 @@ def of_mine(text: str) -> Iterator[tuple[str, str]]:
 
 
 def of_others(text: str) -> Iterator[tuple[str, str]]:
-    """Of "Tom found a ball in the park": who, what and where."""
+    """Return the questions who, what and where about "Tom found a ball in the park"."""
     found = re.fullmatch(rf"([A-Z][a-z]+) ({'|'.join(DEEDS)}|{DID}|[a-z]+ed) (.+)", text)
     if not found or COMMON.fullmatch(found[1]):
         return
@@ -201,8 +202,8 @@ def of_others(text: str) -> Iterator[tuple[str, str]]:
 
 
 def reflected(text: str) -> str:
-    """What the user says of themselves, said to them."""
-    # A hyphen is of the word, so that an I-beam stays one.
+    """Turn the first person into the second: "I lost my key" into "you lost your key"."""
+    # A hyphen belongs to the word, so that "I-beam" stays unchanged.
     text = re.sub(r"[\w'-]+", lambda word: MINE.get(word[0].lower(), word[0]), text.rstrip("."))
     return re.sub(r"\byou was\b", "you were", text)
 

@@ -1,1 +1,1 @@
-"""The project's own dialogues, made without any download. See generator.py."""
+"""The generated dialogues, which need no download; see generator.py."""

@@ -1,9 +1,9 @@
-"""The project's own training corpus: simple English dialogues, made without any download.
+"""The generated training corpus: simple English dialogues, which need no download.
 
-Here topics are put in an order; ``topics.py``, ``questions.py`` and ``stories.py`` have the
-topics, ``talk.py`` the turns and what the user told in them, ``words.py`` how people type, and
-``phrases/`` the phrases.
-`python -m training.dialogues --count 5` prints some.
+This module chooses the order of topics. ``topics.py``, ``questions.py`` and ``stories.py`` hold
+the topics, ``talk.py`` builds turns and remembers what the user told, ``words.py`` imitates how
+people type, and ``phrases/`` holds the phrases.
+`python -m training.dialogues --count 5` prints some dialogues.
 
 >>> chat = next(dialogues(seed=1))
 >>> chat[-1]["role"]
@@ -59,7 +59,7 @@ ANSWERS: list[tuple[str | tuple[str, ...], float, about.Topic]] = [
 
 
 def start(talk: Talk) -> None:
-    """One dialogue in five has a system turn: plain, or one that matters later."""
+    """Begin one dialogue in five with a system turn, some of which matter later."""
     kind = talk.rng.choices(["", "plain", "bot", "user", "brief"], [80, 8, 6, 3, 3])[0]
     if not kind:
         return
@@ -74,7 +74,7 @@ def start(talk: Talk) -> None:
 
 
 def follow_up(talk: Talk, topic: about.Topic) -> None:
-    """What naturally comes next: an answer to a question, a short reaction, or a recall."""
+    """Add a natural next turn: an answer to a question, a short reaction, or a recall."""
     for ending, probability, answer in ANSWERS:
         if talk.last.endswith(ending) and talk.chance(probability):
             answer(talk)
@@ -92,7 +92,7 @@ def has_room(talk: Talk) -> bool:
 
 
 def dialogue(rng: random.Random) -> list[dict[str, str]]:
-    """One dialogue: greeting, some topics with what follows from them, recall, goodbye."""
+    """Return a dialogue: a greeting, topics with follow-up turns, recalls and a goodbye."""
     talk = Talk(rng)
     start(talk)
     weights = [weight[talk.brief] for weight in TOPICS.values()]
@@ -115,7 +115,7 @@ def dialogue(rng: random.Random) -> list[dict[str, str]]:
 
 
 def dialogues(seed: int | str = 1) -> Iterator[list[dict[str, str]]]:
-    """An endless stream of dialogues, the same for the same seed."""
+    """Yield dialogues without end; the same seed gives the same dialogues."""
     rng = random.Random(seed)
     while True:
         messages = dialogue(rng)

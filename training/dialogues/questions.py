@@ -1,4 +1,4 @@
-"""Questions with an answer: facts, sums, the calendar, counting, lists, comparisons."""
+"""Topics with questions: facts, sums, the calendar, counting, lists and comparisons."""
 
 import random
 import string
@@ -10,7 +10,7 @@ ARTICLES = ("a ", "an ")
 
 
 def fact(talk: Talk) -> None:
-    """A question from the tables, and now and then the same about something else."""
+    """Ask a question from the tables, and sometimes the same one about another thing."""
     kinds = list(tables()["facts"].values())
     table = talk.rng.choices(kinds, [kind["weight"] for kind in kinds])[0]
     pairs = table["of"] if isinstance(table["of"], dict) else dict.fromkeys(table["of"], "")
@@ -24,7 +24,7 @@ def fact(talk: Talk) -> None:
 
 
 def operands(rng: random.Random, kind: str) -> tuple[int, int, int]:
-    """Two numbers, and what comes of them."""
+    """Return two numbers and their result."""
     if kind in ("times", "groups", "divided", "shared"):
         a, b = rng.randint(0 if kind == "times" else 2, 10), rng.randint(2, 10)
         return (a, b, a * b) if kind in ("times", "groups") else (a * b, b, a)
@@ -40,7 +40,7 @@ def operands(rng: random.Random, kind: str) -> tuple[int, int, int]:
 
 
 def arithmetic(talk: Talk) -> None:
-    """A sum in figures or words, or about things."""
+    """Ask for a sum in figures, in words, or about things."""
     rng, table, numbers = talk.rng, tables()["sums"], tables()["numbers"]
     kind = rng.choices(list(table), [sums["weight"] for sums in table.values()])[0]
     results = operands(rng, kind)
@@ -54,7 +54,7 @@ def arithmetic(talk: Talk) -> None:
 
 
 def go_on(talk: Talk, c: int) -> None:
-    """A sum with the result of the one before."""
+    """Ask for another sum that begins with the result before."""
     table, b = tables()["chain"], talk.rng.randint(1, 9)
     kind = "minus" if c >= b and talk.chance(0.5) else "plus"
     d = c - b if kind == "minus" else c + b
@@ -62,7 +62,7 @@ def go_on(talk: Talk, c: int) -> None:
 
 
 def sequence(talk: Talk) -> None:
-    """The number or letter after or before another; odd and even; double and half."""
+    """Ask for the number or letter after or before another, for odd or even, double or half."""
     rng, table = talk.rng, tables()["sequence"]
     kind = rng.choice(["after", "after", "before", "parity", "double", "half", "letter"])
     n = rng.randint(1, 10 if kind == "double" else 30)
@@ -82,7 +82,7 @@ def sequence(talk: Talk) -> None:
 
 
 def statement(talk: Talk) -> None:
-    """The user says something true, and then doubts it or asks for its reason."""
+    """Let the user state a fact, and then doubt it or ask for its reason."""
     rng, table, facts = talk.rng, tables()["statement"], tables()["facts"]
     because = [text for text in facts["why"]["of"].values() if " because " in text]
     true, _, reason = rng.choice(because).rstrip(".").partition(" because ")
@@ -102,13 +102,13 @@ def statement(talk: Talk) -> None:
 
 
 def is_name(text: str) -> bool:
-    """Whether its first word keeps its capital letter within a sentence."""
+    """Return whether a text keeps its capital letter within a sentence."""
     capitals = tables()["facts"]["capital"]["of"]
     return text.split()[0] in {"I", *(x.split()[0] for pair in capitals.items() for x in pair)}
 
 
 def echo(talk: Talk) -> None:
-    """The user wants some words back, known ones and names."""
+    """Let the user ask the assistant to repeat some words, among them names."""
     words = talk.rng.sample(tables()["unknown"]["random"], talk.rng.randint(1, 4))
     if talk.chance(0.4):
         words[-1] = a_name(talk.rng)
@@ -116,7 +116,7 @@ def echo(talk: Talk) -> None:
 
 
 def calendar(talk: Talk) -> None:
-    """The day or month next to another."""
+    """Ask for the day or month before or after another."""
     table, rng = tables()["calendar"], talk.rng
     unit, step = rng.choice(["day", "day", "month"]), rng.choice([1, -1])
     names, word = tables()[f"{unit}s"], "after" if step > 0 else "before"
@@ -150,7 +150,7 @@ def three_things(talk: Talk) -> None:
 
 
 def comparison(talk: Talk) -> None:
-    """Which of two is more, as a choice or to be said yes or no to."""
+    """Ask which of two is more, as a choice or as a yes-or-no question."""
     rng, table = talk.rng, tables()["compare"]
     scale = rng.choice(tables()["scales"])
     less, more = sorted(rng.sample(range(len(scale["order"])), 2))
@@ -166,7 +166,7 @@ def comparison(talk: Talk) -> None:
 
 
 def in_one_word(talk: Talk) -> None:
-    """The user wants one word, or yes or no."""
+    """Let the user ask for an answer of one word, or for yes or no."""
     rng, table = talk.rng, tables()["one_word"]
     if talk.chance(0.5):
         answer = rng.choice(["yes", "no"])
@@ -183,7 +183,7 @@ def in_one_word(talk: Talk) -> None:
 
 
 def member(talk: Talk) -> None:
-    """Something with a property; then another one, or one with another property."""
+    """Ask for an example of a property; then for another, or for one of another property."""
     rng, table = talk.rng, tables()["members"]
     family = rng.choice(table["of"])
     prop, other = rng.sample(list(family["of"]), 2)
@@ -201,7 +201,7 @@ def member(talk: Talk) -> None:
 
 
 def explained(talk: Talk) -> None:
-    """What something is, and more of it."""
+    """Ask what something is, and then for more about it."""
     x, first, second = talk.rng.choice(tables()["explained"])
     talk.exchange(tables()["explain"]["ask"], [first], x=x)
     if talk.chance(0.7):
@@ -209,7 +209,7 @@ def explained(talk: Talk) -> None:
 
 
 def reason(talk: Talk) -> None:
-    """An answer, and why it is so."""
+    """Ask a question, and then for the reason of the answer."""
     question, answer, because = talk.rng.choice(tables()["reasons"])
     talk.turn(question, answer)
     if talk.chance(0.8):

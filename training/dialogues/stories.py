@@ -1,4 +1,4 @@
-"""Jokes, riddles, and stories from a small grammar, with questions about them."""
+"""Topics with jokes, riddles, and stories from a small grammar, with questions about them."""
 
 import re
 
@@ -7,7 +7,7 @@ from training.dialogues.words import a_name, fill, tables
 
 
 def joke(talk: Talk) -> None:
-    """Some jokes, none of them twice."""
+    """Tell some different jokes."""
     table, (first, *more) = tables()["joke"], talk.rng.sample(tables()["jokes"], 4)
     asks = tables()["offers"]["yes"] if talk.last.endswith("a joke?") else table["ask"]
     talk.turn(talk.pick(asks), " ".join(first))
@@ -29,7 +29,7 @@ def riddle(talk: Talk) -> None:
 
 
 def new_slots(talk: Talk, hero: str = "") -> Slots:
-    """Who is in a story, where, and what happens."""
+    """Choose the hero, place and events of a story."""
     table, rng = tables()["story"], talk.rng
     slots = {key: rng.choice(table[key]) for key in ("kind", "place", "friend")}
     of_body = table["sizes"] if " " in slots["kind"] else []  # no small old man
@@ -43,21 +43,21 @@ def new_slots(talk: Talk, hero: str = "") -> Slots:
 
 
 def told(talk: Talk, parts: list[str], slots: Slots) -> str:
-    """The parts of a story and an end, with the meeting of the friend after the first two."""
+    """Return a story's sentences; the hero meets the friend after the first two parts."""
     table = tables()["story"]
     ends = talk.rng.sample(table["end"], talk.rng.randint(1, 2))
     return fill(" ".join([*parts, *ends]), meet=talk.pick(table["meet"], **slots), **slots)
 
 
 def new_story(talk: Talk, hero: str = "") -> tuple[str, Slots]:
-    """A story, and the slots that questions about it need."""
+    """Return a story and the slots for questions about it."""
     slots = new_slots(talk, hero)
     start = talk.pick(tables()["story"]["start"], **slots)
     return told(talk, [start, "{problem}", "{meet}", "{solve}"], slots), slots
 
 
 def open_story(talk: Talk) -> None:
-    """The user begins a story, and the assistant ends it with the same hero."""
+    """Let the user begin a story, and the assistant end it with the same hero."""
     table, slots = tables()["story"]["open"], new_slots(talk)
     opening = talk.rng.choice(table["opening"])
     if "{hero}" not in opening:
@@ -73,14 +73,14 @@ def open_story(talk: Talk) -> None:
 
 
 def asked(talk: Talk, slots: Slots) -> None:
-    """Questions about the story that was told: its own one, and those that fit any."""
+    """Ask about the story that was told: its own question, and general ones."""
     quiz = [*talk.rng.sample(tables()["story"]["quiz"], 3), [slots["ask"], slots["answer"]]]
     for question, answer in talk.rng.sample(quiz, talk.rng.choice([0, 1, 1, 2])):
         talk.turn(fill(question, **slots), fill(answer, **slots))
 
 
 def another_plot(talk: Talk, slots: Slots) -> Slots:
-    """What else happens to the same hero."""
+    """Continue the story with the same hero."""
     new = slots | {"thing": talk.rng.choice(tables()["gifts"])}
     plots = [plot for plot in tables()["story"]["plot"] if fill(plot["ask"], **new) != slots["ask"]]
     return {key: fill(text, **new) for key, text in talk.rng.choice(plots).items()}

@@ -1,4 +1,4 @@
-"""A dialogue in the making: how a turn is phrased, what the user tells, and what is asked back."""
+"""The state of a dialogue: its turns, what the user has told, and questions about that."""
 
 import random
 from dataclasses import dataclass, field
@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from training.dialogues.words import a_name, as_typed, fill, first_sentence, tables
 
 ASKS_NAME = ("What is your name?", "What should I call you?")
-NAMES = ("names", "pet_names")  # the tables of names, beside which some are made up
+NAMES = ("names", "pet_names")  # tables of names; some names are invented instead
 Slots = dict[str, str]
 
 
 @dataclass
 class Talk:
-    """One dialogue in the making, with what the user has told so far."""
+    """A dialogue under construction, with what the user has told so far."""
 
     rng: random.Random
     messages: list[dict[str, str]] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Talk:
         return self.rng.random() < probability
 
     def pick(self, phrases: list[str], **slots: str) -> str:
-        """A phrase with its slots filled; the name is not asked for once it is known."""
+        """Return a random phrase with its slots filled, without asking for a known name."""
         fitting = [p for p in phrases if not (self.name and p.endswith(ASKS_NAME))]
         return fill(self.rng.choice(fitting), **slots)
 
@@ -45,7 +45,7 @@ class Talk:
         self.messages.append({"role": "assistant", "content": reply})
 
     def exchange(self, asks: list[str], replies: list[str], **slots: str) -> None:
-        """One turn from what the user may say and what the assistant may answer."""
+        """Add a user turn and a reply, each drawn from a list of phrases."""
         self.turn(self.pick(asks, **slots), self.pick(replies, **slots))
 
 
@@ -67,13 +67,13 @@ def new_details(rng: random.Random, kind: str) -> Slots:
 
 
 def memory_key(kind: str, details: Slots) -> str:
-    """The kind, and what tells several pets, relatives or favorites apart: ``pet dog``."""
+    """Return the key of a told detail: its kind, and which pet, relative or favorite it is."""
     part = tables()["personal"][kind].get("key")
     return f"{kind} {details[part]}" if part else kind
 
 
 def tell(talk: Talk, kind: str, details: Slots | None = None) -> Slots | None:
-    """The user tells something new; None if that kind of thing is known already."""
+    """Let the user tell a new detail; return its slots, or None if it is known already."""
     details, table = details or new_details(talk.rng, kind), tables()["personal"][kind]
     key = memory_key(kind, details)
     if key in talk.memory:
@@ -85,12 +85,12 @@ def tell(talk: Talk, kind: str, details: Slots | None = None) -> Slots | None:
 
 
 def statements() -> list[str]:
-    """The kinds of details that can be told in a short statement, and so corrected."""
+    """Return the kinds of details that a short statement can tell, and so correct."""
     return [kind for kind, table in tables()["personal"].items() if "short" in table]
 
 
 def tell_two(talk: Talk) -> None:
-    """The user tells their name or nothing of it, and two other things, in one sentence."""
+    """Let the user tell two details in one sentence, perhaps with their name."""
     kinds = talk.rng.sample([kind for kind in statements() if kind != "name"], 2)
     if not talk.name and talk.chance(0.6):
         kinds[0] = "name"
@@ -112,7 +112,7 @@ def tell_two(talk: Talk) -> None:
 
 
 def recall(talk: Talk, key: str = "") -> None:
-    """The user asks for what stands under the key, or for anything told before, or for all."""
+    """Let the user ask for the detail under a key, for a random one, or for all."""
     if not talk.memory or talk.recalled == len(talk.messages):
         return
     talk.recalled = len(talk.messages) + 2
@@ -136,7 +136,7 @@ def recall(talk: Talk, key: str = "") -> None:
 
 
 def alike(talk: Talk) -> None:
-    """The user tells two of a kind, such as two relatives, and asks for the one and the other."""
+    """Let the user tell two details of a kind, such as two relatives, and ask for both."""
     kind = talk.rng.choice(list(tables()["alike"]))
     for _ in range(2):
         tell(talk, kind)
@@ -149,7 +149,7 @@ def alike(talk: Talk) -> None:
 
 
 def ask_untold(talk: Talk) -> None:
-    """The user asks for something that was never told."""
+    """Let the user ask for a detail that was never told."""
     personal, recall_all = tables()["personal"], tables()["recall_all"]
     if not talk.memory and talk.chance(0.15):
         talk.exchange(recall_all["ask"], recall_all["unknown"])

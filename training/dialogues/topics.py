@@ -1,4 +1,4 @@
-"""What dialogues are about: every topic is a small function that adds turns to a ``Talk``.
+"""The topics of dialogues; each is a function that adds turns to a ``Talk``.
 
 Questions stand in ``questions.py``, jokes and stories in ``stories.py``.
 """
@@ -27,7 +27,7 @@ Pair = list[list[str]]  # what the user may say, and what the assistant may answ
 
 
 def tell_name(talk: Talk) -> None:
-    """The name is told as an answer, as a correction, with a question, or just so."""
+    """Let the user tell their name: as an answer, a correction, with a question, or plainly."""
     name = a_name(talk.rng)
     correct, introduce = tables()["correct"], tables()["introduce"]
     if talk.last.endswith(ASKS_NAME):
@@ -44,7 +44,7 @@ def tell_name(talk: Talk) -> None:
 
 
 def correct_something(talk: Talk) -> None:
-    """Something told before, or just now, is told anew, and counts from then on."""
+    """Let the user correct a detail; the dialogue uses the new one from then on."""
     kinds = statements()
     told = tell(talk, talk.rng.choice(kinds)) if talk.chance(0.7) else None
     keys = [key for key in talk.memory if key.split()[0] in kinds]
@@ -80,7 +80,7 @@ def tell_something(talk: Talk) -> Slots | None:
 
 
 def unnamed(talk: Talk) -> None:
-    """The user tells that there is something, and asks what was not told about it."""
+    """Let the user mention something, and ask for a detail of it that was not told."""
     table = tables()["unnamed"]
     kind = talk.rng.choice(list(table["tell"]))
     details, personal = new_details(talk.rng, kind), tables()["personal"][kind]
@@ -119,14 +119,14 @@ def plan(talk: Talk) -> None:
 
 
 def news(talk: Talk) -> None:
-    """Good or bad news without a word for a feeling."""
+    """Let the user tell good or bad news without naming a feeling."""
     table = tables()["news"]
     kind, reply = talk.rng.choice([("good", "glad"), ("bad", "sorry")])
     talk.exchange(table[kind], table[reply], why=talk.rng.choice(table[f"{kind}_of"]))
 
 
 def advice(talk: Talk) -> None:
-    """A situation and a tip, which is asked for at once, or then, or offered."""
+    """Let the user describe a problem; give a tip at once, on request, or as an offer."""
     table = tables()["advise"]
     situation, tip = talk.rng.choice(tables()["advice"])
     if talk.chance(0.8):
@@ -139,7 +139,7 @@ def advice(talk: Talk) -> None:
 
 
 def health(talk: Talk) -> None:
-    """A question for a doctor."""
+    """Let the user ask a medical question; the reply sends them to a doctor."""
     table, rng = tables()["health"], talk.rng
     slots = {"s": rng.choice(table["symptom"]), "person": rng.choice(tables()["people"])}
     talk.exchange(table["ask"], table["say"], **slots)
@@ -150,7 +150,7 @@ def health(talk: Talk) -> None:
 
 
 def guess(talk: Talk) -> None:
-    """The user wants a guess at what cannot be known."""
+    """Let the user ask for a guess at something that cannot be known."""
     rng = talk.rng
     asks, replies = rng.choice(tables()["guesses"])
     thing = rng.choice([x for x in tables()["favorites"] if f"favorite {x}" not in talk.memory])
@@ -169,12 +169,12 @@ def guess(talk: Talk) -> None:
 
 
 def one_of(rng: random.Random, pairs: list[Pair]) -> Pair:
-    """A pair; what can be said in many ways is said often."""
+    """Return a random pair; pairs with more wordings are more likely."""
     return rng.choices(pairs, [len(asks) for asks, _ in pairs])[0]
 
 
 def from_pairs(pairs: Callable[[], list[Pair]]) -> Topic:
-    """A topic of one turn: a pair of what the user may say and what fits as an answer."""
+    """Return a topic of one turn, drawn from a table's pairs of questions and replies."""
 
     def topic(talk: Talk) -> None:
         asks, replies = one_of(talk.rng, pairs())
@@ -196,7 +196,7 @@ no_thanks = from_pairs(lambda: [tables()["offers"]["no"]])
 
 
 def courtesy(name: str) -> Topic:
-    """Thanks or goodbye, often answered with the user's name."""
+    """Let the user say thanks or goodbye; the reply often has the user's name."""
 
     def topic(talk: Talk) -> None:
         table = tables()[name]
@@ -257,7 +257,7 @@ def opinion(talk: Talk) -> None:
 
 
 def out_of_scope(talk: Talk) -> None:
-    """A question too hard for a small model; the answer says so."""
+    """Ask a question that is too hard for a small model; the reply says so."""
     rng, table, capitals = talk.rng, tables()["unknown"], tables()["facts"]["capital"]["of"]
     choices = ("tech", "hard", "machine", "machine2", "goods", "pain", "star", "event")
     slots = {key: rng.choice(table[key]) for key in choices}
@@ -284,7 +284,7 @@ def nonsense(talk: Talk) -> None:
 
 
 def not_english(talk: Talk) -> None:
-    """Another language, known or not, or nothing but little pictures."""
+    """Let the user write in another language, or only emoji."""
     rng, table = talk.rng, tables()["foreign"]
     if talk.chance(0.4):
         pictures = rng.choices(table["emoji"], k=rng.randint(1, 4))

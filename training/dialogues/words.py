@@ -1,4 +1,4 @@
-"""How things are said: phrases with slots, and the ways in which people type them.
+"""Phrases with slots, and variations that imitate how people type.
 
 >>> fill("{A_x} likes {y}.", x="owl", y="mice")
 'An owl likes mice.'
@@ -33,7 +33,7 @@ INDIRECT = [
 
 @cache
 def tables() -> dict[str, Any]:
-    """All phrases, by the name of their table."""
+    """Return all phrases by the name of their table."""
     found: dict[str, Any] = {}
     for file in sorted(PHRASES.glob("*.json")):
         found |= json.loads(file.read_text("ascii"))
@@ -74,7 +74,7 @@ def third_person(verb: str) -> str:
 
 
 def indirect(question: str) -> str:
-    """The question as part of a sentence, or nothing if it is of another kind."""
+    """Return a question in indirect form, or "" if no rule fits it."""
     for direct, other in INDIRECT:
         if found := re.fullmatch(direct, question):
             verbs = third_person(found.groupdict().get("verb", ""))
@@ -84,7 +84,7 @@ def indirect(question: str) -> str:
 
 
 def wrapped(rng: random.Random, text: str) -> str:
-    """The same request with words around it: "Can you tell me what a cow eats?" """
+    """Return a request with polite words around it: "Can you tell me what a cow eats?" """
     about, form = tables()["wrapping"], indirect(text)
     if form and rng.random() < 0.6:
         return rng.choice(about["indirect"]).format(form)
@@ -94,7 +94,7 @@ def wrapped(rng: random.Random, text: str) -> str:
 
 
 def mistyped(rng: random.Random, text: str) -> str:
-    """One letter of a longer word left out, doubled or exchanged with the next."""
+    """Omit, double or swap one letter of a longer word."""
     words = [found.start() for found in re.finditer(r"\b[a-z]{5,}", text)]
     if not words:
         return text
@@ -104,7 +104,7 @@ def mistyped(rng: random.Random, text: str) -> str:
 
 
 def as_typed(rng: random.Random, text: str) -> str:
-    """The same as people type it: contracted, in lower case, without punctuation ..."""
+    """Vary a text as people type it: contractions, lower case, no punctuation and so on."""
     is_request = text.endswith("?") or text.startswith(("Tell ", "Name ", "Count ", "Give "))
     if is_request and len(text) > 12 and rng.random() < 0.2:
         text = wrapped(rng, text)
@@ -126,7 +126,7 @@ def as_typed(rng: random.Random, text: str) -> str:
 
 
 def first_sentence(text: str) -> str:
-    """Up to the first full stop that ends three words or more."""
+    """Return a text up to the first full stop that follows at least three words."""
     found = re.match(r".*? .*? .*?[.!?](?!\S)", text)
     return found[0] if found else text
 
