@@ -6,8 +6,8 @@
     >>> for piece in chat(model, messages, Sampling(temperature=0)):              # doctest: +SKIP
     ...     print(piece.text, end="", flush=True)
 
-Everything outside `gptcore.nn` is free of torch. These three names are imported when they are
-used, so that `import gptcore` loads neither numpy nor ONNX Runtime.
+No module outside `gptcore.nn` imports torch. Each of these three names is imported when it is
+first used, so `import gptcore` loads neither numpy nor ONNX Runtime.
 """
 
 from importlib import import_module
@@ -29,7 +29,7 @@ HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import one of the three names; Python calls this for a name that is not here yet."""
+    """Import one of the three names; Python calls this for a name not yet in the module."""
     if name not in HOMES:
         raise AttributeError(f"module 'gptcore' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(HOMES[name]), name)

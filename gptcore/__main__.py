@@ -1,4 +1,4 @@
-"""The command `gptcore`: the page, or a conversation in the terminal. Also `python -m gptcore`."""
+"""The command `gptcore`, also `python -m gptcore`: open the page, or chat in the terminal."""
 
 import sys
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "gptcore") -> int:
-    """Run a command line, by default that of this process; its exit code."""
+    """Run a command line, by default this process's own, and return its exit code."""
     found = Program(program, COMMANDS, "page", "requirements.txt")
     return run_program(found, sys.argv[1:] if arguments is None else arguments)
 

@@ -1,11 +1,11 @@
-"""The model folder: where its files are, whether they are sound, what they say.
+"""The model folder: where its files are, whether they are intact, and what they contain.
 
     >>> bundle = load_bundle("models/default")                           # doctest: +SKIP
     >>> bundle.config.block_size, bundle.is_chat                         # doctest: +SKIP
     (512, True)
 
-`gptcore.json` holds our own facts and the sha256 of every other file; nothing is loaded
-from a folder before the hashes have been compared.
+`gptcore.json` holds facts about the model and the sha256 of every other file. All hashes are
+compared before anything else is loaded from the folder.
 """
 
 import dataclasses
@@ -26,13 +26,14 @@ ONNX = Path("onnx") / "model.onnx"
 VARIANTS = {
     "fp32": "onnx/model.onnx",
     "fp16": "onnx/model_fp16.onnx",
-    "int8": "onnx/model_quantized.onnx",  # weights and activations; what browsers take
-    "q8": "onnx/model_int8.onnx",  # weights alone, in blocks
+    "int8": "onnx/model_quantized.onnx",  # weights and activations in 8 bits; used in browsers
+    "q8": "onnx/model_int8.onnx",  # weights alone in 8 bits, one scale per block
     "q4": "onnx/model_q4.onnx",
 }
-INSPECT = Path("onnx") / "inspect.onnx"  # optional
-WEIGHTS = "model.safetensors"  # under Llama's names; for PyTorch
-# Of a translation model, in place of model.onnx; its source has a tokenizer of its own.
+INSPECT = Path("onnx") / "inspect.onnx"  # a model folder may lack it
+WEIGHTS = "model.safetensors"  # parameters for PyTorch, under Llama's names
+# A translation model has these two graphs in place of model.onnx, and a second tokenizer for its
+# source language.
 ENCODER, DECODER = "encoder_model.onnx", "decoder_with_past_model.onnx"
 SOURCE_TOKENIZER = "source_tokenizer"
 
@@ -48,18 +49,18 @@ class Bundle:
 
     @property
     def variants(self) -> dict[str, Path]:
-        """The files of onnx/ that hold the model, by the name of their number format."""
+        """The model files present in onnx/, keyed by number format."""
         files = VARIANTS.items()
         return {name: self.path / file for name, file in files if file in self.facts.sha256}
 
     @property
     def inspect(self) -> Path | None:
-        """The graph that returns attention too, where the folder has it."""
+        """The path of the graph that also returns attention, or None if the folder has none."""
         return self.path / INSPECT if INSPECT.as_posix() in self.facts.sha256 else None
 
     @property
     def is_chat(self) -> bool:
-        """Whether the model was trained on conversations; else it only continues text."""
+        """Whether the model was trained on conversations; other models only continue text."""
         return self.facts.chat
 
     @property
@@ -69,25 +70,30 @@ class Bundle:
 
 @dataclass(frozen=True)
 class TranslationBundle(Bundle):
-    """A verified folder of a translation model; `tokenizer` is the target's."""
+    """A verified folder of a translation model; `tokenizer` is for the target language."""
 
     source_tokenizer: Tokenizer
 
     @property
     def examples(self) -> list[str]:
-        """Sentences to try."""
+        """Sample sentences to translate."""
         return list(self.facts.examples)
 
 
 def default_model() -> Path:
-    """The folder of the model that ships: in the installed package, or beside it in a checkout
-    and a Space."""
+    """Return the folder of the model that ships with gptcore.
+
+    It lies in the installed package, or beside the package in a checkout or a Space.
+    """
     package, folder = Path(__file__).parent, Path("models") / "default"
     return package / folder if (package / folder).is_dir() else package.parent / folder
 
 
 def load_bundle(folder: str | Path) -> Bundle:
-    """Read and verify a model folder. UserError names the file that is missing or damaged."""
+    """Read and verify the folder of a decoder.
+
+    Raises UserError naming the file that is missing or damaged.
+    """
     folder, facts = Path(folder), read_folder(Path(folder))
     config = facts.config
     if isinstance(config, Seq2SeqConfig):
@@ -99,24 +105,24 @@ def load_bundle(folder: str | Path) -> Bundle:
 
 
 def load_translation_bundle(folder: str | Path) -> TranslationBundle:
-    """`load_bundle` for a translation model."""
+    """Read and verify the folder of a translation model; raises UserError as `load_bundle` does."""
     folder, facts = Path(folder), read_folder(Path(folder))
     config = facts.config
     if not isinstance(config, Seq2SeqConfig):
-        raise UserError(f"{folder} is no translation model: give it to app.py --model")
+        raise UserError(f"{folder} is not a translation model: give it to app.py --model")
     tokenizer = load_tokenizer(folder, config.vocab_size)
     source_tokenizer = load_tokenizer(folder / SOURCE_TOKENIZER, config.source_vocab_size)
     return TranslationBundle(folder, config, tokenizer, facts, source_tokenizer)
 
 
 def load_any_bundle(folder: str | Path) -> Bundle:
-    """`load_bundle` or `load_translation_bundle`, whichever it is."""
+    """Read and verify a model folder of either kind; raises UserError as `load_bundle` does."""
     is_translation = isinstance(read_facts(Path(folder)).config, Seq2SeqConfig)
     return (load_translation_bundle if is_translation else load_bundle)(folder)
 
 
 def check_whole(bundle: Bundle) -> None:
-    """UserError if a folder was shipped without what another form of it is made from."""
+    """Raise UserError if the folder is a small copy without the files that other forms need."""
     for name in (VARIANTS["fp32"], WEIGHTS):
         if not (bundle.path / name).is_file():
             raise UserError(
@@ -125,7 +131,7 @@ def check_whole(bundle: Bundle) -> None:
 
 
 def read_folder(folder: Path) -> ModelFacts:
-    """The folder's facts, once every file in it has the hash that they name."""
+    """Read gptcore.json, then check that every file it lists has the sha256 it names."""
     facts = read_facts(folder)
     for name, expected in facts.sha256.items():
         path = folder / name
@@ -141,13 +147,14 @@ def load_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
     if tokenizer.vocab_size != vocab_size:
         raise UserError(
             f"{folder}: the tokenizer has {tokenizer.vocab_size} tokens and the model "
-            f"{vocab_size}: they are not of one export"
+            f"{vocab_size}: they are of different exports"
         )
     return tokenizer
 
 
 def read_facts(folder: Path) -> ModelFacts:
-    """gptcore.json, of this format or an older one. UserError names what is wrong in it."""
+    """Read gptcore.json of this format or an older one; raises UserError naming what is wrong in
+    it."""
     if not folder.is_dir():
         raise UserError(f"no model folder at {folder}: name one that `python -m export` wrote")
     path = folder / FACTS
@@ -155,7 +162,8 @@ def read_facts(folder: Path) -> ModelFacts:
         values = read_json(path)
     except FileNotFoundError:
         raise UserError(
-            f"{folder} is no model folder, {FACTS} is missing: run `python -m export RUN --out DIR`"
+            f"{folder} is not a model folder, {FACTS} is missing: "
+            f"run `python -m export RUN --out DIR`"
         ) from None
     if check_format(values, FORMAT, str(path)) == 1:
         values = from_first_format(values)
@@ -163,7 +171,7 @@ def read_facts(folder: Path) -> ModelFacts:
 
 
 def from_first_format(values: Any) -> Any:
-    """The first format had no number, and called an imported model's source "from"."""
+    """Update the first format, which had no number and named an imported model's source "from"."""
     if isinstance(values, dict) and isinstance(imported := values.get("imported"), dict):
         renamed = {"source" if key == "from" else key: value for key, value in imported.items()}
         return values | {"imported": renamed}
@@ -171,7 +179,7 @@ def from_first_format(values: Any) -> Any:
 
 
 def write_facts(folder: Path, facts: ModelFacts) -> None:
-    """Write gptcore.json with the hash of every file in the folder; the last step of an export."""
+    """Write gptcore.json with the sha256 of every file in the folder; an export does this last."""
     files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != FACTS)
     hashes = {p.relative_to(folder).as_posix(): file_sha256(p) for p in files}
     facts = dataclasses.replace(facts, sha256=hashes, format=FORMAT)

@@ -1,4 +1,4 @@
-"""Checks of settings, and the one error that is shown to a person without a traceback.
+"""Checks of settings, and the one error that a user sees without a traceback.
 
 >>> check_choice("preset", "smal", ["nano", "small"])
 Traceback (most recent call last):
@@ -18,17 +18,17 @@ T = TypeVar("T")
 
 
 class UserError(ValueError):
-    """A mistake that its reader can mend; the text names the field, the value and the remedy."""
+    """A user's mistake; the message names the field, the value and the remedy."""
 
 
 def need_packages(name: str, requirements: str) -> None:
-    """End the program with one line where a package is missing that all of it needs."""
+    """Exit with a one-line message when a package that the whole program needs is missing."""
     if find_spec(name) is None:
         sys.exit(f"error: the package {name} is missing: pip install -r {requirements}")
 
 
 def build(cls: type[T], values: dict[str, Any]) -> T:
-    """An instance of the dataclass `cls` from a dict; unknown keys are a UserError."""
+    """Build an instance of the dataclass `cls` from a dict; raises UserError for unknown keys."""
     known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     for key in values:
         check_choice("setting", key, known)
@@ -36,7 +36,7 @@ def build(cls: type[T], values: dict[str, Any]) -> T:
 
 
 def check_choice(field: str, value: object, known: Collection[str]) -> None:
-    """Refuse a value that is not among the known names, and offer the nearest one."""
+    """Raise UserError unless the value is among the known names; suggest the nearest one."""
     if value not in known:
         near = difflib.get_close_matches(str(value), list(known), n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
@@ -44,7 +44,7 @@ def check_choice(field: str, value: object, known: Collection[str]) -> None:
 
 
 def check_range(config: Any, name: str, low: float, high: float) -> None:
-    """Refuse a number outside low..high; written so that NaN fails too."""
+    """Raise UserError unless the number lies in low..high; NaN is refused too."""
     value = getattr(config, name)
     if not (low <= value <= high):
         limits = [n if isinstance(n, int) else f"{n:g}" for n in (low, high)]
@@ -52,15 +52,15 @@ def check_range(config: Any, name: str, low: float, high: float) -> None:
 
 
 def check_types(config: Any) -> None:
-    """Refuse fields of a dataclass that are of another type than it says."""
+    """Raise UserError if a field's value does not have the type that the dataclass declares."""
     for name, wanted in get_type_hints(type(config)).items():
         check_type(name, getattr(config, name), wanted)
 
 
 def check_type(field: str, value: object, wanted: Any) -> None:
-    """Refuse a value of another scalar type, or outside a Literal's choices.
+    """Raise UserError if a value has another scalar type, or is not among a Literal's choices.
 
-    A whole number may stand for a float, but never a bool for a number."""
+    An int is accepted as a float. A bool is never accepted as a number."""
     if get_origin(wanted) is Literal:
         check_choice(field, value, get_args(wanted))
         return
@@ -71,11 +71,12 @@ def check_type(field: str, value: object, wanted: Any) -> None:
 
 
 def shorten(text: str, length: int = 60) -> str:
-    """The beginning of a text, for a message of one line."""
+    """Cut a text to `length` characters, for a message of one line."""
     return text if len(text) <= length else f"{text[:length]}..."
 
 
 def meanings(cls: type) -> dict[str, str]:
-    """What the fields of a dataclass mean: the comments beside them, of its parents' too."""
+    """Return what each field of a dataclass means: the comment beside it; parents' fields
+    included."""
     sources = "".join(inspect.getsource(parent) for parent in reversed(cls.__mro__[:-1]))
     return dict(re.findall(r"^    (\w+): .*  # (.+)$", sources, re.MULTILINE))

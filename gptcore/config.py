@@ -5,7 +5,7 @@
     >>> ModelConfig.from_dict(PRESETS["nano"].to_dict()) == PRESETS["nano"]
     True
 
-A Seq2SeqConfig is the shape of an encoder-decoder; every other one is a decoder's.
+A Seq2SeqConfig is the shape of an encoder-decoder. A plain ModelConfig is that of a decoder.
 
 | here       | Vaswani et al. (arXiv 1706.03762) | Llama (arXiv 2302.13971, HF keys) |
 |------------|-----------------------------------|-----------------------------------|
@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 from gptcore.checks import UserError, build, check_range, check_types
 
-# One name per entry of the registries in gptcore/nn (a test compares them).
+# The allowed names equal the keys of the registries in gptcore/nn (a test compares them).
 Norm = Literal["rmsnorm", "layernorm", "unbiased_layernorm"]
 Residual = Literal["pre", "post"]
 Position = Literal["rotary", "llama3_rotary", "sinusoidal", "learned"]
@@ -33,15 +33,15 @@ FeedForward = Literal["swiglu", "relu", "gelu", "norm_relu"]
 Init = Literal["gpt2", "normal", "xavier", "torch"]
 
 
-MAX_LAYERS = 10_000  # no model has as many, and each costs memory before its weights are seen
+MAX_LAYERS = 10_000  # upper limit of n_layer: each layer costs memory before any weight is read
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Shape of a decoder. Raises UserError when a field makes no sense."""
+    """Shape of a decoder. Raises UserError when a field or a combination of fields is invalid."""
 
     vocab_size: int = 2048  # number of tokens, special tokens included
-    block_size: int = 512  # context length: prompt plus new tokens never exceed it
+    block_size: int = 512  # context length in tokens: prompt plus new tokens
     n_layer: int = 4  # number of blocks
     n_head: int = 4  # number of query heads
     n_kv_head: int = 2  # number of key/value heads; queries share them (arXiv 2305.13245)
@@ -49,22 +49,22 @@ class ModelConfig:
     n_inner: int = 352  # width inside the feed-forward; 8/3 of n_embd for a gated one
     norm: Norm = "rmsnorm"  # or "layernorm", "unbiased_layernorm"
     norm_eps: float = 1e-5  # added to the variance
-    shared_norm: bool = False  # all sublayers of a block share one norm
-    last_norm: bool = True  # one more norm after the last block
-    residual: Residual = "pre"  # the norm comes before each sublayer; "post": after each sum
+    shared_norm: bool = False  # all sublayers of a block share one norm layer
+    last_norm: bool = True  # another norm after the last block
+    residual: Residual = "pre"  # norm before each sublayer ("pre") or after each sum ("post")
     position: Position = "rotary"  # or "llama3_rotary", "sinusoidal", "learned"
     rope_theta: float = 10000.0  # base of the rotary frequencies
     rope_factor: float = 8.0  # llama3_rotary slows low frequencies down by this factor
-    rope_slow: float = 1.0  # fewer turns than this in rope_context: slowed down fully
-    rope_fast: float = 4.0  # more turns than this in rope_context: not slowed down
-    rope_context: int = 8192  # context length before llama3_rotary extended it
+    rope_slow: float = 1.0  # pairs with fewer turns than this in rope_context are slowed down fully
+    rope_fast: float = 4.0  # pairs with more turns than this in rope_context are not slowed down
+    rope_context: int = 8192  # context length before llama3_rotary extends it, in tokens
     n_position: int = 0  # rows of the position table; 0 means block_size
     feed_forward: FeedForward = "swiglu"  # or "relu", "gelu", "norm_relu"
     qkv_bias: bool = False  # queries, keys and values have a bias
-    out_bias: bool = False  # the attention's output has a bias
+    out_bias: bool = False  # the attention's output projection has a bias
     feed_forward_bias: bool = False  # the feed-forward's matrices have a bias
     head_bias: bool = False  # the logits have a bias
-    tied_embeddings: bool = True  # the head shares the weights of the embeddings
+    tied_embeddings: bool = True  # the output layer shares the weights of the embeddings
     embedding_scale: bool = False  # embeddings are multiplied by sqrt(n_embd)
     init: Init = "gpt2"  # how weights are drawn; or "normal", "xavier", "torch"
     dropout: float = 0.0  # dropout of each sublayer's output
@@ -89,14 +89,14 @@ class ModelConfig:
         if 0 < self.n_position < self.block_size:
             raise UserError(
                 f"n_position={self.n_position} is less than block_size={self.block_size}: the "
-                f"position table needs a row for each position; choose 0 or more than that"
+                f"position table needs one row per position; choose 0 or at least block_size"
             )
 
     def check_heads(self) -> None:
         for name, whole_name in (("n_head", "n_embd"), ("n_kv_head", "n_head")):
             part, whole = getattr(self, name), getattr(self, whole_name)
             if whole % part:
-                # an odd head size would be refused next, so it is not offered
+                # only even head sizes are offered: an odd one would be refused below
                 step = 2 if name == "n_head" else 1
                 choices = [n for n in range(1, min(whole, 64) + 1) if whole % (n * step) == 0]
                 raise UserError(
@@ -104,13 +104,13 @@ class ModelConfig:
                 )
         if self.head_dim % 2 and "rotary" in self.position:
             raise UserError(
-                f"head_dim = n_embd / n_head = {self.head_dim} is odd, and rotary positions turn "
-                f"pairs: change n_head={self.n_head} or n_embd={self.n_embd}"
+                f"head_dim = n_embd / n_head = {self.head_dim} is odd, and rotary positions rotate "
+                f"pairs of dimensions: change n_head={self.n_head} or n_embd={self.n_embd}"
             )
         if self.n_embd % 2 and self.position == "sinusoidal":
             raise UserError(
                 f"n_embd={self.n_embd} is odd, and sinusoidal positions come in pairs of sine and "
-                f"cosine: choose an even one"
+                f"cosine: choose an even number"
             )
 
     @property
@@ -122,7 +122,7 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "ModelConfig":
-        """The inverse of to_dict; unknown keys are refused."""
+        """Build a config from what `to_dict` returned; raises UserError for unknown keys."""
         return build(cls, values)
 
 
@@ -130,12 +130,12 @@ class ModelConfig:
 class Seq2SeqConfig(ModelConfig):
     """Shape of an encoder-decoder; vocab_size and n_layer are the decoder's.
 
-    block_size limits the source and the target, each for itself.
+    block_size is the limit of the source's length and of the target's length, in tokens.
     """
 
-    source_vocab_size: int = 2048  # number of tokens of the source's tokenizer
+    source_vocab_size: int = 2048  # number of tokens of the source tokenizer
     n_encoder_layer: int = 4  # number of encoder blocks; n_layer counts the decoder's
-    shared_embeddings: bool = False  # one table, and so one vocabulary, for both sides
+    shared_embeddings: bool = False  # source and target share one embedding table
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -149,7 +149,7 @@ class Seq2SeqConfig(ModelConfig):
 
 
 def config_from_dict(values: dict[str, Any]) -> ModelConfig:
-    """Of an encoder-decoder if a source vocabulary is among the values, else of a decoder."""
+    """Build a Seq2SeqConfig if the values have a source vocabulary, else a ModelConfig."""
     return (Seq2SeqConfig if "source_vocab_size" in values else ModelConfig).from_dict(values)
 
 
@@ -158,13 +158,13 @@ DECODERS: dict[str, ModelConfig] = {
     "tiny": ModelConfig(
         vocab_size=512, block_size=256, n_layer=2, n_head=4, n_kv_head=2, n_embd=64, n_inner=128
     ),
-    # 1.0M: trains in minutes; models/nano is one
+    # 1.0M parameters, trains in minutes; models/nano has this shape
     "nano": ModelConfig(),
-    # 12.6M: an hour or two on two cores
+    # 12.6M parameters: an hour or two on two CPU cores
     "small": ModelConfig(
         vocab_size=8192, n_layer=6, n_head=6, n_kv_head=2, n_embd=384, n_inner=1024
     ),
-    # 61M: for a GPU or a patient machine
+    # 61M parameters: for a GPU, or for a long run on a CPU
     "base": ModelConfig(
         vocab_size=16384,
         block_size=1024,
@@ -176,7 +176,7 @@ DECODERS: dict[str, ModelConfig] = {
     ),
 }
 
-# The textbook systems; docs/textbook.md says where each comes from and what was mended.
+# The textbook systems; docs/textbook.md names the source of each and the errors corrected here.
 WAYLAND = ModelConfig(
     vocab_size=100_070,
     block_size=16,
@@ -197,9 +197,9 @@ WAYLAND = ModelConfig(
     attention_dropout=0.1,
 )
 DECODERS |= {
-    # the published code: norm before each sublayer, and a last one
+    # the published code: norm before each sublayer, and a norm after the last block
     "wayland": WAYLAND,
-    # the article: norm after each sublayer's sum, and biases everywhere
+    # the article: norm after each residual sum, and biases in all matrices
     "wayland_post": dataclasses.replace(
         WAYLAND, residual="post", last_norm=False, qkv_bias=True, attention_dropout=0.0
     ),
@@ -230,7 +230,7 @@ DECODERS |= {
     ),
 }
 
-# The sizes of "Attention is all you need" (arXiv 1706.03762, table 3, base).
+# The sizes of "Attention is all you need" (arXiv 1706.03762, table 3, row "base").
 VASWANI = Seq2SeqConfig(
     source_vocab_size=21_128,
     vocab_size=30_522,
@@ -256,8 +256,8 @@ VASWANI = Seq2SeqConfig(
     embedding_dropout=0.1,
 )
 TRANSLATORS: dict[str, Seq2SeqConfig] = {
-    # 9.6M: translates short sentences after an hour on two cores; its dropout suits a small
-    # corpus, some ten thousand pairs
+    # 9.6M parameters: translates short sentences after an hour on two CPU cores; the dropout suits
+    # a small corpus of some ten thousand pairs
     "translator": Seq2SeqConfig(
         source_vocab_size=4096,
         vocab_size=4096,
@@ -272,7 +272,7 @@ TRANSLATORS: dict[str, Seq2SeqConfig] = {
         embedding_dropout=0.2,
     ),
     "vaswani": VASWANI,
-    # the paper itself: post-norm, one table for source, target and head (sections 3.1 to 3.4)
+    # as in the paper: post-norm, one table for source, target and output (sections 3.1 to 3.4)
     "original": dataclasses.replace(
         VASWANI,
         source_vocab_size=37_000,
@@ -286,7 +286,7 @@ TRANSLATORS: dict[str, Seq2SeqConfig] = {
         attention_dropout=0.0,
         inner_dropout=0.0,
     ),
-    # sizes are the paper's, where the document names none; its feed-forward is as wide as n_embd
+    # sizes not named in the document are the paper's; the feed-forward is as wide as n_embd
     "handbook": dataclasses.replace(
         VASWANI,
         source_vocab_size=30_000,

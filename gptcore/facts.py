@@ -1,4 +1,4 @@
-"""What a model folder says of itself, gptcore.json: typed, numbered, strictly read.
+"""The facts in a model folder's gptcore.json, as typed dataclasses with a format number.
 
 >>> facts = ModelFacts("mine", chat=True, parameters=1, config=ModelConfig())
 >>> read_as(ModelFacts, as_json(facts), "gptcore.json") == facts
@@ -17,12 +17,12 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from gptcore.checks import UserError, check_choice, check_type, shorten
 from gptcore.config import ModelConfig, Seq2SeqConfig
 
-FORMAT = 2  # of gptcore.json; the first format had no number
+FORMAT = 2  # format number of gptcore.json; the first format had none
 
 
 @dataclass(frozen=True)
 class EarlierStage:
-    """An earlier training that a model went through."""
+    """An earlier training run of the same model, before the one that was exported."""
 
     name: str
     source: str
@@ -33,16 +33,16 @@ class EarlierStage:
 
 @dataclass(frozen=True)
 class TextFacts:
-    """The text that a model was trained on; None where a kind of training has no such figure."""
+    """The text that a model was trained on; a figure is None if this kind of training has none."""
 
     source: str
-    chat: bool  # whether there are conversations in it
+    chat: bool  # whether the text contains conversations
     n_bytes: int
     n_documents: int | None = None
-    n_pairs: int | None = None  # of sentences, for a translator
+    n_pairs: int | None = None  # number of sentence pairs, for a translator
     corpus_sha256: str | None = None
-    expected_bits_per_byte: float | None = None  # by the plan
-    datasets: dict[str, float] = field(default_factory=dict)  # passes over each
+    expected_bits_per_byte: float | None = None  # predicted by the training plan
+    datasets: dict[str, float] = field(default_factory=dict)  # number of passes over each data set
     stages: tuple[EarlierStage, ...] = ()
 
 
@@ -53,7 +53,7 @@ class Training:
     step: int
     data: TextFacts
     settings: dict[str, str | int | float]
-    tokens: int | None = None  # of a complete run
+    tokens: int | None = None  # None if the run is not complete
     seconds: float | None = None
 
 
@@ -72,24 +72,24 @@ class Parity:
     name: str
     cases: int
     limit: float
-    worst: float | None = None  # None: not compared
+    worst: float | None = None  # largest difference found; None: not compared
     passed: bool | None = None
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A file in one number format, as it was measured on held-out text."""
+    """A model file in one number format, with its quality on held-out text."""
 
     file: str
     bytes: int
     bits_per_byte: float
-    agreement: float  # share of the tokens whose likeliest successor is fp32's
+    agreement: float  # share of tokens after which this file and fp32 predict the same next token
     divergence: float  # KL(fp32 || this), nats
 
 
 @dataclass(frozen=True)
 class Skill:
-    """Shares of a skill's conversations that were passed."""
+    """The shares of a skill's test conversations that were passed."""
 
     n: int
     greedy: float
@@ -99,7 +99,7 @@ class Skill:
 
 @dataclass(frozen=True)
 class Scores:
-    """What `python -m training evaluate` found."""
+    """The results of `python -m training evaluate`."""
 
     n_seeds: int
     skills: dict[str, Skill]
@@ -107,32 +107,32 @@ class Scores:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """gptcore.json."""
+    """The content of gptcore.json."""
 
     name: str
-    chat: bool  # whether it was trained on conversations; else it only continues text
+    chat: bool  # whether the model was trained on conversations; others only continue text
     parameters: int
     config: ModelConfig
     training: Training | None = None
     imported: Imported | None = None
-    measured: dict[str, float] = field(default_factory=dict)  # on held-out text, at a step
-    loss_curve: bool = False  # whether loss.png is there
+    measured: dict[str, float] = field(default_factory=dict)  # at a step, on held-out text
+    loss_curve: bool = False  # whether the folder has loss.png
     examples: tuple[str, ...] = ()  # sentences to try with a translator
     parity: tuple[Parity, ...] = ()
     variants: dict[str, Variant] = field(default_factory=dict)
     evaluation: Scores | None = None
-    sha256: dict[str, str] = field(default_factory=dict)  # of every other file
+    sha256: dict[str, str] = field(default_factory=dict)  # hash of every other file in the folder
     format: int = FORMAT
 
     def __post_init__(self) -> None:
         for name in self.sha256:
             path = PurePosixPath(name)
             if path.is_absolute() or ".." in path.parts or "\\" in name:
-                raise UserError(f"sha256 names {name!r}, which is outside of the folder")
+                raise UserError(f"sha256 names {name!r}, which is outside the folder")
 
 
 def as_json(facts: Any) -> dict[str, Any]:
-    """A dataclass as JSON's types; what is None or empty is left out."""
+    """Convert a dataclass to JSON's types; fields that are None or empty are left out."""
     return dataclasses.asdict(facts, dict_factory=filled)
 
 
@@ -141,11 +141,11 @@ def filled(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_as(wanted: Any, value: Any, where: str) -> Any:
-    """The inverse of as_json: `value`, read from JSON, as the type `wanted`.
+    """Convert `value`, read from JSON, to the type `wanted`: the inverse of as_json.
 
-    Types are scalars, Literals, dataclasses, and `X | None`, `tuple[X, ...]` and `dict[str, X]`
-    of them. A missing key has its default. UserError names `where` (a file), the key and the
-    value if a key is unknown or missing, or a value is of another type.
+    `wanted` is a scalar type, a Literal, a dataclass, or `X | None`, `tuple[X, ...]` or
+    `dict[str, X]` of these. A missing key gets its default. Raises UserError naming `where` (a
+    file), the key and the value if a key is unknown or missing, or a value has another type.
     """
     if isinstance(wanted, type) and dataclasses.is_dataclass(wanted):
         return read_dataclass(wanted, value, where)
@@ -165,7 +165,7 @@ def read_as(wanted: Any, value: Any, where: str) -> Any:
 
 def read_dataclass(cls: type, values: Any, where: str) -> Any:
     if not isinstance(values, dict):
-        raise UserError(f"{where}: {shorten(repr(values))} is no object of names and values")
+        raise UserError(f"{where}: {shorten(repr(values))} is not an object of names and values")
     if cls is ModelConfig and "source_vocab_size" in values:
         cls = Seq2SeqConfig
     hints, fields = get_type_hints(cls), dataclasses.fields(cls)
@@ -182,7 +182,7 @@ def read_dataclass(cls: type, values: Any, where: str) -> Any:
 
 
 def check_format(values: Any, newest: int, where: str) -> int:
-    """The number of a file's format, 1 where it has none. UserError if it is not known here."""
+    """Return the format number of a file, 1 if it has none; raises UserError if it is unknown."""
     number = values.get("format", 1) if isinstance(values, dict) else 1
     check_type(f"{where}: format", number, int)
     if not (1 <= number <= newest):

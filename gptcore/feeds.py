@@ -1,4 +1,4 @@
-"""The inputs of an exported graph, by the names of the contract.
+"""The inputs of an exported graph, under the names that gptcore's graphs use.
 
 >>> token_feeds(np.array([[5, 8, 13]]), past=2)["position_ids"]
 array([[2, 3, 4]])
@@ -14,7 +14,8 @@ Arrays = dict[str, np.ndarray]
 
 
 def token_feeds(ids: np.ndarray, past: int = 0) -> Arrays:
-    """For ids (B, T) without padding that follow `past` cached positions; without the cache."""
+    """Return the inputs except the cache, for ids (B, T) without padding after `past` cached
+    positions."""
     batch, length = ids.shape
     return {
         "input_ids": ids.astype(np.int64, copy=False),
@@ -24,13 +25,15 @@ def token_feeds(ids: np.ndarray, past: int = 0) -> Arrays:
 
 
 def decoder_feeds(ids: np.ndarray, cache: Sequence[np.ndarray]) -> Arrays:
-    """All inputs of a decoder's graph, for ids (B, T) without padding after `cache`."""
+    """Return all inputs of a decoder's graph, for ids (B, T) without padding after `cache`."""
     return token_feeds(ids, cache[0].shape[2]) | cache_feeds(cache)
 
 
 def cache_feeds(arrays: Sequence[np.ndarray], side: str = "") -> Arrays:
-    """For keys and values of layer after layer, (B, K, P, D) each; `side`: of a translator's
-    decoder, whose caches are "decoder" and "encoder"."""
+    """Name cached keys and values, (B, K, P, D) each, layer after layer.
+
+    `side` is "decoder" or "encoder" for the two caches of a translator's decoder, else empty.
+    """
     middle = f"{side}." if side else ""
     return {
         f"past_key_values.{i // 2}.{middle}{('key', 'value')[i % 2]}": array
@@ -39,6 +42,6 @@ def cache_feeds(arrays: Sequence[np.ndarray], side: str = "") -> Arrays:
 
 
 def no_cache(config: ModelConfig, batch: int = 1) -> list[np.ndarray]:
-    """The keys and values of no position, for every layer: (batch, K, 0, D) each."""
+    """Return an empty cache: keys and values of shape (batch, K, 0, D) for every layer."""
     shape = (batch, config.n_kv_head, 0, config.head_dim)
     return [np.zeros(shape, np.float32)] * (2 * config.n_layer)

@@ -1,13 +1,13 @@
-"""The one generation loop: prompt ids in, pieces of text out, over any Session.
+"""The generation loop: prompt ids in, pieces of text out, over any Session.
 
     >>> from gptcore.onnx_session import load_model                      # doctest: +SKIP
     >>> model = load_model("models/default")                             # doctest: +SKIP
     >>> for piece in chat(model, [{"role": "user", "content": "Hi!"}]):  # doctest: +SKIP
     ...     print(piece.text, end="", flush=True)
 
-A Session turns ids into logits and remembers what it has read: `prefill` takes a whole
-prompt and computes only what differs from the last one, `step` takes one more token.
-gptcore.onnx_session is the product, gptcore.nn.torch_session the slow reference.
+A Session turns ids into logits and keeps a cache of what it has read. `prefill` reads a whole
+prompt and computes only the part that differs from the last one. `step` reads one more token.
+gptcore.onnx_session is the fast implementation, gptcore.nn.torch_session the slow reference.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from gptcore.text.chat_template import Message, fit, text_opening
 from gptcore.text.tokenizer import Tokenizer
 
 Finish = Literal["end", "length", "context", "stopped"]
-FINISH: dict[Finish, str] = {  # how a generation ends, in words
+FINISH: dict[Finish, str] = {  # the text shown for each way a generation can end
     "end": "the reply is complete",
     "length": "stopped at max tokens",
     "context": "stopped: the context is full",
@@ -33,7 +33,7 @@ FINISH: dict[Finish, str] = {  # how a generation ends, in words
 
 
 class Interrupted(Exception):
-    """A session ended a computation because its `stop` was set."""
+    """Raised when a session ended a computation because its `stop` was set."""
 
 
 class Stop(Protocol):
@@ -47,14 +47,14 @@ class Session(Protocol):
     """One conversation's state: the ids read so far and their keys and values."""
 
     def prefill(self, ids: list[int], stop: Stop | None = None) -> np.ndarray:
-        """Read a prompt; (V,) logits of the token after it. Raises Interrupted."""
+        """Read a prompt and return the logits (V,) of the next token; raises Interrupted."""
 
     def step(self, token_id: int, stop: Stop | None = None) -> np.ndarray:
-        """Read one more token; (V,) logits of the token after it. Raises Interrupted."""
+        """Read one more token and return the logits (V,) of the next; raises Interrupted."""
 
 
 class Model(Protocol):
-    """What the functions below need: a loaded model that lends sessions."""
+    """A loaded model that lends sessions, as the functions below need it."""
 
     config: ModelConfig
     tokenizer: Tokenizer
@@ -66,14 +66,14 @@ class Model(Protocol):
 
 @dataclass(frozen=True)
 class Piece:
-    """The new text of one step, and the counts so far."""
+    """The new text of one step, and the token counts so far."""
 
-    text: str  # new text; empty while a character is still incomplete
+    text: str  # new text; empty while a character is incomplete
     n_prompt: int  # tokens of the prompt
     n_new: int  # tokens of the reply so far
-    finish: Finish | None = None  # in the last piece: a key of FINISH
-    token_id: int | None = None  # the new token; None where none was added
-    n_dropped: int = 0  # how many of the oldest messages did not fit
+    finish: Finish | None = None  # a key of FINISH in the last piece, None before
+    token_id: int | None = None  # the new token; None if the step added none
+    n_dropped: int = 0  # number of the oldest messages left out because they did not fit
 
 
 def generate(
@@ -86,18 +86,17 @@ def generate(
     stop: Stop | None = None,
     slide: bool = False,
 ) -> Iterator[Piece]:
-    """Yield a Piece for each token until the model ends its text, or max_tokens are there, or the
-    context is full.
+    """Yield a Piece per token until the text ends, or max_tokens or block_size is reached.
 
-    Prompt and reply together never exceed block_size tokens. With `slide` they may: the model
-    then reads the last block_size tokens again for each new one. Only the last piece has a
-    `finish`. Closing the iterator ends the generation.
+    Prompt and reply together never exceed block_size tokens, unless `slide` is set. With `slide`
+    the model reads the last block_size tokens again for each new token. Only the last piece has
+    a `finish`. Closing the iterator ends the generation.
 
     Raises UserError if the prompt is empty or leaves no room for a reply, if max_tokens is not
-    a whole number of at least 1, or if the model's output is not finite.
+    a whole number of at least 1, or if a logit is not finite.
     """
     check_request(ids, block_size + slide, max_tokens)
-    # A role token ends the reply, too: it would begin somebody else's message.
+    # A role token also ends the reply, because it would begin the next speaker's message.
     ends = set(tokenizer.special.values())
     limit = max_tokens if slide else min(max_tokens, block_size - len(ids))
     rng, decoder = sampling.rng(), tokenizer.stream()
@@ -134,10 +133,10 @@ def chat(
     max_tokens: int = 256,
     stop: Stop | None = None,
 ) -> Iterator[Piece]:
-    """Answer a conversation. When it outgrows the context, its oldest turns are left out.
+    """Yield the reply to a conversation. Old turns are left out if it exceeds the context.
 
-    A quarter of the context (or max_tokens, if less) is kept free for the reply. Raises UserError
-    before the first piece if max_tokens or a message is wrong, or if the last message is too long.
+    A quarter of the context (or max_tokens, if less) is reserved for the reply. Raises UserError
+    before the first piece if max_tokens or a message is invalid, or the last message is too long.
     """
     check_max_tokens(max_tokens)
     block_size = model.config.block_size
@@ -153,13 +152,13 @@ def complete(
     max_tokens: int = 256,
     stop: Stop | None = None,
 ) -> Iterator[Piece]:
-    """Continue a plain text. It may outgrow the context: the model sees the last block_size tokens.
+    """Yield the continuation of a plain text, seeing only the last block_size tokens of it.
 
-    Raises UserError before the first piece if max_tokens is wrong.
+    Raises UserError before the first piece if max_tokens is invalid.
     """
     check_max_tokens(max_tokens)
     tokenizer, block_size = model.tokenizer, model.config.block_size
-    # The model cannot see more than this, and a very long text would take long to encode.
+    # The model sees no more than this, and encoding a very long text would take long.
     text = text[-tokenizer.max_token_bytes * block_size :]
     ids = [*text_opening(tokenizer), *tokenizer.encode(text)][-block_size:]
     return pieces(model, ids, sampling, max_tokens, stop, slide=True)
@@ -174,7 +173,7 @@ def pieces(
     n_dropped: int = 0,
     slide: bool = False,
 ) -> Iterator[Piece]:
-    """Generate on a leased session, and let the model remember the reply's ids."""
+    """Generate on a leased session, then let the model remember the ids of the reply."""
     reply: list[int] = []
     text = ""
     with model.lease(ids) as session:
@@ -193,7 +192,10 @@ def check_max_tokens(max_tokens: int) -> None:
 
 
 def check_request(ids: list[int], limit: int, max_tokens: int) -> None:
-    """UserError for a prompt that leaves no room: past it a rotary model computes on, but badly."""
+    """Raise UserError if the prompt is empty or leaves no room for one new token.
+
+    Beyond its context a rotary model still computes, but its text is bad.
+    """
     check_max_tokens(max_tokens)
     if not (1 <= len(ids) < limit):
         raise UserError(

@@ -1,4 +1,4 @@
-"""Seeing inside: what a model's onnx/inspect.onnx returns for a text. No torch.
+"""What the graph onnx/inspect.onnx returns for a text: embeddings, scores, attention. No torch.
 
 >>> inspection = inspect_text(Inspector(model.bundle), "Hi")         # doctest: +SKIP
 >>> inspection.tokens, inspection.attention.shape                    # doctest: +SKIP
@@ -16,11 +16,11 @@ from gptcore.text.chat_template import check_length, render, text_opening
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.search import Translation
 
-MAX_TOKENS = 64  # more would make no readable picture
+MAX_TOKENS = 64  # longest text whose attention is drawn, in tokens
 
 
 class Inspector:
-    """The inspecting graph of a model folder, loaded when first used."""
+    """The inspection graph of a model folder, loaded when it is first used."""
 
     def __init__(self, bundle: Bundle):
         if bundle.inspect is None:
@@ -31,7 +31,7 @@ class Inspector:
         self.inference = open_inference(bundle.inspect, "cpu", threads=1)
 
     def run(self, **ids: list[int]) -> dict[str, np.ndarray]:
-        """The graph's outputs by name, without the batch axis."""
+        """Run the graph on lists of ids and return its outputs by name, without the batch axis."""
         feeds = {name: np.array([values], np.int64) for name, values in ids.items()}
         names = [output.name for output in self.inference.get_outputs()]
         return {name: a[0] for name, a in zip(names, self.inference.run(names, feeds))}
@@ -39,24 +39,24 @@ class Inspector:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a decoder makes of a text of T tokens, in L layers of H heads."""
+    """The intermediate results of a decoder for a text of T tokens: L layers, H heads."""
 
     tokens: list[str]
     token_ids: list[int]
     embeddings: np.ndarray  # (T, C)
     positions: np.ndarray  # (T, width of the position table)
-    scores: np.ndarray  # (L, H, T, T), before the mask
+    scores: np.ndarray  # (L, H, T, T), before the causal mask
     attention: np.ndarray  # (L, H, T, T), rows sum to 1
-    next_tokens: list[tuple[str, float]]  # the likeliest, with their probabilities
+    next_tokens: list[tuple[str, float]]  # the likeliest next tokens with their probabilities
 
 
 def inspect_text(inspector: Inspector, text: str, n_next: int = 10) -> Inspection:
-    """Look at how the model reads a text, a chat model as the user's message.
+    """Run the model on a text and return what it computes; a chat model reads a user's message.
 
-    UserError if the text is empty, or too long for a picture.
+    Raises UserError if the text is empty or too long to be drawn.
     """
     if not text.strip():
-        raise UserError("there is nothing to look at: type a text first")
+        raise UserError("the text is empty: type a text first")
     bundle, tokenizer = inspector.bundle, inspector.bundle.tokenizer
     limit = min(MAX_TOKENS, bundle.config.block_size)
     check_length(text, tokenizer, limit, "text")
@@ -86,7 +86,7 @@ def inspect_text(inspector: Inspector, text: str, n_next: int = 10) -> Inspectio
 
 @dataclass(frozen=True)
 class CrossAttention:
-    """Which source tokens (S) each target token (T) was made from, in L layers of H heads."""
+    """Attention of each target token to the S source tokens, in L layers of H heads."""
 
     source: list[str]
     target: list[str]
@@ -94,20 +94,20 @@ class CrossAttention:
 
 
 def inspect_translation(inspector: Inspector, translation: Translation) -> CrossAttention:
-    """Look at a finished translation."""
+    """Return the cross-attention of a finished translation."""
     bundle = inspector.bundle
     assert isinstance(bundle, TranslationBundle)
     source, target = translation.source_ids, translation.target_ids
     seen = inspector.run(input_ids=source, decoder_input_ids=target[:-1])
     return CrossAttention(
         token_names(source, bundle.source_tokenizer),
-        token_names(target[1:], bundle.tokenizer),  # row t is what wrote token t + 1
+        token_names(target[1:], bundle.tokenizer),  # row t of the attention produced token t + 1
         seen["cross_attention"],
     )
 
 
 def token_names(ids: list[int] | np.ndarray, tokenizer: Tokenizer) -> list[str]:
-    """A readable name for each id; a part of a character is shown as its bytes."""
+    """Return a readable name for each id; incomplete characters are shown as bytes."""
     special = {token_id: name for name, token_id in tokenizer.special.items()}
     return [special.get(int(i)) or readable(tokenizer.token_bytes(int(i))) for i in ids]
 

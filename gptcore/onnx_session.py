@@ -1,4 +1,4 @@
-"""Models and sessions over ONNX Runtime: what the page and embedders run. No torch.
+"""Models and sessions over ONNX Runtime, used by the page and by embedding programs. No torch.
 
 >>> model = load_model("models/default")                             # doctest: +SKIP
 >>> with model.lease([1, 2, 3]) as session:                          # doctest: +SKIP
@@ -25,13 +25,13 @@ from gptcore.generate import Interrupted, Stop
 from gptcore.system.cores import fastest, median_seconds, thread_counts
 
 DEVICES = ("cpu", "cuda")
-ON_CUDA = ("fp16", "fp32", "q8", "q4", "int8")  # the best first; int8's products run on the CPU
-MAX_SESSIONS = 8  # conversations whose caches are kept
-MAX_REPLIES = 1000  # replies whose ids are remembered
+ON_CUDA = ("fp16", "fp32", "q8", "q4", "int8")  # best first; int8's products run on the CPU
+MAX_SESSIONS = 8  # most conversations whose caches are kept
+MAX_REPLIES = 1000  # most replies whose ids are kept
 
 
 class RunStop:
-    """A flag that another thread sets to end a generation, even within a run of the graph."""
+    """A flag that another thread sets to end a generation, even while the graph is running."""
 
     def __init__(self) -> None:
         self.options = ort.RunOptions()
@@ -44,7 +44,7 @@ class RunStop:
 
 
 class OnnxModel:
-    """A loaded model folder. Lends sessions; safe to use from several threads."""
+    """A loaded model folder that lends sessions. It is safe to use from several threads."""
 
     def __init__(
         self, bundle: Bundle, inference: ort.InferenceSession, threads: int, variant: str = "fp32"
@@ -53,15 +53,15 @@ class OnnxModel:
         self.bundle, self.config, self.tokenizer = bundle, bundle.config, bundle.tokenizer
         self.inference, self.threads = inference, threads
         self.variant, self.file_name = variant, Path(VARIANTS[variant]).name
-        self.provider = inference.get_providers()[0]  # the one that runs, not the one asked for
+        self.provider = inference.get_providers()[0]  # in use; perhaps not the requested one
         self._lock = threading.Lock()
-        self._sessions: list[OnnxSession] = []  # free ones, the least recently used first
-        self.n_leased = 0  # generations that are running
+        self._sessions: list[OnnxSession] = []  # free sessions, least recently used first
+        self.n_leased = 0  # number of running generations
         self._replies: OrderedDict[tuple[int, str], list[int]] = OrderedDict()
 
     @contextmanager
     def lease(self, ids: list[int]) -> "Iterator[OnnxSession]":
-        """A session for one generation, the one that has read most of this prompt already."""
+        """Lend a session for one generation: the one whose cache fits most of this prompt."""
         session = self._take(ids)
         with self._lock:
             self.n_leased += 1
@@ -85,7 +85,7 @@ class OnnxModel:
             return best
 
     def remember(self, before: list[int], text: str, ids: list[int]) -> None:
-        """Note which ids a reply was generated as, so that its cache fits the next prompt."""
+        """Store the ids that a reply was generated as, so that its cache fits the next prompt."""
         with self._lock:
             self._replies[hash(tuple(before)), text] = ids
             while len(self._replies) > MAX_REPLIES:
@@ -99,7 +99,7 @@ class OnnxModel:
 class OnnxSession:
     """One conversation: the ids that have been read, and their keys and values.
 
-    `n_read` counts the tokens that were really computed, over the session's life.
+    `n_read` counts the tokens that this session has computed, cached ones not included.
     """
 
     def __init__(self, model: OnnxModel):
@@ -115,12 +115,12 @@ class OnnxSession:
         self.n_read = 0
 
     def shared(self, ids: list[int]) -> int:
-        """How many of the ids read so far a prompt starts with."""
+        """Return how many leading ids of a prompt equal the ids read so far."""
         return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(self.ids, ids)))
 
     def prefill(self, ids: list[int], stop: Stop | None = None) -> np.ndarray:
-        """Read a prompt, computing only what follows the part that is cached: (V,) logits."""
-        # The last token is always computed, because its logits are the result.
+        """Read a prompt and return logits (V,); only what follows the cached part is computed."""
+        # The last token is always computed, because the result is its logits.
         keep = min(self.shared(ids), len(ids) - 1)
         if keep < len(self.ids):
             self.ids = self.ids[:keep]
@@ -128,7 +128,7 @@ class OnnxSession:
         return self._read(ids[keep:], stop)
 
     def step(self, token_id: int, stop: Stop | None = None) -> np.ndarray:
-        """Read one more token: (V,) logits."""
+        """Read one more token and return logits (V,)."""
         return self._read([token_id], stop)
 
     def _read(self, new_ids: list[int], stop: Stop | None) -> np.ndarray:
@@ -140,10 +140,10 @@ class OnnxSession:
         if stop.is_set():
             raise Interrupted
         try:
-            # Another kind of Stop ends a generation between two runs, not in the middle of one.
+            # Any other kind of Stop takes effect between two runs of the graph, not during one.
             options = stop.options if isinstance(stop, RunStop) else None
             logits, cache = self.run(feeds, options)
-        except Exception:  # ONNX Runtime has no class of its own for a termination
+        except Exception:  # ONNX Runtime has no exception class for a termination
             if stop.is_set():
                 raise Interrupted from None
             raise
@@ -152,13 +152,13 @@ class OnnxSession:
         return logits[0, -1]
 
     def run_numpy(self, feeds: dict, options: ort.RunOptions | None) -> tuple[np.ndarray, list]:
-        """Run with numpy arrays, the fastest way on the CPU."""
+        """Run with numpy arrays, which is fastest on the CPU."""
         feeds |= zip(self.cache_names, self.cache)
         logits, *cache = self.inference.run(self.output_names, feeds, options)
         return logits, cache
 
     def run_bound(self, feeds: dict, options: ort.RunOptions | None) -> tuple[np.ndarray, list]:
-        """Run with the cache kept on the GPU: only ids go in and only logits come out."""
+        """Run with the cache kept on the GPU: only ids are copied to it and logits back."""
         binding = self.inference.io_binding()
         for name, array in feeds.items():
             binding.bind_cpu_input(name, array)
@@ -184,11 +184,12 @@ def load_model(
     device: str | None = None,
     variant: str | None = None,
 ) -> OnnxModel:
-    """Load a model folder; `device` is "cpu" or "cuda". UserError says what cannot be had.
+    """Load a model folder; `device` is "cpu" or "cuda".
 
-    What is not given is chosen. The device is CUDA where there is one. On the CPU each variant of
-    the folder (see gptcore.bundle) is tried for a few milliseconds, then the fastest on one thread
-    and on all cores: small models, and any model on busy cores, are faster on one.
+    Arguments that are None are chosen: CUDA if there is a GPU; on the CPU the fastest variant of
+    the folder (see gptcore.bundle), then the faster of one thread and all cores. Each candidate is
+    timed for a few milliseconds. Small models, and any model on busy cores, are faster on one
+    thread. Raises UserError if the folder, device or variant cannot be used.
     """
     device = choose_device(device)
     bundle = load_bundle(folder)
@@ -202,7 +203,7 @@ def load_model(
     if device == "cuda":
         name = variant or next(name for name in ON_CUDA if name in bundle.variants)
         return open_model(bundle, "cuda", threads or os.cpu_count() or 1, name)
-    # fp16 is never faster on a CPU, and some cannot load it
+    # fp16 is never faster on a CPU, and some CPUs cannot load it
     names = [variant] if variant else [name for name in bundle.variants if name != "fp16"]
     models = (open_model(bundle, "cpu", threads or 1, name) for name in names)
     best = fastest(models, step_seconds)
@@ -212,7 +213,7 @@ def load_model(
 
 
 def choose_device(device: str | None) -> str:
-    """The device asked for; where none is, CUDA if there is one. UserError for any other."""
+    """Return `device`, or by default CUDA if there is a GPU. Raises UserError for other names."""
     if device is None:
         return "cuda" if has_cuda() else "cpu"
     check_choice("device", device, DEVICES)
@@ -232,35 +233,38 @@ def open_inference(path: Path, device: str, threads: int) -> ort.InferenceSessio
     options.log_severity_level = 3
     providers = ["CPUExecutionProvider"]
     if device == "cuda":
-        ort.preload_dlls()  # CUDA's libraries, where pip installed them
+        ort.preload_dlls()  # the CUDA libraries that pip may have installed
         providers.insert(0, "CUDAExecutionProvider")
     try:
         return ort.InferenceSession(str(path), options, providers=providers)
-    except Exception as error:  # ONNX Runtime raises a class per kind of damage
+    except Exception as error:  # ONNX Runtime raises a different class for each kind of damage
         raise UserError(f"ONNX Runtime cannot load {path}: {cause(error)}") from None
 
 
 def cause(error: Exception) -> str:
-    """The remedy of an error where one is known, else ONNX Runtime's own words; one line."""
+    """Return the remedy of a known error, or else ONNX Runtime's message, in one line."""
     text = " ".join(str(error).split())
     if "is till opset" in text or "IR version" in text:
-        return f"it needs a newer one than {ort.__version__}; pip install -U onnxruntime"
+        return f"it needs a newer version than {ort.__version__}; pip install -U onnxruntime"
     if "External data path" in text:
         return "its weights are in a file outside its folder, which is not read; export it again"
     return text
 
 
 def check_graph(bundle: Bundle, inference: ort.InferenceSession) -> None:
-    """Refuse a graph whose cache is not the configuration's."""
+    """Raise UserError if the graph's cache does not have the configuration's shape."""
     config = bundle.config
     caches = [i for i in inference.get_inputs() if i.name.startswith("past_key_values.")]
     shapes = {(i.shape[1], i.shape[3]) for i in caches}
     if len(caches) != 2 * config.n_layer or shapes != {(config.n_kv_head, config.head_dim)}:
-        raise UserError(f"the graph in {bundle.path} and its gptcore.json are not of one export")
+        raise UserError(
+            f"the graph in {bundle.path} and its gptcore.json are of different exports: "
+            "export the model again"
+        )
 
 
 def step_seconds(model: OnnxModel) -> float:
-    """The time of a decoding step, after a short prompt."""
+    """Return the median time of a decoding step after a short prompt, in seconds."""
     session, block_size = OnnxSession(model), model.config.block_size
     n_prompt = min(32, block_size // 2)
     session.prefill([0] * n_prompt)
@@ -268,9 +272,9 @@ def step_seconds(model: OnnxModel) -> float:
 
 
 def has_cuda() -> bool:
-    """Whether ONNX Runtime has CUDA built in and the driver sees a GPU.
+    """Return whether ONNX Runtime was built with CUDA and the driver finds a GPU.
 
-    Asking for CUDA where there is none works too, but prints alarming red text.
+    Requesting CUDA without a GPU also works, but prints alarming red text.
     """
     if "CUDAExecutionProvider" not in ort.get_available_providers():
         return False

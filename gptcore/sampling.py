@@ -1,4 +1,4 @@
-"""From logits to the next token, in numpy.
+"""Choosing the next token from logits, in numpy.
 
 >>> logits = np.array([1.0, 3.0, 2.0], dtype=np.float32)
 >>> sample(logits, Sampling(temperature=0), np.random.default_rng(0), [])
@@ -17,9 +17,9 @@ from gptcore.checks import UserError, check_range, check_types
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to choose the next token. SETTINGS says what each field means, and its limits.
+    """How to choose the next token. SETTINGS describes each field and its limits.
 
-    Raises UserError for a value of another type or outside its limits.
+    Raises UserError for a value of the wrong type or outside its limits.
     """
 
     temperature: float = 0.7
@@ -39,13 +39,13 @@ class Sampling:
 
 
 class Setting(NamedTuple):
-    """A field of Sampling, for whatever lets a person choose it: page, site, command line."""
+    """Description of a field of Sampling, for the page, the static site and the command line."""
 
     name: str
     label: str
-    lowest: float  # the limits of what is accepted
+    lowest: float  # the accepted range
     highest: float
-    slider: tuple[float, float] | None  # the part of it that a slider offers; None: a number
+    slider: tuple[float, float] | None  # the range of the page's slider; None: a number field
     step: float
     info: str  # what the value does, in a few words
 
@@ -55,37 +55,38 @@ class Setting(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether only whole numbers are accepted."""
+        """Whether only integers are accepted."""
         return isinstance(self.default, int)
 
 
-# In the order of Sampling's fields.
+# One entry per field of Sampling, in the same order.
 SETTINGS = (
     Setting("temperature", "Temperature", 0.0, 10.0, (0, 2), 0.05, "0: always the likeliest token"),
     Setting("top_k", "Top-k", 0, 1_000_000, (0, 200), 1, "only the k likeliest tokens; 0: all"),
     Setting(
         "top_p", "Top-p", 0.01, 1.0, (0.05, 1), 0.01,
-        "only the likeliest tokens that together reach p; 1: all",
+        "only the likeliest tokens whose probabilities sum to p; 1: all",
     ),
     Setting(
         "min_p", "Min-p", 0.0, 1.0, (0, 1), 0.01,
-        "only tokens with at least this share of the likeliest one's probability; 0: all",
+        "only tokens at least this fraction as likely as the likeliest; 0: all",
     ),
     Setting(
         "repetition_penalty", "Repetition penalty", 0.5, 5.0, (1, 2), 0.01,
-        "over 1: tokens of the reply become rarer; 1: off",
+        "above 1: tokens already in the reply become less likely; 1: off",
     ),
-    Setting("seed", "Seed", -1, 2**63 - 1, None, 1, "same seed, same reply; -1: another each time"),
+    Setting("seed", "Seed", -1, 2**63 - 1, None, 1, "same seed, same reply; -1: random"),
 )  # fmt: skip
 
 
 def sample(
     logits: np.ndarray, sampling: Sampling, rng: np.random.Generator, reply: Sequence[int]
 ) -> int:
-    """(V,) logits -> one id. `reply` holds the ids chosen so far, for the repetition penalty.
+    """Choose an id from logits (V,). `reply` holds the ids so far, for the repetition penalty.
 
-    The penalty is CTRL's (arXiv 1909.05858, section 4.1), but over the reply alone: over the
-    prompt too it would punish the very names that a reply should repeat, and `<|end|>`.
+    The penalty is CTRL's (arXiv 1909.05858, section 4.1), applied to the reply only. Applied to
+    the prompt too, it would penalise `<|end|>` and names that the reply should repeat. Raises
+    UserError if a logit is not finite.
     """
     if not math.isfinite(float(logits.max())):
         raise UserError("the model's output is not finite: the model folder is damaged")
@@ -96,7 +97,7 @@ def sample(
     candidates = np.arange(len(logits))
     if 0 < sampling.top_k < len(logits):
         candidates = np.argpartition(logits, -sampling.top_k)[-sampling.top_k :]
-    # Differences to the largest are divided, so a tiny temperature cannot overflow.
+    # Subtracting the maximum first keeps a tiny temperature from overflowing.
     scaled = logits[candidates].astype(np.float64)
     weights = np.exp((scaled - scaled.max()) / sampling.temperature)
     if sampling.top_p < 1.0:
@@ -108,13 +109,13 @@ def sample(
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """(n, V) logits -> (n, V) log probabilities, in double precision."""
+    """Return log probabilities (n, V) of logits (n, V), in double precision."""
     shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
 def penalise(logits: np.ndarray, reply: Sequence[int], penalty: float) -> np.ndarray:
-    """A copy of the logits in which the tokens of the reply are less likely."""
+    """Return a copy of the logits in which the tokens of the reply are less likely."""
     logits = logits.copy()
     seen = np.unique(np.asarray(reply))
     values = logits[seen]

@@ -1,6 +1,6 @@
-"""A conversation in the terminal: gptcore chat [MODEL].
+"""Chat in the terminal: gptcore chat [MODEL].
 
-The reply streams. Ctrl-C stops it, and what was said stays; /quit or Ctrl-D ends the program.
+The reply is streamed. Ctrl-C stops it and keeps what was written; /quit or Ctrl-D ends the program.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--variant", help=f"{', '.join(VARIANTS)} (default: the fastest there is)")
     parser.add_argument("--system", metavar="TEXT", help="a system prompt")
     parser.add_argument(
-        "--max-tokens", type=int, default=256, metavar="N", help="the longest reply (%(default)s)"
+        "--max-tokens", type=int, default=256, metavar="N", help="tokens per reply (%(default)s)"
     )
     for setting in SETTINGS:
         parser.add_argument(
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Load the model and talk until the user ends it."""
+    """Load the model and chat until the user quits; return the exit code. Raises UserError."""
     sampling = Sampling(**{setting.name: getattr(options, setting.name) for setting in SETTINGS})
     check_max_tokens(options.max_tokens)
     read_facts(options.model)
@@ -56,8 +56,8 @@ def run(options: argparse.Namespace) -> int:
     model = load_model(options.model, variant=options.variant)
     if not model.bundle.is_chat:
         raise UserError(
-            f"{options.model} was not trained on conversations, it continues text: open it with "
-            f"gptcore --model {options.model}"
+            f"{options.model} was not trained on conversations and only continues text: open it "
+            f"with gptcore --model {options.model}"
         )
     print(f"{model.bundle.name}: {device_line(model)}")
     print("Ctrl-C stops a reply; /quit or Ctrl-D ends.")
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def converse(model: Model, messages: list[Message], sampling: Sampling, max_tokens: int) -> None:
-    """Answer what is typed, until the end. What is refused leaves the conversation as it was."""
+    """Answer each typed line. A refused message leaves the conversation unchanged."""
     for text in typed():
         asked = [*messages, {"role": "user", "content": text}]
         try:
@@ -80,9 +80,9 @@ def converse(model: Model, messages: list[Message], sampling: Sampling, max_toke
 
 
 def typed() -> Iterator[str]:
-    """The lines that are typed, without empty ones, until /quit or Ctrl-D."""
-    with suppress(ImportError):  # Windows has none
-        import readline  # noqa: F401 (the arrow keys edit the line and bring back earlier ones)
+    """Yield each non-empty line that is typed, until /quit or Ctrl-D."""
+    with suppress(ImportError):  # Windows has no readline
+        import readline  # noqa: F401 (arrow keys then edit the line and recall earlier ones)
     while True:
         try:
             with ctrl_c(signal.default_int_handler):
@@ -100,14 +100,14 @@ def typed() -> Iterator[str]:
 
 
 def answer(model: Model, messages: list[Message], sampling: Sampling, max_tokens: int) -> str:
-    """Print the reply while it is computed; its text, as far as it came."""
+    """Print the reply as it is generated; return its text, complete or not."""
     from gptcore.onnx_session import RunStop
 
     stop, text = RunStop(), ""
     pieces = chat(model, messages, sampling, max_tokens, stop)
     with ctrl_c(lambda *_: stop.set()), ThreadPoolExecutor(1) as worker:
-        # In a worker, since Python handles Ctrl-C only between two steps of the main thread, and
-        # reading a long prompt is one step.
+        # A worker thread computes the pieces: Python handles Ctrl-C only between two operations of
+        # the main thread, and reading a long prompt is a single one.
         while piece := worker.submit(next, pieces, None).result():
             print(piece.text, end="", flush=True)
             text += piece.text
@@ -117,7 +117,7 @@ def answer(model: Model, messages: list[Message], sampling: Sampling, max_tokens
 
 
 def notes(last: Piece) -> list[str]:
-    """What the user should know about a reply, beside its text."""
+    """Return notes about a reply: messages left out, and why it ended if it is incomplete."""
     dropped = f"the oldest {last.n_dropped} messages no longer fit and were left out"
     assert last.finish, "the last piece of a reply has a finish"
     ended = FINISH[last.finish]

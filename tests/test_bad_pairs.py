@@ -101,7 +101,7 @@ def test_a_command_for_one_kind_of_model_refuses_the_other(
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("score MODEL PAIRS", "is no translation model"),
+        ("score MODEL PAIRS", "is not a translation model"),
         ("score TRANSLATOR MISSING", " is not a file: name one with"),
         ("score TRANSLATOR CHATS", "line 1: the line has no tab"),
         ("score TRANSLATOR PAIRS --beams 99", "beams=99 must be a whole number from 1 to 16"),

@@ -49,9 +49,9 @@ def refused_within(module: str, function: str, call: str, *arguments: object) ->
     ("claim", "said"),
     [
         ({"n_layer": 10**8}, "n_layer=100000000 is out of range"),
-        ({"n_layer": 10**4}, "are not of one export"),
-        ({"n_layer": 3}, "are not of one export"),
-        ({"n_head": 2**30, "n_embd": 2**31}, "are not of one export"),
+        ({"n_layer": 10**4}, "are of different exports"),
+        ({"n_layer": 3}, "are of different exports"),
+        ({"n_head": 2**30, "n_embd": 2**31}, "are of different exports"),
         ({"n_head": 0}, "n_head=0 is out of range"),
         ({"n_kv_head": 0}, "n_kv_head=0 is out of range"),
     ],

@@ -216,7 +216,7 @@ def test_inspect_shows_tokens_next_tokens_and_every_picture(
     for text, message in (
         ("a b " * 100, "⚠ the text has"),
         ("x" * 100_000, "⚠ the text is too long"),
-        (" ", "⚠ there is nothing to look at"),
+        (" ", "⚠ the text is empty"),
     ):
         box.fill(text)
         box.press("Enter")

@@ -81,7 +81,7 @@ def test_a_path_that_is_no_folder_is_named(tmp_path: Path, name: str) -> None:
 
 def test_a_folder_without_gptcore_json_is_no_model_folder(folder: Path) -> None:
     (folder / FACTS).unlink()
-    with pytest.raises(UserError, match=r"is no model folder, gptcore\.json is missing"):
+    with pytest.raises(UserError, match=r"is not a model folder, gptcore\.json is missing"):
         load_bundle(folder)
 
 

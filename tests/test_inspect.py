@@ -151,7 +151,7 @@ def test_a_chat_model_reads_a_message_and_a_base_model_the_text(inspector: Inspe
     start = bundle.tokenizer.special["<|endoftext|>"]
     assert inspect_text(base, TEXT).token_ids == [start, *bundle.tokenizer.encode(TEXT)]
     for empty in ("", " \n"):
-        with pytest.raises(UserError, match="nothing to look at"):
+        with pytest.raises(UserError, match="the text is empty"):
             inspect_text(base, empty)
 
 

@@ -95,5 +95,5 @@ def test_what_was_never_sealed_is_no_sealed_text(text: str) -> None:
 def test_json_that_is_nested_too_deeply_is_damage(tmp_path: Path) -> None:
     (tmp_path / "deep.json").write_text("[" * 100_000)
     for read in (read_json, read_sealed):
-        with pytest.raises(UserError, match=r"deep\.json is damaged: it is no JSON"):
+        with pytest.raises(UserError, match=r"deep\.json is damaged: it is not valid JSON"):
             read(tmp_path / "deep.json")

@@ -244,7 +244,7 @@ def test_a_graph_whose_cache_is_not_the_configurations_is_refused(
     model: OnnxModel, change: dict[str, int]
 ) -> None:
     bundle = replace(model.bundle, config=replace(model.config, **change))
-    with pytest.raises(UserError, match="are not of one export"):
+    with pytest.raises(UserError, match="are of different exports"):
         OnnxModel(bundle, model.inference, threads=1)
 
 

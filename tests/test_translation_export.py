@@ -250,7 +250,7 @@ def test_a_translator_is_no_decoder_and_a_decoder_no_translator(
 ) -> None:
     with pytest.raises(UserError, match=r"is a translation model: give it to app\.py --translate"):
         load_bundle(translation_folder)
-    with pytest.raises(UserError, match=r"is no translation model: give it to app\.py --model"):
+    with pytest.raises(UserError, match=r"is not a translation model: give it to app\.py --model"):
         load_translation_bundle(model_folder)
 
 

@@ -328,8 +328,8 @@ def rewritten(folder: Path, out: Path, change: str) -> Path:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("opset", "needs a newer one than"),
-        ("ir", "needs a newer one than"),
+        ("opset", "needs a newer version than"),
+        ("ir", "needs a newer version than"),
         ("relative", "outside its folder"),
         ("absolute", "outside its folder"),
     ],

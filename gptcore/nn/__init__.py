@@ -1,4 +1,4 @@
-"""The only torch code of the core: `build_model(config)` gives the module.
+"""The only torch code of the core: `build_model(config)` returns a torch module.
 
 >>> from gptcore.config import PRESETS
 >>> count_parameters(build_model(PRESETS["nano"]))
@@ -19,10 +19,10 @@ def build_model(config: Seq2SeqConfig) -> Seq2Seq: ...  # type: ignore[overload-
 @overload
 def build_model(config: ModelConfig) -> GPT: ...
 def build_model(config: ModelConfig) -> GPT | Seq2Seq:
-    """A freshly initialised model of this shape: a decoder, or an encoder-decoder."""
+    """Build a freshly initialised decoder, or an encoder-decoder for a Seq2SeqConfig."""
     return Seq2Seq(config) if isinstance(config, Seq2SeqConfig) else GPT(config)
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Trainable parameters, tied ones counted once."""
+    """Count the trainable parameters, shared ones once."""
     return sum(parameter.numel() for parameter in model.parameters())

@@ -1,7 +1,7 @@
-"""Attention: of a sequence to itself, or of the decoder to the encoder's output.
+"""Self-attention, and cross-attention of the decoder to the encoder's output.
 
-Letters as in gptcore/nn/layers.py. The G query heads of a group are stacked along T, so that
-keys and values, which they share, are never repeated.
+Shape letters are those of gptcore/nn/layers.py. The G query heads of a group are stacked along
+T, so that the keys and values they share are never repeated.
 
     >>> from gptcore.config import PRESETS
     >>> bias = causal_bias(torch.ones(1, 3), n_query=3, n_group=1)
@@ -17,15 +17,15 @@ from gptcore.nn.layers import POSITIONS, PackedLinear, Rotation
 
 Cache = tuple[Tensor, Tensor]  # keys and values, each (B, K, S, D)
 
-# A finite stand-in for minus infinity: a row with every key masked gives no NaN.
+# A finite stand-in for minus infinity, so that a row with every key masked gives no NaN.
 MASKED = -3e38
 
 
 def causal_bias(attention_mask: Tensor, n_query: int, n_group: int) -> Tensor:
-    """(B, S) mask of real tokens -> (B, 1, T * G, S), 0 to attend and MASKED not to.
+    """Return a bias (B, 1, T * G, S) from a mask (B, S) of real tokens: 0 visible, MASKED hidden.
 
-    The T queries are the last of the S positions; each sees itself and what came before.
-    A row is repeated for the G query heads of a group.
+    The T queries are the last of the S positions. Each sees itself and the tokens before it.
+    Each row is repeated for the G query heads of a group.
     """
     n_key = attention_mask.shape[1]
     key = torch.arange(n_key, device=attention_mask.device)
@@ -36,24 +36,28 @@ def causal_bias(attention_mask: Tensor, n_query: int, n_group: int) -> Tensor:
 
 
 def padding_bias(attention_mask: Tensor) -> Tensor:
-    """(B, S) mask of real tokens -> (B, 1, 1, S): every query sees every real token."""
+    """Return a bias (B, 1, 1, S) that lets every query see every real token of a mask (B, S)."""
     return torch.where(attention_mask != 0, 0.0, MASKED)[:, None, None, :]
 
 
 class Weights(nn.Module):
-    """Scores to attention weights; a module, so that `inspect` can watch it."""
+    """Softmax of the scores, with dropout. It is a module so that gptcore.nn.inspect can hook
+    it."""
 
     def __init__(self, dropout: float):
         super().__init__()
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, scores: Tensor, bias: Tensor) -> Tensor:
-        """scores: (B, K, T * G, S), bias: broadcastable to it -> same, rows sum to 1."""
+        """Turn scores (B, K, T * G, S) into weights of the same shape whose rows sum to 1.
+
+        bias: any shape that broadcasts to the scores.
+        """
         return self.dropout((scores + bias.to(scores.dtype)).softmax(-1))
 
 
 class GroupedAttention(nn.Module):
-    """Self-attention, G query heads to a key/value head (arXiv 2305.13245)."""
+    """Grouped-query self-attention: G query heads per key/value head (arXiv 2305.13245)."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -70,7 +74,7 @@ class GroupedAttention(nn.Module):
     def forward(
         self, x: Tensor, rotation: Rotation, bias: Tensor, past: Cache | None = None
     ) -> tuple[Tensor, Cache]:
-        """x: (B, T, C), past: (B, K, S - T, D) each -> (B, T, C), (B, K, S, D) each."""
+        """Map x (B, T, C) and past (B, K, S - T, D) each to (B, T, C) and (B, K, S, D) each."""
         B, T, C = x.shape
         K, G, D = self.n_kv_head, self.n_group, self.head_dim
         n_turned = self.heads[0] + self.heads[1]
@@ -84,16 +88,18 @@ class GroupedAttention(nn.Module):
         return self.out(y), (k, v)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-        """The form that is exported; gptcore/nn/fast.py has others for training.
+        """Return the attention's output. This form is exported; gptcore/nn/fast.py has faster ones.
 
-        q: (B, K, T * G, D), scaled; k, v: (B, K, S, D); bias: (B, 1, T * G, S) -> as q.
+        q: (B, K, T * G, D), scaled; k, v: (B, K, S, D); bias: (B, 1, T * G, S) -> shape of q.
         """
         return self.weights(q @ k.transpose(-2, -1), bias) @ v
 
 
 class CrossAttention(nn.Module):
-    """Attention of the decoder to the encoder's output, whose keys and values are computed
-    once for all steps (arXiv 1706.03762, section 3.2.3)."""
+    """Cross-attention of the decoder to the encoder's output (arXiv 1706.03762, section 3.2.3).
+
+    The keys and values of that output are computed once for all steps.
+    """
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -107,14 +113,14 @@ class CrossAttention(nn.Module):
         self.scale = config.head_dim**-0.5
 
     def keys_values(self, memory: Tensor) -> Cache:
-        """The encoder's output (B, S, C) -> keys and values, each (B, K, S, D)."""
+        """Return keys and values (B, K, S, D) each of the encoder's output (B, S, C)."""
         B, S, _ = memory.shape
         kv = self.kv(memory).view(B, S, 2 * self.n_kv_head, self.head_dim).transpose(1, 2)
         k, v = kv.split([self.n_kv_head, self.n_kv_head], dim=1)
         return k, v
 
     def forward(self, x: Tensor, memory: Cache, bias: Tensor) -> Tensor:
-        """x: (B, T, C), memory: (B, K, S, D) each, bias: (B, 1, 1, S) -> (B, T, C)."""
+        """Map x (B, T, C), memory (B, K, S, D) each and bias (B, 1, 1, S) to (B, T, C)."""
         B, T, C = x.shape
         K, G, D = self.n_kv_head, self.n_group, self.head_dim
         k, v = memory

@@ -18,7 +18,7 @@ Sublayer = Callable[[Tensor], Tensor]  # (B, T, C) -> (B, T, C)
 
 
 class PreNorm(nn.Module):
-    """The norm stands before the sublayer (arXiv 2002.04745)."""
+    """A residual sublayer with the norm before it: x + f(norm(x)) (arXiv 2002.04745)."""
 
     def __init__(self, dropout: float):
         super().__init__()
@@ -29,7 +29,7 @@ class PreNorm(nn.Module):
 
 
 class PostNorm(PreNorm):
-    """The norm stands after the sum (arXiv 1706.03762, section 3.1)."""
+    """A residual sublayer with the norm after the sum (arXiv 1706.03762, section 3.1)."""
 
     def forward(self, x: Tensor, norm: nn.Module, f: Sublayer) -> Tensor:
         return norm(x + self.dropout(f(x)))
@@ -39,14 +39,14 @@ RESIDUALS = {"pre": PreNorm, "post": PostNorm}
 
 
 def build_norms(config: ModelConfig, n: int) -> list[nn.Module]:
-    """A norm for each of n sublayers, or one for them all."""
+    """Build n norms, or one that is shared by all n sublayers."""
     n_norm = 1 if config.shared_norm else n
     norms = [NORMS[config.norm](config.n_embd, config.norm_eps) for _ in range(n_norm)]
     return norms * (n // n_norm)
 
 
 class Block(nn.Module):
-    """Attention and feed-forward; causal or not, as the bias of `forward` says."""
+    """Self-attention and feed-forward; the bias given to `forward` makes it causal or not."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -58,7 +58,7 @@ class Block(nn.Module):
     def forward(
         self, x: Tensor, rotation: Rotation, bias: Tensor, past: Cache | None = None
     ) -> tuple[Tensor, Cache]:
-        """x: (B, T, C) -> (B, T, C), and the cache with T more positions."""
+        """Map x (B, T, C) to the same shape; also return the cache, extended by T positions."""
         cache = past
 
         def attention(x: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ class Block(nn.Module):
 
 
 class CrossBlock(nn.Module):
-    """A block with a third sublayer between the two, which attends to the encoder's output."""
+    """A decoder block with cross-attention between self-attention and feed-forward."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -84,7 +84,7 @@ class CrossBlock(nn.Module):
         self.feed_forward = FEED_FORWARDS[config.feed_forward](config)
 
     def keys_values(self, memory: Tensor) -> Cache:
-        """The encoder's output (B, S, C) -> what `forward` needs of it, (B, K, S, D) each."""
+        """Return the keys and values (B, K, S, D) each of the encoder's output (B, S, C)."""
         return self.cross_attention.keys_values(self.memory_norm(memory))
 
     def forward(
@@ -96,7 +96,7 @@ class CrossBlock(nn.Module):
         memory: Cache,
         memory_bias: Tensor,
     ) -> tuple[Tensor, Cache]:
-        """x: (B, T, C) -> (B, T, C), and the cache with T more positions."""
+        """Map x (B, T, C) to the same shape; also return the cache, extended by T positions."""
         cache = past
 
         def attention(x: Tensor) -> Tensor:

@@ -1,11 +1,11 @@
-"""Checkpoints: safetensors and JSON, written atomically, verified before they are read.
+"""Checkpoints: safetensors and JSON, written atomically and verified when read.
 
-    step-1000/model.safetensors    the model's parameters, under their own names
-    step-1000/state.safetensors    whatever else training needs (optimizer moments)
-    step-1000/manifest.json        facts, and sha256 of the other files; written last
+        step-1000/model.safetensors    the model's parameters, under their own names
+        step-1000/state.safetensors    all other training state, such as optimizer moments
+        step-1000/manifest.json        facts and the sha256 of the other files; written last
 
-A checkpoint appears under its name only when it is complete: everything is written into a
-temporary folder and flushed to the disk, then the folder is renamed.
+A checkpoint has its name only when it is complete: its files are written into a temporary
+folder and flushed to the disk, then the folder is renamed.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ Tensors = dict[str, Tensor]
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint that was found sound."""
+    """A checkpoint whose files were verified."""
 
     path: Path
     model: Tensors
@@ -34,14 +34,17 @@ class Checkpoint(NamedTuple):
 
 
 def save_checkpoint(folder: Path, model: Tensors, state: Tensors, facts: dict[str, Any]) -> None:
-    """Write a checkpoint; an existing one of this name is replaced. OSError: the disk is full."""
+    """Write a checkpoint and replace an existing one of this name.
+
+    Raises OSError if the files cannot be written, for example on a full disk.
+    """
     with new_folder(folder) as temporary:
         for name, tensors in ((MODEL, model), (STATE, state)):
             tensors = {key: t.detach().cpu().contiguous() for key, t in tensors.items()}
             try:
                 save_file(tensors, temporary / name)
-                (temporary / name).chmod(0o644)  # it was made readable for its owner alone
-            except SafetensorError as error:  # which hides the number of the system's error
+                (temporary / name).chmod(0o644)  # the file is readable only for its owner
+            except SafetensorError as error:  # its text lacks the system's error number
                 raise OSError(f"{folder / name} cannot be written: {error}") from None
         hashes = {name: file_sha256(temporary / name) for name in (MODEL, STATE)}
         text = sealed({"facts": facts, "sha256": hashes})
@@ -49,7 +52,7 @@ def save_checkpoint(folder: Path, model: Tensors, state: Tensors, facts: dict[st
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
-    """Read a checkpoint. UserError if a file is missing or differs by a bit."""
+    """Read a checkpoint. Raises UserError if a file is missing or damaged by even one bit."""
     facts = verify_checkpoint(folder)
     try:
         return Checkpoint(folder, load_file(folder / MODEL), load_file(folder / STATE), facts)
@@ -58,7 +61,8 @@ def load_checkpoint(folder: Path) -> Checkpoint:
 
 
 def verify_checkpoint(folder: Path) -> dict[str, Any]:
-    """A checkpoint's facts. UserError if a file is missing or differs by a bit."""
+    """Return a checkpoint's facts once all files are verified; raises UserError if one is
+    damaged."""
     try:
         manifest = unseal((folder / MANIFEST).read_text(encoding="utf-8"))
         facts, hashes = manifest["facts"], manifest["sha256"]
@@ -77,12 +81,15 @@ def verify_checkpoint(folder: Path) -> dict[str, Any]:
 
 
 def newest_checkpoint(folder: Path) -> tuple[Checkpoint, list[str]]:
-    """The newest sound checkpoint, and what is wrong with the newer ones."""
+    """Return the newest intact checkpoint and the errors of newer ones; may raise UserError."""
     return first_sound(list_checkpoints(folder), folder)
 
 
 def first_sound(paths: Iterable[Path], folder: Path) -> tuple[Checkpoint, list[str]]:
-    """The first sound one of these checkpoints, and what is wrong with those before it."""
+    """Return the first intact one of these checkpoints, and the errors of those before it.
+
+    Raises UserError if none of them is intact.
+    """
     problems = []
     for path in paths:
         try:
@@ -94,8 +101,11 @@ def first_sound(paths: Iterable[Path], folder: Path) -> tuple[Checkpoint, list[s
 
 
 def load_weights(model: torch.nn.Module, tensors: dict[str, Tensor], source: object) -> None:
-    """Copy a checkpoint's tensors into a model of the same shape; `source` names them."""
-    wanted = {name: tuple(p.shape) for name, p in model.named_parameters()}  # tied ones once
+    """Copy a checkpoint's tensors into a model; `source` names them in errors.
+
+    Raises UserError if names or shapes differ from the model's.
+    """
+    wanted = {name: tuple(p.shape) for name, p in model.named_parameters()}  # shared ones once
     found = {name: tuple(t.shape) for name, t in tensors.items()}
     differing = sorted(dict(wanted.items() ^ found.items()))
     if differing:

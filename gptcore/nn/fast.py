@@ -1,13 +1,13 @@
-"""Other forms of causal self-attention, for training: the same result in less time.
+"""Faster forms of causal self-attention for training, with the same result.
 
-A model is built with the form that is exported (GroupedAttention.attend); one of these is put
-in its place from outside, so that no `forward` asks where it runs.
+A model is built with the form that is exported (GroupedAttention.attend). `use_fast_attention`
+replaces it from outside, so that no `forward` needs to know where it runs.
 
     >>> from gptcore.config import PRESETS
     >>> model = GPT(PRESETS["tiny"])
     >>> use_fast_attention(model, torch.device("cpu"))
 
-They hold for a decoder, where no query sees a later key. `bias` may hide more, as padding.
+The forms are for decoders, where no query sees a later key. `bias` may hide more, such as padding.
 """
 
 from types import MethodType
@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from gptcore.nn.attention import GroupedAttention
 from gptcore.nn.gpt import GPT
 
-QUERIES = 128  # positions whose queries are computed together
+QUERIES = 128  # number of positions whose queries are computed together
 
 
 def use_fast_attention(model: GPT, device: torch.device) -> None:
@@ -30,7 +30,7 @@ def use_fast_attention(model: GPT, device: torch.device) -> None:
 
 
 def in_parts(self: GroupedAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-    """Each part of the queries with no keys behind its last: nearly half of them are."""
+    """Split the queries; each part skips the keys after its last query, nearly half of all."""
     G, past = self.n_group, k.shape[2] - q.shape[2] // self.n_group
     parts, end = [], past
     for q_part, bias_part in zip(q.split(QUERIES * G, 2), bias.split(QUERIES * G, 2)):
@@ -41,13 +41,13 @@ def in_parts(self: GroupedAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tens
 
 
 def fused(self: GroupedAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-    """PyTorch's one operator (FlashAttention, arXiv 2205.14135, on CUDA), of whole rows.
+    """Call PyTorch's fused operator (on CUDA FlashAttention, arXiv 2205.14135).
 
-    It takes no `bias`, which would keep it from the fast kernel: rows are not padded in front.
+    It ignores `bias`, which would disable the fast kernel, so rows must not be padded on the left.
     """
     B, K, rows, D = q.shape
     G, S = self.n_group, k.shape[2]
-    if rows != S * G:  # cached keys, as in samples: its causal mask is not ours
+    if rows != S * G:  # with cached keys, as in generation, is_causal means something else
         return GroupedAttention.attend(self, q, k, v, bias)
     heads = q.view(B, K, S, G, D).transpose(2, 3).reshape(B, K * G, S, D)
     y = F.scaled_dot_product_attention(
@@ -56,7 +56,7 @@ def fused(self: GroupedAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor)
         v,
         dropout_p=self.weights.dropout.p if self.training else 0.0,
         is_causal=True,
-        scale=1.0,  # the queries are scaled already
+        scale=1.0,  # the queries are already scaled
         enable_gqa=True,
     )
     return y.view(B, K, G, S, D).transpose(2, 3).reshape(B, K, rows, D)

@@ -6,8 +6,8 @@
     >>> logits.shape
     torch.Size([1, 3, 512])
 
-Positions, mask and cache are explicit arguments, the same ones that the exported ONNX graph
-has, so training, the reference session and the export all run this one `forward`.
+Positions, mask and cache are explicit arguments, as in the exported ONNX graph. Training, the
+PyTorch session and the export therefore all run this one `forward`.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from gptcore.nn.layers import EMBEDDINGS, NORMS, POSITIONS
 
 
 class GPT(nn.Module):
-    """A causal language model; by default of the Llama shape (arXiv 2302.13971, section 2.2)."""
+    """A causal language model; by default of Llama's shape (arXiv 2302.13971, section 2.2)."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -46,11 +46,11 @@ class GPT(nn.Module):
         position_ids: Tensor,
         past_key_values: Sequence[Cache | None] | None = None,
     ) -> tuple[Tensor, list[Cache]]:
-        """Logits of the token after each position, and the extended cache.
+        """Return the logits of the token after each position, and the extended cache.
 
-        input_ids, position_ids: (B, T); attention_mask: (B, S), 1 for real tokens, S being
-        the cached positions plus T; past_key_values: per layer keys and values
-        (B, K, S - T, D) -> (B, T, V), per layer keys and values (B, K, S, D).
+        input_ids, position_ids: (B, T); attention_mask: (B, S), 1 for real tokens, where S is
+        the number of cached positions plus T; past_key_values: keys and values (B, K, S - T, D)
+        per layer -> logits (B, T, V), keys and values (B, K, S, D) per layer.
         """
         x, rotation = self.position(self.embed(input_ids), position_ids)
         x = self.dropout(x)  # (B, T, C)
@@ -68,10 +68,10 @@ def build_last_norm(config: ModelConfig) -> nn.Module:
 
 
 def whole_sequence(input_ids: Tensor) -> dict[str, Tensor]:
-    """The arguments of `forward` for sequences (B, T) without padding or cache."""
+    """Return the arguments of `forward` for sequences (B, T) without padding or cache."""
     T = input_ids.shape[1]
     position_ids = torch.arange(T, device=input_ids.device)[None]
-    # One row of mask and positions serves the whole batch.
+    # One row of mask and positions is broadcast over the whole batch.
     return {
         "input_ids": input_ids,
         "attention_mask": torch.ones_like(position_ids),

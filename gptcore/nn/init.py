@@ -1,4 +1,4 @@
-"""How the parameters of a fresh model are drawn: one function per name in INITS.
+"""Initialisation of a fresh model's parameters: one function per name in INITS.
 
 >>> from gptcore.config import PRESETS
 >>> from gptcore.nn import build_model
@@ -13,7 +13,7 @@ from gptcore.nn.layers import PackedLinear
 
 
 def normal(model: nn.Module, config: ModelConfig) -> None:
-    """Matrices and tables normal(0, 0.02), biases zero; norms stay as they are."""
+    """Draw matrices and tables from normal(0, 0.02) and set biases to zero; norms are unchanged."""
     for name, parameter in model.named_parameters():
         if parameter.dim() == 2:
             nn.init.normal_(parameter, std=0.02)
@@ -22,7 +22,7 @@ def normal(model: nn.Module, config: ModelConfig) -> None:
 
 
 def gpt2(model: nn.Module, config: ModelConfig) -> None:
-    """`normal`, the residual outputs smaller by sqrt(2 n_layer) (GPT-2, section 2.3)."""
+    """Apply `normal`, with residual outputs scaled by 1 / sqrt(2 n_layer) (GPT-2, section 2.3)."""
     normal(model, config)
     depth = (2 * config.n_layer) ** -0.5
     for name, parameter in model.named_parameters():
@@ -31,8 +31,11 @@ def gpt2(model: nn.Module, config: ModelConfig) -> None:
 
 
 def xavier(model: nn.Module, config: ModelConfig) -> None:
-    """Matrices and tables Xavier-uniform, each part of a packed matrix for itself; the rest
-    as PyTorch draws it (Annotated Transformer, make_model)."""
+    """Draw matrices and tables Xavier-uniform (Annotated Transformer, make_model).
+
+    Each part of a packed matrix is drawn as a matrix of its own; the rest stays as PyTorch draws
+    it.
+    """
     sizes = {id(m.weight): m.sizes for m in model.modules() if isinstance(m, PackedLinear)}
     for parameter in model.parameters():
         if parameter.dim() == 2:
@@ -41,7 +44,7 @@ def xavier(model: nn.Module, config: ModelConfig) -> None:
 
 
 def torch_default(model: nn.Module, config: ModelConfig) -> None:
-    """As PyTorch's constructors drew them: uniform matrices, normal(0, 1) tables."""
+    """Keep what PyTorch's constructors drew: uniform matrices, normal(0, 1) tables."""
 
 
 INITS = {"gpt2": gpt2, "normal": normal, "xavier": xavier, "torch": torch_default}

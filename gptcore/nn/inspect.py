@@ -1,4 +1,4 @@
-"""A model that also returns what its attention saw; exported as onnx/inspect.onnx.
+"""A wrapper of a model that also returns its attention; exported as onnx/inspect.onnx.
 
     >>> from gptcore.config import PRESETS
     >>> from gptcore.nn.gpt import GPT
@@ -6,7 +6,7 @@
     >>> seen["attention"].shape       # batch, layer, head, query, key
     torch.Size([1, 2, 4, 3, 3])
 
-The model itself is not changed: hooks on its `Weights` modules look at what passes through.
+The model itself is unchanged: hooks on its `Weights` modules record their inputs and outputs.
 """
 
 from collections.abc import Iterator
@@ -21,15 +21,15 @@ from gptcore.nn.seq2seq import Seq2Seq
 
 
 class InspectGPT(nn.Module):
-    """input_ids (B, T) -> tensors by name, without a cache."""
+    """Maps input_ids (B, T) to named tensors, without a cache."""
 
     def __init__(self, model: GPT):
         super().__init__()
         self.model = model
 
     def forward(self, input_ids: Tensor) -> dict[str, Tensor]:
-        """logits (B, T, V), embeddings (B, T, C), positions (1, T, the table's width), and for
-        all layers scores before the mask and attention weights, each (B, L, H, T, T)."""
+        """Return logits (B, T, V), embeddings (B, T, C), positions (1, T, width of the table), and
+        of all layers the scores before the mask and the attention weights, (B, L, H, T, T) each."""
         model = self.model
         inputs = whole_sequence(input_ids)
         with watched(weights_of(model, "attention"), model.n_group) as seen:
@@ -44,14 +44,14 @@ class InspectGPT(nn.Module):
 
 
 class InspectSeq2Seq(nn.Module):
-    """input_ids (B, S) of the source, decoder_input_ids (B, T) -> tensors by name."""
+    """Maps input_ids (B, S) of the source and decoder_input_ids (B, T) to named tensors."""
 
     def __init__(self, model: Seq2Seq):
         super().__init__()
         self.model = model
 
     def forward(self, input_ids: Tensor, decoder_input_ids: Tensor) -> dict[str, Tensor]:
-        """logits (B, T, V) and the decoder's attention to the source (B, L, H, T, S)."""
+        """Return logits (B, T, V) and the cross-attention weights (B, L, H, T, S)."""
         model = self.model
         masks = [torch.ones_like(ids) for ids in (input_ids, decoder_input_ids)]
         with watched(weights_of(model, "cross_attention"), model.n_group) as seen:
@@ -61,7 +61,7 @@ class InspectSeq2Seq(nn.Module):
 
 
 def weights_of(model: GPT | Seq2Seq, attention: str) -> list[nn.Module]:
-    """The module between scores and weights in each block's attention of this name."""
+    """Return each block's `Weights` module of the attention with this name."""
     return [
         model.get_submodule(f"blocks.{i}.{attention}.weights") for i in range(len(model.blocks))
     ]
@@ -69,7 +69,7 @@ def weights_of(model: GPT | Seq2Seq, attention: str) -> list[nn.Module]:
 
 @contextmanager
 def watched(weights: list[nn.Module], n_group: int) -> Iterator[list[tuple[Tensor, Tensor]]]:
-    """While entered, a list of what each attention computes: scores and weights (B, H, T, S)."""
+    """Record scores and weights (B, H, T, S) of each attention while the context is entered."""
     seen: list[tuple[Tensor, Tensor]] = []
 
     def note(module: nn.Module, inputs: tuple[Tensor, Tensor], weights: Tensor) -> None:
@@ -84,6 +84,6 @@ def watched(weights: list[nn.Module], n_group: int) -> Iterator[list[tuple[Tenso
 
 
 def ungroup(x: Tensor, n_group: int) -> Tensor:
-    """Query heads apart again: (B, K, T * G, S) -> (B, K * G, T, S)."""
+    """Separate the query heads of each group: (B, K, T * G, S) -> (B, K * G, T, S)."""
     B, K, _, S = x.shape
     return x.view(B, K, -1, n_group, S).transpose(2, 3).reshape(B, K * n_group, -1, S)

@@ -1,11 +1,11 @@
-"""The layers, and a registry for each axis of the configuration.
+"""The layers, and a registry of classes for each choice in the configuration.
 
-What a layer is gets decided once, in a constructor; no `forward` asks the configuration.
+A constructor decides which layers a model has; no `forward` asks the configuration.
 Shape letters: B batch, T query length, S key length, C n_embd, H query heads, K key/value
-heads, G = H / K query heads that share one key/value head, D head size, V vocabulary.
+heads, G = H / K query heads per key/value head, D head size, V vocabulary size.
 
-The formulas are written in the form that ONNX Runtime recognises and fuses, because the
-exported graph is this very code.
+The formulas are written in the form that ONNX Runtime recognises and fuses, because this
+code is what gets exported.
 
     >>> x = torch.randn(2, 3, 8)
     >>> RMSNorm(8)(x).shape
@@ -32,15 +32,15 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        # Not rsqrt, not x * x: ONNX Runtime fuses exactly this form into one operator.
+        # ONNX Runtime fuses exactly this form into one operator, and neither rsqrt nor x * x.
         return x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight
 
 
 class UnbiasedLayerNorm(nn.Module):
     """The Annotated Transformer's layer norm: (B, T, C) -> (B, T, C).
 
-    It divides by the unbiased standard deviation plus eps, where arXiv 1607.06450 takes the
-    root of the biased variance plus eps.
+    It divides by (unbiased standard deviation + eps). arXiv 1607.06450 divides by the root of
+    (biased variance + eps).
     """
 
     def __init__(self, size: int, eps: float = 1e-6):
@@ -56,17 +56,17 @@ class UnbiasedLayerNorm(nn.Module):
 
 
 class ScaledEmbedding(nn.Embedding):
-    """Embeddings times sqrt(C) (arXiv 1706.03762, section 3.4): (B, T) -> (B, T, C)."""
+    """Embeddings multiplied by sqrt(C) (arXiv 1706.03762, section 3.4): (B, T) -> (B, T, C)."""
 
     def forward(self, ids: Tensor) -> Tensor:
         return super().forward(ids) * math.sqrt(self.embedding_dim)
 
 
-Rotation = tuple[Tensor, ...]  # what attention needs to turn queries and keys; may be empty
+Rotation = tuple[Tensor, ...]  # the tensors with which attention rotates q and k; may be empty
 
 
 class Rotary(nn.Module):
-    """Rotary positions (arXiv 2104.09864), halves paired as in Llama: they turn q and k."""
+    """Rotary positions (arXiv 2104.09864) that rotate q and k, with Llama's pairing of halves."""
 
     cos: Tensor  # (positions, D)
     sin: Tensor
@@ -76,7 +76,7 @@ class Rotary(nn.Module):
         n_position = config.n_position or config.block_size
         position = torch.arange(n_position, dtype=torch.float64)
         angle = torch.outer(position, self.frequencies(config))
-        # The sign of the second term of the rotation is folded into the table.
+        # The table of sines includes the minus sign of the rotation's second term.
         cos = torch.cat([angle.cos(), angle.cos()], -1).float()
         sin = torch.cat([-angle.sin(), angle.sin()], -1).float()
         self.register_buffer("cos", cos, persistent=False)
@@ -84,30 +84,30 @@ class Rotary(nn.Module):
 
     @staticmethod
     def frequencies(config: ModelConfig) -> Tensor:
-        """(D / 2,) by how many radians each pair turns from one position to the next."""
+        """Return the frequencies (D / 2,): radians per position by which each pair is rotated."""
         half = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
         return config.rope_theta**-half
 
     @property
     def table(self) -> Tensor:
-        """A row for each position, as the absolute kinds have it."""
+        """The cosines, one row per position, as absolute positions have a table."""
         return self.cos
 
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Rotation]:
-        """x as it is, and for (B, T) positions cos and sin, each (B, T, 1, D)."""
+        """Return x unchanged, and for positions (B, T) cos and sin, (B, T, 1, D) each."""
         cos, sin = F.embedding(position_ids, self.cos), F.embedding(position_ids, self.sin)
         return x, (cos.unsqueeze(2), sin.unsqueeze(2))
 
     @staticmethod
     def turn(x: Tensor, rotation: Rotation) -> Tensor:
-        """Turn queries and keys by their positions: (B, T, heads, D) -> (B, T, heads, D)."""
+        """Rotate queries or keys (B, T, heads, D) by their positions; return the same shape."""
         cos, sin = rotation
         first, second = x.chunk(2, dim=-1)
         return x * cos + torch.cat([second, first], dim=-1) * sin
 
 
 class Llama3Rotary(Rotary):
-    """Rotary positions stretched to a longer context (Llama 3.1, arXiv 2407.21783, 3.4.2)."""
+    """Rotary positions extended to a longer context (Llama 3.1, arXiv 2407.21783, 3.4.2)."""
 
     @staticmethod
     def frequencies(config: ModelConfig) -> Tensor:
@@ -119,7 +119,7 @@ class Llama3Rotary(Rotary):
 
 
 class AbsolutePositions(nn.Module):
-    """A table with a row for each position, added to the embeddings."""
+    """A table with one row per position, added to the embeddings."""
 
     table: Tensor  # (positions, C)
 
@@ -128,7 +128,7 @@ class AbsolutePositions(nn.Module):
         self.table = table
 
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Rotation]:
-        """x: (B, T, C), position_ids: (B, T) -> (B, T, C), and nothing to turn by."""
+        """Add the rows of position_ids (B, T) to x (B, T, C); also return an empty rotation."""
         return x + F.embedding(position_ids, self.table), ()
 
     @staticmethod
@@ -151,7 +151,7 @@ class Sinusoidal(AbsolutePositions):
 
 
 class Learned(AbsolutePositions):
-    """Learned positions (GPT-2)."""
+    """Learned position embeddings, as in GPT-2."""
 
     def __init__(self, config: ModelConfig):
         n_position = config.n_position or config.block_size
@@ -159,7 +159,7 @@ class Learned(AbsolutePositions):
 
 
 class PackedLinear(nn.Linear):
-    """Several matrices of one input as one, `sizes` outputs each."""
+    """Several linear layers of one input, packed into one; `sizes` are their output widths."""
 
     def __init__(self, n_in: int, sizes: list[int], bias: bool):
         super().__init__(n_in, sum(sizes), bias=bias)
@@ -182,7 +182,7 @@ class SwiGLU(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two matrices (arXiv 1706.03762, section 3.3): (B, T, C) -> same."""
+    """Two linear layers with an activation between (arXiv 1706.03762, 3.3): (B, T, C) -> same."""
 
     def __init__(self, config: ModelConfig, activation: Callable[[Tensor], Tensor]):
         super().__init__()
@@ -196,7 +196,7 @@ class FeedForward(nn.Module):
 
 
 class NormFeedForward(FeedForward):
-    """A feed-forward with a norm of its own in front, on top of its block's."""
+    """A feed-forward with a norm of its own, in addition to its block's norm."""
 
     def __init__(self, config: ModelConfig, activation: Callable[[Tensor], Tensor]):
         super().__init__(config, activation)

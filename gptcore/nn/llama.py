@@ -1,4 +1,4 @@
-"""Our parameters under the names that Hugging Face's LlamaForCausalLM knows, and back.
+"""Conversion between our parameter names and those of Hugging Face's LlamaForCausalLM.
 
     >>> from gptcore.config import PRESETS
     >>> from gptcore.nn import build_model
@@ -8,7 +8,7 @@
     >>> all(torch.equal(same[k], t) for k, t in model.state_dict().items() if k in same)
     True
 
-The values are the same bits: our packed matrices are Llama's, one under the other.
+The values stay bit-identical: our packed matrices are Llama's matrices stacked by rows.
 """
 
 import torch
@@ -28,7 +28,7 @@ PACKED = {
 }
 
 
-# The settings of which a Llama has but one kind.
+# The settings that every Llama model has in common.
 LLAMA = {
     "norm": "rmsnorm",
     "shared_norm": False,
@@ -44,14 +44,14 @@ LLAMA = {
 
 
 def is_llama(config: ModelConfig) -> bool:
-    """Whether LlamaForCausalLM can hold a model of this shape."""
+    """Return whether LlamaForCausalLM can hold a model of this shape."""
     same = all(getattr(config, name) == value for name, value in LLAMA.items())
     is_rotary = config.position in ("rotary", "llama3_rotary")
     return same and is_rotary and type(config) is ModelConfig
 
 
 def to_llama(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """A state dict of gptcore.nn.gpt.GPT -> one of LlamaForCausalLM."""
+    """Convert a state dict of gptcore.nn.gpt.GPT to one of LlamaForCausalLM."""
     result = {"model.embed_tokens.weight": state["embed.weight"]}
     for layer in range(config.n_layer):
         ours, theirs = f"blocks.{layer}.", f"model.layers.{layer}."
@@ -68,7 +68,7 @@ def to_llama(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]
 
 
 def from_llama(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """The inverse of to_llama."""
+    """Convert a state dict of LlamaForCausalLM to one of gptcore.nn.gpt.GPT."""
     result = {"embed.weight": state["model.embed_tokens.weight"]}
     for layer in range(config.n_layer):
         ours, theirs = f"blocks.{layer}.", f"model.layers.{layer}."
@@ -84,7 +84,7 @@ def from_llama(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tenso
 
 
 def part_sizes(name: str, config: ModelConfig) -> list[int]:
-    """Rows of each part of a packed matrix."""
+    """Return the number of rows of each part of a packed matrix."""
     if name == "attention.qkv":
         heads = [config.n_head, config.n_kv_head, config.n_kv_head]
         return [n * config.head_dim for n in heads]

@@ -6,8 +6,8 @@
     >>> model(source, torch.ones(1, 4), target, torch.ones(1, 3)).shape
     torch.Size([1, 3, 4096])
 
-What it adds to the decoder of gptcore/nn/gpt.py: an embedding and blocks for the source, whose
-mask hides padding alone, and in each block of the decoder an attention to their output.
+It adds to the decoder of gptcore/nn/gpt.py an embedding and blocks for the source, whose mask
+hides only padding, and cross-attention to their output in each block of the decoder.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from gptcore.nn.layers import EMBEDDINGS, POSITIONS
 
 
 class Seq2Seq(nn.Module):
-    """`encode` once, then `decode` as often as there are new tokens; `forward` for training."""
+    """Generation calls `encode` once and `decode` per token; training calls `forward`."""
 
     def __init__(self, config: Seq2SeqConfig):
         super().__init__()
@@ -47,10 +47,10 @@ class Seq2Seq(nn.Module):
         INITS[config.init](self, config)
 
     def encode(self, source_ids: Tensor, source_mask: Tensor) -> list[Cache]:
-        """The source, read once: per decoder layer its keys and values.
+        """Read the source once and return its keys and values for each decoder layer.
 
-        source_ids: (B, S), source_mask: (B, S), 1 for real tokens; padding stands on the
-        right -> per layer (B, K, S, D) each.
+        source_ids: (B, S); source_mask: (B, S), 1 for real tokens; padding is on the
+        right -> (B, K, S, D) each per layer.
         """
         positions = torch.arange(source_ids.shape[1], device=source_ids.device)[None]
         x, rotation = self.source_position(self.source_embed(source_ids), positions)
@@ -69,11 +69,11 @@ class Seq2Seq(nn.Module):
         past_key_values: Sequence[Cache | None] | None,
         memory: list[Cache],
     ) -> tuple[Tensor, list[Cache]]:
-        """Logits of the target token after each position, and the extended cache.
+        """Return the logits of the target token after each position, and the extended cache.
 
-        input_ids, position_ids: (B, T); attention_mask: (B, P + T), P being the cached
-        positions; past_key_values: per layer (B, K, P, D) each; memory: what `encode` gave
-        -> (B, T, V), per layer (B, K, P + T, D) each.
+        input_ids, position_ids: (B, T); attention_mask: (B, P + T), where P is the number of
+        cached positions; past_key_values: (B, K, P, D) each per layer; memory: what `encode`
+        returned -> logits (B, T, V), cache (B, K, P + T, D) each per layer.
         """
         x, rotation = self.position(self.embed(input_ids), position_ids)
         x = self.dropout(x)  # (B, T, C)
@@ -89,7 +89,7 @@ class Seq2Seq(nn.Module):
     def forward(
         self, source_ids: Tensor, source_mask: Tensor, input_ids: Tensor, attention_mask: Tensor
     ) -> Tensor:
-        """Teacher forcing: (B, S) sources and (B, T) targets, padded right -> (B, T, V)."""
+        """Return logits (B, T, V) of sources (B, S) and targets (B, T), both padded right."""
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
         memory = self.encode(source_ids, source_mask)
         return self.decode(input_ids, attention_mask, positions, source_mask, None, memory)[0]

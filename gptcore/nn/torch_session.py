@@ -1,4 +1,4 @@
-"""A Session over PyTorch: the slow reference that every claim about ONNX is checked against.
+"""A Session over PyTorch: the slow reference that the ONNX session is compared with.
 
 >>> from gptcore.config import PRESETS
 >>> from gptcore.nn import build_model
@@ -16,9 +16,9 @@ from gptcore.nn.gpt import GPT, whole_sequence
 
 
 class TorchSession:
-    """Keeps the cache between `step`s; `prefill` always reads the whole prompt anew.
+    """A Session whose cache lasts from `step` to `step`; `prefill` reads the whole prompt again.
 
-    It computes on the model's device and returns the logits (V,) as a numpy array.
+    It computes on the model's device and returns logits (V,) as a numpy array.
     """
 
     def __init__(self, model: GPT):
@@ -47,12 +47,12 @@ class TorchSession:
 
 
 def last_logits(logits: Tensor) -> np.ndarray:
-    """(1, T, V) on any device -> (V,), of the last position."""
+    """Return the logits (V,) of the last position, from (1, T, V) on any device."""
     return logits[0, -1].float().cpu().numpy()
 
 
 class UncachedTorchSession(TorchSession):
-    """The loop of textbooks: every step reads the whole sequence again."""
+    """A Session without a cache: every step reads the whole sequence again."""
 
     def prefill(self, ids: list[int], stop: Stop | None = None) -> np.ndarray:
         self.ids = list(ids)

@@ -1,4 +1,4 @@
-"""A translation Session over PyTorch: the slow reference that ONNX is checked against.
+"""A translation Session over PyTorch: the slow reference that ONNX is compared with.
 
 >>> translator = TorchTranslator(model, source_tokenizer, tokenizer)  # doctest: +SKIP
 >>> translate(translator, "你好！").text                               # doctest: +SKIP
@@ -15,7 +15,7 @@ from gptcore.text.tokenizer import Tokenizer
 
 
 class TorchTranslator:
-    """What gptcore.translation.search needs, over a Seq2Seq module."""
+    """A Seq2Seq module with its tokenizers, as gptcore.translation.search needs them."""
 
     def __init__(self, model: Seq2Seq, source_tokenizer: Tokenizer, tokenizer: Tokenizer):
         self.model, self.config = model.eval(), model.config

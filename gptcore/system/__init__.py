@@ -1,1 +1,1 @@
-"""What lies below: files, cores, installed packages, the command line."""
+"""Services for all rooms: files, CPU cores, installed packages, the command line."""

@@ -1,12 +1,12 @@
-"""Programs with subcommands: each is a module, imported when it is called, so that `--help` and a
-mistyped word are answered before PyTorch or Gradio is loaded.
+"""Programs with subcommands. Each subcommand is a module that is imported when it is called, so
+`--help` and a misspelled command are answered before PyTorch or Gradio is loaded.
 
     commands = {"doctor": Command("training.commands.doctor", "verify every file of a run"), ...}
     program = Program("python -m training", commands, "train", "requirements-train.txt")
     run_program(program, ["doctor", "runs/mine"])
 
-A subcommand's module has `add_arguments(parser)` and `run(options)`, which returns the exit code.
-It may have KEPT: what is not lost when the system fails or Ctrl-C ends the command.
+A subcommand's module defines `add_arguments(parser)` and `run(options)`, which returns the exit
+code. It may define KEPT: text for the error line that says what an aborted command leaves intact.
 """
 
 import argparse
@@ -20,29 +20,29 @@ from typing import NamedTuple
 
 from gptcore.checks import UserError, check_choice
 
-REFUSED = 2  # the exit code of a mistake that the user can mend, as in argparse
-INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended
-BROKEN_PIPE = 141  # ... and of one whose reader has gone
+REFUSED = 2  # exit code for a user's mistake, as in argparse
+INTERRUPTED = 130  # the shells' exit code for a program that Ctrl-C ended
+BROKEN_PIPE = 141  # the shells' exit code for a program whose reader closed the pipe
 
 
 class Command(NamedTuple):
-    """A subcommand: its module, and in one line what it does."""
+    """A subcommand: its module and a one-line description."""
 
     module: str
     help: str
 
 
 class Program(NamedTuple):
-    """Subcommands under one name."""
+    """A program name and its subcommands."""
 
-    name: str  # as it is called
+    name: str  # as typed on the command line
     commands: Mapping[str, Command]
-    default: str  # the command of a line that names none
-    requirements: str  # the file that lists the packages it needs
+    default: str  # the subcommand that runs when none is named
+    requirements: str  # the file that lists the packages the program needs
 
 
 def run_program(program: Program, arguments: Sequence[str]) -> int:
-    """Run the subcommand that the first argument names, or the default; the exit code."""
+    """Run the subcommand that the first argument names, or the default; return the exit code."""
     kept = ""
 
     def run() -> int:
@@ -62,7 +62,7 @@ def run_program(program: Program, arguments: Sequence[str]) -> int:
 
 
 def choose(program: Program, arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """The subcommand's name, and its arguments. UserError if the first one is nearly a name."""
+    """Return the subcommand's name and its arguments; raises UserError for a misspelled name."""
     named = [name for name in program.commands if name != program.default]
     first = arguments[0] if arguments else ""
     if first in named:
@@ -73,7 +73,7 @@ def choose(program: Program, arguments: Sequence[str]) -> tuple[str, Sequence[st
 
 
 def describe(program: Program, name: str) -> str:
-    """What a subcommand does, for --help; the default one lists the others."""
+    """Return a subcommand's --help text; the default command's text lists the other commands."""
     does = program.commands[name].help
     lines = [f"{does[0].upper()}{does[1:]}."]
     if name == program.default:
@@ -84,19 +84,21 @@ def describe(program: Program, name: str) -> str:
 
 
 def guard(run: Callable[[], int], requirements: str, kept: Callable[[], str] = str) -> int:
-    """The exit code of `run`. What is no fault of the program ends in one line, not a traceback;
-    where the system fails or Ctrl-C ends the command, `kept()` adds what is not lost."""
+    """Call `run` and return its exit code; report known errors in one line without a traceback.
+
+    After a system error or Ctrl-C, `kept()` is appended: it says what is not lost.
+    """
     try:
         try:
             return run()
         finally:
-            sys.stdout.flush()  # a reader that has gone is noticed here, not after the end
+            sys.stdout.flush()  # notice a closed pipe here, not at exit
     except UserError as error:
         return say(f"error: {error}", REFUSED)
     except ModuleNotFoundError as error:
         return say(f"error: the package {error.name} is missing: pip install -r {requirements}", 1)
     except BrokenPipeError:
-        # The reader has seen enough, as `head` has. What is left goes nowhere, without an error.
+        # The reader closed the pipe, as `head` does. The remaining output is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except OSError as error:  # a full disk, a missing permission
@@ -106,6 +108,6 @@ def guard(run: Callable[[], int], requirements: str, kept: Callable[[], str] = s
 
 
 def say(line: str, code: int) -> int:
-    """Print a line to standard error; the exit code."""
+    """Print a line to standard error and return `code`."""
     print(line, file=sys.stderr)
     return code

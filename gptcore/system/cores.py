@@ -1,4 +1,4 @@
-"""The CPU's cores: how many threads are worth having, and what other programs leave of them.
+"""CPU cores: how many threads to use, and how much time other programs leave.
 
 >>> 0 < share_of_cores() <= 1.1
 True
@@ -12,30 +12,30 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-MEASURED_SECONDS = 0.06  # to choose between candidates; fewer steps choose by chance
-PROBE_SECONDS = 0.05  # some ten turns of the scheduler
-BUSY = 0.85  # of idle cores a program gets 0.95 and more
+MEASURED_SECONDS = 0.06  # time to measure each candidate; less gives random choices
+PROBE_SECONDS = 0.05  # about ten time slices of the scheduler
+BUSY = 0.85  # below this share the cores are busy; idle cores give 0.95 and more
 
 T = TypeVar("T")
 
 
 def let_waiting_threads_sleep() -> None:
-    """Ask OpenMP for threads that sleep while they wait; call it before torch is imported.
+    """Make OpenMP threads sleep while they wait. Call it before torch is imported.
 
-    By default they spin. On cores that another program uses, too, a spinning thread takes the
-    place of the one that it waits for, and training is several times slower (docs/log.md).
-    A policy that the user has set stays.
+    By default they spin. On cores that another program also uses, a spinning thread takes the
+    place of the thread it waits for, and training is several times slower (docs/log.md).
+    A policy that the user has set is kept.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def thread_counts() -> list[int]:
-    """The numbers of threads to try: one is best for small models, and for any on busy cores."""
+    """Return the numbers of threads to try: one is best for small models and on busy cores."""
     return sorted({1, os.cpu_count() or 1})
 
 
 def fastest(candidates: Iterable[T], seconds: Callable[[T], float]) -> T:
-    """The candidate of the fewest seconds; no more than two are in memory at a time."""
+    """Return the candidate with the fewest seconds; at most two are in memory at a time."""
     candidates = iter(candidates)
     best = next(candidates)
     for candidate in candidates:
@@ -44,9 +44,10 @@ def fastest(candidates: Iterable[T], seconds: Callable[[T], float]) -> T:
 
 
 def median_seconds(step: Callable[[], object], most: int) -> float:
-    """The median time of a step, of at most so many steps in MEASURED_SECONDS (8 at least).
+    """Return the median time in seconds of at most `most` steps within MEASURED_SECONDS.
 
-    Only the second half counts: the first is slower, until memory and caches are warm.
+    At least 8 steps are run. Only the second half counts: the first is slower until memory and
+    caches are warm.
     """
     times: list[float] = []
     while len(times) < most and (len(times) < 8 or sum(times) < MEASURED_SECONDS):
@@ -57,15 +58,15 @@ def median_seconds(step: Callable[[], object], most: int) -> float:
 
 
 def share_of_cores() -> float:
-    """The part of all cores' time that this process gets, near 1 where nothing else runs."""
+    """Return the share of all cores' time that this process gets; near 1 if it is alone."""
     n_cores = os.cpu_count() or 1
     with ThreadPoolExecutor(n_cores) as pool:
         return statistics.mean(pool.map(probe, [PROBE_SECONDS] * n_cores))
 
 
 def probe(seconds: float) -> float:
-    """The share of so many seconds in which this thread ran."""
-    block = bytes(2**20)  # large enough for hashlib to let the other threads run
+    """Return the share of a period of `seconds` in which this thread ran."""
+    block = bytes(2**20)  # large enough for hashlib to release the GIL
     began, computed = time.perf_counter(), time.thread_time()
     while time.perf_counter() - began < seconds:
         hashlib.sha256(block)
@@ -73,13 +74,13 @@ def probe(seconds: float) -> float:
 
 
 def busy_line(share: float) -> str | None:
-    """One line for a person if a share of the cores is small, else None."""
+    """Return one line for the user if this process's share of the cores is small, else None."""
     if share >= BUSY:
         return None
-    return f"the cores are busy: this program gets {share:.0%} of their time and is slower for it"
+    return f"the cores are busy: this program gets only {share:.0%} of their time and runs slower"
 
 
 def say_if_busy() -> None:
-    """Print the line if other programs use the cores."""
+    """Print one line if other programs keep the cores busy."""
     if line := busy_line(share_of_cores()):
         print(line, flush=True)

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: hashes, seals, locks, atomic replacement.
+"""Files that are complete or absent: hashes, seals, locks, atomic replacement.
 
 >>> with new_folder(Path("models/mine")) as folder:                  # doctest: +SKIP
 ...     (folder / "a.txt").write_text("complete before it has its name")
@@ -22,9 +22,9 @@ SEAL = "seal"
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder that becomes `path`, flushed to the disk, if the block succeeds.
+    """Yield a temporary folder that is flushed and renamed to `path` if the block succeeds.
 
-    A folder that was there before is replaced only then. After an error nothing is left.
+    Only then is an existing folder replaced. After an error nothing is left behind.
     """
     temporary = path.with_name(path.name + ".tmp")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -41,7 +41,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text file that is the old one or the new one at every moment."""
+    """Replace a text file atomically: readers see the old text or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     try:
@@ -58,7 +58,7 @@ def file_sha256(path: Path) -> str:
 
 
 def flush_to_disk(path: Path) -> None:
-    """fsync a file or folder (Windows cannot open folders, and needs no fsync for them)."""
+    """Flush a file or folder to the disk (on Windows folders are left out)."""
     if path.is_dir() and os.name == "nt":
         return
     descriptor = os.open(path, os.O_RDWR if path.is_file() else os.O_RDONLY)
@@ -69,35 +69,38 @@ def flush_to_disk(path: Path) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds. UserError if it is no JSON or nested too deeply, else OSError."""
+    """Return the content of a JSON file.
+
+    Raises UserError if it is not JSON or nested too deeply, OSError if it cannot be read.
+    """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
-        raise UserError(f"{path} is damaged: it is no JSON") from None
+        raise UserError(f"{path} is damaged: it is not valid JSON") from None
 
 
 def sealed(content: dict[str, Any]) -> str:
-    """JSON text whose last entry, "seal", is the sha256 of the entries before it."""
+    """Return JSON text whose last entry, "seal", is the sha256 of the entries before it."""
     seal = hashlib.sha256(json.dumps(content).encode()).hexdigest()
     return json.dumps(content | {SEAL: seal}, indent=2)
 
 
 def unseal(text: str) -> dict[str, Any]:
-    """The content of a sealed text. ValueError unless `sealed` wrote it, to the byte."""
+    """Return the content of a text that `sealed` wrote; raises ValueError if a byte differs."""
     try:
         content = dict(json.loads(text))
     except (TypeError, RecursionError):
-        raise ValueError("it holds no object of names and values") from None
+        raise ValueError("it is not an object of names and values") from None
     content.pop(SEAL, None)
     if text != sealed(content):
-        raise ValueError("its seal is not that of its content")
+        raise ValueError("its seal does not match its content")
     return content
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """A sealed file, or one of the first format, which had neither number nor seal.
+    """Return the content of a sealed file, or of an older one without format number and seal.
 
-    UserError names a file that is damaged; OSError: it cannot be read.
+    Raises UserError if the file is damaged, OSError if it cannot be read.
     """
     values = read_json(path)
     if isinstance(values, dict) and not {"format", SEAL} & set(values):
@@ -110,10 +113,10 @@ def read_sealed(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def locked(path: Path, timeout: float = -1) -> Iterator[None]:
-    """Enter when no other process is in a block with the same lock file.
+    """Hold a lock file for the duration of the block; only one process at a time can.
 
-    TimeoutError after `timeout` seconds; -1 waits for ever. The system releases the lock when
-    a process dies. The lock file is empty and stays.
+    Raises TimeoutError if it is not free after `timeout` seconds; -1 waits without limit. The
+    operating system releases the lock when a process dies. The empty lock file stays.
     """
     from filelock import FileLock
 
@@ -123,7 +126,7 @@ def locked(path: Path, timeout: float = -1) -> Iterator[None]:
 
 
 def cache_folder() -> Path:
-    """Where this user's downloads are kept: $XDG_CACHE_HOME/gptcore or ~/.cache/gptcore."""
+    """Return the folder for this user's downloads: $XDG_CACHE_HOME/gptcore or ~/.cache/gptcore."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gptcore"
 
 
@@ -132,6 +135,6 @@ def step_of(folder: Path) -> int:
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints of a run's `checkpoints/`, newest first, whether sound or not."""
+    """Return all folders in a run's `checkpoints/`, newest first, damaged ones included."""
     found = [p for p in folder.glob("step-*") if p.name.removeprefix("step-").isdigit()]
     return sorted(found, key=step_of, reverse=True)

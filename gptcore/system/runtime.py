@@ -1,7 +1,7 @@
 """Which package of ONNX Runtime is installed, whether it works, and what a model runs on.
 
-There are two, and both write the same files, so that only one of them may be installed:
-onnxruntime for the CPU, and onnxruntime-gpu, which needs 250 MB more and knows CUDA too.
+There are two packages that write the same files, so only one of them may be installed:
+onnxruntime for the CPU, and onnxruntime-gpu, which is 250 MB larger and also supports CUDA.
 
 >>> runtime_line({"onnxruntime": "1.31.1"}, for_cuda=False)
 'onnxruntime 1.31.1, for the CPU'
@@ -20,34 +20,34 @@ if TYPE_CHECKING:
     from gptcore.translation.onnx import OnnxTranslator
 
 CPU, GPU = "onnxruntime", "onnxruntime-gpu"
-WITH_CUDA = '"onnxruntime-gpu[cuda,cudnn]"'  # and with CUDA's libraries
+WITH_CUDA = '"onnxruntime-gpu[cuda,cudnn]"'  # the extras install CUDA's libraries
 REPAIR = f"pip uninstall -y {CPU} {GPU}, then pip install {CPU}, or {WITH_CUDA} for an NVIDIA GPU"
 
 
 def installed_runtimes(path: list[str] | None = None) -> dict[str, str]:
-    """The installed ones of the two packages, and their versions; `path` is sys.path."""
+    """Return the versions of the two packages that are installed, by name; `path` is sys.path."""
     found = distributions() if path is None else distributions(path=path)
     names = {d.name.lower().replace("_", "-"): d.version for d in found if d.name}
     return {name: names[name] for name in (CPU, GPU) if name in names}
 
 
 def has_gpu_package() -> bool:
-    """Whether onnxruntime-gpu is published for this system."""
+    """Return whether onnxruntime-gpu is published for this system."""
     linux = sys.platform == "linux" and platform.machine() == "x86_64"
     return linux or sys.platform == "win32"
 
 
 def runtime_line(installed: Mapping[str, str], for_cuda: bool) -> str:
-    """Which package was found, and how to get the other one.
+    """Return a line that says which package was found, and how to install the other one.
 
-    `for_cuda`: whether there is a package for CUDA on this system.
+    `for_cuda`: whether a package with CUDA exists for this system.
     """
     found = " and ".join(f"{name} {version}" for name, version in installed.items())
     if len(installed) == 2:
         return f"{found} are both installed and overwrite each other's files: {REPAIR}"
     if GPU in installed:
         smaller = f"pip uninstall -y {GPU}, then pip install {CPU}"
-        return f"{found}, for CUDA and the CPU; without a GPU a smaller one will do: {smaller}"
+        return f"{found}, for CUDA and the CPU; without a GPU a smaller one is enough: {smaller}"
     if for_cuda:
         other = f"pip uninstall -y {CPU}, then pip install {WITH_CUDA}"
         return f"{found}, for the CPU; for an NVIDIA GPU: {other}"
@@ -55,7 +55,7 @@ def runtime_line(installed: Mapping[str, str], for_cuda: bool) -> str:
 
 
 def check_runtime() -> None:
-    """UserError with the remedy, if ONNX Runtime is missing or only half of it is there."""
+    """Raise UserError with the remedy if ONNX Runtime is missing or incomplete."""
     try:
         from onnxruntime import InferenceSession  # noqa: F401
     except ImportError as error:
@@ -63,7 +63,7 @@ def check_runtime() -> None:
 
 
 def device_line(model: "OnnxModel | OnnxTranslator") -> str:
-    """What runs where."""
+    """Return a line that says which model file runs on which device."""
     from onnxruntime import __version__
 
     device = "CUDA" if model.provider == "CUDAExecutionProvider" else "CPU"

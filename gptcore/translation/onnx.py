@@ -38,7 +38,7 @@ class OnnxTranslator:
         cached = {i.name for i in decoder.get_inputs()}
         wanted = {o.name.replace("present", "past_key_values") for o in encoder.get_outputs()}
         if not wanted or not wanted <= cached:
-            raise UserError(f"{bundle.path}: encoder and decoder are not of one export")
+            raise UserError(f"{bundle.path}: encoder and decoder are of different exports")
 
     @contextmanager
     def session(self) -> "Iterator[OnnxTranslatorSession]":

@@ -113,5 +113,5 @@ def test_a_busy_machine_is_told_in_one_line(busy_cores: None, capsys) -> None:
 def test_of_idle_cores_nothing_is_said() -> None:
     assert busy_line(0.97) is None
     assert busy_line(0.5) == (
-        "the cores are busy: this program gets 50% of their time and is slower for it"
+        "the cores are busy: this program gets only 50% of their time and runs slower"
     )

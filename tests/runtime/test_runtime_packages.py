@@ -35,7 +35,7 @@ def test_the_package_for_cuda_says_how_to_get_the_smaller_one(tmp_path: Path) ->
     found = installed_runtimes(install(tmp_path, "onnxruntime-gpu"))
     assert found == {"onnxruntime-gpu": "1.31.0"}
     assert runtime_line(found, for_cuda=True) == (
-        "onnxruntime-gpu 1.31.0, for CUDA and the CPU; without a GPU a smaller one will do: pip "
+        "onnxruntime-gpu 1.31.0, for CUDA and the CPU; without a GPU a smaller one is enough: pip "
         "uninstall -y onnxruntime-gpu, then pip install onnxruntime"
     )
 
