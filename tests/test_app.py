@@ -136,7 +136,7 @@ def test_the_translate_endpoint_gives_a_line_for_each_line(
         ({"beams": 2.5}, "beams=2.5 is not a whole number"),
         ({"beams": True}, "beams=True is not a whole number"),
         ({"beams": None}, "beams is empty"),
-        ({"text": " \n"}, "there is nothing to translate"),
+        ({"text": " \n"}, "the text is empty"),
         ({"text": 7}, "the text must be text, not int"),
         ({"text": "跑\n" * 101}, "the text has 101 lines; translate at most 100 at once"),
         ({"text": "跑\n" + "跑" * 100}, "sentence 2: the text"),

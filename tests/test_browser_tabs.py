@@ -137,7 +137,7 @@ def test_a_mistake_in_a_text_to_translate_loses_nothing(
     press_translate(page, LINES[0])
     expect(cells(page).first).to_be_visible()
     for text, message in (
-        (" ", "⚠ there is nothing to translate"),
+        (" ", "⚠ the text is empty"),
         ("跑\n" * 101, "⚠ the text has 101 lines"),
         (f"{LINES[0]}\n{'跑' * 40}", "⚠ sentence 2: the text has"),
     ):

@@ -239,7 +239,7 @@ def test_a_translation_that_fills_the_context_is_not_finished(
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t \u3000"])
 def test_an_empty_text_is_refused(translator: OnnxTranslator, text: str) -> None:
-    with pytest.raises(UserError, match="there is nothing to translate"):
+    with pytest.raises(UserError, match="the text is empty"):
         translate(translator, text)
 
 
@@ -247,7 +247,7 @@ def test_a_text_longer_than_the_context_is_refused_with_both_numbers(
     translator: OnnxTranslator,
 ) -> None:
     assert len(translate(translator, "\x01" * 31).source_ids) == translator.config.block_size
-    with pytest.raises(UserError, match=r"the text has 33 tokens and the model reads 32: shorten"):
+    with pytest.raises(UserError, match=r"the text has 33 tokens, and the model reads 32: shorten"):
         translate(translator, "\x01" * 32)
     with pytest.raises(UserError, match=r"1,000,000 characters, and 32 tokens hold at most \d+;"):
         translate(translator, "a" * 1_000_000)

@@ -1,1 +1,1 @@
-"""The chat page, the only room that imports gradio: its command line and its tabs. No torch."""
+"""The chat page: its command line and its tabs. Only this room imports gradio. No torch."""

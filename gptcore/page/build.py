@@ -1,4 +1,4 @@
-"""The whole page: its tabs, its looks, and how Gradio is to serve it.
+"""The whole page: its tabs, its styles, and the settings with which Gradio serves it.
 
 >>> build_page(load_model("models/default")).launch(**LAUNCH)        # doctest: +SKIP
 """
@@ -12,7 +12,7 @@ from gptcore.page.inspect import inspect_tab
 from gptcore.page.translate import translate_tab
 from gptcore.translation.onnx import OnnxTranslator
 
-CONCURRENT = 4  # generations at a time; the others wait in the queue
+CONCURRENT = 4  # number of generations that run at once; others wait in the queue
 CSS = """
 .gradio-container { max-width: 1200px !important; width: 100% !important; margin: 0 auto; }
 .examples .example { border: 1px solid var(--border-color-primary); border-radius: 8px; }
@@ -34,7 +34,7 @@ LAUNCH = {
 
 
 def build_page(model: OnnxModel, translator: OnnxTranslator | None = None) -> gr.Blocks:
-    """The whole page: chat, or text completion for a base model; and what else there is."""
+    """Build the page: a chat tab, or text completion for a base model, and the optional tabs."""
     bundle = model.bundle
     tabs = {"Chat" if bundle.is_chat else "Text": lambda: first_tab(model)}
     if translator:

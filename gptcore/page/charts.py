@@ -1,4 +1,4 @@
-"""Heat maps, drawn by the browser (altair), so that every script's characters can be shown.
+"""Heat maps. The browser draws them (altair), so characters of every script are shown.
 
 >>> heat_map(np.eye(2), ["a", "b"], ["c", "d"], "attention").to_dict()["mark"]["type"]
 'rect'
@@ -11,15 +11,15 @@ import numpy as np
 
 from gptcore.page.parts import shown
 
-WIDTH, SMALLEST, LARGEST = 900, 14, 28  # pixels, of the whole and of one cell
-INK = "currentColor"  # the page's colour of text, light or dark
-SVG = {"actions": False, "renderer": "svg"}  # a canvas knows neither INK nor sharp enlargement
+WIDTH, SMALLEST, LARGEST = 900, 14, 28  # pixels: width of the whole map, smallest and largest cell
+INK = "currentColor"  # the page's text colour, in light and dark mode
+SVG = {"actions": False, "renderer": "svg"}  # a canvas can neither use INK nor be enlarged sharply
 
 
 def heat_map(
     values: np.ndarray, rows: list[str], columns: list[str], title: str, subtitle: str = ""
 ) -> alt.Chart:
-    """values: (len(rows), len(columns)); cells that are not finite stay empty."""
+    """Return a chart of values (len(rows), len(columns)); cells that are not finite stay empty."""
     cell = min(max(WIDTH // max(values.shape), SMALLEST), LARGEST)
     cells = [
         {"row": i, "column": j, "name": f"{shown(rows[i])} → {shown(columns[j])}", "value": value}
@@ -47,6 +47,6 @@ def heat_map(
 
 
 def axis(names: list[str], angle: int) -> alt.Axis:
-    """Labels by position, since the same token may stand in several places."""
+    """Return an axis with labels by position, since a token may occur several times."""
     labels = json.dumps([shown(name) for name in names])
     return alt.Axis(labelExpr=f"{labels}[datum.value]", labelAngle=angle, labelOverlap=False)

@@ -1,4 +1,4 @@
-"""The chat tab: streaming, with stop, retry, edit, undo, clear; and the endpoint /chat."""
+"""The chat tab, with streaming, stop, retry, edit, undo and clear, and the endpoint /chat."""
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -25,7 +25,7 @@ from gptcore.sampling import Sampling
 from gptcore.system.runtime import device_line
 
 # Gradio's Chatbot inserts texts into the page as HTML. An invisible character (U+2060, the word
-# joiner) after "<" and "&" keeps them from beginning a tag or an entity.
+# joiner) after "<" and "&" prevents them from starting a tag or an entity.
 GUARD = "\u2060"
 
 EXAMPLES = [
@@ -37,7 +37,7 @@ EXAMPLES = [
 
 
 def chat_tab(model: OnnxModel) -> None:
-    """Streaming chat with retry, edit, undo, clear; and the endpoint /chat."""
+    """Add the chat, with retry, edit, undo and clear, and the endpoint /chat."""
     gr.Markdown(f"# {model.bundle.name}\nA small language model. It can be wrong.")
     with gr.Row():
         with gr.Column(scale=3, min_width=320):
@@ -63,14 +63,15 @@ def chat_tab(model: OnnxModel) -> None:
     chatbot.retry(handle.retry, inputs, outputs, **HIDDEN)
     chatbot.edit(handle.edit, inputs, outputs, **HIDDEN)
     chatbot.example_select(handle.example, inputs, outputs, **HIDDEN)
-    # These go through the queue: their updates must follow the last ones of the reply they end.
+    # These events go through the queue, so that their updates follow the last one of the reply they
+    # end.
     chatbot.undo(handle.undo, [chatbot], outputs, **HIDDEN)
     chatbot.clear(handle.clear, None, outputs, **HIDDEN)
     gr.api(chat_endpoint(model), api_name="chat")
 
 
 class ChatHandlers:
-    """The handlers of the chat's events. Each builds a history, and `respond` answers it."""
+    """The handlers of the chat's events. Each builds a history, which `respond` answers."""
 
     def __init__(self, model: OnnxModel):
         self.model, self.generations = model, Generations()
@@ -83,8 +84,10 @@ class ChatHandlers:
         *values: Any,
         refused: list | None = None,
     ) -> Updates:
-        """Stream the reply to a history that ends with the user's message. If the request is
-        refused, the page goes on showing what it shows, or shows `refused` if that is given."""
+        """Stream the reply to a history that ends with the user's message.
+
+        If the request is refused, the page keeps its content, or shows `refused` if that is given.
+        """
         block_size, stop = self.model.config.block_size, RunStop()
         try:
             messages = to_messages(history, system_prompt)
@@ -95,7 +98,7 @@ class ChatHandlers:
                 yield history, gr.Textbox(value="", **BUSY), "reading ..."
                 async for progress in stream(pieces, stop):
                     if not self.generations.is_current(request.session_hash, stop):
-                        yield (gr.skip(),) * 3  # Gradio repeats the last update at the end
+                        yield (gr.skip(),) * 3  # Gradio sends the last update again at the end
                         return
                     shown = [*history, turn("assistant", progress.text)]
                     yield shown, gr.skip(), progress.line(block_size)
@@ -143,7 +146,7 @@ class ChatHandlers:
 
 
 def chat_endpoint(model: OnnxModel) -> Callable:
-    """The function behind the API's /chat; its signature is the API's."""
+    """Return the function of the API's /chat; its signature is the API's signature."""
     default = Sampling()
 
     async def answer(
@@ -172,11 +175,11 @@ def chat_endpoint(model: OnnxModel) -> Callable:
 
 
 def turn(role: str, text: str) -> dict[str, Any]:
-    """A message as the Chatbot takes it; as a part, so that its white space is kept."""
+    """Return a message in the Chatbot's form, as a part, so that its white space is kept."""
     guarded = re.sub("<(?=[a-zA-Z/!?])|&(?=[a-zA-Z#])", rf"\g<0>{GUARD}", as_typed(text))
     return {"role": role, "content": [{"type": "text", "text": guarded}]}
 
 
 def as_typed(text: str) -> str:
-    """The text of a message that the page shows."""
+    """Return the text that the user typed, given a message that the page shows."""
     return re.sub(f"(?<=[<&]){GUARD}+", "", text)

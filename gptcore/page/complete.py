@@ -1,4 +1,4 @@
-"""The text tab of a base model, which continues what is written; and the endpoint /complete."""
+"""The text tab of a base model, which continues a text, and the endpoint /complete."""
 
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -26,7 +26,7 @@ from gptcore.system.runtime import device_line
 
 
 def completion_tab(model: OnnxModel) -> None:
-    """Text completion, for a model that was not trained on conversations; and /complete."""
+    """Add text completion, for a model not trained on conversations, and /complete."""
     gr.Markdown(
         f"# {model.bundle.name}\nA **base model**: it continues your text. It was not trained on "
         f"conversations and does not answer questions."
@@ -62,7 +62,7 @@ def completion_tab(model: OnnxModel) -> None:
 
 
 def completion_endpoint(model: OnnxModel) -> Callable:
-    """The function behind the API's /complete."""
+    """Return the function of the API's /complete."""
     default = Sampling()
 
     async def continue_text(

@@ -1,7 +1,7 @@
-"""Turns what a page or an API sends into messages and settings, or refuses it with a UserError.
+"""Convert input of the page or the API to messages and settings; raise UserError if invalid.
 
-Nothing that comes over the network is trusted: sliders let NaN, true and 10.7 through, and a
-history can be invented.
+Nothing that arrives over the network is trusted: sliders accept NaN, true and 10.7, and a
+caller can invent a history.
 
     >>> to_messages([{"role": "user", "content": [{"type": "text", "text": "Hi"}]}], "")
     [{'role': 'user', 'content': 'Hi'}]
@@ -15,7 +15,7 @@ from gptcore.text.chat_template import Message
 
 
 def text_of(content: Any) -> str:
-    """A message's text: the page sends a list of parts, the API a string."""
+    """Return a message's text: the page sends a list of parts, the API a string."""
     parts = content if isinstance(content, list) else [content]
     texts: list[str] = []
     for part in parts:
@@ -27,7 +27,7 @@ def text_of(content: Any) -> str:
 
 
 def to_messages(history: Any, system_prompt: Any) -> list[Message]:
-    """The page's or a caller's history as messages; gptcore.text.chat_template checks the roles."""
+    """Convert a history to messages; gptcore.text.chat_template checks their roles later."""
     if not isinstance(history, list) or not all(isinstance(turn, dict) for turn in history):
         raise UserError('history must be a list of {"role": ..., "content": ...}')
     if not isinstance(system_prompt, str):
@@ -38,7 +38,10 @@ def to_messages(history: Any, system_prompt: Any) -> list[Message]:
 
 
 def whole_number(name: str, value: Any) -> int:
-    """Sliders send 10 as 10.0, and let NaN, true and 10.7 through."""
+    """Return an int; sliders send 10 as 10.0.
+
+    Raises UserError for anything else that they let through: NaN, true, 10.7.
+    """
     if value is None:
         raise UserError(f"{name} is empty: give a whole number")
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
@@ -47,9 +50,9 @@ def whole_number(name: str, value: Any) -> int:
 
 
 def to_settings(values: tuple, highest: int) -> tuple[Sampling, int]:
-    """The side panel's values, in the order of `settings_panel`, as sampling and max_tokens.
+    """Convert the side panel's values, in the order of `settings_panel`, to settings.
 
-    `highest`: the most tokens that may be asked for.
+    `highest`: the largest max_tokens that is accepted. Raises UserError.
     """
     temperature, max_tokens, *others = values
     max_tokens = whole_number("max_tokens", max_tokens)

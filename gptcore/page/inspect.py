@@ -1,4 +1,4 @@
-"""The inspect tab: tokens, positions, attention and the next token, for a typed text."""
+"""The inspect tab: tokens, positions, attention and the next token for a typed text."""
 
 from functools import cache
 
@@ -13,15 +13,15 @@ from gptcore.page.parts import HIDDEN, index_of, shown
 EXAMPLE = "My name is Ada. What is my name?"
 ATTENTION, BEFORE, AFTER = "attention weights", "scores before the mask", "scores after the mask"
 EMBEDDINGS, POSITIONS = "embeddings", "position table"
-MAX_COLUMNS = 64  # of embeddings and positions
+MAX_COLUMNS = 64  # number of columns drawn of embeddings and positions
 N_NEXT = 6
 
 
 def inspect_tab(bundle: Bundle) -> None:
-    """Show how a decoder reads a text; its graph is onnx/inspect.onnx."""
+    """Add the tab that shows how a decoder reads a text; its graph is onnx/inspect.onnx."""
     config, open_inspector = bundle.config, cache(lambda: Inspector(bundle))
     state = gr.State()
-    gr.Markdown(f"# {bundle.name}\nHow the model reads a text, and what it would write next.")
+    gr.Markdown(f"# {bundle.name}\nHow the model reads a text, and which token it predicts next.")
     with gr.Row(equal_height=True):
         text = gr.Textbox(
             EXAMPLE, show_label=False, max_lines=4, scale=5, placeholder="Type a text"
@@ -71,13 +71,13 @@ def inspect_tab(bundle: Bundle) -> None:
         draw,
         [state, *chosen],
         plot,
-        trigger_mode="always_last",  # a dragged slider has one redraw waiting, not dozens
+        trigger_mode="always_last",  # at most one redraw waits while a slider is dragged
         **HIDDEN,
     )
 
 
 def draw(seen: Inspection | None, what: str, layer: float | None, head: float | None) -> object:
-    """The chosen picture, or nothing before the first text."""
+    """Return the chosen chart, or None before the first text."""
     from gptcore.page.charts import heat_map
 
     if seen is None:
@@ -102,5 +102,5 @@ def draw(seen: Inspection | None, what: str, layer: float | None, head: float | 
         seen.tokens,
         seen.tokens,
         f"{what.capitalize()}, layer {at[0] + 1}, head {at[1] + 1}",
-        "each row is a token that looks; each column, one that it looks at",
+        "each row is a token that attends; each column is a token it attends to",
     )

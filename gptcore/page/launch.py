@@ -1,9 +1,9 @@
-"""The page's command line: Gradio over ONNX Runtime, on CUDA where there is one, else on the CPU.
+"""The page's command line: Gradio over ONNX Runtime, on CUDA if available, else on the CPU.
 
     gptcore [--model DIR] [--variant NAME] [--translate DIR] [--host HOST] [--port PORT]
 
-A page event becomes messages, gptcore.generate turns them into pieces of text in a worker
-thread, and gptcore.page.streaming hands those to the browser. Nothing here imports torch.
+An event of the page becomes messages. A worker thread generates the reply with
+gptcore.generate, and gptcore.page.streaming sends it to the browser. No module here imports torch.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a model folder (default: the model that ships)",
     )
     parser.add_argument("--variant", help=f"{', '.join(VARIANTS)} (default: the fastest there is)")
-    translator = default_model().with_name("translate")  # a Space may have one
+    translator = default_model().with_name("translate")  # a Space may contain one
     parser.add_argument(
         "--translate",
         type=Path,
@@ -48,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check what was asked for, load what takes seconds to import, and serve until Ctrl-C."""
-    host = options.host.strip("[]")  # an IPv6 address may come as a URL has it
+    """Check the options, import what takes seconds to load, and serve until Ctrl-C."""
+    host = options.host.strip("[]")  # the user may have copied an IPv6 address from a URL
     check_port(host, options.port)
     for folder in filter(None, (options.model, options.translate)):
         read_facts(folder)
@@ -70,10 +70,10 @@ def run(options: argparse.Namespace) -> int:
     if model.provider == "CPUExecutionProvider":
         say_if_busy()
     if has_cuda() and model.provider != "CUDAExecutionProvider":
-        print(f"there is a GPU, but not CUDA's libraries: pip install {WITH_CUDA}")
+        print(f"there is a GPU, but CUDA's libraries are missing: pip install {WITH_CUDA}")
     print(f"http://{in_url(host)}:{options.port} (Ctrl-C ends)", flush=True)
     build_page(model, translator).launch(
-        server_name=in_url(host),  # so Gradio wants it, too
+        server_name=in_url(host),  # Gradio also expects an IPv6 address in brackets
         server_port=options.port,
         **LAUNCH,
     )
@@ -81,12 +81,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def in_url(host: str) -> str:
-    """The host as it stands in a URL: an IPv6 address is in brackets."""
+    """Return the host as written in a URL: an IPv6 address gets brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def check_port(host: str, port: int) -> None:
-    """UserError if the page cannot listen there; Gradio would show a traceback."""
+    """Raise UserError if the page cannot listen on this port; Gradio would show a traceback."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, _, _, (address, _, *rest) = found[0]

@@ -1,4 +1,4 @@
-"""What the tabs have in common: looks, the sliders, and the generator behind an API call."""
+"""What the tabs share: styles, the sliders, and the generator behind an API call."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -14,13 +14,15 @@ from gptcore.sampling import SETTINGS, Sampling, Setting
 IDLE = {"show_label": False, "submit_btn": True, "stop_btn": False}
 BUSY = {"submit_btn": False, "stop_btn": True}
 HIDDEN = {"api_visibility": "private", "show_progress": "hidden"}
-LONGEST_TEXT = 1000  # tokens that a base model may be asked for at once
+LONGEST_TEXT = 1000  # tokens that a base model generates at most in one call
 Updates = AsyncIterator[tuple]  # new values of the page's components
 
 
 def settings_panel(model: OnnxModel) -> list[gr.components.Component]:
-    """The controls of the side panel, in the order that `to_settings` takes their values; those
-    that few need are folded."""
+    """Build the side panel's controls, in the order in which `to_settings` takes their values.
+
+    Controls that are rarely needed are in a folded part.
+    """
     temperature, *others = SETTINGS
     highest = highest_max_tokens(model)
     shown = [
@@ -33,7 +35,7 @@ def settings_panel(model: OnnxModel) -> list[gr.components.Component]:
 
 
 def control(setting: Setting) -> gr.components.Component:
-    """A slider, or a field for a number."""
+    """Build a slider, or a number field if the setting has no slider."""
     told = {"label": setting.label, "info": setting.info, "step": setting.step}
     if setting.slider is None:
         return gr.Number(setting.default, precision=0, **told)
@@ -45,7 +47,7 @@ def default_max_tokens(model: OnnxModel) -> int:
 
 
 def highest_max_tokens(model: OnnxModel) -> int:
-    """A reply must fit into the context; a continued text may go on beyond it."""
+    """Return the upper limit of max_tokens; only a base model may exceed its context."""
     within = model.config.block_size - 1
     return within if model.bundle.is_chat else max(within, LONGEST_TEXT)
 
@@ -55,7 +57,7 @@ async def api_texts(
     values: tuple,
     begin: Callable[[Sampling, int, RunStop], Iterator[Piece]],
 ) -> AsyncIterator[str]:
-    """The growing reply of an API call; a UserError reaches the caller as its message."""
+    """Yield the growing reply of an API call; a UserError is sent to the caller as a message."""
     try:
         stop = RunStop()
         async for progress in stream(
@@ -67,10 +69,10 @@ async def api_texts(
 
 
 def index_of(value: float | None, n: int) -> int:
-    """The index that a control's value from 1 to n stands for; an emptied field is the first."""
+    """Convert a control's value from 1 to n to an index; an empty field means the first."""
     return min(max(int(value or 1), 1), n) - 1
 
 
 def shown(token: str) -> str:
-    """A token with its white space made visible."""
+    """Return a token with visible white space."""
     return token.replace(" ", "·").replace("\n", "⏎").replace("\t", "⇥")

@@ -1,4 +1,4 @@
-"""A generation for an event loop: computed in a worker thread, handed over a few times a second.
+"""Generation for an event loop: computed in a worker thread, sent several times a second.
 
 >>> stop = RunStop()                                                 # doctest: +SKIP
 >>> async for progress in stream(chat(model, messages, stop=stop), stop):  # doctest: +SKIP
@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 
 from gptcore.generate import FINISH, Piece, Stop
 
-YIELD_SECONDS = 0.05  # an update per token freezes browsers
+YIELD_SECONDS = 0.05  # one update per token would freeze browsers
 
 
 @dataclass
 class Progress:
-    """A reply while it grows, and its line of figures."""
+    """A growing reply, and its line of statistics."""
 
     started: float = field(default_factory=time.perf_counter)
-    first: float = 0.0  # when the first token came
+    first: float = 0.0  # time of the first token
     latest: float = 0.0
     text: str = ""
     piece: Piece | None = None
@@ -36,7 +36,7 @@ class Progress:
             return "reading ..."
         seconds = self.latest - self.first
         speed = (piece.n_new - 1) / seconds if piece.n_new > 1 and seconds > 0 else 0.0
-        used = min(piece.n_prompt + piece.n_new, block_size)  # a continued text slides on
+        used = min(piece.n_prompt + piece.n_new, block_size)  # a base model may exceed it
         parts = [
             f"{piece.n_new} token{'' if piece.n_new == 1 else 's'}",
             *([f"{speed:,.0f} tokens/s"] if speed else []),
@@ -51,9 +51,9 @@ class Progress:
 
 
 async def stream(pieces: Iterator[Piece], stop: Stop) -> AsyncIterator[Progress]:
-    """Compute pieces in a worker thread; yield at most every YIELD_SECONDS.
+    """Compute pieces in a worker thread; yield the progress at most every YIELD_SECONDS.
 
-    Whatever ends this generator (Stop, a closed tab, an error) ends the computation too.
+    However this generator ends (Stop, a closed tab, an error), the computation ends too.
     """
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[tuple[Piece, float] | BaseException | None] = asyncio.Queue()
@@ -63,7 +63,7 @@ async def stream(pieces: Iterator[Piece], stop: Stop) -> AsyncIterator[Progress]
             for piece in pieces:
                 loop.call_soon_threadsafe(queue.put_nowait, (piece, time.perf_counter()))
             loop.call_soon_threadsafe(queue.put_nowait, None)
-        except BaseException as error:  # whatever it is, the page that waits must hear of it
+        except BaseException as error:  # any error must reach the waiting page
             loop.call_soon_threadsafe(queue.put_nowait, error)
 
     progress = Progress()
@@ -88,14 +88,14 @@ async def stream(pieces: Iterator[Piece], stop: Stop) -> AsyncIterator[Progress]
 
 
 class Generations:
-    """The running generation of each client (a browser's tab), so that Stop finds it."""
+    """The running generation of each client (a browser tab), so that Stop can find it."""
 
     def __init__(self) -> None:
         self.running: dict[str, tuple[Stop, asyncio.Event]] = {}
 
     @asynccontextmanager
     async def begin(self, client: str, stop: Stop) -> AsyncIterator[None]:
-        """A client has one generation at a time: a new one takes the place of the old one."""
+        """Register a client's generation for the duration of the block; end its previous one."""
         await self.discard(client)
         ended = asyncio.Event()
         self.running[client] = stop, ended
@@ -107,16 +107,16 @@ class Generations:
                 del self.running[client]
 
     def is_current(self, client: str, stop: Stop) -> bool:
-        """Whether the client still wants this generation's text."""
+        """Return whether the client still wants the text of this generation."""
         return self.running.get(client, (None,))[0] is stop
 
     def stop(self, client: str) -> None:
-        """End the generation; what it has written stays."""
+        """End the client's generation and keep the text it has written."""
         if client in self.running:
             self.running[client][0].set()
 
     async def discard(self, client: str) -> None:
-        """End the generation and forget what it has written, once its last update is sent."""
+        """End the client's generation; drop its text once the last update is sent."""
         if client in self.running:
             stop, ended = self.running.pop(client)
             stop.set()

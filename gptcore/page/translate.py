@@ -1,4 +1,4 @@
-"""The translate tab, with the picture of the cross-attention; and the endpoint /translate."""
+"""The translate tab, with a chart of the cross-attention, and the endpoint /translate."""
 
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -18,14 +18,14 @@ from gptcore.translation.search import MAX_BEAMS, Translation, read_source, tran
 BEAMS, MEAN = 4, "mean of the heads"
 MAX_LINES = 100
 Updates = Iterator[tuple]  # new values of the tab's components
-NOTHING = Translation("", [], [], True)  # what an empty line becomes
+NOTHING = Translation("", [], [], True)  # the result for an empty line
 
 
 def translate_tab(model: OnnxTranslator) -> None:
-    """Translate each line of a text; below, what each target token looked at."""
+    """Add the tab that translates each line of a text and draws its cross-attention."""
     bundle, config = model.bundle, model.config
     open_inspector = cache(lambda: Inspector(bundle))
-    results, stops = gr.State(), {}  # a browser's tab -> what ends its translation
+    results, stops = gr.State(), {}  # browser tab -> flag that ends its translation
     gr.Markdown(
         f"# {bundle.name}\nA small translation model. It can be wrong. Write each sentence on a "
         f"line of its own."
@@ -57,7 +57,7 @@ def translate_tab(model: OnnxTranslator) -> None:
         plot = gr.Plot(show_label=False, elem_id="cross-attention", elem_classes="heat-map")
 
     def run(request: gr.Request, text: str, beams: float, layer: float, head: int) -> Updates:
-        """Values of `outputs`: what is known so far, and at the end the picture."""
+        """Yield values of `outputs`: the lines translated so far, and at the end the chart."""
         done, stop, hidden = [], Event(), gr.Column(visible=False)
         try:
             lines = translate_lines(model, text, beams)
@@ -99,20 +99,23 @@ def translate_tab(model: OnnxTranslator) -> None:
     gr.on([button.click, source.submit], run, inputs, outputs, **HIDDEN)
     stop.click(stop_it, queue=False, **HIDDEN)
     gr.on(
-        # .input, not .change: `run` changes the sentence and draws the picture itself.
+        # The event is .input and not .change, because `run` sets the sentence and draws the chart
+        # itself.
         [sentence.input, layer.change, head.change],
         redraw,
         [results, sentence, layer, head],
         plot,
-        trigger_mode="always_last",  # a dragged slider has one redraw waiting, not dozens
+        trigger_mode="always_last",  # at most one redraw waits while a slider is dragged
         **HIDDEN,
     )
     gr.api(translate_endpoint(model), api_name="translate")
 
 
 def translate_lines(model: OnnxTranslator, text: Any, beams: Any) -> Iterator[Translation]:
-    """The translation of each line in turn; of an empty line, nothing. A mistake is raised before
-    the first line is translated."""
+    """Yield the translation of each line; an empty line gives an empty one.
+
+    Raises UserError before the first line is translated if the input is invalid.
+    """
     if not isinstance(text, str):
         raise UserError(f"the text must be text, not {type(text).__name__}")
     beams = whole_number("beams", beams)
@@ -130,12 +133,12 @@ def translate_lines(model: OnnxTranslator, text: Any, beams: Any) -> Iterator[Tr
 
 
 def buttons(busy: bool) -> tuple[gr.Button, gr.Button]:
-    """Translate and Stop; only one of them can be pressed at a time."""
+    """Return the buttons Translate and Stop; only one of them is enabled at a time."""
     return gr.Button(interactive=not busy), gr.Button(interactive=busy)
 
 
 def is_too_long(result: Translation) -> bool:
-    """Whether a sentence has too many tokens for a readable picture."""
+    """Return whether a sentence has too many tokens for a readable chart."""
     return max(len(result.source_ids), len(result.target_ids)) > MAX_TOKENS
 
 
@@ -153,7 +156,7 @@ def summary(results: list[Translation]) -> str:
 
 
 def draw(seen: CrossAttention, layer: float | None, head: int | None) -> object:
-    """The heat map of one sentence's cross-attention; head 0 is the mean."""
+    """Return the heat map of a sentence's cross-attention; head 0 means the mean of all."""
     from gptcore.page.charts import heat_map
 
     of_layer = seen.attention[index_of(layer, len(seen.attention))]
@@ -168,7 +171,7 @@ def draw(seen: CrossAttention, layer: float | None, head: int | None) -> object:
 
 
 def translate_endpoint(model: OnnxTranslator) -> Callable:
-    """The function behind the API's /translate; a job gets the growing text, line by line."""
+    """Return the function of the API's /translate; it yields the growing text, line by line."""
 
     def translate_text(text: str, beams: int = BEAMS) -> Iterator[str]:
         found = []

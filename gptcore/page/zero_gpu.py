@@ -1,6 +1,6 @@
-"""Hugging Face's ZeroGPU: a Space on it must name a function for the GPU, or it is shut down.
+"""Hugging Face's ZeroGPU shuts down a Space that does not declare a function for the GPU.
 
-The page computes on the CPU there: a GPU that comes and goes with each call cannot keep the
+The page computes on the CPU there, because a GPU that is lent for single calls cannot keep the
 cache of a conversation.
 
 >>> declare_gpu_function()      # nothing happens without the package `spaces`
@@ -8,7 +8,7 @@ cache of a conversation.
 
 
 def declare_gpu_function() -> None:
-    """Name one, where Hugging Face's package `spaces` is installed."""
+    """Declare such a function if Hugging Face's package `spaces` is installed."""
     try:
         import spaces
     except ImportError:
@@ -17,4 +17,4 @@ def declare_gpu_function() -> None:
 
 
 def gpu_function() -> None:
-    """Is never called."""
+    """Do nothing; it is declared for ZeroGPU but never called."""

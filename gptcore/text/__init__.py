@@ -1,1 +1,1 @@
-"""Text to token ids and back, and how a conversation is written down."""
+"""Text to token ids and back, and the format of conversations."""

@@ -1,5 +1,5 @@
-"""How texts and conversations are written down: which special tokens and words open and close
-them. Ours is the default; a model made elsewhere brings its own.
+"""The format of texts and conversations: which special tokens and words open and close them.
+The default is gptcore's own. A model made elsewhere brings its own format.
 
 >>> ChatFormat().user
 ('<|user|>', '<|end|>')
@@ -11,28 +11,28 @@ from typing import Any
 
 from gptcore.checks import UserError, build
 
-Ends = tuple[str, str]  # what stands before a message's text, and what after
+Ends = tuple[str, str]  # the strings before and after a message's text
 
 
 @dataclass(frozen=True)
 class ChatFormat:
-    """Each string may hold names of special tokens and ordinary words."""
+    """The strings around messages; each may hold names of special tokens and ordinary words."""
 
     text: str = "<|endoftext|>"  # opens a plain text
     opening: str = "<|endoftext|>"  # opens a conversation with a system message
-    opening_alone: str = "<|endoftext|>"  # opens a conversation without one
+    opening_alone: str = "<|endoftext|>"  # opens a conversation without a system message
     system: Ends = ("<|system|>", "<|end|>")
     user: Ends = ("<|user|>", "<|end|>")
     assistant: Ends = ("<|assistant|>", "<|end|>")
-    prompt: str = "<|assistant|>"  # opens the reply that is asked for
-    trims: bool = False  # whether white space around a message is removed
+    prompt: str = "<|assistant|>"  # opens the assistant's reply in a prompt
+    trims: bool = False  # white space around a message is removed
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "ChatFormat":
-        """The inverse of to_dict, also after JSON has made lists of the pairs."""
+        """Build a ChatFormat from what `to_dict` returned, or its JSON; raises UserError."""
         pairs = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
         result = build(cls, values | pairs)
         for name, default in dataclasses.asdict(cls()).items():

@@ -1,8 +1,8 @@
-"""Messages to token ids, and which of them are learned from: the chat template.
+"""The chat template: messages to token ids, and the mask of ids that training learns.
 
-A conversation is `<|endoftext|>`, then for each message its role token, its text, `<|end|>`.
-A prompt ends with `<|assistant|>`, and the model answers until `<|end|>`. (A model that was made
-elsewhere brings a format of its own: tokenizer.chat.)
+A conversation is `<|endoftext|>`, then for each message its role token, its text and `<|end|>`.
+A prompt ends with `<|assistant|>`, and the model generates up to `<|end|>`. A model made
+elsewhere has a format of its own in tokenizer.chat.
 
     <|endoftext|><|system|>Be kind.<|end|><|user|>Hello!<|end|><|assistant|>Hi!<|end|>
 
@@ -23,12 +23,12 @@ from gptcore.text.tokenizer import Tokenizer
 
 ROLES = ("system", "user", "assistant")
 Message = dict[str, str]
-# Finds the ids that an earlier reply was generated as, if known: (ids before, text) -> ids.
+# Returns the ids that an earlier reply was generated as, or None: (ids before, text) -> ids.
 Recall = Callable[[list[int], str], list[int] | None]
 
 
 def messages_of(turns: Iterable[str]) -> list[Message]:
-    """What user and assistant say in turn, the user first.
+    """Return messages for texts that the user and the assistant say in turn, the user first.
 
     >>> messages_of(["Hi", "Hello!"])
     [{'role': 'user', 'content': 'Hi'}, {'role': 'assistant', 'content': 'Hello!'}]
@@ -38,7 +38,7 @@ def messages_of(turns: Iterable[str]) -> list[Message]:
 
 
 def check_messages(messages: list[Message]) -> None:
-    """Raise UserError unless each message has a known role and a text."""
+    """Raise UserError unless each message has a known role and a text as its content."""
     for i, message in enumerate(messages):
         if not isinstance(message, dict) or set(message) != {"role", "content"}:
             raise UserError(f'message {i} is not of the form {{"role": ..., "content": ...}}')
@@ -58,15 +58,16 @@ def render(
     prompt: bool = False,
     recall: Recall | None = None,
 ) -> list[int]:
-    """Ids of a conversation; with `prompt`, ready for the assistant's next reply.
+    """Return the ids of a conversation; with `prompt`, followed by the opening of a reply.
 
-    Replies found by `recall` keep the ids that they were generated as; decoding and encoding
-    them again could split them differently, and a cache built on them would not match.
+    A reply that `recall` finds keeps the ids it was generated as. Decoding and encoding could
+    split it differently, and then the cache of the conversation would not match. Raises
+    UserError for an invalid message.
     """
     form, ids, text = tokenizer.chat, [], ""
 
     def write(template: str) -> None:
-        """Append a template: special tokens as ids; words wait, to be encoded with what follows."""
+        """Append a template. Special tokens become ids; words wait and are encoded together."""
         nonlocal text
         for part in split_special(template, tokenizer):
             if part in tokenizer.special:
@@ -93,13 +94,13 @@ def render(
 
 
 def text_opening(tokenizer: Tokenizer) -> list[int]:
-    """The ids that stand before a plain text."""
+    """Return the ids that open a plain text."""
     parts = split_special(tokenizer.chat.text, tokenizer)
     return [tokenizer.special[part] for part in parts if part in tokenizer.special]
 
 
 def split_special(template: str, tokenizer: Tokenizer) -> list[str]:
-    """A template's special tokens and the words between them."""
+    """Split a template into special tokens and the words between them."""
     names = "|".join(map(re.escape, sorted(tokenizer.special, key=len, reverse=True)))
     return re.split(f"({names})", template)
 
@@ -107,10 +108,10 @@ def split_special(template: str, tokenizer: Tokenizer) -> list[str]:
 def fit(
     messages: list[Message], tokenizer: Tokenizer, budget: int, recall: Recall | None = None
 ) -> tuple[list[int], int]:
-    """A prompt of at most `budget` tokens, and how many of the oldest messages it leaves out.
+    """Return a prompt of at most `budget` tokens and the number of old messages left out.
 
-    The system message and the last user message always stay. UserError if they alone are too
-    long, or if the last message is not the user's.
+    The system message and the last user message are always kept. Raises UserError if these alone
+    are too long, if the last message is not the user's, or if a message is invalid.
     """
     check_messages(messages)
     if not messages or messages[-1]["role"] != "user":
@@ -121,7 +122,7 @@ def fit(
     turns = messages[len(system) :]
     for message in (*system, turns[-1]):
         check_length(message["content"], tokenizer, budget, message["role"] + " message")
-    # A conversation is cut only before a user's message. The last of these is always tried.
+    # A conversation is cut only before a user message. The last user message is always tried.
     for start in [0] + [i for i, m in enumerate(turns) if m["role"] == "user"]:
         if sum(len(m["content"]) for m in turns[start:]) > tokenizer.max_token_bytes * budget:
             continue
@@ -135,7 +136,7 @@ def fit(
 
 
 def check_length(text: str, tokenizer: Tokenizer, budget: int, name: str) -> None:
-    """UserError for a text of more characters than `budget` tokens can hold; it is not encoded."""
+    """Raise UserError, without encoding, if a text has more characters than tokens can hold."""
     limit = tokenizer.max_token_bytes * budget
     if len(text) > limit:
         raise UserError(
@@ -145,24 +146,24 @@ def check_length(text: str, tokenizer: Tokenizer, budget: int, name: str) -> Non
 
 
 def loss_mask(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
-    """(n,) ids -> (n,) bool: the tokens that a model learns to predict.
+    """Return a mask (n,) of the ids (n,) that a model learns to predict.
 
-    It depends on the last special token before. After `<|endoftext|>` (or at the beginning) plain
-    text is learned, after `<|assistant|>` the reply, both with the special token that ends them.
-    After `<|system|>`, `<|user|>` and `<|end|>` nothing is learned, and role tokens never are.
-    The mask follows from the ids alone, so it need not be stored.
+    The mask of a token depends on the last special token before it. Plain text is learned after
+    `<|endoftext|>` or at the beginning, and a reply after `<|assistant|>`, each with the special
+    token that ends it. Nothing is learned after `<|system|>`, `<|user|>` and `<|end|>`, and role
+    tokens are never learned. The mask follows from the ids, so it is not stored.
     """
     ids = np.asarray(ids)
     first_special = len(tokenizer.tokens)
     is_special = ids >= first_special
     index = np.arange(len(ids))
-    # the latest special token strictly before each position; -1 where there is none yet
+    # the index of the latest special token before each position; -1 if there is none
     before = np.maximum.accumulate(np.where(is_special, index, -1))
     before = np.concatenate([[-1], before[:-1]]) if len(ids) else before
     opener = np.where(before >= 0, ids[before], tokenizer.special["<|endoftext|>"])
     endoftext, assistant, end = (
         tokenizer.special[f"<|{name}|>"] for name in ("endoftext", "assistant", "end")
     )
-    # (np.isin takes thirty times as long as two comparisons.)
+    # np.isin would take thirty times as long as these two comparisons.
     is_learned = (opener == endoftext) | (opener == assistant)
     return is_learned & (~is_special | (ids == endoftext) | (ids == end))

@@ -1,12 +1,12 @@
-"""Published tokenizers by name, and the part of a vocabulary that a text uses.
+"""Published tokenizers by name, and compact ones with only the tokens that a text uses.
 
     >>> full = named_encoding("cl100k_base")                             # doctest: +SKIP
     >>> small = compact(full, usage([text], full).used)                  # doctest: +SKIP
     >>> full.vocab_size, small.vocab_size     # of a book of 460 kB      # doctest: +SKIP
     (100262, 3995)
 
-A full vocabulary costs a small model most of its parameters: a compact one has rows only for
-the tokens that occur, and the single bytes, in which everything else can still be written.
+The embeddings of a full vocabulary would be most of a small model's parameters. A compact
+vocabulary has the tokens that occur and the 256 single bytes, which can write any other text.
 """
 
 import os
@@ -23,32 +23,32 @@ from gptcore.text.tokenizer import Tokenizer
 
 NAMES = ("cl100k_base", "r50k_base")
 CACHE = "TIKTOKEN_CACHE_DIR"
-TIMEOUT = 60.0  # seconds
+TIMEOUT = 60.0  # seconds to wait for a download
 
 
 def named_encoding(name: str) -> Tokenizer:
-    """All ranks of one of NAMES, with its own pattern and our special tokens.
+    """Return the tokenizer with one of NAMES, with its own pattern and our special tokens.
 
-    UserError if the name is unknown, or if tiktoken neither has the ranks nor can fetch them.
+    Raises UserError if the name is unknown, or if its ranks are not cached and cannot be fetched.
     """
     check_choice("encoding", name, NAMES)
     try:
         encoding = fetch(name)
-    except (OSError, ValueError) as error:  # requests' errors are OSErrors, so is a timeout
+    except (OSError, ValueError) as error:  # errors of requests are OSErrors, and so are timeouts
         reason = str(error) or f"no answer in {TIMEOUT:g} seconds"
         raise UserError(
             f"the encoding {name} is not in tiktoken's cache ({CACHE} is "
-            f"{os.environ.get(CACHE) or 'not set'}) and could not be fetched: set {CACHE} to a "
-            f"folder into which tiktoken fetched it before, or go online. {reason}"
+            f"{os.environ.get(CACHE) or 'not set'}) and could not be downloaded: set {CACHE} to a "
+            f"folder that already holds it, or connect to the internet. {reason}"
         ) from None
     return Tokenizer(encoding._mergeable_ranks, encoding._pat_str)
 
 
 def fetch(name: str) -> tiktoken.Encoding:
-    """tiktoken's own object; TimeoutError after TIMEOUT seconds.
+    """Return tiktoken's own object; raises TimeoutError after TIMEOUT seconds.
 
-    tiktoken downloads without a timeout, so a silent proxy would hang it for ever. It runs in a
-    thread that does not keep the process alive.
+    tiktoken downloads without a timeout, so a proxy that never answers would block it for ever.
+    It runs in a daemon thread, which does not keep the process alive.
     """
     future: Future[tiktoken.Encoding] = Future()
 
@@ -64,10 +64,10 @@ def fetch(name: str) -> tiktoken.Encoding:
 
 @dataclass(frozen=True)
 class Usage:
-    """What texts use of a vocabulary."""
+    """The tokens of a vocabulary that some texts use."""
 
     n_tokens: int
-    used: list[int]  # the ids that occur, ascending
+    used: list[int]  # the ids that occur, in ascending order
 
     @property
     def n_distinct(self) -> int:
@@ -75,12 +75,12 @@ class Usage:
 
     @property
     def largest_id(self) -> int:
-        """-1 if there is none."""
+        """The largest id used, or -1 if there is none."""
         return max(self.used, default=-1)
 
 
 def usage(texts: Iterable[str], tokenizer: Tokenizer) -> Usage:
-    """What the texts use, counted in one pass with one text in memory at a time."""
+    """Count the tokens that the texts use, in one pass with one text in memory at a time."""
     n_tokens, seen = 0, np.zeros(tokenizer.vocab_size, dtype=bool)
     for text in texts:
         ids = tokenizer.encode(text)
@@ -90,9 +90,9 @@ def usage(texts: Iterable[str], tokenizer: Tokenizer) -> Usage:
 
 
 def compact(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
-    """A tokenizer with only the used ids and the 256 single bytes, renumbered in the same order.
+    """Return a tokenizer with only the used ids and the 256 single bytes, renumbered in order.
 
-    It splits a text of used tokens as before. UserError for an id that is not an ordinary token's.
+    It encodes a text of used tokens as before. Raises UserError for the id of a special token.
     """
     used = set(used)
     foreign = [i for i in used if not (0 <= i < len(tokenizer.tokens))]

@@ -6,12 +6,12 @@
     >>> tokenizer.special["<|endoftext|>"], tokenizer.vocab_size
     (256, 262)
 
-`encode` never yields a special id, whatever the text says: special ids are put into
-prompts by gptcore.text.chat_template alone.
+`encode` never returns the id of a special token, whatever the text contains. Only
+gptcore.text.chat_template puts these ids into prompts.
 
-A rank is a token's number in the file of merges. It is the token's id too, unless only some
-ranks are `kept` (see gptcore.text.encodings.compact): then the ids number these. A tokenizer that
-was made elsewhere may have `special` tokens of its own, with ids anywhere.
+A rank is a token's number in the list of merges. It is also the token's id, unless only some
+ranks are `kept` (see gptcore.text.encodings.compact); then ids number the kept ranks. A tokenizer
+made elsewhere may have `special` tokens of its own with any ids.
 """
 
 import base64
@@ -33,9 +33,9 @@ from gptcore.checks import UserError
 from gptcore.text.chat_format import ChatFormat
 
 FILE_NAME = "tokenizer.tiktoken"
-FACTS_NAME = "tokenizer.facts.json"  # beside it, where the ranks do not say all
+FACTS_NAME = "tokenizer.facts.json"  # what the rank file cannot express; written only if needed
 
-# Their ids follow the ordinary ones, in this order.
+# Their ids follow those of the ordinary tokens, in this order.
 SPECIAL_TOKENS = (
     "<|endoftext|>",
     "<|pad|>",
@@ -45,9 +45,9 @@ SPECIAL_TOKENS = (
     "<|end|>",
 )
 
-# The cl100k pattern of tiktoken with the English contractions spelled out, so that
-# engines cannot differ in case folding. It is possessive and ends in a single `\s`: a pattern that
-# ends `\s+(?!\S)|\s+` overflows the engine's stack on a million spaces.
+# The cl100k pattern of tiktoken with the English contractions spelled out, so that engines cannot
+# differ in case folding. It uses possessive quantifiers and ends in a single `\s`, because the
+# usual ending `\s+(?!\S)|\s+` overflows the engine's stack on a million spaces.
 PATTERN = (
     r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])"
     r"|[^\r\n\p{L}\p{N}]?+\p{L}++"
@@ -56,10 +56,10 @@ PATTERN = (
     r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
 )
 
-# The same language for engines without possessive quantifiers (Oniguruma reads `{1,3}+`
-# otherwise and lets `$` match before every newline; JavaScript has neither). Each piece is
-# spelled as in Llama's tokenizers: onnxruntime-genai has no engine for all of it, and knows
-# them by their text. (It does not know a class of white space in place of `\s`.)
+# An equivalent pattern for engines without possessive quantifiers: JavaScript has none, and
+# Oniguruma reads `{1,3}+` otherwise and lets `$` match before every newline. Each alternative is
+# spelled as in Llama's tokenizers, because onnxruntime-genai recognises them by their text. It does
+# not accept a character class in place of `\s`.
 PORTABLE_PATTERN = (
     r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
     r"|[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -68,19 +68,20 @@ PORTABLE_PATTERN = (
     r"|\s+(?![\s\S])|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-# The engine backtracks through white space that a word follows, a stack frame for each character;
-# on a longer run it overflows the stack.
+# The engine backtracks through white space that is followed by a word and uses a stack frame per
+# character, so a longer run would overflow its stack.
 LONGEST_RUN = 500_000
 
 
 class Tokenizer:
-    """Text to ids and back.
+    """Encodes text to token ids and decodes ids to text.
 
-    `ranks` maps the bytes of each token to its rank, 0 to n-1; `pattern` splits a text into
-    the pieces within which tokens merge. With `kept`, ascending ranks, only these tokens have
-    ids, and any other token is written as its single bytes, all of which must be kept. The ids
-    are the numbers from 0 that `special` leaves free, in the order of the ranks; without it,
-    SPECIAL_TOKENS follow the others. `chat` says how conversations are written.
+    `ranks` maps the bytes of each token to its rank, 0 to n-1. `pattern` splits a text into
+    pieces; tokens merge only within a piece. `kept` lists the ranks, ascending, that have ids;
+    any other token is written as its single bytes, so all single bytes must be kept. `special`
+    maps names to ids, and ordinary tokens take the free ids in the order of their ranks; without
+    it SPECIAL_TOKENS follow the ordinary ones. `chat` is the format of conversations. Raises
+    UserError if ranks, `kept` or `special` are inconsistent.
     """
 
     def __init__(
@@ -115,16 +116,16 @@ class Tokenizer:
             name="gptcore",
             pat_str=pattern,
             mergeable_ranks=ranks,
-            special_tokens={},  # never looked for in a text
+            special_tokens={},  # special tokens are never recognised in a text
         )
 
     def encode(self, text: str) -> list[int]:
-        """Ids of ordinary text: `<|end|>` typed by a user is text, not the special token."""
+        """Return the ids of a text; `<|end|>` in it is encoded as text. Raises UserError."""
         check_runs(text)
         return self._ids(self._encoding.encode_ordinary(text))
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
-        """`encode` for many texts, on all cores."""
+        """Encode many texts on all cores, as `encode` does; raises UserError."""
         for text in texts:
             check_runs(text)
         threads = os.cpu_count() or 1
@@ -137,34 +138,34 @@ class Tokenizer:
         return list(chain.from_iterable(map(self._ids_of_rank.__getitem__, ranks)))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of ids, the special ones left out; bytes that are not UTF-8 become U+FFFD."""
+        """Return the text of ids without the special ones; invalid UTF-8 becomes U+FFFD."""
         return b"".join(self.token_bytes(i) for i in ids).decode("utf-8", errors="replace")
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Bytes of one id; empty for a special one."""
+        """Return the bytes of one id; a special id has none."""
         return self._bytes[token_id]
 
     @cached_property
     def byte_lengths(self) -> np.ndarray:
-        """(vocab_size,) how many bytes of text each id stands for; 0 for the special ones."""
+        """Return how many bytes each id stands for, (vocab_size,); 0 for special ids."""
         return np.array([len(token) for token in self._bytes], dtype=np.int64)
 
     def stream(self) -> "StreamDecoder":
         return StreamDecoder(self)
 
     def to_bytes(self) -> bytes:
-        """The tiktoken rank file: a line `base64 rank` for each token."""
+        """Return the tiktoken rank file: one line `base64 rank` per token."""
         ordered = sorted(self.ranks.items(), key=lambda item: item[1])
         return b"".join(base64.b64encode(t) + b" " + str(r).encode() + b"\n" for t, r in ordered)
 
     @property
     def is_ours(self) -> bool:
-        """Whether its special tokens are those that training needs."""
+        """Whether the special tokens are those that training needs."""
         return list(self.special) == list(SPECIAL_TOKENS)
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the rank file does not say; empty if all is as we make it."""
+        """What the rank file cannot express; empty for a tokenizer with our defaults."""
         if self.is_ours and self.pattern == PATTERN and self.kept is None:
             return {}
         facts = {"pattern": self.pattern, "kept": self.kept}
@@ -180,17 +181,17 @@ class Tokenizer:
         return hashlib.sha256(self.to_bytes() + facts).hexdigest()
 
     def save(self, folder: str | Path) -> None:
-        """Write FILE_NAME, and FACTS_NAME where it is needed."""
+        """Write FILE_NAME, and FACTS_NAME if it is needed, into a folder."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / FILE_NAME).write_bytes(self.to_bytes())
-        (folder / FACTS_NAME).unlink(missing_ok=True)  # left by another tokenizer
+        (folder / FACTS_NAME).unlink(missing_ok=True)  # another tokenizer may have left one
         if self.facts:
             (folder / FACTS_NAME).write_text(json.dumps(self.facts), encoding="utf-8")
 
     @classmethod
     def load(cls, folder: str | Path) -> "Tokenizer":
-        """Read what `save` wrote (into a run's `tokenizer/` or a model folder)."""
+        """Read what `save` wrote, in a run's `tokenizer/` or a model folder; raises UserError."""
         path = Path(folder) / FILE_NAME
         try:
             lines = [line.split() for line in path.read_bytes().splitlines()]
@@ -209,8 +210,8 @@ class Tokenizer:
     def train(cls, texts: Iterable[str], vocab_size: int) -> "Tokenizer":
         """Learn the merges from texts (arXiv 1508.07909, section 3.2, on bytes).
 
-        At most vocab_size tokens, the special ones included; a short text yields fewer.
-        UserError if vocab_size has no room for the bytes.
+        It has at most vocab_size tokens, special ones included; a short text gives fewer.
+        Raises UserError if vocab_size leaves no room for the 256 bytes.
         """
         from tokenizers import Regex, models, pre_tokenizers, trainers
         from tokenizers import Tokenizer as Trainable
@@ -241,7 +242,7 @@ class Tokenizer:
 
 
 def check_runs(text: str) -> None:
-    """UserError for a run of white space so long that the engine would panic."""
+    """Raise UserError if a run of white space is so long that the engine would panic."""
     if len(text) <= LONGEST_RUN:
         return
     for run in re.finditer(r"\s++", text):
@@ -253,7 +254,7 @@ def check_runs(text: str) -> None:
 
 
 def checked_kept(kept: Sequence[int], n_ranks: int) -> list[int]:
-    """`kept` as a list; UserError unless it is ascending ranks below n_ranks."""
+    """Return `kept` as a list; raises UserError unless it is ascending ranks below n_ranks."""
     array = np.asarray(kept)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise UserError("the tokenizer's kept ranks are not a list of whole numbers")
@@ -263,7 +264,7 @@ def checked_kept(kept: Sequence[int], n_ranks: int) -> list[int]:
 
 
 def bytes_by_id(tokens: list[bytes], special: dict[str, int]) -> list[bytes]:
-    """The bytes of every id: empty for special ids; the others take `tokens` in order."""
+    """Return the bytes of every id: special ids have none, the others take `tokens` in order."""
     taken, result = set(special.values()), [b""] * (len(tokens) + len(special))
     if len(taken) != len(special) or not taken <= set(range(len(result))):
         raise UserError(
@@ -276,12 +277,15 @@ def bytes_by_id(tokens: list[bytes], special: dict[str, int]) -> list[bytes]:
 
 
 def ids_of_token(ids: dict[bytes, int], token: bytes) -> tuple[int, ...]:
-    """The token's own id, or those of its single bytes."""
+    """Return the token's own id, or the ids of its single bytes."""
     return (ids[token],) if token in ids else tuple(ids[bytes([byte])] for byte in token)
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """What Tokenizer.facts wrote; empty if there is no such file. ValueError if it is damaged."""
+    """Return what Tokenizer.facts wrote, or {} if the file is missing.
+
+    Raises ValueError if it is damaged.
+    """
     if not path.exists():
         return {}
     try:
@@ -301,7 +305,7 @@ def read_facts(path: Path) -> dict[str, Any]:
 
 
 class StreamDecoder:
-    """Decodes ids one at a time: a character split over tokens comes out whole, once.
+    """Decodes ids one at a time; a character split over several tokens is returned once, whole.
 
     The concatenation of all pieces and `finish()` equals `Tokenizer.decode` of all ids.
     """
@@ -314,12 +318,12 @@ class StreamDecoder:
         return self._decoder.decode(self._token_bytes(token_id))
 
     def finish(self) -> str:
-        """What an unfinished character leaves: U+FFFD or nothing."""
+        """Return the rest of an incomplete character: U+FFFD, or nothing if there is none."""
         return self._decoder.decode(b"", final=True)
 
 
 def byte_to_unicode() -> dict[int, str]:
-    """The printable stand-in for each byte in GPT-2's vocabulary files (`Ġ` for a space)."""
+    """Return the printable character for each byte in GPT-2's vocabulary (`Ġ` for a space)."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in printable]
     return {b: chr(b) for b in printable} | {b: chr(256 + i) for i, b in enumerate(others)}

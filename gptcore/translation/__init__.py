@@ -1,1 +1,1 @@
-"""Translation: beam search, and the encoder and decoder over ONNX Runtime."""
+"""Translation: beam search, and sessions over ONNX Runtime."""

@@ -1,4 +1,4 @@
-"""Translation over ONNX Runtime: what the page and embedders run. No torch.
+"""Translation over ONNX Runtime, used by the page and by embedding programs. No torch.
 
 >>> model = load_translator("models/zh-en")                          # doctest: +SKIP
 >>> translate(model, "我想喝水。", beams=4).text                      # doctest: +SKIP
@@ -21,7 +21,7 @@ from gptcore.system.cores import fastest, median_seconds, thread_counts
 
 
 class OnnxTranslator:
-    """A loaded folder of a translation model; safe to use from several threads."""
+    """A loaded folder of a translation model. It is safe to use from several threads."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class OnnxTranslator:
 
 
 class OnnxTranslatorSession:
-    """One translation: the source's keys and values, and the cache of each hypothesis."""
+    """One translation: keys and values of the source, and the cache of each hypothesis."""
 
     def __init__(self, model: OnnxTranslator):
         self.encoder, self.decoder = model.encoder, model.decoder
@@ -81,10 +81,10 @@ class OnnxTranslatorSession:
 def load_translator(
     folder: str | Path, threads: int | None = None, device: str | None = None
 ) -> OnnxTranslator:
-    """Load a translation model's folder; `device` is "cpu" or "cuda".
+    """Load the folder of a translation model; `device` is "cpu" or "cuda".
 
-    Where none is given, CUDA is taken if there is one; on the CPU the number of threads that is
-    not given is measured, as for decoders. UserError says what cannot be had.
+    Arguments that are None are chosen: CUDA if there is a GPU; on the CPU the number of threads
+    is measured, as for decoders. Raises UserError if folder or device cannot be used.
     """
     device = choose_device(device)
     return open_translator(load_translation_bundle(folder), threads, device)
@@ -93,7 +93,7 @@ def load_translator(
 def open_translator(
     bundle: TranslationBundle, threads: int | None = None, device: str | None = None
 ) -> OnnxTranslator:
-    """The translator of a bundle: see load_translator."""
+    """Load the translator of a bundle, with the arguments of load_translator; raises UserError."""
     device = choose_device(device)
     if threads is None:
         counts = thread_counts() if device == "cpu" else [os.cpu_count() or 1]
@@ -106,7 +106,7 @@ def open_translator(
 
 
 def step_seconds(model: OnnxTranslator) -> float:
-    """The time of a decoding step of one hypothesis, after a short source."""
+    """Return the median time of a one-hypothesis step after a short source, in seconds."""
     session, block_size = OnnxTranslatorSession(model), model.config.block_size
     session.begin([0] * min(32, block_size))
     return median_seconds(lambda: session.step([0], [0]), block_size)

@@ -1,12 +1,12 @@
-"""Translation: a source text in, its likeliest target text out, by beam search over any Session.
+"""Translation of a source text by beam search, over any Session.
 
     >>> from gptcore.translation.onnx import load_translator                  # doctest: +SKIP
     >>> model = load_translator("models/zh-en")                              # doctest: +SKIP
     >>> translate(model, "我想喝水。", beams=4).text                          # doctest: +SKIP
     'I want to drink water.'
 
-A Session reads the source once; each step then takes the newest token of each hypothesis.
-gptcore.translation.onnx is the product, gptcore.nn.torch_translator the slow reference.
+A Session reads the source once; each step then reads the newest token of each hypothesis.
+gptcore.translation.onnx is the fast implementation, gptcore.nn.torch_translator the reference.
 """
 
 from collections.abc import Sequence
@@ -27,13 +27,13 @@ LENGTH_PENALTY = 0.6  # alpha of arXiv 1609.08144, section 7
 
 
 class Session(Protocol):
-    """One translation's state."""
+    """The state of one translation."""
 
     def begin(self, source_ids: list[int]) -> None:
-        """Read the source."""
+        """Read the source's ids."""
 
     def step(self, tokens: Sequence[int], parents: Sequence[int]) -> np.ndarray:
-        """(n, V) logits: row i continues the last step's row parents[i] with tokens[i]."""
+        """Return logits (n, V); row i continues row parents[i] of the last step with tokens[i]."""
 
 
 class Model(Protocol):
@@ -48,18 +48,18 @@ class Model(Protocol):
 
 @dataclass(frozen=True)
 class Translation:
-    """The text, and the ids with their special tokens, which the picture of the attention shows."""
+    """A translation, with the ids of both texts including special tokens."""
 
     text: str
     source_ids: list[int]
     target_ids: list[int]
-    finished: bool  # False if the context was full before the model ended the sentence
+    finished: bool  # False if the context was full before the sentence ended
 
 
 def translate(model: Model, text: str, beams: int = 1) -> Translation:
-    """Translate one sentence. beams=1 is greedy: always the likeliest next token.
+    """Translate one sentence by beam search; beams=1 is greedy.
 
-    UserError if the text is empty or longer than the context.
+    Raises UserError if `text` is empty or too long, `beams` is invalid, or a logit is not finite.
     """
     source_ids = read_source(model, text)
     check_beams(beams)
@@ -77,15 +77,15 @@ def check_beams(beams: int) -> None:
 
 
 def read_source(model: Model, text: str) -> list[int]:
-    """The ids of a source text and the token that ends it."""
+    """Return the ids of a source text with the token that ends it; raises UserError."""
     if not text.strip():
-        raise UserError("there is nothing to translate: type a sentence first")
+        raise UserError("the text is empty: type a sentence first")
     block_size = model.config.block_size
     check_length(text, model.source_tokenizer, block_size, "text")
     ids = encode_source(text, model.source_tokenizer)
     if len(ids) > block_size:
         raise UserError(
-            f"the text has {len(ids)} tokens and the model reads {block_size}: shorten it, or "
+            f"the text has {len(ids)} tokens, and the model reads {block_size}: shorten it, or "
             f"translate it sentence by sentence"
         )
     return ids
@@ -96,15 +96,16 @@ def encode_source(text: str, tokenizer: Tokenizer) -> list[int]:
 
 
 def target_ends(tokenizer: Tokenizer) -> tuple[int, int]:
-    """The tokens that begin and end every target."""
+    """Return the tokens that begin and end every target."""
     return tokenizer.special["<|endoftext|>"], tokenizer.special["<|end|>"]
 
 
 def beam_search(session: Session, start: int, end: int, beams: int, limit: int) -> list[int]:
-    """The ids of the best hypothesis found (arXiv 1609.08144, section 7), `end` included.
+    """Return the ids of the best hypothesis (arXiv 1609.08144, section 7), `end` included.
 
-    A hypothesis ends if `end` is among its `beams` best continuations; the search ends when
-    `beams` hypotheses have, or at `limit` tokens. With one beam that is greedy decoding.
+    A hypothesis ends when `end` is among its `beams` best continuations. The search ends when
+    `beams` hypotheses have ended, or at `limit` tokens. One beam gives greedy decoding. Raises
+    UserError if a logit is not finite.
     """
     live: list[tuple[float, list[int]]] = [(0.0, [])]  # log probability, ids
     done: list[tuple[float, list[int]]] = []
@@ -133,12 +134,12 @@ def beam_search(session: Session, start: int, end: int, beams: int, limit: int) 
 
 
 def penalty(length: int) -> float:
-    """What a hypothesis' log probability is divided by; without it short hypotheses would win."""
+    """Return the divisor of a log probability; without it short hypotheses would win."""
     return ((5 + length) / 6) ** LENGTH_PENALTY
 
 
 def largest(values: np.ndarray, n: int) -> np.ndarray:
-    """Indices of the n largest values, the largest first; of equals the first one."""
+    """Return the indices of the n largest values, largest first; of equal ones the first."""
     n = min(n, len(values))
     limit = np.partition(values, -n)[-n]
     above, equal = np.flatnonzero(values > limit), np.flatnonzero(values == limit)
