@@ -15,7 +15,7 @@ parser.add_argument("--model", default="models/nano.gguf")
 parser.add_argument("--temperature", type=float, default=0, help="0 takes the likeliest token")
 options = parser.parse_args()
 
-llama = Llama(options.model, n_ctx=0, verbose=False)  # 0: the context that it was trained with
+llama = Llama(options.model, n_ctx=0, verbose=False)  # 0: the context length of the model
 chunks = llama.create_chat_completion(
     [{"role": "user", "content": options.message}],
     temperature=options.temperature,

@@ -3,7 +3,7 @@
     pip install onnxruntime numpy tokenizers
     python examples/onnxruntime_chat.py "Tell me a story about a cat."
 
-It is all that a program needs to embed the model; copy it.
+This is all that a program needs to embed the model; copy it.
 """
 
 import argparse
@@ -52,7 +52,7 @@ while past + len(ids) <= config["max_position_embeddings"]:
     logits, *caches = session.run(None, inputs | cache)
     cache, past = dict(zip(cache, caches)), total
     scores = logits[0, -1]
-    if options.temperature > 0:  # the likeliest after Gumbel noise is a sample (arXiv 1611.01144)
+    if options.temperature > 0:  # Gumbel noise makes the argmax a sample (arXiv 1611.01144)
         scores = scores / options.temperature + rng.gumbel(size=scores.shape)
     ids = [int(scores.argmax())]
     if ids[0] in ends:

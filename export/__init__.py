@@ -1,1 +1,1 @@
-"""A training run to a verified model folder: `python -m export --help`."""
+"""Converts a training run to a verified model folder: `python -m export --help`."""

@@ -1,4 +1,4 @@
-"""python -m export: a file of export/commands/ for each subcommand.
+"""The command `python -m export`. Each subcommand is a module of export/commands/.
 
 python -m export runs/NAME --out models/NAME      export.py: a run to a verified model folder
 python -m export verify models/NAME               verify.py, and so on

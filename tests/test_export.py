@@ -296,7 +296,7 @@ def test_a_graph_that_is_not_the_model_is_not_left_under_the_name(
     before = contents(tmp_path)
     write_instead(damage(graph, [64], 0.05))
     assert main([str(run.path), "--out", str(tmp_path / "out")]) == 2
-    assert "what was exported is not the model" in capsys.readouterr().err
+    assert "the exported graph differs from the model" in capsys.readouterr().err
     assert contents(tmp_path) == before
     assert [p.name for p in tmp_path.iterdir()] == (["out"] if exists else [])
 
@@ -307,7 +307,7 @@ def test_a_folder_of_other_files_is_never_replaced(run: Run, tmp_path: Path, cap
     path.parent.mkdir(parents=True)
     path.write_text("years of work")
     assert main([str(run.path), "--out", str(tmp_path / "out")]) == 2
-    assert "is no model folder: choose another --out" in capsys.readouterr().err
+    assert "is not a model folder: choose another --out" in capsys.readouterr().err
     assert contents(tmp_path) == {f"out/{name}": b"years of work"}
 
 

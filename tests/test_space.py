@@ -124,7 +124,7 @@ def test_a_space_is_written_again_but_nothing_of_yours_is_deleted(
     (out / ".git" / "HEAD").write_text("mine")
     assert "HEAD" in refused(main, *words)
     (tmp_path / "app.py").write_text("mine")
-    assert "is no Space" in refused(main, "space", DEFAULT, "--out", tmp_path)
+    assert "is not a Space" in refused(main, "space", DEFAULT, "--out", tmp_path)
     assert "translation model" in refused(main, *words, "--translate", DEFAULT)
 
 

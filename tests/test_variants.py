@@ -295,7 +295,7 @@ def test_mistakes_are_named(
     moved = Run.load(shutil.copytree(run.path, tmp_path / "run"))
     replace(moved, data=replace(moved.data, shards=str(tmp_path / "gone"))).write_config()
     said = refused(main, moved.path, "--out", tmp_path / "out", "--quantize", "q8")
-    assert "drop --quantize" in said
+    assert "leave out --quantize" in said
     said = refused(main, run.path, "--from-hf", folder, "--out", tmp_path / "out")
     assert "either a run directory or --from-hf" in said
     assert not (tmp_path / "out").exists()

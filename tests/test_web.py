@@ -338,11 +338,11 @@ def test_a_site_is_replaced_but_nothing_else(
     assert main(["web", str(model_folder), "--out", str(out)]) == 0
     assert (out / "README.md").is_file()
     (out / "diary.txt").write_text("mine")
-    assert "holds files of yours (diary.txt)" in refused(main, "web", model_folder, "--out", out)
+    assert "contains files of yours (diary.txt)" in refused(main, "web", model_folder, "--out", out)
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "site.json").write_text("[]")
-    assert "is no site" in refused(main, "web", model_folder, "--out", mine)
+    assert "is not a site" in refused(main, "web", model_folder, "--out", mine)
     assert (mine / "site.json").read_text() == "[]" and (out / "diary.txt").is_file()
 
 

@@ -1,1 +1,1 @@
-"""What python -m export does: a file for each subcommand."""
+"""The subcommands of python -m export, one module each."""

@@ -1,8 +1,8 @@
-"""python -m export RUN --out models/NAME: a verified model folder.
+"""python -m export RUN --out models/NAME: write a verified model folder.
 
-python -m export runs/NAME --out models/NAME                of a training run
-python -m export --from-hf DIR --out models/NAME            of a Hugging Face model of Llama's
-                                                            shape, such as SmolLM2-135M-Instruct
+python -m export runs/NAME --out models/NAME            from a training run
+python -m export --from-hf DIR --out models/NAME        from a Hugging Face model of Llama's
+                                                        shape, such as SmolLM2-135M-Instruct
 """
 
 import argparse
@@ -20,34 +20,34 @@ SMALLER = [name for name in VARIANTS if name != "fp32"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, nargs="?", help="the run directory that training wrote")
     parser.add_argument(
-        "--from-hf", type=Path, metavar="DIR", help="instead, a folder with a Hugging Face Llama"
+        "--from-hf", type=Path, metavar="DIR", help="use a Hugging Face Llama in DIR, not a run"
     )
     parser.add_argument("--out", type=Path, required=True, help="the model folder to write")
     parser.add_argument("--name", help="the model's name (default: that of the folder)")
     parser.add_argument(
-        "--license", help="named in the model card (default: none, or its own with --from-hf)"
+        "--license", help="licence for the model card (default: the model's own or none)"
     )
-    parser.add_argument("--language", default="", help="named in the model card, as `en,zh`")
-    parser.add_argument("--datasets", default="", help="named in the model card, as on the Hub")
+    parser.add_argument("--language", default="", help="languages for the model card, as `en,zh`")
+    parser.add_argument("--datasets", default="", help="Hub names of data sets for the model card")
     parser.add_argument(
-        "--context", type=int, help="keep only so much of its context (with --from-hf)"
+        "--context", type=int, help="reduce the context to this many tokens (with --from-hf)"
     )
     parser.add_argument(
         "--text",
         type=Path,
-        help="text to measure on (with --from-hf; default: the project's own dialogues)",
+        help="text for the measurements (with --from-hf; default: the project's own dialogues)",
     )
     parser.add_argument(
-        "--quantize", default="", metavar="FORMATS", help=f"smaller files too: {','.join(SMALLER)}"
+        "--quantize", default="", metavar="FORMATS", help=f"also write these: {','.join(SMALLER)}"
     )
     parser.add_argument(
-        "--force", action="store_true", help="keep smaller files that are over 2 %% worse"
+        "--force", action="store_true", help="keep a smaller file that is over 2 %% worse than fp32"
     )
 
 
 def run(options: argparse.Namespace) -> int:
     check(options)
-    from export.folder.card import UNNAMED, Hub, read_license  # they import torch
+    from export.folder.card import UNNAMED, Hub, read_license  # these modules import torch
     from export.folder.variants import read_names, split_names
     from export.folder.write import export_run
     from export.pretrained.hugging_face import export_pretrained
@@ -69,16 +69,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace) -> None:
-    """UserError for what can be seen to be wrong before torch is imported."""
+    """Raise UserError for mistakes that can be found before torch is imported."""
     if (options.run is None) == (options.from_hf is None):
         raise UserError("name either a run directory or --from-hf DIR")
     if options.run:
         if options.context or options.text:
-            raise UserError("--context and --text go with --from-hf: a run has its own")
+            raise UserError("--context and --text are only for --from-hf: a run has its own")
         Run.load(options.run)
     elif not options.from_hf.is_dir():
         raise UserError(
-            f"--from-hf {options.from_hf} is no folder: download the model first, as with "
+            f"--from-hf {options.from_hf} is not a folder: download the model first, as with "
             f"`hf download ID --local-dir DIR`"
         )
     if options.text:

@@ -1,4 +1,4 @@
-"""python -m export gguf models/NAME: one file for llama.cpp."""
+"""python -m export gguf models/NAME: write one file for llama.cpp."""
 
 import argparse
 from pathlib import Path
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     read_facts(options.model)
-    from export.formats.gguf import write_gguf  # it imports the package gguf
+    from export.formats.gguf import write_gguf  # this module imports the package gguf
 
     folder = options.model.resolve()
     out = options.out or folder.with_name(folder.name + ".gguf")

@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     read_facts(options.model)
-    from export.folder.write import add_inspect  # it imports torch
+    from export.folder.write import add_inspect  # this module imports torch
 
     add_inspect(options.model)
     return 0

@@ -1,7 +1,7 @@
 """python -m export push FOLDER USER/NAME: upload a model folder, a Space or a static page.
 
-The token is that of HF_TOKEN or of `hf auth login`, or is asked for: an option would be seen by
-everyone who lists the processes.
+The token comes from HF_TOKEN or `hf auth login`; otherwise the command asks for it. There is no
+option for it, because other users can see the options of a running process.
 """
 
 import argparse
@@ -14,16 +14,16 @@ KEPT = "; the repository has all of the folder or is as it was before"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, help="a model folder, a Space, or a static page")
-    parser.add_argument("repo", help="where to put it: USER/NAME")
-    parser.add_argument("--type", choices=KINDS, help="(default: what README.md says)")
-    parser.add_argument("--private", action="store_true", help="make a new repository private")
+    parser.add_argument("folder", type=Path, help="a model folder, a Space or a static page")
+    parser.add_argument("repo", help="the repository to upload to: USER/NAME")
+    parser.add_argument("--type", choices=KINDS, help="the kind (default: as README.md says)")
+    parser.add_argument("--private", action="store_true", help="create the repository as private")
 
 
 def run(options: argparse.Namespace) -> int:
     if not options.folder.is_dir():
         raise UserError(f"no folder at {options.folder}: name one that `python -m export` wrote")
-    from export.ship.push import push  # it imports huggingface_hub
+    from export.ship.push import push  # this module imports huggingface_hub
 
     url = push(options.folder, options.repo, options.type, options.private)
     print(f"uploaded {options.folder} to {url}")

@@ -9,10 +9,10 @@ from training.data.sentence_pairs import is_reversed, read_pairs
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, help="the folder of a translation model")
-    parser.add_argument("pairs", type=Path, help="a .tsv or .tsv.gz, its columns as in training")
-    parser.add_argument("--beams", type=int, default=1, help="1 (the default) is greedy")
-    parser.add_argument("--samples", type=int, default=10, help="translations to print")
-    parser.add_argument("--untrained", action="store_true", help="an untrained model, too")
+    parser.add_argument("pairs", type=Path, help="a .tsv or .tsv.gz with columns as in training")
+    parser.add_argument("--beams", type=int, default=1, help="beam width (default: 1, greedy)")
+    parser.add_argument("--samples", type=int, default=10, help="how many translations to print")
+    parser.add_argument("--untrained", action="store_true", help="also score an untrained model")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -20,7 +20,7 @@ def run(options: argparse.Namespace) -> int:
     training = bundle.facts.training
     source = training.data.source if training else ""
     pairs = read_pairs(options.pairs, is_reversed(source))
-    from export.verify.score import score_folder  # it imports torch
+    from export.verify.score import score_folder  # this module imports torch
 
     n_different = score_folder(bundle, pairs, options.beams, options.samples, options.untrained)
     return 1 if n_different else 0

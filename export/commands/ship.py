@@ -1,4 +1,4 @@
-"""python -m export ship models/NAME --out models/small: a small copy, for a plain git push."""
+"""python -m export ship models/NAME --out models/small: write a small copy for a plain git push."""
 
 import argparse
 from pathlib import Path
@@ -9,14 +9,14 @@ KEPT = "; --out is as it was before"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, help="the whole model folder")
+    parser.add_argument("model", type=Path, help="the complete model folder")
     parser.add_argument("--out", type=Path, required=True, help="the folder to write")
-    parser.add_argument("--scores", type=Path, help="what python -m training evaluate --out wrote")
+    parser.add_argument("--scores", type=Path, help="the file of python -m training evaluate --out")
 
 
 def run(options: argparse.Namespace) -> int:
     read_facts(options.model)
-    from export.ship.small import read_scores, ship  # it imports torch
+    from export.ship.small import read_scores, ship  # this module imports torch
 
     ship(options.model, options.out, read_scores(options.scores))
     size = sum(path.stat().st_size for path in options.out.rglob("*") if path.is_file())

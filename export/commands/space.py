@@ -1,4 +1,4 @@
-"""python -m export space models/NAME --out space: a Hugging Face Space of the page."""
+"""python -m export space models/NAME --out space: write a Hugging Face Space of the page."""
 
 import argparse
 from pathlib import Path
@@ -10,15 +10,15 @@ KEPT = "; --out is as it was before"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, help="the model folder")
-    parser.add_argument("--translate", type=Path, help="the folder of a translation model, too")
+    parser.add_argument("--translate", type=Path, help="also add this translation model")
     parser.add_argument("--out", type=Path, default=Path("space"), help="(default: space)")
-    parser.add_argument("--license", help="named in README.md (default: that of the model's card)")
+    parser.add_argument("--license", help="licence for README.md (default: the model card's)")
 
 
 def run(options: argparse.Namespace) -> int:
     for folder in filter(None, (options.model, options.translate)):
         read_facts(folder)
-    from export.ship.space import write_space  # it imports torch
+    from export.ship.space import write_space  # this module imports torch
 
     write_space(options.model, options.out, options.translate, options.license)
     print(f"wrote {options.out}; next: python -m export push {options.out} USER/NAME")

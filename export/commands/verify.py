@@ -1,7 +1,7 @@
-"""python -m export verify models/NAME: is the graph still the model?
+"""python -m export verify models/NAME: check that the exported graph equals the model.
 
-python -m export verify models/NAME                 against PyTorch
-python -m export verify models/NAME --runtimes      in other runtimes, which it installs
+python -m export verify models/NAME                 compares it with PyTorch
+python -m export verify models/NAME --runtimes      runs it in other runtimes, installing them
 """
 
 import argparse
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=",".join(PEERS),
         metavar="NAMES",
-        help=f"instead run it in other runtimes, which are installed: some of {', '.join(PEERS)} "
+        help=f"run it in other runtimes instead and install them: some of {', '.join(PEERS)} "
         "(default: all)",
     )
 
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     read_facts(options.model)
     if options.runtimes is not None:
-        from export.runtimes.compare import verify_runtimes  # it imports torch, as do the others
+        from export.runtimes.compare import verify_runtimes  # imports torch, as the others do
 
         return verify_runtimes(options.model, options.runtimes.split(","))
     from export.verify.decoder import verify

@@ -1,4 +1,4 @@
-"""python -m export web models/NAME --out site: a static page that chats in the browser."""
+"""python -m export web models/NAME --out site: write a static page that chats in the browser."""
 
 import argparse
 from pathlib import Path
@@ -11,7 +11,7 @@ KEPT = "; --out is as it was before"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, help="the model folder")
-    parser.add_argument("--out", type=Path, required=True, help="the site's folder to write")
+    parser.add_argument("--out", type=Path, required=True, help="the folder to write the site to")
 
 
 def run(options: argparse.Namespace) -> int:

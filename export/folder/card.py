@@ -1,4 +1,4 @@
-"""Writes the model card: README.md with the Hub's front matter, from measured values.
+"""Writes the model card: README.md with front matter for the Hub and measured values.
 
 >>> write_card(Path("README.md"), facts, Hub())                      # doctest: +SKIP
 """
@@ -15,19 +15,19 @@ from gptcore.nn.llama import is_llama
 from training.data.sources import DIALOGUES
 from training.datasets.registry import DATASETS
 
-UNNAMED = "other"  # the Hub's word for a licence outside its list; ours where nobody named one
+UNNAMED = "other"  # the Hub's value for a licence that is unnamed or not on its list
 
 
 class Hub(NamedTuple):
-    """What the Hub asks for and only a person can say."""
+    """The entries of the front matter that only a person can decide."""
 
     license: str = UNNAMED
     languages: Sequence[str] = ()
-    datasets: Sequence[str] = ()  # their names on the Hub
+    datasets: Sequence[str] = ()  # names of data sets on the Hub
 
 
-LOSS = "loss.png"  # of the run, in the model folder
-LISTS = ("language", "datasets")  # keys of the front matter
+LOSS = "loss.png"  # plot of the run's loss, in the model folder
+LISTS = ("language", "datasets")  # keys of the front matter whose values are lists
 
 CARD = """\
 ---
@@ -162,17 +162,17 @@ def write_card(path: Path, facts: ModelFacts, hub: Hub) -> None:
 
 
 def found(worst: float | None) -> str:
-    """The figure of a check."""
+    """Format the largest difference found by a check."""
     return "not compared" if worst is None else f"{worst:.2g}"
 
 
 def yaml_list(key: str, values: Sequence[str]) -> str:
-    """Lines of the front matter; none for an empty list, because the Hub refuses one."""
+    """Return front matter for a list, or nothing if it is empty: the Hub refuses empty lists."""
     return "".join([f"{key}:\n", *(f"- {value}\n" for value in values)]) if values else ""
 
 
 def origin(facts: ModelFacts) -> str:
-    """Where the weights come from."""
+    """Return sentences that say where the weights come from."""
     if facts.imported:
         return (
             f"Exported from the Hugging Face model {facts.imported.source}. Bits per byte are "
@@ -192,7 +192,7 @@ def origin(facts: ModelFacts) -> str:
 
 
 def took(training: Training | EarlierStage) -> str:
-    """How long a finished run or stage took, or nothing if it has not finished."""
+    """Return a sentence with the duration of a run or stage, or nothing if it has not finished."""
     tokens, seconds = training.tokens, training.seconds
     if tokens is None or seconds is None:
         return ""
@@ -203,7 +203,7 @@ def took(training: Training | EarlierStage) -> str:
 
 
 def variants_table(variants: dict[str, Variant]) -> str:
-    """A table of the files in smaller number formats, or nothing."""
+    """Return a table of the files in smaller number formats, or nothing if there are none."""
     if not variants:
         return ""
     lines = [
@@ -215,7 +215,7 @@ def variants_table(variants: dict[str, Variant]) -> str:
 
 
 def data_table(facts: ModelFacts) -> str:
-    """A table of a run's known datasets with their licences, or nothing."""
+    """Return a table of a run's known data sets with licences, or nothing if there are none."""
     passes = facts.training.data.datasets if facts.training else {}
     known = {name: DATASETS[name] for name in passes if name in DATASETS}
     terms = {DIALOGUES: OWN} | {name: f"{d.licence} | {d.attribution}" for name, d in known.items()}
@@ -229,8 +229,10 @@ def data_table(facts: ModelFacts) -> str:
 
 
 def licence_section(facts: ModelFacts) -> str:
-    """What is known of the texts' licences. Nothing of an imported model, whose own card says
-    more."""
+    """Return what is known about the licences of the texts.
+
+    It is empty for an imported model, whose original card says more.
+    """
     if not facts.training:
         return ""
     texts = LISTED if data_table(facts) else UNKNOWN.format(source=facts.training.data.source)
@@ -238,7 +240,7 @@ def licence_section(facts: ModelFacts) -> str:
 
 
 def evaluation_table(facts: ModelFacts) -> str:
-    """A table of the share of the behaviour suite that it passes, or nothing."""
+    """Return a table of the behaviour suite's scores, or nothing if it was not run."""
     scores = facts.evaluation
     if not scores:
         return ""
@@ -260,7 +262,7 @@ def of_decoder(config: ModelConfig, facts: ModelFacts) -> dict[str, str]:
     library, loads = "gptcore", ""
     file = next((variant.file for variant in facts.variants.values()), FILES["fp32"])
     if is_llama(config):
-        is_for_browsers = "int8" in facts.variants  # transformers.js loads it there
+        is_for_browsers = "int8" in facts.variants  # transformers.js loads this file in browsers
         library = "transformers.js" if is_for_browsers else "transformers"
         is_whole = "fp32" in (facts.variants or ["fp32"])
         loads = " `model.safetensors` loads as\n`LlamaForCausalLM`." if is_whole else ""
@@ -287,12 +289,12 @@ KINDS = {ModelConfig: of_decoder, Seq2SeqConfig: of_translator}
 
 
 def read_license(folder: Path) -> str:
-    """The licence that a folder's card names, else UNNAMED."""
+    """Return the licence that a folder's card names, else UNNAMED."""
     return read_hub(folder).license
 
 
 def read_hub(folder: Path) -> Hub:
-    """What a folder's card tells the Hub."""
+    """Return the entries that a folder's card has for the Hub."""
     card = folder / "README.md"
     text = card.read_text(encoding="utf-8", errors="replace") if card.exists() else ""
     front = match[1] if (match := re.match(r"---\n((?:.*\n)*?)---\n", text)) else ""

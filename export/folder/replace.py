@@ -1,4 +1,4 @@
-"""What an --out may replace: a folder of the same kind, and nothing that a person put there.
+"""Decides what --out may overwrite: only a folder of the same kind without the user's files.
 
 >>> check_replaceable(Path("no such folder"), "site", lambda out: None)
 """
@@ -9,28 +9,28 @@ from pathlib import Path
 from gptcore.bundle import FACTS, read_facts
 from gptcore.checks import UserError
 
-# What a folder of some kind consists of: paths of files, and of folders in which everything is
-# ours; None for a folder of another kind.
+# Returns the paths that a folder of some kind consists of (files, and folders that are ours as a
+# whole), or None if the folder is of another kind.
 Ours = Callable[[Path], set[str] | None]
 
 
 def check_replaceable(out: Path, kind: str, ours: Ours) -> None:
-    """UserError if `out` exists and holds anything that this program did not write."""
+    """Raise UserError if `out` exists and contains anything that this program did not write."""
     if not out.exists():
         return
     known = ours(out)
     if known is None:
-        raise UserError(f"{out} exists and is no {kind}: choose another --out")
+        raise UserError(f"{out} exists and is not a {kind}: choose another --out")
     for path in sorted(out.rglob("*")):
         place = path.relative_to(out)
         if path.is_file() and not known & {p.as_posix() for p in (place, *place.parents)}:
             raise UserError(
-                f"{out} holds files of yours ({place.as_posix()}): choose another --out"
+                f"{out} contains files of yours ({place.as_posix()}): choose another --out"
             )
 
 
 def check_model_folder(out: Path) -> None:
-    """`check_replaceable` for a model folder, which lists its files."""
+    """Call `check_replaceable` for a model folder, which lists its files."""
     check_replaceable(
         out,
         "model folder",

@@ -1,10 +1,10 @@
-"""Writes a model folder's smaller files, measures them against fp32, and deletes bad ones.
+"""Writes a model's smaller files, compares their quality with fp32, and deletes bad ones.
 
     >>> rows = held_out(Run.load("runs/mine"))                           # doctest: +SKIP
     >>> add_variants(folder, ["int8"], rows, tokenizer, force=False)     # doctest: +SKIP
     {'fp32': {'file': 'onnx/model.onnx', ...}, 'int8': {...}}
 
-Each file is measured on the whole held-out split, one row at a time, as a prompt is read.
+Each file is measured on the whole held-out split, with one forward pass per row.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,28 +29,31 @@ from training.evaluation.bits_per_byte import Total
 from training.machine.progress import progress
 from training.run.directory import Run
 
-WORST = 0.02  # the share by which bits per byte may grow
-Row = tuple[np.ndarray, np.ndarray]  # ids (T,) and targets (T,), IGNORED where none counts
+WORST = 0.02  # largest accepted relative increase of bits per byte
+Row = tuple[np.ndarray, np.ndarray]  # ids (T,) and targets (T,); an IGNORED target is not counted
 
 
 @dataclass
 class Measured:
-    """Sums over the held-out text."""
+    """Sums over the predictions on the held-out text."""
 
     total: Total = field(default_factory=Total)
-    n_agree: int = 0  # tokens after which this file and fp32 find the same token likeliest
-    divergence: float = 0.0  # KL(fp32 || this), nats
+    n_agree: int = 0  # predictions whose likeliest token equals fp32's
+    divergence: float = 0.0  # sum of KL(fp32 || this), nats
 
     def add(self, log_p: np.ndarray, reference: np.ndarray, ids: np.ndarray, n_bytes: int) -> None:
-        """Add n predictions: log probabilities (n, V) of this file and of fp32, and the n tokens
-        `ids` that followed."""
+        """Add n predictions.
+
+        log_p, reference: (n, V) log probabilities of this file and of fp32; ids: (n,) the true next
+        tokens.
+        """
         nats = -float(np.take_along_axis(log_p, ids[:, None], 1).sum())
         self.total += Total(n_tokens=len(ids), n_bytes=n_bytes, nats=nats)
         self.n_agree += int((log_p.argmax(-1) == reference.argmax(-1)).sum())
         self.divergence += float((np.exp(reference) * (reference - log_p)).sum())
 
     def facts(self, file: Path, name: str) -> Variant:
-        """For gptcore.json and the card."""
+        """Return the averages, for gptcore.json and the model card."""
         n_tokens = max(self.total.n_tokens, 1)
         return Variant(
             file=name,
@@ -62,7 +65,7 @@ class Measured:
 
 
 def read_names(text: str) -> list[str]:
-    """The formats of a list such as `int8,q4`. UserError names an unknown one."""
+    """Split a list of formats such as `int8,q4`; raises UserError for an unknown one."""
     names = split_names(text)
     for name in names:
         check_choice("number format", name, FORMATS)
@@ -74,20 +77,20 @@ def split_names(text: str) -> list[str]:
 
 
 def held_out(run: Run) -> Iterable[Row]:
-    """The held-out rows of a run on texts. UserError if its shards are gone."""
+    """Return the held-out rows of a run on texts; raises UserError if its shards are gone."""
     try:
         shards = open_shards(run.data.shards, run.path / CACHE)
     except UserError as error:
         raise UserError(
             f"smaller files are measured on the run's held-out text: {error}; "
-            f"train on that text again, or drop --quantize"
+            f"train on that text again, or leave out --quantize"
         ) from None
     rows = Rows(shards, "val", run.model.block_size)
     return [tuple(part.numpy()[0] for part in rows.batch([i], True)) for i in range(len(rows))]
 
 
 def text_rows(texts: Iterable[list[int]], block_size: int) -> Iterator[Row]:
-    """Rows of the ids of plain texts; every token counts."""
+    """Yield the rows of plain texts, given as ids; every token is counted."""
     for ids in texts:
         for at in range(0, len(ids) - 1, block_size):
             part = np.array(ids[at : at + block_size + 1], np.int64)
@@ -97,9 +100,9 @@ def text_rows(texts: Iterable[list[int]], block_size: int) -> Iterator[Row]:
 def add_variants(
     folder: Path, names: Sequence[str], rows: Iterable[Row], tokenizer: Tokenizer, force: bool
 ) -> dict[str, Variant]:
-    """Write the files into the folder, measure them, and return the facts of each that stays.
+    """Write the files into the folder and measure them; return the facts of those that are kept.
 
-    A file whose bits per byte are over 2 % worse than fp32's is deleted, except with `force`.
+    A file whose bits per byte are over 2 % worse than fp32's is deleted, unless `force` is set.
     """
     for name in names:
         save_quantized(folder / VARIANTS["fp32"], folder / VARIANTS[name], name)
@@ -119,9 +122,9 @@ def add_variants(
 def measure(
     files: dict[str, Path], rows: Iterable[Row], byte_lengths: np.ndarray
 ) -> dict[str, Measured]:
-    """Measure every file on the same rows. The first file is the reference.
+    """Measure every file on the same rows; the first file is the reference.
 
-    UserError if the rows hold no token.
+    Raises UserError if the rows contain no token.
     """
     rows = [(ids, targets) for ids, targets in rows if (targets != IGNORED).any()]
     if not rows:
@@ -139,7 +142,7 @@ def measure(
 
 
 def quickest(path: Path, ids: np.ndarray) -> ort.InferenceSession:
-    """A session of as many threads as read this row in the least time."""
+    """Open a session with the number of threads that computes this row in the least time."""
 
     def seconds(session: ort.InferenceSession) -> float:
         feeds = prompt_feeds(session, ids)
@@ -149,7 +152,7 @@ def quickest(path: Path, ids: np.ndarray) -> ort.InferenceSession:
 
 
 def prompt_feeds(session: ort.InferenceSession, ids: np.ndarray) -> dict[str, np.ndarray]:
-    """The graph's inputs for one row of ids (T,), without a cache."""
+    """Return the graph's inputs for one row of ids (T,), without a cache."""
     feeds = token_feeds(ids[None])
     for value in session.get_inputs()[len(feeds) :]:
         _, n_head, _, head_dim = value.shape

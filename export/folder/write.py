@@ -1,4 +1,4 @@
-"""Writes a training run as a model folder, which gets its name only after it was verified.
+"""Writes a training run as a model folder, which gets its name only when it is verified.
 
 >>> export_run(Run.load("runs/mine"), Path("models/mine"), "mine", Hub())    # doctest: +SKIP
 """
@@ -66,7 +66,7 @@ def export_run(
     """Write and verify a model folder from a run's best checkpoint.
 
     `formats` names the smaller files to add (see export.formats.quantize); `force` keeps those
-    that are much worse, too. UserError if the verification fails; then `out` is as it was before.
+    that are much worse. Raises UserError if the verification fails, and leaves `out` unchanged.
     """
     if formats and isinstance(run.model, Seq2SeqConfig):
         raise UserError("--quantize is for decoders: a translation model is exported in fp32 only")
@@ -100,7 +100,7 @@ def export_run(
 
 
 class Smaller(NamedTuple):
-    """Which smaller files to add, and what to measure them on."""
+    """The smaller files to add, and the rows to measure them on."""
 
     formats: Sequence[str]
     rows: Iterable[Row]
@@ -115,16 +115,16 @@ def write_verified(
     hub: Hub,
     smaller: Smaller | None,
 ) -> str:
-    """Fill the folder `out` by `write`, then add smaller files, card and facts.
+    """Fill the folder `out` by calling `write`, then add smaller files, card and facts.
 
-    The result is what the checks allow to say of it. UserError if a check fails.
+    Return the claim that the checks support; raises UserError if a check fails.
     """
     check_model_folder(out)
     with new_folder(out) as folder:
         checks = write(folder)
         print_report(checks)
         if any_failed(checks):
-            raise UserError(f"what was exported is not the model: {out} was not written")
+            raise UserError(f"the exported graph differs from the model: {out} was not written")
         facts = replace(facts, parity=as_facts(checks))
         if smaller:
             facts = replace(facts, variants=add_variants(folder, *smaller))
@@ -149,10 +149,10 @@ KINDS = {ModelConfig: export_decoder, Seq2SeqConfig: export_translator}
 
 
 def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -> None:
-    """Write graph, weights, tokenizer, and for a Llama the configurations of other runtimes."""
+    """Write graph, weights and tokenizer; for a Llama also the files of other runtimes."""
     config = model.config
     write_graph_and_weights(model, tokenizer, folder)
-    # Those files cannot express a named encoding.
+    # Those files cannot express a tokenizer that has facts of its own.
     if not is_llama(config) or tokenizer.facts:
         return
     ids = token_ids(tokenizer.special)
@@ -178,7 +178,7 @@ def write_graph_and_weights(model: GPT, tokenizer: Tokenizer, folder: Path) -> N
 def write_translation_model(
     model: Seq2Seq, source_tokenizer: Tokenizer, tokenizer: Tokenizer, folder: Path
 ) -> None:
-    """Write three graphs (one of them for the Inspect tab), weights and both tokenizers."""
+    """Write three graphs (one is for the Inspect tab), the weights and both tokenizers."""
     (folder / ONNX).parent.mkdir()
     write_translator(model, (folder / ONNX).parent)
     write_checked_inspect(model, folder / INSPECT)
@@ -191,17 +191,17 @@ def write_weights(state: dict[str, Tensor], folder: Path) -> None:
     tensors = {name: tensor.detach().contiguous() for name, tensor in state.items()}
     path = folder / WEIGHTS
     save_file(tensors, path, metadata={"format": "pt"})
-    path.chmod(0o644)  # save_file makes it readable for its owner alone
+    path.chmod(0o644)  # save_file makes it readable only for its owner
 
 
 def measured(run: Run, step: int) -> dict[str, Any]:
-    """The last evaluation up to this step, or nothing: loss and bits per byte of held-out text."""
+    """Return loss and bits per byte of the last evaluation up to this step, if there was one."""
     evaluations = [m for m in run.metrics() if "bits_per_byte" in m and m["step"] <= step]
     return evaluations[-1] if evaluations else {}
 
 
 def add_inspect(folder: Path) -> None:
-    """Write onnx/inspect.onnx into a model folder, for the page's Inspect tab."""
+    """Add onnx/inspect.onnx to a model folder, for the page's Inspect tab."""
     bundle = load_any_bundle(folder)
     load = load_seq2seq if isinstance(bundle, TranslationBundle) else load_reference
     write_checked_inspect(load(bundle), folder / INSPECT)
@@ -209,7 +209,7 @@ def add_inspect(folder: Path) -> None:
 
 
 def write_checked_inspect(model: GPT | Seq2Seq, path: Path) -> None:
-    """Write the Inspect tab's graph. UserError, and no change, if it is not the model."""
+    """Write the Inspect tab's graph; raises UserError and leaves `path` if it is not the model."""
     temporary = path.with_suffix(".tmp")
     try:
         write_inspect(model, temporary)

@@ -1,1 +1,1 @@
-"""The files that are written: ONNX, smaller numbers, GGUF, Hugging Face's."""
+"""Writers of file formats: ONNX, smaller number formats, GGUF, Hugging Face's."""

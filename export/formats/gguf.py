@@ -2,8 +2,8 @@
 
 >>> write_gguf(Path("models/nano"), Path("models/nano.gguf"))  # doctest: +SKIP
 
-llama.cpp rotates neighbouring rows of a head together; we rotate row i with row i + head_dim / 2.
-The rows of the query and key matrices are therefore reordered.
+llama.cpp rotates neighbouring rows of a head together; gptcore rotates rows i and
+i + head_dim / 2. The rows of the query and key matrices are therefore reordered.
 """
 
 import json
@@ -20,15 +20,15 @@ from gptcore.system.files import flush_to_disk
 from gptcore.text.tokenizer import byte_to_unicode
 
 FILE_TYPES = {"f32": gguf.LlamaFileType.ALL_F32, "f16": gguf.LlamaFileType.MOSTLY_F16}
-# llama.cpp's name for our pattern. The two differ only at the end of a text that ends in a line
-# break and more white space: ours keeps these together.
+# llama.cpp's name for our pattern. The two differ only if a text ends in a line break followed by
+# more white space: our pattern keeps these characters together.
 PRE_TOKENIZER = "llama-bpe"
 
 
 def write_gguf(folder: Path, path: Path, dtype: str = "f32") -> None:
     """Write a verified model folder as a GGUF file; `dtype` is "f32" or "f16".
 
-    UserError unless the model is a Llama with a tokenizer that was trained here.
+    Raises UserError unless the model is a Llama whose tokenizer was trained by gptcore.
     """
     check_choice("dtype", dtype, FILE_TYPES)
     bundle = load_llama(folder)
@@ -51,23 +51,23 @@ def write_gguf(folder: Path, path: Path, dtype: str = "f32") -> None:
         writer.close()
         flush_to_disk(temporary)
         temporary.replace(path)
-    except OSError as error:  # numpy's says only how many bytes were written
+    except OSError as error:  # numpy's error gives only the number of bytes written
         raise OSError(f"{path} cannot be written: {error}") from None
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def load_llama(folder: Path) -> Bundle:
-    """Load and verify a folder. UserError if llama.cpp cannot run the model or its tokenizer."""
+    """Load and verify a folder; raises UserError if llama.cpp cannot run the model or tokenizer."""
     bundle = load_any_bundle(folder)
     if isinstance(bundle, TranslationBundle):
         raise UserError(
-            f"{folder} is a translation model: llama.cpp runs decoders of Llama's shape"
+            f"{folder} is a translation model: llama.cpp runs only decoders of Llama's shape"
         )
     if not (folder / "config.json").is_file() or bundle.tokenizer.facts:
         raise UserError(
             f"{folder} is not of Llama's shape, or its tokenizer was not trained here: for a model "
-            f"from Hugging Face take llama.cpp's own convert_hf_to_gguf.py"
+            f"from Hugging Face use llama.cpp's own convert_hf_to_gguf.py"
         )
     check_whole(bundle)
     return bundle
@@ -107,14 +107,14 @@ def add_tokenizer(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
     writer.add_eos_token_id(special["<|end|>"])
     writer.add_eot_token_id(special["<|end|>"])
     writer.add_pad_token_id(special["<|pad|>"])
-    writer.add_add_bos_token(not bundle.is_chat)  # the chat template writes it
+    writer.add_add_bos_token(not bundle.is_chat)  # the chat template already contains it
     if bundle.is_chat:
         settings = json.loads((bundle.path / "tokenizer_config.json").read_text(encoding="utf-8"))
         writer.add_chat_template(settings["chat_template"])
 
 
 def tensors(bundle: Bundle) -> dict[str, np.ndarray]:
-    """The weights under llama.cpp's names. Without a head it uses the embedding for both."""
+    """Return the weights by llama.cpp's names; without a head it uses the embedding for both."""
     config = bundle.config
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.n_layer)
     heads = {"q_proj": config.n_head, "k_proj": config.n_kv_head}
@@ -129,7 +129,9 @@ def tensors(bundle: Bundle) -> dict[str, np.ndarray]:
 
 
 def interleaved(array: np.ndarray, n_head: int) -> np.ndarray:
-    """(n_head * head_dim, C) -> same; within a head, row i of the first half is now followed by
-    row i of the second half."""
+    """Interleave the rows of each head of (n_head * head_dim, C).
+
+    Row i of the first half is then followed by row i of the second half.
+    """
     halves = array.reshape(n_head, 2, -1, array.shape[1])
     return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(array.shape)

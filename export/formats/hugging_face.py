@@ -14,9 +14,9 @@ import numpy as np
 from gptcore.config import ModelConfig
 from gptcore.text.tokenizer import PORTABLE_PATTERN, SPECIAL_TOKENS, Tokenizer, byte_to_unicode
 
-# It renders what gptcore.text.chat_template.render does. Other runtimes parse special tokens in the
-# rendered text, so a `<|` that a user typed is broken up. (`split` and `join` stand for `replace`,
-# which onnxruntime-genai's Jinja does not have.)
+# The template gives the same prompt as gptcore.text.chat_template.render. Other runtimes parse
+# special tokens in the rendered text, so a `<|` that a user typed is broken up. (`split` and `join`
+# replace `replace`, which onnxruntime-genai's Jinja lacks.)
 CHAT_TEMPLATE = (
     "{{ '<|endoftext|>' }}"
     "{% for message in messages %}"
@@ -32,7 +32,7 @@ TokenIds = dict[str, Any]  # bos_token_id, eos_token_id, pad_token_id
 
 
 def llama_config(config: ModelConfig, ids: TokenIds) -> dict[str, Any]:
-    """config.json of a LlamaForCausalLM with our shape."""
+    """Return config.json of a LlamaForCausalLM with our model's shape."""
     rope = rope_parameters(config)
     return {
         "architectures": ["LlamaForCausalLM"],
@@ -49,7 +49,7 @@ def llama_config(config: ModelConfig, ids: TokenIds) -> dict[str, Any]:
         "rms_norm_eps": config.norm_eps,
         "rope_theta": config.rope_theta,
         "rope_parameters": rope,
-        "rope_scaling": None if rope["rope_type"] == "default" else rope,  # transformers before 5
+        "rope_scaling": None if rope["rope_type"] == "default" else rope,  # for transformers 4
         "attention_bias": False,
         "mlp_bias": False,
         "tie_word_embeddings": config.tied_embeddings,
@@ -60,7 +60,7 @@ def llama_config(config: ModelConfig, ids: TokenIds) -> dict[str, Any]:
 
 
 def rope_parameters(config: ModelConfig) -> dict[str, Any]:
-    """The rotary positions; export.pretrained.hugging_face.read_rope is the inverse."""
+    """Return rope_parameters; export.pretrained.hugging_face.read_rope does the inverse."""
     base = {"rope_type": "default", "rope_theta": config.rope_theta}
     if config.position != "llama3_rotary":
         return base
@@ -74,9 +74,9 @@ def rope_parameters(config: ModelConfig) -> dict[str, Any]:
 
 
 def rope_factors(config: ModelConfig) -> np.ndarray:
-    """(D / 2,) fp32: llama.cpp divides each frequency of plain rotary positions by its factor.
+    """Return the factors (D / 2,), fp32, by which llama.cpp divides each rotary frequency.
 
-    The formula is that of gptcore.nn.layers.Llama3Rotary (arXiv 2407.21783, section 3.4.2).
+    The formula is the one of gptcore.nn.layers.Llama3Rotary (arXiv 2407.21783, section 3.4.2).
     """
     half = np.arange(0, config.head_dim, 2) / config.head_dim
     turns = config.rope_context * config.rope_theta**-half / (2 * np.pi)
@@ -86,7 +86,7 @@ def rope_factors(config: ModelConfig) -> np.ndarray:
 
 
 def token_ids(special: dict[str, int]) -> TokenIds:
-    """The ids of our special tokens under the names that other runtimes use."""
+    """Return the ids of our special tokens by the names that other runtimes use."""
     return {
         "bos_token_id": special["<|endoftext|>"],
         "eos_token_id": [special["<|end|>"], special["<|endoftext|>"]],
@@ -105,7 +105,7 @@ def generation_config(ids: TokenIds) -> dict[str, Any]:
 
 
 def genai_config(config: ModelConfig, ids: TokenIds) -> dict[str, Any]:
-    """genai_config.json of onnxruntime-genai."""
+    """Return genai_config.json for onnxruntime-genai."""
     decoder = {
         "session_options": {"provider_options": []},
         "filename": "onnx/model.onnx",
@@ -143,7 +143,7 @@ def genai_config(config: ModelConfig, ids: TokenIds) -> dict[str, Any]:
 
 
 def tokenizer_config(config: ModelConfig, is_chat: bool) -> dict[str, Any]:
-    """tokenizer_config.json; a base model has no chat template."""
+    """Return tokenizer_config.json; a base model's has no chat template."""
     result = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": config.block_size,
@@ -159,8 +159,10 @@ def special_tokens_map() -> dict[str, str]:
 
 
 def write_tokenizer_json(tokenizer: Tokenizer, path: Path) -> None:
-    """Write tokenizer.json. Its merges are recovered from the ranks, so `tokenizers` gives the
-    same ids as tiktoken."""
+    """Write tokenizer.json.
+
+    The merges are recovered from the ranks, so that `tokenizers` gives the same ids as tiktoken.
+    """
     from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
     from tokenizers import Tokenizer as Fast
 
@@ -181,8 +183,10 @@ def write_tokenizer_json(tokenizer: Tokenizer, path: Path) -> None:
 
 
 def recover_merges(ranks: dict[bytes, int]) -> list[tuple[bytes, bytes]]:
-    """For each token the two parts that were merged into it: those that remain when its bytes are
-    merged by lower ranks only."""
+    """Return for each token the two parts that were merged into it.
+
+    They are the parts that remain when the token's bytes are merged by lower ranks only.
+    """
     tokens = sorted((t for t in ranks if len(t) > 1), key=ranks.__getitem__)
     return [bpe_parts(ranks, token) for token in tokens]
 

@@ -1,4 +1,4 @@
-"""onnx/inspect.onnx: a second graph of the model, for the Inspect tab, that also returns attention.
+"""Writes onnx/inspect.onnx: a graph that also returns attention, for the Inspect tab.
 
 >>> write_inspect(model, Path("models/mine/onnx/inspect.onnx"))      # doctest: +SKIP
 """
@@ -16,7 +16,7 @@ from gptcore.onnx_session import open_inference
 
 
 def write_inspect(model: GPT | Seq2Seq, path: Path) -> None:
-    """Write the graph. gptcore.nn.inspect documents its outputs."""
+    """Write the graph; gptcore.nn.inspect documents its outputs."""
     WRITERS[type(model)](model, path)
 
 
@@ -51,7 +51,7 @@ def write_seq2seq(model: Seq2Seq, path: Path) -> None:
 
 
 def compare_inspect(model: GPT | Seq2Seq, path: Path) -> float:
-    """The largest difference between the graph's outputs and PyTorch's, on fixed ids."""
+    """Return the largest difference between the graph's outputs and PyTorch's, on fixed ids."""
     inference = open_inference(path, "cpu", threads=1)
     length = min(16, model.config.block_size)
     sizes = {"input_ids": length, "decoder_input_ids": max(1, length - 3)}

@@ -1,4 +1,4 @@
-"""Converts the exported graph to smaller number formats; export/folder/variants.py measures them.
+"""Writes the exported graph in smaller number formats; export/folder/variants.py measures them.
 
     >>> save_quantized(Path("model.onnx"), Path("model_quantized.onnx"), "int8")
     ...                                                                  # doctest: +SKIP
@@ -10,7 +10,7 @@
 | q8   | 8 bits, a scale for each block of 32 | fp32 |
 | q4   | 4 bits, a scale for each block of 32; the head 8 bits | fp32 |
 
-Embeddings that are tied to the head are stored once: lookups read the head's integers.
+Embeddings tied to the head are stored once: embedding lookups read the head's integers.
 """
 
 import logging
@@ -21,13 +21,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-HEAD = "head"  # name of the product that makes the logits, and prefix of its weights
+HEAD = "head"  # name of the matrix product that computes the logits, and prefix of its weights
 BLOCK_SIZE = 32
 
 
 def save_quantized(source: Path, path: Path, variant: str) -> None:
     """Write the fp32 graph at `source` to `path` in the format `variant`."""
-    # The quantizers log a line for each node, and advice that does not apply here.
+    # The quantizers log one line per node, and advice that does not apply here.
     logging.disable(logging.WARNING)
     try:
         proto = FORMATS[variant](onnx.load(source))
@@ -44,8 +44,10 @@ def to_half(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def to_int8(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Integer matrix products (arXiv 1712.05877, section 2). The scale of a product's inputs is
-    computed at run time."""
+    """Use integer matrix products (arXiv 1712.05877, section 2).
+
+    The scale of a product's inputs is computed at run time.
+    """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     table = untie(proto.graph)
@@ -70,8 +72,11 @@ def to_int8(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def narrowing(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """The products with fewer outputs than inputs, which end a feed-forward. Their inputs have
-    outliers (arXiv 2402.17762): one scale for all inputs would round the others to zero."""
+    """Return the products with fewer outputs than inputs, which end a feed-forward.
+
+    Their inputs have outliers (arXiv 2402.17762): one scale for all inputs would round the others
+    to zero.
+    """
     weights = initializers(graph)
     products = (
         node
@@ -83,8 +88,10 @@ def narrowing(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 
 
 def keep_inputs(graph: onnx.GraphProto, node: onnx.NodeProto) -> None:
-    """Give a product 8-bit weights and leave its inputs in fp32. ONNX Runtime casts the weights
-    once, when it loads the graph."""
+    """Give a product 8-bit weights but keep its inputs in fp32.
+
+    ONNX Runtime converts the weights to fp32 once, when it loads the graph.
+    """
     (inputs, name), (result,) = node.input, node.output
     matrix = numpy_helper.to_array(initializers(graph)[name])  # (n_in, n_out)
     scale = np.maximum(np.abs(matrix).max(0) / 127, np.finfo(np.float32).tiny)
@@ -103,7 +110,7 @@ def keep_inputs(graph: onnx.GraphProto, node: onnx.NodeProto) -> None:
 
 
 def to_blocks(proto: onnx.ModelProto, bits: int) -> onnx.ModelProto:
-    """Weights alone, in blocks with a scale each; the head always has 8 bits."""
+    """Quantize weights only, in blocks with one scale each; the head always has 8 bits."""
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
     table = untie(proto.graph)
@@ -115,7 +122,7 @@ def to_blocks(proto: onnx.ModelProto, bits: int) -> onnx.ModelProto:
         )  # fmt: skip
         quantizer.process()
         proto = quantizer.model.model
-    # Rows are padded to whole blocks, which a lookup could not undo.
+    # Quantization pads rows to whole blocks, which an embedding lookup could not undo.
     if table and initializers(proto.graph)[table].dims[1] % BLOCK_SIZE == 0:
         share(proto.graph, table, f"{HEAD}_Q8", f"{HEAD}_scales", zero=128)
     return proto
@@ -130,8 +137,10 @@ FORMATS = {
 
 
 def untie(graph: onnx.GraphProto) -> str | None:
-    """Name the head and give it a matrix of its own; return the name of the embedding table that
-    it was tied to, or None."""
+    """Name the head and give it a matrix of its own.
+
+    Return the name of the embedding table it was tied to, or None.
+    """
     head = head_of(graph)
     head.name = HEAD
     weights = initializers(graph)
@@ -145,7 +154,7 @@ def untie(graph: onnx.GraphProto) -> str | None:
 
 
 def head_of(graph: onnx.GraphProto) -> onnx.NodeProto:
-    """The product that makes the logits; a bias may be added to it."""
+    """Return the product that computes the logits; a bias may follow it."""
     makers = {output: node for node in graph.node for output in node.output}
     node = makers["logits"]
     if node.op_type == "Add":
@@ -154,8 +163,11 @@ def head_of(graph: onnx.GraphProto) -> onnx.NodeProto:
 
 
 def share(graph: onnx.GraphProto, table: str, rows: str, scales: str, zero: int) -> None:
-    """Let the embedding read the head's integers in place of `table`. `rows` and `scales` name
-    initializers: (V, ..., n) integers, and a scale (V, ...) for every n of them."""
+    """Let the embedding read the head's integers in place of `table`.
+
+    `rows` and `scales` name initializers: integers (V, ..., n), and scales (V, ...) for every n of
+    them.
+    """
     readers = (i for i, node in enumerate(graph.node) if table in node.input)
     at = next(i for i in readers if graph.node[i].op_type == "Gather")
     gather = graph.node[at]

@@ -4,8 +4,8 @@
     >>> from gptcore.nn import build_model
     >>> write_onnx(build_model(PRESETS["tiny"]), "model.onnx")          # doctest: +SKIP
 
-The graph is the model's own `forward`. Afterwards the axes get the names that other runtimes
-expect, and everything that tells of the exporting machine is deleted.
+The graph is traced from the model's own `forward`. Then the axes get the names that other
+runtimes expect, and metadata about the exporting machine is deleted.
 """
 
 import logging
@@ -20,14 +20,14 @@ from torch import Tensor, nn
 from gptcore.config import ModelConfig
 from gptcore.nn.gpt import GPT
 
-OPSET = 18  # the lowest that the exporter writes; every runtime reads it
+OPSET = 18  # the lowest opset that the exporter writes; every runtime supports it
 
 
-Axes = dict[str, list]  # for each input or output its axes: names of dynamic ones, else sizes
+Axes = dict[str, list]  # per input or output: names of dynamic axes, sizes of others
 
 
 def write_onnx(model: GPT, path: str | Path) -> None:
-    """Export a decoder in fp32. `axes` names inputs and outputs; logits are given for all T."""
+    """Export a decoder in fp32, with logits for all T; `axes` names inputs and outputs."""
     inputs, outputs = axes(model.config)
     write_graph(model, example_inputs(model.config), inputs, outputs, path)
 
@@ -35,8 +35,10 @@ def write_onnx(model: GPT, path: str | Path) -> None:
 def write_graph(
     module: nn.Module, example: dict[str, Any], inputs: Axes, outputs: Axes, path: str | Path
 ) -> None:
-    """Export a module in fp32, in evaluation mode, to one file. `example` holds its arguments:
-    tensors, or nested lists of tensors, in the order of `inputs`."""
+    """Export a module in fp32 and evaluation mode to one file.
+
+    `example` holds its arguments, tensors or nested lists of tensors, in the order of `inputs`.
+    """
     module = module.float().cpu().eval()
     names = iter(inputs.values())
 
@@ -45,10 +47,10 @@ def write_graph(
             return {i: axis for i, axis in enumerate(next(names)) if isinstance(axis, str)}
         return type(value)(dynamic(part) for part in value)
 
-    # The exporter warns of an optional package that has nothing to do with us.
+    # The exporter warns about a missing optional package that is not needed here.
     logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # the exporter's, about axes that rename_axes names later
+        warnings.simplefilter("ignore")  # about axes that rename_axes names later
         program = torch.onnx.export(
             module,
             (),
@@ -69,7 +71,7 @@ def write_graph(
 
 
 def axes(config: ModelConfig) -> tuple[Axes, Axes]:
-    """Names and axes of the graph's inputs and outputs. Other runtimes rely on them."""
+    """Return names and axes of the graph's inputs and outputs. Other runtimes rely on them."""
     tokens = ["batch_size", "sequence_length"]
     past = ["batch_size", config.n_kv_head, "past_sequence_length", config.head_dim]
     whole = "past_sequence_length + sequence_length"
@@ -88,7 +90,7 @@ def axes(config: ModelConfig) -> tuple[Axes, Axes]:
 
 
 def example_inputs(config: ModelConfig) -> dict:
-    """Small inputs for tracing; no two axes have the same size."""
+    """Return small inputs for tracing; no two axes have the same size."""
     B, T, P = 2, 3, 5
     shape = (B, config.n_kv_head, P, config.head_dim)
     return {
@@ -102,7 +104,7 @@ def example_inputs(config: ModelConfig) -> dict:
 
 
 def rename_axes(graph: onnx.GraphProto, names: Axes) -> None:
-    """Give each input and output the axis names of the contract."""
+    """Give each input and output the axis names in `names`."""
     for value in [*graph.input, *graph.output]:
         for dimension, axis in zip(value.type.tensor_type.shape.dim, names[value.name]):
             if isinstance(axis, str):
@@ -112,7 +114,7 @@ def rename_axes(graph: onnx.GraphProto, names: Axes) -> None:
 
 
 def strip_metadata(proto: onnx.ModelProto) -> None:
-    """Delete the exporter's notes: stack traces with local paths, and module names."""
+    """Delete the exporter's metadata: stack traces with local paths, and module names."""
     graph = proto.graph
     del graph.value_info[:]
     graph.name = "gptcore"

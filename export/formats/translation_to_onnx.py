@@ -1,6 +1,6 @@
-"""Exports an encoder-decoder to two ONNX files: one reads the source once, one makes the target.
+"""Exports an encoder-decoder to two ONNX files: the encoder, and the decoder with its cache.
 
-encoder_model.onnx             source ids -> the keys and values that the decoder needs of them
+encoder_model.onnx             source ids -> keys and values of the source for the decoder
 decoder_with_past_model.onnx   target ids, those keys and values, cache -> logits, cache
 
 >>> write_translator(model, Path("models/zh-en/onnx"))               # doctest: +SKIP
@@ -21,7 +21,7 @@ SOURCE = ["batch_size", "encoder_sequence_length"]
 
 
 class Encoder(nn.Module):
-    """`Seq2Seq.encode` under the names of the graph."""
+    """`Seq2Seq.encode` with the argument names of the graph."""
 
     def __init__(self, model: Seq2Seq):
         super().__init__()
@@ -32,7 +32,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """`Seq2Seq.decode` under the names of the graph."""
+    """`Seq2Seq.decode` with the argument names of the graph."""
 
     def __init__(self, model: Seq2Seq):
         super().__init__()
@@ -53,22 +53,22 @@ class Decoder(nn.Module):
 
 
 def write_translator(model: Seq2Seq, folder: Path) -> None:
-    """Write both graphs, in fp32, with dynamic batch and both lengths dynamic."""
+    """Write both graphs in fp32; batch, source length and target length are dynamic."""
     config = model.config
-    # Two tensors: one object for both would be exported as one input.
+    # These must be two tensors: the same tensor twice would be exported as one input.
     source = {name: torch.ones(2, 5, dtype=torch.long) for name in ("input_ids", "attention_mask")}
     write_graph(Encoder(model), source, *encoder_axes(config), folder / ENCODER)
     write_graph(Decoder(model), decoder_example(config), *decoder_axes(config), folder / DECODER)
 
 
 def encoder_axes(config: Seq2SeqConfig) -> tuple[Axes, Axes]:
-    """Names and axes of the encoder's inputs and outputs."""
+    """Return names and axes of the encoder's inputs and outputs."""
     inputs = {"input_ids": SOURCE, "attention_mask": SOURCE}
     return inputs, caches(config, "present", "encoder", SOURCE[1])
 
 
 def decoder_axes(config: Seq2SeqConfig) -> tuple[Axes, Axes]:
-    """Names and axes of the decoder's inputs and outputs."""
+    """Return names and axes of the decoder's inputs and outputs."""
     tokens, past = ["batch_size", "sequence_length"], "past_sequence_length"
     inputs = {
         "input_ids": tokens,
@@ -89,7 +89,7 @@ def caches(config: Seq2SeqConfig, prefix: str, side: str, length: str) -> Axes:
 
 
 def decoder_example(config: Seq2SeqConfig) -> dict:
-    """Small inputs for tracing; no two axes have the same size."""
+    """Return small inputs for tracing; no two axes have the same size."""
     B, T, P, S = 2, 3, 5, 7
 
     def cache(length: int) -> list[Cache]:

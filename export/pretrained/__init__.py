@@ -1,1 +1,1 @@
-"""Models made elsewhere, read: weights, tokenizer, chat template."""
+"""Readers of models made elsewhere: weights, tokenizer, chat template."""

@@ -1,7 +1,7 @@
-"""A Hugging Face chat template, read as a ChatFormat: what it puts before and after messages.
+"""Reads a Hugging Face chat template as a ChatFormat: the strings around each message.
 
-A template is a program. It is run on conversations whose texts are marks, and what stands
-between the marks is the format; then on longer ones, which the format must write alike.
+A template is a program. It is run on conversations whose texts are marks; the strings between
+the marks are the format. The format must then give the same text for longer conversations.
 
     >>> template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}<assistant>"
     >>> read_format(template, {}, text="").user
@@ -20,13 +20,13 @@ from gptcore.text.chat_format import ChatFormat
 
 SHAPES = ("u", "su", "uau", "suau", "uauau")
 ROLES = {"s": "system", "u": "user", "a": "assistant"}
-Render = Callable[..., str]  # a shape, and whether to ask for the next reply
+Render = Callable[..., str]  # takes a conversation's shape, and whether to open the next reply
 
 
 def read_format(template: str, names: dict[str, str], text: str) -> ChatFormat:
-    """`names`: the variables bos_token, eos_token and so on; `text`: what opens a plain text.
+    """Return the format; `names`: bos_token and other variables; `text` opens a plain text.
 
-    UserError if the template does more than write one message after the other.
+    Raises UserError if the template does more than write one message after the other.
     """
     render = renderer(template, names)
     try:
@@ -44,7 +44,7 @@ REMEDY = "delete it from tokenizer_config.json to export a base model"
 
 
 def renderer(template: str, names: dict[str, str]) -> Render:
-    """The template as Hugging Face runs it."""
+    """Return a function that renders the template as Hugging Face does."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
     )
@@ -59,7 +59,7 @@ def renderer(template: str, names: dict[str, str]) -> Render:
     try:
         compiled = environment.from_string(template)
     except jinja2.TemplateError as error:
-        raise UserError(f"the chat_template is no sound Jinja ({error}); {REMEDY}") from None
+        raise UserError(f"the chat_template is not valid Jinja ({error}); {REMEDY}") from None
 
     def render(shape: str, prompt: bool = True) -> str:
         turns = [{"role": ROLES[letter], "content": c} for letter, c in zip(shape, contents(shape))]
@@ -69,12 +69,12 @@ def renderer(template: str, names: dict[str, str]) -> Render:
 
 
 def contents(shape: str) -> list[str]:
-    """The texts of a conversation such as `su` (system, user), with white space around them."""
+    """Return texts for a conversation such as `su` (system, user), with white space around."""
     return [f" \nmark{i} " for i in range(len(shape))]
 
 
 def guess(render: Render, text: str) -> ChatFormat:
-    """The format, from what stands around the texts. ValueError where a text is missing."""
+    """Derive the format from the strings around texts; raises ValueError if one is missing."""
     trims = contents("u")[0] not in render("u")
     start, user_after = around(render("u", prompt=False), "u", trims)
     _, after_user, after_assistant, end = around(render("uau"), "uau", trims)
@@ -95,7 +95,7 @@ def guess(render: Render, text: str) -> ChatFormat:
 
 
 def around(rendered: str, shape: str, trims: bool) -> list[str]:
-    """The pieces before, between and after the texts."""
+    """Return the strings before, between and after the texts."""
     pieces = []
     for content in contents(shape):
         piece, found, rendered = rendered.partition(content.strip() if trims else content)
@@ -106,7 +106,7 @@ def around(rendered: str, shape: str, trims: bool) -> list[str]:
 
 
 def write(form: ChatFormat, shape: str) -> str:
-    """The conversation as the format has it."""
+    """Return the conversation as written in the format."""
     result = form.opening if shape[0] == "s" else form.opening_alone
     for letter, content in zip(shape, contents(shape)):
         before, after = getattr(form, ROLES[letter])

@@ -1,7 +1,7 @@
-"""A Hugging Face Llama to a model folder: python -m export --from-hf DIR --out models/NAME.
+"""Converts a Hugging Face Llama: python -m export --from-hf DIR --out models/NAME.
 
-The weights stay what they are. The tokenizer's files are taken over as they came, beside our
-own form of it, which must give the same ids.
+The weights are unchanged. The tokenizer's files are copied, and converted to a tokenizer of our
+own, which must give the same ids.
 """
 
 import json
@@ -35,9 +35,9 @@ from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import find_files, read_documents
 from training.dialogues.generator import dialogues
 
-N_MEASURED = 60  # documents
+N_MEASURED = 60  # number of documents for the measurements
 COPIED = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
-SUPPORTED = {  # keys of config.json, and the values that our Llama has
+SUPPORTED = {  # keys of config.json, and the values that gptcore's Llama supports
     "model_type": ("llama",),
     "hidden_act": ("silu",),
     "attention_bias": (False,),
@@ -56,14 +56,14 @@ def export_pretrained(
     text: Path | None = None,
     context: int | None = None,
 ) -> None:
-    """Write and verify a model folder from a folder of Hugging Face's.
+    """Write and verify a model folder from one in Hugging Face's format.
 
-    `text` is what bits per byte are measured on, by default the project's own dialogues;
-    `context` limits the model's. UserError names what is not supported.
+    `text` is used to measure bits per byte, by default the project's own dialogues; `context`
+    limits the model's context. Raises UserError naming what is not supported.
     """
     if not source.is_dir():
         raise UserError(
-            f"--from-hf {source} is no folder: download the model first, as with "
+            f"--from-hf {source} is not a folder: download the model first, as with "
             f"`hf download ID --local-dir DIR`"
         )
     settings = read_json(source / "config.json")
@@ -94,7 +94,7 @@ OWN = "the project's own dialogues"
 
 @dataclass(frozen=True)
 class LlamaShape:
-    """The keys of a Llama's config.json that give its shape."""
+    """The keys of a Llama's config.json that define its shape."""
 
     vocab_size: int
     hidden_size: int
@@ -109,7 +109,7 @@ class LlamaShape:
 
 
 def read_config(settings: dict[str, Any], path: Path, context: int | None) -> ModelConfig:
-    """config.json as a ModelConfig. UserError names the key that is not supported."""
+    """Convert config.json to a ModelConfig; raises UserError naming an unsupported key."""
     for key, known in SUPPORTED.items():
         value = settings.get(key, known[0])
         if value not in known:
@@ -145,7 +145,7 @@ def read_config(settings: dict[str, Any], path: Path, context: int | None) -> Mo
 
 
 def read_rope(settings: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The rotary positions: `rope_parameters` as written today, or what came before it."""
+    """Read the rotary positions: `rope_parameters` of today, or the older `rope_scaling`."""
     rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
     check_type(f"{path}: rope_parameters", rope, dict)
     numbers = {"rope_theta": settings.get("rope_theta", 10000.0)} | rope
@@ -171,7 +171,7 @@ def read_rope(settings: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def read_weights(source: Path, needed: set[str]) -> dict[str, Tensor]:
-    """The needed tensors in fp32, of one file or of several that an index names."""
+    """Read the needed tensors as fp32, from one file or from several that an index names."""
     index = source / "model.safetensors.index.json"
     names = {"model.safetensors"}
     if index.exists():
@@ -186,19 +186,19 @@ def read_weights(source: Path, needed: set[str]) -> dict[str, Tensor]:
             tensors |= load_file(path)
         except SafetensorError as error:
             raise UserError(f"{path} is damaged: {error}") from None
-    # a tied head may be stored again, and old files hold the rotary frequencies
+    # a tied head may be stored a second time, and old files contain the rotary frequencies
     others = {n for n in tensors if n == "lm_head.weight" or n.endswith("rotary_emb.inv_freq")}
     wrong = needed ^ (set(tensors) - (others - needed))
     if wrong:
         raise UserError(
-            f"{source}: the weights do not belong to config.json, {len(wrong)} tensors are too "
-            f"many or missing, such as {min(wrong)}"
+            f"{source}: the weights do not match config.json, {len(wrong)} tensors are "
+            f"superfluous or missing, such as {min(wrong)}"
         )
     return {name: tensors[name].float() for name in needed}
 
 
 def write_config(settings: dict[str, Any], config: ModelConfig, source: Path, folder: Path) -> None:
-    """The configuration files of other runtimes; all that speaks of tokens as it came."""
+    """Write the files for other runtimes; those about tokens are copied unchanged."""
     for name in COPIED:
         if (source / name).exists():
             shutil.copy(source / name, folder / name)
@@ -216,7 +216,7 @@ def write_config(settings: dict[str, Any], config: ModelConfig, source: Path, fo
         "pad_token_id": first_eos if given.get("pad_token_id") is None else given["pad_token_id"],
     }
     ours = {"max_position_embeddings": config.block_size}
-    ours |= {"dtype": "float32", "torch_dtype": "float32"}  # the later name and the earlier one
+    ours |= {"dtype": "float32", "torch_dtype": "float32"}  # new and old name
     for name, content in (
         ("tokenizer_config.json", tokens),
         ("config.json", settings | ours),
@@ -229,7 +229,7 @@ def write_config(settings: dict[str, Any], config: ModelConfig, source: Path, fo
 def measured_rows(
     tokenizer: Tokenizer, is_chat: bool, text: Path | None, block_size: int
 ) -> Iterable[Row]:
-    """What bits per byte are measured on."""
+    """Return the rows on which bits per byte are measured."""
     documents = read_documents(find_files([text])) if text else dialogues(0)
     ids = (
         tokenizer.encode(document)

@@ -1,4 +1,4 @@
-"""A Hugging Face tokenizer.json as our Tokenizer, which must give the same ids.
+"""Reads a Hugging Face tokenizer.json as our Tokenizer, which must give the same ids.
 
 >>> tokenizer = read_tokenizer(Path("SmolLM2-135M-Instruct"), vocab_size=49152)  # doctest: +SKIP
 """
@@ -16,11 +16,11 @@ from gptcore.text.chat_format import ChatFormat
 from gptcore.text.tokenizer import Tokenizer, byte_to_unicode
 from training.dialogues.generator import dialogues
 
-# GPT-2's pattern, written so that no number of spaces overflows the engine's stack; with
-# `Digits` in front, each digit is a piece of its own and takes no space along.
+# GPT-2's pattern, written so that no number of spaces overflows the engine's stack. With `Digits`
+# before it, each digit is a piece of its own without the space before it.
 WORDS = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++|"
 SPACES = r" ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
-# The usual end of a pattern, and the same in a form that many spaces do not overflow.
+# The usual end of a pattern, and an equivalent that many spaces do not overflow.
 LAST, SAFE_LAST = r"|\s+(?!\S)|\s+", r"|\s++$|\s+(?!\S)|\s"
 GPT2 = WORDS + r" ?\p{N}++|" + SPACES
 GPT2_DIGITS = WORDS + r"\p{N}|\s++(?=\p{N})|" + SPACES
@@ -33,12 +33,13 @@ TRICKY = (
 
 
 def read_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
-    """UserError names what is not byte-level BPE, or differs."""
+    """Read a tokenizer; raises UserError if it is not byte-level BPE or gives other ids."""
     try:
         return parse_tokenizer(read_json(folder / "tokenizer.json"), folder, vocab_size)
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{folder / 'tokenizer.json'} is none of Hugging Face's: {type(error).__name__} {error}"
+            f"{folder / 'tokenizer.json'} is not in Hugging Face's format: "
+            f"{type(error).__name__} {error}"
         ) from None
 
 
@@ -49,8 +50,8 @@ def parse_tokenizer(data: dict[str, Any], folder: Path, vocab_size: int) -> Toke
     taken = {*special.values(), *(i for t, i in data["model"]["vocab"].items() if t not in special)}
     if not taken <= set(range(vocab_size)):
         raise UserError(
-            f"{folder / 'tokenizer.json'} has the id {max(taken)}, and the model only "
-            f"{vocab_size} (vocab_size): they do not belong together"
+            f"{folder / 'tokenizer.json'} has the id {max(taken)}, but the model has only "
+            f"{vocab_size} tokens (vocab_size): they do not belong together"
         )
     special |= {f"<|unused_{i}|>": i for i in range(vocab_size) if i not in taken}
     check_merges(ranks, data["model"], folder)
@@ -71,25 +72,25 @@ def check_kind(data: dict[str, Any], path: Path) -> None:
     ):
         if is_so:
             raise UserError(
-                f"{path} is no byte-level BPE tokenizer: {what}; none else is supported"
+                f"{path} is not a supported byte-level BPE tokenizer: {what}"
             )
 
 
 def read_ranks(vocab: dict[str, int], special: dict[str, int], folder: Path) -> dict[bytes, int]:
-    """Bytes of the ordinary tokens, numbered in the order of their ids."""
+    """Return the bytes of the ordinary tokens, numbered in the order of their ids."""
     byte_of = {char: byte for byte, char in byte_to_unicode().items()}
     ordinary = sorted((i, token) for token, i in vocab.items() if token not in special)
     try:
         return {bytes(byte_of[c] for c in token): n for n, (_, token) in enumerate(ordinary)}
     except KeyError as error:
         raise UserError(
-            f"{folder / 'tokenizer.json'} is no byte-level BPE tokenizer: a token holds {error}, "
-            f"which stands for no byte"
+            f"{folder / 'tokenizer.json'} is not a byte-level BPE tokenizer: "
+            f"a token holds {error}, which does not stand for a byte"
         ) from None
 
 
 def check_merges(ranks: dict[bytes, int], model: dict[str, Any], folder: Path) -> None:
-    """tiktoken merges by the rank of the result; that must be the order of the merges here."""
+    """Raise UserError unless merges are in the order of ids, as tiktoken needs them."""
     byte_of = {char: byte for byte, char in byte_to_unicode().items()}
 
     def to_bytes(text: str) -> bytes:
@@ -101,13 +102,13 @@ def check_merges(ranks: dict[bytes, int], model: dict[str, Any], folder: Path) -
     same = set(expected) <= set(merges) if model.get("ignore_merges") else expected == merges
     if not same:
         raise UserError(
-            f"{folder / 'tokenizer.json'}: its merges are not in the order of its ids, and "
-            f"tiktoken could not give the same ids: it is not supported"
+            f"{folder / 'tokenizer.json'} is not supported: its merges are not in the order of its "
+            f"ids, so tiktoken would not give the same ids"
         )
 
 
 def pattern_of(pre_tokenizer: dict[str, Any] | None) -> str:
-    """The pattern that cuts a text into the pieces within which tokens merge."""
+    """Return the pattern that splits a text into pieces; tokens merge only within a piece."""
     match (pre_tokenizer or {}).get("pretokenizers", [pre_tokenizer]):
         case [{"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}]:
             return GPT2
@@ -128,7 +129,7 @@ def pattern_of(pre_tokenizer: dict[str, Any] | None) -> str:
 
 
 def read_chat(folder: Path, special: dict[str, int]) -> ChatFormat:
-    """How the model's own chat template writes conversations; the default if it has none."""
+    """Return the format of the model's own chat template, or the default without one."""
     from tokenizers import Tokenizer as Fast
 
     name_of = {i: name for name, i in special.items()}
@@ -142,7 +143,7 @@ def read_chat(folder: Path, special: dict[str, int]) -> ChatFormat:
 
 
 def chat_template(folder: Path) -> tuple[str | None, dict[str, str]]:
-    """The template, if there is one, and the tokens that it may name."""
+    """Return the chat template, if there is one, and the special tokens that it may name."""
     path = folder / "tokenizer_config.json"
     settings = read_json(path) if path.exists() else {}
     names = {}
@@ -157,7 +158,7 @@ def chat_template(folder: Path) -> tuple[str | None, dict[str, str]]:
 
 
 def check_ids(tokenizer: Tokenizer, path: Path) -> None:
-    """Both must split texts alike; what is tried here are tricky ones and conversations."""
+    """Raise UserError unless both tokenizers give the same ids for difficult sample texts."""
     from tokenizers import Tokenizer as Fast
 
     fast = Fast.from_file(str(path))
@@ -177,5 +178,5 @@ def read_json(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{path} is missing: --from-hf needs a whole model folder") from None
     if not isinstance(data, dict):
-        raise UserError(f"{path} is damaged: it holds no JSON object")
+        raise UserError(f"{path} is damaged: it is not a JSON object")
     return data

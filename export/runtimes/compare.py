@@ -1,10 +1,10 @@
-"""Do other runtimes load a model folder as it is, and write the same tokens?
+"""Checks whether other runtimes load a model folder unchanged and generate the same tokens.
 
     >>> verify_runtimes(Path("models/nano"), ["onnxruntime", "transformers"])  # doctest: +SKIP
 
-Each runs in a process and an environment of its own (export/runtimes). Sums are rounded in another
-order there, so that two tokens of nearly equal logits may change places; where a runtime differs,
-it is said how near they were.
+Each runs in a process and an environment of its own (export/runtimes). Runtimes round sums in
+different orders, so two tokens with nearly equal logits may change places. Where the tokens of a
+runtime differ, the report says how close the two logits are.
 """
 
 import statistics
@@ -22,7 +22,7 @@ from gptcore.checks import UserError, check_choice
 from gptcore.onnx_session import OnnxSession, load_model
 from gptcore.text.chat_template import Message, render, text_opening
 
-NEEDED = ("config.json", "tokenizer.json")  # of models of Llama's shape alone
+NEEDED = ("config.json", "tokenizer.json")  # only models of Llama's shape have these files
 CHATS: list[list[Message]] = [
     [{"role": "user", "content": "Tell me a story."}],
     [{"role": "user", "content": "Hi! Can you tell me a story about a cat?"}],
@@ -34,19 +34,19 @@ CHATS: list[list[Message]] = [
     ],
 ]
 TEXTS = ["The", "Once upon a time there was", "In the beginning, before anyone had thought of it,"]
-ROUNDS = 3  # of measuring the speed
+ROUNDS = 3  # number of speed measurements, of which the median counts
 LAYOUT = "{:18} {:20} {:>12} {:>12} {:>9}"
 HEADER = ("runtime", "version", "equal", "ragged batch", "speed")
 
 
 class Row(NamedTuple):
-    """What one runtime made of the folder. Tokens that are equal, and of how many."""
+    """The result of one runtime: how many of `n` tokens equal ours, and its relative speed."""
 
     version: str
-    n: int  # for all prompts together
+    n: int  # tokens of all prompts together
     equal: int
-    ragged: int | None  # None for one that takes prompts one at a time
-    speed: float  # relative to ours
+    ragged: int | None  # None if the runtime takes one prompt at a time
+    speed: float  # tokens/s divided by ours
     differences: list[str]
 
     @property
@@ -55,7 +55,7 @@ class Row(NamedTuple):
 
 
 def verify_runtimes(folder: Path, names: list[str] | None = None) -> int:
-    """Print a line for each runtime (all, without names); 0 if each ran and agrees, else 1."""
+    """Print a line per runtime (default: all); return 0 if each ran and agrees, else 1."""
     for name in names or ():
         check_choice("runtime", name, PEERS)
     bundle = load_portable(folder)
@@ -83,20 +83,20 @@ def verify_runtimes(folder: Path, names: list[str] | None = None) -> int:
 
 
 def load_portable(folder: Path) -> Bundle:
-    """A verified folder that other runtimes can read."""
+    """Load and verify a folder; raises UserError if other runtimes cannot read it."""
     bundle = load_bundle(folder)
     check_whole(bundle)
     for name in NEEDED:
         if not (folder / name).is_file():
             raise UserError(
-                f"{folder} has no {name}: other runtimes read models of Llama's shape with a "
+                f"{folder} has no {name}: other runtimes read only models of Llama's shape with a "
                 f"tokenizer of their own, such as the preset 'nano'"
             )
     return bundle
 
 
 def source(name: str, folder: Path, temporary: Path) -> Path:
-    """What the runtime reads: the folder as it is, or for llama.cpp its one file."""
+    """Return what the runtime reads: the folder itself, or a single file for llama.cpp."""
     if name != "llama.cpp":
         return folder
     path = temporary / "model.gguf"
@@ -108,7 +108,7 @@ def source(name: str, folder: Path, temporary: Path) -> Path:
 
 
 def make_prompts(bundle: Bundle) -> list[list[int]]:
-    """Three of unequal length: conversations for a chat model, else beginnings of texts."""
+    """Return three prompts of unequal length: conversations, or beginnings of texts."""
     tokenizer, longest = bundle.tokenizer, bundle.config.block_size // 2
     if bundle.is_chat:
         prompts = [render(messages, tokenizer, prompt=True) for messages in CHATS]
@@ -118,7 +118,7 @@ def make_prompts(bundle: Bundle) -> list[list[int]]:
 
 
 def until_end(ids: list[int], bundle: Bundle) -> int:
-    """How many tokens come before the first that would end a reply."""
+    """Return the number of tokens before the first one that would end a reply."""
     ends = set(bundle.tokenizer.special.values())
     return next((i for i, token in enumerate(ids) if token in ends), len(ids))
 
@@ -130,7 +130,7 @@ def compare(
     prompts: list[list[int]],
     expected: list[list[int]],
 ) -> Row:
-    """The prompts one at a time against ours, and as one batch against one at a time."""
+    """Compare single prompts with ours, and a batch of prompts with single prompts."""
     n = len(expected[0])
     single = [peer.ask([prompt], n)["ids"][0] for prompt in prompts]
     ragged = None
@@ -152,7 +152,7 @@ def count_equal(a: list[int], b: list[int]) -> int:
 
 
 def describe(session: OnnxSession, prompt: list[int], expected: list[int], got: list[int]) -> str:
-    """Where the tokens part, and how near our two likeliest tokens are there."""
+    """Return where the tokens first differ, and how close our two likeliest logits are there."""
     at = next(i for i, (a, b) in enumerate(zip(expected, got)) if a != b)
     second, first = np.sort(session.prefill(prompt + expected[:at]))[-2:]
     return (
@@ -162,7 +162,7 @@ def describe(session: OnnxSession, prompt: list[int], expected: list[int], got: 
 
 
 def relative_speed(peer: Running, ours: Running, prompt: list[int], n: int) -> float:
-    """Tokens a second relative to ours: medians, measured in turns."""
+    """Return tokens/s divided by ours: medians of measurements taken in turns."""
     times = [(ours.ask([prompt], n), peer.ask([prompt], n)) for _ in range(ROUNDS)]
     our_seconds, seconds = (statistics.median(r["seconds"] for r in side) for side in zip(*times))
     return our_seconds / seconds

@@ -1,11 +1,11 @@
-"""Where the other runtimes live: an environment for each, made when it is first needed.
+"""The environments of the other runtimes, each created when it is first needed.
 
     >>> with start("onnxruntime-genai", Path("models/nano")) as peer:     # doctest: +SKIP
     ...     peer.ask([[3, 5, 8]], n=10)["ids"]
 
-They are kept apart because their packages clash: one pins an older transformers, another brings
-its own ONNX Runtime. They stay in ~/.cache/gptcore/peers, or where GPTCORE_PEERS says, and may be
-deleted at any time. The packages of pip are pinned by their versions, those of npm by their hashes.
+They are separate because their packages conflict: one needs an older transformers, another brings
+its own ONNX Runtime. They are kept in ~/.cache/gptcore/peers, or in GPTCORE_PEERS, and may be
+deleted at any time. Versions pin the packages of pip, and hashes those of npm.
 """
 
 import json
@@ -27,7 +27,7 @@ from gptcore.system.files import cache_folder, file_sha256, locked
 
 PROGRAMS = Path(__file__).parent
 ROOT = PROGRAMS.parent.parent
-NPM = PROGRAMS / "npm"  # for each environment of npm's, its packages with their hashes
+NPM = PROGRAMS / "npm"  # a folder per npm environment, which pins its packages and their hashes
 PYTHON = Path("Scripts/python.exe") if os.name == "nt" else Path("bin/python")
 NPM_FILES = ("package.json", "package-lock.json")
 LONGEST_REASON = 100  # characters
@@ -35,13 +35,13 @@ LONGEST_REASON = 100  # characters
 
 @dataclass(frozen=True)
 class Peer:
-    """A runtime: its program, and what has to be installed for it."""
+    """A runtime: its program, and the packages it needs."""
 
     program: str
     pip: tuple[str, ...] = ()
-    npm: str = ""  # the folder in NPM that pins npm's packages
-    here: str = ""  # pip's packages are not needed where the running Python has this one
-    batches: bool = True  # whether it takes several prompts at once
+    npm: str = ""  # the folder in NPM that pins the npm packages
+    here: str = ""  # pip installs nothing if the running Python has this package
+    batches: bool = True  # it takes several prompts at once
 
 
 PEERS = {
@@ -70,18 +70,18 @@ PEERS = {
 
 
 class PeerError(Exception):
-    """A runtime could not be installed, started, or asked; the text says why in a few words."""
+    """A runtime could not be installed, started or used; the message says why in a few words."""
 
 
 class Running:
-    """A peer that has been started: what it said of itself, and its answers."""
+    """A runtime that has been started: its description of itself, and its answers."""
 
     def __init__(self, command: list[str], folder: Path):
         self.errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
         self.process = subprocess.Popen(
             command,
             cwd=folder,
-            # Nobody may fetch what the folder lacks.
+            # The program may not download what the folder lacks.
             env=os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -91,7 +91,7 @@ class Running:
         self.facts = self._read()
 
     def ask(self, prompts: list[list[int]], n: int) -> dict[str, Any]:
-        """`n` greedy ids for each prompt, and how long the prompts and the tokens took."""
+        """Return `n` greedy ids per prompt, and the seconds that prompts and tokens took."""
         print(json.dumps({"prompts": prompts, "n": n}), file=self.process.stdin, flush=True)
         return self._read()
 
@@ -110,7 +110,7 @@ class Running:
 
 @contextmanager
 def start(name: str, model: Path, threads: int = 1, *more: str) -> Iterator[Running]:
-    """Install what the peer needs, and start it on a model folder. PeerError if that fails."""
+    """Install what the runtime needs and start it on a folder; raises PeerError."""
     check_choice("runtime", name, PEERS)
     peer = PEERS[name]
     folder = install(name, peer)
@@ -135,7 +135,7 @@ def pip_packages(peer: Peer) -> tuple[str, ...]:
 
 
 def install(name: str, peer: Peer) -> Path:
-    """The peer's folder, with exactly its packages; made anew where they are others."""
+    """Return the runtime's environment; it is created anew if its packages differ."""
     cache = Path(os.environ.get("GPTCORE_PEERS") or cache_folder() / "peers").expanduser()
     folder, python = cache / name, cache / name / PYTHON
     pip = pip_packages(peer)
@@ -147,7 +147,7 @@ def install(name: str, peer: Peer) -> Path:
             return folder
         if pip or pinned:
             names = ", ".join([*pip, *([peer.npm] if peer.npm else [])])
-            print(f"installing {names} into {folder}: minutes", flush=True)
+            print(f"installing {names} into {folder}: this takes minutes", flush=True)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         if pip:
@@ -157,7 +157,7 @@ def install(name: str, peer: Peer) -> Path:
             for path in pinned:
                 shutil.copy(path, folder)
             options = ["--ignore-scripts", "--no-audit", "--no-fund"]
-            # It refuses what has another hash.
+            # npm ci refuses a package with another hash.
             run(which("npm"), "ci", *options, "--prefix", str(folder))
         marker.write_text(content, encoding="utf-8")
     return folder

@@ -1,4 +1,4 @@
-"""onnxruntime-genai reads genai_config.json; ragged prompts it pads on the right by itself."""
+"""onnxruntime-genai, which reads genai_config.json and pads unequal prompts on the right itself."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ def load(folder: Path, threads: int) -> tuple[str, Generate]:
     facts = json.loads((folder / "genai_config.json").read_text(encoding="utf-8"))["model"]
     pad = facts["pad_token_id"]
     session_options = {"intra_op_num_threads": threads}
-    # It must have an end; padding is one that no model writes.
+    # An end token is required; the padding token is chosen because no model generates it.
     changes = {"eos_token_id": pad, "decoder": {"session_options": session_options}}
     config = og.Config(str(folder))
     config.overlay(json.dumps({"model": changes}))

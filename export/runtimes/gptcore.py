@@ -1,4 +1,4 @@
-"""Our own session, which all others are compared with; prompts one at a time."""
+"""gptcore's own session, with which the others are compared; it takes one prompt at a time."""
 
 from collections.abc import Callable
 from pathlib import Path

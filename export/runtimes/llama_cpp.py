@@ -7,7 +7,7 @@ import numpy as np
 
 from export.runtimes.serving import Generate, serve
 
-FLOAT32 = 0  # ggml's number for it
+FLOAT32 = 0  # ggml's number for fp32
 MAX_PROMPTS = 4
 
 
@@ -19,13 +19,13 @@ def load(file: Path, threads: int) -> tuple[str, Generate]:
     settings.n_ctx = settings.n_batch = n_tokens
     settings.n_seq_max = MAX_PROMPTS
     settings.n_threads = settings.n_threads_batch = threads
-    settings.type_k = settings.type_v = FLOAT32  # by default its cache is rounded to 16 bits
+    settings.type_k = settings.type_v = FLOAT32  # by default the cache is rounded to 16 bits
     context = lib.llama_init_from_model(model, settings)
     batch = lib.llama_batch_init(n_tokens, 0, 1)
     n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model))
 
     def read(rows, lengths):
-        """The likeliest id after the new ids of each row, which follow `lengths` read ones."""
+        """Read the new ids of rows after `lengths` earlier ones; return each likeliest next id."""
         batch.n_tokens, last = 0, []
         for row, ids in enumerate(rows):
             for position, token in enumerate(ids, lengths[row]):

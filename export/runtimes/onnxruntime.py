@@ -1,4 +1,4 @@
-"""ONNX Runtime and numpy alone: the loop that a program in any language would have."""
+"""ONNX Runtime and numpy alone: the loop that a program in any language can use."""
 
 from pathlib import Path
 

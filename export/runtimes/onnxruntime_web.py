@@ -1,4 +1,5 @@
-"""onnxruntime-web, as WebAssembly in Chromium: onnxruntime_web.html generates, this drives it."""
+"""onnxruntime-web, WebAssembly in Chromium: onnxruntime_web.html generates, this module drives
+it."""
 
 import json
 import shutil
@@ -13,7 +14,7 @@ from playwright.sync_api import Browser, sync_playwright
 from export.runtimes.serving import Generate, serve
 
 PAGE = Path(__file__).with_suffix(".html")
-PACKAGE = Path("node_modules") / "onnxruntime-web"  # of the environment, where this is started
+PACKAGE = Path("node_modules") / "onnxruntime-web"  # in the working directory
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-background-networking"]
 
@@ -29,7 +30,7 @@ class Handler(SimpleHTTPRequestHandler):
         return super().translate_path(path.removeprefix("/model"))
 
     def end_headers(self) -> None:
-        # A page has threads only if nothing of another origin can look into it.
+        # Browsers allow threads only to a page that is isolated from other origins.
         self.send_header("Cross-Origin-Opener-Policy", "same-origin")
         self.send_header("Cross-Origin-Embedder-Policy", "require-corp")
         super().end_headers()

@@ -1,4 +1,4 @@
-"""OpenVINO reads the ONNX file as it is; its numbers are kept at 32 bits."""
+"""OpenVINO, which reads the ONNX file unchanged; it is set to compute in fp32."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Our own model in PyTorch, with a cache; prompts one at a time."""
+"""gptcore's own model in PyTorch, with a cache; it takes one prompt at a time."""
 
 from pathlib import Path
 

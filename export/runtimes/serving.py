@@ -1,6 +1,6 @@
-"""What every peer program shares: the lines in and out, and the padding of prompts.
+"""What the programs here share: requests and replies on standard streams, and padding.
 
-It runs in the peers' environments: the standard library and numpy are all there is.
+It runs in the environments of the other runtimes, which all have numpy.
 """
 
 import json
@@ -14,15 +14,15 @@ from typing import TextIO
 import numpy as np
 
 Tick = Callable[..., None]
-# (prompts, n, tick) -> n ids for each prompt; `tick()` is called after each token of the batch,
-# or later with the time of it.
+# (prompts, n, tick) -> n ids per prompt. `tick()` is called after each token of the batch, or later
+# with the time at which the token was ready.
 Generate = Callable[[list[list[int]], int, Tick], list[list[int]]]
 
 
 def serve(runtime: str, version: str, load: Callable[..., tuple[str, Generate]]) -> None:
     """Answer requests until the input ends; `load(folder, threads, ...)` gives (file, generate)."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a library prints is no reply
+    os.dup2(2, 1)  # what a library prints is not a reply, so it goes to standard error
     folder, threads, *more = sys.argv[1:]
     file, generate = load(Path(folder), int(threads), *more)
     print_line(replies, runtime=runtime, version=version, file=file)
@@ -42,7 +42,7 @@ def print_line(out: TextIO, **values: object) -> None:
 
 
 def left_padded(prompts: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """(B, T) ids and (B, T) attention mask; what pads is masked, so that any id will do."""
+    """Return ids (B, T) and an attention mask (B, T); padding is masked, so its id is arbitrary."""
     width = max(map(len, prompts))
     ids = np.zeros((len(prompts), width), np.int64)
     mask = np.zeros_like(ids)
@@ -59,7 +59,7 @@ def greedy(
     n: int,
     tick: Tick,
 ) -> list[list[int]]:
-    """The loop over a graph with a cache; `run` returns the logits and then the cache.
+    """Generate greedily with a cached graph; `run` returns the logits followed by the cache.
 
     cache: the graph's inputs `past_key_values.*`, each (B, heads, 0, head size).
     """

@@ -1,4 +1,4 @@
-"""Hugging Face's LlamaForCausalLM, from config.json and model.safetensors."""
+"""Hugging Face's LlamaForCausalLM, which reads config.json and model.safetensors."""
 
 from pathlib import Path
 
@@ -11,13 +11,13 @@ from export.runtimes.serving import Generate, left_padded, serve
 
 
 class Ticks(BaseStreamer):
-    """Hears of each token of a batch."""
+    """Records the time of each token of a batch."""
 
     def __init__(self, tick):
         self.tick = tick
 
     def put(self, ids: torch.Tensor) -> None:
-        if ids.dim() == 1:  # else it is the prompt
+        if ids.dim() == 1:  # the prompt, which comes first, has two dimensions
             self.tick()
 
     def end(self) -> None:

@@ -1,1 +1,1 @@
-"""Where a model folder goes: a small copy, a Space, a static page, the Hub."""
+"""Ways to publish a model folder: a small copy, a Space, a static page, the Hub."""

@@ -1,9 +1,9 @@
-"""A folder to the Hugging Face Hub: a model, a Space, or a static page.
+"""Uploads a folder to the Hugging Face Hub: a model, a Space or a static page.
 
 >>> push(Path("models/mine"), "me/mine")                             # doctest: +SKIP
 
-The endpoint is that of HF_ENDPOINT. The token is that of HF_TOKEN or of `hf auth login`, or is
-typed in.
+The endpoint is HF_ENDPOINT if it is set. The token comes from HF_TOKEN or `hf auth login`;
+otherwise the user is asked for it.
 """
 
 import sys
@@ -19,9 +19,9 @@ from gptcore.checks import UserError
 
 
 def push(folder: Path, repo: str, kind: str | None = None, private: bool = False) -> str:
-    """Create the repository if there is none, and upload the folder; the repository's address.
+    """Create the repository if needed, upload the folder, and return the repository's URL.
 
-    Nothing is sent before the hashes of every model folder in it have been compared.
+    The hashes of all model folders in it are compared first. Raises UserError.
     """
     sdk = read_sdk(folder)
     kind = kind or ("space" if sdk else "model")
@@ -41,10 +41,10 @@ def push(folder: Path, repo: str, kind: str | None = None, private: bool = False
             repo_type=kind,
             folder_path=folder,
             commit_message=f"Upload {folder.resolve().name}",
-            ignore_patterns=["*__pycache__/*"],  # of a Space that was started here
+            ignore_patterns=["*__pycache__/*"],  # left by running the Space locally
         )
     except HFValidationError:
-        raise UserError(f"repo={repo!r} is no name of a repository: write USER/NAME") from None
+        raise UserError(f"repo={repo!r} is not a repository name: write USER/NAME") from None
     except HfHubHTTPError as error:
         raise UserError(f"the Hub refused {repo}: {reason(error)}") from None
     except (httpx.TransportError, ConnectionError) as error:
@@ -53,7 +53,7 @@ def push(folder: Path, repo: str, kind: str | None = None, private: bool = False
 
 
 def ask_token() -> str:
-    """A token that is typed in unseen. UserError where nobody can be asked."""
+    """Ask for a token without showing it; raises UserError if nobody is at the terminal."""
     token = getpass(f"token of {constants.ENDPOINT}, not shown: ") if sys.stdin.isatty() else ""
     if not token:
         raise UserError("there is no token: run `hf auth login`, or set HF_TOKEN")
@@ -61,7 +61,7 @@ def ask_token() -> str:
 
 
 def read_sdk(folder: Path) -> str | None:
-    """The sdk that README.md's front matter names, as every Space's does."""
+    """Return the sdk in README.md's front matter; every Space has one."""
     if not folder.is_dir():
         raise UserError(f"no folder at {folder}: name one that `python -m export` wrote")
     readme = folder / "README.md"
@@ -69,10 +69,10 @@ def read_sdk(folder: Path) -> str | None:
 
 
 def reason(error: HfHubHTTPError) -> str:
-    """What the Hub's answer means, in one line."""
+    """Explain the Hub's error in one line."""
     status = error.response.status_code
     known = {
-        401: "the token is not valid; make one with the right to write at its settings/tokens",
+        401: "the token is not valid; make one with write permission at its settings/tokens",
         403: "the token may not write there; make one that may, or choose another repository",
     }
     return known.get(status) or " ".join(f"HTTP {status}, {error.server_message or error}".split())

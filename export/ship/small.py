@@ -1,10 +1,10 @@
-"""A model folder to a small one that a plain `git push` takes: no fp32, no file over 10 MB.
+"""Makes a small copy of a model folder for a plain `git push`: no fp32, no file over 10 MB.
 
 >>> ship(Path("models/whole"), Path("models/default"))               # doctest: +SKIP
 
-It keeps the best of the smaller files and the browsers' one, the tokenizer, the configurations,
-and of the graph for the Inspect tab a smaller form. What was measured of the whole folder stays
-in its card, and the scores of `python -m training evaluate --out` are added to it.
+The copy has the best of the smaller files and the one for browsers, the tokenizer, the
+configurations, and a smaller graph for the Inspect tab. The measurements of the complete folder
+stay in its card, and the scores of `python -m training evaluate --out` are added to it.
 """
 
 import json
@@ -20,18 +20,18 @@ from gptcore.checks import UserError
 from gptcore.facts import Scores, read_as
 from gptcore.system.files import new_folder
 
-MAX_BYTES = 10_000_000  # of a file that the Hub takes without LFS
+MAX_BYTES = 10_000_000  # largest file that the Hub accepts without LFS
 BROWSERS = "int8"
 INSPECT_FORMAT = "q8"
 
 
 def ship(source: Path, out: Path, scores: Scores | None = None) -> None:
-    """Write `out` from the whole folder `source`; UserError if a file would be too large."""
+    """Write `out` from the complete folder `source`; raises UserError if a file is too large."""
     bundle = load_bundle(source)
     check_whole(bundle)
     if out.resolve() == bundle.path.resolve():
         raise UserError(
-            f"--out {out} is the folder to ship, of which fp32 would be lost: name another"
+            f"--out {out} is the folder to ship, which would lose fp32: name another"
         )
     check_model_folder(out)
     kept = kept_variants(bundle)
@@ -52,7 +52,7 @@ def ship(source: Path, out: Path, scores: Scores | None = None) -> None:
 
 
 def kept_variants(bundle: Bundle) -> list[str]:
-    """The smaller file that loses least, then the browsers' one."""
+    """Return the most accurate smaller file, then the one for browsers; raises UserError."""
     rows = bundle.facts.variants
     small = [name for name in rows if name in bundle.variants and name != "fp32"]
     if BROWSERS not in small or len(small) < 2:
@@ -64,7 +64,7 @@ def kept_variants(bundle: Bundle) -> list[str]:
 
 
 def name_file(path: Path, file: str) -> None:
-    """Have onnxruntime-genai read this file."""
+    """Make onnxruntime-genai read this file."""
     if path.is_file():
         config = json.loads(path.read_text(encoding="utf-8"))
         config["model"]["decoder"]["filename"] = file
@@ -82,7 +82,7 @@ def check_sizes(folder: Path) -> None:
 
 
 def read_scores(path: Path | None) -> Scores | None:
-    """The tables of an evaluation, without its replies."""
+    """Return the tables of an evaluation, without its replies; raises UserError."""
     if path is None:
         return None
     try:
@@ -90,5 +90,5 @@ def read_scores(path: Path | None) -> Scores | None:
         return read_as(Scores, {key: found[key] for key in ("skills", "n_seeds")}, str(path))
     except (OSError, ValueError, LookupError, TypeError):
         raise UserError(
-            f"--scores {path}: no file that python -m training evaluate wrote"
+            f"--scores {path} is not a file that python -m training evaluate wrote"
         ) from None

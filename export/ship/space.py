@@ -1,4 +1,4 @@
-"""A model folder to a Hugging Face Space: a folder with the page, which starts by itself.
+"""Makes a Hugging Face Space: a folder with the page and a model, which starts on its own.
 
 >>> write_space(Path("models/default"), Path("space"))               # doctest: +SKIP
 """
@@ -15,7 +15,7 @@ from gptcore.system.files import new_folder
 from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME
 
 ROOT = Path(__file__).parent.parent.parent
-MODEL, TRANSLATOR = Path("models") / "default", Path("models") / "translate"  # where the page looks
+MODEL, TRANSLATOR = Path("models") / "default", Path("models") / "translate"  # the page's defaults
 README = """\
 ---
 title: {title}
@@ -36,13 +36,13 @@ short_description: A language model on ONNX Runtime
 starts the same page on any machine. On a Space with a GPU of its own, write
 `onnxruntime-gpu[cuda,cudnn]` in `requirements.txt`, for CUDA's libraries.
 """
-ATTRIBUTES = "*.onnx filter=lfs diff=lfs merge=lfs -text\n"  # what the Hub wants of large files
+ATTRIBUTES = "*.onnx filter=lfs diff=lfs merge=lfs -text\n"  # the Hub requires LFS for large files
 
 
 def write_space(
     model: Path, out: Path, translator: Path | None = None, license_name: str | None = None
 ) -> None:
-    """Write the page, the core without torch, and those files of the models that the page reads."""
+    """Write the page, the torch-free core, and the files of the models that the page reads."""
     bundle = load_bundle(model)
     translation = load_translation_bundle(translator) if translator else None
     check_replaceable(out, "Space", parts)
@@ -55,7 +55,7 @@ def write_space(
         if translation:
             copy_model(translation, folder / TRANSLATOR)
         text = README.format(
-            title=json.dumps(bundle.name, ensure_ascii=False),  # quoted as YAML quotes
+            title=json.dumps(bundle.name, ensure_ascii=False),  # JSON quotes strings as YAML does
             name=bundle.name,
             parameters=bundle.facts.parameters,
             gradio=version("gradio"),
@@ -75,7 +75,7 @@ def parts(out: Path) -> set[str] | None:
 
 
 def copy_model(bundle: Bundle, folder: Path) -> None:
-    """The graphs and tokenizers of a model folder; the rest is for other runtimes."""
+    """Copy the graphs and tokenizers of a model folder; other files are for other runtimes."""
     for name in bundle.facts.sha256:
         if name.startswith("onnx/") or Path(name).name in (FILE_NAME, FACTS_NAME):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def copy_model(bundle: Bundle, folder: Path) -> None:
 
 
 def requirements() -> str:
-    """Our requirements.txt with the version of Gradio that README.md names: the Hub wants one."""
+    """Return requirements.txt with the version of Gradio that README.md names for the Hub."""
     lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
     pinned = [f"gradio=={version('gradio')}" if ln.startswith("gradio>") else ln for ln in lines]
     return "\n".join(pinned) + "\n"

@@ -1,10 +1,10 @@
-"""A model folder to a static page that chats in the browser, with no server behind it.
+"""Makes a static page that chats in the browser, without a server.
 
     >>> build_site(load_bundle("models/default"), Path("site"))          # doctest: +SKIP
 
-The page's own sources are in export/site/. The runtime is transformers.js over ONNX Runtime's
-WebAssembly and WebGPU builds; it comes from npm once and is kept in the user's cache folder.
-The site asks no other host for anything.
+The sources of the page are in export/site/. The runtime is transformers.js on ONNX Runtime's
+WebAssembly and WebGPU builds; it is downloaded from npm once and kept in the user's cache.
+The page sends no request to any other host.
 """
 
 import base64
@@ -25,9 +25,9 @@ from gptcore.checks import UserError
 from gptcore.sampling import SETTINGS
 from gptcore.system.files import cache_folder, new_folder
 
-TRANSFORMERS = "4.3.1"  # as pinned in export/runtimes/npm
+TRANSFORMERS = "4.3.1"  # the version pinned in export/runtimes/npm
 SOURCES = Path(__file__).parent.parent / "site"
-SITE = "site.json"  # what the page knows of its model; a folder with it is ours
+SITE = "site.json"  # the page's facts about its model; a folder with this file is a site
 SITE_SETTINGS = ("temperature", "top_k")
 BROWSER_FORMATS = ("fp32", "fp16", "int8")
 MODEL_FILES = (
@@ -37,14 +37,14 @@ MODEL_FILES = (
     "tokenizer_config.json",
     "special_tokens_map.json",
 )
-# The asyncify build has WebGPU in it; the other one is half as large and runs on any CPU.
+# The asyncify build supports WebGPU; the other one is half as large and runs on any CPU.
 RUNTIME_FILES = (
     "ort-wasm-simd-threaded.mjs",
     "ort-wasm-simd-threaded.wasm",
     "ort-wasm-simd-threaded.asyncify.mjs",
     "ort-wasm-simd-threaded.asyncify.wasm",
 )
-# The headers let a static Space use several threads.
+# These headers let a static Space use several threads.
 CARD = """\
 ---
 title: {title}
@@ -69,7 +69,7 @@ python -m http.server --directory path/to/this/folder
 
 
 def build_site(bundle: Bundle, out: Path) -> None:
-    """Write the site of a model; nothing is left under the name `out` if it fails."""
+    """Write the site of a model; if it fails, nothing is left at `out`."""
     check_model(bundle)
     check_replaceable(out, "site", parts)
     runtime = fetch_runtime()
@@ -86,7 +86,7 @@ def build_site(bundle: Bundle, out: Path) -> None:
         text = json.dumps(facts, indent=2, ensure_ascii=False)
         (folder / SITE).write_text(text + "\n", encoding="utf-8")
     if "int8" not in bundle.variants:
-        print("without a graphics card fp32 runs; --quantize int8 makes a file a third as large")
+        print("without a GPU the page runs fp32; --quantize int8 adds a file a third as large")
     size = sum(facts["files"].values()) / 1e6
     print(f"wrote {out} ({size:.1f} MB); next: python -m http.server --directory {out}")
 
@@ -109,7 +109,7 @@ def parts(out: Path) -> set[str] | None:
 
 
 def model_name(folder: Path) -> str:
-    """The folder's name as it may stand in any URL and as transformers.js takes it."""
+    """Return the folder's name in a form that is safe in URLs and in transformers.js."""
     return re.sub(r"[^A-Za-z0-9]+", "-", folder.resolve().name).strip("-") or "model"
 
 
@@ -136,7 +136,7 @@ def site_facts(bundle: Bundle, model: str, folder: Path) -> dict[str, Any]:
 
 
 def site_settings() -> list[dict[str, Any]]:
-    """The sliders of the page: of gptcore's settings, those that transformers.js has, too."""
+    """Return the page's sliders: the settings of gptcore that transformers.js also has."""
     return [
         {
             "name": setting.name,
@@ -153,7 +153,7 @@ def site_settings() -> list[dict[str, Any]]:
 
 
 def card(bundle: Bundle) -> str:
-    """README.md with a static Space's front matter; the licence is the model card's."""
+    """Return README.md with a static Space's front matter and the model card's licence."""
     path = bundle.path / "README.md"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     licence = re.search(r"^license: .+\n", text, re.MULTILINE)
@@ -167,7 +167,7 @@ def card(bundle: Bundle) -> str:
 
 
 def fetch_runtime() -> Path:
-    """The folder of the runtime's files: from the cache, at first from npm."""
+    """Return the folder with the runtime's files; npm downloads them once into the cache."""
     cached = cache_folder() / f"transformers.js-{TRANSFORMERS}"
     if cached.is_dir():
         return cached
@@ -176,8 +176,8 @@ def fetch_runtime() -> Path:
         transformers = npm_pack("@huggingface/transformers", Path(temporary))
         extract(transformers, "dist/transformers.min.js", folder)
         extract(transformers, "LICENSE", folder)
-        # The JavaScript of ONNX Runtime is inside transformers.js: the binaries are those that it
-        # asks for, and so those of the same lock.
+        # transformers.js contains the JavaScript of ONNX Runtime, so the binaries must have the
+        # version that the same lock file pins.
         runtime = npm_pack("onnxruntime-web", Path(temporary))
         for name in RUNTIME_FILES:
             extract(runtime, f"dist/{name}", folder)
@@ -185,14 +185,14 @@ def fetch_runtime() -> Path:
 
 
 def pinned(name: str) -> tuple[str, str]:
-    """The version and the hash ("sha512-" and base64) of a package."""
+    """Return the version and the hash ("sha512-" and base64) of a pinned package."""
     lock = json.loads((NPM / "transformers.js" / "package-lock.json").read_text(encoding="utf-8"))
     package = lock["packages"][f"node_modules/{name}"]
     return package["version"], package["integrity"]
 
 
 def npm_pack(name: str, folder: Path) -> Path:
-    """Download a package's archive. UserError if npm is missing or fails, or gives another one."""
+    """Download a package; raises UserError if npm is missing or fails, or the hash differs."""
     version, integrity = pinned(name)
     npm = shutil.which("npm")
     if not npm:
@@ -220,7 +220,7 @@ def check_integrity(archive: Path, integrity: str) -> None:
 
 
 def extract(archive: Path, name: str, folder: Path) -> None:
-    """Copy one file of an npm package, where all is under `package/`, into a folder."""
+    """Copy one file of an npm package, which is under `package/`, into a folder."""
     with tarfile.open(archive) as package:
         try:
             content = package.extractfile(f"package/{name}")

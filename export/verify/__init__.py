@@ -1,1 +1,1 @@
-"""Is the exported graph the model? Checked against PyTorch."""
+"""Comparison of the exported graphs with PyTorch."""

@@ -1,4 +1,4 @@
-"""Compares a decoder's ONNX graph with PyTorch on the real weights, one Check per claim.
+"""Compares a decoder's ONNX graph with PyTorch on the real weights; one Check per claim.
 
 >>> print_report(verify(load_bundle("models/nano")))                 # doctest: +SKIP
 """
@@ -22,7 +22,7 @@ from gptcore.nn.llama import from_llama, is_llama
 from gptcore.nn.torch_session import TorchSession
 from gptcore.onnx_session import OnnxModel, OnnxSession, open_inference
 
-USUAL_VALUE = 20.0  # about the largest logit of our own models
+USUAL_VALUE = 20.0  # about the largest logit of models trained here
 BATCHES, LENGTHS, PASTS = (1, 2, 3, 8), (1, 2, 7, 64), (0, 1, 3, 64, 191)
 GREEDY_TOKENS = 200
 TOKENS_AT_ONCE = 1024
@@ -49,21 +49,21 @@ def verify(bundle: Bundle) -> list[Check]:
         checks.append(check_config(model, bundle.path))
     if bundle.facts.imported is None:
         return checks
-    # Weights made elsewhere may give values in the hundreds, and fp32 does not hold those to 1e-4.
+    # Imported weights may give values in the hundreds, for which fp32 is not accurate to 1e-4.
     scale = max(1.0, largest_value(model) / USUAL_VALUE)
     return [check._replace(limit=check.limit * scale) for check in checks]
 
 
 @torch.inference_mode()
 def largest_value(model: GPT) -> float:
-    """The largest of the logits, keys and values of one text of random ids."""
+    """Return the largest of the logits, keys and values for a text of random ids."""
     n = min(64, model.config.block_size)
     ids = np.random.default_rng(3).integers(0, model.config.vocab_size, (1, n))
     return max(float(np.abs(part).max()) for part in run_torch(model, ids, no_cache(model.config)))
 
 
 def load_reference(bundle: Bundle) -> GPT:
-    """The PyTorch model with the weights of the folder's model.safetensors."""
+    """Return the PyTorch model with the weights of the folder's model.safetensors."""
     check_whole(bundle)
     path = bundle.path / WEIGHTS
     model, weights = build_model(bundle.config), load_file(path)
@@ -78,7 +78,7 @@ Run = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
 
 @torch.inference_mode()
 def check_matrix(model: GPT, run: Run) -> list[Check]:
-    """Logits and cache for each combination of batch, sequence and past that fits the context."""
+    """Compare logits and cache for each combination of batch, sequence and past that fits."""
     rng = np.random.default_rng(0)
     logits_worst = cache_worst = 0.0
     cases = [
@@ -106,9 +106,9 @@ def check_matrix(model: GPT, run: Run) -> list[Check]:
 
 @torch.inference_mode()
 def check_every_token(model: GPT, inference: ort.InferenceSession) -> Check:
-    """The first layer's keys and values, for every token and at every position.
+    """Compare the first layer's keys and values, for every token and at every position.
 
-    Random ids meet few rows of a large embedding: a wrong row would pass the other checks.
+    Random ids use few rows of a large embedding, so the other checks would miss a wrong row.
     """
     rows, worst = every_id(model.config.vocab_size, model.config.block_size), 0.0
     for ids in np.array_split(rows, -(-rows.size // TOKENS_AT_ONCE)):
@@ -120,13 +120,13 @@ def check_every_token(model: GPT, inference: ort.InferenceSession) -> Check:
 
 
 def every_id(vocab_size: int, block_size: int) -> np.ndarray:
-    """(n, block_size) ids, in which every id and every position occurs."""
+    """Return ids (n, block_size) that contain every id and have every position."""
     n_rows = -(-vocab_size // block_size)
     return (np.arange(n_rows * block_size) % vocab_size).reshape(n_rows, block_size)
 
 
 def check_greedy(model: GPT, onnx_model: OnnxModel) -> Check:
-    """Greedy tokens of both sessions, after prompts of one to twenty tokens."""
+    """Compare the greedy tokens of both sessions, after prompts of one to twenty tokens."""
     n_different = 0
     prompts = [[3], [5, 8, 13], list(range(20, 40))[: model.config.block_size // 2]]
     for prompt in prompts:
@@ -145,7 +145,7 @@ def greedy(session: TorchSession | OnnxSession, prompt: list[int], n: int) -> li
 
 
 def check_cached(run: Run, model: GPT) -> Check:
-    """Logits of a text read token by token, through the cache, and of the text read at once."""
+    """Compare the logits of a text read token by token, with the cache, and read at once."""
     length = min(96, model.config.block_size)
     ids = np.random.default_rng(1).integers(0, model.config.vocab_size, (2, length))
     whole = run(decoder_feeds(ids, no_cache(model.config, 2)))[0]
@@ -157,7 +157,7 @@ def check_cached(run: Run, model: GPT) -> Check:
 
 
 def check_left_padding(run: Run, model: GPT) -> Check:
-    """Rows of unequal length, padded on the left, and each row alone; the step after them, too."""
+    """Compare rows padded on the left, and the step after them, with each row alone."""
     rng = np.random.default_rng(2)
     longest = min(40, model.config.block_size - 1)
     lengths = [min(n, longest) for n in (5, 17, 1, longest)]
@@ -182,7 +182,7 @@ def check_left_padding(run: Run, model: GPT) -> Check:
 
 
 def run_torch(model: GPT, ids: np.ndarray, cache: list[np.ndarray]) -> list[np.ndarray]:
-    """What the graph returns, from PyTorch."""
+    """Return from PyTorch what the graph returns."""
     if ids.shape[1] == 0:
         return [np.zeros(0), *cache]
     inputs = [torch.from_numpy(a) for a in decoder_feeds(ids, cache).values()]

@@ -1,4 +1,4 @@
-"""Reads config.json and model.safetensors back through transformers' own class, and compares.
+"""Reads config.json and model.safetensors with transformers' own class, and compares logits.
 
 >>> check_config(model, Path("models/nano"))                         # doctest: +SKIP
 Check(name="logits of transformers' LlamaForCausalLM equal PyTorch's", cases=256, ...)
@@ -14,15 +14,15 @@ from gptcore.nn.gpt import GPT, whole_sequence
 
 CONFIG = "config.json"
 NAME = "logits of transformers' LlamaForCausalLM equal PyTorch's"
-LONGEST = 256  # positions
-LIMIT = 5 * TOLERANCE  # it computes angles in fp32, which at position 256 are off by 1e-5
+LONGEST = 256  # number of positions that are compared
+LIMIT = 5 * TOLERANCE  # its angles are in fp32, which at position 256 are off by 1e-5
 
 
 @torch.inference_mode()
 def check_config(model: GPT, folder: Path) -> Check:
-    """Logits of one text of random ids, long enough to show what config.json says of positions.
+    """Compare logits of random ids, long enough to reveal errors in config.json's positions.
 
-    The Check is "not compared" where transformers cannot be imported.
+    The Check is "not compared" if transformers cannot be imported.
     """
     try:
         from transformers import LlamaForCausalLM, logging

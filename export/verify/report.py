@@ -21,17 +21,17 @@ class Check(NamedTuple):
 
     name: str
     cases: int
-    worst: float | None  # largest absolute difference, or differing tokens; None: not compared
+    worst: float | None  # absolute difference or number of tokens; None: not compared
     limit: float
 
     @property
     def passed(self) -> bool | None:
-        """None for what was not compared."""
+        """Whether the difference is within the limit; None if it was not compared."""
         return None if self.worst is None else self.worst <= self.limit  # false for NaN
 
 
 def difference(a: np.ndarray, b: np.ndarray) -> float:
-    """Largest absolute difference; infinite where shapes differ or a value is not finite."""
+    """Return the largest absolute difference; infinite if shapes differ or values are not finite."""
     if a.shape != b.shape or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return float("inf")
     return float(np.abs(a - b).max(initial=0.0))
@@ -42,7 +42,7 @@ def any_failed(checks: Sequence[Check]) -> bool:
 
 
 def claim(checks: Sequence[Check]) -> str:
-    """What may be said of a model whose checks did not fail."""
+    """Return what may be claimed of a model none of whose checks failed."""
     missing = [check.name for check in checks if check.passed is None]
     return f"verified, but this was not compared: {', '.join(missing)}" if missing else "verified"
 

@@ -21,7 +21,7 @@ from training.tasks.translation import Score, score
 
 
 class Result(NamedTuple):
-    """A model's translations of the sources of some pairs."""
+    """A model's translations of the sources of some pairs, and their score."""
 
     translations: list[Translation]
     score: Score
@@ -31,10 +31,11 @@ class Result(NamedTuple):
 def score_folder(
     bundle: TranslationBundle, pairs: list[Pair], beams: int, samples: int, untrained: bool = False
 ) -> int:
-    """Translate all sources in both runtimes, print scores and some samples, and return the
-    number of sentences whose tokens differ.
+    """Translate all sources in both runtimes, print scores and samples; return a count.
 
-    `untrained` adds a fresh model of the same shape, for comparison.
+    The count is the number of sentences whose tokens differ.
+
+    `untrained` adds a randomly initialised model of the same shape, for comparison.
     """
     check_beams(beams)
     tokenizers = bundle.source_tokenizer, bundle.tokenizer
@@ -61,7 +62,7 @@ def score_folder(
 
 
 def translate_all(name: str, model: Model, pairs: list[Pair], beams: int) -> Result:
-    """Translate and score all pairs, and print a line."""
+    """Translate and score all pairs, and print one line."""
     started = time.perf_counter()
     bar = progress(pairs, name, unit=" sentences", leave=False)
     translations = [translate(model, source, beams) for source, _ in bar]

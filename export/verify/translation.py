@@ -1,4 +1,4 @@
-"""Compares the two ONNX graphs of a translation model with PyTorch, one Check per claim.
+"""Compares the two ONNX graphs of a translation model with PyTorch; one Check per claim.
 
 >>> print_report(verify_translation(load_translation_bundle("models/zh-en")))  # doctest: +SKIP
 """
@@ -22,8 +22,8 @@ from gptcore.nn.torch_translator import TorchTranslator
 from gptcore.translation.onnx import OnnxTranslator, open_translator
 from gptcore.translation.search import Model, beam_search, target_ends
 
-SOURCES = (1, 5, 33)  # lengths of sources
-N_SENTENCES = 20  # of random ids, translated by both
+SOURCES = (1, 5, 33)  # lengths of the sources, in tokens
+N_SENTENCES = 20  # number of sentences of random ids that both translate
 BEAMS = (1, 4)
 Arrays = list[np.ndarray]
 
@@ -42,7 +42,7 @@ def verify_translation(bundle: TranslationBundle) -> list[Check]:
 
 
 def load_reference(bundle: TranslationBundle) -> Seq2Seq:
-    """The PyTorch model with the weights of the folder's model.safetensors."""
+    """Return the PyTorch model with the weights of the folder's model.safetensors."""
     path = bundle.path / "model.safetensors"
     model = build_model(bundle.config)
     load_weights(model, load_file(path), path)
@@ -51,8 +51,10 @@ def load_reference(bundle: TranslationBundle) -> Seq2Seq:
 
 @torch.inference_mode()
 def check_encoder(model: Seq2Seq, encoder: ort.InferenceSession) -> Check:
-    """Keys and values of sources of several lengths, the last row padded; then of every source
-    token and every position."""
+    """Compare keys and values of sources of several lengths, with the last row padded.
+
+    Then compare those of every source token and every position.
+    """
     config, worst, n_cases = model.config, 0.0, 0
     rng = np.random.default_rng(0)
     shapes = [s for s in product(BATCHES, SOURCES) if s[1] <= config.block_size]
@@ -70,7 +72,7 @@ def check_encoder(model: Seq2Seq, encoder: ort.InferenceSession) -> Check:
 
 @torch.inference_mode()
 def check_decoder(model: Seq2Seq, decoder: ort.InferenceSession) -> list[Check]:
-    """Logits and cache for each combination of batch, sequence, past and source length."""
+    """Compare logits and cache for each combination of batch, sequence, past and source."""
     rng, n_cases = np.random.default_rng(1), 0
     logits_worst = cache_worst = 0.0
     for batch, length, past, source in product(BATCHES, LENGTHS, PASTS, SOURCES):
@@ -92,7 +94,7 @@ def check_decoder(model: Seq2Seq, decoder: ort.InferenceSession) -> list[Check]:
 
 
 def check_cached(model: Seq2Seq, decoder: ort.InferenceSession) -> Check:
-    """Logits of a target read token by token, through the cache, and of the target read at once."""
+    """Compare the logits of a target read token by token, with the cache, and read at once."""
     rng, length = np.random.default_rng(2), min(48, model.config.block_size)
     ids = rng.integers(0, model.config.vocab_size, (2, length))
     memory = random_memory(model, rng, 2, min(9, length))
@@ -105,7 +107,7 @@ def check_cached(model: Seq2Seq, decoder: ort.InferenceSession) -> Check:
 
 
 def check_padding(model: Seq2Seq, onnx_model: OnnxTranslator) -> Check:
-    """Logits for sources of unequal length, padded on the right, and for each source alone."""
+    """Compare logits for sources padded on the right with those for each source alone."""
     rng, longest = np.random.default_rng(3), min(20, model.config.block_size)
     lengths = [min(n, longest) for n in (7, 1, longest)]
     rows = [rng.integers(0, model.config.source_vocab_size, n) for n in lengths]
@@ -126,7 +128,7 @@ def check_padding(model: Seq2Seq, onnx_model: OnnxTranslator) -> Check:
 
 
 def check_search(model: Seq2Seq, onnx_model: OnnxTranslator, beams: int) -> Check:
-    """Translations of random sources by both sessions, token for token."""
+    """Compare both sessions' translations of random sources, token for token."""
     reference = TorchTranslator(model, onnx_model.source_tokenizer, onnx_model.tokenizer)
     rng, n_different = np.random.default_rng(4), 0
     for _ in range(N_SENTENCES):
@@ -134,7 +136,7 @@ def check_search(model: Seq2Seq, onnx_model: OnnxTranslator, beams: int) -> Chec
         source = [int(i) for i in rng.integers(0, model.config.source_vocab_size, length)]
         try:
             n_different += search(reference, source, beams) != search(onnx_model, source, beams)
-        except UserError:  # an output that is not finite
+        except UserError:  # raised for an output that is not finite
             n_different += 1
     return Check(f"tokens equal PyTorch's, {beams} beams", N_SENTENCES, n_different, 0)
 
@@ -153,7 +155,7 @@ def random_memory(model: Seq2Seq, rng: np.random.Generator, batch: int, length: 
 
 
 def decoder_feeds(ids: np.ndarray, cache: Arrays, memory: Arrays) -> dict[str, np.ndarray]:
-    """The decoder's inputs for ids (B, T) without padding, after `cache`."""
+    """Return the decoder's inputs for ids (B, T) without padding, after `cache`."""
     source_mask = np.ones((len(ids), memory[0].shape[2]), np.int64)
     return (
         token_feeds(ids, cache[0].shape[2])
@@ -170,7 +172,7 @@ def run_onnx(
 
 
 def run_torch(model: Seq2Seq, ids: np.ndarray, cache: Arrays, memory: Arrays) -> Arrays:
-    """What the decoder's graph returns, from PyTorch."""
+    """Return from PyTorch what the decoder's graph returns."""
     if ids.shape[1] == 0:
         return [np.zeros(0), *cache]
     inputs = [torch.from_numpy(a) for a in decoder_feeds(ids, cache, memory).values()]
