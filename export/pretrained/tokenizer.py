@@ -71,9 +71,7 @@ def check_kind(data: dict[str, Any], path: Path) -> None:
         (model.get("unk_token") and model.get("fuse_unk"), "it has an unknown token"),
     ):
         if is_so:
-            raise UserError(
-                f"{path} is not a supported byte-level BPE tokenizer: {what}"
-            )
+            raise UserError(f"{path} is not a supported byte-level BPE tokenizer: {what}")
 
 
 def read_ranks(vocab: dict[str, int], special: dict[str, int], folder: Path) -> dict[bytes, int]:

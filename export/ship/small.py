@@ -30,9 +30,7 @@ def ship(source: Path, out: Path, scores: Scores | None = None) -> None:
     bundle = load_bundle(source)
     check_whole(bundle)
     if out.resolve() == bundle.path.resolve():
-        raise UserError(
-            f"--out {out} is the folder to ship, which would lose fp32: name another"
-        )
+        raise UserError(f"--out {out} is the folder to ship, which would lose fp32: name another")
     check_model_folder(out)
     kept = kept_variants(bundle)
     variants = {name: bundle.facts.variants[name] for name in kept}
