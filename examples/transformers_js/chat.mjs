@@ -3,7 +3,7 @@
 //   npm install --prefix examples/transformers_js --ignore-scripts
 //   node examples/transformers_js/chat.mjs "Tell me a story about a cat." [models/nano] [0.7]
 //
-// The last word is the temperature; without it the likeliest token is taken.
+// The last argument is the temperature; without it the likeliest token is chosen.
 import { resolve } from "node:path";
 
 import { env, pipeline, TextStreamer } from "@huggingface/transformers";

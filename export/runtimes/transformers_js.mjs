@@ -1,8 +1,8 @@
-// transformers.js in Node: generate() over onnx/model.onnx, with config.json and its generation.
+// transformers.js in Node: generate() on onnx/model.onnx and config.json.
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 
-const log = console.log; // what a library prints is no reply
+const log = console.log; // what a library prints must not mix with the replies
 console.log = console.error;
 const require = createRequire(`${process.cwd()}/`); // the environment's node_modules
 const { AutoModelForCausalLM, Tensor, env } = require("@huggingface/transformers");
@@ -20,7 +20,7 @@ const toTensor = (rows) =>
 async function answer({ prompts, n }) {
   const width = Math.max(...prompts.map((prompt) => prompt.length));
   const padding = prompts.map((prompt) => Array(width - prompt.length).fill(0));
-  const times = []; // one after the prompt has been handed over, then one a token
+  const times = []; // one when generate() receives the prompt, then one per token
   const result = await model.generate({
     input_ids: toTensor(prompts.map((prompt, i) => [...padding[i], ...prompt])),
     attention_mask: toTensor(prompts.map((prompt, i) => [...padding[i], ...prompt.map(() => 1)])),

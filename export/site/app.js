@@ -1,5 +1,5 @@
-// The page: what is typed goes to the worker, what the worker posts is shown. All text of people
-// and of the model is set as text, never as HTML.
+// The page: sends what the user types to the worker and shows what the worker posts. Texts of the
+// user and of the model are set as text, never as HTML.
 
 import { ChatMode } from "./chat.js";
 import { TextMode } from "./text.js";
@@ -20,8 +20,8 @@ let state = "loading"; // then "idle" or "busy"; "failed" if the model cannot be
 
 // ---- The worker
 
-// It is started from a blob because it is then bound by this page's policy, which forbids other
-// hosts; a worker started from a URL is not.
+// The worker is started from a blob, because only then does this page's policy, which forbids
+// requests to other hosts, apply to it.
 function startWorker(device) {
   const address = new URL("worker.js", location.href).href;
   const code = new Blob([`import ${JSON.stringify(address)};`], { type: "text/javascript" });
@@ -37,7 +37,7 @@ function startWorker(device) {
 async function hasGpu() {
   try {
     const adapter = await navigator.gpu?.requestAdapter();
-    // A fallback adapter computes on the CPU, more slowly than WebAssembly does.
+    // A fallback adapter computes on the CPU and is slower than WebAssembly.
     return Boolean(adapter) && !adapter.info?.isFallbackAdapter;
   } catch {
     return false;
@@ -140,14 +140,14 @@ function prepareSettings() {
     highest: most,
     step: 1,
     default: Math.min(256, Math.floor(most / 2)),
-    info: "the longest reply",
+    info: "tokens per reply",
   };
   const [temperature, ...others] = site.settings;
   $("settings").append(...[temperature, maxTokens, ...others].map(slider));
   $("settings").open = matchMedia("(min-width: 800px)").matches;
 }
 
-// A slider with its name, its value and what it does.
+// Returns a slider with its name, its value and a description.
 function slider({ name, label, lowest, highest, step, default: value, info }) {
   const [box, head, shown, input, small] = ["label", "span", "output", "input", "small"].map((tag) =>
     document.createElement(tag),

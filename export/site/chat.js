@@ -10,8 +10,8 @@ const EXAMPLES = [
 export class ChatMode {
   constructor($, ask) {
     Object.assign(this, { ask, log: $("log"), box: $("box"), examples: $("examples") });
-    this.messages = []; // {role, content}, and for replies the ids that they were generated as
-    this.bubble = null; // of the reply that is being written
+    this.messages = []; // {role, content}; a reply also has the ids it was generated as
+    this.bubble = null; // the element of the reply that is being generated
     $("tagline").textContent = "A small language model in your browser. It can be wrong.";
     this.box.placeholder = "Type a message";
     this.log.hidden = false;
@@ -74,7 +74,7 @@ export class ChatMode {
     if (finish) this.messages.push({ role: "assistant", content: text, ids });
   }
 
-  // Takes back a message that could not be answered.
+  // Removes a message that could not be answered.
   undo() {
     this.bubble.remove();
     this.log.lastChild.remove();

@@ -1,10 +1,10 @@
-// A fetch that knows how much is to come, and posts how much has come.
+// A fetch with progress: it knows the total size and posts the number of bytes received.
 
 export class Downloads {
   constructor(root, sizes, paths) {
     this.root = root;
     this.total = paths.reduce((sum, path) => sum + (sizes[path] ?? 0), 0);
-    this.loaded = {}; // bytes by path
+    this.loaded = {}; // bytes received, by path
     this.failure = null;
   }
 
@@ -12,7 +12,7 @@ export class Downloads {
     const path = String(url).slice(this.root.length);
     let response;
     try {
-      response = await fetch(url, { cache: "no-cache" }); // asks whether the file has changed
+      response = await fetch(url, { cache: "no-cache" }); // revalidates a cached file
     } catch (error) {
       throw (this.failure ??= new Error(`${path} did not arrive (${error.message}): try again`));
     }

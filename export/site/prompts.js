@@ -1,5 +1,5 @@
-// Texts and conversations to token ids, as gptcore/text/chat_template.py does it: built from ids, never by
-// parsing a rendered text, so that nothing a person types can become a special token.
+// Converts texts and conversations to token ids, as gptcore/text/chat_template.py does. Prompts are
+// built from ids, never by parsing rendered text, so no typed text can become a special token.
 
 export class Prompts {
   constructor(site, tokenizer) {
@@ -10,8 +10,8 @@ export class Prompts {
     this.special = new RegExp(`(${escaped.join("|")})`);
   }
 
-  // The ids of a conversation that ends with the user's message, and how many of its oldest
-  // messages are left out so that they fit. It is cut only before a user's message.
+  // Returns the ids of a conversation that ends with the user's message, and how many of its
+  // oldest messages are left out to fit. A conversation is cut only before a user's message.
   chat(messages, maxTokens) {
     const budget = this.budget(maxTokens);
     this.checkLength(messages.at(-1).content, budget);
@@ -26,23 +26,23 @@ export class Prompts {
     );
   }
 
-  // The ids of a text to continue, and how many of its first ones are left out.
+  // Returns the ids of a text to continue, and how many ids are left out at its beginning.
   text(text, maxTokens) {
     const budget = this.budget(maxTokens);
-    // No more can count, and a pasted library need not be encoded.
+    // The model sees no more than this, and encoding a very long text would take long.
     const end = text.slice(-this.site.max_token_bytes * budget);
     const opening = this.split(this.site.chat_format.text);
     const ids = this.join([...opening.filter(Array.isArray), end]);
     return { ids: ids.slice(-budget), dropped: Math.max(0, ids.length - budget) };
   }
 
-  // A quarter of the context (or maxTokens, if less) is kept free for the reply.
+  // A quarter of the context (or maxTokens, if less) is reserved for the reply.
   budget(maxTokens) {
     const context = this.site.block_size;
     return context - Math.min(maxTokens, Math.floor(context / 4));
   }
 
-  // Replies keep the `ids` that they were generated as, so that what was read of them still fits.
+  // Replies keep the `ids` that they were generated as, so that the cached keys and values fit.
   render(messages) {
     const form = this.site.chat_format;
     const parts = this.split(form.opening_alone);
@@ -54,14 +54,14 @@ export class Prompts {
     return this.join([...parts, ...this.split(form.prompt)]);
   }
 
-  // A template's special tokens, as ids, and the words between them.
+  // Splits a template into the ids of its special tokens and the words between them.
   split(template) {
     const { special_tokens: special } = this.site;
     const parts = template.split(this.special);
     return parts.map((part) => (Object.hasOwn(special, part) ? [special[part]] : part));
   }
 
-  // Words that follow one another are encoded in one piece.
+  // Joins the parts to ids; words that follow one another are encoded together.
   join(parts) {
     let ids = [];
     let words = "";
@@ -80,7 +80,7 @@ export class Prompts {
     return text ? this.tokenizer.encode(text, { add_special_tokens: false }) : [];
   }
 
-  // Refuses, without encoding it, a text that cannot fit: no token stands for more bytes.
+  // Throws, without encoding, if a text has more characters than `budget` tokens can hold.
   checkLength(text, budget) {
     const limit = this.site.max_token_bytes * budget;
     if (text.length > limit) {

@@ -1,9 +1,9 @@
-// The page of a base model, which was not trained on conversations: it continues a text in place.
+// The page of a base model, which was not trained on conversations. It continues a text in place.
 
 export class TextMode {
   constructor($, ask) {
     Object.assign(this, { ask, box: $("box") });
-    this.before = null; // the text that was continued last
+    this.before = null; // the text before its last continuation
     document.body.classList.add("text");
     $("tagline").textContent =
       "A base model in your browser: it continues your text, and does not answer questions.";
@@ -16,7 +16,7 @@ export class TextMode {
   }
 
   isEmpty() {
-    return false; // a model may begin a text by itself
+    return false; // the model may write a text from nothing
   }
 
   leftOut() {

@@ -1,4 +1,4 @@
-// The model, off the page's thread: loads it, answers requests, and posts what there is to show.
+// Runs the model in a thread of its own: loads it, answers requests, and posts results.
 //
 // In:  {type: "load", site, device}, {type: "generate", messages | text, settings}, {type: "stop"}
 // Out: {type: "progress" | "ready" | "piece" | "error", ...}; the last piece has a `finish`
@@ -27,7 +27,7 @@ const TOKENIZER = ["tokenizer.json", "tokenizer_config.json"];
 const stopping = new InterruptableStoppingCriteria();
 const handlers = { load, generate, stop: () => stopping.interrupt() };
 let site, tokenizer, prompts, model;
-let seen = null; // the ids that the model has read, and their keys and values
+let seen = null; // the ids that the model has read, with their keys and values
 
 self.onmessage = async ({ data }) => {
   try {
@@ -40,12 +40,12 @@ self.onmessage = async ({ data }) => {
 
 function explain(error) {
   const text = String(error?.message ?? error);
-  // ONNX Runtime throws the bare address of a C++ exception when memory runs out.
+  // When memory runs out, ONNX Runtime throws only the address of a C++ exception.
   const isMemory = typeof error === "number" || /memory|alloc/i.test(text);
   return isMemory ? `there is too little memory for the model (${text})` : text;
 }
 
-// Fetches and opens everything; `device` is "webgpu" or "wasm".
+// Downloads and opens all files; `device` is "webgpu" or "wasm".
 async function load({ site: facts, device }) {
   site = facts;
   const folder = `models/${site.model}/`;
@@ -58,8 +58,8 @@ async function load({ site: facts, device }) {
   env.allowLocalModels = true;
   env.allowRemoteModels = false;
   env.localModelPath = `${ROOT}models/`;
-  env.useBrowserCache = false; // it would never notice that the site has a new model
-  env.useWasmCache = false; // it runs code from a blob, which the page's policy forbids
+  env.useBrowserCache = false; // it would keep an old model for ever
+  env.useWasmCache = false; // it loads code from a blob, which the page's policy forbids
   const { wasm } = env.backends.onnx;
   wasm.wasmPaths = { mjs: `${ROOT}${build}.mjs`, wasm: `${ROOT}${build}.wasm` };
   wasm.numThreads = self.crossOriginIsolated ? Math.min(navigator.hardwareConcurrency, 4) : 1;
@@ -68,7 +68,7 @@ async function load({ site: facts, device }) {
     await openTokenizer(downloads, folder);
     await openModel({ device, dtype });
   } catch (error) {
-    throw downloads.failure ?? error; // transformers.js says less about a missing file
+    throw downloads.failure ?? error; // names the file; transformers.js's error does not
   }
   const file = MODELS[dtype].split("/").at(-1);
   postMessage({ type: "ready", file, device, threads: wasm.numThreads });
@@ -84,24 +84,24 @@ async function openTokenizer(downloads, folder) {
   const urls = TOKENIZER.map((name) => ROOT + folder + name);
   const responses = await Promise.all(urls.map((url) => downloads.fetch(url)));
   const [content, config] = await Promise.all(responses.map((response) => response.json()));
-  // Without its special tokens a tokenizer takes whatever it is given for ordinary text.
+  // Without special tokens the tokenizer encodes every text as ordinary text.
   tokenizer = new PreTrainedTokenizer({ ...content, added_tokens: [] }, config);
   prompts = new Prompts(site, tokenizer);
 }
 
 async function openModel(options) {
   model = await AutoModelForCausalLM.from_pretrained(site.model, options);
-  delete model.configs.generation_config; // the page's settings say all
+  delete model.configs.generation_config; // the page's settings replace it
   const forward = model.forward.bind(model);
   model.forward = async (inputs) => {
     await messagesIn();
     return forward(inputs);
   };
-  // What is compiled at the first use is compiled now, and a GPU that fails, fails now.
+  // A first run compiles the kernels now, and reveals a GPU that does not work.
   await model.generate({ inputs: row([0]), do_sample: true, max_new_tokens: 2 });
 }
 
-// WebAssembly leaves no gap between two tokens in which the message to stop could come in.
+// Lets waiting messages arrive between two tokens, such as the one to stop; WebAssembly does not.
 function messagesIn() {
   return new Promise((resolve) => {
     const { port1, port2 } = new MessageChannel();
@@ -132,7 +132,7 @@ async function generate({ messages, text, settings }) {
     do_sample: temperature > 0,
     temperature,
     top_k: topK,
-    eos_token_id: Object.values(site.special_tokens), // a role token would open another's turn
+    eos_token_id: Object.values(site.special_tokens), // a role token would begin another message
     stopping_criteria: stopping,
     streamer: reply,
     return_dict_in_generate: true,
@@ -143,23 +143,23 @@ async function generate({ messages, text, settings }) {
   reply.post(reply.ended ? "end" : stopping.interrupted ? "stopped" : full);
 }
 
-// The keys and values of the last request, if this prompt begins with all that they stand for.
+// Returns the last request's keys and values if this prompt begins with all of their ids.
 function takeCache(ids) {
   const last = seen;
-  seen = null; // a generation changes it in place
+  seen = null; // generation changes it in place
   if (!last) return undefined;
   const fits = last.ids.length < ids.length && last.ids.every((id, i) => id === ids[i]);
   if (!fits) last.cache.dispose();
   return fits ? last.cache : undefined;
 }
 
-// What transformers.js hands its new tokens to.
+// Receives the new tokens from transformers.js.
 class Reply extends BaseStreamer {
   constructor(started, nPrompt, dropped) {
     super();
     Object.assign(this, { started, nPrompt, dropped });
     this.ids = [];
-    this.ended = false; // by a token of the model's own
+    this.ended = false; // true if the model generated an end token
     this.first = this.latest = this.posted = this.n = 0;
     this.hasPrompt = false;
   }
@@ -186,7 +186,7 @@ class Reply extends BaseStreamer {
     const seconds = (this.latest - this.first) / 1000;
     postMessage({
       type: "piece",
-      // A character that is split over tokens is shown when it is whole.
+      // A character that is split over several tokens is shown once it is complete.
       text: finish ? text : text.replace(/\uFFFD+$/, ""),
       ids: this.ids,
       nPrompt: this.nPrompt,

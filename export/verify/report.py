@@ -31,7 +31,7 @@ class Check(NamedTuple):
 
 
 def difference(a: np.ndarray, b: np.ndarray) -> float:
-    """Return the largest absolute difference; infinite for differing shapes or infinite values."""
+    """Return the largest absolute difference; infinite unless both are finite and of one shape."""
     if a.shape != b.shape or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return float("inf")
     return float(np.abs(a - b).max(initial=0.0))
