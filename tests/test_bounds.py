@@ -136,7 +136,7 @@ def test_an_index_whose_weight_map_is_none_is_refused(tmp_path: Path, index: dic
 @pytest.mark.parametrize("content", ["[" * 100_000, "[]", "{}", '{"model": [], "added_tokens": 3}'])
 def test_a_tokenizer_json_of_nonsense_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "tokenizer.json").write_text(content)
-    with pytest.raises(UserError, match=r"tokenizer\.json is (damaged|none of)") as refusal:
+    with pytest.raises(UserError, match=r"tokenizer\.json is (damaged|not in)") as refusal:
         read_tokenizer(tmp_path, 100)
     assert "\n" not in str(refusal.value)
 
