@@ -1,10 +1,10 @@
-"""The page without a server in a real browser: fp32 against int8, interleaved in one run.
+"""Speed of the static site in a real browser: fp32 against int8, interleaved in one run.
 
     python benchmarks/browser.py models/default [--rounds 5] [--threads]
 
-Each of the two sites holds one of the files. In every round both answer the same message, a new
-one, with the likeliest tokens; figures are those that the page shows, medians over the rounds. With
---threads the server sends the headers that let a page use several threads.
+Each of the two sites holds one of the files. In every round both reply to the same new message
+with greedy decoding. The figures are those that the page shows, as medians over the rounds. With
+--threads the server sends the headers that allow a page to use several threads.
 """
 
 import argparse
@@ -28,7 +28,16 @@ from gptcore.bundle import VARIANTS, load_bundle, write_facts
 
 FORMATS = ("fp32", "int8")
 MESSAGE = "{}! Tell me a story about a cat."
-WORDS = ("Hi", "Hello", "Hey", "Please", "Well", "Now", "So", "Oh")  # no prompt is cached
+WORDS = (
+    "Hi",
+    "Hello",
+    "Hey",
+    "Please",
+    "Well",
+    "Now",
+    "So",
+    "Oh",
+)  # different beginnings, so that no prompt is cached
 STATUS = re.compile(r"(\d+) tokens · ([\d.,]+) tokens/s · first token after ([\d.,]+) (m?s)")
 
 
@@ -49,7 +58,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path, help="a model folder exported with --quantize int8")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", action="store_true", help="as many as the page takes")
+    parser.add_argument(
+        "--threads", action="store_true", help="allow the page to use several threads"
+    )
     options = parser.parse_args()
     Handler.isolated = options.threads
     with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
@@ -77,7 +88,7 @@ def main() -> None:
 
 
 def build_with(model: Path, name: str, folder: Path) -> None:
-    """A site that has the model in one number format only."""
+    """Build a site that has the model in one number format only."""
     copy = shutil.copytree(model, folder / f"model-{name}")
     for other, file in VARIANTS.items():
         if other not in ("fp32", name):
@@ -87,7 +98,7 @@ def build_with(model: Path, name: str, folder: Path) -> None:
 
 
 def ask(page: Page, message: str) -> tuple[float, float]:
-    """Tokens a second, and milliseconds to the first, of one reply."""
+    """Return tokens per second, and milliseconds to the first token, of one reply."""
     page.bring_to_front()
     page.get_by_role("slider", name="Temperature").fill("0")
     page.get_by_role("textbox").fill(message)
@@ -100,7 +111,10 @@ def ask(page: Page, message: str) -> tuple[float, float]:
 
 
 def wait(page: Page, wanted: re.Pattern[str], seconds: float = 120) -> re.Match[str]:
-    """Until the page shows it, and no reply is being written. (Its policy forbids evaluation.)"""
+    """Wait until the page shows a pattern and no reply is being written.
+
+    The function reads the page's text, because the page's policy forbids to evaluate scripts.
+    """
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         text = page.locator("body").inner_text()

@@ -1,11 +1,10 @@
-"""Threads on busy cores: training and translating with more threads or fewer, alone and beside
-programs that spin.
+"""Speed by number of threads on idle and on busy cores, for training and translation.
 
     python benchmarks/busy.py [--spinning 1] [--rounds 5] [--translator DIR]
 
-Each form has a process of its own, which works for a second when asked; the forms take turns.
-Training is plain steps of `nano` with 4 rows of 128 tokens, translating one beam of 20 tokens.
-Figures are medians, relative to one thread beside as many spinning programs.
+Each form runs in its own process, which works for a second on request; the forms take turns.
+Training means plain steps of `nano` with 4 rows of 128 tokens; translation means a beam of 20
+tokens. Figures are medians, relative to one thread beside the same number of spinning programs.
 """
 
 import argparse
@@ -26,7 +25,7 @@ from gptcore.system.cores import share_of_cores
 TRANSLATOR = ROOT / "tests" / "fixtures" / "first_format" / "translator"
 POLICY = "OMP_WAIT_POLICY"
 ALL = str(os.cpu_count())
-# What is done, with how many threads, and how OpenMP's threads wait.
+# Form -> (work, number of threads, waiting policy of OpenMP's threads).
 FORMS = {
     "train, one thread": ("train", "1", None),
     "train, all cores, waiting threads spin": ("train", ALL, None),
@@ -39,7 +38,7 @@ FORMS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--spinning", type=int, default=1, help="programs beside")
+    parser.add_argument("--spinning", type=int, default=1, help="number of spinning programs")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--translator", default=str(TRANSLATOR), help="a translator's folder")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
@@ -58,7 +57,7 @@ def main() -> None:
 
 
 def measure(n_spinning: int, options: argparse.Namespace) -> tuple[float, dict[str, float]]:
-    """What is left of the cores, and the median speed of each form."""
+    """Return the share of the cores that is left, and the median speed of each form."""
     with spinning(n_spinning):
         share = share_of_cores()
         workers = {name: start(*form, options.translator) for name, form in FORMS.items()}
@@ -95,7 +94,7 @@ def start(kind: str, threads: str, policy: str | None, translator: str) -> subpr
 
 
 def ask(worker: subprocess.Popen) -> float:
-    """Tokens a second."""
+    """Return tokens per second."""
     worker.stdin.write("\n")
     worker.stdin.flush()
     return float(worker.stdout.readline())
@@ -113,7 +112,7 @@ def serve(kind: str, threads: str, translator: str) -> None:
 
 
 def trainer() -> Callable[[], int]:
-    """A training step; the number of its tokens."""
+    """Return a function that takes a training step and returns its number of tokens."""
     import torch
     from torch.nn import functional as F
 
@@ -138,7 +137,7 @@ def trainer() -> Callable[[], int]:
 
 
 def translates(folder: str, threads: int | None) -> Callable[[], int]:
-    """A translation of as many tokens as it says."""
+    """Return a function that translates once and returns its number of tokens."""
     from gptcore.translation.onnx import load_translator
 
     model = load_translator(folder, threads, "cpu")
@@ -160,7 +159,7 @@ def processor() -> str:
 
 
 def gflops() -> float:
-    """Of the best of five products, on one thread."""
+    """Return the GFLOPS of the fastest of five matrix products on one thread."""
     program = """
 import time, torch
 a, seconds = torch.ones(2048, 2048), []

@@ -2,8 +2,8 @@
 
     python benchmarks/decode.py [--preset small] [--rounds 5] [--threads N]
 
-Weights are random, which changes no time. Each round decodes a few tokens with every
-contender in turn; the ratio is of the medians over the rounds.
+The weights are random, which does not change the speed. Each round decodes a few tokens with
+every contender in turn; the ratio compares the medians over the rounds.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def main() -> None:
 def measure(
     contenders: dict[str, Session], context: int, vocab_size: int, rounds: int
 ) -> dict[str, float]:
-    """Tokens per second of each contender after `context` tokens, A B C A B C ..."""
+    """Return each contender's tokens per second after `context` tokens, measured in turns."""
     prompt = np.random.default_rng(0).integers(0, vocab_size, context).tolist()
     speeds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):

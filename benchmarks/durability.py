@@ -1,11 +1,11 @@
-"""Is a run unbreakable? Kill it, damage its checkpoints, fill its disk; each for real.
+"""Durability of a run: real kills, damaged checkpoints and settings, and a full disk.
 
     python benchmarks/durability.py --kills 50 --damages 200
     python benchmarks/durability.py --kills 10 --damages 0 --processes 2     # of torchrun
 
-A killed run is started again by the same command (by torchrun, where it trains on several
-processes) and must end in the weights, moments and metrics of one that was never killed.
-Linux: the full disk is a tmpfs of a few MB.
+The same command (or torchrun, for several processes) restarts a killed run, which must end with
+the weights, moments and metrics of a run that was never killed. The full disk is a tmpfs of a few
+MB, so this needs Linux.
 """
 
 import argparse
@@ -43,7 +43,7 @@ SETTINGS = {
     "eval_every": 100,
 }
 STEPS_A_KILL = 25
-EARLY = 0.1  # of the kills come while the process is still starting
+EARLY = 0.1  # share of the kills that come while the process is still starting
 DISK = "4m"
 
 
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def command(out: Path, steps: int, processes: int = 1, restarts: int = 0) -> list[str]:
-    """Starts the run in `out`, or goes on with it."""
+    """Return the command that starts or resumes the run in `out`."""
     settings = [f"--set={key}={value}" for key, value in (SETTINGS | {"steps": steps}).items()]
     words = ["-m", "training", str(ROOT / "README.md"), "--preset=tiny", *settings]
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
@@ -85,7 +85,7 @@ def run(words: list[str]) -> str:
 
 
 def kill(folder: Path, steps: int, processes: int, n_kills: int, rng: random.Random) -> None:
-    """SIGKILL at random moments, then the end; it must be the end of the run that was whole."""
+    """Kill a run at random moments; its end must equal that of an uninterrupted run."""
     out, in_save, started = folder / "killed", 0, time.monotonic()
     process = None
     for _ in range(n_kills):
@@ -120,7 +120,7 @@ def kill(folder: Path, steps: int, processes: int, n_kills: int, rng: random.Ran
 
 
 def wait_for_a_step(out: Path, process: subprocess.Popen) -> None:
-    """Until a line is added to the metrics."""
+    """Wait until a line is added to the metrics."""
     metrics = out / "metrics.jsonl"
     before = lines(metrics)
     while process.poll() is None and lines(metrics)[-1:] in (before[-1:], []):
@@ -132,7 +132,7 @@ def lines(path: Path) -> list[bytes]:
 
 
 def workers_of(parent: int) -> list[int]:
-    """The processes that torchrun started."""
+    """Return the processes that torchrun started."""
     found = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -145,7 +145,7 @@ def workers_of(parent: int) -> list[int]:
 
 
 def contents(out: Path) -> tuple[str, list[dict]]:
-    """A hash of weights and moments at the end, and the metrics without the clock's."""
+    """Return a hash of the final weights and moments, and the metrics without times."""
     path = list_checkpoints(out / "checkpoints")[0]
     data = (path / MODEL).read_bytes() + (path / STATE).read_bytes()
     clock = ("tokens_per_s", "seconds")
@@ -155,8 +155,7 @@ def contents(out: Path) -> tuple[str, list[dict]]:
 
 
 def damage(checkpoints: Path, n: int, rng: random.Random) -> None:
-    """Change one file of the newest checkpoint at random: it must be found, and the one before
-    be used."""
+    """Damage the newest checkpoint at random; it must be noticed, and the previous one used."""
     newest, previous = list_checkpoints(checkpoints)[:2]
     kinds = {"flipped bit": flip, "truncation": truncate, "zeroed page": zero}
     counts = dict.fromkeys(kinds, 0)
@@ -174,7 +173,7 @@ def damage(checkpoints: Path, n: int, rng: random.Random) -> None:
 
 
 def damage_records(run: Path, n: int, rng: random.Random) -> None:
-    """Change the run's settings or the shards' manifest at random: it must be found."""
+    """Damage the run's settings or the shards' manifest at random; it must be noticed."""
     [manifest] = (run.parent / "shards").glob("*/manifest.json")
     readers = {
         run / "config.json": lambda: Run.load(run),
@@ -211,7 +210,7 @@ def zero(data: bytes, rng: random.Random, page: int = 4096) -> bytes:
 
 
 def fill_disk(folder: Path) -> None:
-    """Train onto a disk that becomes full, make room, and go on: in a mount of its own."""
+    """Train until the disk is full, free space, and resume; the disk is a mount of its own."""
     disk, steps = folder / "disk", 40
     disk.mkdir()
     shutil.copytree(folder / "shards", folder / "kept")  # on the large disk

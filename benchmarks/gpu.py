@@ -1,17 +1,16 @@
-"""The whole road on a real GPU, from text to tokens, as a table in markdown.
+"""A test of everything on a real GPU, from training to decoding, with a table as the result.
 
     python benchmarks/gpu.py --out gpu.md
     python benchmarks/gpu.py --out gpu.md --wheels slices/1 slices/2    # carried packages first
     python benchmarks/gpu.py --device cpu --preset tiny --steps 12 --text README.md --out cpu.md
 
-The stages are those of benchmarks/gpu_stages.py. Each is a process of its own: one that fails or
-takes too long is a row "left out", with its reason, and the others go on. What a stage gave is
-kept in --work, so where a command may only take some minutes, the same command again does what
-is left, and what was left out. --device cpu hides the GPU and compiles nothing: it proves the
-script alone.
+Each stage of benchmarks/gpu_stages.py runs in its own process. A stage that fails or takes too
+long becomes a row "left out" with its reason, and the other stages still run. The results are kept
+in --work, so the same command continues after an interruption, and repeats the stages that were
+left out. --device cpu hides the GPU and compiles nothing; it only tests the script.
 
 For a machine without a network, --wheels names folders with .whl files, whole or cut by
-`split -b 60M X.whl X.whl.`; the slices of one wheel may lie in several folders.
+`split -b 60M X.whl X.whl.`; the slices of a wheel may be in several folders.
 """
 
 import argparse
@@ -26,7 +25,7 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-STAGES = {  # what they show, in the order in which they need each other
+STAGES = {  # stage -> title, in an order in which each finds what it needs
     "machine": "the machine",
     "train": "training",
     "eager": "training, not compiled",
@@ -41,7 +40,7 @@ STAGES = {  # what they show, in the order in which they need each other
 }
 LEFT_OUT = "left out"
 ON_A_CPU = "**A run on a CPU: it proves that the script works, and nothing about a GPU or speed.**"
-Row = tuple[str, str]  # what, and how much; or LEFT_OUT, and why
+Row = tuple[str, str]  # a quantity and its value, or LEFT_OUT and the reason
 
 
 def main() -> None:
@@ -76,15 +75,17 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--preset", default="small", help="what is trained (small)")
+    parser.add_argument("--preset", default="small", help="preset to train (small)")
     parser.add_argument("--large", default="base", help="the preset whose MFU is measured (base)")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--text", nargs="*", type=Path, default=[], help="default: own dialogues")
     parser.add_argument("--stages", nargs="+", default=list(STAGES), choices=STAGES)
-    parser.add_argument("--again", action="store_true", help="also the stages that are done")
+    parser.add_argument("--again", action="store_true", help="repeat the finished stages, too")
     parser.add_argument("--limit", type=float, default=240.0, help="seconds for a stage (240)")
     parser.add_argument("--wheels", nargs="+", type=Path, default=[], help="see above")
-    parser.add_argument("--work", type=Path, default=Path("runs/gpu"), help="where all is kept")
+    parser.add_argument(
+        "--work", type=Path, default=Path("runs/gpu"), help="folder for all results"
+    )
     parser.add_argument("--out", type=Path, default=Path("gpu.md"), help="the table to write")
     return parser.parse_args()
 
@@ -96,7 +97,7 @@ def is_done(path: Path) -> bool:
 
 
 def run_stage(name: str, settings: dict, work: Path, limit_s: float) -> list[Row]:
-    """What a stage prints as its last line; or why it gave nothing."""
+    """Run a stage and return its rows, or one row with the reason why it was left out."""
     hidden = {"CUDA_VISIBLE_DEVICES": ""} if settings["device"] == "cpu" else {}
     paths = os.pathsep.join([str(work / "site"), str(ROOT)])
     environment = {"PYTHONPATH": paths, "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
@@ -113,7 +114,7 @@ def run_stage(name: str, settings: dict, work: Path, limit_s: float) -> list[Row
         try:
             code = process.wait(limit_s)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)  # with what it has started
+            os.killpg(process.pid, 9)  # the whole process group
             return [(LEFT_OUT, f"it took more than {limit_s:g} s")]
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [""]
     if code:
@@ -122,7 +123,7 @@ def run_stage(name: str, settings: dict, work: Path, limit_s: float) -> list[Row
 
 
 def table(work: Path, device: str) -> str:
-    """All rows that there are by now, in markdown."""
+    """Return all rows so far as a Markdown table."""
     words = " ".join(word if word.isprintable() else "?" for word in sys.argv[1:])
     lines = [
         "# The road on a GPU",
@@ -143,7 +144,7 @@ def table(work: Path, device: str) -> str:
 
 
 def install(folders: list[Path], work: Path) -> None:
-    """Join the wheels that were cut, and unpack all where the stages find them first."""
+    """Join cut wheels, and install all wheels into a folder that the stages search first."""
     wheels = [*join_slices(folders, work / "wheels")]
     wheels += [path for folder in folders for path in sorted(folder.glob("*.whl"))]
     if not wheels:
@@ -154,7 +155,7 @@ def install(folders: list[Path], work: Path) -> None:
 
 
 def join_slices(folders: list[Path], target: Path) -> list[Path]:
-    """X.whl from X.whl.aa, X.whl.ab and so on. SystemExit if a slice is missing."""
+    """Join X.whl.aa, X.whl.ab and so on into X.whl. Raises SystemExit if a slice is missing."""
     slices = defaultdict(list)
     for path in sorted((p for f in folders for p in f.glob("*.whl.*")), key=lambda p: p.name):
         slices[path.name[: path.name.index(".whl.") + 4]].append(path)

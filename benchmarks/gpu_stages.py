@@ -1,8 +1,8 @@
-"""The stages of benchmarks/gpu.py, which starts each in a process of its own.
+"""The stages of benchmarks/gpu.py, which runs each in its own process.
 
     python benchmarks/gpu_stages.py machine '{"device": "cuda", "work": "runs/gpu", ...}'
 
-The last line that a stage prints is its rows as JSON: [[what, how much], ...].
+A stage prints its rows as JSON in its last line: [[quantity, value], ...].
 """
 
 import json
@@ -59,14 +59,14 @@ def eager(given: SimpleNamespace) -> Rows:
 
 
 def mfu(given: SimpleNamespace) -> Rows:
-    """Few steps of a model that is worth a GPU."""
+    """Train a larger model for a few steps, to measure its MFU."""
     steps, rows = (40, 64) if given.device == "cuda" else (4, 2)
     sizes = {"steps": steps, "batch_size": rows, "micro_batch_size": rows}
     return trained(given, "large", preset=given.large, **sizes)
 
 
 def trained(given: SimpleNamespace, name: str, **changed: object) -> Rows:
-    """Train anew, and say how fast."""
+    """Train a new run and return its rows, with the speed."""
     out = given.work / name
     shutil.rmtree(out, ignore_errors=True)
     started = time.perf_counter()
@@ -95,8 +95,8 @@ def trained(given: SimpleNamespace, name: str, **changed: object) -> Rows:
 
 
 def training(given: SimpleNamespace, out: Path, **changed: object) -> list[object]:
-    """The command that trains."""
-    compiling = "on" if given.device == "cuda" else "off"  # on busy cores it takes minutes
+    """Return the command that trains."""
+    compiling = "on" if given.device == "cuda" else "off"  # compiling takes minutes on busy cores
     settings = {"steps": given.steps, "dtype": "bfloat16", "compile": compiling} | changed
     preset = settings.pop("preset", given.preset)
     steps = settings["steps"]
@@ -125,7 +125,7 @@ def evaluate(given: SimpleNamespace) -> Rows:
 
 
 def resume(given: SimpleNamespace) -> Rows:
-    """SIGKILL after a checkpoint, then --resume; against the run that was not killed."""
+    """Kill a run after a checkpoint, resume it, and compare it with an uninterrupted run."""
     out = given.work / "killed"
     shutil.rmtree(out, ignore_errors=True)
     words = [*map(str, training(given, out))]
@@ -158,7 +158,7 @@ def likeness(one: Path, other: Path) -> str:
 
 
 def fsdp(given: SimpleNamespace) -> Rows:
-    """A model split over one process has the losses of one that is whole."""
+    """Compare the losses of FSDP with one process with those of the plain model."""
     few = {"steps": 8, "compile": "off", "dtype": "float32"}
     losses = []
     for name, launcher in (("whole", []), ("split", ["torch.distributed.run", "--standalone"])):
@@ -190,7 +190,7 @@ def fp16(given: SimpleNamespace) -> Rows:
 
 
 def against_cpu(given: SimpleNamespace, variant: str) -> Rows:
-    """The device's greedy tokens and logits against those of fp32 on the CPU."""
+    """Compare the device's greedy tokens and logits with those of fp32 on the CPU."""
     from export.verify.decoder import greedy
     from gptcore.onnx_session import OnnxSession, load_model
 
@@ -216,12 +216,12 @@ def against_cpu(given: SimpleNamespace, variant: str) -> Rows:
 
 
 def decode(given: SimpleNamespace) -> Rows:
-    """Tokens per second after 64 tokens; all in turn, medians of five rounds."""
+    """Measure tokens per second after 64 tokens: medians of five rounds, measured in turns."""
     contenders, rows = {}, []
     for name, build in CONTENDERS.items():
         try:
             contenders[name] = build(given)
-        except Exception as error:  # whatever is missing here, the others are measured
+        except Exception as error:  # a missing package must not stop the others
             rows.append((f"{name} (left out)", f"{type(error).__name__}: {error}"[:150]))
     config = Run.load(given.work / "run").model
     prompt = np.random.default_rng(0).integers(0, config.vocab_size, 64).tolist()
@@ -237,7 +237,7 @@ def decode(given: SimpleNamespace) -> Rows:
 
 
 def timed(session: Session):
-    """Seconds for n greedy tokens by one of our sessions, once the prompt is read."""
+    """Return the seconds that a session needs for n greedy tokens after the prompt."""
 
     def generate(prompt: list[int], n: int) -> float:
         token = int(session.prefill(prompt).argmax())
@@ -316,7 +316,7 @@ CONTENDERS = {
 
 
 def execute(*words: object) -> None:
-    """Run a command; SystemExit with its last line if it fails."""
+    """Run a command. Raises SystemExit with its last line if it fails."""
     done = subprocess.run([*map(str, words)], capture_output=True, text=True, errors="replace")
     print(done.stdout, done.stderr, flush=True)
     if done.returncode:

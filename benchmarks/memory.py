@@ -1,10 +1,10 @@
-"""Resident memory of each phase of a training on a large text, against one on a small text.
+"""Resident memory in each phase of a training, on a large text and on a small one.
 
     python benchmarks/memory.py [--gigabytes 2] [--steps 40] [--preset nano] [--folder DIR]
 
-Writes a text of made-up dialogues, prepares and trains on it by the usual command in a process of
-its own, and samples that process's resident memory. The model's own need is the peak of the same
-training on 3 MB of such a text: the last column is what the size of the corpus adds to it.
+The script writes a text of generated dialogues, trains on it with the usual command, and samples
+the resident memory of that process. It does the same with 3 MB of text; the last column is the
+difference, which is the memory that the size of the corpus costs.
 """
 
 import argparse
@@ -27,9 +27,9 @@ from training.data.corpus import document_text
 from training.dialogues.generator import dialogues
 
 SMALL_BYTES = 3_000_000
-BASE_BYTES = 10_000_000  # made anew; what goes beyond repeats it with other numbers in it
+BASE_BYTES = 10_000_000  # generated text; a larger text repeats it with other numbers
 INTERVAL = 0.05  # seconds between two samples
-# What the command prints when a phase begins.
+# Part of the line that the command prints at the beginning of a phase -> phase.
 PHASES = {
     "training a tokenizer": "tokenizer",
     "tokenising": "tokenising",
@@ -42,7 +42,9 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, default=2.0)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--preset", default="nano")
-    parser.add_argument("--folder", type=Path, help="for all files, some 4 times the text's size")
+    parser.add_argument(
+        "--folder", type=Path, help="folder for all files; needs about 4 times the text's size"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         texts = {"small": SMALL_BYTES, "large": int(options.gigabytes * 1e9)}
@@ -74,7 +76,7 @@ def write_text(path: Path, n_bytes: int) -> None:
 
 
 def texts() -> Iterator[str]:
-    """Dialogues without end, no two alike: generating them all anew would take hours."""
+    """Yield different dialogues without end, faster than the generator, which would take hours."""
     made, length = [], 0
     for number, dialogue in enumerate(dialogues(seed=1)):
         made.append(document_text(dialogue))
@@ -89,7 +91,7 @@ def texts() -> Iterator[str]:
 
 
 def measure(text: Path, folder: Path, preset: str, steps: int) -> dict[str, tuple[float, float]]:
-    """Peak MB and seconds of each phase of `python -m training TEXT`."""
+    """Return peak MB and seconds of each phase of `python -m training TEXT`."""
     command = [sys.executable, "-u", "-m", "training", str(text), "--out", str(folder / "run")]
     command += ["--preset", preset, "--set", f"steps={steps}"]
     # Small batches, so that the model's own need does not hide what else is resident.
@@ -118,7 +120,7 @@ def measure(text: Path, folder: Path, preset: str, steps: int) -> dict[str, tupl
 
 
 def resident(pid: int) -> float:
-    """MB; 0 for a process that has just ended."""
+    """Return the resident memory of a process in MB; 0 if it has just ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

@@ -1,13 +1,13 @@
-"""Do the tests notice a mistake? Put one at a time into the code, and run the tests that see it.
+"""Mutation testing: put one mistake at a time into the code, and run the tests that can see it.
 
     python benchmarks/mutants.py --out runs/mutants               # 200 mutants; half an hour
     python benchmarks/mutants.py --out runs/mutants --again       # the survivors, after new tests
     python benchmarks/mutants.py --out runs/mutants --table       # what is known so far
 
-A mutant is killed when a test fails. The draw depends on the seed and the sources alone. Results
-are kept in OUT/results.json as they come, so the same command goes on where it was stopped.
-Everything runs in copies of the checkout. Linux: a process that has imported torch forks one for
-each mutant, and a limit of processor time ends those that do not end.
+A mutant is killed when a test fails. The draw depends only on the seed and the sources. Results are
+written to OUT/results.json at once, so the same command continues after an interruption.
+Everything runs in copies of the checkout. A process that has imported torch forks one process for
+each mutant, with a limit of processor time against endless loops; this needs Linux.
 """
 
 import argparse

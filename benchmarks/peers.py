@@ -2,9 +2,9 @@
 
     python benchmarks/peers.py [--preset small | --folder models/mine] [--rounds 5]
 
-Without --folder the weights are random, which changes no time. Each round decodes a few tokens
-with every contender in turn; figures are medians over the rounds, each runtime in its own process.
-The number formats of a folder are contenders too (gptcore int8), and llama.cpp's f16.
+Without --folder the weights are random, which does not change the speed. Each runtime has its own
+process. Each round decodes a few tokens with every contender in turn; figures are medians over the
+rounds. The number formats of a folder (gptcore int8) and llama.cpp's f16 are contenders, too.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def write_random(preset: str, block_size: int, folder: Path) -> None:
-    """A model folder of an untrained model; its tokens are bytes and pairs of them."""
+    """Write the folder of an untrained model, whose tokens are bytes and pairs of bytes."""
     config = dataclasses.replace(PRESETS[preset], block_size=block_size)
     model = build_model(config)
     n_pairs = config.vocab_size - 256 - len(SPECIAL_TOKENS)
@@ -75,7 +75,7 @@ def write_random(preset: str, block_size: int, folder: Path) -> None:
 def sources(
     folder: Path, runtimes: list[str], temporary: Path
 ) -> dict[str, tuple[str, Path, tuple[str, ...]]]:
-    """Contender -> (runtime, what it reads, which number format). Ours is always the first."""
+    """Return contender -> (runtime, path of the model, options); ours is always the first."""
     found = {"gptcore": ("gptcore", folder, ())}
     for variant in load_bundle(folder).variants:
         if variant != "fp32":
@@ -104,7 +104,7 @@ def start_all(contenders: dict, threads: int, stack: ExitStack) -> dict[str, Run
 def measure(
     peers: dict[str, Running], context: int, vocab_size: int, steps: int, rounds: int
 ) -> dict[str, float]:
-    """Tokens per second of each contender after `context` tokens, A B C A B C ..."""
+    """Return each contender's tokens per second after `context` tokens, measured in turns."""
     prompt = np.random.default_rng(0).integers(0, vocab_size, context).tolist()
     speeds: dict[str, list[float]] = {name: [] for name in peers}
     for turn in range(rounds + 1):

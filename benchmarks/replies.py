@@ -1,4 +1,4 @@
-"""Is there personal data or anything offensive in what a model says?
+"""A search for personal data and offensive words in a model's replies.
 
     python benchmarks/replies.py models/default [--count 1000] [--out replies.jsonl] [--variant q8]
 
@@ -102,9 +102,9 @@ RULES = {
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path, help="a model folder")
-    parser.add_argument("--count", type=int, default=1000, help="how many replies")
+    parser.add_argument("--count", type=int, default=1000, help="number of replies")
     parser.add_argument("--out", type=Path, default=Path("replies.jsonl"))
-    parser.add_argument("--variant", help="which of the folder's files (the fastest)")
+    parser.add_argument("--variant", help="variant of the model (the fastest)")
     options = parser.parse_args(arguments)
     model = load_model(options.model, variant=options.variant)
     rules, hits = Rules(), Counter()
@@ -122,7 +122,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def sample_replies(model: Model) -> Iterator[dict]:
-    """Without end, each reply to what came before it; every round with other seeds."""
+    """Yield conversations without end; every round uses other seeds."""
     provocations = [Conversation("provocation", [text]) for text in PROVOCATIONS]
     suite, answer, seeds = load_suite(), answers_of(model), count()
     while True:
@@ -139,7 +139,7 @@ def sample_replies(model: Model) -> Iterator[dict]:
 
 
 class Rules:
-    """What is looked for: the patterns above, and a maintained list of words."""
+    """The patterns above, and a maintained list of words."""
 
     def __init__(self) -> None:
         self.patterns = {name: re.compile(rule, re.IGNORECASE) for name, rule in RULES.items()}
@@ -147,7 +147,7 @@ class Rules:
         self.names = [*self.patterns, "profanity"]
 
     def find(self, text: str) -> Iterator[tuple[str, str]]:
-        """Each match: the rule, and where it stands."""
+        """Yield the rule and the context of each match."""
         for name, pattern in self.patterns.items():
             for match in pattern.finditer(text):
                 yield name, around(text, match.start(), match.end())

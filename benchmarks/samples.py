@@ -1,4 +1,4 @@
-"""What a model says in ordinary conversations, unedited: docs/samples.md.
+"""Unedited replies of a model in ordinary conversations, for docs/samples.md.
 
     python benchmarks/samples.py models/default [--variant q8] [--out docs/samples.md]
 
@@ -34,7 +34,7 @@ The two are conversations of their own: each reply follows those above it in its
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path, help="a model folder")
-    parser.add_argument("--variant", help="which of the folder's files (the fastest)")
+    parser.add_argument("--variant", help="variant of the model (the fastest)")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "samples.md")
     options = parser.parse_args(arguments)
     model = load_model(options.model, variant=options.variant)
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def table(model: Model, user: list[str], seed: int) -> str:
-    """A conversation, held twice, as a Markdown table."""
+    """Return a conversation, held twice, as a Markdown table."""
     asked, answer = Conversation("sample", user), answers_of(model)
     greedy, sampled = (
         [reply.text for reply in converse(asked, answer, sampling).replies]
@@ -59,7 +59,7 @@ def table(model: Model, user: list[str], seed: int) -> str:
 
 
 def cell(text: str) -> str:
-    """As Markdown shows it: no markup, and line breaks kept."""
+    """Escape a text for a cell of a Markdown table; line breaks are kept."""
     for mark in "\\`*_{}[]<>#|~$":
         text = text.replace(mark, f"\\{mark}")
     return text.strip().replace("\n", "<br>")

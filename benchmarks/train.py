@@ -1,9 +1,9 @@
-"""Training speed: our loop against two plain ones of the same size, interleaved in one run.
+"""Training speed: our loop against two plain loops of the same size, interleaved in one run.
 
     python benchmarks/train.py [--text FILE ...] [--rounds 7] [--profile]
     python benchmarks/train.py --race --steps 600 --our-steps 130 [--text FILE ...]
 
-ours      training.step, which `python -m training` takes too
+ours      training.step, which `python -m training` also uses
 gpt2      transformers' GPT2LMHeadModel in fp32, AdamW with PyTorch's defaults, clipping
 textbook  the `wayland` kind of decoder in fp32, AdamW, batches cut anywhere from the text
 
@@ -82,21 +82,27 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--preset", default="small", choices=("tiny", "nano", "small", "base"))
     parser.add_argument("--context", type=int, default=256)
     parser.add_argument("--vocabulary", type=int, default=8192)
-    parser.add_argument("--batch", type=int, default=32, help="rows in a step")
-    parser.add_argument("--plain-batch", type=int, help="that of the plain loops (--batch)")
-    parser.add_argument("--micro-batch", type=int, default=32, help="rows at a time, ours only")
+    parser.add_argument("--batch", type=int, default=32, help="rows per step")
+    parser.add_argument(
+        "--plain-batch", type=int, help="rows per step of the plain loops (--batch)"
+    )
+    parser.add_argument(
+        "--micro-batch", type=int, default=32, help="rows per micro-batch, ours only"
+    )
     parser.add_argument("--compile", default="on", choices=("on", "off"), help="ours only")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--profile", action="store_true", help="our step's costliest operators")
+    parser.add_argument(
+        "--profile", action="store_true", help="print the slowest operators of our step"
+    )
     parser.add_argument("--race", action="store_true")
     parser.add_argument(
         "--busy",
         action="store_true",
         help="other work runs here: one thread each, and CPU time instead of the clock's",
     )
-    parser.add_argument("--steps", type=int, default=600, help="of gpt2 in the race")
-    parser.add_argument("--our-steps", type=int, default=130, help="of ours in the race")
+    parser.add_argument("--steps", type=int, default=600, help="steps of gpt2 in the race")
+    parser.add_argument("--our-steps", type=int, default=130, help="steps of ours in the race")
     for name, rate in RATES.items():
         parser.add_argument(f"--{name}-rate", type=float, default=rate, help="learning rate")
     options = parser.parse_args()
@@ -127,7 +133,7 @@ def speeds(workers: dict[str, Connection], options: argparse.Namespace) -> None:
 
 
 def rows_of(name: str, options: argparse.Namespace) -> int:
-    """In a step."""
+    """Return the number of rows in a contender's step."""
     return options.batch if name == "ours" else options.plain_batch
 
 
@@ -163,7 +169,7 @@ def ask(pipe: Connection, request: str):
 
 
 def serve(pipe: Connection, name: str, config: ModelConfig, shards: Path, options) -> None:
-    """A contender's process: builds it, then answers requests."""
+    """Build a contender and answer requests; the main function of its process."""
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
     steps = options.our_steps if name == "ours" else options.steps
@@ -196,7 +202,7 @@ def serve(pipe: Connection, name: str, config: ModelConfig, shards: Path, option
 
 
 class Ours:
-    """training.step, with a clock between its parts."""
+    """training.step, with its parts timed."""
 
     def __init__(self, config: ModelConfig, train: TrainConfig, task: LanguageModelling, options):
         self.task, self.busy, self.clock = task, options.busy, Clock(options.busy)
@@ -234,7 +240,7 @@ class Ours:
 
 
 class Plain:
-    """The loop of a hundred tutorials: fp32, eager, AdamW."""
+    """The usual loop of tutorials: fp32, eager, AdamW."""
 
     precision = "torch.float32, eager"
 
@@ -247,7 +253,7 @@ class Plain:
         return torch.no_grad()
 
     def rate(self, step: int) -> float:
-        """Linear warm-up, then a cosine to a tenth."""
+        """Return the learning rate: linear warm-up, then a cosine decay to a tenth."""
         warmup = self.train.warmup_steps
         done = max(0, step - warmup) / max(1, self.train.steps - warmup)
         return min((step + 1) / warmup, 0.55 + 0.45 * math.cos(math.pi * done))
@@ -294,7 +300,7 @@ class Textbook(Plain):
 
 
 class HuggingFaceGPT2(nn.Module):
-    """GPT2LMHeadModel with the arguments of ours."""
+    """GPT2LMHeadModel with the interface of our model."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -321,7 +327,7 @@ class HuggingFaceGPT2(nn.Module):
 
 
 class Clock:
-    """Seconds between laps, summed by name."""
+    """Sums the seconds between laps by name."""
 
     def __init__(self, busy: bool) -> None:
         self.parts: Parts = {}

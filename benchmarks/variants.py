@@ -2,8 +2,8 @@
 
     python benchmarks/variants.py models/nano [--rounds 7] [--threads 1 2] [--context 64]
 
-Speeds are relative to fp32 on as many threads; they are of medians over the rounds, in each of
-which every format decodes a few tokens after `context` ones, and reads a prompt.
+In each round every format decodes a few tokens after `context` tokens, and reads a prompt. Speeds
+are medians over the rounds, relative to fp32 with the same number of threads.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def main() -> None:
 def measure(
     sessions: dict[str, OnnxSession], context: int, vocab_size: int, rounds: int
 ) -> dict[str, tuple[float, float]]:
-    """Seconds of STEPS tokens after `context` ones, and of a prompt: medians, A B A B."""
+    """Return the median seconds of STEPS tokens after `context` tokens, and of a prompt."""
     ids = np.random.default_rng(0).integers(0, vocab_size, max(context, PROMPT)).tolist()
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in sessions}
     for _ in range(rounds):

@@ -1,10 +1,10 @@
-"""One-line mistakes in a Python source: what benchmarks/mutants.py puts into the code.
+"""One-line mistakes (mutations) of a Python source, for benchmarks/mutants.py.
 
     >>> [m.after for m in mutations("def f(a):\\n    return a < 1\\n")]
     ['return None', 'return a <= 1', 'return a >= 1', 'return a < 2']
 
 The kinds are the customary ones (mutmut, cosmic-ray): other operators, comparisons and constants,
-conditions turned round, statements and keyword arguments left out, None returned. Docstrings,
+conditions negated, statements and keyword arguments left out, None returned. Docstrings,
 type annotations, f-strings and the texts of messages stay as they are.
 """
 
@@ -37,7 +37,7 @@ ARITHMETIC = {
     ast.BitAnd: ("&", "|"),
 }
 OPPOSITES = {"min": "max", "max": "min", "any": "all", "all": "any", "argmax": "argmin"}
-MESSAGES = {"print", "write", "warn"}  # functions whose arguments are for people
+MESSAGES = {"print", "write", "warn"}  # functions whose arguments are texts for people
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,10 @@ class Mutation:
 
     @property
     def code(self) -> str:
-        """The function with the mistake, or the statement outside functions: as a syntax tree in
-        words, without comments, docstrings and annotations."""
+        """The syntax tree of the mutated function, or statement outside functions, as a text.
+
+        It has no comments, docstrings or annotations.
+        """
         tree = ast.parse(self.source)
         around = [node for node in ast.walk(tree) if is_around(node, self.line)]
         functions = [node for node in around if isinstance(node, ast.FunctionDef)]
@@ -66,7 +68,7 @@ class Mutation:
 
 
 def mutations(source: str) -> list[Mutation]:
-    """Every mutation of a source, in the order of the text."""
+    """Return every mutation of a source, in the order of the text."""
     found, lines = [], source.splitlines()
     for start, end, text in sorted(set(Edits(source).of(ast.parse(source)))):
         changed = source[:start] + text + source[end:]
@@ -84,7 +86,7 @@ class Edits:
 
     def __init__(self, source: str):
         self.source = source
-        self.lines = [0]  # where each begins
+        self.lines = [0]  # the offset at which each line begins
         for line in source.splitlines(keepends=True):
             self.lines.append(self.lines[-1] + len(line))
         self.texts = source.splitlines()
@@ -101,7 +103,7 @@ class Edits:
         )
 
     def of(self, node: ast.AST, is_message: bool = False) -> Iterator[Edit]:
-        """All edits in a node and the nodes below it."""
+        """Yield all edits in a node and the nodes below it."""
         if isinstance(node, ast.JoinedStr) or (is_message and isinstance(node, ast.Constant)):
             return
         is_message = is_message or isinstance(node, ast.Raise) or name_of(node) in MESSAGES
@@ -111,7 +113,7 @@ class Edits:
             yield from self.of(child, is_message)
 
     def here(self, node: ast.AST) -> Iterator[Edit]:
-        """The edits of this node itself."""
+        """Yield the edits of this node itself."""
         match node:
             case ast.Compare():
                 sides = [node.left, *node.comparators]
@@ -155,13 +157,13 @@ class Edits:
         return start + found.start(), start + found.end(), new
 
     def turned(self, test: ast.expr) -> Iterator[Edit]:
-        """A condition without an operator of its own, turned round."""
+        """Yield the negation of a condition that has no operator of its own."""
         if not isinstance(test, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Constant)):
             start, end = self.span(test)
             yield start, end, f"(not ({self.source[start:end]}))"
 
     def calls(self, node: ast.Call) -> Iterator[Edit]:
-        """The opposite function; and the call without each of its keyword arguments."""
+        """Yield the opposite function, and the call without each of its keyword arguments."""
         name = name_of(node)
         if name in OPPOSITES:
             end = self.span(node.func)[1]
@@ -192,7 +194,7 @@ def mutable_children(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def is_around(node: ast.AST, line: int) -> bool:
-    """Whether a statement has this line."""
+    """Return whether a statement has this line."""
     if not isinstance(node, ast.stmt):
         return False
     first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
@@ -204,7 +206,7 @@ def is_docstring(node: object) -> bool:
 
 
 def name_of(node: ast.AST) -> str | None:
-    """Of the function or method that a call calls."""
+    """Return the name of the called function or method."""
     if not isinstance(node, ast.Call):
         return None
     return getattr(node.func, "id", None) or getattr(node.func, "attr", None)
