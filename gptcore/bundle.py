@@ -72,6 +72,7 @@ class Bundle:
 class TranslationBundle(Bundle):
     """A verified folder of a translation model; `tokenizer` is for the target language."""
 
+    config: Seq2SeqConfig
     source_tokenizer: Tokenizer
 
     @property

@@ -10,11 +10,13 @@ one bit for bit.
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from torch import Tensor, nn
+import torch
+from torch import Tensor
 from tqdm import tqdm
 
 from gptcore.checks import UserError
@@ -35,6 +37,7 @@ from training.machine.processes import World
 from training.machine.progress import progress
 from training.report.recorders import Recorder, Samples, open_recorders
 from training.report.report import write_report
+from training.run.clock import Clock
 from training.run.config import TrainConfig
 from training.run.directory import Run, write_json
 from training.state import State, build_state, open_checkpoint, save_evidence, save_state
@@ -58,13 +61,14 @@ class Task(Protocol):
         Targets are IGNORED at positions without a loss.
         """
 
-    def logits(self, model: nn.Module, *inputs: Tensor) -> Tensor:
+    @property
+    def logits(self) -> Callable[..., Tensor]:
         """Return the logits (B, T, V)."""
 
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
+    def evaluate(self, model: Any) -> dict[str, float]:
         """Measure the held-out split; return at least "val_loss" and "bits_per_byte"."""
 
-    def samples(self, model: nn.Module) -> Samples:
+    def samples(self, model: Any) -> Samples:
         """Return a few prompts, each with the model's continuation."""
 
 
@@ -84,8 +88,8 @@ def train(
     """
     device = pick_device()
     dtype = pick_dtype(run.train.dtype, device, world)
-    precision = str(dtype).removeprefix("torch.")
-    run = replace(run, train=replace(run.train, dtype=precision))  # a resume keeps it
+    picked = replace(run.train, dtype="bfloat16" if dtype == torch.bfloat16 else "float32")
+    run = replace(run, train=picked)  # a resume keeps it
     keep_freed_memory()
     checkpoint = open_checkpoint(run) if resume else None
     measured = run.evaluations() if resume else {}
@@ -98,8 +102,9 @@ def train(
         run.create()
     recorders = open_recorders(run, world, state.step if resume else None)
     print(
-        f"{count_parameters(state.model):,} parameters on {world.size} x {device} in {precision}; "
-        f"{task.tokens_per_step:,.0f} tokens per step, {task.steps_per_epoch:.1f} steps per epoch"
+        f"{count_parameters(state.model):,} parameters on {world.size} x {device} in "
+        f"{run.train.dtype}; {task.tokens_per_step:,.0f} tokens per step, "
+        f"{task.steps_per_epoch:.1f} steps per epoch"
     )
     if world.size == 1 and device.type == "cpu":  # several processes keep each other busy
         say_if_busy()
@@ -143,7 +148,7 @@ def take_steps(
             # The processes' clocks differ, so only a single process fits its steps to the clock.
             clock = run.clock if world.size == 1 and n_timed > 0 else None
             if clock and clock.is_due(config, state.step, state.seconds):
-                run = fit_to_clock(run, state, stepping_s / n_timed, evaluations)
+                run = fit_to_clock(run, clock, state, stepping_s / n_timed, evaluations)
                 config, bar.total = run.train, run.train.steps
             started = time.perf_counter()
             batch = task.batch(state.step)
@@ -180,9 +185,11 @@ def take_steps(
     return run
 
 
-def fit_to_clock(run: Run, state: State, step_s: float, evaluations: list[float]) -> Run:
+def fit_to_clock(
+    run: Run, clock: Clock, state: State, step_s: float, evaluations: list[float]
+) -> Run:
     """Return the run with as many steps as fit the time; config.json keeps them for a resume."""
-    config = run.clock.fitted(run.train, state.step, step_s, evaluations, state.seconds)
+    config = clock.fitted(run.train, state.step, step_s, evaluations, state.seconds)
     if config.steps != run.train.steps:
         tqdm.write(f"fitted to the clock: {config.steps:,} steps instead of {run.train.steps:,}")
     run = replace(run, train=config, clock=None)

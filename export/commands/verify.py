@@ -34,7 +34,6 @@ def run(options: argparse.Namespace) -> int:
     from export.verify.translation import verify_translation
 
     bundle = load_any_bundle(options.model)
-    is_translation = isinstance(bundle, TranslationBundle)
-    checks = verify_translation(bundle) if is_translation else verify(bundle)
+    checks = verify_translation(bundle) if isinstance(bundle, TranslationBundle) else verify(bundle)
     print_report(checks)
     return 1 if any_failed(checks) else 0

@@ -139,6 +139,11 @@ LABELS = {
 
 def write_card(path: Path, facts: ModelFacts, hub: Hub) -> None:
     config, measured = facts.config, facts.measured
+    of_kind = (
+        of_translator(config, facts)
+        if isinstance(config, Seq2SeqConfig)
+        else of_decoder(config, facts)
+    )
     rows = [
         (label, format(measured[key], form))
         for key, (label, form) in LABELS.items()
@@ -156,7 +161,7 @@ def write_card(path: Path, facts: ModelFacts, hub: Hub) -> None:
         data=data_table(facts),
         licence=licence_section(facts) if hub.license == UNNAMED else "",
         evaluation=evaluation_table(facts),
-        **KINDS[type(config)](config, facts),
+        **of_kind,
     )
     path.write_text(text, encoding="utf-8")
 
@@ -179,6 +184,7 @@ def origin(facts: ModelFacts) -> str:
             f"measured on {facts.imported.measured_on}."
         )
     training = facts.training
+    assert training is not None  # what is not imported was trained
     data = training.data
     lines = [
         f"Stage {stage.name}: {stage.steps:,} steps on {stage.source}. {took(stage)}"
@@ -283,9 +289,6 @@ def of_translator(config: Seq2SeqConfig, facts: ModelFacts) -> dict[str, str]:
         "use": TRANSLATOR_USE,
         "files": TRANSLATOR_FILES,
     }
-
-
-KINDS = {ModelConfig: of_decoder, Seq2SeqConfig: of_translator}
 
 
 def read_license(folder: Path) -> str:

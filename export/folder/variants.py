@@ -78,6 +78,7 @@ def split_names(text: str) -> list[str]:
 
 def held_out(run: Run) -> Iterable[Row]:
     """Return the held-out rows of a run on texts; raises UserError if its shards are gone."""
+    assert run.data.shards is not None
     try:
         shards = open_shards(run.data.shards, run.path / CACHE)
     except UserError as error:

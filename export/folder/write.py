@@ -141,11 +141,16 @@ def export_decoder(run: Run, model: GPT, folder: Path, facts: ModelFacts) -> lis
 def export_translator(run: Run, model: Seq2Seq, folder: Path, facts: ModelFacts) -> list[Check]:
     source_tokenizer = Tokenizer.load(run.path / SOURCE_TOKENIZER)
     write_translation_model(model, source_tokenizer, run.tokenizer, folder)
-    bundle = TranslationBundle(folder, run.model, run.tokenizer, facts, source_tokenizer)
+    bundle = TranslationBundle(folder, model.config, run.tokenizer, facts, source_tokenizer)
     return verify_translation(bundle)
 
 
-KINDS = {ModelConfig: export_decoder, Seq2SeqConfig: export_translator}
+# What of a run on a model of this shape is written; the model is a GPT or a Seq2Seq.
+Write = Callable[[Run, Any, Path, ModelFacts], list[Check]]
+KINDS: dict[type[ModelConfig], Write] = {
+    ModelConfig: export_decoder,
+    Seq2SeqConfig: export_translator,
+}
 
 
 def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -> None:
@@ -171,7 +176,7 @@ def write_graph_and_weights(model: GPT, tokenizer: Tokenizer, folder: Path) -> N
     (folder / ONNX).parent.mkdir()
     write_onnx(model, folder / ONNX)
     tokenizer.save(folder)
-    state = dict(model.named_parameters())
+    state: dict[str, Tensor] = dict(model.named_parameters())
     write_weights(to_llama(state, model.config) if is_llama(model.config) else state, folder)
 
 
@@ -203,8 +208,10 @@ def measured(run: Run, step: int) -> dict[str, Any]:
 def add_inspect(folder: Path) -> None:
     """Add onnx/inspect.onnx to a model folder, for the page's Inspect tab."""
     bundle = load_any_bundle(folder)
-    load = load_seq2seq if isinstance(bundle, TranslationBundle) else load_reference
-    write_checked_inspect(load(bundle), folder / INSPECT)
+    write_checked_inspect(
+        load_seq2seq(bundle) if isinstance(bundle, TranslationBundle) else load_reference(bundle),
+        folder / INSPECT,
+    )
     write_facts(folder, bundle.facts)
 
 

@@ -122,7 +122,7 @@ def tensors(bundle: Bundle) -> dict[str, np.ndarray]:
     for name, array in load_file(bundle.path / "model.safetensors").items():
         n_head = heads.get(name.split(".")[-2])
         array = interleaved(array, n_head) if n_head else array
-        result[names.get_name(name, try_suffixes=(".weight",))] = array
+        result[names[name.removesuffix(".weight")] + ".weight"] = array
     if config.position == "llama3_rotary":
         result["rope_freqs.weight"] = rope_factors(config)
     return result

@@ -17,7 +17,10 @@ from gptcore.onnx_session import open_inference
 
 def write_inspect(model: GPT | Seq2Seq, path: Path) -> None:
     """Write the graph; gptcore.nn.inspect documents its outputs."""
-    WRITERS[type(model)](model, path)
+    if isinstance(model, Seq2Seq):
+        write_seq2seq(model, path)
+    else:
+        write_gpt(model, path)
 
 
 def write_gpt(model: GPT, path: Path) -> None:
@@ -64,4 +67,3 @@ def compare_inspect(model: GPT | Seq2Seq, path: Path) -> float:
 
 
 WRAPPERS = {GPT: InspectGPT, Seq2Seq: InspectSeq2Seq}
-WRITERS = {GPT: write_gpt, Seq2Seq: write_seq2seq}

@@ -180,19 +180,19 @@ def share(graph: onnx.GraphProto, table: str, rows: str, scales: str, zero: int)
             new(np.array([0, 0, -1], np.int64), "embedding_shape"),
         ]
     )
-    steps = (
-        ("Gather", [rows, ids], "embedding_rows", {}),
-        ("Cast", ["embedding_rows"], "embedding_float", {"to": TensorProto.FLOAT}),
-        ("Sub", ["embedding_float", "embedding_zero"], "embedding_centred", {}),
-        ("Gather", [scales, ids], "embedding_scales", {}),
-        ("Unsqueeze", ["embedding_scales", "embedding_axis"], "embedding_factors", {}),
-        ("Mul", ["embedding_centred", "embedding_factors"], "embedding_blocks", {}),
-        ("Reshape", ["embedding_blocks", "embedding_shape"], result, {}),
-    )
-    nodes = [helper.make_node(kind, inputs, [out], **more) for kind, inputs, out, more in steps]
+    node = helper.make_node
+    nodes = [
+        node("Gather", [rows, ids], ["embedding_rows"]),
+        node("Cast", ["embedding_rows"], ["embedding_float"], to=TensorProto.FLOAT),
+        node("Sub", ["embedding_float", "embedding_zero"], ["embedding_centred"]),
+        node("Gather", [scales, ids], ["embedding_scales"]),
+        node("Unsqueeze", ["embedding_scales", "embedding_axis"], ["embedding_factors"]),
+        node("Mul", ["embedding_centred", "embedding_factors"], ["embedding_blocks"]),
+        node("Reshape", ["embedding_blocks", "embedding_shape"], [result]),
+    ]
     graph.node.remove(gather)
-    for node in reversed(nodes):
-        graph.node.insert(at, node)
+    for new_node in reversed(nodes):
+        graph.node.insert(at, new_node)
 
 
 def initializers(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:

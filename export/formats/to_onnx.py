@@ -63,6 +63,7 @@ def write_graph(
             dynamic_shapes={name: dynamic(value) for name, value in example.items()},
             verbose=False,
         )
+    assert program is not None  # without dynamo it would be
     proto = program.model_proto
     rename_axes(proto.graph, inputs | outputs)
     strip_metadata(proto)
@@ -76,12 +77,12 @@ def axes(config: ModelConfig) -> tuple[Axes, Axes]:
     past = ["batch_size", config.n_kv_head, "past_sequence_length", config.head_dim]
     whole = "past_sequence_length + sequence_length"
     present = ["batch_size", config.n_kv_head, whole, config.head_dim]
-    inputs = {
+    inputs: Axes = {
         "input_ids": tokens,
         "attention_mask": ["batch_size", "total_sequence_length"],
         "position_ids": tokens,
     }
-    outputs = {"logits": [*tokens, config.vocab_size]}
+    outputs: Axes = {"logits": [*tokens, config.vocab_size]}
     for layer in range(config.n_layer):
         for part in ("key", "value"):
             inputs[f"past_key_values.{layer}.{part}"] = past

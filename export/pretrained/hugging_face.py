@@ -215,7 +215,7 @@ def write_config(settings: dict[str, Any], config: ModelConfig, source: Path, fo
         "eos_token_id": eos,
         "pad_token_id": first_eos if given.get("pad_token_id") is None else given["pad_token_id"],
     }
-    ours = {"max_position_embeddings": config.block_size}
+    ours: dict[str, Any] = {"max_position_embeddings": config.block_size}
     ours |= {"dtype": "float32", "torch_dtype": "float32"}  # new and old name
     for name, content in (
         ("tokenizer_config.json", tokens),

@@ -88,15 +88,17 @@ class Running:
             stderr=self.errors,
             encoding="utf-8",
         )
+        assert self.process.stdin and self.process.stdout
+        self.questions, self.answers = self.process.stdin, self.process.stdout
         self.facts = self._read()
 
     def ask(self, prompts: list[list[int]], n: int) -> dict[str, Any]:
         """Return `n` greedy ids per prompt, and the seconds that prompts and tokens took."""
-        print(json.dumps({"prompts": prompts, "n": n}), file=self.process.stdin, flush=True)
+        print(json.dumps({"prompts": prompts, "n": n}), file=self.questions, flush=True)
         return self._read()
 
     def _read(self) -> dict[str, Any]:
-        line = self.process.stdout.readline()
+        line = self.answers.readline()
         if not line:
             code = self.process.wait()
             self.errors.seek(0)
@@ -104,7 +106,7 @@ class Running:
         return json.loads(line)
 
     def close(self) -> None:
-        self.process.stdin.close()
+        self.questions.close()
         self.process.wait()
 
 

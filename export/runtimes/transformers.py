@@ -29,7 +29,7 @@ def generate_with(model: transformers.GenerationMixin) -> Generate:
 
     def generate(prompts, n, tick):
         ids, mask = map(torch.from_numpy, left_padded(prompts))
-        result = model.generate(
+        result = model.generate(  # type: ignore[misc]
             input_ids=ids,
             attention_mask=mask,
             max_new_tokens=n,

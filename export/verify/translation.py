@@ -175,11 +175,12 @@ def run_torch(model: Seq2Seq, ids: np.ndarray, cache: Arrays, memory: Arrays) ->
     """Return from PyTorch what the decoder's graph returns."""
     if ids.shape[1] == 0:
         return [np.zeros(0), *cache]
-    inputs = [torch.from_numpy(a) for a in decoder_feeds(ids, cache, memory).values()]
+    feeds = decoder_feeds(ids, cache, memory)
+    tokens, mask, positions, source_mask, *cached = map(torch.from_numpy, feeds.values())
     n = len(cache)
-    past, keys_values = paired(inputs[4 : 4 + n]), paired(inputs[4 + n :])
+    past, keys_values = paired(cached[:n]), paired(cached[n:])
     with torch.inference_mode():
-        logits, caches = model.decode(*inputs[:4], past, keys_values)
+        logits, caches = model.decode(tokens, mask, positions, source_mask, past, keys_values)
     return [logits.numpy(), *flat(caches)]
 
 

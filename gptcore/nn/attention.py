@@ -66,7 +66,7 @@ class GroupedAttention(nn.Module):
         self.heads = [config.n_head, config.n_kv_head, config.n_kv_head]
         sizes = [n * config.head_dim for n in self.heads]
         self.qkv = PackedLinear(config.n_embd, sizes, config.qkv_bias)
-        self.turn = POSITIONS[config.position].turn  # type: ignore[attr-defined]
+        self.turn = POSITIONS[config.position].turn
         self.weights = Weights(config.attention_dropout)
         self.out = nn.Linear(config.n_embd, config.n_embd, bias=config.out_bias)
         self.scale = config.head_dim**-0.5

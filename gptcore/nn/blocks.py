@@ -59,7 +59,7 @@ class Block(nn.Module):
         self, x: Tensor, rotation: Rotation, bias: Tensor, past: Cache | None = None
     ) -> tuple[Tensor, Cache]:
         """Map x (B, T, C) to the same shape; also return the cache, extended by T positions."""
-        cache = past
+        cache: Cache
 
         def attention(x: Tensor) -> Tensor:
             nonlocal cache
@@ -97,7 +97,7 @@ class CrossBlock(nn.Module):
         memory_bias: Tensor,
     ) -> tuple[Tensor, Cache]:
         """Map x (B, T, C) to the same shape; also return the cache, extended by T positions."""
-        cache = past
+        cache: Cache
 
         def attention(x: Tensor) -> Tensor:
             nonlocal cache

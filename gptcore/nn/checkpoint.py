@@ -90,7 +90,7 @@ def first_sound(paths: Iterable[Path], folder: Path) -> tuple[Checkpoint, list[s
 
     Raises UserError if none of them is intact.
     """
-    problems = []
+    problems: list[str] = []
     for path in paths:
         try:
             return load_checkpoint(path), problems

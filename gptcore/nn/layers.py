@@ -208,13 +208,13 @@ class NormFeedForward(FeedForward):
 
 NORMS = {"rmsnorm": RMSNorm, "layernorm": nn.LayerNorm, "unbiased_layernorm": UnbiasedLayerNorm}
 EMBEDDINGS = {False: nn.Embedding, True: ScaledEmbedding}
-POSITIONS = {
+POSITIONS: dict[str, type[Rotary | Sinusoidal | Learned]] = {
     "rotary": Rotary,
     "llama3_rotary": Llama3Rotary,
     "sinusoidal": Sinusoidal,
     "learned": Learned,
 }
-FEED_FORWARDS = {
+FEED_FORWARDS: dict[str, Callable[[ModelConfig], nn.Module]] = {
     "swiglu": SwiGLU,
     "relu": partial(FeedForward, activation=F.relu),
     "gelu": partial(FeedForward, activation=F.gelu),

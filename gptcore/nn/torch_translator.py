@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from gptcore.nn.attention import Cache
 from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.text.tokenizer import Tokenizer
 
@@ -36,7 +37,8 @@ class TorchTranslatorSession:
         ids = torch.tensor([source_ids], device=self.device)
         self.source_mask = torch.ones_like(ids)
         self.memory = self.model.encode(ids, self.source_mask)
-        self.cache, self.length = None, 0
+        self.cache: list[Cache] | None = None
+        self.length = 0
 
     @torch.inference_mode()
     def step(self, tokens: Sequence[int], parents: Sequence[int]) -> np.ndarray:

@@ -3,6 +3,8 @@
 >>> build_page(load_model("models/default")).launch(**LAUNCH)        # doctest: +SKIP
 """
 
+from typing import Any
+
 import gradio as gr
 
 from gptcore.onnx_session import OnnxModel
@@ -20,7 +22,7 @@ CSS = """
 footer .divider { display: none; }
 .heat-map .altair { padding: 10px; overflow-x: auto; align-items: safe center !important; }
 """
-LAUNCH = {
+LAUNCH: dict[str, Any] = {
     "theme": gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
     "css": CSS,
     "footer_links": ["api"],

@@ -114,13 +114,13 @@ class ChatHandlers:
     async def retry(
         self, request: gr.Request, event: gr.RetryData, history: list, *rest: Any
     ) -> Updates:
-        async for update in self.respond(request, history[: event.index + 1], *rest):
+        async for update in self.respond(request, history[: place(event) + 1], *rest):
             yield update
 
     async def edit(
         self, request: gr.Request, event: gr.EditData, history: list, *rest: Any
     ) -> Updates:
-        before, after = history[: event.index], history[event.index + 1 :]
+        before, after = history[: place(event)], history[place(event) + 1 :]
         unedited = [*before, turn("user", event.previous_value), *after]
         edited = [*before, turn("user", event.value)]
         async for update in self.respond(request, edited, *rest, refused=unedited):
@@ -137,8 +137,8 @@ class ChatHandlers:
 
     async def undo(self, request: gr.Request, event: gr.UndoData, history: list) -> tuple:
         await self.generations.discard(request.session_hash)
-        text = as_typed(text_of(history[event.index]["content"]))
-        return history[: event.index], gr.Textbox(value=text, **IDLE), ""
+        text = as_typed(text_of(history[place(event)]["content"]))
+        return history[: place(event)], gr.Textbox(value=text, **IDLE), ""
 
     async def clear(self, request: gr.Request) -> tuple:
         await self.generations.discard(request.session_hash)
@@ -172,6 +172,12 @@ def chat_endpoint(model: OnnxModel) -> Callable:
             yield text
 
     return answer
+
+
+def place(event: gr.RetryData | gr.EditData | gr.UndoData) -> int:
+    """The index of the message that the event is about."""
+    assert isinstance(event.index, int)  # a pair would be of the older form of a history
+    return event.index
 
 
 def turn(role: str, text: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The inspect tab: tokens, positions, attention and the next token for a typed text."""
 
 from functools import cache
+from typing import Any
 
 import gradio as gr
 import numpy as np
@@ -47,7 +48,7 @@ def inspect_tab(bundle: Bundle) -> None:
             )
         plot = gr.Plot(show_label=False, elem_id="attention", elem_classes="heat-map")
 
-    def look(text: str, *choice: object) -> tuple:
+    def look(text: str, *choice: Any) -> tuple:
         try:
             seen = inspect_text(open_inspector(), text, N_NEXT)
         except UserError as error:
@@ -67,7 +68,7 @@ def inspect_tab(bundle: Bundle) -> None:
     outputs = [state, tokens, following, plot, results, status]
     gr.on([button.click, text.submit], look, [text, *chosen], outputs, **HIDDEN)
     gr.on(
-        [control.change for control in chosen],
+        [what.change, layer.change, head.change],
         draw,
         [state, *chosen],
         plot,

@@ -1,6 +1,7 @@
 """What the tabs share: styles, the sliders, and the generator behind an API call."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
 import gradio as gr
 
@@ -11,9 +12,9 @@ from gptcore.page.inputs import to_settings
 from gptcore.page.streaming import stream
 from gptcore.sampling import SETTINGS, Sampling, Setting
 
-IDLE = {"show_label": False, "submit_btn": True, "stop_btn": False}
-BUSY = {"submit_btn": False, "stop_btn": True}
-HIDDEN = {"api_visibility": "private", "show_progress": "hidden"}
+IDLE: dict[str, Any] = {"show_label": False, "submit_btn": True, "stop_btn": False}
+BUSY: dict[str, Any] = {"submit_btn": False, "stop_btn": True}
+HIDDEN: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 LONGEST_TEXT = 1000  # tokens that a base model generates at most in one call
 Updates = AsyncIterator[tuple]  # new values of the page's components
 
@@ -36,7 +37,7 @@ def settings_panel(model: OnnxModel) -> list[gr.components.Component]:
 
 def control(setting: Setting) -> gr.components.Component:
     """Build a slider, or a number field if the setting has no slider."""
-    told = {"label": setting.label, "info": setting.info, "step": setting.step}
+    told: dict[str, Any] = {"label": setting.label, "info": setting.info, "step": setting.step}
     if setting.slider is None:
         return gr.Number(setting.default, precision=0, **told)
     return gr.Slider(*setting.slider, setting.default, **told)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from gptcore.generate import FINISH, Piece, Stop
 
 YIELD_SECONDS = 0.05  # one update per token would freeze browsers
+Client = str | None  # a browser's tab: Gradio's session_hash
 
 
 @dataclass
@@ -91,10 +92,10 @@ class Generations:
     """The running generation of each client (a browser tab), so that Stop can find it."""
 
     def __init__(self) -> None:
-        self.running: dict[str, tuple[Stop, asyncio.Event]] = {}
+        self.running: dict[Client, tuple[Stop, asyncio.Event]] = {}
 
     @asynccontextmanager
-    async def begin(self, client: str, stop: Stop) -> AsyncIterator[None]:
+    async def begin(self, client: Client, stop: Stop) -> AsyncIterator[None]:
         """Register a client's generation for the duration of the block; end its previous one."""
         await self.discard(client)
         ended = asyncio.Event()
@@ -106,16 +107,16 @@ class Generations:
             if self.is_current(client, stop):
                 del self.running[client]
 
-    def is_current(self, client: str, stop: Stop) -> bool:
+    def is_current(self, client: Client, stop: Stop) -> bool:
         """Return whether the client still wants the text of this generation."""
         return self.running.get(client, (None,))[0] is stop
 
-    def stop(self, client: str) -> None:
+    def stop(self, client: Client) -> None:
         """End the client's generation and keep the text it has written."""
         if client in self.running:
             self.running[client][0].set()
 
-    async def discard(self, client: str) -> None:
+    async def discard(self, client: Client) -> None:
         """End the client's generation; drop its text once the last update is sent."""
         if client in self.running:
             stop, ended = self.running.pop(client)

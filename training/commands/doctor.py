@@ -9,6 +9,7 @@ error: 1 of 6 parts is damaged; step 500 can be resumed: python -m training ...
 import argparse
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from gptcore.bundle import SOURCE_TOKENIZER
@@ -57,14 +58,14 @@ def parts_of(run: Run) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "metrics.jsonl", lambda: check_metrics(run)
     if isinstance(run.model, Seq2SeqConfig):
         for name in ("tokenizer", SOURCE_TOKENIZER):
-            yield name, lambda name=name: Tokenizer.load(run.path / name)
+            yield name, partial(Tokenizer.load, run.path / name)
         for name in (TRAINING, VALIDATION):
-            yield name, lambda name=name: read_pairs(run.path / name)
+            yield name, partial(read_pairs, run.path / name)
     else:
         yield "tokenizer", lambda: check_tokenizer(run)
         yield f"token shards, {run.data.shards}", lambda: shards_of(run)
     for path in list_checkpoints(run.checkpoints):
-        yield f"checkpoints/{path.name}", lambda path=path: check_checkpoint(run, path)
+        yield f"checkpoints/{path.name}", partial(check_checkpoint, run, path)
 
 
 def check_metrics(run: Run) -> None:

@@ -134,7 +134,7 @@ def read_jsonl(file: Path) -> Iterator[tuple[Document, str]]:
                 document = row["messages"] if "messages" in row else row["text"]
                 if not isinstance(document, list if "messages" in row else str):
                     raise UserError('"text" is not a string, or "messages" not a list')
-                if "messages" in row:
+                if isinstance(document, list):
                     check_messages(document)
                 check_text(document_text(document))
             except (KeyError, TypeError):

@@ -19,7 +19,8 @@ Rounds = list[list[Result]]  # the suite's results: the first greedy, then one l
 
 def hold(suite: list[Conversation], model: Model, n_seeds: int) -> Rounds:
     """Hold all conversations, once greedily and once sampled for each seed."""
-    answer, rounds = answers_of(model), []
+    answer = answers_of(model)
+    rounds: Rounds = []
     with progress(None, "talking", len(suite) * (1 + n_seeds), " conversations") as bar:
         for seed in range(n_seeds + 1):
             rounds.append([])
@@ -45,7 +46,7 @@ def shares(rounds: Rounds, skills: list[str]) -> dict[str, float]:
         [not result.faults for result in results if result.conversation.skill in skills]
         for results in rounds
     ]
-    greedy, *sampled = map(statistics.mean, passed)
+    greedy, *sampled = [statistics.mean(results) for results in passed]
     return {
         "n": len(passed[0]),
         "greedy": greedy,

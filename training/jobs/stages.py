@@ -74,7 +74,7 @@ def read_stage(where: str, recipe: dict[str, Any], values: Any) -> Stage:
     for dataset, passes in mix.items():
         if not (isinstance(passes, int | float) and 0 < passes <= 1000):
             raise UserError(f"{where}: {dataset}={passes}: give passes above 0, up to 1000")
-    train = {}
+    train: dict[str, Any] = {}
     for found in (recipe, values):
         train |= check_keys(f"{where}, train", found.get("train", {}), get_type_hints(TrainConfig))
     if "steps" in train:

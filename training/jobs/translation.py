@@ -48,12 +48,15 @@ def train_translator(options: argparse.Namespace) -> dict[str, Any] | None:
 def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     """Resume a run. Raises UserError if other options differ from those of its start."""
     run = Run.load(options.out)
-    own = (run.model, run.train)
-    given = translator_preset(options) if options.preset else read_settings(options.set, *own)
+    model, training = (
+        translator_preset(options)
+        if options.preset
+        else read_settings(options.set, run.model, run.train)
+    )
     fixed = fixed_options(options)
     if options.pairs:
         fixed["source"] = source_of(options)
-    check_same(run, *given, **fixed)
+    check_same(run, model, training, **fixed)
     return train(run, open_task(run, world), resume=True, world=world)
 
 
@@ -109,6 +112,6 @@ def open_task(run: Run, world: World = World()) -> TranslationTask:
     """Open the task of an existing run. Raises UserError if the run is not a translator."""
     if not isinstance(run.model, Seq2SeqConfig):
         raise UserError(f"{run.path} is not a translator: use python -m training --resume")
-    pairs = [read_pairs(run.path / name) for name in (TRAINING, VALIDATION)]
+    pairs, held_out = (read_pairs(run.path / name) for name in (TRAINING, VALIDATION))
     source_tokenizer = Tokenizer.load(run.path / SOURCE_TOKENIZER)
-    return TranslationTask(run, source_tokenizer, run.tokenizer, *pairs, world)
+    return TranslationTask(run, source_tokenizer, run.tokenizer, pairs, held_out, world)

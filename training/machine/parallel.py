@@ -33,7 +33,8 @@ def parallelise(model: nn.Module, kind: str, world: World, device: torch.device)
         for name, module in model.named_modules():
             if name.rpartition(".")[0].endswith("blocks"):
                 fully_shard(module, mesh=mesh)
-        return fully_shard(model, mesh=mesh)
+        fully_shard(model, mesh=mesh)  # in place
+        return model
     return DistributedDataParallel(model.to(device), gradient_as_bucket_view=True)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from gptcore.config import ModelConfig
-from gptcore.nn.gpt import whole_sequence
+from gptcore.nn.gpt import GPT, whole_sequence
 from training.data.shards import Shards
 from training.evaluation.validation import evaluate
 from training.machine.devices import autocast, keep_freed_memory, pick_device, pick_dtype
@@ -22,6 +22,7 @@ from training.machine.processes import World
 from training.plan.scaling import Facts, model_at, pass_flops, update_flops
 from training.run.config import TrainConfig
 from training.run.directory import Run
+from training.run.facts import RunData
 from training.state import State, build_state
 from training.step import step
 from training.tasks.language import LanguageModelling
@@ -29,6 +30,7 @@ from training.tasks.language import LanguageModelling
 MEASURED_TOKENS = 2048  # tokens per step of a speed measurement
 EVALUATED_ROWS = 64  # held-out rows measured after a pilot run
 SAMPLES_S = 0.3  # estimated seconds per layer for an evaluation's samples, plots and checkpoint
+NO_DATA = RunData("", chat=False, n_bytes=0)  # for runs that write nothing
 
 
 class Speed:
@@ -60,14 +62,17 @@ class Speed:
     ) -> None:
         """Take at least three steps on random tokens, for about `seconds`, and note the speed."""
         batch_size = max(1, MEASURED_TOKENS // model.block_size)
-        sizes = {"batch_size": batch_size, "micro_batch_size": batch_size}
         # A learning rate of 0 takes as long as any other, and cannot diverge.
-        training = dataclasses.replace(training, **sizes, learning_rate=0.0)
+        training = dataclasses.replace(
+            training, batch_size=batch_size, micro_batch_size=batch_size, learning_rate=0.0
+        )
         state = fresh_state(model, training)
         batch = tuple(torch.randint(model.vocab_size, (2, batch_size, model.block_size)))
         passed: list[float] = []  # the time at which each step began its update
         state.optimizers[0].register_step_pre_hook(lambda *_: passed.append(time.perf_counter()))
-        passes, updates, end = [], [], time.perf_counter() + seconds
+        passes: list[float] = []
+        updates: list[float] = []
+        end = time.perf_counter() + seconds
         while len(passes) < 3 or time.perf_counter() < end:
             started = time.perf_counter()
             step(state, batch, lambda network, x: network(**whole_sequence(x))[0], training)
@@ -84,7 +89,7 @@ def fresh_state(model: ModelConfig, training: TrainConfig) -> State:
     """Return a new state without compilation, which pays off in long runs only."""
     keep_freed_memory()
     device = pick_device()
-    run = Run(Path(), model, dataclasses.replace(training, compile="off"), {})
+    run = Run(Path(), model, dataclasses.replace(training, compile="off"), NO_DATA)
     return build_state(run, World(), device, pick_dtype(training.dtype, device))
 
 
@@ -100,10 +105,11 @@ def between(measured: dict[int, float], depth: int) -> float:
 
 def pilot_bits_per_byte(shards: Shards, model: ModelConfig, training: TrainConfig) -> float:
     """Train a small model and return the bits per byte of a part of the held-out text."""
-    task = LanguageModelling(Run(Path(), model, training, {}), shards)
+    task = LanguageModelling(Run(Path(), model, training, NO_DATA), shards)
     state = fresh_state(model, training)
     while state.step < training.steps:
         step(state, task.batch(state.step), task.logits, training)
     rows = range(0, len(task.val_rows), max(1, len(task.val_rows) // EVALUATED_ROWS))
+    assert isinstance(state.model, GPT)
     with autocast(state.device, state.dtype):
         return evaluate(state.model, task.val_rows, 8, rows).bits_per_byte

@@ -9,7 +9,7 @@ import argparse
 import dataclasses
 import textwrap
 from collections.abc import Iterator
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from gptcore.checks import UserError, check_choice, meanings
 from gptcore.config import ModelConfig
@@ -18,11 +18,12 @@ from training.run.config import TrainConfig
 from training.run.directory import Run, begun
 
 ANYTIME = ("out", "resume", "timeout")  # options that do not describe the training itself
+Shape = TypeVar("Shape", bound=ModelConfig)
 
 
 def read_settings(
-    pairs: list[str], model: ModelConfig, training: TrainConfig
-) -> tuple[ModelConfig, TrainConfig]:
+    pairs: list[str], model: Shape, training: TrainConfig
+) -> tuple[Shape, TrainConfig]:
     """Return both configurations with the given fields changed. Raises UserError for a bad pair."""
     values = parse_settings(pairs, get_type_hints(type(model)) | get_type_hints(TrainConfig))
     model_keys = {field.name for field in dataclasses.fields(model)}

@@ -28,7 +28,7 @@ class LanguageModelling:
         self.train_rows = Rows(shards, "train", self.block_size)
         self.val_rows = Rows(shards, "val", self.block_size)
         self.steps_per_epoch = len(self.train_rows) / self.config.batch_size
-        self.tokens_per_step = self.config.batch_size * self.block_size
+        self.tokens_per_step: float = self.config.batch_size * self.block_size
 
     def save(self, folder: Path) -> None:
         self.tokenizer.save(folder / "tokenizer")
