@@ -136,7 +136,7 @@ def test_a_broken_download_goes_on_where_it_was(server: Server, path: Path) -> N
 
 def test_the_part_stays_for_the_next_run(server: Server, path: Path) -> None:
     server.faults = ["breaks", "503", "503", "503"]
-    assert "503 Service Unavailable; run again" in refused(server, path)
+    assert "503 Service Unavailable; try again later" in refused(server, path)
     assert left(path) == {".part", ".part.version"}
     download(server.url, path, SHA256)
     assert path.read_bytes() == BODY and server.asked[-1] == f"bytes={CHUNK}-"

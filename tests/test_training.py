@@ -212,7 +212,9 @@ def test_training_says_in_one_line_that_the_cores_are_busy(
     monkeypatch.setattr(gptcore.system.cores, "share_of_cores", lambda: share)
     run = dataclasses.replace(quick_run, path=tmp_path)
     training.loop.train(run, LanguageModelling(run, load_shards(Path(run.data.shards))))
-    assert capsys.readouterr().out.count("the cores are busy: this program gets 40%") == n_lines
+    assert (
+        capsys.readouterr().out.count("the cores are busy: this program gets only 40%") == n_lines
+    )
 
 
 def test_without_text_the_made_up_dialogues_are_the_corpus() -> None:

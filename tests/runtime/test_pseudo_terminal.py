@@ -28,12 +28,21 @@ class Terminal:
     def type(self, keys: str) -> None:
         os.write(self.keyboard, keys.encode())
 
-    def until(self, pattern: str) -> str:
-        """What is shown up to the first place that matches; the next call goes on there."""
+    def until(self, pattern: str, again: str = "") -> str:
+        """What is shown up to the first place that matches; the next call goes on there.
+
+        With `again`, keys that are pressed once more when nothing comes for a second: a Ctrl-C
+        just before readline waits for a key is noticed with the next key only.
+        """
+        waited = 0
         while not (found := re.search(pattern, self.screen)):
-            ready, _, _ = select.select([self.keyboard], [], [], 120)
-            assert ready, f"nothing more came after {self.screen!r}"
-            self.screen += os.read(self.keyboard, 4096).decode(errors="replace")
+            ready, _, _ = select.select([self.keyboard], [], [], 1)
+            if ready:
+                self.screen += os.read(self.keyboard, 4096).decode(errors="replace")
+                continue
+            waited += 1
+            assert waited < 120, f"nothing more came after {self.screen!r}"
+            self.type(again)
         shown, self.screen = self.screen[: found.end()], self.screen[found.end() :]
         return shown
 
@@ -63,7 +72,7 @@ def test_ctrl_d_ends_the_program_and_ctrl_c_at_the_prompt_does_not(terminal: Ter
     terminal.type("half a line")
     terminal.until("half a line")  # the echo: only now does the program wait for keys
     terminal.type(CTRL_C)
-    terminal.until(r"\(/quit or Ctrl-D ends\)\r\n> ")
+    terminal.until(r"\(/quit or Ctrl-D ends\)\r\n> ", again=CTRL_C)
     terminal.type(CTRL_D)
     assert terminal.exit_code() == 0
 
