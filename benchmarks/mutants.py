@@ -270,7 +270,7 @@ def run_tests(path: str, tree: Path, folder: Path, out: Path, limit: int, is_mut
     hypothesis.settings.register_profile("m", derandomize=True, database=None, phases=phases)
     hypothesis.settings.load_profile("m")
     words = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--override-ini=addopts="]
-    words += ["-m", "not slow and not peers", f"--basetemp={base / folder.name}"]
+    words += ["-m", "not peers", f"--basetemp={base / folder.name}"]
     files = [f"tests/{name}.py" for name in TESTS[path].split()]
     witness = Witness(files, folder / "failed", costs_file(out, path))
     return int(pytest.main([*words, *files], plugins=[witness]))

@@ -83,6 +83,11 @@ class ModelConfig:
         check_range(self, "rope_theta", 1.0, 1e12)
         for name in ("rope_factor", "rope_slow", "rope_fast", "rope_context"):
             check_range(self, name, 1e-3, 1e9)
+        if self.rope_slow >= self.rope_fast:
+            raise UserError(
+                f"rope_slow={self.rope_slow} must be less than rope_fast={self.rope_fast}: pairs "
+                f"with a number of turns between them are slowed down in part"
+            )
         for name in ("dropout", "attention_dropout", "inner_dropout", "embedding_dropout"):
             check_range(self, name, 0.0, 0.99)
         self.check_heads()

@@ -16,10 +16,15 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 Refused = Callable[..., str]
-pytest_plugins = ["trained"] if find_spec("torch") else []
 # Windows has no pseudo-terminals of the kind that Python opens.
 collect_ignore = ["runtime/test_pseudo_terminal.py"] if sys.platform == "win32" else []
 SCREENSHOTS = Path(__file__).parent.parent / "screenshots"  # for people to look at
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    hands_out = config.getoption("numprocesses", None)  # to processes that do the tests
+    if find_spec("torch") and not hands_out:
+        config.pluginmanager.import_plugin("trained")
 
 
 @pytest.fixture
@@ -36,7 +41,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
     return run
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def serve() -> Iterator[Callable[..., str]]:
     """Serves the page of a model, and of a translator if one is given; the address."""
     from gptcore.page.build import LAUNCH, build_page

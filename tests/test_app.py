@@ -32,7 +32,7 @@ ROOT = Path(__file__).parent.parent
 Serve = Callable[[OnnxModel], str]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(serve: Serve, model: OnnxModel) -> Client:
     return Client(serve(model), verbose=False)
 
@@ -106,22 +106,24 @@ def test_not_a_number_is_refused_by_our_own_check() -> None:
         to_settings(values, 256)
 
 
-@pytest.fixture
-def translating(model: OnnxModel, translator: OnnxTranslator, serve: Callable[..., str]) -> Client:
+@pytest.fixture(scope="module")
+def translating(
+    model: OnnxModel, first_translator: OnnxTranslator, serve: Callable[..., str]
+) -> Client:
     """A client of a page that translates too."""
-    return Client(serve(model, translator), verbose=False)
+    return Client(serve(model, first_translator), verbose=False)
 
 
 LINES = ["跑猫红二。", "睡觉老鼠灰七。"]
 
 
 def test_the_translate_endpoint_gives_a_line_for_each_line(
-    translating: Client, translator: OnnxTranslator
+    translating: Client, first_translator: OnnxTranslator
 ) -> None:
     endpoints = translating.view_api(return_format="dict", print_info=False)["named_endpoints"]
     assert list(endpoints) == ["/chat", "/translate"]
     for beams, arguments in ((4, {}), (1, {"beams": 1})):
-        expected = "\n\n".join(translate(translator, line, beams).text for line in LINES)
+        expected = "\n\n".join(translate(first_translator, line, beams).text for line in LINES)
         text = "\n\n".join(LINES)  # the empty line stays
         job = translating.submit(text, **arguments, api_name="/translate")
         assert job.result() == expected
@@ -152,9 +154,11 @@ def test_a_bad_translation_request_is_named(
 
 
 @pytest.mark.parametrize("beams", [float("nan"), float("inf")])
-def test_beams_that_are_no_number_are_refused(translator: OnnxTranslator, beams: float) -> None:
+def test_beams_that_are_no_number_are_refused(
+    first_translator: OnnxTranslator, beams: float
+) -> None:
     with pytest.raises(UserError, match=f"beams={beams} is not a whole number"):
-        translate_lines(translator, LINES[0], beams)
+        translate_lines(first_translator, LINES[0], beams)
 
 
 def test_the_controls_of_the_page_are_those_of_the_table(model: OnnxModel) -> None:
@@ -211,6 +215,7 @@ def test_a_port_in_use_gives_a_clear_error(model_folder: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", ["::1", "::"])
 def test_the_page_listens_on_an_ipv6_address(model_folder: Path, host: str) -> None:
     with socket.socket(socket.AF_INET6) as free:
@@ -245,7 +250,10 @@ def test_an_address_that_cannot_be_is_refused_in_one_line(wrong: str) -> None:
 
 
 def test_a_wrong_model_folder_gives_a_clear_error(tmp_path: Path) -> None:
-    result = start_app("--model", str(tmp_path / "nowhere"))
+    with socket.socket() as free:  # the usual port may be taken, which is said first
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    result = start_app("--model", str(tmp_path / "nowhere"), "--port", str(port))
     assert result.returncode == 2
     assert result.stderr.startswith("error: no model folder at")
     assert "Traceback" not in result.stderr

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Refused
-from trained import TINY_TRANSLATOR
+from trained import FIRST, TINY_TRANSLATOR
 
 from export.__main__ import main as export_main
 from training.__main__ import main as training_main
@@ -117,7 +117,6 @@ def test_an_export_command_refuses_what_it_is_not_for(
     chats: Path,
     pairs_file: Path,
     model_folder: Path,
-    translation_folder: Path,
     tmp_path: Path,
     refused: Refused,
 ) -> None:
@@ -126,6 +125,6 @@ def test_an_export_command_refuses_what_it_is_not_for(
         "PAIRS": pairs_file,
         "MISSING": tmp_path / "missing.tsv",
         "MODEL": model_folder,
-        "TRANSLATOR": translation_folder,
+        "TRANSLATOR": FIRST / "translator",
     }
     assert words in refused(export_main, *(names.get(word, word) for word in line.split()))

@@ -19,8 +19,6 @@ from gptcore.page.inspect import AFTER, ATTENTION, BEFORE, EMBEDDINGS, EXAMPLE, 
 from gptcore.translation.onnx import OnnxTranslator
 from gptcore.translation.search import translate
 
-pytestmark = pytest.mark.slow
-
 LINES = ["跑猫红二。", "睡觉老鼠灰七。"]
 
 

@@ -76,6 +76,7 @@ def test_every_subcommand_is_tried() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("program", "line"), LINES, ids=lambda part: str(part))
 def test_help_and_a_wrong_path_are_told_without_a_large_package(
     program: str, line: list[str]
@@ -128,6 +129,7 @@ def test_an_export_on_a_full_disk_ends_in_one_line(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_an_export_in_one_line_that_says_what_is_kept(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "scores.json")  # the command waits there, until it is interrupted
     words = ["ship", MODEL, "--out", tmp_path / "out", "--scores", tmp_path / "scores.json"]

@@ -79,6 +79,7 @@ def test_a_name_like_no_other_gets_the_list_without_a_guess() -> None:
         ({"norm_eps": 0.0}, "norm_eps=0.0 is out of range"),
         ({"rope_theta": NAN}, "rope_theta=nan is out of range"),
         ({"rope_theta": INF}, "rope_theta=inf is out of range"),
+        ({"rope_slow": 4.0}, "rope_slow=4.0 must be less than rope_fast=4.0"),
         ({"dropout": NAN}, "dropout=nan is out of range"),
         ({"dropout": 1.0}, "dropout=1.0 is out of range"),
         ({"dropout": -0.1}, "dropout=-0.1 is out of range"),

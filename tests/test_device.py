@@ -90,6 +90,7 @@ def assert_same_end(one: Run, other: Run) -> None:
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+@pytest.mark.slow
 def test_a_run_is_trained_measured_paused_and_resumed_on_a_gpu(
     gpu: torch.device, chats: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,6 +109,7 @@ def test_a_run_is_trained_measured_paused_and_resumed_on_a_gpu(
     assert paused.samples() == whole.samples()
 
 
+@pytest.mark.slow
 def test_a_translator_is_trained_measured_paused_and_resumed_on_a_gpu(
     gpu: torch.device, pairs_file: Path, tmp_path: Path
 ) -> None:

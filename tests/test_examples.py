@@ -111,7 +111,7 @@ def checkout(tmp_path: Path, installed: dict[str, Path]) -> Iterator[str]:
     packages = tmp_path / "examples" / "transformers_js" / "node_modules"
     packages.symlink_to(installed["transformers.js"] / "node_modules")
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from trained import FIRST
 
 from export.__main__ import main as export_main
 from gptcore.bundle import load_bundle, load_translation_bundle, read_facts, write_facts
@@ -24,7 +25,6 @@ from training.__main__ import main
 from training.data.shards import load_shards
 from training.run.directory import Run
 
-FIRST = Path(__file__).parent / "fixtures" / "first_format"
 MODELS = Path(__file__).parent.parent / "models"
 KEY = "b7cfdb1b5ba5f47c"  # of its token shards
 
@@ -77,6 +77,7 @@ def test_a_run_of_the_first_format_is_sound(
     assert "the run is complete, at step 6" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_run_of_the_first_format_goes_on_and_is_exported(old_run: Run, tmp_path: Path) -> None:
     edit(old_run.path / "config.json", '"steps": 6', '"steps": 8')
     (old_run.path / "summary.json").unlink()

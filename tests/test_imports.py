@@ -115,6 +115,7 @@ def test_no_import_goes_in_a_circle() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_page_starts_without_torch() -> None:
     """The page is imported in a process of its own, with all that gradio brings along."""
     program = (

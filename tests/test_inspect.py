@@ -39,7 +39,7 @@ TEXT = "How are you today, Marie? 你"
 
 
 @pytest.fixture(scope="module")
-def folder(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def inspectable(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny model with its inspecting graph, which the command wrote."""
     path = shutil.copytree(model_folder, tmp_path_factory.mktemp("models") / "seen")
     assert main(["inspect", str(path)]) == 0
@@ -47,8 +47,8 @@ def folder(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.fixture(scope="module")
-def inspector(folder: Path) -> Inspector:
-    return Inspector(load_bundle(folder))
+def inspector(inspectable: Path) -> Inspector:
+    return Inspector(load_bundle(inspectable))
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,8 @@ def seen(inspector: Inspector) -> Inspection:
 
 
 @pytest.fixture(scope="module")
-def network(folder: Path) -> GPT:
-    return load_reference(load_bundle(folder))
+def network(inspectable: Path) -> GPT:
+    return load_reference(load_bundle(inspectable))
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
@@ -101,11 +101,11 @@ def test_attention_is_the_masked_softmax_of_the_scores(seen: Inspection) -> None
 
 
 def test_attention_equals_a_llamas_of_which_keys_are_repeated(
-    folder: Path, seen: Inspection
+    inspectable: Path, seen: Inspection
 ) -> None:
     from transformers import LlamaForCausalLM
 
-    llama = LlamaForCausalLM.from_pretrained(folder, attn_implementation="eager")
+    llama = LlamaForCausalLM.from_pretrained(inspectable, attn_implementation="eager")
     assert llama.config.num_key_value_heads == 2 < llama.config.num_attention_heads
     with torch.inference_mode():
         output = llama(torch.tensor([seen.token_ids]), output_attentions=True)
@@ -123,8 +123,8 @@ def test_heads_are_taken_out_of_their_groups_in_order() -> None:
     assert torch.equal(ungroup(grouped, G), heads)
 
 
-def test_the_likeliest_next_tokens_are_the_main_graphs(folder: Path, seen: Inspection) -> None:
-    model = load_model(folder, threads=1)
+def test_the_likeliest_next_tokens_are_the_main_graphs(inspectable: Path, seen: Inspection) -> None:
+    model = load_model(inspectable, threads=1)
     p = softmax(OnnxSession(model).prefill(seen.token_ids))
     order = np.argsort(-p, kind="stable")[:10]
     assert [name for name, _ in seen.next_tokens] == token_names(order, model.tokenizer)
@@ -182,21 +182,21 @@ def test_a_folder_without_the_graph_says_how_to_get_it(model_folder: Path) -> No
 
 @pytest.mark.slow
 def test_with_the_graph_the_folder_still_loads_verifies_and_may_be_written_again(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    inspectable: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-    assert main(["inspect", str(folder)]) == 0, "a second time too"
+    before = {p.name: p.read_bytes() for p in inspectable.rglob("*") if p.is_file()}
+    assert main(["inspect", str(inspectable)]) == 0, "a second time too"
     assert "differs from PyTorch by" in capsys.readouterr().out
-    after = {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    after = {p.name: p.read_bytes() for p in inspectable.rglob("*") if p.is_file()}
     assert set(before) == set(after) and "inspect.onnx" in after
     same = [name for name in before if name not in (FACTS, "inspect.onnx")]
     assert all(before[name] == after[name] for name in same)
-    assert main(["verify", str(folder)]) == 0
-    check_model_folder(folder)
+    assert main(["verify", str(inspectable)]) == 0
+    check_model_folder(inspectable)
 
 
-def test_the_graph_is_standard_and_has_named_axes(folder: Path) -> None:
-    graph = onnx.load(folder / INSPECT)
+def test_the_graph_is_standard_and_has_named_axes(inspectable: Path) -> None:
+    graph = onnx.load(inspectable / INSPECT)
     assert [(o.domain, o.version) for o in graph.opset_import] == [("", 18)]
     dims = {
         v.name: [d.dim_param or d.dim_value for d in v.type.tensor_type.shape.dim]
@@ -214,12 +214,12 @@ def test_the_graph_is_standard_and_has_named_axes(folder: Path) -> None:
 
 
 def test_a_graph_that_is_not_the_model_is_not_kept(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    inspectable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy = shutil.copytree(folder, tmp_path / "copy")
+    copy = shutil.copytree(inspectable, tmp_path / "copy")
 
     def wrong(model: GPT, path: Path) -> None:
-        graph = onnx.load(folder / INSPECT)
+        graph = onnx.load(inspectable / INSPECT)
         tensor = next(t for t in graph.graph.initializer if list(t.dims) == [512, 64])
         values = numpy_helper.to_array(tensor) * 1.01
         tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))

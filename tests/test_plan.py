@@ -270,6 +270,7 @@ def test_a_clock_is_kept_with_the_settings_and_is_none_of_the_facts(tmp_path: Pa
     assert Run.load(tmp_path) == dataclasses.replace(run, clock=None)
 
 
+@pytest.mark.slow
 def test_a_depth_is_planned_and_trained_and_the_same_command_goes_on(
     book: Path, tmp_path: Path, refused: Refused
 ) -> None:

@@ -120,11 +120,7 @@ KINDS = {
 }
 
 
-# One of them is tried in every run of the tests, all in the long one.
-FAST_FIRST = ["llama3", *(pytest.param(k, marks=pytest.mark.slow) for k in KINDS if k != "llama3")]
-
-
-@pytest.fixture(scope="module", params=FAST_FIRST)
+@pytest.fixture(scope="module", params=KINDS)
 def imported(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Path]:
@@ -207,6 +203,7 @@ def test_the_card_says_where_it_comes_from(imported: tuple[Path, Path]) -> None:
     assert card.startswith("---\nlicense: other\n")
 
 
+@pytest.mark.slow
 def test_the_stretched_frequencies_are_those_of_transformers() -> None:
     config = ModelConfig(position="llama3_rotary", rope_theta=5e5, rope_context=128)
     theirs = LlamaConfig(

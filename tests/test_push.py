@@ -119,7 +119,7 @@ def upload_mode(file: dict) -> dict:
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A Hub that this process's `huggingface_hub` talks to, over LFS as any Hub understands it."""
     server = Hub()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", server.url)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setenv("HF_TOKEN", "good-token")

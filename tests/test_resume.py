@@ -77,7 +77,10 @@ def continued(paused: Run, path: Path, shards: Shards) -> Run:
     return run
 
 
-@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+BOTH = ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)]  # emulated on many CPUs
+
+
+@pytest.fixture(scope="module", params=BOTH)
 def both(
     request: pytest.FixtureRequest, shards: Shards, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Run, Run]:
@@ -305,6 +308,7 @@ def started(out: Path, chats: Path, n_lines: int) -> tuple[subprocess.Popen, lis
     return process, words
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_says_how_to_go_on_and_the_end_is_the_same(
     chats: Path, tmp_path: Path
 ) -> None:

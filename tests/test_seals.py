@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from trained import FIRST
 
 from gptcore.checks import UserError
 from gptcore.system.files import read_json, read_sealed, sealed, unseal
@@ -14,8 +15,6 @@ from training.data.shards import FORMAT, Shards, load_shards, prepare
 from training.run.config import TrainConfig
 from training.run.directory import Run
 from training.run.facts import RunData
-
-FIRST = Path(__file__).parent / "fixtures" / "first_format"
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice, pairwise, product
 from pathlib import Path
 
@@ -126,6 +127,16 @@ def test_another_text_vocabulary_or_tokenizer_makes_other_shards(
     assert len({shards.path for shards in made}) == 8
 
 
+def test_shards_that_two_want_at_once_are_made_once(
+    corpus: Corpus, tokenizer: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ThreadPoolExecutor(2) as both:
+        made = [both.submit(prepare, corpus, tmp_path, 512, 64, tokenizer) for _ in range(2)]
+        first, second = (shards.result() for shards in made)
+    assert first.path == second.path and contents(first.path)
+    assert capsys.readouterr().out.count("tokenising 150 documents") == 1
+
+
 @pytest.mark.parametrize("damage", ["flip", "truncate", "no file", "no manifest", "bad manifest"])
 def test_damaged_shards_are_made_again(
     shards: Shards,
@@ -213,7 +224,7 @@ def test_a_corpus_that_breaks_off_leaves_no_shards(tmp_path: Path) -> None:
 
     with pytest.raises(UserError, match="the disk is gone"):
         prepare(corpus, tmp_path, 0, 64, BYTES)
-    assert n_passes == 2 and list(tmp_path.iterdir()) == []
+    assert n_passes == 2 and [path.suffix for path in tmp_path.iterdir()] == [".lock"]
 
 
 @pytest.mark.parametrize("texts", [[], ["a single document " * 9], ["too", "short"]])

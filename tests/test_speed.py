@@ -65,6 +65,7 @@ def test_a_short_run_is_not_compiled_and_a_translator_never() -> None:
     assert not speed_up(build_model(translator), "on", CPU, n_tokens=10**12)
 
 
+@pytest.mark.slow
 def test_without_a_working_compiler_training_goes_on_and_says_so(
     capsys, tmp_path, monkeypatch
 ) -> None:

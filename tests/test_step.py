@@ -241,7 +241,7 @@ def test_a_diverged_run_goes_on_as_its_error_advises(
 def test_auto_is_decided_once_and_a_resume_by_the_same_command_keeps_it(
     chats: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = words(chats, tmp_path, dtype="auto", steps=2, save_every=1)
+    command = words(chats, tmp_path, dtype="auto", steps=2, save_every=1, n_embd=32, n_inner=32)
     fast = "multiplies_bfloat16_fast"
     monkeypatch.setattr(training.machine.devices, fast, lambda: True)
     assert main(command) == 0

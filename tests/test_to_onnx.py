@@ -4,13 +4,19 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import ModelProto, TensorProto, helper
 
 from export.formats.to_onnx import axes, example_inputs, rename_axes, strip_metadata, write_onnx
+from export.verify.decoder import load_reference, run_torch
+from gptcore.bundle import ONNX
 from gptcore.config import PRESETS
+from gptcore.feeds import decoder_feeds, no_cache
 from gptcore.nn import build_model
+from gptcore.onnx_session import OnnxModel
 
 SECRET = "/home/somebody/secret.py"
 
@@ -77,6 +83,7 @@ def test_the_example_has_the_shapes_of_the_contract_and_no_two_axes_of_one_size(
     ]
 
 
+@pytest.mark.slow
 def test_the_exporter_says_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Its own lines and warnings would have a user look for a mistake."""
     model = build_model(replace(PRESETS["tiny"], n_layer=1))
@@ -86,3 +93,16 @@ def test_the_exporter_says_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[
     assert [str(warning.message) for warning in caught] == []
     assert capfd.readouterr() == ("", "")
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_dropout_is_off_in_an_exported_graph(base_model: OnnxModel) -> None:
+    bundle = base_model.bundle
+    assert bundle.config.dropout == bundle.config.attention_dropout == 0.5
+    kinds = {node.op_type for node in onnx.load(bundle.path / ONNX).graph.node}
+    assert not {kind for kind in kinds if "Dropout" in kind or "Random" in kind or "Bern" in kind}
+    ids = np.arange(12)[None]
+    feeds = decoder_feeds(ids, no_cache(bundle.config))
+    (got,) = base_model.inference.run(["logits"], feeds)
+    with torch.no_grad():
+        expected = run_torch(load_reference(bundle), ids, no_cache(bundle.config))[0]
+    assert np.abs(got - expected).max() < 1e-4

@@ -79,6 +79,7 @@ def test_the_tokenizers_library_reads_tokenizer_json_to_the_same_ids(
         assert theirs.decode(ids) == text
 
 
+@pytest.mark.slow
 def test_every_character_splits_alike_in_both_libraries(peers: list) -> None:
     """All but Chinese and Korean ones, between letters, digits, spaces and at the end."""
     ours, theirs = peers[1]

@@ -258,6 +258,7 @@ def test_the_precision_of_the_products_is_the_wanted_one() -> None:
 def test_bfloat16_is_picked_where_it_multiplies_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the clock alone: the processor's flags promise it where it is slower, too."""
     cpu = torch.device("cpu")
+    monkeypatch.setattr("training.machine.devices.TIMED_SIZE", 8)  # seconds each where it is slow
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
     for seconds, expected in ((1, torch.float32), (4, torch.bfloat16)):  # of float32; bfloat16: 1
         clock = itertools.accumulate(itertools.cycle((1, 1, 1, seconds)))

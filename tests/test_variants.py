@@ -13,6 +13,7 @@ import onnxruntime as ort
 import pytest
 import torch
 from onnx import helper, numpy_helper
+from trained import FIRST
 
 from export.__main__ import main
 from export.folder import variants
@@ -35,7 +36,6 @@ from training.data.batches import IGNORED
 from training.run.directory import Run
 
 ALL = ("fp32", *FORMATS)
-FIRST = Path(__file__).parent / "fixtures" / "first_format"
 
 
 @pytest.fixture(scope="module")
@@ -160,6 +160,7 @@ def test_one_that_is_much_worse_is_refused_unless_forced(
     assert set(facts) == {"fp32", "q4"} and (copy / VARIANTS["q4"]).exists()
 
 
+@pytest.mark.slow
 def test_int8_keeps_the_inputs_of_products_that_narrow(run: Run, tmp_path: Path) -> None:
     """Each feed-forward gets one input, read by nobody, beside which one scale for all would
     leave nothing of the others."""
@@ -240,6 +241,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_model_of_any_shape_is_quantised(shape: str, tmp_path: Path) -> None:
     torch.manual_seed(0)

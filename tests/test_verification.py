@@ -5,63 +5,35 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
-import onnx
-import onnxruntime as ort
 import pytest
-import torch
 
 from export.__main__ import main
 from export.folder.card import Hub, read_license, write_card
-from export.folder.write import write_model
-from export.formats.to_onnx import write_onnx
 from export.pretrained.hugging_face import read_rope
-from export.verify.decoder import run_torch, verify
+from export.verify.decoder import load_reference, verify
 from export.verify.llama_config import check_config
 from export.verify.report import any_failed, as_facts, claim
 from gptcore.bundle import load_bundle, read_facts
-from gptcore.config import PRESETS, ModelConfig
-from gptcore.feeds import decoder_feeds, no_cache
-from gptcore.nn import build_model
-from gptcore.nn.gpt import GPT
+from gptcore.config import ModelConfig
 from gptcore.text.tokenizer import Tokenizer
 from training.data.shards import prepare
 from training.data.sources import facts_of, open_corpus
 
-STRETCHED = dataclasses.replace(
-    PRESETS["tiny"], n_layer=1, position="llama3_rotary", rope_theta=500.0, rope_context=64
-)
+
+def test_stretched_positions_are_the_same_in_transformers(stretched: Path) -> None:
+    bundle = load_bundle(stretched)
+    check = check_config(load_reference(bundle), stretched)
+    assert check.passed and check.cases == bundle.config.block_size, check
+    settings = json.loads((stretched / "config.json").read_text())
+    rope = read_rope(settings, stretched / "config.json")
+    plain = dataclasses.replace(bundle.config, position="rotary", rope_factor=8.0)
+    assert ModelConfig.from_dict(plain.to_dict() | rope) == bundle.config
 
 
-@pytest.fixture(scope="module")
-def stretched(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> tuple[GPT, Path]:
-    """A fresh model with stretched rotary positions, and its folder."""
-    torch.manual_seed(0)
-    model = build_model(STRETCHED).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter *= 4 if parameter.dim() == 2 else 1  # so that attention matters
-    folder = tmp_path_factory.mktemp("models") / "stretched"
-    folder.mkdir()
-    write_model(model, tokenizer, is_chat=True, folder=folder)
-    return model, folder
-
-
-def test_stretched_positions_are_the_same_in_transformers(stretched: tuple[GPT, Path]) -> None:
-    model, folder = stretched
-    check = check_config(model, folder)
-    assert check.passed and check.cases == STRETCHED.block_size, check
-    settings = json.loads((folder / "config.json").read_text())
-    rope = read_rope(settings, folder / "config.json")
-    assert ModelConfig.from_dict(STRETCHED.to_dict() | rope) == STRETCHED
-
-
-def test_a_configuration_that_says_another_model_fails(
-    stretched: tuple[GPT, Path], tmp_path: Path
-) -> None:
-    model, folder = stretched
-    settings = json.loads((folder / "config.json").read_text())
-    (tmp_path / "model.safetensors").symlink_to(folder / "model.safetensors")
+def test_a_configuration_that_says_another_model_fails(stretched: Path, tmp_path: Path) -> None:
+    model = load_reference(load_bundle(stretched))
+    settings = json.loads((stretched / "config.json").read_text())
+    (tmp_path / "model.safetensors").symlink_to(stretched / "model.safetensors")
     plain = {"rope_type": "default", "rope_theta": 500.0}
     for change in ({"rope_parameters": plain, "rope_scaling": None}, {"rms_norm_eps": 0.1}):
         (tmp_path / "config.json").write_text(json.dumps(settings | change))
@@ -82,29 +54,18 @@ def test_what_was_not_compared_is_not_called_verified(
     assert "| not compared |" in (model_folder.parent / "not_compared.md").read_text()
 
 
-def test_dropout_is_off_in_an_exported_graph(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    sites = ("dropout", "attention_dropout", "inner_dropout", "embedding_dropout")
-    config = dataclasses.replace(PRESETS["tiny"], n_layer=1, **dict.fromkeys(sites, 0.5))
-    model = build_model(config).train()
-    write_onnx(model, tmp_path / "model.onnx")
-    kinds = {node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node}
-    assert not {kind for kind in kinds if "Dropout" in kind or "Random" in kind or "Bern" in kind}
-    session = ort.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
-    ids = np.arange(12)[None]
-    got = session.run(["logits"], decoder_feeds(ids, no_cache(config)))[0]
-    with torch.no_grad():
-        expected = run_torch(model.eval(), ids, no_cache(config))[0]
-    assert np.abs(got - expected).max() < 1e-4
+def says_no_licence(folder: Path, text: str) -> bool:
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert card.startswith("---\nlicense: other\n") and read_license(folder) == "other"
+    return f"The licence of\n{text}" in card and "is not known here" in card
 
 
-def test_a_card_names_no_licence_that_nobody_named(
-    model_folder: Path, translation_folder: Path
-) -> None:
-    for folder, text in ((model_folder, "chats.jsonl"), (translation_folder, "pairs.tsv")):
-        card = (folder / "README.md").read_text(encoding="utf-8")
-        assert card.startswith("---\nlicense: other\n") and read_license(folder) == "other"
-        assert f"The licence of\n{text}" in card and "is not known here" in card
+def test_a_card_names_no_licence_that_nobody_named(model_folder: Path) -> None:
+    assert says_no_licence(model_folder, "chats.jsonl")
+
+
+def test_a_translators_card_names_no_licence_either(translation_folder: Path) -> None:
+    assert says_no_licence(translation_folder, "pairs.tsv")
 
 
 def test_a_card_lists_the_licences_of_known_texts(model_folder: Path, tmp_path: Path) -> None:

@@ -25,6 +25,18 @@ from training.__main__ import main as training_main
 from training.dialogues.generator import dialogues
 from training.run.directory import Run
 
+FIRST = Path(__file__).parent / "fixtures" / "first_format"  # written by an earlier version
+
+# A test that needs one of these is slow: PyTorch's exporter takes up to ten seconds for a graph.
+SLOW_FIXTURES = {"all_variants", "translation_folder", "imported", "inspectable", "browser"}
+
+
+@pytest.hookimpl(tryfirst=True)  # before the tests are chosen by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
@@ -48,8 +60,8 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], obje
 
 @pytest.fixture(scope="session")
 def chats(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A .jsonl of 600 made-up conversations."""
-    lines = [json.dumps({"messages": messages}) for messages in islice(dialogues(5), 600)]
+    """A .jsonl of 250 made-up conversations."""
+    lines = [json.dumps({"messages": messages}) for messages in islice(dialogues(5), 250)]
     text = "\n".join(lines)
     return once(tmp_path_factory, "chats.jsonl", lambda path: path.write_text(text, "utf-8"))
 
@@ -182,11 +194,17 @@ def translator(translation_folder: Path) -> OnnxTranslator:
 
 
 @pytest.fixture(scope="session")
+def first_translator() -> OnnxTranslator:
+    """One that has learned little, as an earlier version of the export wrote it."""
+    return load_translator(FIRST / "translator", threads=1)
+
+
+@pytest.fixture(scope="session")
 def slow_model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> OnnxModel:
-    """An untrained chat model of 34M parameters: at temperature 0 it never ends a reply, and
+    """An untrained chat model of 18M parameters: at temperature 0 it never ends a reply, and
     its context takes many seconds to fill, so that there is something to stop."""
     config = ModelConfig(
-        vocab_size=512, block_size=2048, n_layer=2, n_head=8, n_kv_head=8, n_embd=1024,
+        vocab_size=512, block_size=2048, n_layer=1, n_head=8, n_kv_head=8, n_embd=1024,
         n_inner=4096, tied_embeddings=False,
     )  # fmt: skip
     return untrained(tmp_path_factory, "slow", config, tokenizer, is_chat=True)
@@ -221,6 +239,18 @@ def export_untrained(
 
 @pytest.fixture(scope="session")
 def base_model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> OnnxModel:
-    """An untrained model that was not made for conversations."""
-    config = ModelConfig(vocab_size=512, block_size=64, n_layer=1, n_embd=32, n_inner=64)
+    """An untrained model that was not made for conversations, with stretched rotary positions,
+    one key/value head, a head of its own, and dropout everywhere."""
+    config = ModelConfig(
+        vocab_size=512, block_size=64, n_layer=1, n_head=4, n_kv_head=1, n_embd=64, n_inner=64,
+        tied_embeddings=False, position="llama3_rotary", rope_theta=500.0, rope_context=32,
+        rope_factor=4.0, init="xavier", dropout=0.5, attention_dropout=0.5, inner_dropout=0.5,
+        embedding_dropout=0.5,
+    )  # fmt: skip
     return untrained(tmp_path_factory, "base", config, tokenizer, is_chat=False)
+
+
+@pytest.fixture(scope="session")
+def stretched(base_model: OnnxModel) -> Path:
+    """The folder of that model."""
+    return base_model.bundle.path

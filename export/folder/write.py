@@ -50,7 +50,7 @@ from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import GPT
 from gptcore.nn.llama import is_llama, to_llama
 from gptcore.nn.seq2seq import Seq2Seq
-from gptcore.system.files import new_folder
+from gptcore.system.files import new_file, new_folder
 from gptcore.text.tokenizer import Tokenizer
 from training.run.directory import Run
 
@@ -217,13 +217,9 @@ def add_inspect(folder: Path) -> None:
 
 def write_checked_inspect(model: GPT | Seq2Seq, path: Path) -> None:
     """Write the Inspect tab's graph; raises UserError and leaves `path` if it is not the model."""
-    temporary = path.with_suffix(".tmp")
-    try:
+    with new_file(path) as temporary:
         write_inspect(model, temporary)
         worst = compare_inspect(model, temporary)
         if not (worst <= TOLERANCE):
             raise UserError(f"{path} was not written: it differs from PyTorch by {worst:.2g}")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
     print(f"{path.name} differs from PyTorch by {worst:.2g} at most")

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 from export.formats.hugging_face import recover_merges, rope_factors
 from gptcore.bundle import Bundle, TranslationBundle, check_whole, load_any_bundle
 from gptcore.checks import UserError, check_choice
-from gptcore.system.files import flush_to_disk
+from gptcore.system.files import new_file
 from gptcore.text.tokenizer import byte_to_unicode
 
 FILE_TYPES = {"f32": gguf.LlamaFileType.ALL_F32, "f16": gguf.LlamaFileType.MOSTLY_F16}
@@ -34,27 +34,22 @@ def write_gguf(folder: Path, path: Path, dtype: str = "f32") -> None:
     bundle = load_llama(folder)
     if path.is_dir():
         raise UserError(f"--out {path} is a folder: name a file, such as {path / 'model.gguf'}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
     try:
-        writer = gguf.GGUFWriter(temporary, "llama")
-        writer.add_file_type(FILE_TYPES[dtype])
-        add_shape(writer, bundle)
-        add_tokenizer(writer, bundle)
-        for name, array in tensors(bundle).items():
-            # llama.cpp requires the vectors of the norms in fp32.
-            narrow = dtype == "f16" and array.ndim > 1
-            writer.add_tensor(name, array.astype(np.float16) if narrow else array)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        flush_to_disk(temporary)
-        temporary.replace(path)
+        with new_file(path) as temporary:
+            writer = gguf.GGUFWriter(temporary, "llama")
+            writer.add_file_type(FILE_TYPES[dtype])
+            add_shape(writer, bundle)
+            add_tokenizer(writer, bundle)
+            for name, array in tensors(bundle).items():
+                # llama.cpp requires the vectors of the norms in fp32.
+                narrow = dtype == "f16" and array.ndim > 1
+                writer.add_tensor(name, array.astype(np.float16) if narrow else array)
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_tensors_to_file()
+            writer.close()
     except OSError as error:  # numpy's error gives only the number of bytes written
         raise OSError(f"{path} cannot be written: {error}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def load_llama(folder: Path) -> Bundle:

@@ -45,7 +45,27 @@ def build_norms(config: ModelConfig, n: int) -> list[nn.Module]:
     return norms * (n // n_norm)
 
 
-class Block(nn.Module):
+class AttentionBlock(nn.Module):
+    """What the blocks have in common: self-attention with its cache, norm and residual."""
+
+    residual: PreNorm
+    attention_norm: nn.Module
+    attention: GroupedAttention
+
+    def attend(
+        self, x: Tensor, rotation: Rotation, bias: Tensor, past: Cache | None
+    ) -> tuple[Tensor, Cache]:
+        cache: Cache
+
+        def attention(x: Tensor) -> Tensor:
+            nonlocal cache
+            y, cache = self.attention(x, rotation, bias, past)
+            return y
+
+        return self.residual(x, self.attention_norm, attention), cache
+
+
+class Block(AttentionBlock):
     """Self-attention and feed-forward; the bias given to `forward` makes it causal or not."""
 
     def __init__(self, config: ModelConfig):
@@ -59,19 +79,12 @@ class Block(nn.Module):
         self, x: Tensor, rotation: Rotation, bias: Tensor, past: Cache | None = None
     ) -> tuple[Tensor, Cache]:
         """Map x (B, T, C) to the same shape; also return the cache, extended by T positions."""
-        cache: Cache
-
-        def attention(x: Tensor) -> Tensor:
-            nonlocal cache
-            y, cache = self.attention(x, rotation, bias, past)
-            return y
-
-        x = self.residual(x, self.attention_norm, attention)
+        x, cache = self.attend(x, rotation, bias, past)
         x = self.residual(x, self.feed_forward_norm, self.feed_forward)
         return x, cache
 
 
-class CrossBlock(nn.Module):
+class CrossBlock(AttentionBlock):
     """A decoder block with cross-attention between self-attention and feed-forward."""
 
     def __init__(self, config: ModelConfig):
@@ -97,14 +110,7 @@ class CrossBlock(nn.Module):
         memory_bias: Tensor,
     ) -> tuple[Tensor, Cache]:
         """Map x (B, T, C) to the same shape; also return the cache, extended by T positions."""
-        cache: Cache
-
-        def attention(x: Tensor) -> Tensor:
-            nonlocal cache
-            y, cache = self.attention(x, rotation, bias, past)
-            return y
-
-        x = self.residual(x, self.attention_norm, attention)
+        x, cache = self.attend(x, rotation, bias, past)
         cross_attention = partial(self.cross_attention, memory=memory, bias=memory_bias)
         x = self.residual(x, self.cross_norm, cross_attention)
         x = self.residual(x, self.feed_forward_norm, self.feed_forward)

@@ -40,16 +40,26 @@ def new_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Replace a text file atomically: readers see the old text or the new one, never a part."""
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path whose file is flushed and renamed to `path` if the block succeeds.
+
+    Readers see the old file or the new one, never a part. After an error the old one is left.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        yield temporary
         flush_to_disk(temporary)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a text file atomically."""
+    with new_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def file_sha256(path: Path) -> str:

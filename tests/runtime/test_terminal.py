@@ -57,6 +57,7 @@ def test_a_message_that_is_refused_leaves_the_conversation_as_it_was() -> None:
     assert replies(result) == replies(talk("Hello!"))
 
 
+@pytest.mark.slow
 def test_the_oldest_messages_are_left_out_and_that_is_said() -> None:
     result = talk(*["I like green tea and long walks."] * 60, options=(str(NANO),))
     assert "messages no longer fit and were left out)" in replies(result)[-1]

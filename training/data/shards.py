@@ -18,6 +18,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ import numpy as np
 
 from gptcore.checks import UserError
 from gptcore.facts import check_format
-from gptcore.system.files import file_sha256, new_folder, read_sealed, sealed
+from gptcore.system.files import file_sha256, locked, new_folder, read_sealed, sealed
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import (
     Corpus,
@@ -139,11 +140,26 @@ def prepare(
     parts = [FORMAT, found.sha256, found.validation_limit, source]
     key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     path = folder / key
-    if path.exists():
-        try:
-            return load_shards(path)
-        except UserError as error:
-            print(f"{error}; writing them again")
+    with suppress(UserError):
+        return load_shards(path)
+    with locked(folder / f"{key}.lock"):  # another process may be tokenising the same
+        return sound(path) or write_new(corpus, found, path, tokenizer, vocab_size)
+
+
+def sound(path: Path) -> Shards | None:
+    """Open a folder of shards; None if there is none, or a damaged one, which is said."""
+    if not path.exists():
+        return None
+    try:
+        return load_shards(path)
+    except UserError as error:
+        print(f"{error}; writing them again")
+        return None
+
+
+def write_new(
+    corpus: Corpus, found: Survey, path: Path, tokenizer: Tokenizer | None, vocab_size: int
+) -> Shards:
     if tokenizer is None:
         print(f"training a tokenizer of {vocab_size} tokens on {found.n_bytes:,} bytes")
         tokenizer = Tokenizer.train(sample_texts(corpus, found), vocab_size)

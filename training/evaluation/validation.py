@@ -48,12 +48,12 @@ def evaluate(
     byte_lengths = torch.from_numpy(rows.tokenizer.byte_lengths)
     total = Total()
     which = range(len(rows)) if which is None else which
-    for first in range(0, len(which), batch_size):
-        part = world.part(which[first : first + batch_size])
-        x, y = rows.batch(list(part), fresh_only=True)
-        with evaluating(model):
+    with evaluating(model):
+        for first in range(0, len(which), batch_size):
+            part = world.part(which[first : first + batch_size])
+            x, y = rows.batch(list(part), fresh_only=True)
             logits, _ = model(**whole_sequence(x.to(device)))
-        total += cost(logits, y, byte_lengths)
+            total += cost(logits, y, byte_lengths)
     nats, n_tokens, n_bytes = world.sum(total.nats, total.n_tokens, total.n_bytes)
     return Total(n_tokens=int(n_tokens), n_bytes=int(n_bytes), nats=nats)
 

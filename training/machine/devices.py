@@ -49,6 +49,9 @@ def has_fast_bfloat16(device: torch.device) -> bool:
     return multiplies_bfloat16_fast()
 
 
+TIMED_SIZE = 1024  # of the matrices that are multiplied: large enough to fill the units
+
+
 @cache
 def multiplies_bfloat16_fast() -> bool:
     """Return whether this CPU multiplies bfloat16 matrices clearly faster than float32 ones.
@@ -63,7 +66,7 @@ def multiplies_bfloat16_fast() -> bool:
     best = {torch.bfloat16: float("inf"), torch.float32: float("inf")}
     for _ in range(5):  # alternate, so that other load on the machine slows both
         for dtype in best:
-            matrix = torch.ones(1024, 1024, dtype=dtype)
+            matrix = torch.ones(TIMED_SIZE, TIMED_SIZE, dtype=dtype)
             start = time.perf_counter()
             matrix @ matrix
             best[dtype] = min(best[dtype], time.perf_counter() - start)

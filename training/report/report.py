@@ -14,6 +14,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from gptcore.system.files import new_file
 from training.report.history import AXES, History, earlier, is_number, read_samples
 from training.run.directory import Run
 
@@ -191,10 +192,9 @@ def page(named: list[Run], earlier_ones: list[Run]) -> str:
 
 def write_page(runs: list[Run], path: Path) -> Path:
     """Write the report atomically, because somebody may have the old one open."""
-    temporary = path.with_name(path.name + ".tmp")
     text = page(runs, earlier(runs[0]) if len(runs) == 1 else [])
-    temporary.write_text(text, encoding="utf-8", errors="replace")  # file names need not be UTF-8
-    temporary.replace(path)
+    with new_file(path) as temporary:  # file names need not be UTF-8
+        temporary.write_text(text, encoding="utf-8", errors="replace")
     return path
 
 

@@ -226,7 +226,7 @@ class Run:
         metrics = self.metrics()
         steps = [m for m in metrics if "loss" in m]
         evaluations = [m for m in metrics if "bits_per_byte" in m]
-        figure = Figure(figsize=(8, 4.5), layout="constrained")
+        figure = Figure(figsize=(8, 4.5))
         axes = figure.subplots()
         axes.plot([m["step"] for m in steps], [m["loss"] for m in steps], color="#9bb8d3")
         axes.set(xlabel="step", ylabel="training loss (nats per token)", title=self.path.name)
