@@ -36,6 +36,7 @@ from training.data.batches import IGNORED
 from training.run.directory import Run
 
 ALL = ("fp32", *FORMATS)
+ANY_PORT = ("--port", 0)  # the usual one may be taken, which would be said first
 
 
 @pytest.fixture(scope="module")
@@ -290,9 +291,9 @@ def test_mistakes_are_named(
 ) -> None:
     said = refused(main, run.path, "--out", tmp_path / "out", "--quantize", "int9")
     assert "unknown number format 'int9': did you mean 'int8'?" in said
-    said = refused(app_main, "--model", model_folder, "--variant", "q4")
+    said = refused(app_main, *ANY_PORT, "--model", model_folder, "--variant", "q4")
     assert "has no variant 'q4', only fp32: export it with --quantize q4" in said
-    said = refused(app_main, "--model", model_folder, "--variant", "q44")
+    said = refused(app_main, *ANY_PORT, "--model", model_folder, "--variant", "q44")
     assert "unknown variant 'q44': did you mean 'q4'?" in said
     moved = Run.load(shutil.copytree(run.path, tmp_path / "run"))
     replace(moved, data=replace(moved.data, shards=str(tmp_path / "gone"))).write_config()
@@ -342,4 +343,4 @@ def test_a_graph_that_cannot_run_here_is_explained(
     out = rewritten(model_folder, tmp_path / "changed", change)
     with pytest.raises(UserError, match=said):
         load_model(out)
-    assert said in refused(app_main, "--model", out)
+    assert said in refused(app_main, *ANY_PORT, "--model", out)
