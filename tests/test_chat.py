@@ -192,6 +192,17 @@ def test_a_conversation_without_end_is_cut_quickly(tokenizer: Tokenizer) -> None
     assert len(ids) <= 200 and 550 < n_dropped < 600 and n_dropped % 2 == 0
 
 
+@pytest.mark.parametrize("content", ["", "Hi", "a" * 400])
+def test_of_a_history_of_any_length_the_end_alone_is_looked_at(
+    tokenizer: Tokenizer, content: str
+) -> None:
+    messages = [*[message("user", content)] * 100_000, message("user", "Bye")]
+    start = time.monotonic()
+    ids, n_dropped = fit(messages, tokenizer, 384)
+    assert time.monotonic() - start < 2
+    assert len(ids) <= 384 < len(render(messages[n_dropped - 1 :], tokenizer, prompt=True))
+
+
 @pytest.mark.parametrize("role", ["user", "system"])
 def test_a_huge_message_is_refused_without_encoding_it(tokenizer: Tokenizer, role: str) -> None:
     messages = [message(role, "a b " * 10_000_000), message("user", "Hi")]

@@ -13,6 +13,7 @@ elsewhere has a format of its own in tokenizer.chat.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from itertools import cycle
 
@@ -122,13 +123,24 @@ def fit(
     turns = messages[len(system) :]
     for message in (*system, turns[-1]):
         check_length(message["content"], tokenizer, budget, message["role"] + " message")
-    # A conversation is cut only before a user message. The last user message is always tried.
-    for start in [0] + [i for i, m in enumerate(turns) if m["role"] == "user"]:
-        if sum(len(m["content"]) for m in turns[start:]) > tokenizer.max_token_bytes * budget:
-            continue
-        ids = render(system + turns[start:], tokenizer, prompt=True, recall=recall)
-        if len(ids) <= budget:
-            return ids, start
+
+    def prompt(start: int) -> list[int]:
+        return render(system + turns[start:], tokenizer, prompt=True, recall=recall)
+
+    # Each message takes a token at least, and each token holds so many bytes: of a history of a
+    # million messages, only the end is looked at. The fewer messages, the shorter the prompt, so
+    # few prompts are tried. A conversation is cut only before a user message.
+    first, n_left = len(turns), tokenizer.max_token_bytes * budget
+    while first > max(len(turns) - budget, 0):
+        n_left -= len(turns[first - 1]["content"])
+        if n_left < 0:
+            break
+        first -= 1
+    starts = [i for i in range(first, len(turns)) if i == 0 or turns[i]["role"] == "user"]
+    at = bisect_left(starts, True, key=lambda start: len(prompt(start)) <= budget)
+    if at < len(starts):
+        return prompt(starts[at]), starts[at]
+    ids = prompt(len(turns) - 1)
     raise UserError(
         f"the message (with the system prompt) is too long: it needs {len(ids)} tokens and "
         f"{budget} fit; shorten it"
