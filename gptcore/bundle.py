@@ -17,7 +17,7 @@ from typing import Any
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.facts import FORMAT, ModelFacts, as_json, check_format, read_as
-from gptcore.system.files import file_sha256, read_json
+from gptcore.system.files import check_links, file_sha256, read_json
 from gptcore.text.tokenizer import Tokenizer
 
 FACTS = "gptcore.json"
@@ -134,6 +134,7 @@ def check_whole(bundle: Bundle) -> None:
 def read_folder(folder: Path) -> ModelFacts:
     """Read gptcore.json, then check that every file it lists has the sha256 it names."""
     facts = read_facts(folder)
+    check_links(folder)
     for name, expected in facts.sha256.items():
         path = folder / name
         if not path.is_file():

@@ -127,7 +127,7 @@ class ModelFacts:
     def __post_init__(self) -> None:
         for name in self.sha256:
             path = PurePosixPath(name)
-            if path.is_absolute() or ".." in path.parts or "\\" in name:
+            if path.is_absolute() or ".." in path.parts or any(sign in name for sign in "\\:"):
                 raise UserError(f"sha256 names {name!r}, which is outside the folder")
 
 

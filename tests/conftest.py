@@ -44,14 +44,14 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
 @pytest.fixture(scope="module")
 def serve() -> Iterator[Callable[..., str]]:
     """Serves the page of a model, and of a translator if one is given; the address."""
-    from gptcore.page.build import LAUNCH, build_page
+    from gptcore.page.build import build_page, launch_options
 
     pages = []
 
     def start(model: OnnxModel, translator: OnnxTranslator | None = None) -> str:
         page = build_page(model, translator)
         pages.append(page)
-        _, url, _ = page.launch(prevent_thread_lock=True, **LAUNCH)
+        _, url, _ = page.launch(prevent_thread_lock=True, **launch_options())
         return url
 
     yield start

@@ -47,6 +47,37 @@ def test_every_file_of_the_folder_is_listed_with_its_hash(model_folder: Path) ->
     assert {"onnx/model.onnx", "model.safetensors", "tokenizer.json", "README.md"} < files
 
 
+@pytest.mark.parametrize(
+    "name", ["/etc/hostname", "../secret", "onnx/../../secret", "C:secret", "onnx\\..\\secret"]
+)
+def test_a_file_that_is_not_inside_the_folder_is_refused(folder: Path, name: str) -> None:
+    (folder.parent / "secret").write_text("secret")
+    change_facts(folder, lambda facts: facts["sha256"].update({name: "0" * 64}))
+    with pytest.raises(UserError, match="is outside the folder"):
+        load_bundle(folder)
+
+
+def test_a_link_may_lead_elsewhere_in_the_folder_or_to_the_hubs_blobs_alone(
+    folder: Path, tmp_path: Path
+) -> None:
+    card = folder / "README.md"
+    card.rename(folder / "onnx" / "card.md")
+    card.symlink_to(Path("onnx") / "card.md")
+    assert load_bundle(folder)
+    card.unlink()
+    (tmp_path / "outside.md").write_bytes((folder / "onnx" / "card.md").read_bytes())
+    card.symlink_to(tmp_path / "outside.md")
+    with pytest.raises(UserError, match="is a link that leads out of"):
+        load_bundle(folder)
+    hub = tmp_path / "models--me--mine"
+    (hub / "blobs").mkdir(parents=True)
+    shutil.move(tmp_path / "outside.md", hub / "blobs" / "0123")
+    snapshot = shutil.copytree(folder, hub / "snapshots" / "abc", symlinks=True)
+    (snapshot / "README.md").unlink()
+    (snapshot / "README.md").symlink_to(Path("..", "..", "blobs", "0123"))
+    assert load_bundle(snapshot)
+
+
 def test_a_changed_byte_in_any_file_is_named(folder: Path) -> None:
     names = listed(folder)
     assert len(names) >= 10

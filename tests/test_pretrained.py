@@ -293,6 +293,18 @@ def test_missing_and_damaged_files_are_named(
         assert f"--context {context} is out of range" in said
 
 
+def test_a_link_out_of_the_folder_is_refused(
+    broken: Callable[..., Path], refused: Refused, tmp_path: Path
+) -> None:
+    """What it leads to would be copied into the model folder, and pushed with it."""
+    folder = broken("config.json", lambda data: None)
+    (tmp_path / "secret").write_text("{}")
+    (folder / "special_tokens_map.json").unlink(missing_ok=True)
+    (folder / "special_tokens_map.json").symlink_to(tmp_path / "secret")
+    said = refused(main, "--from-hf", folder, "--out", tmp_path / "out")
+    assert "special_tokens_map.json is a link that leads out of" in said
+
+
 def test_a_template_that_is_more_than_turns_is_refused() -> None:
     for template in (
         "{{ messages | length }}",

@@ -30,6 +30,7 @@ from gptcore.facts import Imported, ModelFacts, read_as
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.llama import from_llama, to_llama
+from gptcore.system.files import check_links
 from gptcore.text.chat_template import render
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import find_files, read_documents
@@ -66,6 +67,7 @@ def export_pretrained(
             f"--from-hf {source} is not a folder: download the model first, as with "
             f"`hf download ID --local-dir DIR`"
         )
+    check_links(source)
     settings = read_json(source / "config.json")
     config = read_config(settings, source / "config.json", context)
     tokenizer = read_tokenizer(source, config.vocab_size)
@@ -223,6 +225,7 @@ def write_config(settings: dict[str, Any], config: ModelConfig, source: Path, fo
         ("generation_config.json", read_json(generation) if generation.exists() else ids),
         ("genai_config.json", genai_config(config, ids)),
     ):
+        content.pop("auto_map", None)  # names code that its reader would be asked to trust
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 

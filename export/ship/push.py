@@ -16,6 +16,7 @@ from huggingface_hub.utils import httpx  # under this name in each version; in 2
 
 from gptcore.bundle import FACTS, load_any_bundle
 from gptcore.checks import UserError
+from gptcore.system.files import check_links
 
 
 def push(folder: Path, repo: str, kind: str | None = None, private: bool = False) -> str:
@@ -24,6 +25,7 @@ def push(folder: Path, repo: str, kind: str | None = None, private: bool = False
     The hashes of all model folders in it are compared first. Raises UserError.
     """
     sdk = read_sdk(folder)
+    check_links(folder)
     kind = kind or ("space" if sdk else "model")
     if kind == "space" and not sdk:
         raise UserError(f"{folder / 'README.md'} names no sdk: `python -m export space` writes one")

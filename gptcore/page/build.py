@@ -1,19 +1,22 @@
 """The whole page: its tabs, its styles, and the settings with which Gradio serves it.
 
->>> build_page(load_model("models/default")).launch(**LAUNCH)        # doctest: +SKIP
+>>> build_page(load_model("models/default")).launch(**launch_options())  # doctest: +SKIP
 """
 
 from typing import Any
 
 import gradio as gr
+from starlette.middleware import Middleware
 
 from gptcore.onnx_session import OnnxModel
 from gptcore.page.chat import chat_tab
 from gptcore.page.complete import completion_tab
+from gptcore.page.guard import Guard
 from gptcore.page.inspect import inspect_tab
 from gptcore.page.translate import translate_tab
 from gptcore.translation.onnx import OnnxTranslator
 
+SESSIONS = 100  # number of visitors whose page is remembered, of up to 0.9 MB each
 CONCURRENT = 4  # number of generations that run at once; others wait in the queue
 CSS = """
 .gradio-container { max-width: 1200px !important; width: 100% !important; margin: 0 auto; }
@@ -22,17 +25,23 @@ CSS = """
 footer .divider { display: none; }
 .heat-map .altair { padding: 10px; overflow-x: auto; align-items: safe center !important; }
 """
-LAUNCH: dict[str, Any] = {
-    "theme": gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
-    "css": CSS,
-    "footer_links": ["api"],
-    "share": False,
-    "quiet": True,
-    "strict_cors": True,
-    "ssr_mode": False,
-    "run_history": False,
-    "enable_monitoring": False,
-}
+
+
+def launch_options(host: str = "127.0.0.1") -> dict[str, Any]:
+    """Return the arguments of `launch` for a page that listens on `host`."""
+    return {
+        "theme": gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
+        "css": CSS,
+        "footer_links": ["api"],
+        "share": False,
+        "quiet": True,
+        "strict_cors": True,
+        "ssr_mode": False,
+        "run_history": False,
+        "enable_monitoring": False,
+        "state_session_capacity": SESSIONS,
+        "app_kwargs": {"middleware": [Middleware(Guard, host=host)]},
+    }
 
 
 def build_page(model: OnnxModel, translator: OnnxTranslator | None = None) -> gr.Blocks:
@@ -51,7 +60,7 @@ def build_page(model: OnnxModel, translator: OnnxTranslator | None = None) -> gr
                 for name, build in tabs.items():
                     with gr.Tab(name):
                         build()
-    return page.queue(max_size=64, default_concurrency_limit=CONCURRENT)
+    return page.queue(max_size=64, default_concurrency_limit=CONCURRENT, api_open=False)
 
 
 def first_tab(model: OnnxModel) -> None:

@@ -1,5 +1,6 @@
 """The chat tab, with streaming, stop, retry, edit, undo and clear, and the endpoint /chat."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -17,8 +18,10 @@ from gptcore.page.parts import (
     Updates,
     api_texts,
     default_max_tokens,
+    heading,
     highest_max_tokens,
     settings_panel,
+    status_line,
 )
 from gptcore.page.streaming import Generations, stream
 from gptcore.sampling import Sampling
@@ -38,7 +41,7 @@ EXAMPLES = [
 
 def chat_tab(model: OnnxModel) -> None:
     """Add the chat, with retry, edit, undo and clear, and the endpoint /chat."""
-    gr.Markdown(f"# {model.bundle.name}\nA small language model. It can be wrong.")
+    heading(model.bundle.name, "A small language model. It can be wrong.")
     with gr.Row():
         with gr.Column(scale=3, min_width=320):
             chatbot = gr.Chatbot(
@@ -46,11 +49,12 @@ def chat_tab(model: OnnxModel) -> None:
                 height="60vh",
                 editable="user",
                 render_markdown=False,
+                latex_delimiters=[],
                 examples=[{"text": text} for text in EXAMPLES],
                 buttons=["copy"],
             )
             box = gr.Textbox(placeholder="Type a message", max_lines=8, autofocus=True, **IDLE)
-            status = gr.Markdown(elem_id="status", elem_classes="status")
+            status = status_line()
             gr.Markdown(device_line(model), elem_classes="device")
         with gr.Column(scale=1, min_width=280):
             system = gr.Textbox(label="System prompt", lines=2, placeholder="Optional")
@@ -89,12 +93,16 @@ class ChatHandlers:
         If the request is refused, the page keeps its content, or shows `refused` if that is given.
         """
         block_size, stop = self.model.config.block_size, RunStop()
-        try:
+
+        def begin() -> Iterator[Piece]:
             messages = to_messages(history, system_prompt)
             messages = [m | {"content": as_typed(m["content"])} for m in messages]
             settings = to_settings(values, highest_max_tokens(self.model))
+            return chat(self.model, messages, *settings, stop)
+
+        try:
             async with self.generations.begin(request.session_hash, stop):
-                pieces = chat(self.model, messages, *settings, stop)
+                pieces = await asyncio.to_thread(begin)
                 yield history, gr.Textbox(value="", **BUSY), "reading ..."
                 async for progress in stream(pieces, stop):
                     if not self.generations.is_current(request.session_hash, stop):
@@ -164,9 +172,9 @@ def chat_endpoint(model: OnnxModel) -> Callable:
         values = (temperature, max_tokens, top_k, top_p, min_p, repetition_penalty, seed)
 
         def begin(sampling: Sampling, max_tokens: int, stop: RunStop) -> Iterator[Piece]:
-            asked = {"role": "user", "content": message}
-            messages = to_messages([*(history or []), asked], system_prompt)
-            return chat(model, messages, sampling, max_tokens, stop)
+            earlier = to_messages([] if history is None else history, system_prompt)
+            asked = {"role": "user", "content": text_of(message)}
+            return chat(model, [*earlier, asked], sampling, max_tokens, stop)
 
         async for text in api_texts(model, values, begin):
             yield text

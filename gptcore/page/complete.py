@@ -1,5 +1,6 @@
 """The text tab of a base model, which continues a text, and the endpoint /complete."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
@@ -17,8 +18,10 @@ from gptcore.page.parts import (
     Updates,
     api_texts,
     default_max_tokens,
+    heading,
     highest_max_tokens,
     settings_panel,
+    status_line,
 )
 from gptcore.page.streaming import Generations, stream
 from gptcore.sampling import Sampling
@@ -27,15 +30,16 @@ from gptcore.system.runtime import device_line
 
 def completion_tab(model: OnnxModel) -> None:
     """Add text completion, for a model not trained on conversations, and /complete."""
-    gr.Markdown(
-        f"# {model.bundle.name}\nA **base model**: it continues your text. It was not trained on "
-        f"conversations and does not answer questions."
+    heading(
+        model.bundle.name,
+        "A **base model**: it continues your text. It was not trained on "
+        "conversations and does not answer questions.",
     )
     with gr.Row():
         with gr.Column(scale=3, min_width=320):
             hint = "Write a beginning; the arrow (or Shift+Enter) continues it"
             box = gr.Textbox(placeholder=hint, lines=14, value="", autofocus=True, **IDLE)
-            status = gr.Markdown(elem_id="status", elem_classes="status")
+            status = status_line()
             gr.Markdown(device_line(model), elem_classes="device")
         with gr.Column(scale=1, min_width=280):
             sliders = settings_panel(model)
@@ -45,7 +49,7 @@ def completion_tab(model: OnnxModel) -> None:
         try:
             settings, stop = to_settings(values, highest_max_tokens(model)), RunStop()
             async with generations.begin(request.session_hash, stop):
-                pieces = complete(model, text, *settings, stop)
+                pieces = await asyncio.to_thread(complete, model, text, *settings, stop)
                 yield gr.Textbox(**BUSY), "reading ..."
                 async for progress in stream(pieces, stop):
                     yield text + progress.text, progress.line(block_size)

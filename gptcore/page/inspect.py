@@ -9,7 +9,7 @@ import numpy as np
 from gptcore.bundle import Bundle
 from gptcore.checks import UserError
 from gptcore.inspection import Inspection, Inspector, inspect_text
-from gptcore.page.parts import HIDDEN, index_of, shown
+from gptcore.page.parts import HIDDEN, heading, index_of, shown, status_line
 
 EXAMPLE = "My name is Ada. What is my name?"
 ATTENTION, BEFORE, AFTER = "attention weights", "scores before the mask", "scores after the mask"
@@ -22,13 +22,13 @@ def inspect_tab(bundle: Bundle) -> None:
     """Add the tab that shows how a decoder reads a text; its graph is onnx/inspect.onnx."""
     config, open_inspector = bundle.config, cache(lambda: Inspector(bundle))
     state = gr.State()
-    gr.Markdown(f"# {bundle.name}\nHow the model reads a text, and which token it predicts next.")
+    heading(bundle.name, "How the model reads a text, and which token it predicts next.")
     with gr.Row(equal_height=True):
         text = gr.Textbox(
             EXAMPLE, show_label=False, max_lines=4, scale=5, placeholder="Type a text"
         )
         button = gr.Button("Look inside", variant="primary", scale=1)
-    status = gr.Markdown(elem_id="inspect-status", elem_classes="status")
+    status = status_line("inspect-status")
     with gr.Column(visible=False) as results:
         with gr.Row():
             tokens = gr.HighlightedText(

@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
 
     model = load_model(options.model, variant=options.variant)
     translator = load_translator(options.translate) if options.translate else None
-    from gptcore.page.build import LAUNCH, build_page
+    from gptcore.page.build import build_page, launch_options
     from gptcore.page.zero_gpu import declare_gpu_function
 
     declare_gpu_function()
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     build_page(model, translator).launch(
         server_name=in_url(host),  # Gradio also expects an IPv6 address in brackets
         server_port=options.port,
-        **LAUNCH,
+        **launch_options(host),
     )
     return 0
 

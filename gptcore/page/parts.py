@@ -1,5 +1,7 @@
 """What the tabs share: styles, the sliders, and the generator behind an API call."""
 
+import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -17,6 +19,17 @@ BUSY: dict[str, Any] = {"submit_btn": False, "stop_btn": True}
 HIDDEN: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 LONGEST_TEXT = 1000  # tokens that a base model generates at most in one call
 Updates = AsyncIterator[tuple]  # new values of the page's components
+
+
+def heading(name: str, text: str) -> None:
+    """Add a model's name, in which no character is an instruction to the page, and a line."""
+    plain = re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", " ".join(name.split()))
+    gr.Markdown(f"# {plain}\n{text}", latex_delimiters=[])
+
+
+def status_line(name: str = "status") -> gr.Markdown:
+    """Add the line for statistics and errors, which may quote a visitor: no formulas."""
+    return gr.Markdown(elem_id=name, elem_classes="status", latex_delimiters=[])
 
 
 def settings_panel(model: OnnxModel) -> list[gr.components.Component]:
@@ -60,10 +73,9 @@ async def api_texts(
 ) -> AsyncIterator[str]:
     """Yield the growing reply of an API call; a UserError is sent to the caller as a message."""
     try:
-        stop = RunStop()
-        async for progress in stream(
-            begin(*to_settings(values, highest_max_tokens(model)), stop), stop
-        ):
+        settings, stop = to_settings(values, highest_max_tokens(model)), RunStop()
+        pieces = await asyncio.to_thread(begin, *settings, stop)
+        async for progress in stream(pieces, stop):
             yield progress.text
     except UserError as error:
         raise gr.Error(str(error), print_exception=False) from None

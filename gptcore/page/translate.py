@@ -10,7 +10,7 @@ import gradio as gr
 from gptcore.checks import UserError
 from gptcore.inspection import MAX_TOKENS, CrossAttention, Inspector, inspect_translation
 from gptcore.page.inputs import whole_number
-from gptcore.page.parts import HIDDEN, index_of
+from gptcore.page.parts import HIDDEN, heading, index_of, status_line
 from gptcore.system.runtime import device_line
 from gptcore.translation.onnx import OnnxTranslator
 from gptcore.translation.search import MAX_BEAMS, Translation, read_source, translate
@@ -26,9 +26,9 @@ def translate_tab(model: OnnxTranslator) -> None:
     bundle, config = model.bundle, model.config
     open_inspector = cache(lambda: Inspector(bundle))
     results, stops = gr.State(), {}  # browser tab -> flag that ends its translation
-    gr.Markdown(
-        f"# {bundle.name}\nA small translation model. It can be wrong. Write each sentence on a "
-        f"line of its own."
+    heading(
+        bundle.name,
+        "A small translation model. It can be wrong. Write each sentence on a line of its own.",
     )
     with gr.Row():
         with gr.Column(min_width=320):
@@ -43,7 +43,7 @@ def translate_tab(model: OnnxTranslator) -> None:
                 label="Translation", lines=5, max_lines=12, buttons=["copy"], elem_id="translation"
             )
             beams = gr.Slider(1, MAX_BEAMS, BEAMS, step=1, label="Beams", info="1: greedy")
-    status = gr.Markdown(elem_id="translate-status", elem_classes="status")
+    status = status_line("translate-status")
     gr.Markdown(device_line(model), elem_classes="device")
     with gr.Column(visible=False) as picture:
         with gr.Row():

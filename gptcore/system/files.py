@@ -62,6 +62,19 @@ def write_whole(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def check_links(folder: Path) -> None:
+    """Raise UserError if a link in the folder leads out of it: what it leads to could be secret.
+
+    Hugging Face's cache links a model's files to its own folder of blobs, which is fine.
+    """
+    homes = [folder.resolve()]
+    if homes[0].parent.name == "snapshots":
+        homes.append(homes[0].parents[1] / "blobs")
+    for path in folder.rglob("*"):
+        if path.is_symlink() and not any(path.resolve().is_relative_to(home) for home in homes):
+            raise UserError(f"{path} is a link that leads out of {folder}: copy the file itself")
+
+
 def file_sha256(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
