@@ -1,5 +1,6 @@
 """What the page's server refuses, asked over real connections as a stranger would."""
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -7,15 +8,22 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 
 import pytest
 
-from gptcore.onnx_session import load_model
+import gptcore.page.crowd
+import gptcore.page.streaming
+from gptcore.generate import chat
+from gptcore.onnx_session import OnnxModel, RunStop, load_model
+from gptcore.page.crowd import Crowd, Refused
 from gptcore.page.guard import LONGEST_BODY, check_json, is_loopback, policy
+from gptcore.page.streaming import Progress, stream
+from gptcore.sampling import Sampling
 
+Address = tuple[str, int]
 FIRST = Path(__file__).parent / "fixtures" / "first_format"
 JSON = {"Content-Type": "application/json"}
 JOIN = b"POST /gradio_api/queue/join HTTP/1.1\r\nHost: localhost\r\n"
@@ -23,21 +31,32 @@ FILE = {"path": "/x", "url": "http://127.0.0.1:1/x", "meta": {"_type": "gradio.F
 
 
 @pytest.fixture(scope="module")
-def address(serve: Callable[..., str]) -> tuple[str, int]:
-    url = serve(load_model(FIRST / "model", threads=1, variant="fp32"))
+def address(serve: Callable[..., str]) -> Address:
+    return host_and_port(serve(load_model(FIRST / "model", threads=1, variant="fp32")))
+
+
+def host_and_port(url: str) -> Address:
     host, port = re.fullmatch(r"http://([\d.]+):(\d+)/", url).groups()
     return host, int(port)
 
 
+Ask = Callable[..., HTTPResponse]
+
+
 @pytest.fixture
-def asked(address: tuple[str, int]) -> Iterator[Callable[..., HTTPResponse]]:
-    """Sends a request; the answer, whose body is read."""
+def asked(address: Address) -> Iterator[Ask]:
+    with asking(address) as ask:
+        yield ask
+
+
+@contextmanager
+def asking(address: Address) -> Iterator[Ask]:
+    """A function that sends a request and returns the answer, whose body it has read."""
     with closing(HTTPConnection(*address, timeout=30)) as connection:
 
         def ask(method: str, path: str, body: object = None, **headers: str) -> HTTPResponse:
             sent = json.dumps(body) if isinstance(body, dict | list) else body
-            given = {name.replace("_", "-"): value for name, value in headers.items()}
-            connection.request(method, path, sent, JSON | given)
+            connection.request(method, path, sent, JSON | headers)
             answer = connection.getresponse()
             answer.text = answer.read().decode()
             return answer
@@ -45,8 +64,17 @@ def asked(address: tuple[str, int]) -> Iterator[Callable[..., HTTPResponse]]:
         yield ask
 
 
+def data(message: object, history: object = None, system: object = "", n: int = 2000) -> dict:
+    """The body of a call of /chat, with its settings."""
+    return {"data": [message, history, system, 0, n, 50, 1, 0, 1, -1]}
+
+
+def begin(ask: Ask, body: dict) -> HTTPResponse:
+    return ask("POST", "/gradio_api/call/chat", body)
+
+
 @pytest.mark.parametrize("path", ["/", "/config", "/gradio_api/info", "/theme.css"])
-def test_what_the_page_needs_is_served(asked: Callable[..., HTTPResponse], path: str) -> None:
+def test_what_the_page_needs_is_served(asked: Ask, path: str) -> None:
     assert asked("GET", path).status == 200
 
 
@@ -68,24 +96,20 @@ def test_what_the_page_needs_is_served(asked: Callable[..., HTTPResponse], path:
         ("GET", "/docs"),
     ],
 )
-def test_what_the_page_does_not_need_is_refused(
-    asked: Callable[..., HTTPResponse], method: str, path: str
-) -> None:
+def test_what_the_page_does_not_need_is_refused(asked: Ask, method: str, path: str) -> None:
     answer = asked(method, path)
     assert answer.status == 403 and "does not use that address" in answer.text
 
 
 @pytest.mark.parametrize("name", ["evil.example", "evil.example:7860", "", "10.0.0.1", "a@b"])
-def test_another_name_than_this_machines_is_refused(
-    asked: Callable[..., HTTPResponse], name: str
-) -> None:
+def test_another_name_than_this_machines_is_refused(asked: Ask, name: str) -> None:
     """A page of evil.example, whose name leads here by now, could read and chat (DNS rebinding)."""
     answer = asked("GET", "/config", Host=name, Origin="http://evil.example")
     assert answer.status == 421 and "not served as" in answer.text
 
 
 @pytest.mark.parametrize("name", ["localhost", "LOCALHOST:7860", "127.0.0.1:80", "[::1]:7860"])
-def test_this_machines_own_names_are_served(asked: Callable[..., HTTPResponse], name: str) -> None:
+def test_this_machines_own_names_are_served(asked: Ask, name: str) -> None:
     assert asked("GET", "/config", Host=name).status == 200
 
 
@@ -94,13 +118,13 @@ def test_names_are_told_apart() -> None:
     assert not any(map(is_loopback, ["0.0.0.0", "::", "", "localhost.evil.example", "1.2.3.4"]))
 
 
-def test_a_large_body_is_refused_before_it_is_sent(address: tuple[str, int]) -> None:
+def test_a_large_body_is_refused_before_it_is_sent(address: Address) -> None:
     with socket.create_connection(address, timeout=30) as connection:
         connection.sendall(JOIN + b"Content-Length: 300000000\r\n\r\n")
         assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
 
 
-def test_a_body_in_chunks_is_refused_as_soon_as_it_is_too_large(address: tuple[str, int]) -> None:
+def test_a_body_in_chunks_is_refused_as_soon_as_it_is_too_large(address: Address) -> None:
     n_sent = 0
     with socket.create_connection(address, timeout=30) as connection:
         connection.sendall(JOIN + b"Transfer-Encoding: chunked\r\n\r\n")
@@ -117,34 +141,30 @@ def test_a_body_in_chunks_is_refused_as_soon_as_it_is_too_large(address: tuple[s
 
 
 @pytest.mark.parametrize("where", ["message", "history", "system_prompt"])
-def test_a_file_or_an_address_in_a_body_is_refused(
-    asked: Callable[..., HTTPResponse], where: str
-) -> None:
+def test_a_file_or_an_address_in_a_body_is_refused(asked: Ask, where: str) -> None:
     """Gradio would fetch the address into memory."""
-    data = {
-        "message": [FILE],
-        "history": ["Hi", [{"role": "user", "content": [{"type": "file", "file": FILE}]}]],
-        "system_prompt": ["Hi", [], FILE],
+    body = {
+        "message": data(FILE),
+        "history": data("Hi", [{"role": "user", "content": [{"type": "file", "file": FILE}]}]),
+        "system_prompt": data("Hi", [], FILE),
     }[where]
-    answer = asked("POST", "/gradio_api/call/chat", {"data": data})
+    answer = begin(asked, body)
     assert answer.status == 400 and "takes no files" in answer.text
 
 
 @pytest.mark.parametrize("body", ["{", "\xff", "[" * 100_000, '{"a": nan}'])
-def test_a_body_that_is_not_json_is_refused(asked: Callable[..., HTTPResponse], body: str) -> None:
+def test_a_body_that_is_not_json_is_refused(asked: Ask, body: str) -> None:
     answer = asked("POST", "/gradio_api/queue/join", body.encode("latin-1"))
     assert answer.status == 400 and "not valid JSON" in answer.text
 
 
 def test_escapes_do_not_hide_a_file() -> None:
-    from gptcore.page.guard import Refused
-
     with pytest.raises(Refused):
         check_json(rb'{"data": [{"p\u0061th": "x"}]}')
     check_json(rb'{"data": ["path", "url", "gradio.FileData", {"text": "path"}]}')
 
 
-def test_a_document_says_which_scripts_may_run(asked: Callable[..., HTTPResponse]) -> None:
+def test_a_document_says_which_scripts_may_run(asked: Ask) -> None:
     answer = asked("GET", "/")
     told = answer.getheader("content-security-policy").split("; ")
     rules = dict(rule.split(" ", 1) for rule in told)
@@ -162,10 +182,83 @@ def test_a_space_may_be_shown_within_the_hub(monkeypatch: pytest.MonkeyPatch) ->
     assert policy(b"").endswith("frame-ancestors 'self' https://huggingface.co")
 
 
-def test_one_request_does_not_hold_up_the_others(asked: Callable[..., HTTPResponse]) -> None:
+def test_one_request_does_not_hold_up_the_others(asked: Ask) -> None:
     history = [{"role": "user", "content": ""}] * 5_000
     start = time.monotonic()
-    answer = asked("POST", "/gradio_api/call/chat", {"data": ["Hi", history, "", 0.7, 4]})
-    assert answer.status == 200, answer.text
+    event = json.loads(begin(asked, data("Hi", history, n=4)).text)["event_id"]
     assert asked("GET", "/config").status == 200
+    assert "event: complete" in asked("GET", f"/gradio_api/call/chat/{event}").text
     assert time.monotonic() - start < 3
+
+
+# ------------------------------------------------------------------ many requests at once
+
+
+@pytest.fixture(scope="module")
+def slow_address(serve: Callable[..., str], slow_model: OnnxModel) -> Address:
+    return host_and_port(serve(slow_model))
+
+
+@pytest.fixture
+def slowly(slow_address: Address) -> Iterator[Ask]:
+    with asking(slow_address) as ask:
+        yield ask
+
+
+def test_what_nobody_reads_is_given_up_and_what_is_read_is_not(
+    slow_address: Address, slowly: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gptcore.page.crowd, "UNREAD_SECONDS", 0.5)
+    read = json.loads(begin(slowly, data("Hi", n=300)).text)["event_id"]
+    with closing(HTTPConnection(*slow_address, timeout=60)) as reader:
+        reader.request("GET", f"/gradio_api/call/chat/{read}")
+        for _ in range(gptcore.page.crowd.EVENTS - 1):
+            assert begin(slowly, data("Hi")).status == 200
+        answer = begin(slowly, data("Hi"))
+        assert answer.status == 429 and "of your requests wait or run" in answer.text
+        assert answer.getheader("retry-after") == "10"
+        assert slowly("GET", "/config").status == 200
+        deadline = time.monotonic() + 20
+        while begin(slowly, data("Hi")).status != 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        assert "event: complete" in reader.getresponse().read().decode()
+    time.sleep(3)  # the rest is given up too
+
+
+def test_so_many_sessions_of_one_address_are_let_in(
+    asked: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gptcore.page.crowd, "SESSIONS", 3)
+    config = json.loads(asked("GET", "/config").text)
+    place = next(d["id"] for d in config["dependencies"] if d["targets"][0][1] == "clear")
+    answers = []
+    for session in ("a", "b", "c", "d", "a"):
+        body = {"data": [], "fn_index": place, "session_hash": session}
+        answers.append(asked("POST", "/gradio_api/queue/join", body))
+    assert [answer.status for answer in answers] == [200, 200, 200, 429, 200]
+    assert "too many visitors from your address" in answers[3].text
+
+
+def test_an_address_is_what_the_proxy_says_where_there_is_one() -> None:
+    headers = [(b"x-forwarded-for", b"6.6.6.6, 1.2.3.4")]
+    scope = {"client": ("10.0.0.1", 80), "headers": headers}
+    assert Crowd(behind_proxy=False).address(scope) == "10.0.0.1"
+    assert Crowd(behind_proxy=True).address(scope) == "1.2.3.4"
+    assert Crowd(behind_proxy=True).address(scope | {"headers": []}) == "10.0.0.1"
+
+
+def test_a_reply_ends_when_its_time_is_over(
+    slow_model: OnnxModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gptcore.page.streaming, "REPLY_SECONDS", 1.0)
+
+    async def last() -> Progress:
+        stop, messages = RunStop(), [{"role": "user", "content": "Hi"}]
+        pieces = chat(slow_model, messages, Sampling(temperature=0.0), 2000, stop)
+        return [progress async for progress in stream(pieces, stop)][-1]
+
+    start = time.monotonic()
+    end = asyncio.run(last())
+    assert 1 < time.monotonic() - start < 2.5 and 0 < end.piece.n_new < 1999
+    assert end.line(2048).endswith("stopped: a reply may take 1 s")

@@ -16,7 +16,7 @@ from gptcore.page.inspect import inspect_tab
 from gptcore.page.translate import translate_tab
 from gptcore.translation.onnx import OnnxTranslator
 
-SESSIONS = 100  # number of visitors whose page is remembered, of up to 0.9 MB each
+REMEMBERED = 100  # number of visitors whose page is remembered, of up to 0.9 MB each
 CONCURRENT = 4  # number of generations that run at once; others wait in the queue
 CSS = """
 .gradio-container { max-width: 1200px !important; width: 100% !important; margin: 0 auto; }
@@ -27,8 +27,8 @@ footer .divider { display: none; }
 """
 
 
-def launch_options(host: str = "127.0.0.1") -> dict[str, Any]:
-    """Return the arguments of `launch` for a page that listens on `host`."""
+def launch_options(host: str = "127.0.0.1", behind_proxy: bool = False) -> dict[str, Any]:
+    """Return the arguments of `launch` for a page that listens on `host`; see Guard."""
     return {
         "theme": gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
         "css": CSS,
@@ -39,8 +39,8 @@ def launch_options(host: str = "127.0.0.1") -> dict[str, Any]:
         "ssr_mode": False,
         "run_history": False,
         "enable_monitoring": False,
-        "state_session_capacity": SESSIONS,
-        "app_kwargs": {"middleware": [Middleware(Guard, host=host)]},
+        "state_session_capacity": REMEMBERED,
+        "app_kwargs": {"middleware": [Middleware(Guard, host=host, behind_proxy=behind_proxy)]},
     }
 
 

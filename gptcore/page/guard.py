@@ -14,16 +14,19 @@ import json
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import nullcontext
 from ipaddress import ip_address
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 
+from gptcore.page.crowd import Crowd, Refused, Scope
+
 Message = MutableMapping[str, Any]  # of ASGI
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Asgi = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LONGEST_BODY = 2**20  # bytes; the longest conversation that fits a context is far smaller
 LARGE_BODY = 2**14
@@ -34,11 +37,9 @@ NEEDED = re.compile(
     r"|/gradio_api/(info|openapi\.json|startup-events|app_id|cancel|reset|theme\.css)/?"
     r"|/gradio_api/(queue/(join|data)|heartbeat/[^/]+|call/(v2/)?[^/]+(/[^/]+)?)/?"
 )
+STREAM = re.compile(r"/gradio_api/(queue/data|heartbeat/|call/.+/.)")
+JOIN = re.compile(r"/gradio_api/(queue/join|call/)")
 INLINE = re.compile(rb"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL)
-
-
-class Refused(Exception):
-    """A request that is answered with an error: (status, reason)."""
 
 
 class Guard:
@@ -46,13 +47,14 @@ class Guard:
 
     `host`: the address on which the server listens. Where only this machine can reach it, other
     names are refused, since a page of another site could have a name of its own lead here (DNS
-    rebinding).
+    rebinding). `behind_proxy`: see Crowd.
     """
 
-    def __init__(self, app: Asgi, host: str):
+    def __init__(self, app: Asgi, host: str, behind_proxy: bool = False):
         self.app, self.is_local = app, is_loopback(host)
+        self.crowd = Crowd(behind_proxy)
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
@@ -61,14 +63,29 @@ class Guard:
         send = with_policy(send)
         try:
             self.check_address(scope)
-            receive = await checked_body(scope, receive)
+            if scope["method"] in ("GET", "HEAD", "OPTIONS"):
+                await self.read(scope, receive, send)
+            else:
+                await self.write(scope, receive, send)
         except Refused as refused:
             status, reason = refused.args
-            await JSONResponse({"detail": reason}, status)(scope, receive, send)
-            return
+            headers = {"Retry-After": "10"} if status in (429, 503) else {}
+            await JSONResponse({"detail": reason}, status, headers)(scope, receive, send)
+
+    async def read(self, scope: Scope, receive: Receive, send: Send) -> None:
+        queue = scope["app"].get_blocks()._queue
+        is_stream = STREAM.match(scope["path"])
+        with self.crowd.reading(scope, queue) if is_stream else nullcontext():
+            await self.app(scope, receive, send)
+
+    async def write(self, scope: Scope, receive: Receive, send: Send) -> None:
+        content, receive = await checked_body(scope, receive)
+        if JOIN.match(scope["path"]):
+            session = content.get("session_hash") if isinstance(content, dict) else None
+            self.crowd.join(scope, scope["app"].get_blocks()._queue, session)
         await self.app(scope, receive, send)
 
-    def check_address(self, scope: MutableMapping[str, Any]) -> None:
+    def check_address(self, scope: Scope) -> None:
         name = Headers(scope=scope).get("host", "")
         if self.is_local and not is_loopback(re.sub(r":\d*$", "", name)):
             raise Refused(421, f"this page is not served as {name!r}: use http://127.0.0.1")
@@ -85,10 +102,8 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-async def checked_body(scope: MutableMapping[str, Any], receive: Receive) -> Receive:
-    """Read a request's body and return a `receive` that gives it once more; raises Refused."""
-    if scope["method"] in ("GET", "HEAD", "OPTIONS"):
-        return receive
+async def checked_body(scope: Scope, receive: Receive) -> tuple[Any, Receive]:
+    """Read a body; return its JSON, and a `receive` that gives it again. Raises Refused."""
     announced = Headers(scope=scope).get("content-length", "0")
     if announced.isdigit() and int(announced) > LONGEST_BODY:
         raise Refused(413, f"a request's body may have {LONGEST_BODY:,} bytes")
@@ -96,16 +111,15 @@ async def checked_body(scope: MutableMapping[str, Any], receive: Receive) -> Rec
         body = await asyncio.wait_for(read_body(receive), BODY_SECONDS)
     except TimeoutError:
         raise Refused(408, f"the body did not arrive within {BODY_SECONDS:.0f} seconds") from None
-    if len(body) > LARGE_BODY:  # takes so long that others would wait
-        await asyncio.to_thread(check_json, body)
-    else:
-        check_json(body)
+    # A large one takes so long that others would wait.
+    large = len(body) > LARGE_BODY
+    content = await asyncio.to_thread(check_json, body) if large else check_json(body)
     messages = iter([{"type": "http.request", "body": body, "more_body": False}])
 
     async def again() -> Message:
         return next(messages, None) or await receive()
 
-    return again
+    return content, again
 
 
 async def read_body(receive: Receive) -> bytes:
@@ -119,8 +133,8 @@ async def read_body(receive: Receive) -> bytes:
             return bytes(body)
 
 
-def check_json(body: bytes) -> None:
-    """Raise Refused if the body is not JSON, or names a file or an address to be fetched."""
+def check_json(body: bytes) -> Any:
+    """Return JSON; raise Refused if it is none, or names a file or an address to be fetched."""
     try:
         content = json.loads(body) if body else None
     except (ValueError, RecursionError):
@@ -128,6 +142,7 @@ def check_json(body: bytes) -> None:
     for keys in objects(content):
         if not keys.isdisjoint({"path", "url", "_type"}):
             raise Refused(400, "this page takes no files: send text")
+    return content
 
 
 def objects(content: Any) -> Iterator[set[str]]:

@@ -45,6 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default=environment("GRADIO_SERVER_NAME", "127.0.0.1"))
     port = environment("PORT") or environment("GRADIO_SERVER_PORT") or "7860"
     parser.add_argument("--port", type=int, default=port)
+    parser.add_argument(
+        "--behind-proxy",
+        action="store_true",
+        default="SPACE_ID" in os.environ,
+        help="a proxy in front tells the visitors' addresses in X-Forwarded-For",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -75,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     build_page(model, translator).launch(
         server_name=in_url(host),  # Gradio also expects an IPv6 address in brackets
         server_port=options.port,
-        **launch_options(host),
+        **launch_options(host, options.behind_proxy),
     )
     return 0
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from gptcore.generate import FINISH, Piece, Stop
 
+REPLY_SECONDS = 300.0  # after which a reply is ended, so that others get their turn
 YIELD_SECONDS = 0.05  # one update per token would freeze browsers
 Client = str | None  # a browser's tab: Gradio's session_hash
 
@@ -26,6 +27,7 @@ class Progress:
     latest: float = 0.0
     text: str = ""
     piece: Piece | None = None
+    is_late: bool = False  # whether it took longer than REPLY_SECONDS
 
     def add(self, piece: Piece, at: float) -> None:
         self.first, self.latest = self.first or at, at
@@ -46,7 +48,9 @@ class Progress:
         ]
         if piece.n_dropped:
             parts.append(f"the oldest {piece.n_dropped} messages no longer fit and were left out")
-        if piece.finish:
+        if piece.finish and self.is_late:
+            parts.append(f"stopped: a reply may take {REPLY_SECONDS:.0f} s")
+        elif piece.finish:
             parts.append(FINISH[piece.finish])
         return " · ".join(parts)
 
@@ -68,6 +72,12 @@ async def stream(pieces: Iterator[Piece], stop: Stop) -> AsyncIterator[Progress]
             loop.call_soon_threadsafe(queue.put_nowait, error)
 
     progress = Progress()
+
+    def expire() -> None:
+        progress.is_late = True
+        stop.set()
+
+    timer = loop.call_later(REPLY_SECONDS, expire)
     worker = loop.run_in_executor(None, work)
     try:
         while True:
@@ -84,6 +94,7 @@ async def stream(pieces: Iterator[Piece], stop: Stop) -> AsyncIterator[Progress]
                 return
             await asyncio.sleep(YIELD_SECONDS)
     finally:
+        timer.cancel()
         stop.set()
         await asyncio.shield(worker)
 

@@ -1,0 +1,111 @@
+"""How much of the page one visitor may hold at a time, and for how long.
+
+Gradio bounds its queue as a whole only: one visitor could fill it with requests whose replies
+nobody reads, or join under so many names that other visitors' replies are forgotten. A visitor is
+an address, since the name of a session is what its visitor says it is.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+from starlette.datastructures import Headers
+
+if TYPE_CHECKING:
+    from gradio.queueing import Event, Queue
+
+Scope = MutableMapping[str, Any]  # of ASGI
+
+EVENTS = 16  # that wait or run for one address
+SESSIONS = 100  # that one address joined under within SESSION_SECONDS
+ALL_SESSIONS = 1500  # of all addresses; Gradio forgets the oldest of 2,000
+STREAMS = 64  # that one address has open
+ALL_STREAMS = 400  # of all addresses; a process may have about 1,000 open files
+SESSION_SECONDS = 60.0
+UNREAD_SECONDS = 10.0  # after which a request whose reply nobody reads is given up
+
+
+class Refused(Exception):
+    """A request that is answered with an error: (status, reason)."""
+
+
+class Crowd:
+    """The visitors of one page: the streams that they read, and the sessions that they joined.
+
+    `behind_proxy`: whether the proxy in front tells the visitor's address in X-Forwarded-For.
+    """
+
+    def __init__(self, behind_proxy: bool):
+        self.behind_proxy = behind_proxy
+        self.streams: Counter[str] = Counter()  # open ones of each address
+        self.readers: Counter[str] = Counter()  # open ones of each session
+        self.joined: dict[str, tuple[str, float]] = {}  # session -> address, time of the last join
+        self.sweeper: asyncio.Task | None = None
+
+    def address(self, scope: Scope) -> str:
+        """Return a visitor's address; of X-Forwarded-For, the entry that the proxy added."""
+        told = Headers(scope=scope).get("x-forwarded-for", "") if self.behind_proxy else ""
+        client = scope.get("client") or ("",)
+        return told.rpartition(",")[2].strip() or client[0]
+
+    @contextmanager
+    def reading(self, scope: Scope, queue: "Queue") -> Iterator[None]:
+        """Count a stream for as long as it is open; raises Refused."""
+        address, session = self.address(scope), session_read(scope, queue)
+        if self.streams[address] >= STREAMS or self.streams.total() >= ALL_STREAMS:
+            raise Refused(429, "too many connections are open: close a tab of this page")
+        self.streams[address] += 1
+        self.readers[session] += 1
+        try:
+            yield
+        finally:
+            self.streams -= Counter([address])  # names without a stream are dropped
+            self.readers -= Counter([session])
+
+    def join(self, scope: Scope, queue: "Queue", session: object) -> None:
+        """Note that an address joins the queue, in a session or without; raises Refused."""
+        self.sweeper = self.sweeper or asyncio.create_task(self.sweep(queue))
+        address = self.address(scope)
+        if queue.max_size is not None and len(queue) >= queue.max_size:
+            raise Refused(503, f"the page is busy, {len(queue)} requests wait: try again soon")
+        waiting = [e for e in queue.event_ids_to_events.values() if self.is_of(e, address)]
+        if len(waiting) >= EVENTS:
+            raise Refused(429, f"{len(waiting)} of your requests wait or run: let one end first")
+        if not isinstance(session, str):
+            return
+        mine = sum(other == address for other, _ in self.joined.values())
+        is_new = session not in self.joined
+        if is_new and (mine >= SESSIONS or len(self.joined) >= ALL_SESSIONS):
+            raise Refused(429, "too many visitors from your address: try again in a minute")
+        self.joined[session] = address, time.monotonic()
+
+    def is_of(self, event: "Event", address: str) -> bool:
+        return self.address(event.request.scope) == address
+
+    async def sweep(self, queue: "Queue") -> None:
+        """Give up what nobody reads, until the server ends."""
+        while True:
+            await asyncio.sleep(1.0)
+            now = time.monotonic()
+            for event in list(queue.event_ids_to_events.values()):
+                is_old = now - event.enqueue_time > UNREAD_SECONDS
+                if is_old and event.session_hash not in self.readers:
+                    await queue.clean_events(session_hash=event.session_hash)
+            for session in queue.pending_messages_per_session:
+                self.joined.setdefault(session, ("", now))
+            for session, (_, at) in list(self.joined.items()):
+                if now - at > SESSION_SECONDS and session not in self.readers:
+                    del self.joined[session]
+                    with suppress(KeyError):
+                        del queue.pending_messages_per_session[session]
+
+
+def session_read(scope: Scope, queue: "Queue") -> str:
+    """Return the session whose replies a stream reads: of its query, or of the event it names."""
+    asked = parse_qs(scope["query_string"].decode("latin-1")).get("session_hash")
+    event = queue.event_ids_to_events.get(scope["path"].rstrip("/").rpartition("/")[2])
+    return asked[0] if asked else event.session_hash if event else ""
