@@ -8,7 +8,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 
@@ -262,3 +262,28 @@ def test_a_reply_ends_when_its_time_is_over(
     end = asyncio.run(last())
     assert 1 < time.monotonic() - start < 2.5 and 0 < end.piece.n_new < 1999
     assert end.line(2048).endswith("stopped: a reply may take 1 s")
+
+
+def test_connections_that_send_nothing_are_closed_and_the_server_goes_on(
+    address: Address, asked: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_connection(address)) for _ in range(100)]
+        for connection in silent:
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: local")
+        time.sleep(2.5)
+        assert asked("GET", "/config").status == 200
+        assert sum(map(is_closed, silent)) >= 100 - gptcore.page.crowd.HALF_OPEN
+        monkeypatch.setattr(gptcore.page.crowd, "HEADER_SECONDS", 1.0)
+        time.sleep(2.5)
+        assert all(map(is_closed, silent))
+
+
+def is_closed(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True

@@ -8,7 +8,7 @@ an address, since the name of a session is what its visitor says it is.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
@@ -16,6 +16,7 @@ from urllib.parse import parse_qs
 from starlette.datastructures import Headers
 
 if TYPE_CHECKING:
+    from gradio import Blocks
     from gradio.queueing import Event, Queue
 
 Scope = MutableMapping[str, Any]  # of ASGI
@@ -26,6 +27,8 @@ ALL_SESSIONS = 1500  # of all addresses; Gradio forgets the oldest of 2,000
 STREAMS = 64  # that one address has open
 ALL_STREAMS = 400  # of all addresses; a process may have about 1,000 open files
 SESSION_SECONDS = 60.0
+HALF_OPEN = 32  # connections of one address on which no request is complete
+HEADER_SECONDS = 20.0  # for a request's headers to arrive
 UNREAD_SECONDS = 10.0  # after which a request whose reply nobody reads is given up
 
 
@@ -44,7 +47,7 @@ class Crowd:
         self.streams: Counter[str] = Counter()  # open ones of each address
         self.readers: Counter[str] = Counter()  # open ones of each session
         self.joined: dict[str, tuple[str, float]] = {}  # session -> address, time of the last join
-        self.sweeper: asyncio.Task | None = None
+        self.half_open: dict[Any, float] = {}  # uvicorn's connection -> when it was first seen
 
     def address(self, scope: Scope) -> str:
         """Return a visitor's address; of X-Forwarded-For, the entry that the proxy added."""
@@ -68,7 +71,6 @@ class Crowd:
 
     def join(self, scope: Scope, queue: "Queue", session: object) -> None:
         """Note that an address joins the queue, in a session or without; raises Refused."""
-        self.sweeper = self.sweeper or asyncio.create_task(self.sweep(queue))
         address = self.address(scope)
         if queue.max_size is not None and len(queue) >= queue.max_size:
             raise Refused(503, f"the page is busy, {len(queue)} requests wait: try again soon")
@@ -86,22 +88,38 @@ class Crowd:
     def is_of(self, event: "Event", address: str) -> bool:
         return self.address(event.request.scope) == address
 
-    async def sweep(self, queue: "Queue") -> None:
-        """Give up what nobody reads, until the server ends."""
+    async def sweep(self, page: "Blocks") -> None:
+        """Give up, once a second and until the server ends, what nobody reads or finishes."""
         while True:
             await asyncio.sleep(1.0)
             now = time.monotonic()
-            for event in list(queue.event_ids_to_events.values()):
-                is_old = now - event.enqueue_time > UNREAD_SECONDS
-                if is_old and event.session_hash not in self.readers:
-                    await queue.clean_events(session_hash=event.session_hash)
-            for session in queue.pending_messages_per_session:
-                self.joined.setdefault(session, ("", now))
-            for session, (_, at) in list(self.joined.items()):
-                if now - at > SESSION_SECONDS and session not in self.readers:
-                    del self.joined[session]
-                    with suppress(KeyError):
-                        del queue.pending_messages_per_session[session]
+            await self.forget_unread(page._queue, now)
+            if hasattr(page, "server"):  # it has begun
+                self.close_half_open(page.server.server_state.connections, now)
+
+    async def forget_unread(self, queue: "Queue", now: float) -> None:
+        for event in list(queue.event_ids_to_events.values()):
+            is_old = now - event.enqueue_time > UNREAD_SECONDS
+            if is_old and event.session_hash not in self.readers:
+                await queue.clean_events(session_hash=event.session_hash)
+        for session in queue.pending_messages_per_session:
+            self.joined.setdefault(session, ("", now))
+        for session, (_, at) in list(self.joined.items()):
+            if now - at > SESSION_SECONDS and session not in self.readers:
+                del self.joined[session]
+                with suppress(KeyError):
+                    del queue.pending_messages_per_session[session]
+
+    def close_half_open(self, connections: Iterable[Any], now: float) -> None:
+        """Close connections whose headers do not come, which uvicorn would wait for for ever."""
+        waiting = [c for c in connections if not c.cycle or c.cycle.response_complete]
+        self.half_open = {c: self.half_open.get(c, now) for c in waiting}
+        n_open: Counter[str] = Counter()
+        for connection, at in reversed(self.half_open.items()):
+            address = (connection.client or ("",))[0]
+            n_open[address] += 1
+            if now - at > HEADER_SECONDS or n_open[address] > HALF_OPEN:
+                connection.transport.close()
 
 
 def session_read(scope: Scope, queue: "Queue") -> str:

@@ -55,8 +55,10 @@ class Guard:
         self.crowd = Crowd(behind_proxy)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
+        if scope["type"] == "lifespan":  # lasts as long as the server
+            sweeping = asyncio.create_task(self.crowd.sweep(scope["app"].get_blocks()))
             await self.app(scope, receive, send)
+            sweeping.cancel()
             return
         if scope["type"] != "http":  # the page opens no websocket
             return
