@@ -179,7 +179,7 @@ def with_policy(send: Send) -> Send:
                 return
             MutableHeaders(scope=start)["Content-Security-Policy"] = policy(bytes(document))
             await send(start)
-            message = message | {"body": bytes(document)}
+            message = {**message, "body": bytes(document)}
         await send(message)
 
     return checked
