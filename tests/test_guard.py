@@ -101,6 +101,16 @@ def test_what_the_page_does_not_need_is_refused(asked: Ask, method: str, path: s
     assert answer.status == 403 and "does not use that address" in answer.text
 
 
+def test_no_request_goes_past_the_queue(asked: Ask) -> None:
+    config = json.loads(asked("GET", "/config").text)
+    queued = {d["id"]: d["queue"] for d in config["dependencies"]}
+    assert sorted(queued.values())[0] is False, "Stop"
+    for place, waits in queued.items():
+        body = {"data": [], "fn_index": place, "session_hash": "a"}
+        status = asked("POST", "/gradio_api/run/predict", body).status
+        assert (status == 404) == waits, place
+
+
 @pytest.mark.parametrize("name", ["evil.example", "evil.example:7860", "", "10.0.0.1", "a@b"])
 def test_another_name_than_this_machines_is_refused(asked: Ask, name: str) -> None:
     """A page of evil.example, whose name leads here by now, could read and chat (DNS rebinding)."""

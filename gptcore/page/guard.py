@@ -35,6 +35,7 @@ NEEDED = re.compile(
     r"/|/(config|theme\.css|favicon\.ico|manifest\.json|robots\.txt|pwa_icon(/\d+)?)/?"
     r"|/(assets|static|svelte)/.+"
     r"|/gradio_api/(info|openapi\.json|startup-events|app_id|cancel|reset|theme\.css)/?"
+    r"|/gradio_api/run/predict/?"  # of Stop, which does not queue; Gradio refuses it to the others
     r"|/gradio_api/(queue/(join|data)|heartbeat/[^/]+|call/(v2/)?[^/]+(/[^/]+)?)/?"
 )
 STREAM = re.compile(r"/gradio_api/(queue/data|heartbeat/|call/.+/.)")
