@@ -252,6 +252,7 @@ def test_an_option_that_names_no_run_or_tokenizer_is_refused(
     assert "no training run at" in refused(training_main, chats, *out, "--init", tmp_path)
     assert "no tokenizer at" in refused(training_main, chats, *out, "--tokenizer", tmp_path)
     assert "no training run at" in refused(export_main, tmp_path, *out)
+    assert "nano is a model folder: name the run" in refused(export_main, "models/nano", *out)
 
 
 @pytest.mark.parametrize(

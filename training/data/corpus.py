@@ -142,7 +142,8 @@ def read_jsonl(file: Path) -> Iterator[tuple[Document, str]]:
             except UserError as error:
                 raise UserError(f"{file}, line {number}: {error}") from None
             except (ValueError, RecursionError) as error:
-                raise UserError(f"{file}, line {number}: it is not JSON ({error})") from None
+                found = getattr(error, "msg", error)  # the parser's own line would be another one
+                raise UserError(f"{file}, line {number}: it is not JSON ({found})") from None
             if document:
                 yield document, str(row.get("source", file.name))
 

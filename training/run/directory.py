@@ -94,6 +94,8 @@ class Run:
     def load(cls, path: str | Path) -> "Run":
         """Open the run at `path`. Raises UserError if there is none or config.json is damaged."""
         path = Path(path)
+        if (path / "gptcore.json").exists():
+            raise UserError(f"{path} is a model folder: name the run that it was exported from")
         try:
             values = read_sealed(path / CONFIG)
         except (FileNotFoundError, NotADirectoryError):
