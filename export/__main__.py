@@ -7,7 +7,7 @@ python -m export verify models/NAME               verify.py, and so on
 import sys
 
 from gptcore.system.command_line import Command, Program, run_program
-from gptcore.system.cores import let_waiting_threads_sleep
+from gptcore.system.cores import choose_waiting_policy
 
 COMMANDS = {
     "export": Command(
@@ -43,5 +43,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    let_waiting_threads_sleep()
+    choose_waiting_policy()
     sys.exit(main())

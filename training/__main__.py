@@ -7,7 +7,7 @@ python -m training doctor runs/NAME               doctor.py checks a run
 import sys
 
 from gptcore.system.command_line import Command, Program, run_program
-from gptcore.system.cores import let_waiting_threads_sleep
+from gptcore.system.cores import choose_waiting_policy
 
 COMMANDS = {
     "train": Command(
@@ -42,5 +42,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    let_waiting_threads_sleep()
+    choose_waiting_policy()
     sys.exit(main())

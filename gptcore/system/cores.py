@@ -14,19 +14,21 @@ from typing import TypeVar
 
 MEASURED_SECONDS = 0.06  # time to measure each candidate; less gives random choices
 PROBE_SECONDS = 0.05  # about ten time slices of the scheduler
+CLEARLY = 0.9  # a candidate that takes less than this share of another's time is faster
 BUSY = 0.85  # below this share the cores are busy; idle cores give 0.95 and more
 
 T = TypeVar("T")
 
 
-def let_waiting_threads_sleep() -> None:
-    """Make OpenMP threads sleep while they wait. Call it before torch is imported.
+def choose_waiting_policy() -> None:
+    """On busy cores, let OpenMP's threads sleep while they wait. Call it before importing torch.
 
     By default they spin. On cores that another program also uses, a spinning thread takes the
-    place of the thread it waits for, and training is several times slower (docs/log.md).
-    A policy that the user has set is kept.
+    place of the thread it waits for, and training is several times slower. On idle cores, threads
+    that sleep make it a fifth slower (docs/log.md). A policy that the user has set is kept.
     """
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    if "OMP_WAIT_POLICY" not in os.environ and share_of_cores() < BUSY:
+        os.environ["OMP_WAIT_POLICY"] = "passive"
 
 
 def thread_counts() -> list[int]:
@@ -35,11 +37,16 @@ def thread_counts() -> list[int]:
 
 
 def fastest(candidates: Iterable[T], seconds: Callable[[T], float]) -> T:
-    """Return the candidate with the fewest seconds; at most two are in memory at a time."""
+    """Return the first candidate, or a later one that is clearly faster than those before it.
+
+    Measurements of a few milliseconds differ by several percent. At most two candidates are in
+    memory at a time.
+    """
     candidates = iter(candidates)
     best = next(candidates)
     for candidate in candidates:
-        best = min(best, candidate, key=seconds)
+        if seconds(candidate) < CLEARLY * seconds(best):
+            best = candidate
     return best
 
 

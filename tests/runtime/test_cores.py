@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from gptcore.system import cores
-from gptcore.system.cores import busy_line, median_seconds, say_if_busy, thread_counts
+from gptcore.system.cores import (
+    busy_line,
+    choose_waiting_policy,
+    fastest,
+    median_seconds,
+    say_if_busy,
+    thread_counts,
+)
 from gptcore.translation import onnx as onnx_translator
 from gptcore.translation.onnx import OnnxTranslator, load_translator
 
@@ -94,14 +101,32 @@ def test_the_first_half_of_the_steps_is_not_counted_and_no_more_are_taken_than_a
 
 @pytest.mark.parametrize("program", ["training", "export"])
 @pytest.mark.parametrize(("own", "met"), [(None, "passive"), ("active", "active")])
-def test_waiting_threads_sleep_unless_the_user_says_otherwise_before_torch_is_loaded(
-    program: str, own: str | None, met: str
+def test_on_busy_cores_waiting_threads_sleep_unless_the_user_says_otherwise(
+    busy_cores: None, program: str, own: str | None, met: str
 ) -> None:
     environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
     environment |= {"OMP_WAIT_POLICY": own} if own else {}
     command = [sys.executable, "-c", START, program, "--help"]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert (result.stdout.split()[-1], result.stderr) == (met, "")
+
+
+@pytest.mark.parametrize(("share", "policy"), [(0.96, None), (0.5, "passive")])
+def test_threads_sleep_where_the_cores_are_busy(
+    monkeypatch: pytest.MonkeyPatch, share: float, policy: str | None
+) -> None:
+    monkeypatch.setattr(cores, "share_of_cores", lambda: share)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "to be removed in the end")
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    choose_waiting_policy()
+    assert os.environ.get("OMP_WAIT_POLICY") == policy
+
+
+@pytest.mark.parametrize(("times", "chosen"), [((1.0, 0.95), 0), ((1.0, 0.8), 1), ((1.0, 2.0), 0)])
+def test_a_candidate_must_be_clearly_faster_than_the_first(
+    times: tuple[float, float], chosen: int
+) -> None:
+    assert fastest([0, 1], lambda i: times[i]) == chosen
 
 
 def test_a_busy_machine_is_told_in_one_line(busy_cores: None, capsys) -> None:
