@@ -21,14 +21,11 @@ import numpy as np
 import torch
 
 from export.formats.to_onnx import write_onnx
-from gptcore.bundle import Bundle
 from gptcore.config import PRESETS
-from gptcore.facts import ModelFacts
 from gptcore.generate import Session
 from gptcore.nn import build_model
 from gptcore.nn.torch_session import TorchSession, UncachedTorchSession
-from gptcore.onnx_session import OnnxModel, OnnxSession, open_inference
-from gptcore.text.tokenizer import Tokenizer
+from gptcore.onnx_session import OnnxSession, open_inference
 
 CONTEXTS = (64, 512)
 STEPS = {"onnx": 40, "pytorch, cache": 20, "pytorch, no cache": 3}
@@ -48,10 +45,8 @@ def main() -> None:
         path = Path(folder) / "model.onnx"
         write_onnx(model, path)
         inference = open_inference(path, "cpu", options.threads)
-    tokenizer = Tokenizer({bytes([byte]): byte for byte in range(256)})  # not used
-    bundle = Bundle(path, config, tokenizer, facts=ModelFacts("none", False, 0, config))
     contenders: dict[str, Session] = {
-        "onnx": OnnxSession(OnnxModel(bundle, inference, options.threads)),
+        "onnx": OnnxSession(inference, config),
         "pytorch, cache": TorchSession(model),
         "pytorch, no cache": UncachedTorchSession(model),
     }

@@ -192,7 +192,7 @@ def fp16(given: SimpleNamespace) -> Rows:
 def against_cpu(given: SimpleNamespace, variant: str) -> Rows:
     """Compare the device's greedy tokens and logits with those of fp32 on the CPU."""
     from export.verify.decoder import greedy
-    from gptcore.onnx_session import OnnxSession, load_model
+    from gptcore.model import load_model
 
     folder = given.work / "model"
     model = load_model(folder, threads=1, device=given.device, variant=variant)
@@ -200,12 +200,12 @@ def against_cpu(given: SimpleNamespace, variant: str) -> Rows:
     n = min(GREEDY_TOKENS, model.config.block_size - 32)
     same = 0
     for prompt in PROMPTS:
-        texts = [greedy(OnnxSession(m), list(prompt), n) for m in (model, reference)]
+        texts = [greedy(m.session(), list(prompt), n) for m in (model, reference)]
         same += sum(a == b for a, b in zip(*texts))
-    ours = OnnxSession(model)
+    ours = model.session()
     ids = np.random.default_rng(0).integers(0, model.config.vocab_size, 64).tolist()
-    difference = np.abs(ours.prefill(ids) - OnnxSession(reference).prefill(ids)).max()
-    cache = ours.cache[0]
+    difference = np.abs(ours.prefill(ids) - reference.session().prefill(ids)).max()
+    cache = getattr(ours.slots.cache, "caches", [[np.zeros(0)]])[0][0]
     place = "numpy" if isinstance(cache, np.ndarray) else cache.device_name()
     return [
         ("provider", model.provider),
@@ -251,19 +251,19 @@ def timed(session: Session):
 
 def onnx_contender(variant: str):
     def build(given: SimpleNamespace):
-        from gptcore.onnx_session import OnnxSession, load_model
+        from gptcore.model import load_model
 
         folder = given.work / "model"
-        return timed(OnnxSession(load_model(folder, device=given.device, variant=variant)))
+        return timed(load_model(folder, device=given.device, variant=variant).session())
 
     return build
 
 
 def torch_contender(given: SimpleNamespace):
+    from gptcore.nn.torch_session import TorchSession
     from training.evaluation.subject import TorchModel
 
-    with TorchModel(Run.load(given.work / "run")).lease([]) as session:
-        return timed(session)
+    return timed(TorchSession(TorchModel(Run.load(given.work / "run")).network))
 
 
 def transformers_contender(given: SimpleNamespace):

@@ -26,7 +26,7 @@ from glin_profanity import Filter
 from tqdm import tqdm
 
 from gptcore.generate import Model
-from gptcore.onnx_session import load_model
+from gptcore.model import load_model
 from gptcore.sampling import Sampling
 from training.evaluation.behaviour import Conversation, answers_of, converse, load_suite
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from gptcore.generate import Model
-from gptcore.onnx_session import load_model
+from gptcore.model import load_model
 from gptcore.sampling import Sampling
 from training.evaluation.behaviour import Conversation, answers_of, converse
 

@@ -18,7 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 
 from gptcore.bundle import load_bundle
-from gptcore.onnx_session import OnnxSession, open_model
+from gptcore.model import open_model
+from gptcore.onnx_session import OnnxSession
 
 STEPS, PROMPT = 32, 256
 
@@ -39,7 +40,7 @@ def main() -> None:
     )
     for threads in options.threads:
         models = {name: open_model(bundle, "cpu", threads, name) for name in facts}
-        sessions = {name: OnnxSession(model) for name, model in models.items()}
+        sessions = {name: model.session() for name, model in models.items()}
         times = measure(sessions, options.context, bundle.config.vocab_size, options.rounds)
         for name, fact in facts.items():
             decode, prefill = times[name]

@@ -1,0 +1,248 @@
+"""Many users at once: tokens per second, time to the first token, and how evenly they are served.
+
+    python benchmarks/load.py [FOLDER | PRESET ...] [--users 1 8 32 128] [--seconds 20]
+    python benchmarks/load.py small --against llama.cpp
+
+A folder's model answers chats; a preset gets random weights and continues ids. Each server runs in
+a process of its own, and so do the users, who ask again as soon as they have an answer. All servers
+of a model take turns. llama.cpp's server is that of the package xllamacpp.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import aiohttp
+
+from benchmarks.peers import write_random
+from export.folder.serving import add_serving
+from export.formats.gguf import write_gguf
+from export.formats.quantize import save_quantized
+from export.runtimes.environments import PYTHON, Peer, install
+from gptcore.bundle import VARIANTS, load_bundle, write_facts
+from gptcore.config import PRESETS
+
+ROOT = Path(__file__).resolve().parent.parent
+ASKED = ["Hello! Who are you?", "My name is Ada.", "Tell me a story about a cat.",
+         "What is the capital of France?", "Can you count to ten?", "Tell me a joke."]  # fmt: skip
+LLAMA = Peer("", pip=("xllamacpp==2026.10.11549",))
+N_PROMPT, N_NEW = 32, 64  # ids, with random weights
+
+
+class Server(NamedTuple):
+    """A running server: what it is called, its address and its process."""
+
+    name: str
+    port: int
+    process: subprocess.Popen
+
+
+class Result(NamedTuple):
+    """What the users of one turn saw."""
+
+    tokens: float  # per second, of all together
+    replies: float  # per second
+    first: list[float]  # seconds to the first token, of each reply
+    fairness: float  # the slowest user's tokens divided by the mean
+    errors: int
+    client: float  # share of one core that the users' process took
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("models", nargs="*", default=["models/default"])
+    parser.add_argument("--users", type=int, nargs="+", default=[1, 8, 32, 128])
+    parser.add_argument("--variants", nargs="+", default=["fp32", "q8"])
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--against", choices=["llama.cpp"])
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--client", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.client:  # the users' own process
+        wanted = json.loads(options.client)
+        print(json.dumps(asyncio.run(crowd(**wanted))._asdict()))
+        return
+    print("| model | server | users | tokens/s | replies/s | first token p50 / p95 | slowest user "
+          "/ mean | errors | server's memory | users' CPU |\n|" + "---|" * 10)  # fmt: skip
+    for model in options.models:
+        with tempfile.TemporaryDirectory() as temporary:
+            measure(model, options, Path(temporary))
+
+
+def measure(model: str, options: argparse.Namespace, temporary: Path) -> None:
+    folder, is_random = Path(model), model in PRESETS
+    if is_random:
+        folder = temporary / "model"
+        write_random(model, 512, folder)
+        save_quantized(folder / VARIANTS["fp32"], folder / VARIANTS["q8"], "q8")
+        write_facts(folder, load_bundle(folder).facts)
+        add_serving(folder)
+    bundle = load_bundle(folder)
+    variants = [name for name in options.variants if name in bundle.serving]
+    with ExitStack() as stack:
+        servers = [stack.enter_context(ours(folder, name)) for name in variants]
+        if options.against:
+            slots = min(max(options.users), 64)
+            gguf = temporary / "model.gguf"
+            write_gguf(folder, gguf)
+            size = (slots, bundle.config.block_size, options.threads)
+            servers.append(stack.enter_context(llama(gguf, *size)))
+        for users in options.users:
+            for server in servers:
+                result = ask(server, users, options.seconds, is_random)
+                print_row(model, server, users, result)
+
+
+@contextmanager
+def ours(folder: Path, variant: str) -> Iterator[Server]:
+    port = free_port()
+    command = [sys.executable, "-m", "gptcore", "serve", folder, "--variant", variant]
+    with running([*command, "--port", port], port) as process:
+        yield Server(f"gptcore {variant}", port, process)
+
+
+@contextmanager
+def llama(gguf: Path, n_slots: int, context: int, threads: int) -> Iterator[Server]:
+    port = free_port()
+    python = install("xllamacpp", LLAMA) / PYTHON
+    program = ROOT / "benchmarks" / "llama_server.py"
+    with running([python, program, gguf, port, n_slots, context, threads], port) as process:
+        yield Server("llama.cpp fp32", port, process)
+
+
+@contextmanager
+def running(command: list, port: int) -> Iterator[subprocess.Popen]:
+    words, quiet = [str(word) for word in command], subprocess.DEVNULL
+    process = subprocess.Popen(words, cwd=ROOT, stdout=quiet, stderr=quiet)
+    try:
+        asyncio.run(healthy(port))
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+async def healthy(port: int) -> None:
+    async with aiohttp.ClientSession() as session:
+        for _ in range(300):
+            try:
+                async with session.get(f"http://127.0.0.1:{port}/health") as answer:
+                    if answer.status == 200:
+                        return
+            except aiohttp.ClientError:
+                pass
+            await asyncio.sleep(0.2)
+    raise TimeoutError(f"the server on port {port} did not begin")
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def ask(server: Server, users: int, seconds: float, is_random: bool) -> Result:
+    """Let a crowd ask, in a process of its own."""
+    wanted = {"port": server.port, "users": users, "seconds": seconds, "is_random": is_random}
+    command = [sys.executable, __file__, "--client", json.dumps(wanted)]
+    told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
+    return Result(**json.loads(told.stdout))
+
+
+async def crowd(port: int, users: int, seconds: float, is_random: bool) -> Result:
+    """Let `users` ask for so long, after a second that is not counted."""
+    counts, first, errors = [0] * users, [], [0]
+    started = time.perf_counter() + 1.0
+    ended = started + seconds
+    replies = [0]
+    async with aiohttp.ClientSession(
+        f"http://127.0.0.1:{port}", connector=aiohttp.TCPConnector(limit=0, force_close=True)
+    ) as session:
+
+        async def user(number: int) -> None:
+            turn = 0
+            while (asked := time.perf_counter()) < ended:
+                turn += 1
+                path, body = request(number, turn, is_random)
+                is_first = True
+                async with session.post(path, json=body) as answer:
+                    if answer.status != 200:
+                        errors[0] += 1
+                        await asyncio.sleep(0.5)
+                        continue
+                    async for line in answer.content:
+                        if not line.startswith(b"data: {"):
+                            continue
+                        now = time.perf_counter()
+                        part = json.loads(line[6:])
+                        if is_first and has_text(part):
+                            is_first = False
+                            first.append(now - asked)
+                        if part.get("usage") and started < now < ended:
+                            # Counted when the reply ends: what a turn cuts off at both ends
+                            # is the same.
+                            counts[number] += part["usage"]["completion_tokens"]
+                            replies[0] += 1
+
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        await asyncio.gather(*map(user, range(users)))
+        after = resource.getrusage(resource.RUSAGE_SELF)
+    busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    mean = statistics.mean(counts)
+    return Result(
+        tokens=sum(counts) / seconds,
+        replies=replies[0] / seconds,
+        first=first,
+        fairness=min(counts) / mean if mean else 0.0,
+        errors=errors[0],
+        client=busy / (seconds + 1),
+    )
+
+
+def request(number: int, turn: int, is_random: bool) -> tuple[str, dict[str, Any]]:
+    common = {"stream": True, "stream_options": {"include_usage": True}, "seed": number + turn}
+    if is_random:
+        ids = [(7 * number + 13 * turn + i) % 250 for i in range(N_PROMPT)]
+        return "/v1/completions", common | {"prompt": ids, "max_tokens": N_NEW, "ignore_eos": True}
+    text = ASKED[(number + turn) % len(ASKED)]
+    messages = [{"role": "user", "content": text}]
+    return "/v1/chat/completions", common | {"messages": messages, "max_tokens": 100}
+
+
+def has_text(part: dict[str, Any]) -> bool:
+    choices = part.get("choices") or [{}]
+    return bool(choices[0].get("text") or choices[0].get("delta", {}).get("content"))
+
+
+def print_row(model: str, server: Server, users: int, result: Result) -> None:
+    cuts = statistics.quantiles(result.first, n=20) if len(result.first) > 1 else [0.0] * 19
+    status = Path(f"/proc/{server.process.pid}/status")
+    memory = 0.0
+    if status.exists():
+        lines = status.read_text().splitlines()
+        memory = int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1e3
+    print(
+        f"| {model} | {server.name} | {users} | {result.tokens:,.0f} | {result.replies:.1f} | "
+        f"{cuts[9]:.2f} / {cuts[18]:.2f} s | {result.fairness:.2f} | {result.errors} | "
+        f"{memory:,.0f} MB | {result.client:.0%} |",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""Clients that nobody here wrote: OpenAI's package, lm-eval, and llama.cpp's server as a peer."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import requests
+
+from export.formats.gguf import write_gguf
+from export.runtimes.environments import PYTHON, Peer, install
+from gptcore.generate import chat
+from gptcore.model import OnnxModel, load_model
+from gptcore.sampling import Sampling, log_softmax
+
+pytestmark = pytest.mark.peers
+
+ROOT = Path(__file__).parent.parent
+NANO = ROOT / "models" / "nano"
+EXAMPLES = ROOT / "examples"
+OPENAI = Peer("", pip=("openai==3.54.0",))
+LM_EVAL = Peer("", pip=("lm-eval[api]==0.4.13", "transformers==5.23.0"))
+LLAMA = Peer("", pip=("xllamacpp==2026.10.11549",))
+STORY = "Tell me a story about a cat."
+# What a program of OpenAI's package does: whole, at once with others, and what it is refused.
+PROGRAM = """
+import asyncio, json, sys
+from openai import AsyncOpenAI, AuthenticationError, BadRequestError, NotFoundError, OpenAI
+
+url = sys.argv[1]
+options = {"messages": [{"role": "user", "content": sys.argv[2]}], "temperature": 0}
+client = OpenAI(base_url=url, api_key="secret", max_retries=0)
+options["model"] = client.models.list().data[0].id
+found = {"whole": client.chat.completions.create(**options).choices[0].message.content}
+with client.chat.completions.create(stream=True, **options) as stream:
+    found["stream"] = "".join(part.choices[0].delta.content or "" for part in stream)
+
+async def together():
+    async with AsyncOpenAI(base_url=url, api_key="secret") as client:
+        calls = (client.chat.completions.create(**options, seed=i) for i in range(8))
+        return [reply.choices[0].message.content for reply in await asyncio.gather(*calls)]
+
+found["together"] = asyncio.run(together())
+echo = client.completions.create(
+    model=options["model"], prompt=[5, 8, 13], echo=True, max_tokens=0, logprobs=1
+)
+found["echo"] = echo.choices[0].logprobs.token_logprobs
+found["refused"] = []
+for change in ({"model": "gpt-9"}, {"temperature": -1}):
+    try:
+        client.chat.completions.create(**options | change)
+    except (NotFoundError, BadRequestError) as error:
+        found["refused"].append([type(error).__name__, error.body["message"]])
+try:
+    OpenAI(base_url=url, api_key="wrong").models.list()
+except AuthenticationError as error:
+    found["refused"].append([type(error).__name__, error.body["message"]])
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def nano() -> OnnxModel:
+    return load_model(NANO, threads=1, device="cpu", variant="fp32")
+
+
+@contextmanager
+def running(command: list[object], port: int, **environment: str) -> Iterator[str]:
+    """A server in a process of its own, when it answers; the address of its API."""
+    words = [str(word) for word in command]
+    process = subprocess.Popen(words, cwd=ROOT, env=os.environ | environment)
+    try:
+        url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + 60
+        while True:
+            try:
+                if requests.get(f"{url}/health", timeout=5).ok:
+                    break
+            except requests.ConnectionError:
+                assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+        yield f"{url}/v1"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """`gptcore serve models/nano`, with a key."""
+    port = free_port()
+    command = [sys.executable, "-m", "gptcore", "serve", NANO, "--variant", "fp32", "--port", port]
+    with running([*command, "--api-key"], port, GPTCORE_API_KEY="secret") as address:
+        yield address
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def output(*words: object, **environment: str) -> str:
+    """What a program prints, started in the root of the project."""
+    own = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    own |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"} | environment
+    told = subprocess.run([str(word) for word in words], cwd=ROOT, env=own, capture_output=True,
+                          text=True, timeout=300)  # fmt: skip
+    assert told.returncode == 0, told.stderr[-2000:]
+    return told.stdout
+
+
+def our_reply(model: OnnxModel, message: str) -> str:
+    messages = [{"role": "user", "content": message}]
+    return "".join(piece.text for piece in chat(model, messages, Sampling(temperature=0), 512))
+
+
+def test_openais_package_reads_replies_streams_crowds_and_refusals(
+    url: str, nano: OnnxModel
+) -> None:
+    python = install("openai", OPENAI) / PYTHON
+    found = json.loads(output(python, "-c", PROGRAM, url, STORY))
+    reply = our_reply(nano, STORY)
+    assert found["whole"] == found["stream"] == reply
+    assert found["together"] == [reply] * 8
+    log_p = log_softmax(nano.session().slots.read(0, [5, 8, 13], first=0))
+    assert np.allclose(found["echo"][1:], [log_p[0, 8], log_p[1, 13]], atol=1e-4)
+    names, said = zip(*found["refused"])
+    assert names == ("NotFoundError", "BadRequestError", "AuthenticationError")
+    assert "gpt-9" in said[0] and "temperature=-1" in said[1] and "key" in said[2]
+
+
+def test_the_example_prints_our_greedy_reply(nano: OnnxModel) -> None:
+    python, port = install("openai", OPENAI) / PYTHON, free_port()
+    command = [sys.executable, "-m", "gptcore", "serve", NANO, "--variant", "fp32", "--port", port]
+    with running(command, port) as url:
+        assert (
+            output(python, EXAMPLES / "openai_client.py", STORY, url)
+            == our_reply(nano, STORY) + "\n"
+        )
+
+
+def evaluated(task: str, kind: str, address: str, url: str, name: str, out: Path) -> list[dict]:
+    """lm-eval's samples of a task, scored through the API."""
+    model = f"model={name},base_url={url}/{address},tokenizer={NANO},max_length=512"
+    output(install("lm-eval", LM_EVAL) / PYTHON, "-m", "lm_eval", "--model", kind,
+           "--model_args", f"{model},num_concurrent=8", "--include_path", EXAMPLES / "lm_eval",
+           "--tasks", task, "--output_path", out, "--log_samples",
+           *(["--apply_chat_template"] if "chat" in kind else []),
+           OPENAI_API_KEY="secret")  # fmt: skip
+    (path,) = out.rglob(f"samples_{task}*.jsonl")
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_lm_eval_scores_answers_as_the_model_itself_does(
+    url: str, nano: OnnxModel, tmp_path: Path
+) -> None:
+    """It sends ids, and reads the probability of each; all fifty are compared."""
+    samples = evaluated(
+        "facts", "local-completions", "completions", url, nano.bundle.name, tmp_path
+    )
+    assert len(samples) == 50
+    session, encode, n_right = nano.session(), nano.tokenizer.encode, 0
+    for sample in samples:
+        question = encode(sample["doc"]["question"])
+        direct = []
+        for answer, told in zip(("right", "wrong"), sample["filtered_resps"]):
+            ids = encode(sample["doc"]["question"] + sample["doc"][answer])
+            session.slots.cut(0, 0)
+            log_p = log_softmax(session.slots.read(0, ids, first=0))
+            at = range(len(question), len(ids))
+            direct.append(sum(log_p[i - 1, ids[i]] for i in at))
+            assert abs(direct[-1] - float(told[0])) < 1e-3
+        assert sample["acc"] == float(direct[0] > direct[1])
+        n_right += direct[0] > direct[1]
+    assert n_right > 35, "of fifty; half of them by chance"
+
+
+def test_lm_eval_chats_as_the_model_itself_does(url: str, nano: OnnxModel, tmp_path: Path) -> None:
+    samples = evaluated("answers", "local-chat-completions", "chat/completions", url,
+                        nano.bundle.name, tmp_path)  # fmt: skip
+    assert len(samples) == 50
+    for sample in samples:
+        messages = [{"role": "user", "content": sample["doc"]["question"]}]
+        direct = "".join(p.text for p in chat(nano, messages, Sampling(temperature=0), 24))
+        ((reply,),) = sample["resps"]
+        assert reply == direct.split("\n")[0]
+    assert sum(sample["exact_match"] for sample in samples) > 25
+
+
+def test_llama_cpps_server_takes_over_with_the_same_greedy_tokens(
+    url: str, nano: OnnxModel, tmp_path: Path
+) -> None:
+    """Where a fleet is needed: the same folder, the same client, another server."""
+    write_gguf(NANO, tmp_path / "nano.gguf")
+    python, port = install("xllamacpp", LLAMA) / PYTHON, free_port()
+    program = ROOT / "benchmarks" / "llama_server.py"
+    prompts = [nano.tokenizer.encode(text) for text in ("Once upon a time", STORY, "Hello!")]
+    body = {"prompt": prompts, "max_tokens": 40, "temperature": 0, "stop": ["\n\n"]}
+    headers = {"Authorization": "Bearer secret"}
+    ours = requests.post(f"{url}/completions", json=body, headers=headers, timeout=60).json()
+    with running([python, program, tmp_path / "nano.gguf", port, 4, 512, 1], port) as theirs:
+        texts = [
+            requests.post(f"{theirs}/completions", json=body | {"prompt": ids}, timeout=60).json()
+            for ids in prompts
+        ]
+    assert [choice["text"] for choice in ours["choices"]] == [
+        text["choices"][0]["text"] for text in texts
+    ]
