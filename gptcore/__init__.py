@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gptcore.generate import chat
-    from gptcore.onnx_session import load_model
+    from gptcore.model import load_model
     from gptcore.sampling import Sampling
 
 __all__ = ["Sampling", "chat", "load_model"]
@@ -24,7 +24,7 @@ __version__ = "0.1.0"
 HOMES = {
     "Sampling": "gptcore.sampling",
     "chat": "gptcore.generate",
-    "load_model": "gptcore.onnx_session",
+    "load_model": "gptcore.model",
 }
 
 

@@ -30,6 +30,12 @@ VARIANTS = {
     "q8": "onnx/model_int8.onnx",  # weights alone in 8 bits, one scale per block
     "q4": "onnx/model_q4.onnx",
 }
+# The graphs of export/formats/serving.py, for our own engine; their weights are in the files above.
+SERVING = {
+    "fp32": "onnx/serving.onnx",
+    "q8": "onnx/serving_int8.onnx",
+    "q4": "onnx/serving_q4.onnx",
+}
 INSPECT = Path("onnx") / "inspect.onnx"  # a model folder may lack it
 WEIGHTS = "model.safetensors"  # parameters for PyTorch, under Llama's names
 # A translation model has these two graphs in place of model.onnx, and a second tokenizer for its
@@ -52,6 +58,13 @@ class Bundle:
         """The model files present in onnx/, keyed by number format."""
         files = VARIANTS.items()
         return {name: self.path / file for name, file in files if file in self.facts.sha256}
+
+    @property
+    def serving(self) -> dict[str, Path]:
+        """The serving graphs present in onnx/, keyed by the variant whose weights they use."""
+        files, listed = SERVING.items(), self.facts.sha256
+        has_both = {n: f for n, f in files if f in listed and VARIANTS[n] in listed}
+        return {name: self.path / file for name, file in has_both.items()}
 
     @property
     def inspect(self) -> Path | None:

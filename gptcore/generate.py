@@ -1,25 +1,26 @@
-"""The generation loop: prompt ids in, pieces of text out, over any Session.
+"""Generation: prompt ids in, pieces of text out.
 
-    >>> from gptcore.onnx_session import load_model                      # doctest: +SKIP
+    >>> from gptcore.model import load_model                             # doctest: +SKIP
     >>> model = load_model("models/default")                             # doctest: +SKIP
     >>> for piece in chat(model, [{"role": "user", "content": "Hi!"}]):  # doctest: +SKIP
     ...     print(piece.text, end="", flush=True)
 
-A Session turns ids into logits and keeps a cache of what it has read. `prefill` reads a whole
-prompt and computes only the part that differs from the last one. `step` reads one more token.
-gptcore.onnx_session is the fast implementation, gptcore.nn.torch_session the slow reference.
+`chat` and `complete` make a Request, which a Model answers. gptcore.engine answers many at a time.
+`generate` is the loop for one request over a Session, and the slow reference: a Session turns ids
+into logits and keeps a cache of what it has read.
 """
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
-from gptcore.sampling import Sampling, sample
+from gptcore.sampling import Sampling, log_softmax, sample
 from gptcore.text.chat_template import Message, fit, text_opening
 from gptcore.text.tokenizer import Tokenizer
 
@@ -32,12 +33,11 @@ FINISH: dict[Finish, str] = {  # the text shown for each way a generation can en
 }
 
 
-class Interrupted(Exception):
-    """Raised when a session ended a computation because its `stop` was set."""
+MAX_REPLIES = 1000  # most replies whose ids are kept
 
 
 class Stop(Protocol):
-    """A flag that another thread sets to end a generation, even during a prefill."""
+    """A flag that another thread sets to end a generation, such as a threading.Event."""
 
     def set(self) -> None: ...
     def is_set(self) -> bool: ...
@@ -46,84 +46,197 @@ class Stop(Protocol):
 class Session(Protocol):
     """One conversation's state: the ids read so far and their keys and values."""
 
-    def prefill(self, ids: list[int], stop: Stop | None = None) -> np.ndarray:
-        """Read a prompt and return the logits (V,) of the next token; raises Interrupted."""
+    def prefill(self, ids: list[int]) -> np.ndarray:
+        """Read a prompt and return the logits (V,) of the next token."""
 
-    def step(self, token_id: int, stop: Stop | None = None) -> np.ndarray:
-        """Read one more token and return the logits (V,) of the next; raises Interrupted."""
+    def step(self, token_id: int) -> np.ndarray:
+        """Read one more token and return the logits (V,) of the next."""
 
 
-class Model(Protocol):
-    """A loaded model that lends sessions, as the functions below need it."""
+@dataclass(frozen=True)
+class Request:
+    """A prompt, and what is wanted of its continuation.
 
-    config: ModelConfig
-    tokenizer: Tokenizer
+    With `slide` a text may exceed the context: the model reads the last block_size tokens again for
+    each new token.
+    """
 
-    def lease(self, ids: list[int]) -> AbstractContextManager[Session]: ...
-    def recall(self, before: list[int], text: str) -> list[int] | None: ...
-    def remember(self, before: list[int], text: str, ids: list[int]) -> None: ...
+    ids: list[int]
+    sampling: Sampling = Sampling()  # noqa: RUF009 (it is frozen)
+    max_tokens: int = 256
+    slide: bool = False
+    n_dropped: int = 0  # number of the oldest messages left out because they did not fit
+    stops: tuple[str, ...] = ()  # texts that end the reply and are no part of it
+    n_top: int | None = None  # if given: log probabilities of each token and of so many others
+    echo: bool = False  # log probabilities of the prompt's tokens, too; max_tokens may be 0
+
+    def check(self, block_size: int) -> None:
+        """Raise UserError if the prompt is empty or leaves no room for one new token.
+
+        Beyond its context a rotary model still computes, but its text is bad.
+        """
+        if not (self.echo and self.max_tokens == 0):
+            check_max_tokens(self.max_tokens)
+        if not (1 <= len(self.ids) < block_size + self.slide):
+            raise UserError(
+                f"the prompt has {len(self.ids)} tokens; the context holds {block_size}, of which "
+                f"at least one must be left for the reply: shorten it"
+            )
+
+
+class Likelihood(NamedTuple):
+    """How likely a token was, in nats, and the likeliest tokens in its place, in descending order.
+
+    The first token of a prompt has no probability.
+    """
+
+    token_id: int
+    logprob: float | None
+    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True)
 class Piece:
-    """The new text of one step, and the token counts so far."""
+    """The new text of one or more steps, and the token counts so far."""
 
     text: str  # new text; empty while a character is incomplete
     n_prompt: int  # tokens of the prompt
     n_new: int  # tokens of the reply so far
     finish: Finish | None = None  # a key of FINISH in the last piece, None before
-    token_id: int | None = None  # the new token; None if the step added none
+    token_ids: tuple[int, ...] = ()  # the new tokens; the one that ends a reply is not among them
     n_dropped: int = 0  # number of the oldest messages left out because they did not fit
+    # If they are wanted: those of the new tokens, and of the token that ends the reply.
+    likelihoods: tuple[Likelihood, ...] = ()
+    prompt: tuple[Likelihood, ...] = ()  # of the prompt's tokens, in the first piece
 
 
-def generate(
-    session: Session,
-    ids: list[int],
-    tokenizer: Tokenizer,
-    block_size: int,
-    sampling: Sampling = Sampling(),
-    max_tokens: int = 256,
-    stop: Stop | None = None,
-    slide: bool = False,
-) -> Iterator[Piece]:
+class Model(Protocol):
+    """A loaded model, as the functions below need it."""
+
+    config: ModelConfig
+    tokenizer: Tokenizer
+
+    def recall(self, before: list[int], text: str) -> list[int] | None:
+        """Return the ids that a reply was generated as, given the ids before it; None: unknown."""
+
+    def answer(self, request: Request, stop: Stop | None = None) -> Iterator[Piece]:
+        """Yield the reply to a request. Closing the iterator ends the generation."""
+
+
+class Reply:
+    """The growing reply to one request: its tokens, its text, and when it ends."""
+
+    def __init__(self, request: Request, tokenizer: Tokenizer, block_size: int):
+        request.check(block_size)
+        self.request, self.block_size = request, block_size
+        # A role token also ends the reply, because it would begin the next speaker's message.
+        self.ends = set(tokenizer.special.values())
+        room = block_size - len(request.ids)
+        self.limit = request.max_tokens if request.slide else min(request.max_tokens, room)
+        self.rng, self.decoder = request.sampling.rng(), tokenizer.stream()
+        self.ids: list[int] = []
+        self.text = ""
+        self.finish: Finish | None = None
+        self.is_cut = False  # whether a stop text and what followed it was removed
+        self.likelihoods: list[Likelihood] = []
+        self.prompt: list[Likelihood] = []
+        self.last: np.ndarray | None = None  # logits after the last id of the prompt that was read
+        self.n_taken = self.n_taken_text = 0  # tokens and characters in the pieces so far
+
+    def add(self, token_id: int, logits: np.ndarray) -> None:
+        """Add the next token, chosen from logits (V,); `finish` is set if it ends the reply."""
+        if self.request.n_top is not None:
+            self.likelihoods += likelihoods([token_id], logits[None], self.request.n_top)
+        if token_id in self.ends:
+            self.end("end")
+            return
+        self.ids.append(token_id)
+        n_before = len(self.text)
+        self.text += self.decoder.push(token_id)
+        if self.request.stops and self.cut(n_before):
+            return
+        if len(self.ids) == self.limit:
+            self.end("length" if self.limit == self.request.max_tokens else "context")
+
+    def read(self, ids: Sequence[int], logits: np.ndarray) -> None:
+        """Note how likely the next ids of the prompt were; logits (n, V) follow each of them."""
+        before, self.last = self.last, logits[-1]
+        if before is None:
+            self.prompt.append(Likelihood(ids[0], None))
+        else:
+            self.prompt += likelihoods(ids[:1], before[None], self.request.n_top or 0)
+        self.prompt += likelihoods(ids[1:], logits[:-1], self.request.n_top or 0)
+
+    def cut(self, n_before: int) -> bool:
+        """End the reply before the first stop text that ends after `n_before` characters."""
+        starts = (self.text.find(s, max(n_before - len(s) + 1, 0)) for s in self.request.stops)
+        found = [at for at in starts if at >= 0]
+        if found:
+            self.text, self.finish, self.is_cut = self.text[: min(found)], "end", True
+        return self.is_cut
+
+    def end(self, finish: Finish) -> None:
+        self.text += self.decoder.finish()
+        self.finish = finish
+
+    def take(self) -> Piece:
+        """Return what was added since the last call, but no text that may begin a stop text."""
+        end = len(self.text) - (0 if self.finish else self.n_held_back())
+        piece = Piece(
+            text=self.text[self.n_taken_text : end],
+            n_prompt=len(self.request.ids),
+            n_new=len(self.ids),
+            finish=self.finish,
+            token_ids=tuple(self.ids[self.n_taken :]),
+            n_dropped=self.request.n_dropped,
+            likelihoods=tuple(self.likelihoods[self.n_taken :]),
+            prompt=tuple(self.prompt) if self.n_taken == 0 else (),
+        )
+        self.n_taken, self.n_taken_text = len(self.ids), max(end, self.n_taken_text)
+        return piece
+
+    def n_held_back(self) -> int:
+        """Return the length of the longest end of the text with which a stop text begins."""
+        starts = (
+            n
+            for stop in self.request.stops
+            for n in range(1, len(stop))
+            if self.text.endswith(stop[:n])
+        )
+        return max(starts, default=0)
+
+
+def likelihoods(ids: Sequence[int], logits: np.ndarray, n_top: int) -> list[Likelihood]:
+    """Return how likely each id was that followed the logits (n, V)."""
+    log_p = log_softmax(logits)
+    n_top = min(n_top, log_p.shape[1])
+    best = np.argpartition(log_p, -n_top, axis=1)[:, log_p.shape[1] - n_top :]
+    found = []
+    for row, token_id, top in zip(log_p, ids, best):
+        ordered = top[np.argsort(-row[top], kind="stable")].tolist()
+        found.append(Likelihood(token_id, float(row[token_id]), tuple(zip(ordered, row[ordered]))))
+    return found
+
+
+def generate(session: Session, reply: Reply, stop: Stop | None = None) -> Iterator[Piece]:
     """Yield a Piece per token until the text ends, or max_tokens or block_size is reached.
 
-    Prompt and reply together never exceed block_size tokens, unless `slide` is set. With `slide`
-    the model reads the last block_size tokens again for each new token. Only the last piece has
-    a `finish`. Closing the iterator ends the generation.
-
-    Raises UserError if the prompt is empty or leaves no room for a reply, if max_tokens is not
-    a whole number of at least 1, or if a logit is not finite.
+    Prompt and reply together never exceed block_size tokens, unless the request slides. Only the
+    last piece has a `finish`. Raises UserError if no logit is finite.
     """
-    check_request(ids, block_size + slide, max_tokens)
-    # A role token also ends the reply, because it would begin the next speaker's message.
-    ends = set(tokenizer.special.values())
-    limit = max_tokens if slide else min(max_tokens, block_size - len(ids))
-    rng, decoder = sampling.rng(), tokenizer.stream()
-    reply: list[int] = []
-
-    def last(finish: Finish, text: str = "", token_id: int | None = None) -> Piece:
-        return Piece(text + decoder.finish(), len(ids), len(reply), finish, token_id)
-
-    try:
-        logits = session.prefill(ids, stop)
-        while True:
-            token_id = sample(logits, sampling, rng, reply)
-            if token_id in ends:
-                yield last("end")
-                return
-            reply.append(token_id)
-            text = decoder.push(token_id)
-            if len(reply) == limit:
-                yield last("length" if limit == max_tokens else "context", text, token_id)
-                return
-            yield Piece(text, len(ids), len(reply), token_id=token_id)
-            if len(ids) + len(reply) <= block_size:
-                logits = session.step(token_id, stop)
-            else:
-                logits = session.prefill([*ids, *reply][-block_size:], stop)
-    except Interrupted:
-        yield last("stopped")
+    request, block_size = reply.request, reply.block_size
+    logits = session.prefill(request.ids)
+    while not (stop and stop.is_set()):
+        reply.add(sample(logits, request.sampling, reply.rng.random(), reply.ids), logits)
+        yield reply.take()
+        if reply.finish:
+            return
+        if len(request.ids) + len(reply.ids) <= block_size:
+            logits = session.step(reply.ids[-1])
+        else:
+            logits = session.prefill([*request.ids, *reply.ids][-block_size:])
+    reply.end("stopped")
+    yield reply.take()
 
 
 def chat(
@@ -138,11 +251,18 @@ def chat(
     A quarter of the context (or max_tokens, if less) is reserved for the reply. Raises UserError
     before the first piece if max_tokens or a message is invalid, or the last message is too long.
     """
+    return model.answer(chat_request(model, messages, sampling, max_tokens), stop)
+
+
+def chat_request(
+    model: Model, messages: list[Message], sampling: Sampling, max_tokens: int
+) -> Request:
+    """Return the request for the reply to a conversation; raises UserError as `chat` does."""
     check_max_tokens(max_tokens)
     block_size = model.config.block_size
     budget = block_size - min(max_tokens, block_size // 4)
     ids, n_dropped = fit(messages, model.tokenizer, budget, model.recall)
-    return pieces(model, ids, sampling, max_tokens, stop, n_dropped)
+    return Request(ids, sampling, max_tokens, n_dropped=n_dropped)
 
 
 def complete(
@@ -156,49 +276,42 @@ def complete(
 
     Raises UserError before the first piece if max_tokens is invalid.
     """
+    return model.answer(completion_request(model, text, sampling, max_tokens), stop)
+
+
+def completion_request(model: Model, text: str, sampling: Sampling, max_tokens: int) -> Request:
+    """Return the request for the continuation of a text; raises UserError as `complete` does."""
     check_max_tokens(max_tokens)
     tokenizer, block_size = model.tokenizer, model.config.block_size
     # The model sees no more than this, and encoding a very long text would take long.
     text = text[-tokenizer.max_token_bytes * block_size :]
     ids = [*text_opening(tokenizer), *tokenizer.encode(text)][-block_size:]
-    return pieces(model, ids, sampling, max_tokens, stop, slide=True)
+    return Request(ids, sampling, max_tokens, slide=True)
 
 
-def pieces(
-    model: Model,
-    ids: list[int],
-    sampling: Sampling,
-    max_tokens: int,
-    stop: Stop | None,
-    n_dropped: int = 0,
-    slide: bool = False,
-) -> Iterator[Piece]:
-    """Generate on a leased session, then let the model remember the ids of the reply."""
-    reply: list[int] = []
-    text = ""
-    with model.lease(ids) as session:
-        shape = model.tokenizer, model.config.block_size
-        for piece in generate(session, ids, *shape, sampling, max_tokens, stop, slide):
-            reply += [] if piece.token_id is None else [piece.token_id]
-            text += piece.text
-            if piece.finish:
-                model.remember(ids, text, reply)
-            yield replace(piece, n_dropped=n_dropped)
+class Replies:
+    """The ids that recent replies were generated as, so that their cache fits the next prompt.
+
+    Decoding and encoding a reply may split it into other tokens.
+    """
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.ids: OrderedDict[tuple[int, str], list[int]] = OrderedDict()
+
+    def remember(self, reply: Reply) -> None:
+        if reply.is_cut:  # its ids are not those of its text
+            return
+        with self.lock:
+            self.ids[hash(tuple(reply.request.ids)), reply.text] = reply.ids
+            while len(self.ids) > MAX_REPLIES:
+                self.ids.popitem(last=False)
+
+    def recall(self, before: list[int], text: str) -> list[int] | None:
+        with self.lock:
+            return self.ids.get((hash(tuple(before)), text))
 
 
 def check_max_tokens(max_tokens: int) -> None:
     if not isinstance(max_tokens, int) or isinstance(max_tokens, bool) or not (max_tokens >= 1):
         raise UserError(f"max_tokens={max_tokens!r} must be a whole number of at least 1")
-
-
-def check_request(ids: list[int], limit: int, max_tokens: int) -> None:
-    """Raise UserError if the prompt is empty or leaves no room for one new token.
-
-    Beyond its context a rotary model still computes, but its text is bad.
-    """
-    check_max_tokens(max_tokens)
-    if not (1 <= len(ids) < limit):
-        raise UserError(
-            f"the prompt has {len(ids)} tokens; the context holds {limit}, of which at "
-            f"least one must be left for the reply: shorten it"
-        )

@@ -1,7 +1,7 @@
 """Choosing the next token from logits, in numpy.
 
 >>> logits = np.array([1.0, 3.0, 2.0], dtype=np.float32)
->>> sample(logits, Sampling(temperature=0), np.random.default_rng(0), [])
+>>> sample(logits, Sampling(temperature=0), draw=0.5)
 1
 """
 
@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gptcore.checks import UserError, check_range, check_types
+
+NOT_FINITE = "the model's output is not finite: the model folder is damaged"
 
 
 @dataclass(frozen=True)
@@ -79,33 +81,48 @@ SETTINGS = (
 )  # fmt: skip
 
 
-def sample(
-    logits: np.ndarray, sampling: Sampling, rng: np.random.Generator, reply: Sequence[int]
-) -> int:
-    """Choose an id from logits (V,). `reply` holds the ids so far, for the repetition penalty.
-
-    The penalty is CTRL's (arXiv 1909.05858, section 4.1), applied to the reply only. Applied to
-    the prompt too, it would penalise `<|end|>` and names that the reply should repeat. Raises
-    UserError if a logit is not finite.
-    """
+def sample(logits: np.ndarray, sampling: Sampling, draw: float, reply: Sequence[int] = ()) -> int:
+    """Choose an id from logits (V,), as `sample_rows` does; raises UserError if none is finite."""
     if not math.isfinite(float(logits.max())):
-        raise UserError("the model's output is not finite: the model folder is damaged")
-    if sampling.repetition_penalty != 1.0 and reply:
-        logits = penalise(logits, reply, sampling.repetition_penalty)
+        raise UserError(NOT_FINITE)
+    return int(sample_rows(logits[None], sampling, np.array([draw]), [reply])[0])
+
+
+def sample_rows(
+    logits: np.ndarray, sampling: Sampling, draws: np.ndarray, replies: Sequence[Sequence[int]]
+) -> np.ndarray:
+    """Choose an id (n,) for each row of logits (n, V).
+
+    `draws` (n,) are random numbers in [0, 1). `replies` holds the ids so far of each row, for the
+    repetition penalty. A row's choice does not depend on the other rows. The penalty is CTRL's
+    (arXiv 1909.05858, section 4.1), applied to the reply only. Applied to the prompt too, it would
+    penalise `<|end|>` and names that the reply should repeat.
+    """
+    if sampling.repetition_penalty != 1.0:
+        pairs = zip(logits, replies)
+        logits = np.stack([penalise(row, ids, sampling.repetition_penalty) for row, ids in pairs])
     if sampling.temperature == 0:
-        return int(logits.argmax())
-    candidates = np.arange(len(logits))
-    if 0 < sampling.top_k < len(logits):
-        candidates = np.argpartition(logits, -sampling.top_k)[-sampling.top_k :]
+        return logits.argmax(1)
+    if 0 < sampling.top_k < logits.shape[1]:
+        candidates = np.argpartition(logits, -sampling.top_k, axis=1)[:, -sampling.top_k :]
+        logits = np.take_along_axis(logits, candidates, 1)
+    else:
+        candidates = np.broadcast_to(np.arange(logits.shape[1]), logits.shape)
     # Subtracting the maximum first keeps a tiny temperature from overflowing.
-    scaled = logits[candidates].astype(np.float64)
-    weights = np.exp((scaled - scaled.max()) / sampling.temperature)
+    scaled = logits.astype(np.float64)
+    weights = np.exp((scaled - scaled.max(1, keepdims=True)) / sampling.temperature)
     if sampling.top_p < 1.0:
-        order = np.argsort(-weights, kind="stable")
-        before = np.cumsum(weights[order]) - weights[order]
-        weights[order[before >= sampling.top_p * weights.sum()]] = 0.0
-    weights[weights < sampling.min_p * weights.max()] = 0.0
-    return int(rng.choice(candidates, p=weights / weights.sum()))
+        order = np.argsort(-weights, axis=1, kind="stable")
+        ordered = np.take_along_axis(weights, order, 1)
+        before = np.cumsum(ordered, 1) - ordered
+        ordered[before >= sampling.top_p * weights.sum(1, keepdims=True)] = 0.0
+        np.put_along_axis(weights, order, ordered, 1)
+    weights[weights < sampling.min_p * weights.max(1, keepdims=True)] = 0.0
+    total = np.cumsum(weights, 1)
+    # Rounding must not reach the sum, because the last candidates may have no weight.
+    target = np.minimum(draws * total[:, -1], np.nextafter(total[:, -1], 0.0))
+    chosen = (total > target[:, None]).argmax(1)
+    return candidates[np.arange(len(chosen)), chosen]
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
@@ -115,9 +132,9 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def penalise(logits: np.ndarray, reply: Sequence[int], penalty: float) -> np.ndarray:
-    """Return a copy of the logits in which the tokens of the reply are less likely."""
+    """Return a copy of the logits (V,) in which the tokens of the reply are less likely."""
     logits = logits.copy()
-    seen = np.unique(np.asarray(reply))
+    seen = np.unique(np.asarray(reply, np.int64))
     values = logits[seen]
     logits[seen] = np.where(values > 0, values / penalty, values * penalty)
     return logits

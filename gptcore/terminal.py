@@ -7,9 +7,9 @@ import argparse
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event
 from types import FrameType
 
 from gptcore.bundle import VARIANTS, default_model, read_facts
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     check_max_tokens(options.max_tokens)
     read_facts(options.model)
     check_runtime()
-    from gptcore.onnx_session import load_model
+    from gptcore.model import load_model
 
     model = load_model(options.model, variant=options.variant)
     if not model.bundle.is_chat:
@@ -101,14 +101,10 @@ def typed() -> Iterator[str]:
 
 def answer(model: Model, messages: list[Message], sampling: Sampling, max_tokens: int) -> str:
     """Print the reply as it is generated; return its text, complete or not."""
-    from gptcore.onnx_session import RunStop
-
-    stop, text = RunStop(), ""
+    stop, text = Event(), ""
     pieces = chat(model, messages, sampling, max_tokens, stop)
-    with ctrl_c(lambda *_: stop.set()), ThreadPoolExecutor(1) as worker:
-        # A worker thread computes the pieces: Python handles Ctrl-C only between two operations of
-        # the main thread, and reading a long prompt is a single one.
-        while piece := worker.submit(next, pieces, None).result():
+    with ctrl_c(lambda *_: stop.set()):
+        for piece in pieces:
             print(piece.text, end="", flush=True)
             text += piece.text
             if piece.finish:

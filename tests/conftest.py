@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gptcore.onnx_session import OnnxModel
+from gptcore.model import OnnxModel
 from gptcore.translation.onnx import OnnxTranslator
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def serve() -> Iterator[Callable[..., str]]:
     def start(model: OnnxModel, translator: OnnxTranslator | None = None) -> str:
         page = build_page(model, translator)
         pages.append(page)
-        _, url, _ = page.launch(prevent_thread_lock=True, **launch_options())
+        _, url, _ = page.launch(prevent_thread_lock=True, **launch_options(model))
         return url
 
     yield start

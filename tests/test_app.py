@@ -18,7 +18,7 @@ from gradio_client.exceptions import AppError
 
 from gptcore.bundle import default_model
 from gptcore.checks import UserError
-from gptcore.onnx_session import OnnxModel, load_model
+from gptcore.model import OnnxModel, load_model
 from gptcore.page.chat import chat_endpoint
 from gptcore.page.complete import completion_endpoint
 from gptcore.page.inputs import to_settings
@@ -200,11 +200,11 @@ def test_a_cancelled_job_stops_the_computation(serve: Serve, slow_model: OnnxMod
 
 
 def stands_still_within_a_second(model: OnnxModel) -> bool:
-    """Whether no session is lent out, and none computes."""
+    """Whether no reply is waited for, read or written."""
     deadline = time.monotonic() + 1.0
-    while model.n_leased and time.monotonic() < deadline:
+    while model.engine.n_running and time.monotonic() < deadline:
         time.sleep(0.02)
-    return model.n_leased == 0
+    return model.engine.n_running == 0
 
 
 def test_a_port_in_use_gives_a_clear_error(model_folder: Path) -> None:

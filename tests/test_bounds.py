@@ -65,7 +65,7 @@ def test_facts_that_claim_another_shape_are_refused_within_little_memory(
     facts["config"] |= claim
     (folder / "gptcore.json").write_text(json.dumps(facts))
     call = 'load_model(sys.argv[1], threads=1, device="cpu", variant="q4")'
-    assert said in refused_within("gptcore.onnx_session", "load_model", call, folder)
+    assert said in refused_within("gptcore.model", "load_model", call, folder)
 
 
 def test_a_line_without_end_is_refused_within_little_memory(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from conftest import SCREENSHOTS
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from gptcore.bundle import default_model
-from gptcore.onnx_session import OnnxModel, load_model
+from gptcore.model import OnnxModel, load_model
 from gptcore.page.chat import as_typed
 
 Serve = Callable[[OnnxModel], str]
@@ -120,7 +120,7 @@ def test_stop_keeps_the_text_and_ends_the_computation(
         time.sleep(0.05)
     page.locator(".stop-button").click()
     expect(status(page)).to_contain_text("stopped by you", timeout=1_500)
-    assert slow_model.n_leased == 0
+    assert slow_model.engine.n_running == 0
     kept = replies(page).inner_text()
     time.sleep(0.5)
     assert len(kept) > 3
@@ -138,7 +138,7 @@ def test_clear_during_a_reply_leaves_an_empty_page(
     expect(page.locator(".submit-button")).to_be_visible()
     time.sleep(1.0)
     expect(replies(page)).to_have_count(0)
-    assert slow_model.n_leased == 0
+    assert slow_model.engine.n_running == 0
     page.close()
 
 
@@ -146,12 +146,12 @@ def test_a_closed_tab_ends_the_computation(
     browser: Browser, serve: Serve, slow_model: OnnxModel
 ) -> None:
     page = start_a_long_reply(browser, serve(slow_model))
-    assert slow_model.n_leased == 1
+    assert slow_model.engine.n_running == 1
     page.close()
     deadline = time.monotonic() + 1.0
-    while slow_model.n_leased and time.monotonic() < deadline:
+    while slow_model.engine.n_running and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert slow_model.n_leased == 0
+    assert slow_model.engine.n_running == 0
 
 
 def test_sliders_reach_the_model(browser: Browser, serve: Serve) -> None:

@@ -7,15 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
+from trained import without_serving
 
-from gptcore.bundle import FACTS, ONNX, load_bundle, read_facts, write_facts
+from gptcore.__main__ import main as app_main
+from gptcore.bundle import FACTS, ONNX, SERVING, VARIANTS, load_bundle, read_facts, write_facts
 from gptcore.checks import UserError
 from gptcore.config import PRESETS
 from gptcore.facts import ModelFacts
-from gptcore.onnx_session import load_model
+from gptcore.model import load_model
 from gptcore.system.files import new_folder
 from gptcore.text.tokenizer import FILE_NAME, Tokenizer
+from tests.conftest import Refused
 
 
 @pytest.fixture
@@ -194,17 +198,67 @@ def test_a_tokenizer_of_another_export_is_refused(folder: Path) -> None:
     [b"", b"not an onnx file", bytes(range(256)) * 100, None],
     ids=["empty", "text", "bytes", "half"],
 )
+@pytest.mark.parametrize(
+    ("is_served", "damaged"),
+    [(False, ONNX.as_posix()), (True, ONNX.as_posix()), (True, SERVING["fp32"])],
+    ids=["portable", "weights of the serving graph", "serving graph"],
+)
 def test_a_graph_that_onnx_runtime_cannot_read_is_named(
-    folder: Path, garbage: bytes | None
+    folder: Path, garbage: bytes | None, is_served: bool, damaged: str
 ) -> None:
     """Though its hash is the one that is listed."""
-    data = (folder / ONNX).read_bytes()
-    (folder / ONNX).write_bytes(data[: len(data) // 2] if garbage is None else garbage)
+    data = (folder / damaged).read_bytes()
+    (folder / damaged).write_bytes(data[: len(data) // 2] if garbage is None else garbage)
+    if not is_served:
+        (folder / SERVING["fp32"]).unlink()
     write_facts(folder, read_facts(folder))
     load_bundle(folder)
+    opened = folder / (SERVING["fp32"] if is_served else ONNX)
     for threads in (1, None):
-        with pytest.raises(UserError, match=r"ONNX Runtime cannot load .*model\.onnx"):
+        with pytest.raises(UserError, match=f"ONNX Runtime cannot load {opened}"):
             load_model(folder, threads=threads, device="cpu")
+
+
+def rewritten(folder: Path, out: Path, change: str) -> Path:
+    """A folder with another portable graph alone, whose hashes are right again."""
+    without_serving(folder, out)
+    path = out / VARIANTS["fp32"]
+    proto = onnx.load(path)
+    if change == "opset":
+        proto.opset_import[0].version = 40
+    elif change == "ir":
+        proto.ir_version = 30
+    else:
+        onnx.save(
+            proto, path, save_as_external_data=True, location="weights.bin", size_threshold=1000
+        )
+        proto = onnx.load(path, load_external_data=False)
+        (path.parent / "weights.bin").rename(out.parent / "weights.bin")
+        for tensor in proto.graph.initializer:
+            for entry in tensor.external_data:
+                if entry.key == "location":
+                    entry.value = "../../weights.bin" if change == "relative" else "/etc/passwd"
+    path.write_bytes(proto.SerializeToString())
+    write_facts(out, read_facts(out))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("opset", "needs a newer version than"),
+        ("ir", "needs a newer version than"),
+        ("relative", "outside its folder"),
+        ("absolute", "outside its folder"),
+    ],
+)
+def test_a_graph_that_cannot_run_here_is_explained(
+    model_folder: Path, tmp_path: Path, refused: Refused, change: str, said: str
+) -> None:
+    out = rewritten(model_folder, tmp_path / "changed", change)
+    with pytest.raises(UserError, match=said):
+        load_model(out)
+    assert said in refused(app_main, "--port", 0, "--model", out)
 
 
 def test_hashes_are_written_for_what_is_there_now(folder: Path) -> None:

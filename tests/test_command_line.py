@@ -24,7 +24,7 @@ PROGRAMS = {"training": training.__main__.PROGRAM, "export": export.__main__.PRO
 DEFAULTS = ("page", "train", "export")
 # For each subcommand, a line with a path that does not exist.
 WRONG = {
-    "app.py": {"page": "--model nowhere", "chat": "nowhere"},
+    "app.py": {"page": "--model nowhere", "serve": "nowhere", "chat": "nowhere"},
     "training": {
         "train": "nowhere.txt",
         "translate": "nowhere.tsv",
@@ -39,6 +39,7 @@ WRONG = {
         "export": "nowhere --out out",
         "verify": "nowhere",
         "inspect": "nowhere",
+        "serving": "nowhere",
         "score": "nowhere pairs.tsv",
         "gguf": "nowhere",
         "ship": "nowhere --out out",

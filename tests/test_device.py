@@ -17,6 +17,7 @@ import training.loop
 import training.plan.pilot
 import training.step
 from gptcore.config import PRESETS
+from gptcore.generate import Request
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import Checkpoint, load_weights, newest_checkpoint
 from gptcore.nn.gpt import GPT
@@ -24,6 +25,7 @@ from gptcore.nn.inspect import InspectGPT, InspectSeq2Seq
 from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.nn.torch_session import TorchSession, UncachedTorchSession
 from gptcore.nn.torch_translator import TorchTranslator
+from gptcore.sampling import Sampling
 from gptcore.translation.search import translate
 from training.__main__ import main
 from training.data.shards import load_shards
@@ -169,8 +171,9 @@ def test_a_run_is_evaluated_on_a_gpu(gpu: torch.device, run: Run) -> None:
         torch.from_numpy(ids)[None], torch.ones(1, len(ids)), torch.arange(len(ids))[None]
     )[0]
     np.testing.assert_allclose(model.logits(ids), expected[0].detach().numpy(), atol=1e-5)
-    with model.lease([1, 2]) as session:
-        assert session.prefill([1, 2]).shape == (run.model.vocab_size,)
+    first, *_ = model.answer(Request([1, 2], Sampling(temperature=0)))
+    likeliest = int(model.logits(np.array([1, 2]))[-1].argmax())
+    assert first.token_ids == (likeliest,) or first.finish == "end"
 
 
 def test_a_translator_says_on_a_gpu_what_it_says_on_the_cpu(

@@ -12,8 +12,8 @@ from conftest import Refused
 from benchmarks.replies import Rules
 from benchmarks.replies import main as sample_replies
 from gptcore.config import TRANSLATORS, ModelConfig
+from gptcore.model import OnnxModel
 from gptcore.nn import build_model
-from gptcore.onnx_session import OnnxModel
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
 from training.data.batches import Rows

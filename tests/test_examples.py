@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, expect
 
 from export.runtimes.environments import NPM, PEERS, PYTHON, install
 from gptcore.generate import chat
-from gptcore.onnx_session import OnnxModel, load_model
+from gptcore.model import OnnxModel, load_model
 from gptcore.sampling import Sampling
 
 pytestmark = pytest.mark.peers

@@ -108,7 +108,7 @@ def test_names_and_axes_of_the_graph_are_the_contract(graph: ModelProto) -> None
 def test_the_graph_is_one_file_of_standard_operators(graph: ModelProto, model_folder) -> None:
     assert [(o.domain, o.version) for o in graph.opset_import] == [("", 18)]
     assert {node.domain for node in graph.graph.node} == {""} and not graph.functions
-    assert [p.name for p in (model_folder / "onnx").iterdir()] == ["model.onnx"]
+    assert {p.name for p in (model_folder / "onnx").iterdir()} == {"model.onnx", "serving.onnx"}
     assert not any(t.external_data for t in graph.graph.initializer)
 
 
@@ -137,8 +137,8 @@ def test_the_graph_has_no_metadata(graph: ModelProto) -> None:
 def test_the_folder_holds_the_files_of_the_contract_and_their_hashes(model_folder: Path) -> None:
     names = """
         README.md config.json genai_config.json generation_config.json gptcore.json loss.png
-        model.safetensors onnx/model.onnx special_tokens_map.json tokenizer.json
-        tokenizer.tiktoken tokenizer_config.json
+        model.safetensors onnx/model.onnx onnx/serving.onnx special_tokens_map.json
+        tokenizer.json tokenizer.tiktoken tokenizer_config.json
     """
     assert sorted(contents(model_folder)) == names.split()
     hashes = json.loads((model_folder / FACTS).read_text())["sha256"]
@@ -159,7 +159,7 @@ def test_the_model_card_tells_the_measured_values(model_folder: Path, run: Run) 
     assert "Trained for 40 steps on chats.jsonl" in card and "106,816 parameters" in card
     assert "It answers in conversations." in card
     parity = json.loads((model_folder / FACTS).read_text())["parity"]
-    assert [check["passed"] for check in parity] == [True] * 7
+    assert [check["passed"] for check in parity] == [True] * 9
 
 
 def test_transformers_loads_the_same_weights_and_computes_the_same_logits(
@@ -313,7 +313,7 @@ def test_a_folder_of_other_files_is_never_replaced(run: Run, tmp_path: Path, cap
 
 def test_verify_tells_by_its_exit_code(model_folder: Path, graph, tmp_path, capsys) -> None:
     assert main(["verify", str(model_folder)]) == 0
-    assert capsys.readouterr().out.count(" ok\n") == 7
+    assert capsys.readouterr().out.count(" ok\n") == 9
     path = copy_with(damage(graph, [64], 50), model_folder, tmp_path / "copy")
     assert main(["verify", str(path)]) == 2
     assert "model.onnx is damaged or changed" in capsys.readouterr().err

@@ -15,8 +15,8 @@ from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
 from gptcore.facts import Imported
 from gptcore.generate import chat
+from gptcore.model import load_model
 from gptcore.nn.checkpoint import load_checkpoint
-from gptcore.onnx_session import load_model
 from gptcore.sampling import Sampling
 from gptcore.system.files import sealed
 from gptcore.translation.onnx import load_translator

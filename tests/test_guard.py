@@ -11,17 +11,20 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 import gptcore.page.crowd
 import gptcore.page.streaming
-from gptcore.generate import chat
-from gptcore.onnx_session import OnnxModel, RunStop, load_model
-from gptcore.page.crowd import Crowd, Refused
-from gptcore.page.guard import LONGEST_BODY, check_json, is_loopback, policy
+from gptcore.api.door import LONGEST_BODY, Refused
+from gptcore.generate import chat_request
+from gptcore.model import OnnxModel, load_model
+from gptcore.page.crowd import Crowd
+from gptcore.page.guard import check_json, policy
 from gptcore.page.streaming import Progress, stream
 from gptcore.sampling import Sampling
+from gptcore.system.network import is_loopback
 
 Address = tuple[str, int]
 FIRST = Path(__file__).parent / "fixtures" / "first_format"
@@ -264,14 +267,15 @@ def test_a_reply_ends_when_its_time_is_over(
     monkeypatch.setattr(gptcore.page.streaming, "REPLY_SECONDS", 1.0)
 
     async def last() -> Progress:
-        stop, messages = RunStop(), [{"role": "user", "content": "Hi"}]
-        pieces = chat(slow_model, messages, Sampling(temperature=0.0), 2000, stop)
-        return [progress async for progress in stream(pieces, stop)][-1]
+        messages = [{"role": "user", "content": "Hi"}]
+        request = chat_request(slow_model, messages, Sampling(temperature=0.0), 2000)
+        return [progress async for progress in stream(slow_model.engine, request, Event())][-1]
 
     start = time.monotonic()
     end = asyncio.run(last())
     assert 1 < time.monotonic() - start < 2.5 and 0 < end.piece.n_new < 1999
     assert end.line(2048).endswith("stopped: a reply may take 1 s")
+    assert slow_model.engine.n_running == 0
 
 
 def test_connections_that_send_nothing_are_closed_and_the_server_goes_on(

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from trained import FIRST
 
-from gptcore.onnx_session import load_model
+from gptcore.model import load_model
 
 
 @pytest.fixture(scope="module")

@@ -26,10 +26,11 @@ from gptcore.inspection import (
     inspect_translation,
     token_names,
 )
+from gptcore.model import load_model
 from gptcore.nn import build_model
 from gptcore.nn.gpt import GPT, whole_sequence
 from gptcore.nn.inspect import InspectGPT, InspectSeq2Seq, ungroup
-from gptcore.onnx_session import OnnxSession, load_model, open_inference
+from gptcore.onnx_session import open_inference
 from gptcore.text.chat_template import render
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.onnx import OnnxTranslator
@@ -125,7 +126,7 @@ def test_heads_are_taken_out_of_their_groups_in_order() -> None:
 
 def test_the_likeliest_next_tokens_are_the_main_graphs(inspectable: Path, seen: Inspection) -> None:
     model = load_model(inspectable, threads=1)
-    p = softmax(OnnxSession(model).prefill(seen.token_ids))
+    p = softmax(model.session().prefill(seen.token_ids))
     order = np.argsort(-p, kind="stable")[:10]
     assert [name for name, _ in seen.next_tokens] == token_names(order, model.tokenizer)
     np.testing.assert_allclose([q for _, q in seen.next_tokens], p[order], atol=1e-5)

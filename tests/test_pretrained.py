@@ -22,8 +22,8 @@ from gptcore.bundle import load_bundle
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.generate import chat, complete
+from gptcore.model import load_model
 from gptcore.nn.layers import Llama3Rotary
-from gptcore.onnx_session import OnnxSession, load_model
 from gptcore.sampling import Sampling
 from gptcore.text.chat_format import ChatFormat
 from gptcore.text.chat_template import render
@@ -135,7 +135,7 @@ def imported(
 def test_the_tokens_are_those_of_transformers(imported: tuple[Path, Path]) -> None:
     source, out = imported
     theirs = LlamaForCausalLM.from_pretrained(source, dtype=torch.float32).eval()
-    ours = OnnxSession(load_model(out, threads=1, variant="fp32"))
+    ours = load_model(out, threads=1, variant="fp32").session()
     for prompt in ([5], list(range(30, 230))):
         expected = theirs.generate(
             torch.tensor([prompt]), max_new_tokens=60, min_new_tokens=60, do_sample=False
@@ -181,9 +181,9 @@ def test_it_answers_turn_after_turn(imported: tuple[Path, Path]) -> None:
     *_, last = pieces = list(chat(model, messages, Sampling(temperature=0), 8))
     text = "".join(piece.text for piece in pieces)
     messages += [{"role": "assistant", "content": text}, {"role": "user", "content": "And you?"}]
-    before = model._sessions[-1].n_read
+    before = model.engine.slots.n_read
     *_, last = chat(model, messages, Sampling(temperature=0), 1)
-    assert model._sessions[-1].n_read - before < 30 < last.n_prompt
+    assert model.engine.slots.n_read - before < 30 < last.n_prompt
 
 
 def test_the_folder_loads_in_transformers_too(imported: tuple[Path, Path]) -> None:

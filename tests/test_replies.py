@@ -1,14 +1,23 @@
 """Replies of a made-up model: what it is asked to read and to keep, and how much it may say."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
-from gptcore.generate import FINISH, Piece, Stop, chat, complete, generate
+from gptcore.generate import (
+    FINISH,
+    Piece,
+    Replies,
+    Reply,
+    Request,
+    Stop,
+    chat,
+    complete,
+    generate,
+)
 from gptcore.sampling import Sampling
 from gptcore.text.tokenizer import Tokenizer
 
@@ -25,24 +34,20 @@ class Scripted:
 
     def __init__(self, words: list[int], block_size: int = 1000):
         self.config = ModelConfig(vocab_size=BYTES.vocab_size, block_size=block_size)
-        self.words, self.prompts, self.remembered = iter(words), [], []
+        self.words, self.prompts, self.replies = iter(words), [], Replies()
+        self.recall = self.replies.recall
 
-    def prefill(self, ids: list[int], stop: Stop | None = None) -> np.ndarray:
+    def prefill(self, ids: list[int]) -> np.ndarray:
         self.prompts.append(ids)
         return self.step(ids[-1])
 
-    def step(self, token_id: int, stop: Stop | None = None) -> np.ndarray:
+    def step(self, token_id: int) -> np.ndarray:
         return np.eye(BYTES.vocab_size, dtype=np.float32)[next(self.words, ord("a"))]
 
-    @contextmanager
-    def lease(self, ids: list[int]) -> Iterator["Scripted"]:
-        yield self
-
-    def recall(self, before: list[int], text: str) -> None:
-        return None
-
-    def remember(self, before: list[int], text: str, ids: list[int]) -> None:
-        self.remembered.append((before, text, ids))
+    def answer(self, request: Request, stop: Stop | None = None) -> Iterator[Piece]:
+        reply = Reply(request, BYTES, self.config.block_size)
+        yield from generate(self, reply, stop)
+        self.replies.remember(reply)
 
 
 def begin(way: str, model: Scripted, **options) -> Iterator[Piece]:
@@ -50,10 +55,10 @@ def begin(way: str, model: Scripted, **options) -> Iterator[Piece]:
         return chat(model, HELLO, GREEDY, **options)
     if way == "complete":
         return complete(model, "Hello", GREEDY, **options)
-    return generate(model, list(b"Hello"), BYTES, 1000, GREEDY, **options)
+    return model.answer(Request([*b"Hello"], GREEDY, **options))
 
 
-@pytest.mark.parametrize("way", ["chat", "complete", "generate"])
+@pytest.mark.parametrize("way", ["chat", "complete", "request"])
 def test_a_reply_has_256_tokens_at_the_most_unless_told_otherwise(way: str) -> None:
     *pieces, last = begin(way, Scripted([]))
     assert (last.finish, last.n_new, last.n_dropped) == ("length", 256, 0)
@@ -61,7 +66,7 @@ def test_a_reply_has_256_tokens_at_the_most_unless_told_otherwise(way: str) -> N
     assert [piece.n_new for piece in begin(way, Scripted([]), max_tokens=1)] == [1]
 
 
-@pytest.mark.parametrize("way", ["chat", "complete", "generate"])
+@pytest.mark.parametrize("way", ["chat", "complete", "request"])
 @pytest.mark.parametrize("max_tokens", [0, -1, True, 1.5, "5", None])
 def test_a_wrong_max_tokens_is_refused_everywhere(way: str, max_tokens: object) -> None:
     with pytest.raises(UserError, match="must be a whole number of at least 1"):
@@ -72,7 +77,8 @@ def test_a_wrong_max_tokens_is_refused_everywhere(way: str, max_tokens: object) 
 def test_a_reply_is_remembered_once_as_the_tokens_it_was_generated_as(reply: str) -> None:
     model = Scripted([*reply.encode(), END])
     assert "".join(piece.text for piece in chat(model, HELLO, GREEDY)) == reply
-    assert model.remembered == [(model.prompts[0], reply, list(reply.encode()))]
+    assert model.recall(model.prompts[0], reply) == list(reply.encode())
+    assert len(model.replies.ids) == 1
 
 
 def test_a_text_goes_on_past_the_context_by_what_is_nearest() -> None:
@@ -86,7 +92,7 @@ def test_a_text_goes_on_past_the_context_by_what_is_nearest() -> None:
 
 def test_each_way_to_end_has_words() -> None:
     endings = {
-        list(generate(Scripted(words), [1], BYTES, size, GREEDY, most))[-1].finish
+        list(Scripted(words, size).answer(Request([1], GREEDY, most)))[-1].finish
         for words, size, most in (([END], 9, 5), ([], 9, 5), ([], 4, 5))
     }
     assert {*endings, "stopped"} == FINISH.keys()
@@ -107,5 +113,5 @@ def test_a_conversation_never_goes_past_the_context() -> None:
 @pytest.mark.parametrize("ids", [[], [1] * 8, [1] * 9])
 def test_a_prompt_without_room_for_a_reply_is_refused(ids: list[int]) -> None:
     with pytest.raises(UserError, match=f"the prompt has {len(ids)} tokens; the context holds 8"):
-        list(generate(Scripted([]), ids, BYTES, 8))
-    assert len(list(generate(Scripted([]), [1] * 7, BYTES, 8, GREEDY))) == 1
+        Reply(Request(ids), BYTES, 8)
+    assert len(list(Scripted([], 8).answer(Request([1] * 7, GREEDY)))) == 1

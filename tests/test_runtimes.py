@@ -18,7 +18,7 @@ from export.runtimes.compare import make_prompts, verify_runtimes
 from export.runtimes.environments import NPM, PEERS, Peer, PeerError, start
 from gptcore.bundle import load_bundle, read_facts, write_facts
 from gptcore.checks import UserError
-from gptcore.onnx_session import OnnxModel
+from gptcore.model import OnnxModel
 
 pytestmark = pytest.mark.peers
 

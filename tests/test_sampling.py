@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gptcore.checks import UserError
-from gptcore.sampling import SETTINGS, Sampling, Setting, penalise, sample
+from gptcore.sampling import SETTINGS, Sampling, Setting, penalise, sample, sample_rows
 
 NAN, INF = float("nan"), float("inf")
 N_TOKENS, N_DRAWS = 24, 5000
@@ -37,7 +37,7 @@ def draw(settings: dict, n: int = N_DRAWS, logits: np.ndarray = LOGITS) -> np.nd
     """(V,) how often each token comes out of n draws."""
     sampling = Sampling(**settings)
     rng = np.random.default_rng(11)
-    tokens = [sample(logits, sampling, rng, []) for _ in range(n)]
+    tokens = [sample(logits, sampling, rng.random()) for _ in range(n)]
     return np.bincount(tokens, minlength=len(logits))
 
 
@@ -81,9 +81,8 @@ def test_unless_told_otherwise_the_fifty_likeliest_are_drawn_from_at_a_temperatu
     probability = reference(logits.tolist(), 0.7, 50, 1.0, 0.0)
     wanted = np.array([probability.get(i, 0.0) for i in range(200)])
     assert np.abs(draw({}, logits=logits) / N_DRAWS - wanted).max() < 0.02
-    assert sample(
-        LOGITS, Sampling(temperature=0), np.random.default_rng(0), [int(LOGITS.argmax())]
-    ) == int(LOGITS.argmax()), "no penalty"
+    likeliest = int(LOGITS.argmax())
+    assert sample(LOGITS, Sampling(temperature=0), 0.5, [likeliest]) == likeliest, "no penalty"
 
 
 def test_of_equally_likely_tokens_the_first_ones_are_kept() -> None:
@@ -100,7 +99,7 @@ def test_temperature_zero_always_takes_the_likeliest() -> None:
     for _ in range(50):
         logits = rng.normal(size=100).astype(np.float32)
         sampling = Sampling(temperature=0, top_k=3, top_p=0.5, min_p=0.5)
-        assert sample(logits, sampling, rng, []) == int(np.argmax(logits))
+        assert sample(logits, sampling, rng.random()) == int(np.argmax(logits))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +131,7 @@ def test_the_same_seed_gives_the_same_tokens_and_no_seed_others() -> None:
     def tokens(seed: int) -> list[int]:
         sampling = Sampling(temperature=2.0, top_k=0, seed=seed)
         rng = sampling.rng()
-        return [sample(LOGITS, sampling, rng, []) for _ in range(40)]
+        return [sample(LOGITS, sampling, rng.random()) for _ in range(40)]
 
     assert tokens(5) == tokens(5)
     assert tokens(0) == tokens(0) != tokens(5)
@@ -148,12 +147,42 @@ def test_the_penalty_makes_what_was_said_less_likely_and_only_that() -> None:
 
 def test_the_penalty_is_applied_before_the_choice() -> None:
     logits = np.array([4.0, 3.0, -1.0], np.float32)
-    rng = np.random.default_rng(0)
     sampling = Sampling(temperature=0, repetition_penalty=1.5)
-    assert sample(logits, sampling, rng, []) == 0
-    assert sample(logits, sampling, rng, [0]) == 1
-    assert sample(logits, sampling, rng, [0, 1]) == 0
-    assert sample(logits, Sampling(temperature=0), rng, [0]) == 0
+    assert sample(logits, sampling, 0.5) == 0
+    assert sample(logits, sampling, 0.5, [0]) == 1
+    assert sample(logits, sampling, 0.5, [0, 1]) == 0
+    assert sample(logits, Sampling(temperature=0), 0.5, [0]) == 0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"temperature": 0.0}, {"top_k": 5, "top_p": 0.8}, {"top_p": 0.5}, {"min_p": 0.2},
+     {"repetition_penalty": 1.5}, {"temperature": 2.0, "top_k": 3, "repetition_penalty": 3.0}],
+    ids=str,
+)  # fmt: skip
+def test_a_row_gets_the_token_that_it_gets_alone(settings: dict) -> None:
+    rng = np.random.default_rng(9)
+    sampling = Sampling(**ALL | {"temperature": 1.5} | settings)
+    logits = rng.normal(0, 2, (40, N_TOKENS)).astype(np.float32)
+    draws = rng.random(40)
+    replies = [rng.integers(0, N_TOKENS, i % 7).tolist() for i in range(40)]
+    before = logits.copy()
+    got = sample_rows(logits, sampling, draws, replies).tolist()
+    assert got == [sample(*row) for row in zip(logits, [sampling] * 40, draws, replies)]
+    assert len({*got}) > 3 and np.array_equal(logits, before)
+
+
+@pytest.mark.parametrize("draw_at", [0.0, np.nextafter(1.0, 0.0)])
+@pytest.mark.parametrize("settings", [{"top_p": 0.3}, {"min_p": 0.9}, {"top_k": 2}], ids=str)
+def test_the_smallest_and_the_largest_draw_choose_a_token_that_is_left(
+    settings: dict, draw_at: float
+) -> None:
+    """Of those that were cut off none comes out, however a sum is rounded."""
+    settings = ALL | {"temperature": 1.0} | settings
+    for scale in (1.0, 0.1):
+        logits = LOGITS * np.float32(scale)
+        left = reference(logits.tolist(), **settings)
+        assert sample(logits, Sampling(**settings), draw_at) in left
 
 
 @pytest.mark.parametrize(
@@ -192,9 +221,9 @@ def test_output_that_is_not_finite_is_a_damaged_model(temperature: float, value:
     logits = LOGITS.copy()
     logits[7] = value
     with pytest.raises(UserError, match="not finite"):
-        sample(logits, Sampling(temperature=temperature), np.random.default_rng(0), [])
+        sample(logits, Sampling(temperature=temperature), 0.5)
     with pytest.raises(UserError, match="not finite"):
-        sample(np.full(8, -INF), Sampling(temperature), np.random.default_rng(0), [])
+        sample(np.full(8, -INF), Sampling(temperature), 0.5)
 
 
 def test_the_table_of_settings_has_the_fields_in_their_order() -> None:

@@ -1,8 +1,6 @@
 """Sessions over ONNX Runtime: the same tokens as PyTorch, and nothing is computed twice."""
 
 import os
-import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,36 +9,43 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
+import gptcore.model
 from export.verify.decoder import load_reference
 from gptcore import onnx_session
 from gptcore.bundle import VARIANTS
 from gptcore.checks import UserError
-from gptcore.generate import Interrupted, Session
+from gptcore.config import ModelConfig
+from gptcore.generate import MAX_REPLIES, Replies, Reply, Request, Session
+from gptcore.model import OnnxModel, load_model, open_model, step_seconds
 from gptcore.nn.gpt import GPT
 from gptcore.nn.torch_session import TorchSession, UncachedTorchSession
-from gptcore.onnx_session import (
-    MAX_REPLIES,
-    MAX_SESSIONS,
-    OnnxModel,
-    OnnxSession,
-    RunStop,
-    load_model,
-    step_seconds,
-)
+from gptcore.onnx_session import OnnxSession
 from gptcore.system import cores
+from gptcore.text.tokenizer import Tokenizer
 
 PROMPTS = [[3], [506, 509, 40, 41, 42, 511, 510], list(range(100, 160))]
 
 
-@pytest.fixture
-def fresh(model: OnnxModel) -> OnnxModel:
-    """The tiny model, before anyone has talked to it."""
-    return OnnxModel(model.bundle, model.inference, threads=1)
+@pytest.fixture(scope="module")
+def portable(model: OnnxModel) -> OnnxModel:
+    """The tiny model with the graph that every folder has."""
+    return open_model(model.bundle, "cpu", 1, "fp32", serving=False)
+
+
+@pytest.fixture(params=["serving", "portable"])
+def either(model: OnnxModel, portable: OnnxModel, request: pytest.FixtureRequest) -> OnnxModel:
+    """The tiny model with each of its graphs."""
+    assert "fp32" in model.bundle.serving
+    return model if request.param == "serving" else portable
 
 
 @pytest.fixture
-def session(model: OnnxModel) -> OnnxSession:
-    return OnnxSession(model)
+def session(either: OnnxModel) -> OnnxSession:
+    return either.session()
+
+
+def ids_read(session: OnnxSession) -> list[int]:
+    return session.slots.ids[0, : session.slots.lengths[0]].tolist()
 
 
 @pytest.fixture(scope="module")
@@ -71,17 +76,19 @@ def test_greedy_tokens_equal_those_of_pytorch_with_and_without_cache(
 
 
 def test_the_path_of_a_gpu_gives_the_same_on_the_cpu(
-    model: OnnxModel, session: OnnxSession
+    portable: OnnxModel,
 ) -> None:
     """The cache stays in ONNX Runtime's own values there; all of it works on the CPU too."""
-    bound = OnnxSession(model)
-    bound.run = bound.run_bound
+    session, bound = portable.session(), portable.session()
+    cache = bound.slots.cache
+    cache.run = cache.run_bound
     for prompt in [*PROMPTS, PROMPTS[1][:4], [*PROMPTS[1][:4], 9, 9]]:
         tokens, logits = greedy(bound, prompt, 20)
-        assert isinstance(bound.cache[0], ort.OrtValue)
+        assert isinstance(cache.caches[0][0], ort.OrtValue)
         expected_tokens, expected_logits = greedy(session, prompt, 20)
         assert tokens == expected_tokens and np.array_equal(logits, expected_logits)
-    assert bound.n_read == session.n_read and bound.ids == session.ids
+    assert bound.slots.n_read == session.slots.n_read
+    assert ids_read(bound) == ids_read(session)
 
 
 @pytest.mark.parametrize(
@@ -100,16 +107,16 @@ def test_the_path_of_a_gpu_gives_the_same_on_the_cpu(
     ids=str,
 )
 def test_a_prompt_is_read_from_where_it_differs_and_gives_the_same_logits(
-    model: OnnxModel, session: OnnxSession, second: list[int], n_new: int
+    either: OnnxModel, session: OnnxSession, second: list[int], n_new: int
 ) -> None:
     session.prefill([1, 2, 3, 4])
     session.step(5)
     session.step(6)
-    assert session.n_read == 6
+    assert session.slots.n_read == 6
     logits = session.prefill(second)
-    assert session.n_read == 6 + n_new
-    assert session.ids == second
-    expected = OnnxSession(model).prefill(second)
+    assert session.slots.n_read == 6 + n_new
+    assert ids_read(session) == second
+    expected = either.session().prefill(second)
     assert np.abs(logits - expected).max() < 1e-5
 
 
@@ -120,110 +127,43 @@ def test_the_context_is_never_exceeded(session: OnnxSession) -> None:
     session.step(2)
     with pytest.raises(UserError, match="257 tokens"):
         session.step(3)
-    assert len(session.ids) == 256 and session.n_read == 256
+    assert len(ids_read(session)) == session.slots.n_read == 256
 
 
-def test_a_stop_that_was_set_before_ends_the_work_before_it_begins(session: OnnxSession) -> None:
-    stop = RunStop()
-    session.prefill([1, 2], stop)
-    stop.set()
-    with pytest.raises(Interrupted):
-        session.prefill([1, 2, 3, 4], stop)
-    with pytest.raises(Interrupted):
-        session.step(3, stop)
-    assert session.n_read == 2 and session.ids == [1, 2]
-
-
-def test_a_stop_in_the_middle_of_a_long_prefill_ends_it_within_a_second(
-    slow_model: OnnxModel,
-) -> None:
-    session, stop, stopped_at = OnnxSession(slow_model), RunStop(), []
-    session.prefill([7, 8, 9])
-
-    def stop_soon() -> None:
-        time.sleep(0.2)
-        stopped_at.append(time.monotonic())
-        stop.set()
-
-    thread = threading.Thread(target=stop_soon)
-    thread.start()
-    with pytest.raises(Interrupted):
-        session.prefill([7, 8, *range(500)] + [1] * 1500, stop)
-    assert time.monotonic() - stopped_at[0] < 1
-    thread.join()
-    assert session.ids == [7, 8] and session.n_read == 3, "what it had read is still there"
-    logits = session.prefill([7, 8, 10])
-    assert session.n_read == 4
-    assert np.abs(logits - OnnxSession(slow_model).prefill([7, 8, 10])).max() < 1e-4
-
-
-def test_an_error_of_the_runtime_is_no_interruption(session: OnnxSession) -> None:
+def test_an_error_of_the_runtime_leaves_a_session_that_works(session: OnnxSession) -> None:
     expected = session.prefill([1, 2, 3])
-    with pytest.raises(Exception, match="out of data bounds") as error:
+    with pytest.raises(Exception, match="out of data bounds"):
         session.prefill([1, 2, 10**6])
-    assert not isinstance(error.value, Interrupted)
     assert np.abs(session.prefill([1, 2, 3]) - expected).max() < 1e-5
 
 
-def read(model: OnnxModel, prompt: list[int]) -> int:
-    """How many tokens a leased session has to compute for a prompt."""
-    with model.lease(prompt) as session:
-        before = session.n_read
-        session.prefill(prompt)
-        return session.n_read - before
+def test_logits_stay_what_they_were_while_the_session_goes_on(session: OnnxSession) -> None:
+    first = session.prefill([1, 2, 3])
+    second = session.step(4)
+    before = first.copy(), second.copy()
+    session.step(5)
+    session.prefill([1, 2, 9])
+    assert np.array_equal(first, before[0]) and np.array_equal(second, before[1])
 
 
-def conversation(i: int) -> list[int]:
-    """All begin alike, as after the same system prompt."""
-    return [506, 508, 1, 2, 3, *[10 + i] * 20]
+def test_replies_are_recalled_by_what_came_before_them_and_the_oldest_are_forgotten() -> None:
+    replies, letters = Replies(), Tokenizer({bytes([byte]): byte for byte in range(256)})
+    recall = replies.recall
 
+    def remember(before: list[int]) -> None:
+        reply = Reply(Request(before), letters, block_size=100)
+        for token_id in b"Hi":
+            reply.add(token_id, np.zeros(letters.vocab_size, np.float32))
+        replies.remember(reply)
 
-def test_conversations_keep_their_caches_and_the_least_recent_ones_go(fresh: OnnxModel) -> None:
-    assert [read(fresh, conversation(i)) for i in range(MAX_SESSIONS)] == [25] * MAX_SESSIONS
-    assert [read(fresh, conversation(i)) for i in range(MAX_SESSIONS)] == [1] * MAX_SESSIONS
-    assert read(fresh, conversation(100)) > 15, "a ninth conversation takes the oldest's place"
-    assert [read(fresh, conversation(i)) for i in range(1, MAX_SESSIONS)] == [1] * 7
-    assert read(fresh, conversation(0)) > 15
-
-
-def test_a_session_is_lent_to_one_at_a_time_and_comes_back_after_an_error(
-    fresh: OnnxModel,
-) -> None:
-    prompt = conversation(0)
-    read(fresh, prompt)
-    with fresh.lease(prompt) as first, fresh.lease(prompt) as second:
-        assert first is not second and fresh.n_leased == 2
-        assert (first.shared(prompt), second.shared(prompt)) == (25, 0)
-    with pytest.raises(RuntimeError), fresh.lease(prompt) as third:
-        raise RuntimeError
-    assert fresh.n_leased == 0
-    with fresh.lease(prompt) as fourth:
-        assert third is fourth is first
-
-
-def test_sessions_lent_at_once_may_be_more_than_are_kept(fresh: OnnxModel) -> None:
-    leases = [fresh.lease(conversation(i)) for i in range(MAX_SESSIONS + 3)]
-    sessions = [lease.__enter__() for lease in leases]
-    assert len(set(sessions)) == MAX_SESSIONS + 3
-    for i, session in enumerate(sessions):
-        session.prefill(conversation(i))
-    for lease in leases:
-        lease.__exit__(None, None, None)
-    assert [read(fresh, conversation(i)) for i in range(3, MAX_SESSIONS + 3)] == [1] * MAX_SESSIONS
-    assert read(fresh, conversation(0)) > 15
-
-
-def test_replies_are_recalled_by_what_came_before_them_and_the_oldest_are_forgotten(
-    fresh: OnnxModel,
-) -> None:
-    fresh.remember([1, 2], "Hi", [5, 6])
-    assert fresh.recall([1, 2], "Hi") == [5, 6]
-    assert fresh.recall([1, 3], "Hi") is None and fresh.recall([1, 2], "Ho") is None
+    remember([1, 2])
+    assert recall([1, 2], "Hi") == [*b"Hi"]
+    assert recall([1, 3], "Hi") is None and recall([1, 2], "Ho") is None
     for i in range(MAX_REPLIES - 1):
-        fresh.remember([i], "Hi", [7])
-    assert fresh.recall([1, 2], "Hi") == [5, 6]
-    fresh.remember([-1], "Hi", [7])
-    assert fresh.recall([1, 2], "Hi") is None and fresh.recall([0], "Hi") == [7]
+        remember([i])
+    assert recall([1, 2], "Hi") == [*b"Hi"]
+    remember([-1])
+    assert recall([1, 2], "Hi") is None and recall([0], "Hi") == [*b"Hi"]
 
 
 def test_a_model_folder_is_loaded_with_the_threads_asked_for_or_the_quicker_number(
@@ -233,7 +173,7 @@ def test_a_model_folder_is_loaded_with_the_threads_asked_for_or_the_quicker_numb
     assert model.threads == model.inference.get_session_options().intra_op_num_threads == 2
     chosen = load_model(str(model_folder), device="cpu")
     assert chosen.threads >= 1 and chosen.provider == "CPUExecutionProvider"
-    assert np.isfinite(OnnxSession(chosen).prefill([1, 2, 3])).all()
+    assert np.isfinite(chosen.session().prefill([1, 2, 3])).all()
 
 
 @pytest.mark.parametrize(
@@ -241,11 +181,11 @@ def test_a_model_folder_is_loaded_with_the_threads_asked_for_or_the_quicker_numb
     ids=str,
 )  # fmt: skip
 def test_a_graph_whose_cache_is_not_the_configurations_is_refused(
-    model: OnnxModel, change: dict[str, int]
+    either: OnnxModel, change: dict[str, int]
 ) -> None:
-    bundle = replace(model.bundle, config=replace(model.config, **change))
+    bundle = replace(either.bundle, config=replace(either.config, **change))
     with pytest.raises(UserError, match="are of different exports"):
-        OnnxModel(bundle, model.inference, threads=1)
+        OnnxModel(bundle, either.inference, threads=1)
 
 
 @pytest.mark.parametrize(
@@ -266,9 +206,9 @@ def test_on_a_gpu_the_form_that_suits_it_best_is_taken_on_all_cores(
     opened = []
     files = {VARIANTS[name]: "" for name in variants}
     bundle = replace(model.bundle, facts=replace(model.bundle.facts, sha256=files))
-    monkeypatch.setattr(onnx_session, "load_bundle", lambda _: bundle)
+    monkeypatch.setattr(gptcore.model, "load_bundle", lambda _: bundle)
     monkeypatch.setattr(onnx_session, "has_cuda", lambda: True)
-    monkeypatch.setattr(onnx_session, "open_model", lambda _, *how: opened.append(how))
+    monkeypatch.setattr(gptcore.model, "open_model", lambda _, *how: opened.append(how))
     load_model("somewhere")
     load_model("somewhere", threads=3, device="cuda", variant="int8")
     assert opened == [("cuda", os.cpu_count(), chosen), ("cuda", 3, "int8")]
@@ -294,18 +234,18 @@ def test_a_decoding_step_is_timed_for_long_enough_and_when_it_has_become_quick(
     sessions, now, left = [], [0.0], iter(durations)
 
     class Watched(OnnxSession):
-        def __init__(self, model: OnnxModel):
-            super().__init__(model)
+        def __init__(self, inference: ort.InferenceSession, config: ModelConfig):
+            super().__init__(inference, config)
             sessions.append(self)
 
-        def step(self, token_id: int, stop: RunStop | None = None) -> np.ndarray:
+        def step(self, token_id: int) -> np.ndarray:
             now[0] += next(left)
-            return super().step(token_id, stop)
+            return super().step(token_id)
 
-    monkeypatch.setattr(onnx_session, "OnnxSession", Watched)
+    monkeypatch.setattr(gptcore.model, "OnnxSession", Watched)
     monkeypatch.setattr(cores, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     assert step_seconds(model) == median
-    assert [session.n_read for session in sessions] == [32 + n_steps]
+    assert [session.slots.n_read for session in sessions] == [32 + n_steps]
 
 
 class Driver:

@@ -11,7 +11,7 @@ from export.__main__ import main
 from gptcore.bundle import FACTS, VARIANTS, load_bundle, read_facts
 from gptcore.generate import chat
 from gptcore.inspection import Inspector, inspect_text
-from gptcore.onnx_session import load_model
+from gptcore.model import load_model
 from gptcore.sampling import Sampling
 from tests.conftest import Refused
 

@@ -15,8 +15,9 @@ from export.verify.decoder import load_reference, run_torch
 from gptcore.bundle import ONNX
 from gptcore.config import PRESETS
 from gptcore.feeds import decoder_feeds, no_cache
+from gptcore.model import OnnxModel
 from gptcore.nn import build_model
-from gptcore.onnx_session import OnnxModel
+from gptcore.onnx_session import open_inference
 
 SECRET = "/home/somebody/secret.py"
 
@@ -102,7 +103,7 @@ def test_dropout_is_off_in_an_exported_graph(base_model: OnnxModel) -> None:
     assert not {kind for kind in kinds if "Dropout" in kind or "Random" in kind or "Bern" in kind}
     ids = np.arange(12)[None]
     feeds = decoder_feeds(ids, no_cache(bundle.config))
-    (got,) = base_model.inference.run(["logits"], feeds)
+    (got,) = open_inference(bundle.path / ONNX).run(["logits"], feeds)
     with torch.no_grad():
         expected = run_torch(load_reference(bundle), ids, no_cache(bundle.config))[0]
     assert np.abs(got - expected).max() < 1e-4

@@ -13,8 +13,9 @@ import onnxruntime as ort
 import pytest
 import torch
 from onnx import helper, numpy_helper
-from trained import FIRST
+from trained import FIRST, without_serving
 
+import gptcore.model
 from export.__main__ import main
 from export.folder import variants
 from export.folder.variants import Measured, add_variants, held_out, measure, text_rows
@@ -22,13 +23,12 @@ from export.formats.quantize import FORMATS, keep_inputs, save_quantized
 from export.formats.to_onnx import write_onnx
 from gptcore import onnx_session
 from gptcore.__main__ import main as app_main
-from gptcore.bundle import VARIANTS, load_bundle, read_facts, write_facts
-from gptcore.checks import UserError
+from gptcore.bundle import SERVING, VARIANTS, load_bundle, read_facts
 from gptcore.config import PRESETS, ModelConfig
 from gptcore.generate import chat
+from gptcore.model import OnnxModel, load_model
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import load_weights
-from gptcore.onnx_session import OnnxModel, OnnxSession, load_model
 from gptcore.sampling import Sampling, log_softmax
 from gptcore.system.runtime import device_line
 from tests.conftest import Refused
@@ -47,7 +47,7 @@ def folder(all_variants: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 def test_the_files_have_the_names_that_transformers_js_looks_for(folder: Path) -> None:
     assert {p.name for p in (folder / "onnx").iterdir()} == {
         "model.onnx", "model_quantized.onnx", "model_int8.onnx", "model_q4.onnx",
-        "model_fp16.onnx",
+        "model_fp16.onnx", *(Path(name).name for name in SERVING.values()),
     }  # fmt: skip
     assert list(load_bundle(folder).variants) == list(VARIANTS)
 
@@ -210,16 +210,25 @@ def test_cached_equals_uncached(folder: Path, variant: str) -> None:
     """Not for int8, whose scales depend on what is read at a time."""
     model = load_model(folder, threads=1, variant=variant)
     ids = np.random.default_rng(0).integers(0, 500, 40).tolist()
-    whole, steps = OnnxSession(model), OnnxSession(model)
+    whole, steps = model.session(), model.session()
     steps.prefill(ids[:1])
     for token_id in ids[1:]:
         logits = steps.step(token_id)
     assert np.abs(whole.prefill(ids) - logits).max() < 0.05
 
 
-def test_the_fastest_is_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a measurement, here a made-up one; then the number of threads."""
-    monkeypatch.setattr(onnx_session.os, "cpu_count", lambda: 4)
+@pytest.mark.parametrize("is_served", [True, False], ids=["served", "portable"])
+def test_the_fastest_is_taken(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_served: bool
+) -> None:
+    """By a measurement, here a made-up one; then the number of threads.
+
+    Of the variants with a serving graph, if there are any: then int8 is not tried.
+    """
+    if not is_served:
+        folder = without_serving(folder, tmp_path / "portable")
+    best = "q8" if is_served else "int8"
+    monkeypatch.setattr(gptcore.model.os, "cpu_count", lambda: 4)
     monkeypatch.setattr(onnx_session, "has_cuda", lambda: False)
     tried: list[tuple[str, int]] = []
 
@@ -227,10 +236,12 @@ def test_the_fastest_is_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         tried.append((model.variant, model.threads))
         return {"fp32": 3.0, "int8": 1.0, "q8": 2.0, "q4": 4.0}[model.variant] * model.threads
 
-    monkeypatch.setattr(onnx_session, "step_seconds", seconds)
+    monkeypatch.setattr(gptcore.model, "step_seconds", seconds)
     model = load_model(folder)
-    assert (model.variant, model.threads) == ("int8", 1)
-    assert set(tried) == {("fp32", 1), ("int8", 1), ("q8", 1), ("q4", 1), ("int8", 4)}
+    assert (model.variant, model.threads) == (best, 1)
+    names = {"fp32", "q8", "q4", best}
+    assert set(tried) == {(name, 1) for name in names} | {(best, 4)}
+    assert ("last_positions" in [i.name for i in model.inference.get_inputs()]) == is_served
 
 
 SMALL = {"vocab_size": 300, "block_size": 32, "n_layer": 1, "n_embd": 48, "n_inner": 64}
@@ -263,7 +274,7 @@ def test_a_model_of_any_shape_is_quantised(shape: str, tmp_path: Path) -> None:
 def test_a_file_is_measured_on_as_many_threads_as_read_a_row_fastest(
     monkeypatch: pytest.MonkeyPatch, fastest: int
 ) -> None:
-    answers = iter([1.0, 2.0] if fastest == 1 else [2.0, 1.0])  # of one thread, then of four
+    answers = iter([2.0, 1.0] if fastest == 1 else [1.0, 2.0])  # of four threads, then of one
 
     def seconds(step: Callable[[], object], most: int) -> float:
         step()
@@ -302,45 +313,3 @@ def test_mistakes_are_named(
     said = refused(main, run.path, "--from-hf", folder, "--out", tmp_path / "out")
     assert "either a run directory or --from-hf" in said
     assert not (tmp_path / "out").exists()
-
-
-def rewritten(folder: Path, out: Path, change: str) -> Path:
-    """A folder with another graph, whose hashes are right again."""
-    shutil.copytree(folder, out)
-    path = out / VARIANTS["fp32"]
-    proto = onnx.load(path)
-    if change == "opset":
-        proto.opset_import[0].version = 40
-    elif change == "ir":
-        proto.ir_version = 30
-    else:
-        onnx.save(
-            proto, path, save_as_external_data=True, location="weights.bin", size_threshold=1000
-        )
-        proto = onnx.load(path, load_external_data=False)
-        (path.parent / "weights.bin").rename(out.parent / "weights.bin")
-        for tensor in proto.graph.initializer:
-            for entry in tensor.external_data:
-                if entry.key == "location":
-                    entry.value = "../../weights.bin" if change == "relative" else "/etc/passwd"
-    path.write_bytes(proto.SerializeToString())
-    write_facts(out, read_facts(out))
-    return out
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ("opset", "needs a newer version than"),
-        ("ir", "needs a newer version than"),
-        ("relative", "outside its folder"),
-        ("absolute", "outside its folder"),
-    ],
-)
-def test_a_graph_that_cannot_run_here_is_explained(
-    model_folder: Path, tmp_path: Path, refused: Refused, change: str, said: str
-) -> None:
-    out = rewritten(model_folder, tmp_path / "changed", change)
-    with pytest.raises(UserError, match=said):
-        load_model(out)
-    assert said in refused(app_main, *ANY_PORT, "--model", out)

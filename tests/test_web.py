@@ -25,7 +25,7 @@ from gptcore.bundle import read_facts, write_facts
 from gptcore.config import PRESETS
 from gptcore.facts import ModelFacts
 from gptcore.generate import chat, complete
-from gptcore.onnx_session import OnnxModel
+from gptcore.model import OnnxModel
 from gptcore.sampling import SETTINGS, Sampling
 
 pytestmark = pytest.mark.peers

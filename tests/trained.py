@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from itertools import islice, product
 from pathlib import Path
@@ -13,11 +14,12 @@ import torch
 from export.__main__ import main as export_main
 from export.folder.write import write_model
 from export.formats.quantize import FORMATS
-from gptcore.bundle import write_facts
+from export.formats.serving import write_serving
+from gptcore.bundle import ONNX, SERVING, load_bundle, read_facts, write_facts
 from gptcore.config import ModelConfig
 from gptcore.facts import ModelFacts
+from gptcore.model import OnnxModel, load_model
 from gptcore.nn import build_model
-from gptcore.onnx_session import OnnxModel, load_model
 from gptcore.system.files import locked, new_folder
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.onnx import OnnxTranslator, load_translator
@@ -28,7 +30,14 @@ from training.run.directory import Run
 FIRST = Path(__file__).parent / "fixtures" / "first_format"  # written by an earlier version
 
 # A test that needs one of these is slow: PyTorch's exporter takes up to ten seconds for a graph.
-SLOW_FIXTURES = {"all_variants", "translation_folder", "imported", "inspectable", "browser"}
+SLOW_FIXTURES = {
+    "all_variants",
+    "browser",
+    "imported",
+    "inspectable",
+    "slow_model",
+    "translation_folder",
+}
 
 
 @pytest.hookimpl(tryfirst=True)  # before the tests are chosen by their marks
@@ -233,8 +242,18 @@ def export_untrained(
             network.head.weight[-6:] = 0.0  # special tokens are never the likeliest
     with new_folder(path) as folder:
         write_model(network, tokenizer, is_chat, folder)
+        write_serving(folder / ONNX, folder / SERVING["fp32"], config)
         write_facts(folder, ModelFacts(path.name, is_chat, parameters=0, config=config))
     return load_model(path, threads=1)
+
+
+def without_serving(folder: Path, out: Path) -> Path:
+    """A copy of a folder as it was before there were serving graphs."""
+    shutil.copytree(folder, out)
+    for path in load_bundle(out).serving.values():
+        path.unlink()
+    write_facts(out, read_facts(out))
+    return out
 
 
 @pytest.fixture(scope="session")

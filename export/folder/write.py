@@ -15,6 +15,7 @@ from torch import Tensor
 
 from export.folder.card import LOSS, Hub, write_card
 from export.folder.replace import check_model_folder
+from export.folder.serving import write_serving_graphs
 from export.folder.variants import Row, add_variants, held_out
 from export.formats.hugging_face import (
     genai_config,
@@ -125,9 +126,13 @@ def write_verified(
         print_report(checks)
         if any_failed(checks):
             raise UserError(f"the exported graph differs from the model: {out} was not written")
-        facts = replace(facts, parity=as_facts(checks))
         if smaller:
             facts = replace(facts, variants=add_variants(folder, *smaller))
+        if not isinstance(facts.config, Seq2SeqConfig):
+            if own := write_serving_graphs(folder, facts.config, facts.variants or ["fp32"]):
+                print_report(own)
+            checks += own
+        facts = replace(facts, parity=as_facts(checks))
         write_card(folder / "README.md", facts, hub)
         write_facts(folder, facts)
     return claim(checks)

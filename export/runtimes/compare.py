@@ -19,7 +19,8 @@ from export.runtimes.environments import PEERS, PeerError, Running, start
 from export.verify.decoder import GREEDY_TOKENS, greedy
 from gptcore.bundle import Bundle, check_whole, load_bundle
 from gptcore.checks import UserError, check_choice
-from gptcore.onnx_session import OnnxSession, load_model
+from gptcore.model import load_model
+from gptcore.onnx_session import OnnxSession
 from gptcore.text.chat_template import Message, render, text_opening
 
 NEEDED = ("config.json", "tokenizer.json")  # only models of Llama's shape have these files
@@ -59,7 +60,7 @@ def verify_runtimes(folder: Path, names: list[str] | None = None) -> int:
     for name in names or ():
         check_choice("runtime", name, PEERS)
     bundle = load_portable(folder)
-    session = OnnxSession(load_model(folder, threads=1, device="cpu", variant="fp32"))
+    session = load_model(folder, threads=1, device="cpu", variant="fp32").session()
     prompts = make_prompts(bundle)
     n = min(GREEDY_TOKENS, bundle.config.block_size - max(map(len, prompts)))
     expected = [greedy(session, prompt, n) for prompt in prompts]

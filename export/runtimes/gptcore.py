@@ -9,14 +9,14 @@ from export.runtimes.serving import Generate, Tick, serve
 from gptcore.bundle import load_bundle
 from gptcore.checks import check_choice
 from gptcore.generate import Session
-from gptcore.onnx_session import OnnxSession, open_model
+from gptcore.model import open_model
 
 
 def load(folder: Path, threads: int, variant: str = "fp32") -> tuple[str, Generate]:
     bundle = load_bundle(folder)
     check_choice("variant", variant, bundle.variants)
     model = open_model(bundle, "cpu", threads, variant)
-    return f"onnx/{model.file_name}", row_by_row(lambda: OnnxSession(model))
+    return f"onnx/{model.file_name}", row_by_row(model.session)
 
 
 def row_by_row(new_session: Callable[[], Session]) -> Generate:

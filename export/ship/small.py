@@ -15,7 +15,16 @@ from pathlib import Path
 from export.folder.card import read_hub, write_card
 from export.folder.replace import check_model_folder
 from export.formats.quantize import save_quantized
-from gptcore.bundle import INSPECT, VARIANTS, WEIGHTS, Bundle, check_whole, load_bundle, write_facts
+from gptcore.bundle import (
+    INSPECT,
+    SERVING,
+    VARIANTS,
+    WEIGHTS,
+    Bundle,
+    check_whole,
+    load_bundle,
+    write_facts,
+)
 from gptcore.checks import UserError
 from gptcore.facts import Scores, read_as
 from gptcore.system.files import new_folder
@@ -35,10 +44,11 @@ def ship(source: Path, out: Path, scores: Scores | None = None) -> None:
     kept = kept_variants(bundle)
     variants = {name: bundle.facts.variants[name] for name in kept}
     facts = replace(bundle.facts, variants=variants, evaluation=scores or bundle.facts.evaluation)
-    unneeded = {WEIGHTS, INSPECT.as_posix(), *VARIANTS.values()}
+    unneeded = {WEIGHTS, INSPECT.as_posix(), *VARIANTS.values(), *SERVING.values()}
     names = [name for name in bundle.facts.sha256 if name not in unneeded]
+    graphs = [SERVING[name] for name in kept if name in bundle.serving]
     with new_folder(out) as folder:
-        for name in [*names, *(VARIANTS[name] for name in kept)]:
+        for name in [*names, *graphs, *(VARIANTS[name] for name in kept)]:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(bundle.path / name, folder / name)
         if bundle.inspect:

@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 from export.verify.llama_config import CONFIG, check_config
-from export.verify.report import TOLERANCE, Check, difference
+from export.verify.report import TOLERANCE, USUAL_VALUE, Check, difference
+from export.verify.serving import verify_serving
 from gptcore.bundle import ONNX, WEIGHTS, Bundle, check_whole
 from gptcore.feeds import decoder_feeds, no_cache
 from gptcore.nn import build_model
@@ -20,9 +21,8 @@ from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import GPT
 from gptcore.nn.llama import from_llama, is_llama
 from gptcore.nn.torch_session import TorchSession
-from gptcore.onnx_session import OnnxModel, OnnxSession, open_inference
+from gptcore.onnx_session import OnnxSession, open_inference
 
-USUAL_VALUE = 20.0  # about the largest logit of models trained here
 BATCHES, LENGTHS, PASTS = (1, 2, 3, 8), (1, 2, 7, 64), (0, 1, 3, 64, 191)
 GREEDY_TOKENS = 200
 TOKENS_AT_ONCE = 1024
@@ -32,7 +32,6 @@ def verify(bundle: Bundle) -> list[Check]:
     """Compare onnx/model.onnx with PyTorch on model.safetensors; one Check per claim."""
     model = load_reference(bundle)
     inference = open_inference(bundle.path / ONNX, "cpu", threads=1)
-    onnx_model = OnnxModel(bundle, inference, threads=1)
     names = [o.name for o in inference.get_outputs()]
 
     def run(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -41,10 +40,11 @@ def verify(bundle: Bundle) -> list[Check]:
     checks = [
         *check_matrix(model, run),
         check_every_token(model, inference),
-        check_greedy(model, onnx_model),
+        check_greedy(model, inference),
         check_cached(run, model),
         check_left_padding(run, model),
     ]
+    checks += verify_serving(bundle)
     if (bundle.path / CONFIG).is_file():
         checks.append(check_config(model, bundle.path))
     if bundle.facts.imported is None:
@@ -125,14 +125,14 @@ def every_id(vocab_size: int, block_size: int) -> np.ndarray:
     return (np.arange(n_rows * block_size) % vocab_size).reshape(n_rows, block_size)
 
 
-def check_greedy(model: GPT, onnx_model: OnnxModel) -> Check:
+def check_greedy(model: GPT, inference: ort.InferenceSession) -> Check:
     """Compare the greedy tokens of both sessions, after prompts of one to twenty tokens."""
     n_different = 0
     prompts = [[3], [5, 8, 13], list(range(20, 40))[: model.config.block_size // 2]]
     for prompt in prompts:
         n = min(GREEDY_TOKENS, model.config.block_size - len(prompt))
         expected = greedy(TorchSession(model), prompt, n)
-        got = greedy(OnnxSession(onnx_model), prompt, n)
+        got = greedy(OnnxSession(inference, model.config), prompt, n)
         n_different += sum(a != b for a, b in zip(expected, got))
     return Check(f"{GREEDY_TOKENS} greedy tokens equal PyTorch's", len(prompts), n_different, 0)
 

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gptcore.generate import Stop
 from gptcore.nn.gpt import GPT, whole_sequence
 
 
@@ -27,14 +26,14 @@ class TorchSession:
         self.length = 0
 
     @torch.inference_mode()
-    def prefill(self, ids: list[int], stop: Stop | None = None) -> np.ndarray:
+    def prefill(self, ids: list[int]) -> np.ndarray:
         inputs = whole_sequence(torch.tensor([ids], device=self.device))
         logits, self.cache = self.model(**inputs)
         self.length = len(ids)
         return last_logits(logits)
 
     @torch.inference_mode()
-    def step(self, token_id: int, stop: Stop | None = None) -> np.ndarray:
+    def step(self, token_id: int) -> np.ndarray:
         shape = (1, self.length + 1)
         logits, self.cache = self.model(
             input_ids=torch.tensor([[token_id]], device=self.device),
@@ -54,9 +53,9 @@ def last_logits(logits: Tensor) -> np.ndarray:
 class UncachedTorchSession(TorchSession):
     """A Session without a cache: every step reads the whole sequence again."""
 
-    def prefill(self, ids: list[int], stop: Stop | None = None) -> np.ndarray:
+    def prefill(self, ids: list[int]) -> np.ndarray:
         self.ids = list(ids)
         return super().prefill(self.ids)
 
-    def step(self, token_id: int, stop: Stop | None = None) -> np.ndarray:
+    def step(self, token_id: int) -> np.ndarray:
         return self.prefill([*self.ids, token_id])

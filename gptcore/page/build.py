@@ -1,6 +1,6 @@
 """The whole page: its tabs, its styles, and the settings with which Gradio serves it.
 
->>> build_page(load_model("models/default")).launch(**launch_options())  # doctest: +SKIP
+>>> build_page(model).launch(**launch_options(model))  # doctest: +SKIP
 """
 
 from typing import Any
@@ -8,7 +8,9 @@ from typing import Any
 import gradio as gr
 from starlette.middleware import Middleware
 
-from gptcore.onnx_session import OnnxModel
+from gptcore.api.door import Door
+from gptcore.api.routes import Api
+from gptcore.model import OnnxModel
 from gptcore.page.chat import chat_tab
 from gptcore.page.complete import completion_tab
 from gptcore.page.guard import Guard
@@ -17,7 +19,7 @@ from gptcore.page.translate import translate_tab
 from gptcore.translation.onnx import OnnxTranslator
 
 REMEMBERED = 100  # number of visitors whose page is remembered, of up to 0.9 MB each
-CONCURRENT = 4  # number of generations that run at once; others wait in the queue
+CONCURRENT = 4  # events of other kinds that are handled at once; others wait in the queue
 CSS = """
 .gradio-container { max-width: 1200px !important; width: 100% !important; margin: 0 auto; }
 .examples .example { border: 1px solid var(--border-color-primary); border-radius: 8px; }
@@ -27,8 +29,12 @@ footer .divider { display: none; }
 """
 
 
-def launch_options(host: str = "127.0.0.1", behind_proxy: bool = False) -> dict[str, Any]:
-    """Return the arguments of `launch` for a page that listens on `host`; see Guard."""
+def launch_options(
+    model: OnnxModel, host: str = "127.0.0.1", door: Door | None = None
+) -> dict[str, Any]:
+    """Return the arguments of `launch` for a page that listens on `host`, beside its API."""
+    door = door or Door()
+    guard = Middleware(Guard, host=host, api=Api(model, door), behind_proxy=door.behind_proxy)
     return {
         "theme": gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
         "css": CSS,
@@ -40,7 +46,7 @@ def launch_options(host: str = "127.0.0.1", behind_proxy: bool = False) -> dict[
         "run_history": False,
         "enable_monitoring": False,
         "state_session_capacity": REMEMBERED,
-        "app_kwargs": {"middleware": [Middleware(Guard, host=host, behind_proxy=behind_proxy)]},
+        "app_kwargs": {"middleware": [guard]},
     }
 
 

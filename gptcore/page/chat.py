@@ -2,19 +2,22 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
+from threading import Event
 from typing import Any
 
 import gradio as gr
 
 from gptcore.checks import UserError
-from gptcore.generate import Piece, chat
-from gptcore.onnx_session import OnnxModel, RunStop
+from gptcore.generate import Request, chat_request
+from gptcore.model import OnnxModel
 from gptcore.page.inputs import text_of, to_messages, to_settings
 from gptcore.page.parts import (
     BUSY,
     HIDDEN,
     IDLE,
+    REPLIES,
+    STREAMED,
     Updates,
     api_texts,
     default_max_tokens,
@@ -62,16 +65,16 @@ def chat_tab(model: OnnxModel) -> None:
 
     handle = ChatHandlers(model)
     inputs, outputs = [chatbot, system, *sliders], [chatbot, box, status]
-    box.submit(handle.send, [box, *inputs], outputs, **HIDDEN)
+    box.submit(handle.send, [box, *inputs], outputs, **STREAMED)
     box.stop(handle.stop, queue=False, **HIDDEN)
-    chatbot.retry(handle.retry, inputs, outputs, **HIDDEN)
-    chatbot.edit(handle.edit, inputs, outputs, **HIDDEN)
-    chatbot.example_select(handle.example, inputs, outputs, **HIDDEN)
+    chatbot.retry(handle.retry, inputs, outputs, **STREAMED)
+    chatbot.edit(handle.edit, inputs, outputs, **STREAMED)
+    chatbot.example_select(handle.example, inputs, outputs, **STREAMED)
     # These events go through the queue, so that their updates follow the last one of the reply they
     # end.
     chatbot.undo(handle.undo, [chatbot], outputs, **HIDDEN)
     chatbot.clear(handle.clear, None, outputs, **HIDDEN)
-    gr.api(chat_endpoint(model), api_name="chat")
+    gr.api(chat_endpoint(model), api_name="chat", concurrency_limit=REPLIES)
 
 
 class ChatHandlers:
@@ -92,19 +95,19 @@ class ChatHandlers:
 
         If the request is refused, the page keeps its content, or shows `refused` if that is given.
         """
-        block_size, stop = self.model.config.block_size, RunStop()
+        block_size, stop = self.model.config.block_size, Event()
 
-        def begin() -> Iterator[Piece]:
+        def begin() -> Request:
             messages = to_messages(history, system_prompt)
             messages = [m | {"content": as_typed(m["content"])} for m in messages]
             settings = to_settings(values, highest_max_tokens(self.model))
-            return chat(self.model, messages, *settings, stop)
+            return chat_request(self.model, messages, *settings)
 
         try:
             async with self.generations.begin(request.session_hash, stop):
-                pieces = await asyncio.to_thread(begin)
+                wanted = await asyncio.to_thread(begin)
                 yield history, gr.Textbox(value="", **BUSY), "reading ..."
-                async for progress in stream(pieces, stop):
+                async for progress in stream(self.model.engine, wanted, stop):
                     if not self.generations.is_current(request.session_hash, stop):
                         yield (gr.skip(),) * 3  # Gradio sends the last update again at the end
                         return
@@ -171,10 +174,10 @@ def chat_endpoint(model: OnnxModel) -> Callable:
     ) -> AsyncIterator[str]:
         values = (temperature, max_tokens, top_k, top_p, min_p, repetition_penalty, seed)
 
-        def begin(sampling: Sampling, max_tokens: int, stop: RunStop) -> Iterator[Piece]:
+        def begin(sampling: Sampling, max_tokens: int) -> Request:
             earlier = to_messages([] if history is None else history, system_prompt)
             asked = {"role": "user", "content": text_of(message)}
-            return chat(model, [*earlier, asked], sampling, max_tokens, stop)
+            return chat_request(model, [*earlier, asked], sampling, max_tokens)
 
         async for text in api_texts(model, values, begin):
             yield text

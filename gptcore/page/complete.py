@@ -3,18 +3,21 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
+from threading import Event
 from typing import Any
 
 import gradio as gr
 
 from gptcore.checks import UserError
-from gptcore.generate import complete
-from gptcore.onnx_session import OnnxModel, RunStop
+from gptcore.generate import completion_request
+from gptcore.model import OnnxModel
 from gptcore.page.inputs import to_settings
 from gptcore.page.parts import (
     BUSY,
     HIDDEN,
     IDLE,
+    REPLIES,
+    STREAMED,
     Updates,
     api_texts,
     default_max_tokens,
@@ -47,11 +50,11 @@ def completion_tab(model: OnnxModel) -> None:
 
     async def respond(request: gr.Request, text: str, *values: Any) -> Updates:
         try:
-            settings, stop = to_settings(values, highest_max_tokens(model)), RunStop()
+            settings, stop = to_settings(values, highest_max_tokens(model)), Event()
             async with generations.begin(request.session_hash, stop):
-                pieces = await asyncio.to_thread(complete, model, text, *settings, stop)
+                wanted = await asyncio.to_thread(completion_request, model, text, *settings)
                 yield gr.Textbox(**BUSY), "reading ..."
-                async for progress in stream(pieces, stop):
+                async for progress in stream(model.engine, wanted, stop):
                     yield text + progress.text, progress.line(block_size)
                 yield gr.Textbox(**IDLE), gr.skip()
         except UserError as error:
@@ -60,9 +63,9 @@ def completion_tab(model: OnnxModel) -> None:
     def stop_it(request: gr.Request) -> None:
         generations.stop(request.session_hash)
 
-    box.submit(respond, [box, *sliders], [box, status], **HIDDEN)
+    box.submit(respond, [box, *sliders], [box, status], **STREAMED)
     box.stop(stop_it, queue=False, **HIDDEN)
-    gr.api(completion_endpoint(model), api_name="complete")
+    gr.api(completion_endpoint(model), api_name="complete", concurrency_limit=REPLIES)
 
 
 def completion_endpoint(model: OnnxModel) -> Callable:
@@ -80,7 +83,7 @@ def completion_endpoint(model: OnnxModel) -> Callable:
         seed: int = default.seed,
     ) -> AsyncIterator[str]:
         values = (temperature, max_tokens, top_k, top_p, min_p, repetition_penalty, seed)
-        async for more in api_texts(model, values, partial(complete, model, text)):
+        async for more in api_texts(model, values, partial(completion_request, model, text)):
             yield more
 
     return continue_text

@@ -8,18 +8,16 @@ an address, since the name of a session is what its visitor says it is.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
-from starlette.datastructures import Headers
+from gptcore.api.door import Refused, Scope, visitor
 
 if TYPE_CHECKING:
     from gradio import Blocks
     from gradio.queueing import Event, Queue
-
-Scope = MutableMapping[str, Any]  # of ASGI
 
 EVENTS = 16  # that wait or run for one address
 SESSIONS = 100  # that one address joined under within SESSION_SECONDS
@@ -30,10 +28,6 @@ SESSION_SECONDS = 60.0
 HALF_OPEN = 32  # connections of one address on which no request is complete
 HEADER_SECONDS = 20.0  # for a request's headers to arrive
 UNREAD_SECONDS = 10.0  # after which a request whose reply nobody reads is given up
-
-
-class Refused(Exception):
-    """A request that is answered with an error: (status, reason)."""
 
 
 class Crowd:
@@ -50,10 +44,7 @@ class Crowd:
         self.half_open: dict[Any, float] = {}  # uvicorn's connection -> when it was first seen
 
     def address(self, scope: Scope) -> str:
-        """Return a visitor's address; of X-Forwarded-For, the entry that the proxy added."""
-        told = Headers(scope=scope).get("x-forwarded-for", "") if self.behind_proxy else ""
-        client = scope.get("client") or ("",)
-        return told.rpartition(",")[2].strip() or client[0]
+        return visitor(scope, self.behind_proxy)
 
     @contextmanager
     def reading(self, scope: Scope, queue: "Queue") -> Iterator[None]:

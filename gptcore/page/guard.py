@@ -4,33 +4,37 @@ Gradio serves more than this page uses: it takes uploads without a limit, fetche
 visitor names, and answers under any host name. Guard is an ASGI middleware around all of it. It
 also sends the headers that tell a browser what the page may do.
 
->>> page.launch(app_kwargs={"middleware": [Middleware(Guard, host="127.0.0.1")]})  # doctest: +SKIP
+>>> Middleware(Guard, host="127.0.0.1", api=api)                      # doctest: +SKIP
 """
 
 import asyncio
 import base64
 import hashlib
-import json
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import nullcontext
-from ipaddress import ip_address
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 
-from gptcore.page.crowd import Crowd, Refused, Scope
+from gptcore.api.door import (
+    LARGE_BODY,
+    Message,
+    Receive,
+    Refused,
+    Scope,
+    Send,
+    parse,
+    read_body,
+)
+from gptcore.api.routes import PATHS as API_PATHS
+from gptcore.page.crowd import Crowd
+from gptcore.system.network import is_loopback
 
-Message = MutableMapping[str, Any]  # of ASGI
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-LONGEST_BODY = 2**20  # bytes; the longest conversation that fits a context is far smaller
-LARGE_BODY = 2**14
-BODY_SECONDS = 20.0  # for a whole body to arrive
 NEEDED = re.compile(
     r"/|/(config|theme\.css|favicon\.ico|manifest\.json|robots\.txt|pwa_icon(/\d+)?)/?"
     r"|/(assets|static|svelte)/.+"
@@ -48,11 +52,11 @@ class Guard:
 
     `host`: the address on which the server listens. Where only this machine can reach it, other
     names are refused, since a page of another site could have a name of its own lead here (DNS
-    rebinding). `behind_proxy`: see Crowd.
+    rebinding). `api`: what answers the calls of the API. `behind_proxy`: see Crowd.
     """
 
-    def __init__(self, app: Asgi, host: str, behind_proxy: bool = False):
-        self.app, self.is_local = app, is_loopback(host)
+    def __init__(self, app: Asgi, host: str, api: Asgi, behind_proxy: bool = False):
+        self.app, self.api, self.is_local = app, api, is_loopback(host)
         self.crowd = Crowd(behind_proxy)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,15 +69,20 @@ class Guard:
             return
         send = with_policy(send)
         try:
-            self.check_address(scope)
+            self.check_host(scope)
+            if scope["path"].startswith(API_PATHS):
+                await self.api(scope, receive, send)
+                return
+            if not NEEDED.fullmatch(scope["path"]):
+                raise Refused(403, "this page does not use that address")
             if scope["method"] in ("GET", "HEAD", "OPTIONS"):
                 await self.read(scope, receive, send)
             else:
                 await self.write(scope, receive, send)
         except Refused as refused:
-            status, reason = refused.args
-            headers = {"Retry-After": "10"} if status in (429, 503) else {}
-            await JSONResponse({"detail": reason}, status, headers)(scope, receive, send)
+            headers = {"Retry-After": "10"} if refused.status in (429, 503) else {}
+            detail = {"detail": str(refused)}
+            await JSONResponse(detail, refused.status, headers)(scope, receive, send)
 
     async def read(self, scope: Scope, receive: Receive, send: Send) -> None:
         queue = scope["app"].get_blocks()._queue
@@ -88,32 +97,15 @@ class Guard:
             self.crowd.join(scope, scope["app"].get_blocks()._queue, session)
         await self.app(scope, receive, send)
 
-    def check_address(self, scope: Scope) -> None:
+    def check_host(self, scope: Scope) -> None:
         name = Headers(scope=scope).get("host", "")
         if self.is_local and not is_loopback(re.sub(r":\d*$", "", name)):
             raise Refused(421, f"this page is not served as {name!r}: use http://127.0.0.1")
-        if not NEEDED.fullmatch(scope["path"]):
-            raise Refused(403, "this page does not use that address")
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address or a name means this machine alone."""
-    host = host.strip("[]")
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 async def checked_body(scope: Scope, receive: Receive) -> tuple[Any, Receive]:
     """Read a body; return its JSON, and a `receive` that gives it again. Raises Refused."""
-    announced = Headers(scope=scope).get("content-length", "0")
-    if announced.isdigit() and int(announced) > LONGEST_BODY:
-        raise Refused(413, f"a request's body may have {LONGEST_BODY:,} bytes")
-    try:
-        body = await asyncio.wait_for(read_body(receive), BODY_SECONDS)
-    except TimeoutError:
-        raise Refused(408, f"the body did not arrive within {BODY_SECONDS:.0f} seconds") from None
+    body = await read_body(scope, receive)
     # A large one takes so long that others would wait.
     large = len(body) > LARGE_BODY
     content = await asyncio.to_thread(check_json, body) if large else check_json(body)
@@ -125,23 +117,9 @@ async def checked_body(scope: Scope, receive: Receive) -> tuple[Any, Receive]:
     return content, again
 
 
-async def read_body(receive: Receive) -> bytes:
-    body = bytearray()
-    while True:
-        message = await receive()
-        body += message.get("body", b"")
-        if len(body) > LONGEST_BODY:
-            raise Refused(413, f"a request's body may have {LONGEST_BODY:,} bytes")
-        if not message.get("more_body"):
-            return bytes(body)
-
-
 def check_json(body: bytes) -> Any:
     """Return JSON; raise Refused if it is none, or names a file or an address to be fetched."""
-    try:
-        content = json.loads(body) if body else None
-    except (ValueError, RecursionError):
-        raise Refused(400, "the body is not valid JSON") from None
+    content = parse(body)
     for keys in objects(content):
         if not keys.isdisjoint({"path", "url", "_type"}):
             raise Refused(400, "this page takes no files: send text")

@@ -8,13 +8,13 @@ gptcore.generate, and gptcore.page.streaming sends it to the browser. No module 
 
 import argparse
 import os
-import socket
 from pathlib import Path
 
 from gptcore import __version__
+from gptcore.api.serve import add_door_arguments, read_keys
 from gptcore.bundle import VARIANTS, default_model, read_facts
-from gptcore.checks import UserError
 from gptcore.system.cores import say_if_busy
+from gptcore.system.network import check_port, in_url
 from gptcore.system.runtime import (
     WITH_CUDA,
     check_runtime,
@@ -45,12 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default=environment("GRADIO_SERVER_NAME", "127.0.0.1"))
     port = environment("PORT") or environment("GRADIO_SERVER_PORT") or "7860"
     parser.add_argument("--port", type=int, default=port)
-    parser.add_argument(
-        "--behind-proxy",
-        action="store_true",
-        default="SPACE_ID" in os.environ,
-        help="a proxy in front tells the visitors' addresses in X-Forwarded-For",
-    )
+    add_door_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -61,14 +56,17 @@ def run(options: argparse.Namespace) -> int:
         read_facts(folder)
     print(runtime_line(installed_runtimes(), has_gpu_package()), flush=True)
     check_runtime()
-    from gptcore.onnx_session import has_cuda, load_model
+    from gptcore.model import load_model
+    from gptcore.onnx_session import has_cuda
     from gptcore.translation.onnx import load_translator
 
     model = load_model(options.model, variant=options.variant)
     translator = load_translator(options.translate) if options.translate else None
+    from gptcore.api.door import Door
     from gptcore.page.build import build_page, launch_options
     from gptcore.page.zero_gpu import declare_gpu_function
 
+    door = Door(read_keys(options), options.cors, options.rate_limit, options.behind_proxy)
     declare_gpu_function()
     print(f"{model.bundle.name}: {device_line(model)}")
     if translator:
@@ -81,27 +79,6 @@ def run(options: argparse.Namespace) -> int:
     build_page(model, translator).launch(
         server_name=in_url(host),  # Gradio also expects an IPv6 address in brackets
         server_port=options.port,
-        **launch_options(host, options.behind_proxy),
+        **launch_options(model, host, door),
     )
     return 0
-
-
-def in_url(host: str) -> str:
-    """Return the host as written in a URL: an IPv6 address gets brackets."""
-    return f"[{host}]" if ":" in host else host
-
-
-def check_port(host: str, port: int) -> None:
-    """Raise UserError if the page cannot listen on this port; Gradio would show a traceback."""
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, _, _, (address, _, *rest) = found[0]
-        with socket.socket(family, kind) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            probe.bind((address, port, *rest))
-    except (OSError, OverflowError, UnicodeError) as error:
-        raise UserError(
-            f"cannot listen on {in_url(host)}:{port} ({error}): choose another --host or --port"
-        ) from None

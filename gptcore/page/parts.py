@@ -2,14 +2,15 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
+from threading import Event
 from typing import Any
 
 import gradio as gr
 
 from gptcore.checks import UserError
-from gptcore.generate import Piece
-from gptcore.onnx_session import OnnxModel, RunStop
+from gptcore.generate import Request
+from gptcore.model import OnnxModel
 from gptcore.page.inputs import to_settings
 from gptcore.page.streaming import stream
 from gptcore.sampling import SETTINGS, Sampling, Setting
@@ -17,6 +18,8 @@ from gptcore.sampling import SETTINGS, Sampling, Setting
 IDLE: dict[str, Any] = {"show_label": False, "submit_btn": True, "stop_btn": False}
 BUSY: dict[str, Any] = {"submit_btn": False, "stop_btn": True}
 HIDDEN: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+REPLIES = 32  # replies to one kind of event that are written at once; others wait in the queue
+STREAMED: dict[str, Any] = HIDDEN | {"concurrency_limit": REPLIES}
 LONGEST_TEXT = 1000  # tokens that a base model generates at most in one call
 Updates = AsyncIterator[tuple]  # new values of the page's components
 
@@ -69,13 +72,13 @@ def highest_max_tokens(model: OnnxModel) -> int:
 async def api_texts(
     model: OnnxModel,
     values: tuple,
-    begin: Callable[[Sampling, int, RunStop], Iterator[Piece]],
+    begin: Callable[[Sampling, int], Request],
 ) -> AsyncIterator[str]:
     """Yield the growing reply of an API call; a UserError is sent to the caller as a message."""
     try:
-        settings, stop = to_settings(values, highest_max_tokens(model)), RunStop()
-        pieces = await asyncio.to_thread(begin, *settings, stop)
-        async for progress in stream(pieces, stop):
+        settings = to_settings(values, highest_max_tokens(model))
+        request = await asyncio.to_thread(begin, *settings)
+        async for progress in stream(model.engine, request, Event()):
             yield progress.text
     except UserError as error:
         raise gr.Error(str(error), print_exception=False) from None

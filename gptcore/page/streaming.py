@@ -1,17 +1,18 @@
-"""Generation for an event loop: computed in a worker thread, sent several times a second.
+"""Replies for an event loop: computed in the engine's thread, sent several times a second.
 
->>> stop = RunStop()                                                 # doctest: +SKIP
->>> async for progress in stream(chat(model, messages, stop=stop), stop):  # doctest: +SKIP
+>>> async for progress in stream(model.engine, request, stop):       # doctest: +SKIP
 ...     show(progress.text, progress.line(model.config.block_size))
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from gptcore.generate import FINISH, Piece, Stop
+from gptcore.engine import Engine
+from gptcore.generate import FINISH, Piece, Request, Stop
+from gptcore.streams import answers
 
 REPLY_SECONDS = 300.0  # after which a reply is ended, so that others get their turn
 YIELD_SECONDS = 0.05  # one update per token would freeze browsers
@@ -29,8 +30,9 @@ class Progress:
     piece: Piece | None = None
     is_late: bool = False  # whether it took longer than REPLY_SECONDS
 
-    def add(self, piece: Piece, at: float) -> None:
-        self.first, self.latest = self.first or at, at
+    def add(self, piece: Piece) -> None:
+        self.latest = time.perf_counter()
+        self.first = self.first or self.latest
         self.text, self.piece = self.text + piece.text, piece
 
     def line(self, block_size: int) -> str:
@@ -55,48 +57,27 @@ class Progress:
         return " · ".join(parts)
 
 
-async def stream(pieces: Iterator[Piece], stop: Stop) -> AsyncIterator[Progress]:
-    """Compute pieces in a worker thread; yield the progress at most every YIELD_SECONDS.
+async def stream(engine: Engine, request: Request, stop: Stop) -> AsyncIterator[Progress]:
+    """Let the engine answer a request; yield the progress at most every YIELD_SECONDS.
 
     However this generator ends (Stop, a closed tab, an error), the computation ends too.
     """
-    loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[tuple[Piece, float] | BaseException | None] = asyncio.Queue()
-
-    def work() -> None:
-        try:
-            for piece in pieces:
-                loop.call_soon_threadsafe(queue.put_nowait, (piece, time.perf_counter()))
-            loop.call_soon_threadsafe(queue.put_nowait, None)
-        except BaseException as error:  # any error must reach the waiting page
-            loop.call_soon_threadsafe(queue.put_nowait, error)
-
-    progress = Progress()
+    progress, shown = Progress(), 0.0
 
     def expire() -> None:
         progress.is_late = True
         stop.set()
 
-    timer = loop.call_later(REPLY_SECONDS, expire)
-    worker = loop.run_in_executor(None, work)
+    timer = asyncio.get_running_loop().call_later(REPLY_SECONDS, expire)
     try:
-        while True:
-            batch = [await queue.get()]
-            while not queue.empty():
-                batch.append(queue.get_nowait())
-            for item in batch:
-                if isinstance(item, BaseException):
-                    raise item
-                if item is not None:
-                    progress.add(*item)
-            yield progress
-            if batch[-1] is None:
-                return
-            await asyncio.sleep(YIELD_SECONDS)
+        async for _, piece in answers(engine, [request], stop):
+            progress.add(piece)
+            if piece.finish or progress.latest - shown > YIELD_SECONDS:
+                shown = progress.latest
+                yield progress
     finally:
         timer.cancel()
         stop.set()
-        await asyncio.shield(worker)
 
 
 class Generations:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from gptcore.checks import UserError
 
 if TYPE_CHECKING:
-    from gptcore.onnx_session import OnnxModel
+    from gptcore.model import OnnxModel
     from gptcore.translation.onnx import OnnxTranslator
 
 CPU, GPU = "onnxruntime", "onnxruntime-gpu"

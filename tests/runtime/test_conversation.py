@@ -1,13 +1,12 @@
 """What a model reads of a conversation, how its replies end, and what is read twice."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 from gptcore.config import ModelConfig
-from gptcore.generate import Piece, Stop, chat, complete
+from gptcore.generate import Piece, Replies, Reply, Request, Stop, chat, complete, generate
 from gptcore.sampling import Sampling
 from gptcore.text.chat_format import ChatFormat
 from gptcore.text.tokenizer import Tokenizer
@@ -31,29 +30,25 @@ class Noting:
         self.config = ModelConfig(vocab_size=tokenizer.vocab_size, block_size=block_size)
         self.replies = iter(replies)
         self.read: list[list[int]] = []  # by generation
-        self.known: dict[tuple[tuple[int, ...], str], list[int]] = {}
+        self.known = Replies()
+        self.recall = self.known.recall
 
-    def prefill(self, ids: list[int], stop: Stop | None = None) -> np.ndarray:
+    def prefill(self, ids: list[int]) -> np.ndarray:
         self.reply = iter(next(self.replies))
         self.read.append(list(ids))
         return self.logits()
 
-    def step(self, token_id: int, stop: Stop | None = None) -> np.ndarray:
+    def step(self, token_id: int) -> np.ndarray:
         self.read[-1].append(token_id)
         return self.logits()
 
     def logits(self) -> np.ndarray:
         return np.eye(self.config.vocab_size, dtype=np.float32)[next(self.reply)]
 
-    @contextmanager
-    def lease(self, ids: list[int]) -> "Iterator[Noting]":
-        yield self
-
-    def recall(self, before: list[int], text: str) -> list[int] | None:
-        return self.known.get((tuple(before), text))
-
-    def remember(self, before: list[int], text: str, ids: list[int]) -> None:
-        self.known[tuple(before), text] = ids
+    def answer(self, request: Request, stop: Stop | None = None) -> Iterator[Piece]:
+        reply = Reply(request, self.tokenizer, self.config.block_size)
+        yield from generate(self, reply, stop)
+        self.known.remember(reply)
 
 
 def message(role: str, content: str) -> dict[str, str]:
@@ -102,7 +97,7 @@ def test_every_special_token_ends_a_reply_and_none_of_it_is_shown(end: int) -> N
     """A role token would open a turn of somebody else."""
     *pieces, last = answer(Noting([[*b"Hi", end, *b"there"]]), [message("user", "Hello")])
     assert "".join(piece.text for piece in pieces) == "Hi"
-    assert (last.text, last.n_new, last.finish, last.token_id) == ("", 2, "end", None)
+    assert (last.text, last.n_new, last.finish, last.token_ids) == ("", 2, "end", ())
 
 
 @pytest.mark.parametrize(
@@ -129,7 +124,7 @@ def test_a_recalled_reply_is_looked_up_by_the_words_before_it_and_keeps_its_ids(
     answer(model, messages)
     opening = [JOINING.special["<|endoftext|>"], *b"Q:x\nA:"]
     assert model.read[0] == [*opening, h, i]
-    assert list(model.known) == [(tuple(opening), "hi")]
+    assert model.recall(opening, "hi") == [h, i] and len(model.known.ids) == 1
     messages.append(message("user", "y"))
     answer(model, messages)
     assert model.read[1] == [*opening, h, i, end, *b"Q:y\nA:"]

@@ -6,7 +6,7 @@ import pytest
 
 from gptcore import onnx_session
 from gptcore.checks import UserError
-from gptcore.onnx_session import load_model
+from gptcore.model import load_model
 from gptcore.translation.onnx import load_translator
 
 NANO = Path(__file__).parent.parent.parent / "models" / "nano"

@@ -25,7 +25,7 @@ def loaded(program: str) -> set[str]:
 
 def test_an_embedder_finds_three_names_and_gptcore_chat_is_the_function() -> None:
     from gptcore.generate import chat
-    from gptcore.onnx_session import load_model
+    from gptcore.model import load_model
     from gptcore.sampling import Sampling
 
     assert (gptcore.chat, gptcore.load_model, gptcore.Sampling) == (chat, load_model, Sampling)

@@ -85,7 +85,7 @@ def evaluate(
         report["bits_per_byte"] = print_bits(totals)
     if subject.is_chat:
         with one_thread():
-            rounds = hold(suite, subject.model, options.seeds)
+            rounds = hold(suite, subject.model, options.seeds, subject.n_together)
         report |= {"n_seeds": options.seeds, "skills": by_skill(rounds)}
         report["conversations"] = told(rounds)
         print_skills(report["skills"], options.seeds)

@@ -6,6 +6,7 @@
 
 import dataclasses
 import statistics
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from gptcore.generate import Model
@@ -17,21 +18,29 @@ TEMPERATURE = 0.7
 Rounds = list[list[Result]]  # the suite's results: the first greedy, then one list for each seed
 
 
-def hold(suite: list[Conversation], model: Model, n_seeds: int) -> Rounds:
-    """Hold all conversations, once greedily and once sampled for each seed."""
+def hold(suite: list[Conversation], model: Model, n_seeds: int, n_together: int = 1) -> Rounds:
+    """Hold all conversations, once greedily and once sampled for each seed.
+
+    `n_together`: number of conversations at a time. No reply depends on the others.
+    """
     answer = answers_of(model)
-    rounds: Rounds = []
-    with progress(None, "talking", len(suite) * (1 + n_seeds), " conversations") as bar:
-        for seed in range(n_seeds + 1):
-            rounds.append([])
-            for number, conversation in enumerate(suite):
-                # Each conversation has its own seed; with a common one, all first tokens of a
-                # round would be drawn with the same random number.
-                own = seed * len(suite) + number
-                sampling = Sampling(TEMPERATURE, seed=own) if seed else GREEDY
-                rounds[-1].append(converse(conversation, answer, sampling))
-                bar.update()
-    return rounds
+
+    def converse_with(seed: int, number: int) -> Result:
+        # Each conversation has its own seed; with a common one, all first tokens of a round would
+        # be drawn with the same random number.
+        own = seed * len(suite) + number
+        sampling = Sampling(TEMPERATURE, seed=own) if seed else GREEDY
+        result = converse(suite[number], answer, sampling)
+        bar.update()
+        return result
+
+    pairs = [(seed, number) for seed in range(n_seeds + 1) for number in range(len(suite))]
+    with (
+        progress(None, "talking", len(pairs), " conversations") as bar,
+        ThreadPoolExecutor(n_together) as pool,
+    ):
+        results = list(pool.map(converse_with, *zip(*pairs)))
+    return [results[at : at + len(suite)] for at in range(0, len(results), len(suite))]
 
 
 def by_skill(rounds: Rounds) -> dict[str, dict[str, float]]:

@@ -16,8 +16,7 @@ import torch
 from gptcore.bundle import FACTS
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
-from gptcore.feeds import token_feeds
-from gptcore.generate import Model
+from gptcore.generate import Model, Piece, Replies, Reply, Request, Stop, generate
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import whole_sequence
@@ -52,17 +51,14 @@ class TorchModel:
         self.network = build_model(run.model).eval()
         load_weights(self.network, checkpoint.model, checkpoint.path)
         self.network.to(self.device)
-        self.replies: dict[tuple[tuple[int, ...], str], list[int]] = {}
+        self.replies = Replies()
+        self.recall = self.replies.recall
 
-    @contextmanager
-    def lease(self, ids: list[int]) -> Iterator[TorchSession]:
-        yield TorchSession(self.network)
-
-    def recall(self, before: list[int], text: str) -> list[int] | None:
-        return self.replies.get((tuple(before), text))
-
-    def remember(self, before: list[int], text: str, ids: list[int]) -> None:
-        self.replies[tuple(before), text] = ids
+    def answer(self, request: Request, stop: Stop | None = None) -> Iterator[Piece]:
+        session, block_size = TorchSession(self.network), self.config.block_size
+        reply = Reply(request, self.tokenizer, block_size)
+        yield from generate(session, reply, stop)
+        self.replies.remember(reply)
 
     @torch.inference_mode()
     def logits(self, ids: np.ndarray) -> np.ndarray:
@@ -78,6 +74,7 @@ class Subject(NamedTuple):
     is_chat: bool
     model: Model
     logits: Logits
+    n_together: int  # number of replies that are computed at a time
 
 
 def open_subject(path: Path, variant: str | None) -> Subject:
@@ -94,19 +91,20 @@ def open_subject(path: Path, variant: str | None) -> Subject:
         raise UserError(f"{path} is a translator: export it, then use python -m export score")
     model = TorchModel(run)
     name = f"{path}: step {model.step:,}, PyTorch"
-    return Subject(name, run.data.chat, model, model.logits)
+    return Subject(name, run.data.chat, model, model.logits, n_together=1)
 
 
 def open_folder(path: Path, variant: str | None) -> Subject:
     # Imported here, because a run does not need ONNX Runtime.
-    from gptcore.onnx_session import OnnxSession, RunStop, load_model
+    from gptcore.model import load_model
 
     model = load_model(path, variant=variant)
-    session = OnnxSession(model)
+    slots = model.session().slots
 
     def logits(ids: np.ndarray) -> np.ndarray:
-        # The session's cache stays empty.
-        return session.run(token_feeds(ids[None]), RunStop().options)[0][0]
+        slots.cut(0, 0)
+        return slots.read(0, ids.tolist(), first=0)
 
     name = f"{path}: {model.bundle.name}, {model.variant}, ONNX Runtime"
-    return Subject(name, model.bundle.is_chat, model, logits)
+    n_together = model.engine.slots.cache.n_slots
+    return Subject(name, model.bundle.is_chat, model, logits, n_together)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gptcore.generate import generate
+from gptcore.generate import Reply, Request, generate
 from gptcore.nn.gpt import GPT, whole_sequence
 from gptcore.nn.torch_session import TorchSession
 from gptcore.sampling import Sampling
@@ -92,10 +92,8 @@ def write_samples(model: GPT, rows: Rows, max_tokens: int = 60) -> list[tuple[st
     for ids in sample_prompts(rows):
         shown = b"".join(names.get(i) or tokenizer.token_bytes(i) for i in ids[1:])
         with evaluating(model):
-            session = TorchSession(model)
-            slide = ids[-1] != assistant
-            shape = tokenizer, rows.block_size
-            pieces = generate(session, ids, *shape, sampling, max_tokens, slide=slide)
+            request = Request(ids, sampling, max_tokens, slide=ids[-1] != assistant)
+            pieces = generate(TorchSession(model), Reply(request, tokenizer, rows.block_size))
             text = "".join(piece.text for piece in pieces)
         samples.append((shown.decode("utf-8", errors="replace"), text))
     return samples

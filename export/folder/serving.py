@@ -1,0 +1,49 @@
+"""Adds the serving graphs to a model folder: one for each file whose weights they can use.
+
+>>> add_serving(Path("models/nano"))                                 # doctest: +SKIP
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from export.formats.serving import cannot_serve, write_serving
+from export.verify.report import Check, any_failed, print_report
+from export.verify.serving import compare_serving
+from gptcore.bundle import SERVING, VARIANTS, load_bundle, write_facts
+from gptcore.checks import UserError
+from gptcore.config import ModelConfig
+from gptcore.system.files import new_file
+
+
+def add_serving(folder: Path) -> None:
+    """Write the serving graphs of an existing folder, from what it holds."""
+    bundle = load_bundle(folder)
+    if reason := cannot_serve(bundle.config):
+        raise UserError(f"{folder}: {reason}")
+    checks = write_serving_graphs(folder, bundle.config, bundle.variants)
+    if not checks:
+        raise UserError(f"{folder} has no file that a serving graph can use: {', '.join(SERVING)}")
+    print_report(checks)
+    write_facts(folder, bundle.facts)
+
+
+def write_serving_graphs(folder: Path, config: ModelConfig, variants: Iterable[str]) -> list[Check]:
+    """Write the serving graph of each variant that can have one, and compare it.
+
+    Raises UserError if one differs from its portable graph; that one is not written.
+    """
+    if cannot_serve(config):
+        return []
+    checks = []
+    for variant in variants:
+        if variant not in SERVING:
+            continue
+        source = folder / VARIANTS[variant]
+        with new_file(folder / SERVING[variant]) as path:
+            write_serving(source, path, config)
+            found = compare_serving(source, path, config, Path(SERVING[variant]).name)
+            if any_failed(found):
+                print_report(found)
+                raise UserError(f"{folder / SERVING[variant]} differs from {source.name}")
+        checks += found
+    return checks

@@ -1,0 +1,167 @@
+"""Writes the serving graph: the same model, but its cache is one buffer that is extended in place.
+
+    >>> write_serving(Path("onnx/model.onnx"), Path("onnx/serving.onnx"), config)   # doctest: +SKIP
+
+The portable graph copies the whole cache for each token. This one is for ONNX Runtime alone: its
+operator GroupQueryAttention extends the cache where it lies, and each row of a batch has a length
+of its own. The weights stay in the portable file; this one refers to them.
+
+Inputs (B rows of T tokens, a cache with room for S positions):
+
+| name                    | shape        | meaning |
+|-------------------------|--------------|---------|
+| input_ids               | (B, T)       | |
+| position_ids            | (B, T)       | only where positions are added to the embeddings |
+| last_positions          | (B,) int32   | position of each row's last token |
+| total_sequence_length   | () int32     | the largest of these, plus 1 |
+| first_logits            | (1,)         | logits begin at this token: 0, or -1 for the last |
+| past_key_values.N.key   | (B, K, S, D) | and .value; bound to the same memory as present.N.key |
+
+If T is more than 1, then B must be 1 or the cache empty.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from export.formats.quantize import head_of, initializers, remove_unused
+from gptcore.config import ModelConfig
+
+EXTERNAL_BYTES = 1024  # smaller weights are stored again
+MICROSOFT = "com.microsoft"
+Axes = list[str | int | None]
+
+
+def cannot_serve(config: ModelConfig) -> str | None:
+    """Return why a model of this shape can have no serving graph, or None if it can."""
+    multiple = 16 if "rotary" in config.position else 8
+    if config.head_dim % multiple == 0:
+        return None
+    return (
+        f"ONNX Runtime's GroupQueryAttention needs heads whose size is a multiple of {multiple}, "
+        f"and head_dim is {config.head_dim}: the portable graph serves this model"
+    )
+
+
+def write_serving(source: Path, path: Path, config: ModelConfig) -> None:
+    """Write the serving graph of the portable graph at `source`, into the same folder."""
+    proto = onnx.load(source)
+    graph = proto.graph
+    rotary = add_rotary(graph) if "rotary" in config.position else []
+    for layer in range(config.n_layer):
+        replace_attention(graph, config, layer, rotary)
+    keep_last_logits(graph)
+    set_inputs(graph, config)
+    remove_unused(graph)
+    if not any(opset.domain == MICROSOFT for opset in proto.opset_import):
+        proto.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
+    refer_to_weights(graph, source)
+    onnx.save(proto, str(path))
+
+
+def add_rotary(graph: onnx.GraphProto) -> list[str]:
+    """Add the tables of cosines and sines as the operator wants them, (positions, D / 2)."""
+    weights = initializers(graph)
+    for name in ("cos", "sin"):
+        # The second half of the portable table has the sines without the sign.
+        table = numpy_helper.to_array(weights[f"position.{name}"])
+        half = np.ascontiguousarray(table[:, table.shape[1] // 2 :])
+        graph.initializer.append(numpy_helper.from_array(half, f"rotary.{name}"))
+    return ["rotary.cos", "rotary.sin"]
+
+
+def replace_attention(
+    graph: onnx.GraphProto, config: ModelConfig, layer: int, rotary: list[str]
+) -> None:
+    """Replace what lies between the projection to q, k, v and the output projection."""
+    makers = {output: node for node in graph.node for output in node.output}
+    readers = {name: node for node in graph.node for name in node.input}
+    value = f"present.{layer}.value"
+    # Backwards: Concat(past, Transpose(Split(Reshape(packed))))
+    packed = makers[value].input[1]
+    for kind in ("Transpose", "Split", "Reshape"):
+        assert makers[packed].op_type == kind, f"{packed} comes from {makers[packed].op_type}"
+        packed = makers[packed].input[0]
+    # Forwards: Reshape(Transpose(Reshape(MatMul(weights, value))))
+    result = value
+    for kind in ("MatMul", "Reshape", "Transpose", "Reshape"):
+        assert readers[result].op_type == kind, f"{result} goes to {readers[result].op_type}"
+        result = readers[result].output[0]
+    caches = [f"{layer}.key", f"{layer}.value"]
+    node = helper.make_node(
+        "GroupQueryAttention",
+        [packed, "", ""]
+        + [f"past_key_values.{name}" for name in caches]
+        + ["last_positions", "total_sequence_length", *rotary],
+        [result, *(f"present.{name}" for name in caches)],
+        domain=MICROSOFT,
+        num_heads=config.n_head,
+        kv_num_heads=config.n_kv_head,
+        do_rotary=int(bool(rotary)),
+        scale=config.head_dim**-0.5,
+    )
+    at = list(graph.node).index(makers[result])
+    for name in node.output:
+        makers[name].output[0] = f"portable.{name}"  # what only these need is removed later
+    graph.node.insert(at, node)
+
+
+def keep_last_logits(graph: onnx.GraphProto) -> None:
+    """Let the head see only the tokens whose logits are wanted."""
+    head, new = head_of(graph), numpy_helper.from_array
+    graph.initializer.extend(
+        [
+            new(np.array([np.iinfo(np.int64).max]), "head_end"),
+            new(np.array([1]), "head_axis"),
+        ]
+    )
+    kept = helper.make_node(
+        "Slice", [head.input[0], "first_logits", "head_end", "head_axis"], ["head_input"]
+    )
+    graph.node.insert(list(graph.node).index(head), kept)
+    head.input[0] = "head_input"
+
+
+def set_inputs(graph: onnx.GraphProto, config: ModelConfig) -> None:
+    """Declare the inputs and outputs of the table above."""
+    tokens: Axes = ["batch_size", "sequence_length"]
+    cache: Axes = ["batch_size", config.n_kv_head, "max_sequence_length", config.head_dim]
+    new = helper.make_tensor_value_info
+    inputs = [
+        new("input_ids", TensorProto.INT64, tokens),
+        new("position_ids", TensorProto.INT64, tokens),
+        new("last_positions", TensorProto.INT32, ["batch_size"]),
+        new("total_sequence_length", TensorProto.INT32, []),
+        new("first_logits", TensorProto.INT64, [1]),
+    ]
+    outputs = [new("logits", TensorProto.FLOAT, ["batch_size", "n_logits", config.vocab_size])]
+    for layer in range(config.n_layer):
+        for part in ("key", "value"):
+            inputs.append(new(f"past_key_values.{layer}.{part}", TensorProto.FLOAT, cache))
+            outputs.append(new(f"present.{layer}.{part}", TensorProto.FLOAT, cache))
+    if "rotary" in config.position:
+        del inputs[1]
+    for values, items in ((inputs, graph.input), (outputs, graph.output)):
+        del items[:]
+        items.extend(values)
+
+
+def refer_to_weights(graph: onnx.GraphProto, source: Path) -> None:
+    """Replace the bytes of each weight by their place in the portable file."""
+    content, end = source.read_bytes(), 0
+    for tensor in graph.initializer:
+        if len(tensor.raw_data) < EXTERNAL_BYTES:
+            continue
+        at = content.find(tensor.raw_data, end)  # the weights keep their order
+        if at < 0:
+            at = content.find(tensor.raw_data)
+        if at < 0:
+            continue
+        end = at + len(tensor.raw_data)
+        place = {"location": source.name, "offset": at, "length": len(tensor.raw_data)}
+        for key, value in place.items():
+            tensor.external_data.add(key=key, value=str(value))
+        tensor.data_location = TensorProto.EXTERNAL
+        tensor.ClearField("raw_data")

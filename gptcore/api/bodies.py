@@ -1,0 +1,184 @@
+"""What clients ask for: the JSON of OpenAI's two endpoints, as requests for the engine.
+
+>>> asked = read_chat({"messages": [{"role": "user", "content": "Hi"}]}, model)   # doctest: +SKIP
+>>> asked.requests[0].max_tokens                                                   # doctest: +SKIP
+384
+
+Fields that this server does not know are ignored, as other servers do. Values of the wrong kind, or
+out of range, are refused.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from gptcore.checks import UserError, check_type
+from gptcore.facts import read_as
+from gptcore.generate import Request, chat_request
+from gptcore.model import OnnxModel
+from gptcore.sampling import SETTINGS, Sampling
+from gptcore.text.chat_template import Message, text_opening
+
+MOST_TOP = 20  # alternatives to each token
+MOST_REPLIES = 128  # replies to one request
+MOST_STOPS = 16
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The fields that both endpoints have; null means the default."""
+
+    stream: bool = False
+    stream_options: dict[str, bool] = field(default_factory=dict)
+    n: int = 1  # replies to each prompt
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    temperature: float = Sampling.temperature
+    top_k: int = Sampling.top_k
+    top_p: float = Sampling.top_p
+    min_p: float = Sampling.min_p
+    repetition_penalty: float = Sampling.repetition_penalty
+    seed: int = Sampling.seed
+
+    @property
+    def include_usage(self) -> bool:
+        return self.stream_options.get("include_usage", False)
+
+    def sampling(self) -> Sampling:
+        return Sampling(**{setting.name: getattr(self, setting.name) for setting in SETTINGS})
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One call: its requests for the engine, `n` for each prompt, and the form of the answer."""
+
+    requests: list[Request]
+    stream: bool
+    include_usage: bool
+    n: int
+    echo: bool = False
+
+
+def read_chat(body: Any, model: OnnxModel) -> Asked:
+    """Read the body of /v1/chat/completions; raises UserError naming what is wrong."""
+    given, stops = read_fields(body)
+    messages = [read_message(i, m) for i, m in enumerate(read_list(body, "messages"))]
+    wants_top = body.get("logprobs")
+    if wants_top is not None:
+        check_type("logprobs", wants_top, bool)
+    n_top = read_count(body, "top_logprobs", MOST_TOP) or 0
+    limits = (given.max_completion_tokens, given.max_tokens, model.config.block_size)
+    most = next(limit for limit in limits if limit is not None)
+    request = chat_request(model, messages, given.sampling(), most)
+    request = replace(request, stops=stops, n_top=n_top if wants_top else None)
+    return Asked(repeated([request], given), given.stream, given.include_usage, given.n)
+
+
+def read_completion(body: Any, model: OnnxModel) -> Asked:
+    """Read the body of /v1/completions, whose prompt is a text, ids, or a list of either."""
+    given, stops = read_fields(body)
+    echo = body.get("echo") or False
+    check_type("echo", echo, bool)
+    n_top = read_count(body, "logprobs", MOST_TOP)
+    most = 16 if given.max_tokens is None else given.max_tokens
+    requests = []
+    for ids in read_prompts(body, model):
+        # An echo's probabilities are those of the whole prompt: nothing of it may be left out.
+        wanted = Request(ids, given.sampling(), most, stops=stops, n_top=n_top, echo=echo)
+        wanted.check(model.config.block_size)
+        requests.append(wanted)
+    return Asked(repeated(requests, given), given.stream, given.include_usage, given.n, echo)
+
+
+def read_fields(body: Any) -> tuple[Fields, tuple[str, ...]]:
+    """Return the fields that both endpoints have, and the texts that end a reply."""
+    if not isinstance(body, dict):
+        raise UserError("the body must be a JSON object")
+    known = {f.name for f in fields(Fields)}
+    values = {key: value for key, value in body.items() if key in known and value is not None}
+    given = read_as(Fields, values, "the body")
+    if not (1 <= given.n <= MOST_REPLIES):
+        raise UserError(f"n={given.n} is out of range: choose 1 to {MOST_REPLIES}")
+    stop = body.get("stop") or []
+    stops = [stop] if isinstance(stop, str) else stop
+    if not isinstance(stops, list) or not all(isinstance(s, str) and s for s in stops):
+        raise UserError("stop must be a text, or a list of texts")
+    if len(stops) > MOST_STOPS:
+        raise UserError(f"stop holds {len(stops)} texts: give at most {MOST_STOPS}")
+    return given, tuple(stops)
+
+
+def read_list(body: dict[str, Any], name: str) -> list:
+    value = body.get(name)
+    if not isinstance(value, list) or not value:
+        raise UserError(f"{name} must be a list that is not empty")
+    return value
+
+
+def read_message(i: int, message: Any) -> Message:
+    """Return a message whose content is one text; clients also send a list of parts."""
+    if not isinstance(message, dict):
+        raise UserError(f'message {i} is not of the form {{"role": ..., "content": ...}}')
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [content]
+    text = ""
+    for part in parts:
+        part = part.get("text") if isinstance(part, dict) else part
+        if not isinstance(part, str):
+            raise UserError(f"message {i}: its content must be text: this model reads nothing else")
+        text += part
+    role = message.get("role")
+    # Newer clients call the system's role so; chat_request checks the others.
+    return {"role": "system" if role == "developer" else str(role), "content": text}
+
+
+def read_count(body: dict[str, Any], name: str, most: int) -> int | None:
+    value = body.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not (0 <= value <= most):
+        raise UserError(f"{name}={value!r} must be a whole number from 0 to {most}")
+    return value
+
+
+def read_prompts(body: dict[str, Any], model: OnnxModel) -> list[list[int]]:
+    """Return the ids of each prompt of a completion."""
+    prompt = body.get("prompt")
+    several = isinstance(prompt, list) and prompt and not isinstance(prompt[0], int)
+    prompts: Sequence[Any] = prompt if several else [prompt]  # type: ignore[assignment]
+    if len(prompts) > MOST_REPLIES:
+        raise UserError(f"prompt holds {len(prompts)} prompts: send at most {MOST_REPLIES}")
+    return [read_prompt(one, model) for one in prompts]
+
+
+def read_prompt(prompt: Any, model: OnnxModel) -> list[int]:
+    tokenizer, block_size = model.tokenizer, model.config.block_size
+    if isinstance(prompt, str):
+        longest = tokenizer.max_token_bytes * block_size
+        if len(prompt) > longest:
+            raise UserError(
+                f"the prompt has {len(prompt):,} characters, and the context of {block_size} "
+                f"tokens holds at most {longest:,}: shorten it"
+            )
+        return [*text_opening(tokenizer), *tokenizer.encode(prompt)]
+    if not isinstance(prompt, list) or not prompt:
+        raise UserError("prompt must be a text, a list of token ids, or a list of either")
+    for i in prompt:
+        if isinstance(i, bool) or not isinstance(i, int) or not (0 <= i < tokenizer.vocab_size):
+            raise UserError(f"prompt: {i!r} is no token id from 0 to {tokenizer.vocab_size - 1}")
+    return prompt
+
+
+def repeated(requests: list[Request], given: Fields) -> list[Request]:
+    """Return each request n times; with a seed, each time with the next one."""
+    if len(requests) * given.n > MOST_REPLIES:
+        raise UserError(
+            f"{len(requests)} prompts with n={given.n} are more than {MOST_REPLIES} replies"
+        )
+    if given.n == 1:
+        return requests
+    return [
+        replace(r, sampling=replace(r.sampling, seed=given.seed + i if given.seed >= 0 else -1))
+        for r in requests
+        for i in range(given.n)
+    ]

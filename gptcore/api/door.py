@@ -1,0 +1,138 @@
+"""Who may call, how often, and how much of it is read. The page's guard uses the same limits.
+
+>>> Door(keys=["secret"]).check({"type": "http", "headers": []})
+Traceback (most recent call last):
+gptcore.api.door.Refused: this server needs a key: Authorization: Bearer KEY
+"""
+
+import asyncio
+import hmac
+import json
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from starlette.datastructures import Headers
+
+Scope = MutableMapping[str, Any]  # of ASGI
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+LONGEST_BODY = 2**20  # bytes; the longest conversation that fits a context is far smaller
+LARGE_BODY = 2**14
+BODY_SECONDS = 20.0  # for a whole body to arrive
+CALLS = 64  # that one address has open
+ALL_CALLS = 400  # of all addresses; a process may have about 1,000 open files
+MINUTE = 60.0
+CLIENTS = 10_000  # whose calls of the last minute are known
+
+
+class Refused(Exception):
+    """A call that is answered with an error: a status, a reason, and OpenAI's name for it."""
+
+    def __init__(self, status: int, reason: str, code: str | None = None):
+        super().__init__(reason)
+        self.status, self.code = status, code
+
+
+class Door:
+    """The conditions of the API.
+
+    `keys`: one of them is needed, if there are any. `origins`: of web pages that may call.
+    `per_minute`: calls of one key, or of one address without keys. `behind_proxy`: whether the
+    proxy in front tells the visitor's address in X-Forwarded-For.
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[str] = (),
+        origins: Sequence[str] = (),
+        per_minute: int | None = None,
+        behind_proxy: bool = False,
+    ):
+        self.keys, self.origins = [key.encode() for key in keys], origins
+        self.per_minute, self.behind_proxy = per_minute, behind_proxy
+        self.calls: dict[object, deque[float]] = {}  # times of the last minute, by client
+        self.open: Counter[str] = Counter()  # calls that are being answered, by address
+
+    def check(self, scope: Scope) -> None:
+        """Raise Refused unless the call has a key that is known, and comes not too often."""
+        told = Headers(scope=scope).get("authorization", "")
+        key = told.partition(" ")[2].strip().encode() if told[:7].lower() == "bearer " else b""
+        if self.keys and not any(hmac.compare_digest(key, known) for known in self.keys):
+            raise Refused(
+                401, "this server needs a key: Authorization: Bearer KEY", "invalid_api_key"
+            )
+        if self.per_minute:
+            self.count(key if self.keys else visitor(scope, self.behind_proxy))
+
+    def count(self, client: object) -> None:
+        now = time.monotonic()
+        times = self.calls.setdefault(client, deque())
+        while times and now - times[0] > MINUTE:
+            times.popleft()
+        if len(times) >= (self.per_minute or 0):
+            raise Refused(
+                429, f"more than {self.per_minute} calls in a minute", "rate_limit_exceeded"
+            )
+        times.append(now)
+        if len(self.calls) > CLIENTS:
+            self.calls = {c: t for c, t in self.calls.items() if t and now - t[-1] < MINUTE}
+
+    @contextmanager
+    def answering(self, scope: Scope) -> Iterator[None]:
+        """Count a call for as long as it is answered; raises Refused if too many are."""
+        address = visitor(scope, self.behind_proxy)
+        if self.open[address] >= CALLS or self.open.total() >= ALL_CALLS:
+            raise Refused(429, "too many calls are open: wait for an answer first", "busy")
+        self.open[address] += 1
+        try:
+            yield
+        finally:
+            self.open -= Counter([address])  # names without a call are dropped
+
+
+def visitor(scope: Scope, behind_proxy: bool) -> str:
+    """Return a visitor's address; of X-Forwarded-For, the entry that the proxy added."""
+    told = Headers(scope=scope).get("x-forwarded-for", "") if behind_proxy else ""
+    client = scope.get("client") or ("",)
+    return told.rpartition(",")[2].strip() or client[0]
+
+
+async def read_body(scope: Scope, receive: Receive) -> bytes:
+    """Return a body; raises Refused if it is too long, or does not arrive."""
+    announced = Headers(scope=scope).get("content-length", "0")
+    if not announced.isdecimal() or int(announced) > LONGEST_BODY:
+        raise Refused(413, f"a request's body may have {LONGEST_BODY:,} bytes")
+    try:
+        return await asyncio.wait_for(whole_body(receive), BODY_SECONDS)
+    except TimeoutError:
+        raise Refused(408, f"the body did not arrive within {BODY_SECONDS:.0f} seconds") from None
+
+
+async def whole_body(receive: Receive) -> bytes:
+    body = bytearray()
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if len(body) > LONGEST_BODY:
+            raise Refused(413, f"a request's body may have {LONGEST_BODY:,} bytes")
+        if not message.get("more_body"):
+            return bytes(body)
+
+
+async def read_json(scope: Scope, receive: Receive) -> Any:
+    """Return the JSON of a body, or None if it is empty; raises Refused."""
+    body = await read_body(scope, receive)
+    # A large one takes so long that others would wait.
+    return await asyncio.to_thread(parse, body) if len(body) > LARGE_BODY else parse(body)
+
+
+def parse(body: bytes) -> Any:
+    try:
+        return json.loads(body) if body else None
+    except (ValueError, RecursionError):
+        raise Refused(400, "the body is not valid JSON") from None

@@ -1,0 +1,194 @@
+"""Answers in OpenAI's forms: whole, or in parts for a stream.
+
+A ChatForm and a TextForm have the same methods. An answer has several choices: one for each reply.
+
+>>> TextForm("nano", tokenizer, echo=False).part(0, Piece("Hi", 3, 1))["choices"]  # doctest: +SKIP
+[{'index': 0, 'text': 'Hi', 'logprobs': None, 'finish_reason': None}]
+"""
+
+import time
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+from gptcore.generate import Finish, Likelihood, Piece
+from gptcore.inspection import token_names
+from gptcore.text.tokenizer import Tokenizer
+
+Json = dict[str, Any]
+FINISH_REASON: dict[Finish | None, str | None] = {
+    None: None,
+    "end": "stop",
+    "stopped": "stop",
+    "length": "length",
+    "context": "length",
+}
+
+
+class Usage:
+    """The tokens of all prompts and replies of one call."""
+
+    def __init__(self) -> None:
+        self.n_prompt: dict[int, int] = {}
+        self.n_new: dict[int, int] = {}
+
+    def add(self, i: int, piece: Piece) -> None:
+        self.n_prompt[i], self.n_new[i] = piece.n_prompt, piece.n_new
+
+    def json(self, n: int) -> Json:
+        """Return the counts; each prompt has `n` replies and is counted once."""
+        n_prompt = sum(count for i, count in self.n_prompt.items() if i % n == 0)
+        n_new = sum(self.n_new.values())
+        return {
+            "prompt_tokens": n_prompt,
+            "completion_tokens": n_new,
+            "total_tokens": n_prompt + n_new,
+        }
+
+
+class Form:
+    """What both forms share: the fields around the choices."""
+
+    kind = part_kind = prefix = ""
+
+    def __init__(self, model: str, tokenizer: Tokenizer):
+        self.tokenizer = tokenizer
+        self.common = {
+            "id": f"{self.prefix}-{uuid.uuid4().hex}",
+            "created": int(time.time()),
+            "model": model,
+        }
+
+    def around(self, kind: str, choices: list[Json], **more: Any) -> Json:
+        return {**self.common, "object": kind, "choices": choices, **more}
+
+    def usage_part(self, usage: Json) -> Json:
+        return self.around(self.part_kind, [], usage=usage)
+
+
+class ChatForm(Form):
+    """/v1/chat/completions."""
+
+    kind, part_kind, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl"
+
+    def whole(self, pieces: list[list[Piece]], usage: Json) -> Json:
+        choices = [
+            {
+                "index": i,
+                "message": {"role": "assistant", "content": joined(reply), "refusal": None},
+                "logprobs": self.logprobs([x for piece in reply for x in piece.likelihoods]),
+                "finish_reason": FINISH_REASON[reply[-1].finish],
+            }
+            for i, reply in enumerate(pieces)
+        ]
+        return self.around(self.kind, choices, usage=usage)
+
+    def opening(self, n: int) -> list[Json]:
+        """Return the parts that name the speaker of each of `n` replies."""
+        delta = {"role": "assistant", "content": ""}
+        choices = [{"index": i, "delta": delta, "finish_reason": None} for i in range(n)]
+        return [self.around(self.part_kind, [choice]) for choice in choices]
+
+    def part(self, i: int, piece: Piece) -> Json:
+        choice = {
+            "index": i,
+            "delta": {"content": piece.text} if piece.text or not piece.finish else {},
+            "logprobs": self.logprobs(piece.likelihoods),
+            "finish_reason": FINISH_REASON[piece.finish],
+        }
+        return self.around(self.part_kind, [choice])
+
+    def logprobs(self, tokens: Iterable[Likelihood]) -> Json | None:
+        content = [
+            {
+                **self.token(t.token_id, t.logprob),
+                "top_logprobs": [self.token(*pair) for pair in t.top],
+            }
+            for t in tokens
+            if t.token_id not in self.tokenizer.special.values()
+        ]
+        return {"content": content, "refusal": None} if content else None
+
+    def token(self, token_id: int, logprob: float | None) -> Json:
+        named = name(self.tokenizer, token_id)
+        as_bytes = [*self.tokenizer.token_bytes(token_id)]
+        return {"token": named, "logprob": logprob, "bytes": as_bytes}
+
+
+class TextForm(Form):
+    """/v1/completions. With `echo` the texts of the prompts come first.
+
+    The probabilities include that of the token that ends a text: programs which score texts ask
+    for one more token and leave out the last.
+    """
+
+    kind = part_kind = "text_completion"
+    prefix = "cmpl"
+
+    def __init__(self, model: str, tokenizer: Tokenizer, echo: bool):
+        super().__init__(model, tokenizer)
+        self.echo = echo
+        self.offsets: dict[int, int] = {}  # characters of each choice so far
+
+    def whole(self, pieces: list[list[Piece]], usage: Json) -> Json:
+        choices = [self.choice(i, merged(reply)) for i, reply in enumerate(pieces)]
+        return self.around(self.kind, choices, usage=usage)
+
+    def opening(self, n: int) -> list[Json]:
+        return []
+
+    def part(self, i: int, piece: Piece) -> Json:
+        return self.around(self.part_kind, [self.choice(i, piece)])
+
+    def choice(self, i: int, piece: Piece) -> Json:
+        before = self.tokenizer.decode([t.token_id for t in piece.prompt])
+        return {
+            "index": i,
+            "text": before + piece.text,
+            "logprobs": self.logprobs(i, [*piece.prompt, *piece.likelihoods]),
+            "finish_reason": FINISH_REASON[piece.finish],
+        }
+
+    def logprobs(self, i: int, tokens: list[Likelihood]) -> Json | None:
+        if not tokens:
+            return None
+        offsets = []
+        for t in tokens:
+            offsets.append(self.offsets.get(i, 0))
+            self.offsets[i] = offsets[-1] + len(self.tokenizer.decode([t.token_id]))
+        return {
+            "tokens": [name(self.tokenizer, t.token_id) for t in tokens],
+            "token_logprobs": [t.logprob for t in tokens],
+            "top_logprobs": [
+                {name(self.tokenizer, j): logprob for j, logprob in t.top} if t.top else None
+                for t in tokens
+            ],
+            "text_offset": offsets,
+        }
+
+
+def joined(pieces: list[Piece]) -> str:
+    return "".join(piece.text for piece in pieces)
+
+
+def merged(pieces: list[Piece]) -> Piece:
+    """Return the pieces of one reply as one."""
+    last = pieces[-1]
+    return Piece(
+        joined(pieces),
+        last.n_prompt,
+        last.n_new,
+        last.finish,
+        likelihoods=tuple(x for piece in pieces for x in piece.likelihoods),
+        prompt=pieces[0].prompt,
+    )
+
+
+def name(tokenizer: Tokenizer, token_id: int) -> str:
+    """Return a token's text; of a part of a character its bytes, in OpenAI's notation."""
+    (named,) = token_names([token_id], tokenizer)
+    return f"bytes:{named}" if named.startswith("\\x") else named
+
+
+def error_json(message: str, kind: str = "invalid_request_error", code: str | None = None) -> Json:
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}

@@ -1,0 +1,85 @@
+"""gptcore serve [MODEL]: the API alone, for clients that speak OpenAI's protocol.
+
+It answers http://HOST:PORT/v1/chat/completions and /v1/completions, and loads neither the page nor
+Gradio. With --api-key a call needs a key: one of GPTCORE_API_KEY (several are separated by commas),
+or the one that is typed at the start.
+"""
+
+import argparse
+import getpass
+import os
+from pathlib import Path
+
+from gptcore.bundle import VARIANTS, default_model, read_facts
+from gptcore.checks import UserError
+from gptcore.system.cores import say_if_busy
+from gptcore.system.network import check_port, in_url
+from gptcore.system.runtime import check_runtime, device_line
+
+KEYS = "GPTCORE_API_KEY"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model",
+        type=Path,
+        nargs="?",
+        default=default_model(),
+        help="a model folder (default: the model that ships)",
+    )
+    parser.add_argument("--variant", help=f"{', '.join(VARIANTS)} (default: the fastest there is)")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000)
+    add_door_arguments(parser)
+
+
+def add_door_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the API, which the page has, too."""
+    parser.add_argument(
+        "--api-key", action="store_true", help=f"the API needs a key, of {KEYS} or typed now"
+    )
+    parser.add_argument(
+        "--cors", nargs="+", default=[], metavar="ORIGIN", help="web pages that may use the API"
+    )
+    parser.add_argument(
+        "--rate-limit", type=int, metavar="N", help="calls of the API in a minute, of each key"
+    )
+    parser.add_argument(
+        "--behind-proxy",
+        action="store_true",
+        default="SPACE_ID" in os.environ,
+        help="a proxy in front tells the visitors' addresses in X-Forwarded-For",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    host = options.host.strip("[]")
+    check_port(host, options.port)
+    read_facts(options.model)
+    check_runtime()
+    import uvicorn
+
+    from gptcore.api.door import Door
+    from gptcore.api.routes import Api
+    from gptcore.model import load_model
+
+    door = Door(read_keys(options), options.cors, options.rate_limit, options.behind_proxy)
+    model = load_model(options.model, variant=options.variant)
+    print(f"{model.bundle.name}: {device_line(model)}")
+    say_if_busy()
+    print(f"http://{in_url(host)}:{options.port}/v1 (Ctrl-C ends)", flush=True)
+    uvicorn.run(
+        Api(model, door), host=host, port=options.port, log_level="warning", server_header=False
+    )
+    return 0
+
+
+def read_keys(options: argparse.Namespace) -> list[str]:
+    """Return the keys of the API, which no command line shows to other users of the machine."""
+    if not options.api_key:
+        return []
+    told = os.environ.get(KEYS) or getpass.getpass("API key: ")
+    keys = [key.strip() for key in told.split(",") if key.strip()]
+    if not keys:
+        raise UserError(f"--api-key: the key is empty: set {KEYS}")
+    return keys

@@ -1,0 +1,297 @@
+"""The engine: one scheduler for all users of a model. Replies join and leave between steps.
+
+>>> engine = Engine(slots, tokenizer, Replies())                     # doctest: +SKIP
+>>> engine.submit(Request([5, 8, 13]), stop, deliver=print)          # doctest: +SKIP
+Piece(text='Hello', n_prompt=3, n_new=1, finish=None, ...)
+
+One thread computes, and lives as long as there is work. Each step reads a part of the prompts that
+have arrived, and one token for every reply at once (continuous batching: Yu et al., Orca, OSDI
+2022). Replies are independent of each other: with a seed, a crowd changes none of them. (Of models
+with 4-bit weights it may: their products of many rows round otherwise than those of one.)
+
+The writing replies have the first slots, so that their caches lie one after the other. Slots
+without a reply rest: they hold what earlier conversations read, for the next turn of the same one
+or for a prompt with the same beginning, until the slot is needed.
+"""
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
+
+import numpy as np
+
+from gptcore.checks import UserError
+from gptcore.generate import Piece, Replies, Reply, Request, Stop
+from gptcore.sampling import NOT_FINITE, Sampling, sample_rows
+from gptcore.slots import Slots
+from gptcore.text.tokenizer import Tokenizer
+
+READ_ALONE = 128  # prompt tokens read at once while no reply is written; Stop waits for them
+READ_BESIDE = 32  # prompt tokens read between two steps of the replies
+MIN_COPIED = 16  # shorter common beginnings are read anew, which is as fast
+PIECE_SECONDS = 0.025  # text is delivered at most this often
+
+MAX_WAITING = 256  # requests that wait for a slot; more are refused
+
+Deliver = Callable[[Piece | Exception], None]  # called from the engine's thread; must not block
+
+
+class Busy(UserError):
+    """More requests wait than can be answered soon."""
+
+
+@dataclass(eq=False)
+class Row:
+    """A reply in progress."""
+
+    reply: Reply
+    stop: Stop
+    deliver: Deliver
+    unread: list[int]  # ids of the prompt, or the last token of the reply, not yet in the cache
+    slot: int = -1
+    delivered: float = 0.0  # time of the last piece
+
+    def __post_init__(self) -> None:
+        self.settings = replace(self.reply.request.sampling, seed=-1)  # equal ones go together
+
+
+class Engine:
+    """Answers requests in the order of their arrival, as many at a time as there are slots."""
+
+    def __init__(self, slots: Slots, tokenizer: Tokenizer, replies: Replies):
+        self.slots, self.tokenizer, self.replies = slots, tokenizer, replies
+        self.lock = Lock()  # of the next two
+        self.waiting: deque[Row] = deque()
+        self.thread: Thread | None = None
+        self.rows: list[Row | None] = [None] * slots.cache.n_slots  # by slot
+        self.used = np.zeros(slots.cache.n_slots)  # time when each slot was last needed
+        self.reading: deque[Row] = deque()
+        self.n_writing = 0  # replies being written; they have the first slots
+        self.n_finished = self.n_new = 0  # replies, and their tokens, since the beginning
+
+    @property
+    def n_running(self) -> int:
+        """The number of replies that are waited for, read or written."""
+        with self.lock:
+            return len(self.waiting) + sum(row is not None for row in self.rows)
+
+    def submit(self, request: Request, stop: Stop, deliver: Deliver) -> None:
+        """Let the reply to a request be generated and delivered piece by piece.
+
+        The last piece has a `finish`; an exception is delivered in its place if the reply fails.
+        Raises UserError for an invalid request, and Busy if too many wait.
+        """
+        reply = Reply(request, self.tokenizer, self.slots.block_size)
+        row = Row(reply, stop, deliver, list(request.ids))
+        with self.lock:
+            if sum(not other.stop.is_set() for other in self.waiting) >= MAX_WAITING:
+                raise Busy(f"{MAX_WAITING} requests wait already: try again in a few seconds")
+            self.waiting.append(row)
+            if self.thread is None:
+                self.thread = Thread(target=self.work, name="engine", daemon=True)
+                self.thread.start()
+
+    def answer(self, request: Request, stop: Stop | None = None) -> Iterator[Piece]:
+        """Yield the reply to a request, which begins with the first piece that is asked for.
+
+        Closing the iterator ends the generation. Raises UserError at once for an invalid request.
+        """
+        request.check(self.slots.block_size)
+        return self.pieces(request, stop or Event())
+
+    def pieces(self, request: Request, stop: Stop) -> Iterator[Piece]:
+        arrived: SimpleQueue[Piece | Exception] = SimpleQueue()
+        self.submit(request, stop, arrived.put)
+        try:
+            while True:
+                piece = arrived.get()
+                if isinstance(piece, Exception):
+                    raise piece
+                yield piece
+                if piece.finish:
+                    return
+        finally:
+            stop.set()
+
+    # ---------------------------------------------------------- in the engine's thread
+
+    def work(self) -> None:
+        while True:
+            with self.lock:
+                if not self.waiting and not any(self.rows):
+                    self.thread = None
+                    return
+            try:
+                self.end_stopped()
+                self.admit()
+                self.read()
+                self.write()
+            except Exception as error:  # whoever waits must learn of it
+                self.fail(error)
+
+    def end_stopped(self) -> None:
+        with self.lock:
+            stopped = [row for row in self.waiting if row.stop.is_set()]
+            self.waiting = deque(row for row in self.waiting if not row.stop.is_set())
+        for row in (*stopped, *filter(None, self.rows)):
+            if row.stop.is_set():
+                row.reply.end("stopped")
+                self.finish(row)
+
+    def admit(self) -> None:
+        """Give slots to waiting requests."""
+        while self.waiting and not all(self.rows):
+            row = self.waiting[0]
+            self.place(row)
+            self.reading.append(row)
+            with self.lock:
+                self.waiting.popleft()
+                self.rows[row.slot] = row
+
+    def place(self, row: Row) -> None:
+        """Give a row the slot that has read the beginning of its prompt, or one with a copy."""
+        slots, ids = self.slots, row.unread
+        # The last token is always read, because its logits are needed, and for an echo all are.
+        most = 0 if row.reply.request.echo else len(ids) - 1
+        shared = np.minimum(slots.shared(ids), most)
+        is_free = np.array([other is None for other in self.rows])
+        best = int((2 * shared + is_free).argmax())  # of equal ones a free one
+        n_shared, slot = int(shared[best]), best
+        # A slot that shares less than half of its ids with the prompt belongs to another
+        # conversation (with the same system prompt, perhaps), which still needs it.
+        if not is_free[best] or 2 * n_shared < slots.lengths[best]:
+            slot = int(np.where(is_free, self.used, np.inf).argmin())  # that rests longest
+        if slot != best and n_shared >= MIN_COPIED:
+            slots.copy(best, slot, n_shared)
+        elif slot != best:
+            n_shared = 0
+        slots.cut(slot, n_shared)
+        row.slot, row.unread = slot, ids[n_shared:]
+
+    def read(self) -> None:
+        """Read prompts in the order of their arrival, but not so long that replies would wait."""
+        n_left = READ_BESIDE if self.n_writing else READ_ALONE
+        while self.reading and n_left > 0:
+            row = self.reading[0]
+            # A last token alone would be read by another kernel, whose sums are rounded otherwise.
+            n = n_left + (len(row.unread) == n_left + 1)
+            part, row.unread = row.unread[:n], row.unread[n:]
+            n_left -= n
+            is_echo = row.reply.request.echo
+            logits = self.slots.read(row.slot, part, first=0 if is_echo else -1)
+            if is_echo:
+                row.reply.read(part, logits)
+            if not row.unread:
+                self.reading.popleft()
+                self.begin(row, logits[-1:])
+
+    def begin(self, row: Row, logits: np.ndarray) -> None:
+        """Let a reply be written whose prompt is read; its first token follows logits (1, V)."""
+        self.swap(row.slot, self.n_writing)
+        self.n_writing += 1
+        if row.reply.limit:
+            self.add_tokens([row], logits)
+        else:
+            row.reply.end("length")
+            self.finish(row)
+
+    def write(self) -> None:
+        """Write one token of every reply that is being written."""
+        if rows := [row for row in self.rows[: self.n_writing] if row]:
+            self.add_tokens(rows, self.slots.step([row.unread[0] for row in rows]))
+
+    def add_tokens(self, rows: list[Row], logits: np.ndarray) -> None:
+        """Choose the next token of each row from logits (n, V), and deliver what is due."""
+        is_finite = np.isfinite(logits.max(1))
+        for row in [row for row, is_good in zip(rows, is_finite) if not is_good]:
+            self.release(row)
+            send(row, UserError(NOT_FINITE))
+        now = time.monotonic()
+        for i, token_id in choose(rows, logits, is_finite):
+            row, reply = rows[i], rows[i].reply
+            reply.add(token_id, logits[i])
+            if reply.finish:
+                self.finish(row)
+                continue
+            row.unread = [token_id]
+            if now - row.delivered > PIECE_SECONDS:
+                row.delivered = now
+                send(row, reply.take())
+            if len(reply.request.ids) + len(reply.ids) > self.slots.block_size:
+                self.read_again(row)
+
+    def read_again(self, row: Row) -> None:
+        """Let a text that has filled its context be read anew, without its first token."""
+        self.stop_writing(row)
+        self.slots.cut(row.slot, 0)
+        row.unread = [*row.reply.request.ids, *row.reply.ids][-self.slots.block_size :]
+        self.reading.append(row)
+
+    def finish(self, row: Row) -> None:
+        self.replies.remember(row.reply)
+        self.n_finished += 1
+        self.n_new += len(row.reply.ids)
+        self.release(row)
+        send(row, row.reply.take())
+
+    def release(self, row: Row) -> None:
+        """Let the slot of a row rest, if it has one."""
+        if row in self.reading:
+            self.reading.remove(row)
+        elif row.slot >= 0:
+            self.stop_writing(row)
+        if row.slot >= 0:
+            self.rows[row.slot] = None
+            self.used[row.slot] = time.monotonic()
+
+    def stop_writing(self, row: Row) -> None:
+        """Move a row behind the slots of the other replies that are being written."""
+        self.n_writing -= 1
+        self.swap(row.slot, self.n_writing)
+
+    def swap(self, a: int, b: int) -> None:
+        """Exchange two slots with their rows."""
+        self.slots.swap(a, b)
+        self.rows[a], self.rows[b] = self.rows[b], self.rows[a]
+        self.used[[a, b]] = self.used[[b, a]]
+        for slot in (a, b):
+            if row := self.rows[slot]:
+                row.slot = slot
+
+    def fail(self, error: Exception) -> None:
+        """Deliver an error to everybody, and begin anew."""
+        with self.lock:
+            rows = [*filter(None, self.rows), *self.waiting]
+            self.waiting.clear()
+        self.reading.clear()
+        self.rows, self.n_writing = [None] * len(self.rows), 0
+        for slot in range(len(self.rows)):
+            self.slots.cut(slot, 0)
+        for row in rows:
+            send(row, error)
+
+
+def choose(rows: list[Row], logits: np.ndarray, wanted: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Yield the index of each wanted row and its next token.
+
+    Rows with the same settings are sampled together.
+    """
+    groups: defaultdict[Sampling, list[int]] = defaultdict(list)
+    for i in np.flatnonzero(wanted).tolist():
+        groups[rows[i].settings].append(i)
+    for sampling, group in groups.items():
+        replies = [rows[i].reply for i in group]
+        draws = np.array([reply.rng.random() for reply in replies])
+        ids = sample_rows(logits[group], sampling, draws, [reply.ids for reply in replies])
+        yield from zip(group, ids.tolist())
+
+
+def send(row: Row, piece: Piece | Exception) -> None:
+    """Deliver a piece; nobody wants the rest if that fails."""
+    try:
+        row.deliver(piece)
+    except Exception:
+        row.stop.set()

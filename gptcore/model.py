@@ -1,0 +1,119 @@
+"""A model folder, loaded: what the page, the command line and embedding programs use. No torch.
+
+>>> model = load_model("models/default")                             # doctest: +SKIP
+>>> for piece in model.answer(Request([1, 2, 3])):                   # doctest: +SKIP
+...     print(piece.text, end="")
+"""
+
+import os
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+import onnxruntime as ort
+
+from gptcore.bundle import VARIANTS, Bundle, load_bundle
+from gptcore.checks import UserError, check_choice
+from gptcore.engine import Engine
+from gptcore.generate import Piece, Replies, Request, Stop
+from gptcore.onnx_session import OnnxSession, choose_device, open_inference, open_slots
+from gptcore.system.cores import fastest, median_seconds, thread_counts
+
+ON_CUDA = ("fp16", "fp32", "q8", "q4", "int8")  # best first; int8's products run on the CPU
+CACHE_BYTES = 2**30  # most memory for the keys and values of all conversations
+MAX_SLOTS = 64  # most conversations whose keys and values are kept
+
+
+class OnnxModel:
+    """A loaded model folder. It is safe to use from several threads."""
+
+    def __init__(
+        self, bundle: Bundle, inference: ort.InferenceSession, threads: int, variant: str = "fp32"
+    ):
+        check_graph(bundle, inference)
+        self.bundle, self.config, self.tokenizer = bundle, bundle.config, bundle.tokenizer
+        self.inference, self.threads = inference, threads
+        self.variant, self.file_name = variant, Path(VARIANTS[variant]).name
+        self.provider = inference.get_providers()[0]  # in use; perhaps not the requested one
+        self.replies = Replies()
+        config = self.config
+        slot_bytes = 8 * config.n_layer * config.n_kv_head * config.head_dim * config.block_size
+        n_slots = min(max(CACHE_BYTES // slot_bytes, 1), MAX_SLOTS)
+        self.engine = Engine(open_slots(inference, config, n_slots), self.tokenizer, self.replies)
+
+    def answer(self, request: Request, stop: Stop | None = None) -> Iterator[Piece]:
+        """Yield the reply to a request. Closing the iterator ends the generation."""
+        return self.engine.answer(request, stop)
+
+    def recall(self, before: list[int], text: str) -> list[int] | None:
+        """Return the ids that a reply was generated as, given the ids before it; None: unknown."""
+        return self.replies.recall(before, text)
+
+    def session(self) -> OnnxSession:
+        """Return a session of its own, beside the engine."""
+        return OnnxSession(self.inference, self.config)
+
+
+def load_model(
+    folder: str | Path,
+    threads: int | None = None,
+    device: str | None = None,
+    variant: str | None = None,
+) -> OnnxModel:
+    """Load a model folder; `device` is "cpu" or "cuda".
+
+    Arguments that are None are chosen: CUDA if there is a GPU; on the CPU the fastest variant of
+    the folder, of those with a serving graph if there are any (see gptcore.bundle), then the faster
+    of one thread and all cores. Each candidate is timed for a few milliseconds. Small models, and
+    any model on busy cores, are faster on one thread. Raises UserError if the folder, device or
+    variant cannot be used.
+    """
+    device = choose_device(device)
+    bundle = load_bundle(folder)
+    if variant is not None:
+        check_choice("variant", variant, VARIANTS)
+        if variant not in bundle.variants:
+            raise UserError(
+                f"{folder} has no variant {variant!r}, only {', '.join(bundle.variants)}: export "
+                f"it with --quantize {variant}"
+            )
+    if device == "cuda":
+        name = variant or next(name for name in ON_CUDA if name in bundle.variants)
+        return open_model(bundle, "cuda", threads or os.cpu_count() or 1, name)
+    # fp16 is never faster on a CPU, and some CPUs cannot load it
+    others = [name for name in bundle.variants if name != "fp16"]
+    names = [variant] if variant else [*bundle.serving] or others
+    models = (open_model(bundle, "cpu", threads or 1, name) for name in names)
+    best = fastest(models, step_seconds)
+    counts = [threads] if threads else thread_counts()
+    more = (open_model(bundle, "cpu", n, best.variant) for n in counts if n != best.threads)
+    return fastest(chain([best], more), step_seconds)
+
+
+def open_model(
+    bundle: Bundle, device: str, threads: int, variant: str, serving: bool = True
+) -> OnnxModel:
+    """Open a variant: its serving graph if there is one, unless `serving` is False."""
+    graphs = bundle.serving if serving and device == "cpu" else {}
+    path = graphs.get(variant, bundle.variants[variant])
+    return OnnxModel(bundle, open_inference(path, device, threads), threads, variant)
+
+
+def check_graph(bundle: Bundle, inference: ort.InferenceSession) -> None:
+    """Raise UserError if the graph's cache does not have the configuration's shape."""
+    config = bundle.config
+    caches = [i for i in inference.get_inputs() if i.name.startswith("past_key_values.")]
+    shapes = {(i.shape[1], i.shape[3]) for i in caches}
+    if len(caches) != 2 * config.n_layer or shapes != {(config.n_kv_head, config.head_dim)}:
+        raise UserError(
+            f"the graph in {bundle.path} and its gptcore.json are of different exports: "
+            "export the model again"
+        )
+
+
+def step_seconds(model: OnnxModel) -> float:
+    """Return the median time of a decoding step after a short prompt, in seconds."""
+    session, block_size = model.session(), model.config.block_size
+    n_prompt = min(32, block_size // 2)
+    session.prefill([0] * n_prompt)
+    return median_seconds(lambda: session.step(0), block_size - n_prompt)

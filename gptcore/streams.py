@@ -1,0 +1,39 @@
+"""Replies for an event loop, which never waits for the engine's thread.
+
+>>> async for i, piece in answers(model.engine, [request], Event()):     # doctest: +SKIP
+...     print(piece.text, end="")
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+
+from gptcore.engine import Engine
+from gptcore.generate import Piece, Request, Stop
+
+
+async def answers(
+    engine: Engine, requests: Sequence[Request], stop: Stop
+) -> AsyncIterator[tuple[int, Piece]]:
+    """Yield the pieces of the replies to requests as they come, each with its request's index.
+
+    However this generator ends (a stop, a closed connection, an error), the computation ends too.
+    """
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Queue[tuple[int, Piece | Exception]] = asyncio.Queue()
+
+    def deliver(i: int, piece: Piece | Exception) -> None:
+        loop.call_soon_threadsafe(arrived.put_nowait, (i, piece))
+
+    try:
+        for i, request in enumerate(requests):
+            engine.submit(request, stop, partial(deliver, i))
+        n_left = len(requests)
+        while n_left:
+            i, piece = await arrived.get()
+            if isinstance(piece, Exception):
+                raise piece
+            n_left -= bool(piece.finish)
+            yield i, piece
+    finally:
+        stop.set()

@@ -1,0 +1,40 @@
+"""Addresses and ports to listen on.
+
+>>> in_url("::1"), is_loopback("[::1]")
+('[::1]', True)
+"""
+
+import socket
+from ipaddress import ip_address
+
+from gptcore.checks import UserError
+
+
+def in_url(host: str) -> str:
+    """Return the host as written in a URL: an IPv6 address gets brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
+def check_port(host: str, port: int) -> None:
+    """Raise UserError if the page cannot listen on this port; Gradio would show a traceback."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, _, _, (address, _, *rest) = found[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            probe.bind((address, port, *rest))
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise UserError(
+            f"cannot listen on {in_url(host)}:{port} ({error}): choose another --host or --port"
+        ) from None
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address or a name means this machine alone."""
+    host = host.strip("[]")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

@@ -1,0 +1,44 @@
+"""What the tests of the API share: a server on a free port, and its errors."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import requests
+import uvicorn
+
+from gptcore.api.door import Door
+from gptcore.api.routes import Api
+from gptcore.model import OnnxModel
+
+NANO = Path(__file__).parent.parent / "models" / "nano"
+HELLO = [{"role": "user", "content": "Hello! Who are you?"}]
+SECONDS = 20
+
+
+@contextmanager
+def served(model: OnnxModel, door: Door) -> Iterator[str]:
+    """The address of the API on a free port."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(Api(model, door), log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def error_of(response: requests.Response, status: int) -> str:
+    assert response.status_code == status
+    (error,) = response.json().values()
+    assert set(error) == {"message", "type", "param", "code"}
+    assert "Traceback" not in response.text and ".py" not in response.text
+    return error["message"]

@@ -1,0 +1,351 @@
+"""The engine over a made-up cache: who is answered, when, and that a crowd changes no reply.
+
+The logits of this cache are a function of all that a slot has read, so that a slot which was
+mixed up, or cut at the wrong place, gives another reply.
+"""
+
+import threading
+import time
+import zlib
+from collections.abc import Sequence
+from threading import Event
+
+import numpy as np
+import pytest
+
+from gptcore.checks import UserError
+from gptcore.config import ModelConfig
+from gptcore.engine import READ_ALONE, READ_BESIDE, Engine
+from gptcore.generate import Piece, Replies, Reply, Request, generate
+from gptcore.sampling import Sampling
+from gptcore.slots import Slots
+from gptcore.text.tokenizer import Tokenizer
+
+BYTES = Tokenizer({bytes([byte]): byte for byte in range(256)})  # a token is a byte
+V, BLOCK = BYTES.vocab_size, 96
+CONFIG = ModelConfig(vocab_size=V, block_size=BLOCK)
+WARM = Sampling(temperature=1.0, top_k=0)
+SECONDS = 20  # longest wait of a test
+
+
+def logits_after(ids: list[int]) -> np.ndarray:
+    seed = zlib.crc32(np.array(ids, np.int32).tobytes())
+    logits = np.random.default_rng(seed).normal(size=V) * 3
+    logits[256:] -= 2  # a reply ends after some forty tokens
+    return logits.astype(np.float32)
+
+
+class Made:
+    """A cache whose keys and values are the ids themselves."""
+
+    def __init__(self, n_slots: int, seconds: float = 0.0):
+        self.n_slots, self.seconds = n_slots, seconds
+        self.held = [[] for _ in range(n_slots)]
+        self.calls: list[tuple[str, int]] = []  # ("read" or "step", number of ids)
+        self.failing: set[int] = set()  # ids at which the graph raises an error
+        self.broken: set[int] = set()  # ids after which no logit is finite
+
+    def read(self, slot: int, ids: Sequence[int], past: int, first: int) -> np.ndarray:
+        self.calls.append(("read", len(ids)))
+        time.sleep(self.seconds)
+        self.put(slot, ids, past)
+        assert first == -1
+        return self.logits(slot)[None]
+
+    def step(self, ids: Sequence[int], pasts: np.ndarray) -> np.ndarray:
+        self.calls.append(("step", len(ids)))
+        time.sleep(self.seconds)
+        for slot, (token_id, past) in enumerate(zip(ids, pasts)):
+            self.put(slot, [token_id], past)
+        return np.stack([self.logits(slot) for slot in range(len(ids))])
+
+    def put(self, slot: int, ids: Sequence[int], past: int) -> None:
+        if self.failing & {*ids}:
+            raise RuntimeError("the graph failed")
+        assert 0 <= past <= len(self.held[slot]) and past + len(ids) <= BLOCK
+        self.held[slot] = [*self.held[slot][:past], *ids]
+
+    def logits(self, slot: int) -> np.ndarray:
+        if self.held[slot][-1] in self.broken:
+            return np.full(V, np.nan, np.float32)
+        return logits_after(self.held[slot])
+
+    def swap(self, a: int, b: int, length: int) -> None:
+        held_a, held_b = self.held[a][:length], self.held[b][:length]
+        self.held[a], self.held[b] = held_b, held_a
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        self.held[target] = self.held[source][:length]
+
+
+class Alone:
+    """The slow reference: a session that reads everything anew for each token."""
+
+    def prefill(self, ids: list[int]) -> np.ndarray:
+        self.ids = list(ids)
+        return logits_after(self.ids)
+
+    def step(self, token_id: int) -> np.ndarray:
+        return self.prefill([*self.ids, token_id])
+
+
+class Reader:
+    """Somebody who waits for a reply."""
+
+    def __init__(self) -> None:
+        self.pieces: list[Piece | Exception] = []
+        self.done, self.stop = Event(), Event()
+
+    def __call__(self, piece: Piece | Exception) -> None:
+        self.pieces.append(piece)
+        if isinstance(piece, Exception) or piece.finish:
+            self.done.set()
+
+    def ids(self) -> list[int]:
+        """The reply's tokens, when it has ended."""
+        assert self.done.wait(SECONDS)
+        return [i for piece in self.pieces for i in piece.token_ids]
+
+    @property
+    def finish(self) -> str | None:
+        assert self.done.wait(SECONDS)
+        return self.pieces[-1].finish
+
+
+def new_engine(n_slots: int, seconds: float = 0.0) -> tuple[Engine, Made]:
+    cache = Made(n_slots, seconds)
+    return Engine(Slots(cache, CONFIG), BYTES, Replies()), cache
+
+
+def ask(engine: Engine, *requests: Request) -> list[Reader]:
+    readers = [Reader() for _ in requests]
+    for reader, request in zip(readers, requests):
+        engine.submit(request, reader.stop, reader)
+    return readers
+
+
+def alone(request: Request) -> list[int]:
+    reply = Reply(request, BYTES, BLOCK)
+    return [i for piece in generate(Alone(), reply) for i in piece.token_ids]
+
+
+def prompt(seed: int, length: int) -> list[int]:
+    return np.random.default_rng(seed).integers(0, 256, length).tolist()
+
+
+def wait_until_idle(engine: Engine) -> None:
+    deadline = time.monotonic() + SECONDS
+    while engine.thread and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert engine.thread is None and engine.n_running == 0
+
+
+@pytest.mark.parametrize("n_slots", [1, 3, 8])
+@pytest.mark.parametrize("seed", range(3))
+def test_in_a_crowd_each_reply_is_what_it_is_alone(n_slots: int, seed: int) -> None:
+    """Prompts that begin alike, of all lengths, some sliding, arriving at any moment."""
+    engine, _ = new_engine(n_slots)
+    rng, shared = np.random.default_rng(seed), prompt(99, 60)
+    requests = []
+    for i in range(24):
+        ids = [*shared[: rng.integers(0, 60)], *prompt(i, int(rng.integers(1, 30)))]
+        sampling = Sampling(float(rng.choice([0.0, 0.7, 1.5])), top_k=int(rng.choice([0, 5])),
+                            repetition_penalty=float(rng.choice([1.0, 1.3])), seed=i)  # fmt: skip
+        wanted = int(rng.integers(1, 40))
+        requests.append(Request(ids, sampling, wanted, slide=bool(rng.random() < 0.2)))
+    readers = []
+    for request in requests:
+        readers += ask(engine, request)
+        time.sleep(rng.choice([0.0, 0.002]))
+    for reader, request in zip(readers, requests):
+        assert reader.ids() == alone(request)
+    wait_until_idle(engine)
+
+
+def test_replies_are_written_together() -> None:
+    engine, cache = new_engine(8, seconds=0.001)
+    for reader in ask(engine, *(Request(prompt(i, 5), WARM, 30) for i in range(8))):
+        reader.ids()
+    assert max(n for kind, n in cache.calls if kind == "step") == 8
+
+
+def test_no_reply_waits_for_more_than_a_part_of_a_prompt() -> None:
+    engine, cache = new_engine(3, seconds=0.001)
+    (first,) = ask(engine, Request(prompt(0, 3), Sampling(temperature=0), 80))
+    while not first.pieces:
+        time.sleep(0.001)
+    ask(engine, *(Request(prompt(i, 90), WARM, 2) for i in range(1, 5)))
+    first.ids()
+    between = 0
+    for kind, n in cache.calls[1:]:
+        between = 0 if kind == "step" else between + n
+        assert between <= max(READ_BESIDE, READ_ALONE * (kind == "read" and between == n))
+    assert first.finish in ("length", "end")
+
+
+def test_those_who_find_no_slot_are_answered_in_the_order_of_their_arrival() -> None:
+    engine, _ = new_engine(2)
+    order = []
+    requests = [Request(prompt(i, 4), Sampling(temperature=0), 5) for i in range(10)]
+    readers = [Reader() for _ in requests]
+    for i, (reader, request) in enumerate(zip(readers, requests)):
+
+        def deliver(piece: Piece | Exception, i: int = i, reader: Reader = reader) -> None:
+            reader(piece)
+            if i not in order:
+                order.append(i)
+
+        engine.submit(request, reader.stop, deliver)
+    for reader in readers:
+        reader.ids()
+    assert order == sorted(order)
+
+
+def test_the_next_turn_of_a_conversation_reads_what_is_new() -> None:
+    engine, _ = new_engine(4)
+    ids = prompt(0, 20)
+    reply = ask(engine, Request(ids, Sampling(temperature=0), 10))[0].ids()
+    others = ask(engine, *(Request(prompt(i, 20), WARM, 5) for i in range(1, 3)))
+    for other in others:
+        other.ids()
+    before = engine.slots.n_read
+    turn = [*ids, *reply, 7, 8, 9]
+    assert ask(engine, Request(turn, Sampling(temperature=0), 1))[0].ids()
+    assert engine.slots.n_read - before == 4, "the reply's last token, and the three new ones"
+
+
+def test_a_beginning_that_another_conversation_has_read_is_copied() -> None:
+    engine, _ = new_engine(4)
+    system = prompt(5, 40)
+    ask(engine, Request([*system, *prompt(6, 50)], WARM, 1))[0].ids()
+    before = engine.slots.n_read
+    request = Request([*system, *prompt(7, 10)], Sampling(temperature=0), 5)
+    ids = ask(engine, request)[0].ids()
+    assert engine.slots.n_read - before == 10 + len(ids) - 1
+    assert ids == alone(request)
+
+
+def test_the_conversation_that_rested_longest_gives_its_slot() -> None:
+    engine, _ = new_engine(3)
+    prompts = [prompt(i, 30) for i in range(4)]
+    for ids in [*prompts[:3], prompts[0], prompts[3]]:
+        ask(engine, Request(ids, WARM, 1))[0].ids()
+    read = []
+    for ids in (prompts[0], prompts[2], prompts[3]):
+        before = engine.slots.n_read
+        ask(engine, Request(ids, WARM, 1))[0].ids()
+        read.append(engine.slots.n_read - before)
+    assert read == [1, 1, 1]
+    before = engine.slots.n_read
+    ask(engine, Request(prompts[1], WARM, 1))[0].ids()
+    assert engine.slots.n_read - before == 30, "it was the oldest when the fourth came"
+
+
+@pytest.mark.parametrize("state", ["waiting", "reading", "writing"])
+def test_a_stop_ends_one_reply_and_keeps_its_text(state: str) -> None:
+    engine, _ = new_engine(1 if state == "waiting" else 3, seconds=0.005)
+    length = 90 if state == "reading" else 5
+    wanted = [Request(prompt(0, 5), Sampling(1.0, 0, seed=3), 40)]
+    wanted.append(Request(prompt(1, length), Sampling(1.0, 0, seed=4), 6))
+    first, second = ask(engine, *wanted)
+    if state == "writing":
+        while not second.pieces:
+            time.sleep(0.001)
+    second.stop.set()
+    assert second.done.wait(SECONDS)
+    told = [i for piece in second.pieces for i in piece.token_ids]
+    assert told == alone(wanted[1])[: len(told)]
+    assert second.finish == "stopped" or len(told) == 6
+    assert first.ids() == alone(wanted[0])
+    wait_until_idle(engine)
+
+
+def test_closing_the_iterator_ends_the_work() -> None:
+    engine, cache = new_engine(2, seconds=0.002)
+    pieces = engine.answer(Request(prompt(0, 3), Sampling(temperature=0), 90))
+    next(pieces)
+    pieces.close()
+    wait_until_idle(engine)
+    n_calls = len(cache.calls)
+    time.sleep(0.02)
+    assert len(cache.calls) == n_calls
+
+
+def test_a_reader_who_raises_is_given_up_and_the_others_read_on() -> None:
+    engine, _ = new_engine(2)
+
+    def vanish(piece: Piece | Exception) -> None:
+        raise ConnectionError
+
+    request = Request(prompt(1, 4), Sampling(temperature=0), 30)
+    engine.submit(Request(prompt(0, 4), WARM, 90), Event(), vanish)
+    assert ask(engine, request)[0].ids() == alone(request)
+    wait_until_idle(engine)
+
+
+def test_an_error_of_the_graph_reaches_everybody_and_the_next_request_is_answered() -> None:
+    engine, cache = new_engine(2, seconds=0.001)
+    cache.failing = {255}
+    good = [Request([1, 2, 3], Sampling(1.0, 0, seed=1), 90), Request([4, 5], WARM, 90)]
+    readers = ask(engine, *good, Request([255], WARM, 5))
+    for reader in readers:
+        assert reader.done.wait(SECONDS)
+    assert isinstance(readers[-1].pieces[-1], RuntimeError)
+    cache.failing = set()
+    request = Request([1, 2, 3, 4], Sampling(temperature=0), 8)
+    assert ask(engine, request)[0].ids() == alone(request)
+    wait_until_idle(engine)
+
+
+def test_logits_that_are_not_finite_end_one_reply() -> None:
+    engine, cache = new_engine(3)
+    cache.broken = {254}
+    request = Request([1, 2, 3], Sampling(temperature=0), 20)
+    good, bad = ask(engine, request, Request([9, 254], WARM, 5))
+    assert bad.done.wait(SECONDS)
+    (error,) = bad.pieces
+    assert isinstance(error, UserError) and "not finite" in str(error)
+    assert good.ids() == alone(request)
+    wait_until_idle(engine)
+
+
+@pytest.mark.parametrize(("length", "n_words"), [(0, "0 tokens"), (BLOCK, f"{BLOCK} tokens")])
+def test_a_prompt_that_leaves_no_room_is_refused_at_once(length: int, n_words: str) -> None:
+    engine, _ = new_engine(1)
+    with pytest.raises(UserError, match=f"the prompt has {n_words}; the context holds {BLOCK}"):
+        engine.submit(Request([1] * length), Event(), Reader())
+    assert engine.n_running == 0
+
+
+def test_text_comes_several_tokens_at_a_time_and_the_first_at_once() -> None:
+    engine, _ = new_engine(1)
+    (reader,) = ask(engine, Request(prompt(3, 4), Sampling(1.0, 0, seed=1), 60))
+    ids = reader.ids()
+    assert len(reader.pieces[0].token_ids) == 1
+    assert len(reader.pieces) < len(ids) / 2
+    assert [piece.n_new for piece in reader.pieces][-1] == len(ids)
+
+
+def test_the_thread_lives_as_long_as_there_is_work() -> None:
+    engine, _ = new_engine(1)
+    for _ in range(3):
+        (reader,) = ask(engine, Request([1, 2], WARM, 3))
+        reader.ids()
+        wait_until_idle(engine)
+    assert not [thread for thread in threading.enumerate() if thread.name == "engine"]
+
+
+def test_many_threads_may_ask_at_once() -> None:
+    engine, _ = new_engine(4)
+    requests = [Request(prompt(i, 6), Sampling(1.0, 0, seed=i), 12) for i in range(40)]
+    found: dict[int, list[int]] = {}
+
+    def talk(i: int) -> None:
+        found[i] = [t for piece in engine.answer(requests[i]) for t in piece.token_ids]
+
+    threads = [threading.Thread(target=talk, args=[i]) for i in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+    assert found == {i: alone(request) for i, request in enumerate(requests)}
