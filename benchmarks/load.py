@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ASKED = ["Hello! Who are you?", "My name is Ada.", "Tell me a story about a cat.",
          "What is the capital of France?", "Can you count to ten?", "Tell me a joke."]  # fmt: skip
 LLAMA = Peer("", pip=("xllamacpp==2026.10.11549",))
+AT_ONE_ADDRESS = 32  # users
 N_PROMPT, N_NEW = 32, 64  # ids, with random weights
 
 
@@ -170,9 +171,11 @@ async def crowd(port: int, users: int, seconds: float, is_random: bool) -> Resul
     started = time.perf_counter() + 1.0
     ended = started + seconds
     replies = [0]
-    async with aiohttp.ClientSession(
-        f"http://127.0.0.1:{port}", connector=aiohttp.TCPConnector(limit=0, force_close=True)
-    ) as session:
+    async with AsyncExitStack() as stack:
+        sessions = [
+            await stack.enter_async_context(visitor(f"127.0.0.{2 + i // AT_ONE_ADDRESS}", port))
+            for i in range(users)
+        ]
 
         async def user(number: int) -> None:
             turn = 0
@@ -180,7 +183,7 @@ async def crowd(port: int, users: int, seconds: float, is_random: bool) -> Resul
                 turn += 1
                 path, body = request(number, turn, is_random)
                 is_first = True
-                async with session.post(path, json=body) as answer:
+                async with sessions[number].post(path, json=body) as answer:
                     if answer.status != 200:
                         errors[0] += 1
                         await asyncio.sleep(0.5)
@@ -212,6 +215,12 @@ async def crowd(port: int, users: int, seconds: float, is_random: bool) -> Resul
         errors=errors[0],
         client=busy / (seconds + 1),
     )
+
+
+def visitor(address: str, port: int) -> aiohttp.ClientSession:
+    """Return a client at an address of its own: one address may have so many calls open."""
+    connector = aiohttp.TCPConnector(limit=0, force_close=True, local_addr=(address, 0))
+    return aiohttp.ClientSession(f"http://127.0.0.1:{port}", connector=connector)
 
 
 def request(number: int, turn: int, is_random: bool) -> tuple[str, dict[str, Any]]:

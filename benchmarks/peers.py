@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
+from export.folder.serving import add_serving
 from export.folder.write import write_model
 from export.formats.gguf import write_gguf
 from export.runtimes.environments import PEERS, PeerError, Running, start
@@ -70,6 +71,7 @@ def write_random(preset: str, block_size: int, folder: Path) -> None:
     folder.mkdir()
     write_model(model, tokenizer, False, folder)
     write_facts(folder, ModelFacts(preset, False, count_parameters(model), config))
+    add_serving(folder)
 
 
 def sources(
