@@ -6,9 +6,9 @@ Piece(text='Hello', n_prompt=3, n_new=1, finish=None, ...)
 
 One thread computes, and lives as long as there is work. Each step reads a part of the prompts that
 have arrived, and one token for every reply at once (continuous batching: Yu et al., Orca, OSDI
-2022). Replies are independent of each other: with a seed, a reply in a crowd is what it is alone, but
-for rounding. Steps of many rows equal those of one bit by bit in fp32 and 8 bits, not in 4 bits;
-a prompt's last token is rounded otherwise if it is read by itself.
+2022). Replies are independent of each other: with a seed, a reply in a crowd is what it is alone,
+but for rounding. Steps of many rows equal those of one bit by bit in fp32 and 8 bits, not in 4
+bits; a prompt's last token is rounded otherwise if it is read by itself.
 
 The writing replies have the first slots, so that their caches lie one after the other. Slots
 without a reply rest: they hold what earlier conversations read, for the next turn of the same one
