@@ -48,7 +48,7 @@ SHAPES = {
         **SMALL | {"n_embd": 32}, n_head=4, n_kv_head=2, position="learned"
     ),
 }  # fmt: skip
-QUICK = ("rotary, grouped heads", "sinusoidal, post-norm, biases")  # an export takes seconds
+QUICK = ("rotary, grouped heads",)  # an export takes seconds
 LENGTHS = (1, 5, 17, 40)
 N_STEPS = 6
 PART = 7
