@@ -218,6 +218,7 @@ def slowly(slow_address: Address) -> Iterator[Ask]:
         yield ask
 
 
+@pytest.mark.slow  # it waits
 def test_what_nobody_reads_is_given_up_and_what_is_read_is_not(
     slow_address: Address, slowly: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,6 +279,7 @@ def test_a_reply_ends_when_its_time_is_over(
     assert slow_model.engine.n_running == 0
 
 
+@pytest.mark.slow  # it waits
 def test_connections_that_send_nothing_are_closed_and_the_server_goes_on(
     address: Address, asked: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
