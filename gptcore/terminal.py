@@ -23,14 +23,7 @@ PROMPT = "> "
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model",
-        type=Path,
-        nargs="?",
-        default=default_model(),
-        help="a model folder (default: the model that ships)",
-    )
-    parser.add_argument("--variant", help=f"{', '.join(VARIANTS)} (default: the fastest there is)")
+    add_model_arguments(parser)
     parser.add_argument("--system", metavar="TEXT", help="a system prompt")
     parser.add_argument(
         "--max-tokens", type=int, default=256, metavar="N", help="tokens per reply (%(default)s)"
@@ -43,6 +36,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="N" if setting.is_whole else "X",
             help=f"{setting.info} (%(default)s)",
         )
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the model folder and its variant, as every command without the page takes them."""
+    parser.add_argument(
+        "model",
+        type=Path,
+        nargs="?",
+        default=default_model(),
+        help="a model folder (default: the model that ships)",
+    )
+    parser.add_argument("--variant", help=f"{', '.join(VARIANTS)} (default: the fastest there is)")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -8,26 +8,19 @@ or the one that is typed at the start.
 import argparse
 import getpass
 import os
-from pathlib import Path
 
-from gptcore.bundle import VARIANTS, default_model, read_facts
+from gptcore.bundle import read_facts
 from gptcore.checks import UserError
 from gptcore.system.cores import say_if_busy
 from gptcore.system.network import check_port, in_url
 from gptcore.system.runtime import check_runtime, device_line
+from gptcore.terminal import add_model_arguments
 
 KEYS = "GPTCORE_API_KEY"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model",
-        type=Path,
-        nargs="?",
-        default=default_model(),
-        help="a model folder (default: the model that ships)",
-    )
-    parser.add_argument("--variant", help=f"{', '.join(VARIANTS)} (default: the fastest there is)")
+    add_model_arguments(parser)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     add_door_arguments(parser)
