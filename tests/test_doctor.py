@@ -47,6 +47,7 @@ def test_damage_is_named_and_the_step_before_it_offered(copy: Run, refused: Call
     assert f"step {before.name.removeprefix('step-')} can be resumed" in said
 
 
+@pytest.mark.slow
 def test_a_complete_run_whose_end_is_damaged_can_go_on(run: Run, tmp_path, refused) -> None:
     path = shutil.copytree(run.path, tmp_path / "complete")
     newest, before = list_checkpoints(path / "checkpoints")[:2]

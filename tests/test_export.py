@@ -225,7 +225,10 @@ def test_onnxruntime_genai_finds_the_graph_and_its_shape(model_folder: Path, gra
         assert pattern.replace("%d", "0") in names and pattern.replace("%d", "1") in names
 
 
-@pytest.mark.parametrize("shape", [[512, 64], [64, 128], [256, 16]], ids=str)
+SLOW_SHAPES = [pytest.param(shape, marks=pytest.mark.slow) for shape in ([64, 128], [256, 16])]
+
+
+@pytest.mark.parametrize("shape", [[512, 64], *SLOW_SHAPES], ids=str)
 def test_one_changed_weight_fails_the_verification(
     graph: ModelProto, model_folder: Path, tmp_path: Path, shape: list[int]
 ) -> None:
@@ -287,7 +290,7 @@ def test_a_check_of_something_not_finite_or_of_another_shape_fails() -> None:
     assert not any(Check("", 1, worst, limit=1.0).passed for worst in (1.1, np.inf, np.nan))
 
 
-@pytest.mark.parametrize("exists", [False, True])
+@pytest.mark.parametrize("exists", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_graph_that_is_not_the_model_is_not_left_under_the_name(
     run: Run, model_folder: Path, graph: ModelProto, tmp_path: Path, write_instead, capsys, exists
 ) -> None:
@@ -311,6 +314,7 @@ def test_a_folder_of_other_files_is_never_replaced(run: Run, tmp_path: Path, cap
     assert contents(tmp_path) == {f"out/{name}": b"years of work"}
 
 
+@pytest.mark.slow
 def test_verify_tells_by_its_exit_code(model_folder: Path, graph, tmp_path, capsys) -> None:
     assert main(["verify", str(model_folder)]) == 0
     assert capsys.readouterr().out.count(" ok\n") == 9

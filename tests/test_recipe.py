@@ -98,6 +98,7 @@ def test_what_the_behaviour_suite_asks_is_left_out_of_a_mix(data_dir, monkeypatc
     assert TASKS[8] in left and len(documents) == 39 + 60
 
 
+@pytest.mark.slow
 def test_stages_go_on_from_each_other_and_a_finished_one_is_not_repeated(
     data_dir, tmp_path
 ) -> None:
@@ -146,7 +147,7 @@ def documents_of(run: Path, split: str) -> set[tuple[int, ...]]:
     return documents
 
 
-@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize("finished", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("change", [("2}", "3}"), ("0.0", "0.1")])
 def test_a_begun_stage_keeps_its_mix_and_settings(
     change: tuple[str, str], finished: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]

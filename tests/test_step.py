@@ -193,7 +193,7 @@ def test_three_of_them_in_a_row_end_the_run_and_the_evidence_is_kept(
     assert all(t.isfinite().all() for t in load_file(folder / MODEL).values())
 
 
-@pytest.mark.parametrize("steps", [{6}, {5, 6}])
+@pytest.mark.parametrize("steps", [pytest.param({6}, marks=pytest.mark.slow), {5, 6}])
 def test_a_last_step_that_is_not_finite_updates_nothing_and_the_run_finishes(
     short_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: set[int]
 ) -> None:
@@ -238,6 +238,7 @@ def test_a_diverged_run_goes_on_as_its_error_advises(
     assert main([*again, "--set", "steps=1", "--set", "learning_rate=0.001"]) == 0
 
 
+@pytest.mark.slow
 def test_auto_is_decided_once_and_a_resume_by_the_same_command_keeps_it(
     chats: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -150,6 +150,7 @@ def state_hash(run: Path) -> str:
     return hashlib.sha256((folder / MODEL).read_bytes() + (folder / STATE).read_bytes()).hexdigest()
 
 
+@pytest.mark.slow
 def test_a_run_stopped_by_ctrl_c_ends_in_the_same_bits(
     pairs_file: Path,
     few: Path,

@@ -99,6 +99,7 @@ def test_the_first_half_of_the_steps_is_not_counted_and_no_more_are_taken_than_a
     assert len(taken) == n_taken
 
 
+@pytest.mark.slow  # whatever runs beside it
 @pytest.mark.parametrize("program", ["training", "export"])
 @pytest.mark.parametrize(("own", "met"), [(None, "passive"), ("active", "active")])
 def test_on_busy_cores_waiting_threads_sleep_unless_the_user_says_otherwise(
@@ -129,6 +130,7 @@ def test_a_candidate_must_be_clearly_faster_than_the_first(
     assert fastest([0, 1], lambda i: times[i]) == chosen
 
 
+@pytest.mark.slow
 def test_a_busy_machine_is_told_in_one_line(busy_cores: None, capsys) -> None:
     say_if_busy()
     said = capsys.readouterr().out
