@@ -133,6 +133,13 @@ async def read_json(scope: Scope, receive: Receive) -> Any:
 
 def parse(body: bytes) -> Any:
     try:
-        return json.loads(body) if body else None
+        content = json.loads(body, parse_constant=refuse_constant) if body else None
+        json.dumps(content, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        return content
     except (ValueError, RecursionError):
         raise Refused(400, "the body is not valid JSON") from None
+
+
+def refuse_constant(name: str) -> None:
+    """Refuse NaN and Infinity, which Python reads and JSON does not have."""
+    raise ValueError(name)

@@ -13,7 +13,7 @@ from gptcore.api.routes import Api
 from gptcore.model import OnnxModel
 from gptcore.page.chat import chat_tab
 from gptcore.page.complete import completion_tab
-from gptcore.page.guard import Guard
+from gptcore.page.guard.middleware import Guard
 from gptcore.page.inspect import inspect_tab
 from gptcore.page.translate import translate_tab
 from gptcore.translation.onnx import OnnxTranslator

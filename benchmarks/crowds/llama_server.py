@@ -1,6 +1,6 @@
 """Serves a GGUF file with llama.cpp's own server, from the package xllamacpp (its environment).
 
-python benchmarks/llama_server.py MODEL.gguf PORT SLOTS CONTEXT THREADS
+python benchmarks/crowds/llama_server.py MODEL.gguf PORT SLOTS CONTEXT THREADS
 """
 
 import sys

@@ -30,7 +30,8 @@ from gptcore.api.door import (
     read_body,
 )
 from gptcore.api.routes import PATHS as API_PATHS
-from gptcore.page.crowd import Crowd
+from gptcore.page.guard.arguments import check_call
+from gptcore.page.guard.crowd import Crowd, session_read
 from gptcore.system.network import is_loopback
 
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -42,8 +43,10 @@ NEEDED = re.compile(
     r"|/gradio_api/run/predict/?"  # of Stop, which does not queue; Gradio refuses it to the others
     r"|/gradio_api/(queue/(join|data)|heartbeat/[^/]+|call/(v2/)?[^/]+(/[^/]+)?)/?"
 )
-STREAM = re.compile(r"/gradio_api/(queue/data|heartbeat/|call/.+/.)")
+ANSWER = re.compile(r"/gradio_api/(queue/data|call/.)")
+STREAM = re.compile(ANSWER.pattern + "|/gradio_api/heartbeat/")
 JOIN = re.compile(r"/gradio_api/(queue/join|call/)")
+CALL = re.compile(JOIN.pattern + r"|/gradio_api/run/predict")
 INLINE = re.compile(rb"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL)
 
 
@@ -87,11 +90,17 @@ class Guard:
     async def read(self, scope: Scope, receive: Receive, send: Send) -> None:
         queue = scope["app"].get_blocks()._queue
         is_stream = STREAM.match(scope["path"])
+        if scope["method"] == "GET" and ANSWER.match(scope["path"]):
+            known = queue.pending_messages_per_session
+            if session_read(scope, queue) not in known:  # Gradio would begin to answer, and fail
+                raise Refused(404, "nothing of this session waits or runs")
         with self.crowd.reading(scope, queue) if is_stream else nullcontext():
             await self.app(scope, receive, send)
 
     async def write(self, scope: Scope, receive: Receive, send: Send) -> None:
         content, receive = await checked_body(scope, receive)
+        if CALL.match(scope["path"]):
+            check_call(scope["app"].get_blocks(), scope["path"], content)
         if JOIN.match(scope["path"]):
             session = content.get("session_hash") if isinstance(content, dict) else None
             self.crowd.join(scope, scope["app"].get_blocks()._queue, session)

@@ -1,7 +1,7 @@
 """Many users at once: tokens per second, time to the first token, and how evenly they are served.
 
-    python benchmarks/load.py [FOLDER | PRESET ...] [--users 1 8 32 128] [--seconds 20]
-    python benchmarks/load.py small --against llama.cpp
+    python benchmarks/crowds/load.py [FOLDER | PRESET ...] [--users 1 8 32 128] [--seconds 20]
+    python benchmarks/crowds/load.py small --against llama.cpp
 
 A folder's model answers chats; a preset gets random weights and continues ids. Each server runs in
 a process of its own, and so do the users, who ask again as soon as they have an answer. All servers
@@ -23,10 +23,11 @@ from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 import aiohttp
 
+from benchmarks.crowds.servers import ROOT, Server, free_port, running
 from benchmarks.peers import write_random
 from export.folder.serving import add_serving
 from export.formats.gguf import write_gguf
@@ -35,20 +36,11 @@ from export.runtimes.environments import PYTHON, Peer, install
 from gptcore.bundle import VARIANTS, load_bundle, write_facts
 from gptcore.config import PRESETS
 
-ROOT = Path(__file__).resolve().parent.parent
 ASKED = ["Hello! Who are you?", "My name is Ada.", "Tell me a story about a cat.",
          "What is the capital of France?", "Can you count to ten?", "Tell me a joke."]  # fmt: skip
 LLAMA = Peer("", pip=("xllamacpp==2026.10.11549",))
 AT_ONE_ADDRESS = 32  # users
 N_PROMPT, N_NEW = 32, 64  # ids, with random weights
-
-
-class Server(NamedTuple):
-    """A running server: what it is called, its address and its process."""
-
-    name: str
-    port: int
-    process: subprocess.Popen
 
 
 class Result(NamedTuple):
@@ -111,50 +103,18 @@ def measure(model: str, options: argparse.Namespace, temporary: Path) -> None:
 def ours(folder: Path, variant: str) -> Iterator[Server]:
     port = free_port()
     command = [sys.executable, "-m", "gptcore", "serve", folder, "--variant", variant]
-    with running([*command, "--port", port], port) as process:
-        yield Server(f"gptcore {variant}", port, process)
+    with running(f"gptcore {variant}", [*command, "--port", port], port) as server:
+        yield server
 
 
 @contextmanager
 def llama(gguf: Path, n_slots: int, context: int, threads: int) -> Iterator[Server]:
     port = free_port()
     python = install("xllamacpp", LLAMA) / PYTHON
-    program = ROOT / "benchmarks" / "llama_server.py"
-    with running([python, program, gguf, port, n_slots, context, threads], port) as process:
-        yield Server("llama.cpp fp32", port, process)
-
-
-@contextmanager
-def running(command: list, port: int) -> Iterator[subprocess.Popen]:
-    words, quiet = [str(word) for word in command], subprocess.DEVNULL
-    process = subprocess.Popen(words, cwd=ROOT, stdout=quiet, stderr=quiet)
-    try:
-        asyncio.run(healthy(port))
-        yield process
-    finally:
-        process.terminate()
-        process.wait()
-
-
-async def healthy(port: int) -> None:
-    async with aiohttp.ClientSession() as session:
-        for _ in range(300):
-            try:
-                async with session.get(f"http://127.0.0.1:{port}/health") as answer:
-                    if answer.status == 200:
-                        return
-            except aiohttp.ClientError:
-                pass
-            await asyncio.sleep(0.2)
-    raise TimeoutError(f"the server on port {port} did not begin")
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    program = Path(__file__).with_name("llama_server.py")
+    command = [python, program, gguf, port, n_slots, context, threads]
+    with running("llama.cpp fp32", command, port) as server:
+        yield server
 
 
 def ask(server: Server, users: int, seconds: float, is_random: bool) -> Result:
@@ -240,15 +200,10 @@ def has_text(part: dict[str, Any]) -> bool:
 
 def print_row(model: str, server: Server, users: int, result: Result) -> None:
     cuts = statistics.quantiles(result.first, n=20) if len(result.first) > 1 else [0.0] * 19
-    status = Path(f"/proc/{server.process.pid}/status")
-    memory = 0.0
-    if status.exists():
-        lines = status.read_text().splitlines()
-        memory = int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1e3
     print(
         f"| {model} | {server.name} | {users} | {result.tokens:,.0f} | {result.replies:.1f} | "
         f"{cuts[9]:.2f} / {cuts[18]:.2f} s | {result.fairness:.2f} | {result.errors} | "
-        f"{memory:,.0f} MB | {result.client:.0%} |",
+        f"{server.memory:,.0f} MB | {result.client:.0%} |",
         flush=True,
     )
 

@@ -41,7 +41,8 @@ class Crowd:
         self.streams: Counter[str] = Counter()  # open ones of each address
         self.readers: Counter[str] = Counter()  # open ones of each session
         self.joined: dict[str, tuple[str, float]] = {}  # session -> address, time of the last join
-        self.half_open: dict[Any, float] = {}  # uvicorn's connection -> when it was first seen
+        # uvicorn's connection and the last request on it -> when it was first seen without another
+        self.half_open: dict[tuple[Any, Any], float] = {}
 
     def address(self, scope: Scope) -> str:
         return visitor(scope, self.behind_proxy)
@@ -64,7 +65,7 @@ class Crowd:
         """Note that an address joins the queue, in a session or without; raises Refused."""
         address = self.address(scope)
         if queue.max_size is not None and len(queue) >= queue.max_size:
-            raise Refused(503, f"the page is busy, {len(queue)} requests wait: try again soon")
+            raise Refused(429, f"the page is busy, {len(queue)} requests wait: try again soon")
         waiting = [e for e in queue.event_ids_to_events.values() if self.is_of(e, address)]
         if len(waiting) >= EVENTS:
             raise Refused(429, f"{len(waiting)} of your requests wait or run: let one end first")
@@ -103,12 +104,12 @@ class Crowd:
 
     def close_half_open(self, connections: Iterable[Any], now: float) -> None:
         """Close connections whose headers do not come, which uvicorn would wait for for ever."""
-        waiting = [c for c in connections if not c.cycle or c.cycle.response_complete]
-        self.half_open = {c: self.half_open.get(c, now) for c in waiting}
+        waiting = [(c, c.cycle) for c in connections if not c.cycle or c.cycle.response_complete]
+        self.half_open = {key: self.half_open.get(key, now) for key in waiting}
         n_open: Counter[str] = Counter()
-        for connection, at in reversed(self.half_open.items()):
+        for (connection, last), at in reversed(self.half_open.items()):
             address = (connection.client or ("",))[0]
-            n_open[address] += 1
+            n_open[address] += last is None  # the others are kept open for the next request
             if now - at > HEADER_SECONDS or n_open[address] > HALF_OPEN:
                 connection.transport.close()
 

@@ -1,0 +1,76 @@
+"""Servers in processes of their own, and clients at addresses of their own."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import aiohttp
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class Server(NamedTuple):
+    """A running server: what it is called, its port and its process."""
+
+    name: str
+    port: int
+    process: subprocess.Popen
+
+    @property
+    def memory(self) -> float:
+        """Megabytes that it holds now."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1e3
+
+
+@contextmanager
+def running(
+    name: str, command: Sequence[object], port: int, log: IO | int = subprocess.DEVNULL
+) -> Iterator[Server]:
+    """Run a server until the block ends; what it prints goes to `log`."""
+    words = [str(word) for word in command]
+    process = subprocess.Popen(words, cwd=ROOT, stdout=log, stderr=log)
+    try:
+        asyncio.run(healthy(port))
+        yield Server(name, port, process)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextmanager
+def page(model: str, log: IO | int = subprocess.DEVNULL) -> Iterator[Server]:
+    """Run the page with its API; every visitor may have an address of its own."""
+    port = free_port()
+    command = [sys.executable, "app.py", "--model", model, "--port", port, "--behind-proxy"]
+    with running("the page", command, port, log) as server:
+        yield server
+
+
+async def healthy(port: int) -> None:
+    async with aiohttp.ClientSession() as session:
+        for _ in range(300):
+            try:
+                async with session.get(f"http://127.0.0.1:{port}/health") as answer:
+                    if answer.status == 200:
+                        return
+            except aiohttp.ClientError:
+                pass
+            await asyncio.sleep(0.2)
+    raise TimeoutError(f"the server on port {port} did not begin")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def address(number: int) -> dict[str, str]:
+    """Return the header with which a proxy tells a visitor's address."""
+    return {"X-Forwarded-For": f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"}

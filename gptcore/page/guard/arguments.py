@@ -1,0 +1,128 @@
+"""The values that arrive for an event of the page, checked before Gradio reads them.
+
+Gradio answers a value that a component does not expect, an emptied slider for example, with an
+error without words, and writes a traceback. Here the call is refused with a reason, which the page
+shows.
+
+>>> check_call(page, "/gradio_api/call/chat", {"data": []})             # doctest: +SKIP
+Traceback (most recent call last):
+gptcore.api.door.Refused: chat takes 10 values in data, not 0: message, history, system_prompt, ...
+"""
+
+import inspect
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from gptcore.api.door import Refused
+from gptcore.checks import UserError
+from gptcore.page.inputs import to_messages
+
+if TYPE_CHECKING:
+    from gradio.block_function import BlockFunction
+
+# What an event of the conversation tells beside its values.
+TOLD = {
+    "retry": ("index", "value"),
+    "undo": ("index", "value"),
+    "edit": ("index", "value", "previous_value"),
+    "example_select": ("index", "value"),
+}
+
+
+def check_call(page: gr.Blocks, path: str, content: Any) -> None:
+    """Raise Refused unless a call has the values that its event takes."""
+    if not isinstance(content, dict):
+        raise Refused(400, "the body must be a JSON object")
+    event = find_event(page, path, content)
+    if "/call/v2/" in path:  # values have names, and those with a default may be left out
+        check_names(event, content)
+        return
+    values = content.get("data")
+    if not isinstance(values, list) or len(values) != len(event.inputs):
+        n = len(values) if isinstance(values, list) else "none"
+        told = f"{event.api_name} takes {len(event.inputs)} values in data, not {n}"
+        raise Refused(400, f"{told}: {', '.join(parameters(event))}")
+    for component, value in zip(event.inputs, values):
+        check_value(component, value)
+    for _, kind in event.targets[:1]:
+        check_event_data(kind, content.get("event_data"), values)
+
+
+def find_event(page: gr.Blocks, path: str, content: dict[str, Any]) -> "BlockFunction":
+    if "/call/" in path:
+        name = path.rstrip("/").rpartition("/")[2]
+        for event in page.fns.values():
+            if event.api_name == name and event.api_visibility == "public":
+                return event
+        raise Refused(404, f"this page has no endpoint {name!r}")
+    index = content.get("fn_index")
+    if type(index) is not int or index not in page.fns:
+        raise Refused(400, f"this page has no event {index!r}: reload it")
+    event = page.fns[index]
+    if "/run/" in path and event.queue:
+        raise Refused(403, f"{event.api_name} waits in the queue: it is not called at once")
+    return event
+
+
+def check_names(event: "BlockFunction", content: dict[str, Any]) -> None:
+    known = parameters(event)
+    for name in content:
+        if name not in known:
+            raise Refused(400, f"{event.api_name} has no {name!r}: {', '.join(known)}")
+    for name, is_needed in known.items():
+        if is_needed and name not in content:
+            raise Refused(400, f"{event.api_name}: {name} is missing")
+
+
+def parameters(event: "BlockFunction") -> dict[str, bool]:
+    """Return the names of an event's parameters, and whether each must be given."""
+    found = inspect.signature(event.fn).parameters if event.fn else {}
+    return {name: p.default is p.empty for name, p in found.items()}
+
+
+def check_value(component: Any, value: Any) -> None:
+    label = getattr(component, "label", None) or component.get_block_name()
+    if isinstance(component, gr.Slider | gr.Number):
+        if value is None:
+            raise Refused(400, f"{label} is empty: give a number")
+        if type(value) not in (int, float) or not isfinite(value):
+            raise Refused(400, f"{label} must be a number, not {str(value)[:50]}")
+        low, high = component.minimum, component.maximum
+        if low is not None and high is not None and not (low <= value <= high):
+            raise Refused(400, f"{label} {value} is out of range: choose {low} to {high}")
+    elif isinstance(component, gr.Textbox) and not isinstance(value, str):
+        raise Refused(400, f"{label} must be text")
+    elif isinstance(component, gr.Dropdown) and component.choices:
+        if value not in [choice for _, choice in component.choices]:
+            raise Refused(400, f"{label}: {str(value)[:50]!r} is not one of its choices")
+    elif isinstance(component, gr.Chatbot):
+        check_history(component, value)
+
+
+def check_history(chatbot: gr.Chatbot, history: Any) -> None:
+    try:
+        to_messages(history, "")
+        chatbot.preprocess(chatbot.data_model.model_validate(history))
+    except UserError as error:
+        raise Refused(400, str(error)) from None
+    except ValueError:  # pydantic's
+        raise Refused(400, "history holds what is no message of this page: reload it") from None
+
+
+def check_event_data(kind: str, told: Any, values: list) -> None:
+    """Check what an event of the conversation says of itself; `values` begin with the history."""
+    if kind not in TOLD:
+        return
+    missing = [name for name in TOLD[kind] if not (isinstance(told, dict) and name in told)]
+    if missing:
+        raise Refused(400, f"event_data of {kind} has no {missing[0]!r}")
+    if kind == "example_select":
+        texts = [told["value"].get("text") if isinstance(told["value"], dict) else None]
+    else:
+        texts = [told["value"], told["previous_value"]] if kind == "edit" else []
+        if type(told["index"]) is not int or not (0 <= told["index"] < len(values[0])):
+            raise Refused(400, f"the conversation has no message {told['index']!r}")
+    if not all(isinstance(text, str) for text in texts):
+        raise Refused(400, f"event_data of {kind} must hold text")
