@@ -55,7 +55,7 @@ def test_a_client_that_goes_away_frees_its_row(url: str, nano: OnnxModel) -> Non
             {"messages": HELLO, "stream": stream, "n": 100, "temperature": 2}
         ).encode()
         with socket.create_connection((host, int(port))) as connection:
-            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}"
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}"
             connection.sendall(head.encode() + b"\r\n\r\n" + body)
             while not nano.engine.n_running:
                 time.sleep(0.001)
@@ -74,6 +74,17 @@ def test_a_key_is_needed_where_there_is_one(nano: OnnxModel) -> None:
         headers = {"Authorization": "Bearer two"}
         assert requests.get(f"{url}/v1/models", headers=headers, timeout=SECONDS).ok
         assert requests.get(f"{url}/health", timeout=SECONDS).ok
+
+
+def test_the_api_alone_is_not_read_under_another_name(nano: OnnxModel, url: str) -> None:
+    rebound = {"Host": "evil.example"}  # which leads to 127.0.0.1
+    assert "is not called 'evil.example'" in error_of(
+        requests.get(f"{url}/v1/models", headers=rebound), 421
+    )
+    with served(nano, Door(host="0.0.0.0")) as open_url:
+        assert requests.get(f"{open_url}/v1/models", headers=rebound).status_code == 200
+    with served(nano, Door(behind_proxy=True)) as proxied_url:
+        assert requests.get(f"{proxied_url}/v1/models", headers=rebound).status_code == 200
 
 
 def test_too_many_calls_in_a_minute_are_refused_for_each_key(nano: OnnxModel) -> None:

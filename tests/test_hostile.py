@@ -99,5 +99,5 @@ def test_a_name_of_another_site_that_leads_here_reads_nothing(misled: Browser, u
     """The name led to the site's own server first, and leads to this machine by now."""
     page = misled.new_page()
     answer = page.goto(url.replace("127.0.0.1", "evil.example"))
-    assert answer.status == 421 and "not served as" in page.content()
+    assert answer.status == 421 and "is not called" in page.content()
     page.close()

@@ -44,7 +44,7 @@ def started(space: Path) -> Iterator[Client]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    environment |= {"GRADIO_SERVER_NAME": "0.0.0.0", "PORT": str(port)}
+    environment |= {"GRADIO_SERVER_NAME": "0.0.0.0", "PORT": str(port), "SPACE_ID": "ada/chat"}
     command = [sys.executable, "app.py"]
     process = subprocess.Popen(command, cwd=space, env=environment)
     try:

@@ -1,15 +1,14 @@
 """Servers in processes of their own, and clients at addresses of their own."""
 
-import asyncio
 import socket
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
-
-import aiohttp
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -36,7 +35,7 @@ def running(
     words = [str(word) for word in command]
     process = subprocess.Popen(words, cwd=ROOT, stdout=log, stderr=log)
     try:
-        asyncio.run(healthy(port))
+        wait_until_ready(port)
         yield Server(name, port, process)
     finally:
         process.terminate()
@@ -52,16 +51,13 @@ def page(model: str, log: IO | int = subprocess.DEVNULL) -> Iterator[Server]:
         yield server
 
 
-async def healthy(port: int) -> None:
-    async with aiohttp.ClientSession() as session:
-        for _ in range(300):
-            try:
-                async with session.get(f"http://127.0.0.1:{port}/health") as answer:
-                    if answer.status == 200:
-                        return
-            except aiohttp.ClientError:
-                pass
-            await asyncio.sleep(0.2)
+def wait_until_ready(port: int) -> None:
+    for _ in range(300):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
+                return
+        except OSError:
+            time.sleep(0.2)
     raise TimeoutError(f"the server on port {port} did not begin")
 
 

@@ -1,6 +1,6 @@
 """Who may call, how often, and how much of it is read. The page's guard uses the same limits.
 
->>> Door(keys=["secret"]).check({"type": "http", "headers": []})
+>>> Door(keys=["secret"]).check({"type": "http", "headers": [(b"host", b"localhost")]})
 Traceback (most recent call last):
 gptcore.api.door.Refused: this server needs a key: Authorization: Bearer KEY
 """
@@ -8,6 +8,7 @@ gptcore.api.door.Refused: this server needs a key: Authorization: Bearer KEY
 import asyncio
 import hmac
 import json
+import re
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
@@ -15,6 +16,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from starlette.datastructures import Headers
+
+from gptcore.system.network import is_loopback
 
 Scope = MutableMapping[str, Any]  # of ASGI
 Message = MutableMapping[str, Any]
@@ -43,7 +46,8 @@ class Door:
 
     `keys`: one of them is needed, if there are any. `origins`: of web pages that may call.
     `per_minute`: calls of one key, or of one address without keys. `behind_proxy`: whether the
-    proxy in front tells the visitor's address in X-Forwarded-For.
+    proxy in front tells the visitor's address in X-Forwarded-For, and sees to the names of the
+    server. `host`: the address on which the server listens.
     """
 
     def __init__(
@@ -52,35 +56,35 @@ class Door:
         origins: Sequence[str] = (),
         per_minute: int | None = None,
         behind_proxy: bool = False,
+        host: str = "127.0.0.1",
     ):
         self.keys, self.origins = [key.encode() for key in keys], origins
-        self.per_minute, self.behind_proxy = per_minute, behind_proxy
-        self.calls: dict[object, deque[float]] = {}  # times of the last minute, by client
+        self.behind_proxy, self.is_local = behind_proxy, is_loopback(host) and not behind_proxy
+        self.rate = Rate(per_minute) if per_minute else None
         self.open: Counter[str] = Counter()  # calls that are being answered, by address
+
+    def check_name(self, scope: Scope) -> None:
+        """Raise Refused for another name than this machine's where only this machine may call.
+
+        A page of another site could have a name of its own lead here (DNS rebinding).
+        """
+        name = Headers(scope=scope).get("host", "")
+        if self.is_local and not is_loopback(re.sub(r":\d*$", "", name)):
+            raise Refused(421, f"this server is not called {name[:100]!r}: use http://127.0.0.1")
 
     def check(self, scope: Scope) -> None:
         """Raise Refused unless the call has a key that is known, and comes not too often."""
+        self.check_name(scope)
         told = Headers(scope=scope).get("authorization", "")
         key = told.partition(" ")[2].strip().encode() if told[:7].lower() == "bearer " else b""
         if self.keys and not any(hmac.compare_digest(key, known) for known in self.keys):
             raise Refused(
                 401, "this server needs a key: Authorization: Bearer KEY", "invalid_api_key"
             )
-        if self.per_minute:
-            self.count(key if self.keys else visitor(scope, self.behind_proxy))
-
-    def count(self, client: object) -> None:
-        now = time.monotonic()
-        times = self.calls.setdefault(client, deque())
-        while times and now - times[0] > MINUTE:
-            times.popleft()
-        if len(times) >= (self.per_minute or 0):
-            raise Refused(
-                429, f"more than {self.per_minute} calls in a minute", "rate_limit_exceeded"
-            )
-        times.append(now)
-        if len(self.calls) > CLIENTS:
-            self.calls = {c: t for c, t in self.calls.items() if t and now - t[-1] < MINUTE}
+        if self.rate:
+            client = key if self.keys else visitor(scope, self.behind_proxy)
+            self.rate.check(client)
+            self.rate.count(client)
 
     @contextmanager
     def answering(self, scope: Scope) -> Iterator[None]:
@@ -93,6 +97,28 @@ class Door:
             yield
         finally:
             self.open -= Counter([address])  # names without a call are dropped
+
+
+class Rate:
+    """How often each client called in the last minute."""
+
+    def __init__(self, most: int):
+        self.most = most
+        self.calls: dict[object, deque[float]] = {}  # their times, by client
+
+    def check(self, client: object) -> None:
+        """Raise Refused if the client called as often as it may."""
+        times, now = self.calls.get(client, deque()), time.monotonic()
+        while times and now - times[0] > MINUTE:
+            times.popleft()
+        if len(times) >= self.most:
+            raise Refused(429, f"more than {self.most} calls in a minute", "rate_limit_exceeded")
+
+    def count(self, client: object) -> None:
+        now = time.monotonic()
+        self.calls.setdefault(client, deque(maxlen=self.most)).append(now)
+        if len(self.calls) > CLIENTS:
+            self.calls = {c: t for c, t in self.calls.items() if t and now - t[-1] < MINUTE}
 
 
 def visitor(scope: Scope, behind_proxy: bool) -> str:

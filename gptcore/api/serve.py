@@ -12,7 +12,7 @@ import os
 from gptcore.bundle import read_facts
 from gptcore.checks import UserError
 from gptcore.system.cores import say_if_busy
-from gptcore.system.network import check_port, in_url
+from gptcore.system.network import check_port, is_loopback, reachable
 from gptcore.system.runtime import check_runtime, device_line
 from gptcore.terminal import add_model_arguments
 
@@ -43,11 +43,22 @@ def add_door_arguments(parser: argparse.ArgumentParser) -> None:
         default="SPACE_ID" in os.environ,
         help="a proxy in front tells the visitors' addresses in X-Forwarded-For",
     )
+    parser.add_argument(
+        "--public",
+        action="store_true",
+        default="SPACE_ID" in os.environ,
+        help="let in everyone who reaches --host",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     host = options.host.strip("[]")
     check_port(host, options.port)
+    if not (is_loopback(host) or options.api_key or options.public):
+        raise UserError(
+            f"--host {host}: everyone who reaches this machine could use the model: "
+            "add --api-key, or --public"
+        )
     read_facts(options.model)
     check_runtime()
     import uvicorn
@@ -56,11 +67,11 @@ def run(options: argparse.Namespace) -> int:
     from gptcore.api.routes import Api
     from gptcore.model import load_model
 
-    door = Door(read_keys(options), options.cors, options.rate_limit, options.behind_proxy)
+    door = Door(read_keys(options), options.cors, options.rate_limit, options.behind_proxy, host)
     model = load_model(options.model, variant=options.variant)
     print(f"{model.bundle.name}: {device_line(model)}")
     say_if_busy()
-    print(f"http://{in_url(host)}:{options.port}/v1 (Ctrl-C ends)", flush=True)
+    print(f"http://{reachable(host)}:{options.port}/v1 (Ctrl-C ends)", flush=True)
     uvicorn.run(
         Api(model, door), host=host, port=options.port, log_level="warning", server_header=False
     )

@@ -9,6 +9,7 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from gptcore.api.door import Door
+from gptcore.api.entry import Entry
 from gptcore.api.routes import Api
 from gptcore.model import OnnxModel
 from gptcore.page.chat import chat_tab
@@ -30,11 +31,16 @@ footer .divider { display: none; }
 
 
 def launch_options(
-    model: OnnxModel, host: str = "127.0.0.1", door: Door | None = None
+    model: OnnxModel,
+    door: Door | None = None,
+    entry: Entry | None = None,
 ) -> dict[str, Any]:
-    """Return the arguments of `launch` for a page that listens on `host`, beside its API."""
+    """Return the arguments of `launch` for the page and its API.
+
+    `door`: the conditions of the API. `entry`: what is asked of every visitor, if anything.
+    """
     door = door or Door()
-    guard = Middleware(Guard, host=host, api=Api(model, door), behind_proxy=door.behind_proxy)
+    guard = Middleware(Guard, api=Api(model, door), entry=entry)
     return {
         "theme": gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
         "css": CSS,

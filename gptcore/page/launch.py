@@ -7,14 +7,18 @@ gptcore.generate, and gptcore.page.streaming sends it to the browser. No module 
 """
 
 import argparse
+import getpass
 import os
+import secrets
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gptcore import __version__
 from gptcore.api.serve import add_door_arguments, read_keys
 from gptcore.bundle import VARIANTS, default_model, read_facts
+from gptcore.checks import UserError
 from gptcore.system.cores import say_if_busy
-from gptcore.system.network import check_port, in_url
+from gptcore.system.network import check_port, in_url, is_loopback, reachable
 from gptcore.system.runtime import (
     WITH_CUDA,
     check_runtime,
@@ -23,6 +27,11 @@ from gptcore.system.runtime import (
     installed_runtimes,
     runtime_line,
 )
+
+if TYPE_CHECKING:
+    from gptcore.api.entry import Entry
+
+PASSWORD = "GPTCORE_PASSWORD"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +54,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default=environment("GRADIO_SERVER_NAME", "127.0.0.1"))
     port = environment("PORT") or environment("GRADIO_SERVER_PORT") or "7860"
     parser.add_argument("--port", type=int, default=port)
+    parser.add_argument(
+        "--auth", metavar="USER", help=f"ask for this user and a password, of {PASSWORD} or typed"
+    )
     add_door_arguments(parser)
+
+
+def choose_entry(options: argparse.Namespace, host: str) -> "Entry | None":
+    """Return what the options ask of every visitor; None where everyone may come in."""
+    from gptcore.api.entry import Entry
+
+    proxy = options.behind_proxy
+    if options.auth:
+        password = os.environ.get(PASSWORD) or getpass.getpass(f"password of {options.auth}: ")
+        if not password or ":" in options.auth:
+            raise UserError(f"--auth {options.auth}: give a user without a colon, and a password")
+        return Entry(user=options.auth, password=password, behind_proxy=proxy)
+    if options.public or is_loopback(host):
+        return None
+    return Entry(token=secrets.token_urlsafe(24), behind_proxy=proxy)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -54,6 +81,7 @@ def run(options: argparse.Namespace) -> int:
     check_port(host, options.port)
     for folder in filter(None, (options.model, options.translate)):
         read_facts(folder)
+    entry = choose_entry(options, host)
     print(runtime_line(installed_runtimes(), has_gpu_package()), flush=True)
     check_runtime()
     from gptcore.model import load_model
@@ -66,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
     from gptcore.page.build import build_page, launch_options
     from gptcore.page.zero_gpu import declare_gpu_function
 
-    door = Door(read_keys(options), options.cors, options.rate_limit, options.behind_proxy)
+    door = Door(read_keys(options), options.cors, options.rate_limit, options.behind_proxy, host)
     declare_gpu_function()
     print(f"{model.bundle.name}: {device_line(model)}")
     if translator:
@@ -75,10 +103,11 @@ def run(options: argparse.Namespace) -> int:
         say_if_busy()
     if has_cuda() and model.provider != "CUDAExecutionProvider":
         print(f"there is a GPU, but CUDA's libraries are missing: pip install {WITH_CUDA}")
-    print(f"http://{in_url(host)}:{options.port} (Ctrl-C ends)", flush=True)
+    token = f"/?token={entry.token}" if entry and entry.token else ""
+    print(f"http://{reachable(host)}:{options.port}{token} (Ctrl-C ends)", flush=True)
     build_page(model, translator).launch(
         server_name=in_url(host),  # Gradio also expects an IPv6 address in brackets
         server_port=options.port,
-        **launch_options(model, host, door),
+        **launch_options(model, door, entry),
     )
     return 0

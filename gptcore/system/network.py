@@ -31,6 +31,11 @@ def check_port(host: str, port: int) -> None:
         ) from None
 
 
+def reachable(host: str) -> str:
+    """Return the name, for a URL, by which others reach a server that listens on `host`."""
+    return socket.gethostname() if host in ("", "0.0.0.0", "::") else in_url(host)
+
+
 def is_loopback(host: str) -> bool:
     """Return whether an address or a name means this machine alone."""
     host = host.strip("[]")

@@ -4,7 +4,7 @@ Gradio serves more than this page uses: it takes uploads without a limit, fetche
 visitor names, and answers under any host name. Guard is an ASGI middleware around all of it. It
 also sends the headers that tell a browser what the page may do.
 
->>> Middleware(Guard, host="127.0.0.1", api=api)                      # doctest: +SKIP
+>>> Middleware(Guard, api=api)                                        # doctest: +SKIP
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from gptcore.api.door import (
     LARGE_BODY,
@@ -29,10 +29,11 @@ from gptcore.api.door import (
     parse,
     read_body,
 )
+from gptcore.api.entry import Entry
 from gptcore.api.routes import PATHS as API_PATHS
+from gptcore.api.routes import Api
 from gptcore.page.guard.arguments import check_call
 from gptcore.page.guard.crowd import Crowd, session_read
-from gptcore.system.network import is_loopback
 
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -47,20 +48,19 @@ ANSWER = re.compile(r"/gradio_api/(queue/data|call/.)")
 STREAM = re.compile(ANSWER.pattern + "|/gradio_api/heartbeat/")
 JOIN = re.compile(r"/gradio_api/(queue/join|call/)")
 CALL = re.compile(JOIN.pattern + r"|/gradio_api/run/predict")
+OPEN = ("/health", "/ready", "/gradio_api/startup-events")  # Gradio asks itself for the last one
 INLINE = re.compile(rb"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL)
 
 
 class Guard:
     """ASGI middleware that answers what the page does not need itself, with 4xx and a reason.
 
-    `host`: the address on which the server listens. Where only this machine can reach it, other
-    names are refused, since a page of another site could have a name of its own lead here (DNS
-    rebinding). `api`: what answers the calls of the API. `behind_proxy`: see Crowd.
+    `api`: what answers the calls of the API. `entry`: what is asked of a visitor, if anything.
     """
 
-    def __init__(self, app: Asgi, host: str, api: Asgi, behind_proxy: bool = False):
-        self.app, self.api, self.is_local = app, api, is_loopback(host)
-        self.crowd = Crowd(behind_proxy)
+    def __init__(self, app: Asgi, api: Api, entry: Entry | None = None):
+        self.app, self.api, self.entry = app, api, entry
+        self.crowd = Crowd(api.door.behind_proxy)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":  # lasts as long as the server
@@ -72,7 +72,11 @@ class Guard:
             return
         send = with_policy(send)
         try:
-            self.check_host(scope)
+            self.api.door.check_name(scope)
+            welcome = self.entry.check(scope) if self.entry and not self.is_open(scope) else None
+            if welcome:
+                await welcome(scope, receive, send)
+                return
             if scope["path"].startswith(API_PATHS):
                 await self.api(scope, receive, send)
                 return
@@ -83,9 +87,15 @@ class Guard:
             else:
                 await self.write(scope, receive, send)
         except Refused as refused:
-            headers = {"Retry-After": "10"} if refused.status in (429, 503) else {}
-            detail = {"detail": str(refused)}
-            await JSONResponse(detail, refused.status, headers)(scope, receive, send)
+            await self.refusal(scope, refused)(scope, receive, send)
+
+    def refusal(self, scope: Scope, refused: Refused) -> Response:
+        headers = {"Retry-After": "10"} if refused.status == 429 else {}
+        if refused.status == 401 and self.entry:
+            headers = self.entry.challenge
+        if "text/html" in Headers(scope=scope).get("accept", ""):  # a person reads it
+            return PlainTextResponse(str(refused), refused.status, headers)
+        return JSONResponse({"detail": str(refused)}, refused.status, headers)
 
     async def read(self, scope: Scope, receive: Receive, send: Send) -> None:
         queue = scope["app"].get_blocks()._queue
@@ -106,10 +116,10 @@ class Guard:
             self.crowd.join(scope, scope["app"].get_blocks()._queue, session)
         await self.app(scope, receive, send)
 
-    def check_host(self, scope: Scope) -> None:
-        name = Headers(scope=scope).get("host", "")
-        if self.is_local and not is_loopback(re.sub(r":\d*$", "", name)):
-            raise Refused(421, f"this page is not served as {name!r}: use http://127.0.0.1")
+    def is_open(self, scope: Scope) -> bool:
+        """Return whether an address asks nothing of a visitor, or keys of its own."""
+        has_keys = bool(self.api.door.keys) and scope["path"].startswith("/v1/")
+        return has_keys or scope["path"] in OPEN
 
 
 async def checked_body(scope: Scope, receive: Receive) -> tuple[Any, Receive]:
