@@ -55,8 +55,8 @@ def test_a_client_that_goes_away_frees_its_row(url: str, nano: OnnxModel) -> Non
             {"messages": HELLO, "stream": stream, "n": 100, "temperature": 2}
         ).encode()
         with socket.create_connection((host, int(port))) as connection:
-            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}"
-            connection.sendall(head.encode() + b"\r\n\r\n" + body)
+            head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+            connection.sendall(head + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
             while not nano.engine.n_running:
                 time.sleep(0.001)
         gone = time.monotonic()

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -17,6 +18,7 @@ import pytest
 
 import gptcore.page.guard.crowd
 import gptcore.page.streaming
+from benchmarks.crowds.servers import ROOT, free_port, running
 from gptcore.api.door import LONGEST_BODY, Refused
 from gptcore.generate import chat_request
 from gptcore.model import OnnxModel, load_model
@@ -27,6 +29,7 @@ from gptcore.sampling import Sampling
 from gptcore.system.network import is_loopback
 
 Address = tuple[str, int]
+NANO = ROOT / "models" / "nano"
 FIRST = Path(__file__).parent / "fixtures" / "first_format"
 JSON = {"Content-Type": "application/json"}
 JOIN = b"POST /gradio_api/queue/join HTTP/1.1\r\nHost: localhost\r\n"
@@ -303,3 +306,20 @@ def is_closed(connection: socket.socket) -> bool:
         return False
     except ConnectionError:
         return True
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
+@pytest.mark.parametrize("command", [["app.py"], ["-m", "gptcore", "serve", NANO]], ids=str)
+def test_few_descriptors_do_not_stop_the_server(command: list) -> None:
+    """A shell's limit of 256, and 300 connections that never say what they want."""
+    port = free_port()
+    words = " ".join(map(str, [sys.executable, *command, "--port", port]))
+    with (
+        running("few", ["bash", "-c", f"ulimit -S -n 256; exec {words}"], port),
+        ExitStack() as stack,
+    ):
+        for _ in range(300):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+        with asking(("127.0.0.1", port)) as ask:
+            assert ask("GET", "/health").status == 200

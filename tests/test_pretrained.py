@@ -16,6 +16,7 @@ from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Fast
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+import export.pretrained.chat_template
 from export.__main__ import main
 from export.pretrained.chat_template import read_format
 from gptcore.bundle import load_bundle
@@ -310,9 +311,24 @@ def test_a_template_that_is_more_than_turns_is_refused() -> None:
         "{{ messages | length }}",
         "{% for m in messages %}",
         "{{ raise_exception('no') }}",
+        "{% include 'secret' %}",
+        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+        "{{ 1 / 0 }}",
+        "{{ messages.nothing.nothing }}",
+        "{{ ''.__class__.__mro__ }}",
     ):
-        with pytest.raises(UserError, match="chat_template"):
+        with pytest.raises(UserError, match="chat_template") as refused:
             read_format(template, {}, "")
+        assert "\n" not in str(refused.value)
+
+
+def test_a_template_that_takes_too_long_or_too_much_is_ended(monkeypatch) -> None:
+    monkeypatch.setattr(export.pretrained.chat_template, "SECONDS", 3)
+    loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    with pytest.raises(UserError, match="chat_template did not end within 3 s"):
+        read_format(loop, {}, "")
+    with pytest.raises(UserError, match="chat_template needs too much memory"):
+        read_format("{{ 'x' * 3000000000 }}", {}, "")
 
 
 def test_our_own_template_is_read_as_our_own_format(model_folder: Path) -> None:

@@ -1,15 +1,21 @@
 """Reads a Hugging Face chat template as a ChatFormat: the strings around each message.
 
 A template is a program. It is run on conversations whose texts are marks; the strings between
-the marks are the format. The format must then give the same text for longer conversations.
+the marks are the format. The format must then give the same text for longer conversations. The
+template comes from somebody else: it runs in a process of its own, with little time and memory.
 
     >>> template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}<assistant>"
     >>> read_format(template, {}, text="").user
     ('<user>', '</s>')
 """
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 
 import jinja2
 from jinja2.ext import loopcontrols
@@ -20,6 +26,8 @@ from gptcore.text.chat_format import ChatFormat
 
 SHAPES = ("u", "su", "uau", "suau", "uauau")
 ROLES = {"s": "system", "u": "user", "a": "assistant"}
+SECONDS = 10  # for a template, most of them for the start of its process
+BYTES = 2**30
 Render = Callable[..., str]  # takes a conversation's shape, and whether to open the next reply
 
 
@@ -28,14 +36,57 @@ def read_format(template: str, names: dict[str, str], text: str) -> ChatFormat:
 
     Raises UserError if the template does more than write one message after the other.
     """
-    render = renderer(template, names)
+    program = [sys.executable, "-m", "export.pretrained.chat_template"]
+    root = str(Path(__file__).parents[2])
+    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     try:
-        form = guess(render, text)
-        same = all(write(form, shape) == render(shape) for shape in SHAPES)
-    except (ValueError, jinja2.TemplateError) as error:
-        raise UserError(f"{PROBLEM} ({error}); {REMEDY}") from None
-    if not same:
-        raise UserError(f"{PROBLEM}; {REMEDY}")
+        told = subprocess.run(
+            program,
+            input=json.dumps([template, names, text]),
+            env=os.environ | {"PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise UserError(f"the chat_template did not end within {SECONDS} s; {REMEDY}") from None
+    if told.returncode:
+        raise UserError(f"the chat_template needs too much memory; {REMEDY}")
+    found = json.loads(told.stdout)
+    if "error" in found:
+        raise UserError(f"{found['error']}; {REMEDY}")
+    return ChatFormat.from_dict(found)
+
+
+def answer() -> None:
+    """Read a template, its names and the text's opening as JSON; print the format, or an error."""
+    limit_memory()
+    template, names, text = json.loads(sys.stdin.buffer.read())
+    try:
+        found = derive(template, names, text).to_dict()
+    except MemoryError:
+        sys.exit(1)
+    except Exception as error:  # whatever a program of somebody else raises
+        found = {"error": f"{PROBLEM} ({type(error).__name__}: {str(error)[:200]})"}
+    sys.stdout.buffer.write(json.dumps(found).encode())
+
+
+def limit_memory() -> None:
+    try:
+        import resource
+    except ImportError:  # Windows: there the time is the only limit
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+
+
+def derive(template: str, names: dict[str, str], text: str) -> ChatFormat:
+    """Return the format of a template; raises whatever the template does, and ValueError."""
+    render = renderer(template, names)
+    form = guess(render, text)
+    for shape in SHAPES:
+        if write(form, shape) != render(shape):
+            raise ValueError(f"the conversation {shape!r} is written otherwise")
     return form
 
 
@@ -56,10 +107,7 @@ def renderer(template: str, names: dict[str, str]) -> Render:
         "raise_exception": raise_exception,
         "strftime_now": lambda form: datetime.now().strftime(form),
     }
-    try:
-        compiled = environment.from_string(template)
-    except jinja2.TemplateError as error:
-        raise UserError(f"the chat_template is not valid Jinja ({error}); {REMEDY}") from None
+    compiled = environment.from_string(template)
 
     def render(shape: str, prompt: bool = True) -> str:
         turns = [{"role": ROLES[letter], "content": c} for letter, c in zip(shape, contents(shape))]
@@ -112,3 +160,7 @@ def write(form: ChatFormat, shape: str) -> str:
         before, after = getattr(form, ROLES[letter])
         result += before + (content.strip() if form.trims else content) + after
     return result + form.prompt
+
+
+if __name__ == "__main__":
+    answer()

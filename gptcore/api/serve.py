@@ -12,7 +12,7 @@ import os
 from gptcore.bundle import read_facts
 from gptcore.checks import UserError
 from gptcore.system.cores import say_if_busy
-from gptcore.system.network import check_port, is_loopback, reachable
+from gptcore.system.network import allow_connections, check_port, is_loopback, reachable
 from gptcore.system.runtime import check_runtime, device_line
 from gptcore.terminal import add_model_arguments
 
@@ -54,6 +54,7 @@ def add_door_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     host = options.host.strip("[]")
     check_port(host, options.port)
+    allow_connections()
     if not (is_loopback(host) or options.api_key or options.public):
         raise UserError(
             f"--host {host}: everyone who reaches this machine could use the model: "

@@ -18,7 +18,7 @@ from gptcore.api.serve import add_door_arguments, read_keys
 from gptcore.bundle import VARIANTS, default_model, read_facts
 from gptcore.checks import UserError
 from gptcore.system.cores import say_if_busy
-from gptcore.system.network import check_port, in_url, is_loopback, reachable
+from gptcore.system.network import allow_connections, check_port, in_url, is_loopback, reachable
 from gptcore.system.runtime import (
     WITH_CUDA,
     check_runtime,
@@ -79,6 +79,7 @@ def run(options: argparse.Namespace) -> int:
     """Check the options, import what takes seconds to load, and serve until Ctrl-C."""
     host = options.host.strip("[]")  # the user may have copied an IPv6 address from a URL
     check_port(host, options.port)
+    allow_connections()
     for folder in filter(None, (options.model, options.translate)):
         read_facts(folder)
     entry = choose_entry(options, host)

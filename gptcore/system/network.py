@@ -9,6 +9,8 @@ from ipaddress import ip_address
 
 from gptcore.checks import UserError
 
+CONNECTIONS = 4096
+
 
 def in_url(host: str) -> str:
     """Return the host as written in a URL: an IPv6 address gets brackets."""
@@ -29,6 +31,21 @@ def check_port(host: str, port: int) -> None:
         raise UserError(
             f"cannot listen on {in_url(host)}:{port} ({error}): choose another --host or --port"
         ) from None
+
+
+def allow_connections() -> None:
+    """Let this process have as many open connections as the system allows, up to CONNECTIONS.
+
+    macOS and some shells begin with 256, which one visitor could use up.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = CONNECTIONS if hard == resource.RLIM_INFINITY else min(CONNECTIONS, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def reachable(host: str) -> str:
