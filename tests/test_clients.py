@@ -28,6 +28,7 @@ EXAMPLES = ROOT / "examples"
 OPENAI = Peer("", pip=("openai==3.54.0",))
 LM_EVAL = Peer("", pip=("lm-eval[api]==0.4.13", "transformers==5.23.0"))
 LLAMA = Peer("", pip=("xllamacpp==2026.10.11549",))
+SCHEMATHESIS = Peer("", pip=("schemathesis==4.32.5",))
 STORY = "Tell me a story about a cat."
 # What a program of OpenAI's package does: whole, at once with others, and what it is refused.
 PROGRAM = """
@@ -213,3 +214,22 @@ def test_llama_cpps_server_takes_over_with_the_same_greedy_tokens(
     assert [choice["text"] for choice in ours["choices"]] == [
         text["choices"][0]["text"] for text in texts
     ]
+
+
+@pytest.mark.parametrize(
+    ("document", "checks"),
+    [
+        ("/v1/openapi.json", "not_a_server_error,status_code_conformance"),
+        ("/gradio_api/openapi.json", "not_a_server_error"),
+    ],
+)
+def test_schemathesis_finds_no_error(document: str, checks: str, tmp_path: Path) -> None:
+    program = (install("schemathesis", SCHEMATHESIS) / PYTHON).with_name("schemathesis")
+    port = free_port()
+    with running([sys.executable, "app.py", "--model", NANO, "--port", port], port):
+        words = [program, "run", f"http://127.0.0.1:{port}{document}", "--checks", checks]
+        words += ["--max-examples", "40", "--request-timeout", "60", "--no-color"]
+        told = subprocess.run(
+            list(map(str, words)), cwd=tmp_path, capture_output=True, text=True, timeout=300
+        )
+    assert told.returncode == 0 and " passed" in told.stdout, told.stdout

@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from gptcore.api.bodies import Asked, read_chat, read_completion
+from gptcore.api.document import openapi
 from gptcore.api.door import Door, Refused, read_json
 from gptcore.api.forms import ChatForm, Json, TextForm, Usage, error_json
 from gptcore.checks import UserError
@@ -40,6 +41,7 @@ class Api:
         self.model, self.door = model, door
         self.name = model.bundle.name
         routes = [
+            Route("/v1/openapi.json", self.document),
             Route("/v1/models", self.models),
             Route("/v1/models/{name:path}", self.model_of_name),
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
@@ -69,6 +71,10 @@ class Api:
 
     async def health(self, call: Call) -> Response:
         return JSONResponse({"status": "ok", "model": self.name})
+
+    async def document(self, call: Call) -> Response:
+        self.door.check(call.scope)
+        return JSONResponse(openapi(self.name))
 
     async def models(self, call: Call) -> Response:
         self.door.check(call.scope)

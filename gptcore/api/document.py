@@ -1,0 +1,103 @@
+"""The API's OpenAPI document (version 3.1), for tools that generate or test clients.
+
+>>> sorted(openapi("nano")["paths"])
+['/health', '/metrics', '/v1/chat/completions', '/v1/completions', '/v1/models']
+"""
+
+import typing
+from dataclasses import fields
+from types import NoneType
+from typing import Any
+
+from gptcore import __version__
+from gptcore.api.bodies import MOST_REPLIES, MOST_STOPS, MOST_TOP, Fields
+from gptcore.sampling import SETTINGS
+
+Schema = dict[str, Any]
+
+NAMES = {bool: "boolean", int: "integer", float: "number", str: "string", NoneType: "null"}
+TEXT: Schema = {"type": "string"}
+IDS: Schema = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+PART: Schema = {"type": "object", "properties": {"text": TEXT}, "required": ["text"]}
+MESSAGE: Schema = {
+    "type": "object",
+    "properties": {
+        "role": {"enum": ["system", "developer", "user", "assistant"]},
+        "content": {"anyOf": [TEXT, {"type": "array", "items": PART}]},
+    },
+    "required": ["role", "content"],
+}
+NEEDED: Schema = {"type": "string", "minLength": 1}
+STOP: Schema = {"anyOf": [TEXT, {"type": "array", "items": NEEDED, "maxItems": MOST_STOPS}]}
+TOP: Schema = {"type": ["integer", "null"], "minimum": 0, "maximum": MOST_TOP}
+CHAT: Schema = {
+    "messages": {"type": "array", "items": MESSAGE, "minItems": 1},
+    "logprobs": {"type": ["boolean", "null"]},
+    "top_logprobs": TOP,
+}
+COMPLETION: Schema = {
+    "prompt": {"anyOf": [TEXT, IDS, {"type": "array", "items": {"anyOf": [TEXT, IDS]}}]},
+    "echo": {"type": ["boolean", "null"]},
+    "logprobs": TOP,
+}
+REFUSALS = {
+    "400": "wrong values",
+    "401": "a key is needed",
+    "404": "another model",
+    "413": "too long",
+    "429": "busy, or too often: see Retry-After",
+}
+
+
+def openapi(name: str) -> Schema:
+    """Return the document of a server of the model `name`."""
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": f"{name}: OpenAI's protocol", "version": __version__},
+        "paths": {
+            "/v1/models": {"get": operation("the model's name")},
+            "/v1/chat/completions": {
+                "post": operation("the reply to a conversation", body(name, CHAT, "messages"))
+            },
+            "/v1/completions": {
+                "post": operation("the continuation of a prompt", body(name, COMPLETION, "prompt"))
+            },
+            "/health": {"get": operation("whether calls are answered")},
+            "/metrics": {"get": operation("counters for Prometheus")},
+        },
+        "components": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
+        "security": [{}, {"key": []}],
+    }
+
+
+def operation(summary: str, content: Schema | None = None) -> Schema:
+    statuses = {"200": summary} | REFUSALS
+    found: Schema = {"summary": summary}
+    if content:
+        found["requestBody"] = {"required": True, "content": {"application/json": content}}
+    return found | {"responses": {status: {"description": d} for status, d in statuses.items()}}
+
+
+def body(name: str, own: Schema, required: str) -> Schema:
+    """Return the schema of a call's JSON: its own fields, and those of both endpoints."""
+    types = typing.get_type_hints(Fields)
+    shared = {f.name: shared_field(f.name, types[f.name]) for f in fields(Fields)}
+    return {
+        "schema": {
+            "type": "object",
+            "properties": {"model": {"enum": [name, None]}, "stop": STOP} | shared | own,
+            "required": [required],
+        }
+    }
+
+
+def shared_field(name: str, kind: Any) -> Schema:
+    if typing.get_origin(kind) is dict:
+        return {"type": ["object", "null"], "additionalProperties": {"type": "boolean"}}
+    kinds = typing.get_args(kind) or (kind,)
+    schema: Schema = {"type": sorted({*(NAMES[k] for k in kinds), "null"})}
+    for setting in SETTINGS:
+        if setting.name == name:
+            schema |= {"minimum": setting.lowest, "maximum": setting.highest}
+            schema["description"] = setting.info or setting.label
+    return schema | ({"minimum": 1, "maximum": MOST_REPLIES} if name == "n" else {})
