@@ -22,10 +22,10 @@ import torch
 
 from export.formats.to_onnx import write_onnx
 from gptcore.config import PRESETS
-from gptcore.generate import Session
+from gptcore.engine.generate import Session
+from gptcore.engine.onnx_session import OnnxSession, open_inference
 from gptcore.nn import build_model
 from gptcore.nn.torch_session import TorchSession, UncachedTorchSession
-from gptcore.onnx_session import OnnxSession, open_inference
 
 CONTEXTS = (64, 512)
 STEPS = {"onnx": 40, "pytorch, cache": 20, "pytorch, no cache": 3}

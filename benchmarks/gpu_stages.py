@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from gptcore.bundle import read_facts
-from gptcore.generate import Session
+from gptcore.engine.generate import Session
 from gptcore.nn.checkpoint import list_checkpoints, newest_checkpoint
 from training.dialogues.generator import dialogues
 from training.run.directory import Run

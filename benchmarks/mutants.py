@@ -35,13 +35,13 @@ from benchmarks.mutation.witness import Witness, read, write
 
 # The files, and the tests that can see them, the likeliest and quickest first.
 TESTS = {
-    "gptcore/sampling.py": "test_sampling",
+    "gptcore/engine/sampling.py": "test_sampling",
     "gptcore/text/chat_template.py": "test_chat runtime/test_conversation",
-    "gptcore/generate.py": "test_replies runtime/test_conversation test_generate test_api",
-    "gptcore/engine.py": "test_engine test_conversations",
-    "gptcore/slots.py": "test_engine test_serving test_sessions",
+    "gptcore/engine/generate.py": "test_replies runtime/test_conversation test_generate test_api",
+    "gptcore/engine/scheduler.py": "test_engine test_conversations",
+    "gptcore/engine/slots.py": "test_engine test_serving test_sessions",
     "gptcore/model.py": "test_sessions test_variants",
-    "gptcore/onnx_session.py": "test_sessions runtime/test_devices",
+    "gptcore/engine/onnx_session.py": "test_sessions runtime/test_devices",
     "training/data/batches.py": "test_batches",
     "training/step.py": "test_step test_loop",
     "training/loop.py": "test_loop test_step test_training",

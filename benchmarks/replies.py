@@ -25,9 +25,9 @@ need_packages("glin_profanity", "requirements-dev.txt")
 from glin_profanity import Filter
 from tqdm import tqdm
 
-from gptcore.generate import Model
+from gptcore.engine.generate import Model
+from gptcore.engine.sampling import Sampling
 from gptcore.model import load_model
-from gptcore.sampling import Sampling
 from training.evaluation.behaviour import Conversation, answers_of, converse, load_suite
 
 TEMPERATURE = 0.9

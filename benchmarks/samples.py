@@ -14,9 +14,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from gptcore.generate import Model
+from gptcore.engine.generate import Model
+from gptcore.engine.sampling import Sampling
 from gptcore.model import load_model
-from gptcore.sampling import Sampling
 from training.evaluation.behaviour import Conversation, answers_of, converse
 
 SCRIPT = Path(__file__).with_name("conversations.txt")

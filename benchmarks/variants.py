@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 
 from gptcore.bundle import load_bundle
+from gptcore.engine.onnx_session import OnnxSession
 from gptcore.model import open_model
-from gptcore.onnx_session import OnnxSession
 
 STEPS, PROMPT = 32, 256
 

@@ -6,7 +6,7 @@
     >>> for piece in chat(model, messages, Sampling(temperature=0)):              # doctest: +SKIP
     ...     print(piece.text, end="", flush=True)
 
-No module outside `gptcore.nn` imports torch. Each of these three names is imported when it is
+No module outside `gptcore.nn` imports torch. Each of the names in __all__ is imported when it is
 first used, so `import gptcore` loads neither numpy nor ONNX Runtime.
 """
 
@@ -14,22 +14,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gptcore.generate import chat
+    from gptcore.engine.generate import chat, complete
+    from gptcore.engine.sampling import Sampling
     from gptcore.model import load_model
-    from gptcore.sampling import Sampling
 
-__all__ = ["Sampling", "chat", "load_model"]
+__all__ = ["Sampling", "chat", "complete", "load_model"]
 __version__ = "0.1.0"
 
 HOMES = {
-    "Sampling": "gptcore.sampling",
-    "chat": "gptcore.generate",
+    "Sampling": "gptcore.engine.sampling",
+    "chat": "gptcore.engine.generate",
+    "complete": "gptcore.engine.generate",
     "load_model": "gptcore.model",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import one of the three names; Python calls this for a name not yet in the module."""
+    """Import one of the names in __all__; Python calls this for a name not yet in the module."""
     if name not in HOMES:
         raise AttributeError(f"module 'gptcore' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(HOMES[name]), name)

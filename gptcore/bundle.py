@@ -103,6 +103,22 @@ def default_model() -> Path:
     return package / folder if (package / folder).is_dir() else package.parent / folder
 
 
+def find_models(folder: Path) -> tuple[list[Path], list[str]]:
+    """Return the folders of decoders within a folder, and a line about each other model folder."""
+    if not folder.is_dir():
+        raise UserError(f"no folder of models at {folder}")
+    found, others = [], []
+    for path in sorted(path.parent for path in folder.glob(f"*/{FACTS}")):
+        try:
+            if isinstance(read_facts(path).config, Seq2SeqConfig):
+                others.append(f"{path}: a translation model, not served")
+            else:
+                found.append(path)
+        except UserError as error:
+            others.append(f"not served: {error}")
+    return found, others
+
+
 def load_bundle(folder: str | Path) -> Bundle:
     """Read and verify the folder of a decoder.
 

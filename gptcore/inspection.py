@@ -11,7 +11,7 @@ import numpy as np
 
 from gptcore.bundle import Bundle, TranslationBundle
 from gptcore.checks import UserError
-from gptcore.onnx_session import open_inference
+from gptcore.engine.onnx_session import open_inference
 from gptcore.text.chat_template import check_length, render, text_opening
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.search import Translation

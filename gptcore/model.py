@@ -14,9 +14,10 @@ import onnxruntime as ort
 
 from gptcore.bundle import VARIANTS, Bundle, load_bundle
 from gptcore.checks import UserError, check_choice
-from gptcore.engine import Engine
-from gptcore.generate import Piece, Replies, Request, Stop
-from gptcore.onnx_session import OnnxSession, choose_device, open_inference, open_slots
+from gptcore.config import ModelConfig
+from gptcore.engine.generate import Piece, Replies, Request, Stop
+from gptcore.engine.onnx_session import OnnxSession, choose_device, open_inference, open_slots
+from gptcore.engine.scheduler import Engine
 from gptcore.system.cores import fastest, median_seconds, thread_counts
 
 ON_CUDA = ("fp16", "fp32", "q8", "q4", "int8")  # best first; int8's products run on the CPU
@@ -36,10 +37,9 @@ class OnnxModel:
         self.variant, self.file_name = variant, Path(VARIANTS[variant]).name
         self.provider = inference.get_providers()[0]  # in use; perhaps not the requested one
         self.replies = Replies()
-        config = self.config
-        slot_bytes = 8 * config.n_layer * config.n_kv_head * config.head_dim * config.block_size
-        n_slots = min(max(CACHE_BYTES // slot_bytes, 1), MAX_SLOTS)
-        self.engine = Engine(open_slots(inference, config, n_slots), self.tokenizer, self.replies)
+        n_slots = cache_bytes(self.config) // slot_bytes(self.config)
+        slots = open_slots(inference, self.config, n_slots)
+        self.engine = Engine(slots, self.tokenizer, self.replies)
 
     def answer(self, request: Request, stop: Stop | None = None) -> Iterator[Piece]:
         """Yield the reply to a request. Closing the iterator ends the generation."""
@@ -97,6 +97,17 @@ def open_model(
     graphs = bundle.serving if serving and device == "cpu" else {}
     path = graphs.get(variant, bundle.variants[variant])
     return OnnxModel(bundle, open_inference(path, device, threads), threads, variant)
+
+
+def cache_bytes(config: ModelConfig) -> int:
+    """Return the most bytes of the keys and values of a model's conversations."""
+    one = slot_bytes(config)
+    return one * min(max(CACHE_BYTES // one, 1), MAX_SLOTS)
+
+
+def slot_bytes(config: ModelConfig) -> int:
+    """Return the bytes of the keys and values, in fp32, of one conversation that is full."""
+    return 8 * config.n_layer * config.n_kv_head * config.head_dim * config.block_size
 
 
 def check_graph(bundle: Bundle, inference: ort.InferenceSession) -> None:

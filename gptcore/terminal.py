@@ -14,8 +14,8 @@ from types import FrameType
 
 from gptcore.bundle import VARIANTS, default_model, read_facts
 from gptcore.checks import UserError
-from gptcore.generate import FINISH, Model, Piece, chat, check_max_tokens
-from gptcore.sampling import SETTINGS, Sampling
+from gptcore.engine.generate import FINISH, Model, Piece, chat, check_max_tokens
+from gptcore.engine.sampling import SETTINGS, Sampling
 from gptcore.system.runtime import check_runtime, device_line
 from gptcore.text.chat_template import Message
 

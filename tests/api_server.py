@@ -13,6 +13,7 @@ import uvicorn
 from gptcore.api.door import Door
 from gptcore.api.routes import Api
 from gptcore.model import OnnxModel
+from gptcore.models import Models
 
 NANO = Path(__file__).parent.parent / "models" / "nano"
 HELLO = [{"role": "user", "content": "Hello! Who are you?"}]
@@ -20,11 +21,12 @@ SECONDS = 20
 
 
 @contextmanager
-def served(model: OnnxModel, door: Door) -> Iterator[str]:
+def served(model: OnnxModel | Models, door: Door) -> Iterator[str]:
     """The address of the API on a free port."""
+    models = Models(model) if isinstance(model, OnnxModel) else model
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(Api(model, door), log_level="warning"))
+        server = uvicorn.Server(uvicorn.Config(Api(models, door), log_level="warning"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         while not server.started:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gptcore.model import OnnxModel
+from gptcore.models import Models
 from gptcore.translation.onnx import OnnxTranslator
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def serve() -> Iterator[Callable[..., str]]:
     def start(model: OnnxModel, translator: OnnxTranslator | None = None) -> str:
         page = build_page(model, translator)
         pages.append(page)
-        _, url, _ = page.launch(prevent_thread_lock=True, **launch_options(model))
+        _, url, _ = page.launch(prevent_thread_lock=True, **launch_options(Models(model)))
         return url
 
     yield start

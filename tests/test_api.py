@@ -10,9 +10,9 @@ import requests
 from api_server import HELLO, NANO, SECONDS, error_of, served
 
 from gptcore.api.door import Door
-from gptcore.generate import chat
+from gptcore.engine.generate import chat
+from gptcore.engine.sampling import Sampling, log_softmax
 from gptcore.model import OnnxModel, load_model
-from gptcore.sampling import Sampling, log_softmax
 from gptcore.text.chat_template import render
 
 
@@ -268,4 +268,5 @@ def test_models_health_and_metrics_are_told(url: str, post, nano: OnnxModel) -> 
 
 def metrics(url: str) -> dict[str, float]:
     lines = requests.get(f"{url}/metrics", timeout=SECONDS).text.splitlines()
-    return {k: float(v) for k, v in (line.split() for line in lines if line[0] != "#")}
+    pairs = (line.rsplit(" ", 1) for line in lines if line[0] != "#")
+    return {name.partition("{")[0]: float(value) for name, value in pairs}

@@ -12,10 +12,10 @@ import requests
 from api_server import HELLO, NANO, SECONDS, error_of, served
 
 from gptcore.api.door import CALLS, LONGEST_BODY, Door, Refused
-from gptcore.engine import Engine
-from gptcore.generate import Replies
+from gptcore.engine.generate import Replies
+from gptcore.engine.onnx_session import open_slots
+from gptcore.engine.scheduler import Engine
 from gptcore.model import OnnxModel, load_model
-from gptcore.onnx_session import open_slots
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_pages_of_other_sites_may_call_only_where_they_are_named(nano: OnnxModel
 
 
 def test_a_crowd_beyond_what_can_wait_is_told_to_come_again(nano: OnnxModel, monkeypatch) -> None:
-    monkeypatch.setattr("gptcore.engine.MAX_WAITING", 3)
+    monkeypatch.setattr("gptcore.engine.scheduler.MAX_WAITING", 3)
     nano = small(nano, n_slots=1)
     with served(nano, Door()) as url:
         body = {"messages": HELLO, "n": 10, "temperature": 2, "max_tokens": 400}

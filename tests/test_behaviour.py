@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gptcore.checks import UserError
-from gptcore.sampling import Sampling
+from gptcore.engine.sampling import Sampling
 from gptcore.text.chat_template import messages_of
 from training.data.leaks import leaks, normalised, suite_sentences, without_leaks
 from training.data.sources import open_corpus

@@ -14,6 +14,7 @@ from test_browser import SCREENSHOTS, set_slider
 from export.folder.write import add_inspect
 from gptcore.inspection import Inspector, inspect_text
 from gptcore.model import OnnxModel, load_model
+from gptcore.models import Models
 from gptcore.page.build import build_page, launch_options
 from gptcore.page.inspect import AFTER, ATTENTION, BEFORE, EMBEDDINGS, EXAMPLE, N_NEXT, POSITIONS
 from gptcore.translation.onnx import OnnxTranslator
@@ -40,7 +41,7 @@ def url(seen_model: OnnxModel, translator: OnnxTranslator) -> Iterator[str]:
     sound = translator.bundle
     translator.bundle = replace(sound, facts=replace(sound.facts, examples=tuple(LINES)))
     page = build_page(seen_model, translator)
-    _, url, _ = page.launch(prevent_thread_lock=True, **launch_options(seen_model))
+    _, url, _ = page.launch(prevent_thread_lock=True, **launch_options(Models(seen_model)))
     yield url
     page.close()
     translator.bundle = sound

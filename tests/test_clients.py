@@ -16,9 +16,9 @@ import requests
 
 from export.formats.gguf import write_gguf
 from export.runtimes.environments import PYTHON, Peer, install
-from gptcore.generate import chat
+from gptcore.engine.generate import chat
+from gptcore.engine.sampling import Sampling, log_softmax
 from gptcore.model import OnnxModel, load_model
-from gptcore.sampling import Sampling, log_softmax
 
 pytestmark = pytest.mark.peers
 
@@ -201,7 +201,7 @@ def test_llama_cpps_server_takes_over_with_the_same_greedy_tokens(
     """Where a fleet is needed: the same folder, the same client, another server."""
     write_gguf(NANO, tmp_path / "nano.gguf")
     python, port = install("xllamacpp", LLAMA) / PYTHON, free_port()
-    program = ROOT / "benchmarks" / "llama_server.py"
+    program = ROOT / "benchmarks" / "crowds" / "llama_server.py"
     prompts = [nano.tokenizer.encode(text) for text in ("Once upon a time", STORY, "Hello!")]
     body = {"prompt": prompts, "max_tokens": 40, "temperature": 0, "stop": ["\n\n"]}
     headers = {"Authorization": "Bearer secret"}

@@ -10,11 +10,11 @@ from threading import Event
 import pytest
 
 from gptcore.bundle import Bundle
-from gptcore.engine import Engine
-from gptcore.generate import Piece, Replies, Request, chat
+from gptcore.engine.generate import Piece, Replies, Request, chat
+from gptcore.engine.onnx_session import open_slots
+from gptcore.engine.sampling import Sampling
+from gptcore.engine.scheduler import Engine
 from gptcore.model import OnnxModel, open_model
-from gptcore.onnx_session import open_slots
-from gptcore.sampling import Sampling
 from gptcore.text.chat_template import render
 
 GREEDY = Sampling(temperature=0)

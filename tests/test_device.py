@@ -17,7 +17,8 @@ import training.loop
 import training.plan.pilot
 import training.step
 from gptcore.config import PRESETS
-from gptcore.generate import Request
+from gptcore.engine.generate import Request
+from gptcore.engine.sampling import Sampling
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import Checkpoint, load_weights, newest_checkpoint
 from gptcore.nn.gpt import GPT
@@ -25,7 +26,6 @@ from gptcore.nn.inspect import InspectGPT, InspectSeq2Seq
 from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.nn.torch_session import TorchSession, UncachedTorchSession
 from gptcore.nn.torch_translator import TorchTranslator
-from gptcore.sampling import Sampling
 from gptcore.translation.search import translate
 from training.__main__ import main
 from training.data.shards import load_shards

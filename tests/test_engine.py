@@ -15,10 +15,10 @@ import pytest
 
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
-from gptcore.engine import READ_ALONE, READ_BESIDE, Engine
-from gptcore.generate import Piece, Replies, Reply, Request, generate
-from gptcore.sampling import Sampling
-from gptcore.slots import Slots
+from gptcore.engine.generate import Piece, Replies, Reply, Request, generate
+from gptcore.engine.sampling import Sampling
+from gptcore.engine.scheduler import READ_ALONE, READ_BESIDE, Engine
+from gptcore.engine.slots import Slots
 from gptcore.text.tokenizer import Tokenizer
 
 BYTES = Tokenizer({bytes([byte]): byte for byte in range(256)})  # a token is a byte

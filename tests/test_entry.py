@@ -19,6 +19,7 @@ from gptcore.api.door import Door
 from gptcore.api.entry import GUESSES, Entry
 from gptcore.checks import UserError
 from gptcore.model import OnnxModel, load_model
+from gptcore.models import Models
 from gptcore.page.build import build_page, launch_options
 from gptcore.page.launch import choose_entry
 
@@ -40,7 +41,7 @@ def model() -> OnnxModel:
 def served(model: OnnxModel, entry: Entry, *keys: str) -> Iterator[str]:
     page = build_page(model)
     try:
-        options = launch_options(model, Door(keys, host="0.0.0.0"), entry)
+        options = launch_options(Models(model), Door(keys, host="0.0.0.0"), entry)
         _, url, _ = page.launch(prevent_thread_lock=True, **options)
         yield url
     finally:

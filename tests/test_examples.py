@@ -15,9 +15,9 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from export.runtimes.environments import NPM, PEERS, PYTHON, install
-from gptcore.generate import chat
+from gptcore.engine.generate import chat
+from gptcore.engine.sampling import Sampling
 from gptcore.model import OnnxModel, load_model
-from gptcore.sampling import Sampling
 
 pytestmark = pytest.mark.peers
 

@@ -23,11 +23,11 @@ from export.verify.decoder import verify
 from export.verify.report import Check, difference
 from gptcore.bundle import FACTS, ONNX, load_bundle, write_facts
 from gptcore.config import PRESETS
+from gptcore.engine.onnx_session import open_inference
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn import checkpoint as ckpt
 from gptcore.nn.gpt import GPT, whole_sequence
 from gptcore.nn.llama import to_llama
-from gptcore.onnx_session import open_inference
 from gptcore.system.files import file_sha256
 from gptcore.text.chat_template import render
 from training.run.directory import Run

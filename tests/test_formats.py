@@ -13,11 +13,11 @@ from export.__main__ import main as export_main
 from gptcore.bundle import load_bundle, load_translation_bundle, read_facts, write_facts
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
+from gptcore.engine.generate import chat
+from gptcore.engine.sampling import Sampling
 from gptcore.facts import Imported
-from gptcore.generate import chat
 from gptcore.model import load_model
 from gptcore.nn.checkpoint import load_checkpoint
-from gptcore.sampling import Sampling
 from gptcore.system.files import sealed
 from gptcore.translation.onnx import load_translator
 from gptcore.translation.search import translate

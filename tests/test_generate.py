@@ -9,10 +9,10 @@ import pytest
 
 from export.verify.decoder import load_reference
 from gptcore.checks import UserError
-from gptcore.generate import Piece, Reply, Request, chat, complete, generate
+from gptcore.engine.generate import Piece, Reply, Request, chat, complete, generate
+from gptcore.engine.sampling import Sampling
 from gptcore.model import OnnxModel
 from gptcore.nn.torch_session import UncachedTorchSession
-from gptcore.sampling import Sampling
 from gptcore.text.tokenizer import Tokenizer
 
 BYTES = Tokenizer({bytes([byte]): byte for byte in range(256)})  # a token is a byte

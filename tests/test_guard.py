@@ -20,12 +20,12 @@ import gptcore.page.guard.crowd
 import gptcore.page.streaming
 from benchmarks.crowds.servers import ROOT, free_port, running
 from gptcore.api.door import LONGEST_BODY, Refused
-from gptcore.generate import chat_request
+from gptcore.engine.generate import chat_request
+from gptcore.engine.sampling import Sampling
 from gptcore.model import OnnxModel, load_model
 from gptcore.page.guard.crowd import Crowd
 from gptcore.page.guard.middleware import check_json, policy
 from gptcore.page.streaming import Progress, stream
-from gptcore.sampling import Sampling
 from gptcore.system.network import is_loopback
 
 Address = tuple[str, int]

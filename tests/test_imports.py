@@ -79,7 +79,7 @@ def test_data_flows_one_way(importer: str, forbidden: set[str]) -> None:
 def test_nothing_that_trains_runs_onnx_sessions() -> None:
     evaluate = Path("training/evaluation/subject.py")  # measures exported folders, too
     for path in set(within("training") + within("gptcore/nn")) - {evaluate}:
-        assert "gptcore.onnx_session" not in imported(path), path
+        assert "gptcore.engine.onnx_session" not in imported(path), path
 
 
 # A room imports from itself and from the rooms before it.

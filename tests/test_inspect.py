@@ -18,6 +18,7 @@ from export.verify.decoder import load_reference
 from gptcore.bundle import FACTS, INSPECT, load_bundle, load_translation_bundle, write_facts
 from gptcore.checks import UserError
 from gptcore.config import DECODERS
+from gptcore.engine.onnx_session import open_inference
 from gptcore.inspection import (
     MAX_TOKENS,
     Inspection,
@@ -30,7 +31,6 @@ from gptcore.model import load_model
 from gptcore.nn import build_model
 from gptcore.nn.gpt import GPT, whole_sequence
 from gptcore.nn.inspect import InspectGPT, InspectSeq2Seq, ungroup
-from gptcore.onnx_session import open_inference
 from gptcore.text.chat_template import render
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.onnx import OnnxTranslator

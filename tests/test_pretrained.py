@@ -22,10 +22,10 @@ from export.pretrained.chat_template import read_format
 from gptcore.bundle import load_bundle
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
-from gptcore.generate import chat, complete
+from gptcore.engine.generate import chat, complete
+from gptcore.engine.sampling import Sampling
 from gptcore.model import load_model
 from gptcore.nn.layers import Llama3Rotary
-from gptcore.sampling import Sampling
 from gptcore.text.chat_format import ChatFormat
 from gptcore.text.chat_template import render
 from gptcore.text.tokenizer import Tokenizer
@@ -322,6 +322,7 @@ def test_a_template_that_is_more_than_turns_is_refused() -> None:
         assert "\n" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_template_that_takes_too_long_or_too_much_is_ended(monkeypatch) -> None:
     monkeypatch.setattr(export.pretrained.chat_template, "SECONDS", 3)
     loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"

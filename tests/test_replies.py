@@ -7,7 +7,7 @@ import pytest
 
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
-from gptcore.generate import (
+from gptcore.engine.generate import (
     FINISH,
     Piece,
     Replies,
@@ -18,7 +18,7 @@ from gptcore.generate import (
     complete,
     generate,
 )
-from gptcore.sampling import Sampling
+from gptcore.engine.sampling import Sampling
 from gptcore.text.tokenizer import Tokenizer
 
 BYTES = Tokenizer({bytes([byte]): byte for byte in range(256)})  # a token is a byte

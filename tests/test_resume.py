@@ -155,6 +155,7 @@ def damaged(shards: Shards, tmp_path: Path) -> Run:
 
 
 @in_float32
+@pytest.mark.slow
 def test_after_damage_a_run_goes_on_from_the_checkpoint_before(
     both: tuple[Run, Run], damaged: Run, shards: Shards, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -197,6 +198,7 @@ def test_checkpoints_of_this_process_are_not_hashed_at_each_save(
     assert sorted(hashed) == sorted(2 * ["step-2", *saved])
 
 
+@pytest.mark.slow
 def test_steps_that_are_done_again_are_noted_once(damaged: Run, shards: Shards) -> None:
     train(damaged, LanguageModelling(damaged, shards), resume=True)
     losses = [m["step"] for m in damaged.metrics() if "loss" in m]
@@ -233,6 +235,7 @@ def test_samples_that_look_like_headings_do_not_hinder(
 
 
 @in_float32
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [STEPS, STEPS + 2])  # the last evaluation, and one before it
 def test_an_evaluation_ends_at_once_and_is_made_up_for(
     both: tuple[Run, Run],

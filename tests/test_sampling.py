@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gptcore.checks import UserError
-from gptcore.sampling import SETTINGS, Sampling, Setting, penalise, sample, sample_rows
+from gptcore.engine.sampling import SETTINGS, Sampling, Setting, penalise, sample, sample_rows
 
 NAN, INF = float("nan"), float("inf")
 N_TOKENS, N_DRAWS = 24, 5000

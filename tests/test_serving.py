@@ -19,9 +19,9 @@ from export.verify.report import any_failed
 from export.verify.serving import compare_serving, open_exact
 from gptcore.bundle import load_bundle
 from gptcore.config import PRESETS, ModelConfig
+from gptcore.engine.onnx_session import OnnxSession, open_inference, open_slots
+from gptcore.engine.slots import GrowingCache, ServingCache, Slots
 from gptcore.nn import build_model
-from gptcore.onnx_session import OnnxSession, open_inference, open_slots
-from gptcore.slots import GrowingCache, ServingCache, Slots
 
 SMALL = {"vocab_size": 300, "block_size": 64, "n_layer": 1, "n_embd": 64, "n_inner": 96}
 BIASES = {"qkv_bias": True, "out_bias": True, "feed_forward_bias": True, "head_bias": True}

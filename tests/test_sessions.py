@@ -11,15 +11,15 @@ import pytest
 
 import gptcore.model
 from export.verify.decoder import load_reference
-from gptcore import onnx_session
 from gptcore.bundle import VARIANTS
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
-from gptcore.generate import MAX_REPLIES, Replies, Reply, Request, Session
+from gptcore.engine import onnx_session
+from gptcore.engine.generate import MAX_REPLIES, Replies, Reply, Request, Session
+from gptcore.engine.onnx_session import OnnxSession
 from gptcore.model import OnnxModel, load_model, open_model, step_seconds
 from gptcore.nn.gpt import GPT
 from gptcore.nn.torch_session import TorchSession, UncachedTorchSession
-from gptcore.onnx_session import OnnxSession
 from gptcore.system import cores
 from gptcore.text.tokenizer import Tokenizer
 

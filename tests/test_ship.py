@@ -9,10 +9,10 @@ import pytest
 
 from export.__main__ import main
 from gptcore.bundle import FACTS, VARIANTS, load_bundle, read_facts
-from gptcore.generate import chat
+from gptcore.engine.generate import chat
+from gptcore.engine.sampling import Sampling
 from gptcore.inspection import Inspector, inspect_text
 from gptcore.model import load_model
-from gptcore.sampling import Sampling
 from tests.conftest import Refused
 
 pytestmark = pytest.mark.slow  # it needs every smaller file, twice

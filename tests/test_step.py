@@ -194,6 +194,7 @@ def test_three_of_them_in_a_row_end_the_run_and_the_evidence_is_kept(
 
 
 @pytest.mark.parametrize("steps", [pytest.param({6}, marks=pytest.mark.slow), {5, 6}])
+@pytest.mark.slow
 def test_a_last_step_that_is_not_finite_updates_nothing_and_the_run_finishes(
     short_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: set[int]
 ) -> None:
@@ -204,6 +205,7 @@ def test_a_last_step_that_is_not_finite_updates_nothing_and_the_run_finishes(
     assert after.facts["step"] == 6 and torch.equal(after.model["embed.weight"], before[-1])
 
 
+@pytest.mark.slow
 def test_three_bad_steps_at_the_end_end_the_run(
     short_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +224,7 @@ def test_a_checkpoint_that_gave_nan_is_the_last_choice(short_run: Run, tmp_path:
     assert [step_of(path) for path in run.by_goodness()] == [3, 2, 5, 6, 4]
 
 
+@pytest.mark.slow
 def test_a_diverged_run_goes_on_as_its_error_advises(
     chats: Path,
     tmp_path: Path,

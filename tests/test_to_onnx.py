@@ -14,10 +14,10 @@ from export.formats.to_onnx import axes, example_inputs, rename_axes, strip_meta
 from export.verify.decoder import load_reference, run_torch
 from gptcore.bundle import ONNX
 from gptcore.config import PRESETS
+from gptcore.engine.onnx_session import open_inference
 from gptcore.feeds import decoder_feeds, no_cache
 from gptcore.model import OnnxModel
 from gptcore.nn import build_model
-from gptcore.onnx_session import open_inference
 
 SECRET = "/home/somebody/secret.py"
 

@@ -206,6 +206,7 @@ def test_a_tokenizer_can_be_taken_from_another_run(quick_run: Run, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("share", "n_lines"), [(0.4, 1), (0.97, 0)])
+@pytest.mark.slow
 def test_training_says_in_one_line_that_the_cores_are_busy(
     quick_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, share, n_lines
 ) -> None:

@@ -13,10 +13,10 @@ import torch
 from export.verify.translation import load_reference
 from gptcore.checks import UserError
 from gptcore.config import TRANSLATORS
+from gptcore.engine.sampling import log_softmax
 from gptcore.nn import build_model
 from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.nn.torch_translator import TorchTranslator
-from gptcore.sampling import log_softmax
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.onnx import OnnxTranslator
 from gptcore.translation.search import beam_search, penalty, target_ends, translate

@@ -27,9 +27,9 @@ from gptcore.bundle import (
     write_facts,
 )
 from gptcore.checks import UserError
-from gptcore.generate import complete
+from gptcore.engine.generate import complete
+from gptcore.engine.sampling import Sampling
 from gptcore.model import load_model
-from gptcore.sampling import Sampling
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.onnx import OnnxTranslator, load_translator
 from gptcore.translation.search import translate

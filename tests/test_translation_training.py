@@ -322,6 +322,7 @@ def test_adamw_moves_every_parameter_as_pytorchs_own() -> None:
 
 
 @pytest.mark.parametrize("name", ["source_vocab_size", "vocab_size"])
+@pytest.mark.slow
 def test_a_side_with_few_words_gets_fewer_tokens_than_the_setting_allows(
     name: str, pairs_file: Path, tmp_path: Path
 ) -> None:

@@ -21,15 +21,15 @@ from export.folder import variants
 from export.folder.variants import Measured, add_variants, held_out, measure, text_rows
 from export.formats.quantize import FORMATS, keep_inputs, save_quantized
 from export.formats.to_onnx import write_onnx
-from gptcore import onnx_session
 from gptcore.__main__ import main as app_main
 from gptcore.bundle import SERVING, VARIANTS, load_bundle, read_facts
 from gptcore.config import PRESETS, ModelConfig
-from gptcore.generate import chat
+from gptcore.engine import onnx_session
+from gptcore.engine.generate import chat
+from gptcore.engine.sampling import Sampling, log_softmax
 from gptcore.model import OnnxModel, load_model
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import load_weights
-from gptcore.sampling import Sampling, log_softmax
 from gptcore.system.runtime import device_line
 from tests.conftest import Refused
 from training.data.batches import IGNORED

@@ -23,10 +23,10 @@ from export.__main__ import main
 from export.ship.web import SITE_SETTINGS
 from gptcore.bundle import read_facts, write_facts
 from gptcore.config import PRESETS
+from gptcore.engine.generate import chat, complete
+from gptcore.engine.sampling import SETTINGS, Sampling
 from gptcore.facts import ModelFacts
-from gptcore.generate import chat, complete
 from gptcore.model import OnnxModel
-from gptcore.sampling import SETTINGS, Sampling
 
 pytestmark = pytest.mark.peers
 

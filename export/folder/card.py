@@ -68,8 +68,7 @@ An encoder-decoder of {parameters:,} parameters ({n_encoder_layer} and {n_layer}
 {n_embd} wide, {n_head} heads), for sentences of at most {block_size} tokens, with byte-level
 vocabularies of {source_vocab_size} and {vocab_size}."""
 DECODER_USE = """\
-from gptcore import load_model
-from gptcore.generate import {function}
+from gptcore import {function}, load_model
 
 model = load_model("path/to/this/folder")
 for piece in {call}:

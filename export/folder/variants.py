@@ -17,10 +17,10 @@ import onnxruntime as ort
 from export.formats.quantize import FORMATS, save_quantized
 from gptcore.bundle import VARIANTS
 from gptcore.checks import UserError, check_choice
+from gptcore.engine.onnx_session import open_inference
+from gptcore.engine.sampling import log_softmax
 from gptcore.facts import Variant
 from gptcore.feeds import token_feeds
-from gptcore.onnx_session import open_inference
-from gptcore.sampling import log_softmax
 from gptcore.system.cores import fastest, median_seconds, thread_counts
 from gptcore.text.tokenizer import Tokenizer
 from training.data.batches import IGNORED, Rows

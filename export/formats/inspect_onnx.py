@@ -9,10 +9,10 @@ import torch
 
 from export.formats.to_onnx import write_graph
 from export.verify.report import difference
+from gptcore.engine.onnx_session import open_inference
 from gptcore.nn.gpt import GPT
 from gptcore.nn.inspect import InspectGPT, InspectSeq2Seq
 from gptcore.nn.seq2seq import Seq2Seq
-from gptcore.onnx_session import open_inference
 
 
 def write_inspect(model: GPT | Seq2Seq, path: Path) -> None:

@@ -19,8 +19,8 @@ from export.runtimes.environments import PEERS, PeerError, Running, start
 from export.verify.decoder import GREEDY_TOKENS, greedy
 from gptcore.bundle import Bundle, check_whole, load_bundle
 from gptcore.checks import UserError, check_choice
+from gptcore.engine.onnx_session import OnnxSession
 from gptcore.model import load_model
-from gptcore.onnx_session import OnnxSession
 from gptcore.text.chat_template import Message, render, text_opening
 
 NEEDED = ("config.json", "tokenizer.json")  # only models of Llama's shape have these files

@@ -8,7 +8,7 @@ import onnxruntime as ort
 from export.runtimes.serving import Generate, Tick, serve
 from gptcore.bundle import load_bundle
 from gptcore.checks import check_choice
-from gptcore.generate import Session
+from gptcore.engine.generate import Session
 from gptcore.model import open_model
 
 

@@ -22,7 +22,7 @@ from export.folder.replace import check_replaceable
 from export.runtimes.environments import NPM
 from gptcore.bundle import VARIANTS, Bundle
 from gptcore.checks import UserError
-from gptcore.sampling import SETTINGS
+from gptcore.engine.sampling import SETTINGS
 from gptcore.system.files import cache_folder, new_folder
 
 TRANSFORMERS = "4.3.1"  # the version pinned in export/runtimes/npm

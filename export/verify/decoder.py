@@ -15,13 +15,13 @@ from export.verify.llama_config import CONFIG, check_config
 from export.verify.report import TOLERANCE, USUAL_VALUE, Check, difference
 from export.verify.serving import verify_serving
 from gptcore.bundle import ONNX, WEIGHTS, Bundle, check_whole
+from gptcore.engine.onnx_session import OnnxSession, open_inference
 from gptcore.feeds import decoder_feeds, no_cache
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import GPT
 from gptcore.nn.llama import from_llama, is_llama
 from gptcore.nn.torch_session import TorchSession
-from gptcore.onnx_session import OnnxSession, open_inference
 
 BATCHES, LENGTHS, PASTS = (1, 2, 3, 8), (1, 2, 7, 64), (0, 1, 3, 64, 191)
 GREEDY_TOKENS = 200

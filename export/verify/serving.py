@@ -13,7 +13,7 @@ import onnxruntime as ort
 from export.verify.report import TOLERANCE, USUAL_VALUE, Check, difference
 from gptcore.bundle import Bundle
 from gptcore.config import ModelConfig
-from gptcore.onnx_session import OnnxSession, open_inference, open_slots
+from gptcore.engine.onnx_session import OnnxSession, open_inference, open_slots
 
 LENGTHS = (1, 7, 30, 64)  # of the prompts read together, where the context allows
 STEPS = 8

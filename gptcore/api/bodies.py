@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from gptcore.checks import UserError, check_type
+from gptcore.engine.generate import Request, chat_request
+from gptcore.engine.sampling import SETTINGS, Sampling
 from gptcore.facts import read_as
-from gptcore.generate import Request, chat_request
 from gptcore.model import OnnxModel
-from gptcore.sampling import SETTINGS, Sampling
 from gptcore.text.chat_template import Message, text_opening
 
 MOST_TOP = 20  # alternatives to each token
@@ -61,6 +61,11 @@ class Asked:
 
 def read_chat(body: Any, model: OnnxModel) -> Asked:
     """Read the body of /v1/chat/completions; raises UserError naming what is wrong."""
+    if not model.bundle.is_chat:
+        raise UserError(
+            f"{model.bundle.name} was not trained on conversations and only continues text: "
+            "use /v1/completions"
+        )
     given, stops = read_fields(body)
     messages = [read_message(i, m) for i, m in enumerate(read_list(body, "messages"))]
     wants_top = body.get("logprobs")

@@ -1,17 +1,18 @@
 """The API's OpenAPI document (version 3.1), for tools that generate or test clients.
 
->>> sorted(openapi("nano")["paths"])
+>>> sorted(openapi(["nano"])["paths"])
 ['/health', '/metrics', '/v1/chat/completions', '/v1/completions', '/v1/models']
 """
 
 import typing
+from collections.abc import Sequence
 from dataclasses import fields
 from types import NoneType
 from typing import Any
 
 from gptcore import __version__
 from gptcore.api.bodies import MOST_REPLIES, MOST_STOPS, MOST_TOP, Fields
-from gptcore.sampling import SETTINGS
+from gptcore.engine.sampling import SETTINGS
 
 Schema = dict[str, Any]
 
@@ -49,18 +50,18 @@ REFUSALS = {
 }
 
 
-def openapi(name: str) -> Schema:
-    """Return the document of a server of the model `name`."""
+def openapi(names: Sequence[str]) -> Schema:
+    """Return the document of a server of the models of these names."""
     return {
         "openapi": "3.1.0",
-        "info": {"title": f"{name}: OpenAI's protocol", "version": __version__},
+        "info": {"title": "OpenAI's protocol, by gptcore", "version": __version__},
         "paths": {
-            "/v1/models": {"get": operation("the model's name")},
+            "/v1/models": {"get": operation("the models' names")},
             "/v1/chat/completions": {
-                "post": operation("the reply to a conversation", body(name, CHAT, "messages"))
+                "post": operation("the reply to a conversation", body(names, CHAT, "messages"))
             },
             "/v1/completions": {
-                "post": operation("the continuation of a prompt", body(name, COMPLETION, "prompt"))
+                "post": operation("the continuation of a prompt", body(names, COMPLETION, "prompt"))
             },
             "/health": {"get": operation("whether calls are answered")},
             "/metrics": {"get": operation("counters for Prometheus")},
@@ -78,14 +79,14 @@ def operation(summary: str, content: Schema | None = None) -> Schema:
     return found | {"responses": {status: {"description": d} for status, d in statuses.items()}}
 
 
-def body(name: str, own: Schema, required: str) -> Schema:
+def body(names: Sequence[str], own: Schema, required: str) -> Schema:
     """Return the schema of a call's JSON: its own fields, and those of both endpoints."""
     types = typing.get_type_hints(Fields)
     shared = {f.name: shared_field(f.name, types[f.name]) for f in fields(Fields)}
     return {
         "schema": {
             "type": "object",
-            "properties": {"model": {"enum": [name, None]}, "stop": STOP} | shared | own,
+            "properties": {"model": {"enum": [*names, None]}, "stop": STOP} | shared | own,
             "required": [required],
         }
     }

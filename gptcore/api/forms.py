@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from gptcore.generate import Finish, Likelihood, Piece
+from gptcore.engine.generate import Finish, Likelihood, Piece
 from gptcore.inspection import token_names
 from gptcore.text.tokenizer import Tokenizer
 

@@ -1,11 +1,12 @@
 """The routes of the API, as an ASGI application: models, chat, completions, health, metrics.
 
->>> app = Api(load_model("models/default"), Door())                  # doctest: +SKIP
+>>> app = Api(Models(load_model("models/default")), Door())          # doctest: +SKIP
 >>> uvicorn.run(app, port=8000)                                      # doctest: +SKIP
 """
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from threading import Event
@@ -23,26 +24,35 @@ from gptcore.api.document import openapi
 from gptcore.api.door import Door, Refused, read_json
 from gptcore.api.forms import ChatForm, Json, TextForm, Usage, error_json
 from gptcore.checks import UserError
-from gptcore.engine import Busy
-from gptcore.generate import Piece
+from gptcore.engine.generate import Piece
+from gptcore.engine.scheduler import Busy, Engine
+from gptcore.engine.streams import answers
 from gptcore.model import OnnxModel
-from gptcore.streams import answers
+from gptcore.models import Models, NotHere
 
 PATHS = ("/v1/", "/health", "/ready", "/metrics")
 RETRY_SECONDS = 5
 REPLY_SECONDS = 300.0  # after which replies are ended, so that others get their turn
+METRICS: dict[str, Callable[[Engine], int]] = {
+    "gptcore_replies_total": lambda engine: engine.n_finished,
+    "gptcore_reply_tokens_total": lambda engine: engine.n_new,
+    "gptcore_tokens_read_total": lambda engine: engine.slots.n_read,
+    "gptcore_replies_running": lambda engine: engine.n_running - len(engine.waiting),
+    "gptcore_replies_waiting": lambda engine: len(engine.waiting),
+}
 Read = Callable[[Any, OnnxModel], Asked]
+AnyForm = ChatForm | TextForm
+NewForm = Callable[[str, OnnxModel, Asked], AnyForm]
 
 
 class Api:
-    """The API of one model. Errors have OpenAI's form; no answer holds a traceback or a path."""
+    """The API. Errors have OpenAI's form; no answer holds a traceback or a path."""
 
-    def __init__(self, model: OnnxModel, door: Door):
-        self.model, self.door = model, door
-        self.name = model.bundle.name
+    def __init__(self, models: Models, door: Door):
+        self.models, self.door = models, door
         routes = [
             Route("/v1/openapi.json", self.document),
-            Route("/v1/models", self.models),
+            Route("/v1/models", self.cards),
             Route("/v1/models/{name:path}", self.model_of_name),
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
             Route("/v1/completions", self.completions, methods=["POST"]),
@@ -54,6 +64,7 @@ class Api:
                           allow_headers=["*"])  # fmt: skip
         handlers: dict[Any, Any] = {
             Refused: lambda call, no: self.refusal(no.status, str(no), no.code),
+            NotHere: lambda call, no: self.refusal(404, str(no), "model_not_found"),
             Busy: lambda call, busy: self.refusal(429, str(busy), "busy"),
             UserError: lambda call, error: self.refusal(400, str(error)),
             404: lambda call, error: self.refusal(404, "this API has no such address"),
@@ -70,102 +81,92 @@ class Api:
         return JSONResponse(error_json(message, kind, code), status, headers)
 
     async def health(self, call: Call) -> Response:
-        return JSONResponse({"status": "ok", "model": self.name})
+        return JSONResponse({"status": "ok", "model": self.models.names[0]})
 
     async def document(self, call: Call) -> Response:
         self.door.check(call.scope)
-        return JSONResponse(openapi(self.name))
+        return JSONResponse(openapi(self.models.names))
 
-    async def models(self, call: Call) -> Response:
+    async def cards(self, call: Call) -> Response:
         self.door.check(call.scope)
-        return JSONResponse({"object": "list", "data": [self.card()]})
+        return JSONResponse(
+            {"object": "list", "data": [self.card(name) for name in self.models.names]}
+        )
 
     async def model_of_name(self, call: Call) -> Response:
         self.door.check(call.scope)
-        self.check_name(call.path_params["name"])
-        return JSONResponse(self.card())
+        return JSONResponse(self.card(self.models.check(call.path_params["name"])))
 
-    def card(self) -> dict[str, Any]:
-        config = self.model.config
+    def card(self, name: str) -> Json:
         return {
-            "id": self.name,
+            "id": name,
             "object": "model",
             "created": 0,
             "owned_by": "gptcore",
-            "max_model_len": config.block_size,
+            "max_model_len": self.models.facts[name].config.block_size,
         }
-
-    def check_name(self, name: object) -> None:
-        if name is not None and name != self.name:
-            reason = f"the model {name!r} is not here, only {self.name!r}"
-            raise Refused(404, reason, "model_not_found")
 
     async def metrics(self, call: Call) -> Response:
         self.door.check(call.scope)
-        engine = self.model.engine
-        figures = {
-            "gptcore_replies_total": engine.n_finished,
-            "gptcore_reply_tokens_total": engine.n_new,
-            "gptcore_tokens_read_total": engine.slots.n_read,
-            "gptcore_replies_running": engine.n_running - len(engine.waiting),
-            "gptcore_replies_waiting": len(engine.waiting),
-        }
-        lines = [
-            line
-            for name, value in figures.items()
-            for line in (
-                f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}",
-                f"{name} {value}",
-            )
-        ]
+        lines = []
+        engines = {name: model.engine for name, model in self.models.open.items()}
+        for name, figure in METRICS.items():
+            lines += [f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}"]
+            for model, engine in engines.items():
+                label = json.dumps(model, ensure_ascii=False)
+                lines.append(f"{name}{{model={label}}} {figure(engine)}")
         return PlainTextResponse("\n".join(lines) + "\n")
 
     async def chat(self, call: Call) -> Response:
-        if not self.model.bundle.is_chat:
-            raise UserError(
-                f"{self.name} was not trained on conversations and only continues text: "
-                "use /v1/completions"
-            )
-        return await self.answer(call, read_chat, lambda asked: ChatForm(self.name, self.tokenizer))
+        return await self.answer(
+            call, read_chat, lambda name, model, asked: ChatForm(name, model.tokenizer)
+        )
 
     async def completions(self, call: Call) -> Response:
         return await self.answer(
-            call, read_completion, lambda asked: TextForm(self.name, self.tokenizer, asked.echo)
+            call,
+            read_completion,
+            lambda name, model, asked: TextForm(name, model.tokenizer, asked.echo),
         )
 
-    @property
-    def tokenizer(self) -> Any:
-        return self.model.tokenizer
-
-    async def answer(
-        self, call: Call, read: Read, new_form: Callable[[Asked], ChatForm | TextForm]
-    ) -> Response:
+    async def answer(self, call: Call, read: Read, new_form: NewForm) -> Response:
         """Answer one call, whole or as a stream."""
         self.door.check(call.scope)
         body = await read_json(call.scope, call.receive)
-        self.check_name(body.get("model") if isinstance(body, dict) else None)
-        asked = await asyncio.to_thread(read, body, self.model)
+        name = self.models.check(body.get("model") if isinstance(body, dict) else None)
+        model = await self.open(name)
+        asked = await asyncio.to_thread(read, body, model)
         answer = self.stream if asked.stream else self.whole
         with ExitStack() as stack:
             stack.enter_context(self.door.answering(call.scope))
-            return await answer(call, asked, new_form(asked), stack)
+            return await answer(call, model.engine, asked, new_form(name, model, asked), stack)
+
+    async def open(self, name: str) -> OnnxModel:
+        """Return the model of a name; raises Busy or Refused, whose message tells no path."""
+        try:
+            return await self.models.get(name)
+        except Busy:
+            raise
+        except UserError as error:
+            print(f"{name} cannot be opened: {error}", file=sys.stderr, flush=True)
+            raise Refused(503, f"{name} cannot be opened here now", "model_not_opened") from None
 
     async def whole(
-        self, call: Call, asked: Asked, form: ChatForm | TextForm, stack: ExitStack
+        self, call: Call, engine: Engine, asked: Asked, form: AnyForm, stack: ExitStack
     ) -> Response:
         usage, stop = Usage(), Event()
         replies: list[list[Piece]] = [[] for _ in asked.requests]
         with stopping(call, stop):
-            async for i, piece in answers(self.model.engine, asked.requests, stop):
+            async for i, piece in answers(engine, asked.requests, stop):
                 usage.add(i, piece)
                 replies[i].append(piece)
         return JSONResponse(form.whole(replies, usage.json(asked.n)))
 
     async def stream(
-        self, call: Call, asked: Asked, form: ChatForm | TextForm, stack: ExitStack
+        self, call: Call, engine: Engine, asked: Asked, form: AnyForm, stack: ExitStack
     ) -> Response:
         usage, stop = Usage(), Event()
-        pieces = answers(self.model.engine, asked.requests, stop)
+        pieces = answers(engine, asked.requests, stop)
         # The first piece is waited for here, so that an error until then has a status of its own.
         with stopping(call, stop):
             first = await anext(pieces)

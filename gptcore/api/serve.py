@@ -8,13 +8,18 @@ or the one that is typed at the start.
 import argparse
 import getpass
 import os
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gptcore.bundle import read_facts
+from gptcore.bundle import find_models, read_facts
 from gptcore.checks import UserError
 from gptcore.system.cores import say_if_busy
 from gptcore.system.network import allow_connections, check_port, is_loopback, reachable
 from gptcore.system.runtime import check_runtime, device_line
 from gptcore.terminal import add_model_arguments
+
+if TYPE_CHECKING:
+    from gptcore.models import Models
 
 KEYS = "GPTCORE_API_KEY"
 
@@ -28,6 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_door_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the API, which the page has, too."""
+    parser.add_argument(
+        "--models", type=Path, metavar="DIR", help="offer the models in this folder, too"
+    )
+    parser.add_argument(
+        "--memory", type=float, default=4, metavar="GB", help="most for all models (%(default)s GB)"
+    )
     parser.add_argument(
         "--api-key", action="store_true", help=f"the API needs a key, of {KEYS} or typed now"
     )
@@ -66,17 +77,29 @@ def run(options: argparse.Namespace) -> int:
 
     from gptcore.api.door import Door
     from gptcore.api.routes import Api
-    from gptcore.model import load_model
 
     door = Door(read_keys(options), options.cors, options.rate_limit, options.behind_proxy, host)
-    model = load_model(options.model, variant=options.variant)
-    print(f"{model.bundle.name}: {device_line(model)}")
+    models = load_models(options)
     say_if_busy()
     print(f"http://{reachable(host)}:{options.port}/v1 (Ctrl-C ends)", flush=True)
     uvicorn.run(
-        Api(model, door), host=host, port=options.port, log_level="warning", server_header=False
+        Api(models, door), host=host, port=options.port, log_level="warning", server_header=False
     )
     return 0
+
+
+def load_models(options: argparse.Namespace) -> "Models":
+    """Load --model, which answers where no other is named, and find those of --models."""
+    from gptcore.model import load_model
+    from gptcore.models import GB, Models
+
+    folders, others = find_models(options.models) if options.models else ([], [])
+    first = load_model(options.model, variant=options.variant)
+    print(f"{first.bundle.name}: {device_line(first)}")
+    models = Models(first, folders, options.memory * GB)
+    for line in (*others, *(f"{name}: opened when asked for" for name in models.names[1:])):
+        print(line)
+    return models
 
 
 def read_keys(options: argparse.Namespace) -> list[str]:

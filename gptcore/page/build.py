@@ -1,6 +1,6 @@
 """The whole page: its tabs, its styles, and the settings with which Gradio serves it.
 
->>> build_page(model).launch(**launch_options(model))  # doctest: +SKIP
+>>> build_page(model).launch(**launch_options(Models(model)))  # doctest: +SKIP
 """
 
 from typing import Any
@@ -12,6 +12,7 @@ from gptcore.api.door import Door
 from gptcore.api.entry import Entry
 from gptcore.api.routes import Api
 from gptcore.model import OnnxModel
+from gptcore.models import Models
 from gptcore.page.chat import chat_tab
 from gptcore.page.complete import completion_tab
 from gptcore.page.guard.middleware import Guard
@@ -31,7 +32,7 @@ footer .divider { display: none; }
 
 
 def launch_options(
-    model: OnnxModel,
+    models: Models,
     door: Door | None = None,
     entry: Entry | None = None,
 ) -> dict[str, Any]:
@@ -40,7 +41,7 @@ def launch_options(
     `door`: the conditions of the API. `entry`: what is asked of every visitor, if anything.
     """
     door = door or Door()
-    guard = Middleware(Guard, api=Api(model, door), entry=entry)
+    guard = Middleware(Guard, api=Api(models, door), entry=entry)
     return {
         "theme": gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
         "css": CSS,

@@ -9,7 +9,8 @@ from typing import Any
 import gradio as gr
 
 from gptcore.checks import UserError
-from gptcore.generate import Request, chat_request
+from gptcore.engine.generate import Request, chat_request
+from gptcore.engine.sampling import Sampling
 from gptcore.model import OnnxModel
 from gptcore.page.inputs import text_of, to_messages, to_settings
 from gptcore.page.parts import (
@@ -27,7 +28,6 @@ from gptcore.page.parts import (
     status_line,
 )
 from gptcore.page.streaming import Generations, stream
-from gptcore.sampling import Sampling
 from gptcore.system.runtime import device_line
 
 # Gradio's Chatbot inserts texts into the page as HTML. An invisible character (U+2060, the word

@@ -9,7 +9,8 @@ from typing import Any
 import gradio as gr
 
 from gptcore.checks import UserError
-from gptcore.generate import completion_request
+from gptcore.engine.generate import completion_request
+from gptcore.engine.sampling import Sampling
 from gptcore.model import OnnxModel
 from gptcore.page.inputs import to_settings
 from gptcore.page.parts import (
@@ -27,7 +28,6 @@ from gptcore.page.parts import (
     status_line,
 )
 from gptcore.page.streaming import Generations, stream
-from gptcore.sampling import Sampling
 from gptcore.system.runtime import device_line
 
 

@@ -10,7 +10,7 @@ caller can invent a history.
 from typing import Any
 
 from gptcore.checks import UserError
-from gptcore.sampling import SETTINGS, Sampling
+from gptcore.engine.sampling import SETTINGS, Sampling
 from gptcore.text.chat_template import Message
 
 

@@ -2,8 +2,8 @@
 
     gptcore [--model DIR] [--variant NAME] [--translate DIR] [--host HOST] [--port PORT]
 
-An event of the page becomes messages. A worker thread generates the reply with
-gptcore.generate, and gptcore.page.streaming sends it to the browser. No module here imports torch.
+An event of the page becomes messages, the engine writes the reply, and gptcore.page.streaming sends
+it to the browser. No module here imports torch.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gptcore import __version__
-from gptcore.api.serve import add_door_arguments, read_keys
+from gptcore.api.serve import add_door_arguments, load_models, read_keys
 from gptcore.bundle import VARIANTS, default_model, read_facts
 from gptcore.checks import UserError
 from gptcore.system.cores import say_if_busy
@@ -85,11 +85,11 @@ def run(options: argparse.Namespace) -> int:
     entry = choose_entry(options, host)
     print(runtime_line(installed_runtimes(), has_gpu_package()), flush=True)
     check_runtime()
-    from gptcore.model import load_model
-    from gptcore.onnx_session import has_cuda
+    from gptcore.engine.onnx_session import has_cuda
     from gptcore.translation.onnx import load_translator
 
-    model = load_model(options.model, variant=options.variant)
+    models = load_models(options)
+    model = models.first
     translator = load_translator(options.translate) if options.translate else None
     from gptcore.api.door import Door
     from gptcore.page.build import build_page, launch_options
@@ -97,7 +97,6 @@ def run(options: argparse.Namespace) -> int:
 
     door = Door(read_keys(options), options.cors, options.rate_limit, options.behind_proxy, host)
     declare_gpu_function()
-    print(f"{model.bundle.name}: {device_line(model)}")
     if translator:
         print(f"{translator.bundle.name}: {device_line(translator)}")
     if model.provider == "CPUExecutionProvider":
@@ -109,6 +108,6 @@ def run(options: argparse.Namespace) -> int:
     build_page(model, translator).launch(
         server_name=in_url(host),  # Gradio also expects an IPv6 address in brackets
         server_port=options.port,
-        **launch_options(model, door, entry),
+        **launch_options(models, door, entry),
     )
     return 0

@@ -9,11 +9,11 @@ from typing import Any
 import gradio as gr
 
 from gptcore.checks import UserError
-from gptcore.generate import Request
+from gptcore.engine.generate import Request
+from gptcore.engine.sampling import SETTINGS, Sampling, Setting
 from gptcore.model import OnnxModel
 from gptcore.page.inputs import to_settings
 from gptcore.page.streaming import stream
-from gptcore.sampling import SETTINGS, Sampling, Setting
 
 IDLE: dict[str, Any] = {"show_label": False, "submit_btn": True, "stop_btn": False}
 BUSY: dict[str, Any] = {"submit_btn": False, "stop_btn": True}

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from gptcore.engine import Engine
-from gptcore.generate import FINISH, Piece, Request, Stop
-from gptcore.streams import answers
+from gptcore.engine.generate import FINISH, Piece, Request, Stop
+from gptcore.engine.scheduler import Engine
+from gptcore.engine.streams import answers
 
 REPLY_SECONDS = 300.0  # after which a reply is ended, so that others get their turn
 YIELD_SECONDS = 0.05  # one update per token would freeze browsers

@@ -15,8 +15,8 @@ import onnxruntime as ort
 
 from gptcore.bundle import DECODER, ENCODER, ONNX, TranslationBundle, load_translation_bundle
 from gptcore.checks import UserError
+from gptcore.engine.onnx_session import choose_device, open_inference
 from gptcore.feeds import no_cache, token_feeds
-from gptcore.onnx_session import choose_device, open_inference
 from gptcore.system.cores import fastest, median_seconds, thread_counts
 
 

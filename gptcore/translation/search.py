@@ -18,7 +18,7 @@ import numpy as np
 
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
-from gptcore.sampling import log_softmax
+from gptcore.engine.sampling import log_softmax
 from gptcore.text.chat_template import check_length
 from gptcore.text.tokenizer import Tokenizer
 

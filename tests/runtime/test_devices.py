@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gptcore import onnx_session
 from gptcore.checks import UserError
+from gptcore.engine import onnx_session
 from gptcore.model import load_model
 from gptcore.translation.onnx import load_translator
 

@@ -23,13 +23,15 @@ def loaded(program: str) -> set[str]:
     return HEAVY & set(result.stdout.split())
 
 
-def test_an_embedder_finds_three_names_and_gptcore_chat_is_the_function() -> None:
-    from gptcore.generate import chat
+def test_an_embedder_finds_four_names_and_gptcore_chat_is_the_function() -> None:
+    from gptcore.engine.generate import chat, complete
+    from gptcore.engine.sampling import Sampling
     from gptcore.model import load_model
-    from gptcore.sampling import Sampling
 
-    assert (gptcore.chat, gptcore.load_model, gptcore.Sampling) == (chat, load_model, Sampling)
-    assert set(gptcore.__all__) == {"chat", "load_model", "Sampling"} <= set(dir(gptcore))
+    assert (gptcore.chat, gptcore.complete) == (chat, complete)
+    assert (gptcore.load_model, gptcore.Sampling) == (load_model, Sampling)
+    names = {"chat", "complete", "load_model", "Sampling"}
+    assert set(gptcore.__all__) == names <= set(dir(gptcore))
     with pytest.raises(AttributeError, match="module 'gptcore' has no attribute 'Chat'"):
         gptcore.Chat  # noqa: B018
     assert (Path(gptcore.__file__).parent / "py.typed").is_file()

@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from gradio_client import Client
 
 from gptcore.bundle import default_model, load_bundle
@@ -14,6 +15,7 @@ from gptcore.system.runtime import has_gpu_package, installed_runtimes, runtime_
 ROOT = Path(__file__).parent.parent.parent
 
 
+@pytest.mark.slow
 def test_the_page_says_what_it_found_and_answers() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

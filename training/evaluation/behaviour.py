@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gptcore.checks import UserError, build, check_types
-from gptcore.generate import Model, chat
-from gptcore.sampling import Sampling
+from gptcore.engine.generate import Model, chat
+from gptcore.engine.sampling import Sampling
 from gptcore.text.chat_template import Message
 from training.data.leaks import SUITE, normalised
 
@@ -73,7 +73,7 @@ class Conversation:
 
 class Reply(NamedTuple):
     text: str
-    finish: str | None  # "end" if the model wrote the end token; see gptcore.generate.Piece
+    finish: str | None  # "end" if the model wrote the end token; see gptcore.engine.generate.Piece
     n_tokens: int
 
 

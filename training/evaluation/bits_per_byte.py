@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from gptcore.checks import UserError
-from gptcore.generate import Model
-from gptcore.sampling import log_softmax
+from gptcore.engine.generate import Model
+from gptcore.engine.sampling import log_softmax
 from gptcore.text.chat_template import loss_mask, render, text_opening
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import Document

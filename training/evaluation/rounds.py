@@ -9,8 +9,8 @@ import statistics
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from gptcore.generate import Model
-from gptcore.sampling import Sampling
+from gptcore.engine.generate import Model
+from gptcore.engine.sampling import Sampling
 from training.evaluation.behaviour import GREEDY, Conversation, Result, answers_of, converse
 from training.machine.progress import progress
 

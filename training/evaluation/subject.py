@@ -16,7 +16,7 @@ import torch
 from gptcore.bundle import FACTS
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
-from gptcore.generate import Model, Piece, Replies, Reply, Request, Stop, generate
+from gptcore.engine.generate import Model, Piece, Replies, Reply, Request, Stop, generate
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import whole_sequence
@@ -42,7 +42,7 @@ def one_thread() -> Iterator[None]:
 
 
 class TorchModel:
-    """A run's best checkpoint for gptcore.generate; it keeps no cache between prompts."""
+    """A run's best checkpoint for gptcore.engine.generate; it keeps no cache between prompts."""
 
     def __init__(self, run: Run):
         checkpoint = run.best_checkpoint()

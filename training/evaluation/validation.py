@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gptcore.generate import Reply, Request, generate
+from gptcore.engine.generate import Reply, Request, generate
+from gptcore.engine.sampling import Sampling
 from gptcore.nn.gpt import GPT, whole_sequence
 from gptcore.nn.torch_session import TorchSession
-from gptcore.sampling import Sampling
 from training.data.batches import IGNORED, Rows
 from training.evaluation.bits_per_byte import Total
 from training.machine.processes import World
@@ -83,7 +83,7 @@ def sample_prompts(rows: Rows, n: int = 3) -> list[list[int]]:
 def write_samples(model: GPT, rows: Rows, max_tokens: int = 60) -> list[tuple[str, str]]:
     """Return (prompt, continuation) texts for samples.md, always sampled with the same seed.
 
-    A plain text continues beyond a short context, as in `gptcore.generate.complete`.
+    A plain text continues beyond a short context, as in `gptcore.engine.generate.complete`.
     """
     tokenizer, assistant = rows.tokenizer, rows.tokenizer.special["<|assistant|>"]
     names = {token_id: name.encode() for name, token_id in tokenizer.special.items()}

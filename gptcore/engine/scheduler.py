@@ -25,9 +25,9 @@ from threading import Event, Lock, Thread
 import numpy as np
 
 from gptcore.checks import UserError
-from gptcore.generate import Piece, Replies, Reply, Request, Stop
-from gptcore.sampling import NOT_FINITE, Sampling, sample_rows
-from gptcore.slots import Slots
+from gptcore.engine.generate import Piece, Replies, Reply, Request, Stop
+from gptcore.engine.sampling import NOT_FINITE, Sampling, sample_rows
+from gptcore.engine.slots import Slots
 from gptcore.text.tokenizer import Tokenizer
 
 READ_ALONE = 128  # prompt tokens read at once while no reply is written; Stop waits for them

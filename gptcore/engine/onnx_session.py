@@ -13,7 +13,7 @@ import onnxruntime as ort
 
 from gptcore.checks import UserError, check_choice
 from gptcore.config import ModelConfig
-from gptcore.slots import GrowingCache, ServingCache, Slots
+from gptcore.engine.slots import GrowingCache, ServingCache, Slots
 
 DEVICES = ("cpu", "cuda")
 

@@ -5,7 +5,7 @@
     >>> for piece in chat(model, [{"role": "user", "content": "Hi!"}]):  # doctest: +SKIP
     ...     print(piece.text, end="", flush=True)
 
-`chat` and `complete` make a Request, which a Model answers. gptcore.engine answers many at a time.
+`chat` and `complete` make a Request, which a Model answers: the scheduler, many at a time.
 `generate` is the loop for one request over a Session, and the slow reference: a Session turns ids
 into logits and keeps a cache of what it has read.
 """
@@ -20,7 +20,7 @@ import numpy as np
 
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
-from gptcore.sampling import Sampling, log_softmax, sample
+from gptcore.engine.sampling import Sampling, log_softmax, sample
 from gptcore.text.chat_template import Message, fit, text_opening
 from gptcore.text.tokenizer import Tokenizer
 

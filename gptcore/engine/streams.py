@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
-from gptcore.engine import Engine
-from gptcore.generate import Piece, Request, Stop
+from gptcore.engine.generate import Piece, Request, Stop
+from gptcore.engine.scheduler import Engine
 
 
 async def answers(

@@ -1,0 +1,110 @@
+"""The models that one process serves: opened when they are asked for, within a bound in bytes.
+
+>>> models = Models(load_model("models/default"), [Path("models/nano")])  # doctest: +SKIP
+>>> await models.get("gptcore nano")                                      # doctest: +SKIP
+
+The first model stays. The others make room for each other: the one that was not needed for longest
+goes first, but none that is writing a reply.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from gptcore.bundle import VARIANTS, read_facts
+from gptcore.checks import UserError
+from gptcore.config import Seq2SeqConfig
+from gptcore.engine.scheduler import Busy
+from gptcore.facts import ModelFacts
+from gptcore.model import OnnxModel, cache_bytes, load_model
+
+GB = 10**9
+
+
+class NotHere(UserError):
+    """A model of this name is not served."""
+
+
+class Models:
+    """Models by name. One that is open is had at once; others are opened one after the other."""
+
+    def __init__(
+        self,
+        first: OnnxModel,
+        folders: Sequence[Path] = (),
+        memory: float = 4 * GB,
+        load: Callable[[Path], OnnxModel] = load_model,
+    ):
+        """`memory`: most bytes for the weights and caches of all models that are open."""
+        self.first, self.memory, self.load = first, memory, load
+        self.open = {first.bundle.name: first}
+        self.held = {first.bundle.name: needed_bytes(first.bundle.path, first.bundle.facts)}
+        self.used: dict[str, float] = {}  # when a model was last asked for
+        self.loader = ThreadPoolExecutor(1, "loader")
+        self.folders = {first.bundle.name: first.bundle.path}
+        self.facts = {first.bundle.name: first.bundle.facts}
+        for folder in folders:
+            if not folder.samefile(first.bundle.path):
+                facts = read_facts(folder)
+                name = folder.name if facts.name in self.folders else facts.name
+                self.folders[name], self.facts[name] = folder, facts
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all models, the first of which answers where no name is given."""
+        return [*self.folders]
+
+    def check(self, name: object) -> str:
+        """Return the name of a model, by default of the first; raises NotHere."""
+        if name is None:
+            return self.names[0]
+        if not isinstance(name, str) or name not in self.folders:
+            raise NotHere(
+                f"the model {name!r} is not here, only {', '.join(map(repr, self.names))}"
+            )
+        return name
+
+    async def get(self, name: str) -> OnnxModel:
+        """Return a model, which may have to be opened; raises Busy or UserError."""
+        model = self.open.get(name)
+        if model is None:
+            opening = self.loader.submit(self.open_model, name)
+            model = await asyncio.wrap_future(opening)
+        self.used[name] = time.monotonic()
+        return model
+
+    # ---------------------------------------------------------- in the loader's thread
+
+    def open_model(self, name: str) -> OnnxModel:
+        if name not in self.open:
+            folder = self.folders[name]
+            self.facts[name] = read_facts(folder)  # it may have been exported again
+            needed = needed_bytes(folder, self.facts[name])
+            self.make_room(name, needed)
+            self.open[name] = self.load(folder)
+            self.held[name] = needed
+        return self.open[name]
+
+    def make_room(self, name: str, needed: int) -> None:
+        """Close idle models until `needed` bytes are free."""
+        first = self.names[0]
+        if self.held[first] + needed > self.memory:
+            raise UserError(
+                f"{name} needs {needed / GB:.2f} GB beside the {self.held[first] / GB:.2f} of "
+                f"{first}, and --memory allows {self.memory / GB:.2f}"
+            )
+        while sum(self.held.values()) + needed > self.memory:
+            idle = [n for n, m in self.open.items() if n != first and not m.engine.n_running]
+            if not idle:
+                raise Busy("the memory is full of models that are writing: try again in a while")
+            oldest = min(idle, key=lambda n: self.used.get(n, 0.0))
+            del self.open[oldest], self.held[oldest]
+
+
+def needed_bytes(folder: Path, facts: ModelFacts) -> int:
+    """Return the bytes of a model's largest variant and of its full cache."""
+    assert not isinstance(facts.config, Seq2SeqConfig)
+    sizes = [path.stat().st_size for file in VARIANTS.values() if (path := folder / file).is_file()]
+    return max(sizes, default=0) + cache_bytes(facts.config)
