@@ -154,7 +154,7 @@ def install(name: str, peer: Peer) -> Path:
         folder.mkdir()
         if pip:
             run(sys.executable, "-m", "venv", str(folder))
-            run(str(python), "-m", "pip", "install", "--quiet", *pip)
+            run(str(python), "-m", "pip", "install", "--quiet", "--no-compile", *pip)
         if pinned:
             for path in pinned:
                 shutil.copy(path, folder)
