@@ -52,7 +52,7 @@ def serve() -> Iterator[Callable[..., str]]:
     def start(model: OnnxModel, translator: OnnxTranslator | None = None) -> str:
         page = build_page(model, translator)
         pages.append(page)
-        _, url, _ = page.launch(prevent_thread_lock=True, **launch_options(Models(model)))
+        _, url, _ = page.launch(prevent_thread_lock=True, **launch_options(Models(model), page))
         return url
 
     yield start

@@ -1,4 +1,4 @@
-"""The tabs Translate and Inspect in a real browser; see test_browser.py."""
+"""The rooms Translate and Inspect, and a base model's page, in a real browser."""
 
 import re
 import shutil
@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import SCREENSHOTS
 from playwright.sync_api import Browser, Locator, Page, expect
-from test_browser import SCREENSHOTS, set_slider
 
 from export.folder.write import add_inspect
 from gptcore.inspection import Inspector, inspect_text
@@ -20,6 +20,15 @@ from gptcore.page.inspect import AFTER, ATTENTION, BEFORE, EMBEDDINGS, EXAMPLE, 
 from gptcore.translation.onnx import OnnxTranslator
 from gptcore.translation.search import translate
 
+
+def set_slider(page: Page, label: str, value: str) -> None:
+    number = page.get_by_label(f"number input for {label}")
+    number.fill(value)
+    number.press("Tab")
+
+
+Serve = Callable[[OnnxModel], str]
+expect.set_options(timeout=15_000)
 LINES = ["跑猫红二。", "睡觉老鼠灰七。"]
 
 
@@ -41,7 +50,7 @@ def url(seen_model: OnnxModel, translator: OnnxTranslator) -> Iterator[str]:
     sound = translator.bundle
     translator.bundle = replace(sound, facts=replace(sound.facts, examples=tuple(LINES)))
     page = build_page(seen_model, translator)
-    _, url, _ = page.launch(prevent_thread_lock=True, **launch_options(Models(seen_model)))
+    _, url, _ = page.launch(prevent_thread_lock=True, **launch_options(Models(seen_model), page))
     yield url
     page.close()
     translator.bundle = sound
@@ -53,8 +62,13 @@ def open_tab(browser: Browser, url: str, name: str, width: int = 1280, dark: boo
     )
     page.set_default_timeout(15_000)
     page.goto(url)
-    page.get_by_role("tab", name=name).click()
+    enter(page, name)
     return page
+
+
+def enter(page: Page, name: str) -> None:
+    """Choose a room in the view's bar, or a tab of a base model's page."""
+    page.locator(f'.rooms >> text="{name}"').or_(page.get_by_role("tab", name=name)).click()
 
 
 def source(page: Page) -> Locator:
@@ -67,7 +81,7 @@ def target(page: Page) -> Locator:
 
 def press_translate(page: Page, text: str) -> None:
     source(page).fill(text)
-    page.get_by_role("button", name="Translate").click()
+    page.locator("#translate").get_by_role("button", name="Translate").click()
 
 
 def cells(page: Page) -> Locator:
@@ -155,7 +169,7 @@ def test_stop_keeps_what_is_translated_and_the_next_text_can_be_sent(
     press_translate(page, "红蓝绿白黑灰红蓝绿白黑灰\n" * 100)
     status = page.locator("#translate-status")
     expect(status).to_contain_text("done")
-    expect(page.get_by_role("button", name="Translate", exact=True)).to_be_disabled()
+    expect(page.locator("#translate").get_by_role("button", name="Translate")).to_be_disabled()
     page.get_by_role("button", name="Stop").click()
     expect(status).to_contain_text("stopped by you")
     assert 1 <= len(target(page).input_value().splitlines()) < 100
@@ -254,10 +268,10 @@ def test_the_pictures_look_right_small_and_dark(
 ) -> None:
     page = open_tab(browser, url, "Translate", width, dark)
     for name, button in (("Translate", "Translate"), ("Inspect", "Look inside")):
-        page.get_by_role("tab", name=name).click()
+        enter(page, name)
         if name == "Translate":
             source(page).fill(LINES[0])
-        page.get_by_role("button", name=button).click()
+        page.locator(f"#{name.lower()}").get_by_role("button", name=button).click()
         expect(cells(page).first).to_be_visible()
         overflow = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         assert overflow <= 0, "the page does not scroll sideways"
@@ -273,4 +287,19 @@ def test_the_pictures_look_right_small_and_dark(
         assert left >= 0, "the picture's beginning can be reached"
         kind = "dark" if dark else "light"
         page.screenshot(path=SCREENSHOTS / f"{name.lower()}-{width}-{kind}.png", full_page=True)
+    page.close()
+
+
+def test_a_base_model_is_offered_as_completion(
+    browser: Browser, serve: Serve, base_model: OnnxModel
+) -> None:
+    page = browser.new_page()
+    page.goto(serve(base_model))
+    expect(page.get_by_text("It was not trained on conversations")).to_be_visible()
+    box = page.locator("textarea").first
+    box.fill("The salesperson")
+    page.locator(".submit-button").click()
+    expect(page.locator("#status")).to_contain_text("tokens/s")
+    expect(box).to_have_value(re.compile(r"The salesperson.+", re.DOTALL))
+    page.screenshot(path=SCREENSHOTS / "completion.png")
     page.close()

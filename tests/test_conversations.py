@@ -4,17 +4,19 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from queue import SimpleQueue
 from threading import Event
 
 import pytest
 
-from gptcore.bundle import Bundle
-from gptcore.engine.generate import Piece, Replies, Request, chat
+from gptcore.bundle import Bundle, default_model
+from gptcore.checks import UserError
+from gptcore.engine.generate import Piece, Replies, Reply, Request, chat, chat_request, generate
 from gptcore.engine.onnx_session import open_slots
 from gptcore.engine.sampling import Sampling
 from gptcore.engine.scheduler import Engine
-from gptcore.model import OnnxModel, open_model
+from gptcore.model import OnnxModel, load_model, open_model
 from gptcore.text.chat_template import render
 
 GREEDY = Sampling(temperature=0)
@@ -312,3 +314,40 @@ def test_a_reply_that_nobody_reads_on_is_not_computed_on(counting: Counting) -> 
     next(steps)
     steps.close()
     assert is_idle(counting.engine)
+
+
+@pytest.fixture(scope="module")
+def shipped() -> OnnxModel:
+    return load_model(default_model(), threads=1)
+
+
+@pytest.mark.parametrize(
+    "sampling", [Sampling(temperature=0), Sampling(temperature=0, repetition_penalty=1.3)]
+)
+def test_a_begun_reply_goes_on_as_it_would_have(shipped: OnnxModel, sampling: Sampling) -> None:
+    messages = [{"role": "user", "content": "Tell me a story about a cat. 猫 🐈"}]
+    whole = chat_request(shipped, messages, sampling, 40)
+    pieces = [*shipped.answer(whole)]
+    ids = [i for piece in pieces for i in piece.token_ids]
+    text = "".join(piece.text for piece in pieces)
+    for n in (1, 7, len(ids) - 1):
+        request = chat_request(shipped, messages, sampling, 40 - n, ids[:n])
+        for model in (
+            shipped.answer,
+            lambda r: generate(shipped.session(), Reply(r, shipped.tokenizer, 512)),
+        ):
+            more = [*model(replace(request, n_top=1))]
+            assert [i for piece in more for i in piece.token_ids] == ids[n:]
+            assert text.endswith(rest := "".join(piece.text for piece in more))
+            assert shipped.tokenizer.decode(ids[:n]) + rest == text
+            assert more[-1].finish == pieces[-1].finish and more[-1].n_new == len(ids) - n
+            told = [x.token_id for piece in more for x in piece.likelihoods]
+            assert told[: len(ids) - n] == ids[n:]
+
+
+def test_a_begun_reply_that_leaves_no_room_is_refused(shipped: OnnxModel) -> None:
+    messages = [{"role": "user", "content": "Hi"}]
+    with pytest.raises(UserError, match="too long"):
+        chat_request(shipped, messages, Sampling(), 10, [5] * 510)
+    with pytest.raises(UserError, match="has 512 tokens"):
+        Request([5] * 12, Sampling(), 10, begun=(6,) * 500).check(512)

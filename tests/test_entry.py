@@ -41,7 +41,7 @@ def model() -> OnnxModel:
 def served(model: OnnxModel, entry: Entry, *keys: str) -> Iterator[str]:
     page = build_page(model)
     try:
-        options = launch_options(Models(model), Door(keys, host="0.0.0.0"), entry)
+        options = launch_options(Models(model), page, Door(keys, host="0.0.0.0"), entry)
         _, url, _ = page.launch(prevent_thread_lock=True, **options)
         yield url
     finally:
@@ -174,7 +174,7 @@ def ask(tab: object) -> None:
     box = tab.get_by_placeholder("Type a message")
     box.fill("Hello!")
     box.press("Enter")
-    tab.get_by_text("the reply is complete").wait_for()
+    tab.locator(".message.assistant .tools").wait_for()
 
 
 @pytest.mark.slow

@@ -5,6 +5,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,89 +16,111 @@ import pytest
 import gptcore.page.guard.crowd
 from gptcore.api.door import Refused
 from gptcore.bundle import default_model
-from gptcore.model import load_model
+from gptcore.checks import UserError
+from gptcore.model import OnnxModel, load_model
 from gptcore.page.build import build_page
 from gptcore.page.guard.arguments import check_call
+from gptcore.page.reply import read
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 ROOT = Path(__file__).parent.parent
 JOIN, RUN = "/gradio_api/queue/join", "/gradio_api/run/predict"
-SETTINGS = [0.7, 20, 50, 1, 0, 1, -1]
-TURNS = [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]
-SEND = ["Hello", TURNS, "", *SETTINGS]
-EDITED = {"index": 0, "value": "Ho", "previous_value": "Hi"}
+MESSAGES = [{"role": "user", "content": "Hi"}]
+CONTINUE = ["Once upon a time", 0.7, 20, 50, 1, 0, 1, -1]
 
 
 @pytest.fixture(scope="module")
-def page() -> gr.Blocks:
-    return build_page(load_model(default_model(), threads=1))
+def model() -> OnnxModel:
+    return load_model(default_model(), threads=1)
 
 
-def call(page: gr.Blocks, name: str, data: object, told: object = None) -> None:
+@pytest.fixture(scope="module")
+def page(model: OnnxModel) -> gr.Blocks:
+    return build_page(model)
+
+
+@pytest.fixture(scope="module")
+def text_page(model: OnnxModel) -> gr.Blocks:
+    """The page of a model that was not trained on conversations."""
+    base = copy(model)
+    base.bundle = replace(model.bundle, facts=replace(model.bundle.facts, chat=False))
+    return build_page(base)
+
+
+def call(page: gr.Blocks, name: str, data: object) -> None:
     index = next(i for i, event in page.fns.items() if event.api_name == name)
-    check_call(page, JOIN, {"fn_index": index, "data": data, "event_data": told})
+    check_call(page, JOIN, {"fn_index": index, "data": data})
 
 
-GOOD = {
-    "send": (SEND, None),
-    "retry": (SEND[1:], {"index": 0, "value": "Hi"}),
-    "edit": (SEND[1:], EDITED),
-    "example": (SEND[1:], {"index": 1, "value": {"text": "Hello!"}}),
-    "undo": ([TURNS], {"index": 0, "value": "Hi"}),
-    "clear": ([], None),
-    "stop": ([], None),
-    "look": (["Hello", "attention weights", 1, 1], None),
-    "draw": ([None, "embeddings", 1, 2], None),
-}
-
-
-@pytest.mark.parametrize("name", GOOD)
-def test_what_the_page_sends_is_let_in(page: gr.Blocks, name: str) -> None:
-    call(page, name, *GOOD[name])
+def test_what_the_pages_send_is_let_in(page: gr.Blocks, text_page: gr.Blocks) -> None:
+    call(page, "reply", [MESSAGES, {"temperature": 0.5}, []])
+    call(page, "look", ["Hello", "attention weights", 1, 1])
+    call(page, "draw", [None, "embeddings", 1, 2])
+    call(text_page, "respond", CONTINUE)
+    call(text_page, "stop_it", [])
 
 
 def changed(at: int, value: object) -> list[Any]:
-    return [*SEND[:at], value, *SEND[at + 1 :]]
+    return [*CONTINUE[:at], value, *CONTINUE[at + 1 :]]
 
 
-BAD: list[tuple[str, object, object, str]] = [
-    ("send", [], None, "send takes 10 values in data, not 0"),
-    ("send", "Hello", None, "send takes 10 values in data, not none"),
-    ("send", changed(0, 5), None, "textbox must be text"),
-    ("send", changed(0, None), None, "textbox must be text"),
-    ("send", changed(1, 5), None, "history must be a list"),
-    ("send", changed(1, [5]), None, "history must be a list"),
-    ("send", changed(1, [{"role": "user", "content": [{"type": 1, "text": "Hi"}]}]), None,
-     "history holds what is no message of this page"),
-    ("send", changed(2, None), None, "System prompt must be text"),
-    ("send", changed(3, None), None, "Temperature is empty: give a number"),
-    ("send", changed(3, float("nan")), None, "Temperature must be a number, not nan"),
-    ("send", changed(3, True), None, "Temperature must be a number, not True"),
-    ("send", changed(3, 7), None, "Temperature 7 is out of range: choose 0 to 2"),
-    ("send", changed(4, "x" * 900), None, "Max tokens must be a number, not x"),
-    ("send", changed(9, None), None, "Seed is empty: give a number"),
-    ("retry", SEND[1:], None, "event_data of retry has no 'index'"),
-    ("retry", SEND[1:], {"index": 0}, "event_data of retry has no 'value'"),
-    ("retry", SEND[1:], {"index": 1, "value": ""}, "the conversation has no message 1"),
-    ("retry", SEND[1:], {"index": -1, "value": ""}, "the conversation has no message -1"),
-    ("undo", [TURNS], {"index": [0, 1], "value": ""}, "the conversation has no message [0, 1]"),
-    ("edit", SEND[1:], EDITED | {"value": None}, "event_data of edit must hold text"),
-    ("edit", SEND[1:], {"index": 0, "value": ""}, "event_data of edit has no 'previous_value'"),
-    ("example", SEND[1:], {"index": 0, "value": "x"}, "event_data of example_select must hold"),
-    ("look", ["Hi", "weights", 1, 1], None, "'weights' is not one of its choices"),
-    ("look", ["Hi", "embeddings", [], 1], None, "Layer must be a number, not []"),
-]  # fmt: skip
+BAD: list[tuple[str, object, str]] = [
+    ("respond", [], "respond takes 8 values in data, not 0"),
+    ("respond", "Hello", "respond takes 8 values in data, not none"),
+    ("respond", changed(0, 5), "textbox must be text"),
+    ("respond", changed(0, None), "textbox must be text"),
+    ("respond", changed(1, None), "Temperature is empty: give a number"),
+    ("respond", changed(1, float("nan")), "Temperature must be a number, not nan"),
+    ("respond", changed(1, True), "Temperature must be a number, not True"),
+    ("respond", changed(1, 7), "Temperature 7 is out of range: choose 0 to 2"),
+    ("respond", changed(2, "x" * 900), "Max tokens must be a number, not x"),
+    ("respond", changed(7, None), "Seed is empty: give a number"),
+    ("look", ["Hi", "weights", 1, 1], "'weights' is not one of its choices"),
+    ("look", ["Hi", "embeddings", [], 1], "Layer must be a number, not []"),
+]
 
 
-@pytest.mark.parametrize(("name", "data", "told", "words"), BAD, ids=lambda v: str(v)[:40])
+@pytest.mark.parametrize(("name", "data", "words"), BAD, ids=lambda v: str(v)[:40])
 def test_what_no_page_sends_is_refused(
-    page: gr.Blocks, name: str, data: object, told: object, words: str
+    page: gr.Blocks, text_page: gr.Blocks, name: str, data: object, words: str
 ) -> None:
     with pytest.raises(Refused, match=re.escape(words)) as refused:
-        call(page, name, data, told)
+        call(text_page if name == "respond" else page, name, data)
     assert refused.value.status == 400 and len(str(refused.value)) < 200
+
+
+GOOD = {"messages": MESSAGES, "settings": {}, "begun": []}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"messages": 5}, "history must be a list"),
+        ({"messages": [5]}, "history must be a list"),
+        ({"messages": [{"role": "user", "content": [{"type": 1, "text": 2}]}]}, "must be text"),
+        ({"messages": [{"role": "king", "content": "Hi"}]}, "unknown role 'king'"),
+        ({"messages": []}, "the last message must be the user's"),
+        ({"settings": 5}, "settings must be an object"),
+        ({"settings": {"temperature": None}}, "temperature"),
+        ({"settings": {"max_tokens": 10**6}}, "max_tokens=1000000 is out of range"),
+        ({"settings": {"stop": "x"}}, "stop must be a list of at most 8 texts"),
+        ({"settings": {"stop": [""]}}, "none of them empty"),
+        ({"settings": {"stop": ["x"] * 9}}, "at most 8"),
+        ({"begun": [-1]}, "no word of this model"),
+        ({"begun": [10**6]}, "no word of this model"),
+        ({"begun": [True]}, "no word of this model"),
+        ({"begun": {}}, "begun must be a list of token ids, or a text"),
+        ({"begun": [5] * 600}, "too long"),
+    ],
+    ids=str,
+)
+def test_what_the_view_never_asks_is_refused(model: OnnxModel, change: dict, words: str) -> None:
+    with pytest.raises(UserError, match=re.escape(words)):
+        read(model, **GOOD | change)
+    with pytest.raises(UserError, match="no word"):  # a role token would begin a message
+        read(model, **GOOD | {"begun": [model.tokenizer.special["<|user|>"]]})
 
 
 @pytest.mark.parametrize(
@@ -107,7 +131,7 @@ def test_what_no_page_sends_is_refused(
         (JOIN, {"data": [], "fn_index": 99}, 400, "this page has no event 99"),
         (RUN, {"data": [], "fn_index": "1"}, 400, "this page has no event '1'"),
         ("/gradio_api/call/nothing", {"data": []}, 404, "this page has no endpoint 'nothing'"),
-        ("/gradio_api/call/send", {"data": []}, 404, "this page has no endpoint 'send'"),
+        ("/gradio_api/call/reply", {"data": []}, 404, "this page has no endpoint 'reply'"),
         ("/gradio_api/call/chat", {"data": ["Hi"]}, 400, "chat takes 10 values in data, not 1"),
         ("/gradio_api/call/v2/chat", {}, 400, "chat: message is missing"),
         ("/gradio_api/call/v2/chat", {"message": "Hi", "temp": 1}, 400, "chat has no 'temp'"),
@@ -135,7 +159,7 @@ def test_a_page_that_is_busy_says_so_and_keeps_what_was_typed(
     assert shutil.which("chromium")
     tab = browser.new_page()
     tab.goto(serve(load_model(default_model(), threads=1)))
-    box = tab.get_by_placeholder("Type a message")
+    box = tab.locator(".composer .box")
     box.fill("Hello!")
     monkeypatch.setattr(gptcore.page.guard.crowd, "EVENTS", 0)
     box.press("Enter")
@@ -143,5 +167,5 @@ def test_a_page_that_is_busy_says_so_and_keeps_what_was_typed(
     assert box.input_value() == "Hello!"
     monkeypatch.undo()
     box.press("Enter")
-    tab.get_by_text("the reply is complete").wait_for()
+    tab.locator(".message.assistant .tools").wait_for()
     tab.close()

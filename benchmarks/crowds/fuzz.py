@@ -43,8 +43,7 @@ TEXT = {"prompt": "Once", "max_tokens": 5, "echo": True, "logprobs": 1, "n": 2, 
 IDS = {"prompt": [[1, 2, 3], [4]], "max_tokens": 3, "stream": True}
 PAGE = {"data": ["Hi", [TURN], "", *SETTINGS]}
 NAMED = {"message": "Hi", "history": [TURN], "temperature": 0, "max_tokens": 5}
-JOIN = {"data": [], "fn_index": 0, "session_hash": "s", "event_data": None, "trigger_id": 7}
-EVENT = {"index": 0, "value": {"text": "Hi"}, "previous_value": "Ho"}
+JOIN = {"data": [], "fn_index": 0, "session_hash": "s", "trigger_id": 7}
 QUEUE = "/gradio_api/queue/"
 JUNK: list[Any] = [
     None, True, False, -1, 0, 1, 2**63, 1e308, -0.5, float("nan"), float("inf"), "", "x" * 5000,
@@ -181,10 +180,13 @@ ADDRESSES = {
 def joined(rng: random.Random, number: int, events: list[dict]) -> dict[str, Any]:
     """Return the body with which the page's own events join the queue."""
     event = rng.choice(events)
-    values = {10: ["Hi", [TURN], "", *SETTINGS], 9: [[TURN], "", *SETTINGS], 1: [[TURN]]}
-    values[4] = ["Hi", "attention weights", 1, 1]
+    values = {
+        10: ["Hi", [TURN], "", *SETTINGS],
+        4: ["Hi", "attention weights", 1, 1],
+        3: [[TURN], {"temperature": 0.5, "max_tokens": 5, "seed": 1, "stop": ["x"]}, [300, 301]],
+    }
     data = values.get(len(event["inputs"]), [])
-    told = {"fn_index": event["id"], "session_hash": f"fuzz{number}", "event_data": EVENT}
+    told = {"fn_index": event["id"], "session_hash": f"fuzz{number}"}
     return copy.deepcopy(JOIN | told | {"data": data})
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
-from gptcore.engine.sampling import Sampling, log_softmax, sample
+from gptcore.engine.sampling import Sampling, sample
 from gptcore.text.chat_template import Message, fit, text_opening
 from gptcore.text.tokenizer import Tokenizer
 
@@ -69,6 +69,7 @@ class Request:
     stops: tuple[str, ...] = ()  # texts that end the reply and are no part of it
     n_top: int | None = None  # if given: log probabilities of each token and of so many others
     echo: bool = False  # log probabilities of the prompt's tokens, too; max_tokens may be 0
+    begun: tuple[int, ...] = ()  # ids with which the reply begins, to be continued
 
     def check(self, block_size: int) -> None:
         """Raise UserError if the prompt is empty or leaves no room for one new token.
@@ -77,9 +78,10 @@ class Request:
         """
         if not (self.echo and self.max_tokens == 0):
             check_max_tokens(self.max_tokens)
-        if not (1 <= len(self.ids) < block_size + self.slide):
+        n = len(self.ids) + len(self.begun)
+        if not (1 <= n < block_size + self.slide):
             raise UserError(
-                f"the prompt has {len(self.ids)} tokens; the context holds {block_size}, of which "
+                f"the prompt has {n} tokens; the context holds {block_size}, of which "
                 f"at least one must be left for the reply: shorten it"
             )
 
@@ -131,22 +133,28 @@ class Reply:
         self.request, self.block_size = request, block_size
         # A role token also ends the reply, because it would begin the next speaker's message.
         self.ends = set(tokenizer.special.values())
-        room = block_size - len(request.ids)
-        self.limit = request.max_tokens if request.slide else min(request.max_tokens, room)
+        n_begun = len(request.begun)
+        room = block_size - len(request.ids) - n_begun
+        self.n_most = request.max_tokens if request.slide else min(request.max_tokens, room)
         self.rng, self.decoder = request.sampling.rng(), tokenizer.stream()
-        self.ids: list[int] = []
-        self.text = ""
+        self.ids = [*request.begun]
+        self.text = "".join(map(self.decoder.push, request.begun))
         self.finish: Finish | None = None
         self.is_cut = False  # whether a stop text and what followed it was removed
-        self.likelihoods: list[Likelihood] = []
+        self.untold: list[tuple[int, np.ndarray]] = []  # ids and logits since the last piece
         self.prompt: list[Likelihood] = []
         self.last: np.ndarray | None = None  # logits after the last id of the prompt that was read
-        self.n_taken = self.n_taken_text = 0  # tokens and characters in the pieces so far
+        # Tokens and characters in the pieces so far; what was begun is known.
+        self.n_taken, self.n_taken_text = n_begun, len(self.text)
+
+    @property
+    def n_new(self) -> int:
+        return len(self.ids) - len(self.request.begun)
 
     def add(self, token_id: int, logits: np.ndarray) -> None:
         """Add the next token, chosen from logits (V,); `finish` is set if it ends the reply."""
-        if self.request.n_top is not None:
-            self.likelihoods += likelihoods([token_id], logits[None], self.request.n_top)
+        if self.request.n_top is not None:  # computed for all tokens of a piece at once
+            self.untold.append((token_id, logits.copy()))
         if token_id in self.ends:
             self.end("end")
             return
@@ -155,8 +163,8 @@ class Reply:
         self.text += self.decoder.push(token_id)
         if self.request.stops and self.cut(n_before):
             return
-        if len(self.ids) == self.limit:
-            self.end("length" if self.limit == self.request.max_tokens else "context")
+        if self.n_new == self.n_most:
+            self.end("length" if self.n_most == self.request.max_tokens else "context")
 
     def read(self, ids: Sequence[int], logits: np.ndarray) -> None:
         """Note how likely the next ids of the prompt were; logits (n, V) follow each of them."""
@@ -182,18 +190,27 @@ class Reply:
     def take(self) -> Piece:
         """Return what was added since the last call, but no text that may begin a stop text."""
         end = len(self.text) - (0 if self.finish else self.n_held_back())
+        n_begun = len(self.request.begun)
         piece = Piece(
             text=self.text[self.n_taken_text : end],
-            n_prompt=len(self.request.ids),
-            n_new=len(self.ids),
+            n_prompt=len(self.request.ids) + n_begun,
+            n_new=self.n_new,
             finish=self.finish,
             token_ids=tuple(self.ids[self.n_taken :]),
             n_dropped=self.request.n_dropped,
-            likelihoods=tuple(self.likelihoods[self.n_taken :]),
-            prompt=tuple(self.prompt) if self.n_taken == 0 else (),
+            likelihoods=tuple(self.tell()),
+            prompt=tuple(self.prompt) if self.n_taken == n_begun else (),
         )
         self.n_taken, self.n_taken_text = len(self.ids), max(end, self.n_taken_text)
         return piece
+
+    def tell(self) -> list[Likelihood]:
+        """Return how likely the tokens since the last call were, if that is wanted."""
+        if not self.untold:
+            return []
+        ids, logits = zip(*self.untold)
+        self.untold = []
+        return likelihoods(ids, np.stack(logits), self.request.n_top or 0)
 
     def n_held_back(self) -> int:
         """Return the length of the longest end of the text with which a stop text begins."""
@@ -208,14 +225,18 @@ class Reply:
 
 def likelihoods(ids: Sequence[int], logits: np.ndarray, n_top: int) -> list[Likelihood]:
     """Return how likely each id was that followed the logits (n, V)."""
-    log_p = log_softmax(logits)
-    n_top = min(n_top, log_p.shape[1])
-    best = np.argpartition(log_p, -n_top, axis=1)[:, log_p.shape[1] - n_top :]
-    found = []
-    for row, token_id, top in zip(log_p, ids, best):
-        ordered = top[np.argsort(-row[top], kind="stable")].tolist()
-        found.append(Likelihood(token_id, float(row[token_id]), tuple(zip(ordered, row[ordered]))))
-    return found
+    rows = np.arange(len(logits))
+    peak = logits.max(1)
+    total = peak + np.log(np.exp(logits - peak[:, None]).sum(1))
+    left, best = logits.copy(), []
+    for _ in range(min(n_top, logits.shape[1])):  # a few of thousands: faster than a partition
+        best.append(left.argmax(1))
+        left[rows, best[-1]] = -np.inf
+    top = np.stack(best, 1) if best else np.empty((len(logits), 0), int)
+    log_p = (logits[rows[:, None], top] - total[:, None]).tolist()
+    chosen = (logits[rows, ids] - total).tolist()
+    others = [tuple(zip(*pair)) for pair in zip(top.tolist(), log_p)]
+    return [Likelihood(*one) for one in zip(ids, chosen, others)]
 
 
 def generate(session: Session, reply: Reply, stop: Stop | None = None) -> Iterator[Piece]:
@@ -225,7 +246,7 @@ def generate(session: Session, reply: Reply, stop: Stop | None = None) -> Iterat
     last piece has a `finish`. Raises UserError if no logit is finite.
     """
     request, block_size = reply.request, reply.block_size
-    logits = session.prefill(request.ids)
+    logits = session.prefill([*request.ids, *request.begun])
     while not (stop and stop.is_set()):
         reply.add(sample(logits, request.sampling, reply.rng.random(), reply.ids), logits)
         yield reply.take()
@@ -255,14 +276,21 @@ def chat(
 
 
 def chat_request(
-    model: Model, messages: list[Message], sampling: Sampling, max_tokens: int
+    model: Model,
+    messages: list[Message],
+    sampling: Sampling,
+    max_tokens: int,
+    begun: Sequence[int] = (),
 ) -> Request:
-    """Return the request for the reply to a conversation; raises UserError as `chat` does."""
+    """Return the request for the reply to a conversation, which may be begun already.
+
+    Raises UserError as `chat` does.
+    """
     check_max_tokens(max_tokens)
     block_size = model.config.block_size
-    budget = block_size - min(max_tokens, block_size // 4)
+    budget = block_size - min(max_tokens, block_size // 4) - len(begun)
     ids, n_dropped = fit(messages, model.tokenizer, budget, model.recall)
-    return Request(ids, sampling, max_tokens, n_dropped=n_dropped)
+    return Request(ids, sampling, max_tokens, n_dropped=n_dropped, begun=tuple(begun))
 
 
 def complete(

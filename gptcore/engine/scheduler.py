@@ -86,7 +86,7 @@ class Engine:
         Raises UserError for an invalid request, and Busy if too many wait.
         """
         reply = Reply(request, self.tokenizer, self.slots.block_size)
-        row = Row(reply, stop, deliver, list(request.ids))
+        row = Row(reply, stop, deliver, [*request.ids, *request.begun])
         with self.lock:
             if sum(not other.stop.is_set() for other in self.waiting) >= MAX_WAITING:
                 raise Busy(f"{MAX_WAITING} requests wait already: try again in a few seconds")
@@ -193,7 +193,7 @@ class Engine:
         """Let a reply be written whose prompt is read; its first token follows logits (1, V)."""
         self.swap(row.slot, self.n_writing)
         self.n_writing += 1
-        if row.reply.limit:
+        if row.reply.n_most:
             self.add_tokens([row], logits)
         else:
             row.reply.end("length")
@@ -234,7 +234,7 @@ class Engine:
     def finish(self, row: Row) -> None:
         self.replies.remember(row.reply)
         self.n_finished += 1
-        self.n_new += len(row.reply.ids)
+        self.n_new += row.reply.n_new
         self.release(row)
         send(row, row.reply.take())
 

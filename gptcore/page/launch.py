@@ -105,9 +105,10 @@ def run(options: argparse.Namespace) -> int:
         print(f"there is a GPU, but CUDA's libraries are missing: pip install {WITH_CUDA}")
     token = f"/?token={entry.token}" if entry and entry.token else ""
     print(f"http://{reachable(host)}:{options.port}{token} (Ctrl-C ends)", flush=True)
-    build_page(model, translator).launch(
+    page = build_page(model, translator)
+    page.launch(
         server_name=in_url(host),  # Gradio also expects an IPv6 address in brackets
         server_port=options.port,
-        **launch_options(models, door, entry),
+        **launch_options(models, page, door, entry),
     )
     return 0

@@ -21,30 +21,41 @@ Client = str | None  # a browser's tab: Gradio's session_hash
 
 @dataclass
 class Progress:
-    """A growing reply, and its line of statistics."""
+    """A growing reply, and its figures."""
 
     started: float = field(default_factory=time.perf_counter)
     first: float = 0.0  # time of the first token
     latest: float = 0.0
     text: str = ""
     piece: Piece | None = None
+    new: list[Piece] = field(default_factory=list)  # since the last update
     is_late: bool = False  # whether it took longer than REPLY_SECONDS
 
     def add(self, piece: Piece) -> None:
         self.latest = time.perf_counter()
         self.first = self.first or self.latest
         self.text, self.piece = self.text + piece.text, piece
+        self.new.append(piece)
+
+    def take(self) -> list[Piece]:
+        """Return the pieces since the last call."""
+        new, self.new = self.new, []
+        return new
+
+    @property
+    def speed(self) -> float:
+        """Tokens a second after the first one; 0 if there are none."""
+        seconds = self.latest - self.first
+        return (self.piece.n_new - 1) / seconds if self.piece and seconds > 0 else 0.0
 
     def line(self, block_size: int) -> str:
         piece = self.piece
         if piece is None:
             return "reading ..."
-        seconds = self.latest - self.first
-        speed = (piece.n_new - 1) / seconds if piece.n_new > 1 and seconds > 0 else 0.0
         used = min(piece.n_prompt + piece.n_new, block_size)  # a base model may exceed it
         parts = [
             f"{piece.n_new} token{'' if piece.n_new == 1 else 's'}",
-            *([f"{speed:,.0f} tokens/s"] if speed else []),
+            *([f"{self.speed:,.0f} tokens/s"] if self.speed > 0 else []),
             f"first token after {1000 * (self.first - self.started):,.0f} ms",
             f"context {used} of {block_size}, {block_size - used} left",
         ]

@@ -16,19 +16,9 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from gptcore.api.door import Refused
-from gptcore.checks import UserError
-from gptcore.page.inputs import to_messages
 
 if TYPE_CHECKING:
     from gradio.block_function import BlockFunction
-
-# What an event of the conversation tells beside its values.
-TOLD = {
-    "retry": ("index", "value"),
-    "undo": ("index", "value"),
-    "edit": ("index", "value", "previous_value"),
-    "example_select": ("index", "value"),
-}
 
 
 def check_call(page: gr.Blocks, path: str, content: Any) -> None:
@@ -46,8 +36,6 @@ def check_call(page: gr.Blocks, path: str, content: Any) -> None:
         raise Refused(400, f"{told}: {', '.join(parameters(event))}")
     for component, value in zip(event.inputs, values):
         check_value(component, value)
-    for _, kind in event.targets[:1]:
-        check_event_data(kind, content.get("event_data"), values)
 
 
 def find_event(page: gr.Blocks, path: str, content: dict[str, Any]) -> "BlockFunction":
@@ -95,34 +83,6 @@ def check_value(component: Any, value: Any) -> None:
     elif isinstance(component, gr.Textbox) and not isinstance(value, str):
         raise Refused(400, f"{label} must be text")
     elif isinstance(component, gr.Dropdown) and component.choices:
-        if value not in [choice for _, choice in component.choices]:
+        known = [choice for _, choice in component.choices]
+        if value not in known:
             raise Refused(400, f"{label}: {str(value)[:50]!r} is not one of its choices")
-    elif isinstance(component, gr.Chatbot):
-        check_history(component, value)
-
-
-def check_history(chatbot: gr.Chatbot, history: Any) -> None:
-    try:
-        to_messages(history, "")
-        chatbot.preprocess(chatbot.data_model.model_validate(history))
-    except UserError as error:
-        raise Refused(400, str(error)) from None
-    except ValueError:  # pydantic's
-        raise Refused(400, "history holds what is no message of this page: reload it") from None
-
-
-def check_event_data(kind: str, told: Any, values: list) -> None:
-    """Check what an event of the conversation says of itself; `values` begin with the history."""
-    if kind not in TOLD:
-        return
-    missing = [name for name in TOLD[kind] if not (isinstance(told, dict) and name in told)]
-    if missing:
-        raise Refused(400, f"event_data of {kind} has no {missing[0]!r}")
-    if kind == "example_select":
-        texts = [told["value"].get("text") if isinstance(told["value"], dict) else None]
-    else:
-        texts = [told["value"], told["previous_value"]] if kind == "edit" else []
-        if type(told["index"]) is not int or not (0 <= told["index"] < len(values[0])):
-            raise Refused(400, f"the conversation has no message {told['index']!r}")
-    if not all(isinstance(text, str) for text in texts):
-        raise Refused(400, f"event_data of {kind} must hold text")

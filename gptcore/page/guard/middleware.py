@@ -39,7 +39,7 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 NEEDED = re.compile(
     r"/|/(config|theme\.css|favicon\.ico|manifest\.json|robots\.txt|pwa_icon(/\d+)?)/?"
-    r"|/(assets|static|svelte)/.+"
+    r"|/(assets|static|svelte|view)/.+"
     r"|/gradio_api/(info|openapi\.json|startup-events|app_id|cancel|reset|theme\.css)/?"
     r"|/gradio_api/run/predict/?"  # of Stop, which does not queue; Gradio refuses it to the others
     r"|/gradio_api/(queue/(join|data)|heartbeat/[^/]+|call/(v2/)?[^/]+(/[^/]+)?)/?"

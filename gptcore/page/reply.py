@@ -1,0 +1,145 @@
+"""The endpoint of the chat view: a reply as events, each a JSON object of its own.
+
+The first says what the model reads, the others which tokens it has written since the one before:
+
+    {"prompt": [[2, "<|user|>"], [313, "Hello"], ...], "begun": "", "n_dropped": 0, "seed": 7}
+    {"tokens": [[48, "Hi", -0.1, [[48, "Hi", -0.1], ...]], ...], "text": "Hi", "finish": null, ...}
+
+A token is its id, the text that it adds, its log probability (None: it was begun by the caller) and
+the likeliest tokens in its place. `text` is the new text; it lags behind the tokens while it could
+begin a stop text.
+"""
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from threading import Event
+from typing import Any
+
+import gradio as gr
+
+from gptcore.checks import UserError
+from gptcore.engine.generate import Likelihood, Request, chat_request
+from gptcore.engine.sampling import SETTINGS
+from gptcore.model import OnnxModel
+from gptcore.page.inputs import to_messages, to_settings
+from gptcore.page.parts import highest_max_tokens
+from gptcore.page.streaming import Progress, stream
+from gptcore.text.tokenizer import StreamDecoder, Tokenizer
+
+ALTERNATIVES = 5  # likeliest tokens told for each token
+MOST_STOPS = 8
+SEEDS = 2**31  # drawn seeds are below it
+
+
+def reply_endpoint(model: OnnxModel) -> Callable:
+    """Return the function of the endpoint."""
+
+    async def reply(
+        messages: list[dict[str, Any]], settings: dict[str, Any], begun: list[int] | str
+    ) -> AsyncIterator[str]:
+        try:
+            request = await asyncio.to_thread(read, model, messages, settings, begun)
+            teller = Teller(model.tokenizer, request)
+            yield teller.start()
+            async for progress in stream(model.engine, request, Event()):
+                yield teller.more(progress)
+        except UserError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+
+    return reply
+
+
+def read(model: OnnxModel, messages: Any, settings: Any, begun: Any) -> Request:
+    """Return the request for the engine; raises UserError naming what is wrong."""
+    if not isinstance(settings, dict):
+        raise UserError("settings must be an object")
+    values = {"max_tokens": 256} | {s.name: s.default for s in SETTINGS} | settings
+    ordered = [values[name] for name in ("temperature", "max_tokens")]
+    ordered += [values[setting.name] for setting in SETTINGS[1:]]
+    sampling, most = to_settings(tuple(ordered), highest_max_tokens(model))
+    if sampling.seed < 0:
+        sampling = replace(sampling, seed=random.randrange(SEEDS))
+    ids = read_begun(model.tokenizer, begun)
+    request = chat_request(model, to_messages(messages, ""), sampling, most, ids)
+    return replace(request, stops=check_stops(values.get("stop", [])), n_top=ALTERNATIVES)
+
+
+def read_begun(tokenizer: Tokenizer, begun: Any) -> list[int]:
+    """Return the ids of a begun reply; those of special tokens would begin another message."""
+    if isinstance(begun, str):
+        return tokenizer.encode(begun)
+    if not isinstance(begun, list):
+        raise UserError("begun must be a list of token ids, or a text")
+    special = set(tokenizer.special.values())
+    for i in begun:
+        if type(i) is not int or i in special or not (0 <= i < tokenizer.vocab_size):
+            raise UserError(f"begun holds {str(i)[:50]}, which is no word of this model")
+    return begun
+
+
+def check_stops(stops: Any) -> tuple[str, ...]:
+    is_texts = isinstance(stops, list) and all(isinstance(s, str) and s for s in stops)
+    if not is_texts or len(stops) > MOST_STOPS:
+        raise UserError(f"stop must be a list of at most {MOST_STOPS} texts, none of them empty")
+    return tuple(stops)
+
+
+class Teller:
+    """Tells a reply as events."""
+
+    def __init__(self, tokenizer: Tokenizer, request: Request):
+        self.tokenizer, self.request = tokenizer, request
+        self.decoder = tokenizer.stream()
+        self.begun = [self.token(i) for i in request.begun]
+
+    def start(self) -> str:
+        request = self.request
+        decoder = self.tokenizer.stream()
+        names = {token_id: name for name, token_id in self.tokenizer.special.items()}
+        prompt = [[i, names.get(i) or decoder.push(i)] for i in request.ids]
+        return as_json(
+            prompt=prompt,
+            begun="".join(text for _, text, _, _ in self.begun),
+            tokens=self.begun,
+            n_dropped=request.n_dropped,
+            seed=request.sampling.seed,
+        )
+
+    def more(self, progress: Progress) -> str:
+        pieces, last = progress.take(), progress.piece
+        assert last
+        found = {
+            "tokens": [
+                self.token(token_id, likelihood)
+                for piece in pieces
+                for token_id, likelihood in zip(piece.token_ids, piece.likelihoods)
+            ],
+            "text": "".join(piece.text for piece in pieces),
+            "finish": "late" if last.finish and progress.is_late else last.finish,
+            "n_prompt": last.n_prompt,
+            "n_new": last.n_new,
+            "first_ms": round(1000 * (progress.first - progress.started)),
+            "speed": round(progress.speed, 1),
+        }
+        return as_json(**found)
+
+    def token(self, token_id: int, likelihood: Likelihood | None = None) -> list[Any]:
+        text = self.decoder.push(token_id)
+        if likelihood is None:
+            return [token_id, text, None, []]
+        top = [[i, self.name(i), round(p, 3)] for i, p in likelihood.top]
+        return [token_id, text, round(likelihood.logprob or 0.0, 3), top]
+
+    def name(self, token_id: int) -> str:
+        """Return a token's text; of one that ends the reply, its name."""
+        for name, special_id in self.tokenizer.special.items():
+            if special_id == token_id:
+                return name
+        return StreamDecoder(self.tokenizer).push(token_id) or self.tokenizer.decode([token_id])
+
+
+def as_json(**values: Any) -> str:
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))

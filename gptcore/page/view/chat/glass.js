@@ -1,0 +1,83 @@
+// The glass box: a reply's tokens tinted by how likely each was, with what the model might have
+// written instead. A click on an alternative branches the reply there.
+
+import { el } from "../dom.js";
+import { say } from "../words.js";
+
+export const percent = (logprob) => {
+  const share = 100 * Math.exp(logprob);
+  return share >= 99.95 ? "100 %" : `${share >= 10 ? share.toFixed(0) : share.toPrecision(2)} %`;
+};
+
+export const visible = (text) => text.replaceAll("\n", "⏎").replaceAll("\t", "⇥") || "∅";
+
+// Shows tokens in an element: [id, text, log probability or null, [[id, text, log probability]]].
+export function showTokens(element, tokens, branch) {
+  const spans = tokens.map((token, i) => {
+    const [, text, logprob, top] = token;
+    if (logprob === null) return el("span.token.begun", { title: say("token.begun") }, text);
+    const level = Math.min(4, Math.floor(-logprob / 0.7)); // 0: as good as certain
+    const span = el(`span.token.tint-${level}`, { "data-i": String(i) }, text);
+    span.alternatives = top;
+    return span;
+  });
+  element.replaceChildren(...spans);
+  element.onpointerover = ({ target, pointerType }) => {
+    if (pointerType === "mouse" && target.alternatives) open(target, tokens, branch);
+  };
+  element.onclick = ({ target }) => target.alternatives && open(target, tokens, branch);
+}
+
+let shown = null; // the open panel
+
+export function closeAlternatives() {
+  shown?.remove();
+  shown = null;
+}
+
+function open(span, tokens, branch) {
+  if (shown?.span === span) return;
+  closeAlternatives();
+  const [id, text, logprob] = tokens[span.dataset.i];
+  const rows = span.alternatives.map(([other, name, p]) => {
+    const isSpecial = name.startsWith("<|");
+    const choose = () => {
+      closeAlternatives();
+      branch(Number(span.dataset.i), other);
+    };
+    const bar = el("span.bar-fill");
+    bar.style.width = `${Math.max(1, 100 * Math.exp(p))}%`;
+    return el(
+      "button.alternative",
+      {
+        type: "button",
+        disabled: isSpecial || other === id,
+        onclick: choose,
+        "aria-label": say("branch.at", { token: visible(name), share: percent(p) }),
+      },
+      el("code", {}, isSpecial ? say("token.end") : visible(name)),
+      el("span.share", {}, percent(p)),
+      bar,
+    );
+  });
+  const head = el("p", {}, el("code", {}, visible(text)), ` ${percent(logprob)}`);
+  const panel = el("div.alternatives", { role: "dialog", "aria-label": say("alternatives") }, head, ...rows);
+  panel.span = shown = panel;
+  panel.span = span;
+  panel.addEventListener("pointerleave", closeAlternatives);
+  span.closest(".gpt").append(panel);
+  const place = span.getBoundingClientRect();
+  const { width, height } = panel.getBoundingClientRect();
+  const below = place.bottom + height < innerHeight || place.top < height;
+  panel.style.left = `${Math.max(4, Math.min(place.left, innerWidth - width - 4))}px`;
+  panel.style.top = `${below ? place.bottom : place.top - height}px`;
+}
+
+// What the model read before a reply: its tokens, with the roles set off.
+export function showPrompt(element, prompt) {
+  const spans = prompt.map(([id, text]) => {
+    const kind = text.startsWith("<|") && text.endsWith("|>") ? ".special" : "";
+    return el(`span.token.read${kind}`, { title: String(id) }, kind ? text : visible(text));
+  });
+  element.replaceChildren(...spans);
+}

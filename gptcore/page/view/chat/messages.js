@@ -1,0 +1,159 @@
+// The conversation: its messages, their versions, and what can be done with each.
+
+import { el, iconButton } from "../dom.js";
+import { versionOf } from "../kept/tree.js";
+import { say } from "../words.js";
+import { closeAlternatives, showTokens } from "./glass.js";
+import { copyText, showMarkdown } from "./markdown.js";
+
+export class Messages {
+  // `actions`: what the buttons call, by name; see view.js.
+  constructor(actions) {
+    this.actions = actions;
+    this.drawn = new Map(); // by id: the element of a message
+    this.log = el("div.log", { role: "log", "aria-label": say("conversation"), tabindex: "0" });
+    this.isPlain = false; // Markdown is shown as it is written
+    this.isTinted = false;
+  }
+
+  // Draws the messages that are shown; those that have not changed keep their elements.
+  show(chat, nodes) {
+    closeAlternatives();
+    const drawn = new Map();
+    const elements = nodes.map((node) => {
+      const { number, count } = versionOf(chat, node);
+      const stamp = `${number}/${count}/${node.text.length}/${node.finish}`;
+      const old = this.drawn.get(node.id);
+      const element = old?.stamp === stamp ? old : this.make(node, number, count);
+      element.stamp = stamp;
+      drawn.set(node.id, element);
+      return element;
+    });
+    this.drawn = drawn;
+    const same = elements.length === this.log.children.length;
+    if (!same || elements.some((element, i) => element !== this.log.children[i]))
+      this.log.replaceChildren(...elements);
+  }
+
+  redraw(chat, nodes) {
+    this.drawn.clear();
+    this.show(chat, nodes);
+  }
+
+  make(node, number, count) {
+    const body = el("div.body");
+    const who = say(`role.${node.role}`);
+    const article = el(`article.message.${node.role}`, { "aria-label": who }, body);
+    Object.assign(article, { node, body });
+    this.fill(article);
+    article.append(this.tools(node, number, count));
+    return article;
+  }
+
+  async fill(article) {
+    const { node, body } = article;
+    body.classList.toggle("plain", node.role === "user" || this.isPlain || this.isTinted);
+    const tokens = this.isTinted && node.role === "assistant" && (await this.actions.tokens(node));
+    const whole = tokens && tokens.map(([, text]) => text).join("");
+    if (tokens && node.text.length && whole.startsWith(node.text.slice(0, whole.length)))
+      showTokens(body, tokens, (i, id) => this.actions.branch(node, i, id));
+    else if (body.classList.contains("plain")) body.textContent = node.text;
+    else showMarkdown(body, node.text);
+    const isEmpty = !node.text && node.finish !== undefined;
+    if (isEmpty) body.textContent = say("no.text");
+    article.classList.toggle("empty", isEmpty);
+  }
+
+  // Shows the text of a reply that is being written.
+  grow(node) {
+    const article = this.drawn.get(node.id);
+    if (!article) return;
+    const atEnd = this.isAtEnd();
+    article.classList.add("writing");
+    this.fill(article);
+    if (atEnd) this.toEnd();
+  }
+
+  tools(node, number, count) {
+    const { actions } = this;
+    const act = (name) => () => actions[name](node);
+    const copy = iconButton("copy", say("copy"), () => copyText(node.text, copy));
+    const versions =
+      count > 1
+        ? el(
+            "span.versions",
+            { role: "group", "aria-label": say("versions") },
+            iconButton("previous", say("version.previous"), () => actions.turn(node, -1)),
+            el("span", {}, `${number}/${count}`),
+            iconButton("next", say("version.next"), () => actions.turn(node, 1)),
+          )
+        : null;
+    const isCut = ["length", "stopped", "broken"].includes(node.finish);
+    const others =
+      node.role === "assistant"
+        ? [
+            iconButton("retry", say("regenerate"), act("regenerate")),
+            isCut ? iconButton("more", say("continue"), act("continue"), ".marked") : null,
+            node.prompt ? iconButton("read", say("what.it.read"), act("read")) : null,
+          ]
+        : [];
+    return el(
+      "div.tools",
+      {},
+      versions,
+      copy,
+      iconButton("edit", say("edit"), act("edit")),
+      others,
+      iconButton("remove", say("delete.message"), act("remove")),
+    );
+  }
+
+  // Lets a person change a message in its place.
+  edit(node, done) {
+    const article = this.drawn.get(node.id);
+    const box = el("textarea.editor", { "aria-label": say("edit"), rows: "1" });
+    box.value = node.text;
+    const close = () => {
+      this.drawn.delete(node.id);
+      this.actions.refresh();
+    };
+    const save = () => {
+      const text = box.value;
+      close();
+      if (text.trim() && text !== node.text) done(text);
+    };
+    const onkeydown = (event) => {
+      if (event.key === "Escape") close();
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      save();
+    };
+    box.addEventListener("keydown", onkeydown);
+    const isUser = node.role === "user";
+    const buttons = el(
+      "div.row",
+      {},
+      el("button.primary", { type: "button", onclick: save }, say(isUser ? "send" : "save")),
+      el("button", { type: "button", onclick: close }, say("cancel")),
+    );
+    article.classList.add("editing");
+    article.replaceChildren(box, buttons);
+    box.style.height = `${Math.min(box.scrollHeight + 4, 400)}px`;
+    box.focus();
+  }
+
+  // Says above a message that the model no longer sees what stands before it.
+  markCut(node) {
+    this.log.querySelector(".cut")?.remove();
+    if (node) this.drawn.get(node.id)?.before(el("p.cut", { role: "note" }, say("cut.above")));
+  }
+
+  isAtEnd() {
+    const { scrollTop, clientHeight, scrollHeight } = this.log;
+    return scrollTop + clientHeight > scrollHeight - 60;
+  }
+
+  toEnd() {
+    this.log.scrollTop = this.log.scrollHeight;
+  }
+}

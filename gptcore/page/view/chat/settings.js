@@ -1,0 +1,144 @@
+// The settings of a chat: sliders, stop texts, the system prompt, and presets.
+
+import { el } from "../dom.js";
+import { keep, recall, say } from "../words.js";
+
+const KEY = "gptcore-presets";
+const PRESETS = {
+  precise: { temperature: 0.2, top_k: 20 },
+  balanced: {},
+  playful: { temperature: 1.1, top_k: 0, top_p: 0.95 },
+};
+
+// `facts.settings` describes each: {name, lowest, highest, slider: [from, to] or null, step, default}.
+export class Settings {
+  constructor(facts, { change, lastSeed }) {
+    this.facts = facts;
+    this.change = change;
+    this.inputs = {};
+    this.system = el("textarea", { rows: "3", id: "system", placeholder: say("optional") });
+    this.system.addEventListener("input", () => this.changed());
+    this.stop = el("textarea", { rows: "2", id: "stop", placeholder: say("stop.hint") });
+    this.stop.addEventListener("input", () => this.changed());
+    const [shown, folded] = [facts.settings.slice(0, 2), facts.settings.slice(2)];
+    const again = el("button.small", { type: "button", onclick: () => this.useSeed(lastSeed()) }, say("seed.again"));
+    this.presets = el("div.row.wrap");
+    this.element = el(
+      "aside.settings",
+      { "aria-label": say("settings") },
+      el("h2", {}, say("settings")),
+      this.presets,
+      ...shown.map((setting) => this.field(setting)),
+      this.labelled("system", "system", this.system),
+      el(
+        "details",
+        {},
+        el("summary", {}, say("more.settings")),
+        ...folded.map((setting) => this.field(setting)),
+        again,
+        this.labelled("stop.texts", "stop", this.stop),
+      ),
+    );
+    this.showPresets();
+  }
+
+  labelled(key, id, ...inputs) {
+    return el("div.field", {}, el("label", { for: id }, say(key)), ...inputs);
+  }
+
+  field(setting) {
+    const { name, slider, step } = setting;
+    const value = el("input", { type: "number", step: String(step), id: `n-${name}`, "aria-label": say(`set.${name}`) });
+    const range = slider && el("input", { type: "range", id: `r-${name}`, "aria-label": say(`set.${name}`) });
+    if (slider) Object.assign(range, { min: slider[0], max: slider[1], step });
+    const take = (text) => {
+      const given = text === "" || !Number.isFinite(Number(text)) ? setting.default : Number(text);
+      this.set(name, Math.min(setting.highest, Math.max(setting.lowest, given)));
+      this.changed();
+    };
+    value.addEventListener("change", () => take(value.value)); // an emptied field: the default
+    range?.addEventListener("input", () => take(range.value));
+    this.inputs[name] = { value, range };
+    const label = el("label", { for: `n-${name}` }, say(`set.${name}`));
+    const head = el("div.head", {}, label, value);
+    return el("div.field", {}, head, range, el("small", {}, say(`help.${name}`)));
+  }
+
+  set(name, number) {
+    const { value, range } = this.inputs[name];
+    value.value = String(number);
+    if (range) range.value = String(number);
+  }
+
+  // Shows the settings of a chat; what it does not say has its default.
+  show({ system, settings }) {
+    for (const setting of this.facts.settings) this.set(setting.name, settings[setting.name] ?? setting.default);
+    this.stop.value = (settings.stop ?? []).join("\n");
+    this.system.value = system;
+  }
+
+  values() {
+    const found = {};
+    for (const { name } of this.facts.settings) found[name] = Number(this.inputs[name].value.value);
+    return { ...found, stop: this.stop.value.split("\n").filter(Boolean) };
+  }
+
+  changed() {
+    this.change(this.values(), this.system.value);
+  }
+
+  useSeed(seed) {
+    if (seed === undefined || !this.inputs.seed) return;
+    this.set("seed", seed);
+    this.changed();
+  }
+
+  // ---- Presets: three that are always there, and a person's own
+
+  own() {
+    try {
+      return JSON.parse(recall(KEY)) ?? {};
+    } catch {
+      return {};
+    }
+  }
+
+  showPresets() {
+    const use = (values) => () => {
+      for (const setting of this.facts.settings)
+        if (!["max_tokens", "seed"].includes(setting.name))
+          this.set(setting.name, values[setting.name] ?? setting.default);
+      this.changed();
+    };
+    const own = this.own();
+    const drop = (name) => () => {
+      delete own[name];
+      this.keepOwn(own);
+    };
+    const preset = (name, values) => el("button.small", { type: "button", onclick: use(values) }, name);
+    this.presets.replaceChildren(
+      ...Object.entries(PRESETS).map(([name, values]) => preset(say(`preset.${name}`), values)),
+      ...Object.entries(own).map(([name, values]) =>
+        el("span.own", {}, preset(name, values), el("button.small", { type: "button", onclick: drop(name), "aria-label": say("preset.drop", { name }) }, "×")),
+      ),
+      el("button.small", { type: "button", onclick: () => this.nameOwn(own) }, `+ ${say("preset.keep")}`),
+    );
+  }
+
+  nameOwn(own) {
+    const box = el("input", { type: "text", "aria-label": say("preset.name"), placeholder: say("preset.name"), maxlength: "30" });
+    box.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") this.showPresets();
+      if (event.key !== "Enter" || !box.value.trim()) return;
+      own[box.value.trim()] = this.values();
+      this.keepOwn(own);
+    });
+    this.presets.lastChild.replaceWith(box);
+    box.focus();
+  }
+
+  keepOwn(own) {
+    keep(KEY, JSON.stringify(own));
+    this.showPresets();
+  }
+}

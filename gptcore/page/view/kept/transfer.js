@@ -1,0 +1,74 @@
+// Chats as files: JSON, from which they come back whole, and Markdown, for people.
+
+import { VERSION, path, titleOf } from "./tree.js";
+
+export const LARGEST = 50e6; // bytes of a file that is read
+const KIND = "gptcore chats";
+
+// Returns the text of a JSON file with chats and the tokens of their replies.
+export async function asJson(store, ids) {
+  const chats = [];
+  for (const id of ids) {
+    const chat = await store.load(id);
+    const tokens = {};
+    for (const node of Object.keys(chat.nodes)) {
+      const found = await store.loadTokens(id, node);
+      if (found) tokens[node] = found;
+    }
+    chats.push({ chat, tokens });
+  }
+  return JSON.stringify({ kind: KIND, version: VERSION, chats });
+}
+
+export function asMarkdown(chat, say) {
+  const turns = path(chat).map(({ role, text }) => `**${say(`role.${role}`)}**\n\n${text}\n`);
+  const system = chat.system && `*${say("system")}: ${chat.system}*\n`;
+  return [`# ${titleOf(chat) || say("chat.untitled")}\n`, system, ...turns].filter(Boolean).join("\n");
+}
+
+// Keeps the chats of a JSON file; returns their number. Throws an error with the key of its text.
+export async function importJson(store, file) {
+  if (file.size > LARGEST) throw new Error("import.large");
+  let content;
+  try {
+    content = JSON.parse(await file.text());
+  } catch {
+    throw new Error("import.nonsense");
+  }
+  if (content?.kind !== KIND || !Array.isArray(content.chats)) throw new Error("import.nonsense");
+  if (content.version !== VERSION) throw new Error("import.version");
+  if (!content.chats.every((entry) => isChat(entry?.chat))) throw new Error("import.damaged");
+  for (const { chat, tokens } of content.chats) await store.save(chat, tokens ?? {});
+  return content.chats.length;
+}
+
+// Returns whether a value has all that the view reads of a chat.
+export function isChat(chat) {
+  const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+  const isText = (value) => typeof value === "string";
+  return (
+    isObject(chat) &&
+    chat.version === VERSION &&
+    [chat.id, chat.title, chat.system].every(isText) &&
+    [chat.created, chat.changed].every(Number.isFinite) &&
+    [chat.nodes, chat.chosen, chat.settings].every(isObject) &&
+    Array.isArray(chat.gone) &&
+    Object.entries(chat.nodes).every(
+      ([id, node]) =>
+        isObject(node) &&
+        node.id === id &&
+        [node.parent, node.text].every(isText) &&
+        ["user", "assistant"].includes(node.role) &&
+        Number.isFinite(node.created),
+    )
+  );
+}
+
+// Offers a text as a file to be saved.
+export function download(name, text, type) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], { type }));
+  link.download = name.replace(/[^\p{L}\p{N}._ -]+/gu, "_").slice(0, 80);
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}

@@ -1,0 +1,106 @@
+// A chat as a tree: a message knows the one before it, and each fork which way is shown. Another
+// version of a reply, or of one's own words, is another child of the same message; nothing is lost.
+
+export const ROOT = "root";
+export const VERSION = 1; // of a kept chat; an older or a newer one is refused by name
+
+export function randomId() {
+  const bytes = crypto.getRandomValues(new Uint8Array(12)); // randomUUID needs https
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+export function newChat({ system = "", settings = {}, model = null } = {}) {
+  const now = Date.now();
+  return {
+    version: VERSION,
+    id: randomId(),
+    title: "",
+    created: now,
+    changed: now,
+    model,
+    system,
+    settings,
+    nodes: {}, // by id: {id, parent, role, text, created, ...}
+    chosen: {}, // by parent: the child that is shown
+    gone: [], // ids of deleted messages, which another tab may still hold
+  };
+}
+
+export function children(chat, parent) {
+  const found = Object.values(chat.nodes).filter((node) => node.parent === parent);
+  return found.sort((a, b) => a.created - b.created || (a.id < b.id ? -1 : 1));
+}
+
+// Returns the messages that are shown, the first one first.
+export function path(chat) {
+  const shown = new Map(); // by parent: the chosen child, or else the newest
+  for (const node of Object.values(chat.nodes)) {
+    const chosen = chat.chosen[node.parent];
+    const best = shown.get(node.parent);
+    const isBetter = !best || (best.id !== chosen && best.created < node.created);
+    if (node.id === chosen || isBetter) shown.set(node.parent, node);
+  }
+  const found = [];
+  for (let at = shown.get(ROOT); at && found.length <= shown.size; at = shown.get(at.id)) found.push(at);
+  return found;
+}
+
+// Adds a message after `parent` and shows it.
+export function add(chat, parent, message) {
+  const last = Math.max(0, ...children(chat, parent).map((node) => node.created));
+  const created = Math.max(Date.now(), last + 1); // versions stand in the order of their making
+  const node = { id: randomId(), parent, created, ...message };
+  chat.nodes[node.id] = node;
+  chat.chosen[parent] = node.id;
+  chat.changed = Date.now();
+  return node;
+}
+
+// Returns which of how many versions a message is, counted from 1.
+export function versionOf(chat, node) {
+  const all = children(chat, node.parent);
+  return { number: all.findIndex(({ id }) => id === node.id) + 1, count: all.length };
+}
+
+// Shows the version that is `step` places after this one, if there is one.
+export function turn(chat, node, step) {
+  const all = children(chat, node.parent);
+  const next = all[all.findIndex(({ id }) => id === node.id) + step];
+  if (next) chat.chosen[node.parent] = next.id;
+  chat.changed = Date.now();
+  return next ?? node;
+}
+
+// Deletes a message with all that follows from it; returns a function that brings them back
+// into the chat, or into a later copy of it.
+export function remove(chat, node) {
+  const before = { nodes: { ...chat.nodes }, chosen: { ...chat.chosen }, gone: [...chat.gone] };
+  const ids = [node.id];
+  for (let i = 0; i < ids.length; i += 1)
+    ids.push(...children(chat, ids[i]).map((child) => child.id));
+  for (const id of ids) {
+    delete chat.nodes[id];
+    delete chat.chosen[id];
+  }
+  delete chat.chosen[node.parent];
+  chat.gone.push(...ids);
+  chat.changed = Date.now();
+  return (later = chat) => Object.assign(later, before, { changed: Date.now() });
+}
+
+// Joins what two tabs know of one chat: all messages of both, and the choices of the newer one.
+export function merge(one, other) {
+  const [older, newer] = one.changed <= other.changed ? [one, other] : [other, one];
+  const gone = new Set([...older.gone, ...newer.gone].filter((id) => !(id in newer.nodes)));
+  const nodes = { ...older.nodes, ...newer.nodes };
+  for (const id of gone) delete nodes[id];
+  for (const node of Object.values(nodes))
+    if (node.parent !== ROOT && !(node.parent in nodes)) delete nodes[node.id];
+  return { ...older, ...newer, nodes, chosen: { ...older.chosen, ...newer.chosen }, gone: [...gone] };
+}
+
+// Returns the beginning of the first message, for the list of chats.
+export function titleOf(chat) {
+  const first = path(chat).find((node) => node.role === "user")?.text ?? "";
+  return chat.title || first.trim().replace(/\s+/g, " ").slice(0, 60);
+}

@@ -1,0 +1,85 @@
+// The view in the Gradio page: a reply comes through Gradio's own queue.
+
+import { randomId } from "./kept/tree.js";
+import { mount } from "./view.js";
+import { say } from "./words.js";
+
+const URL_OF = (path) => new URL(path, document.baseURI).href;
+const headers = { "Content-Type": "application/json" };
+
+async function post(path, body) {
+  try {
+    return await fetch(URL_OF(path), { method: "POST", headers, body: JSON.stringify(body) });
+  } catch {
+    throw new Error(say("lost.server"));
+  }
+}
+
+// Gradio opens one stream of events for a session; each question is a session of its own.
+const asker = ({ fn_index }) =>
+  async function ask({ messages, settings, begun }, onEvent, signal) {
+    const session_hash = randomId();
+    const joined = await post("gradio_api/queue/join", { data: [messages, settings, begun], fn_index, session_hash });
+    const { event_id, detail } = await joined.json().catch(() => ({}));
+    if (!joined.ok) throw new Error(typeof detail === "string" ? detail : say("lost.server"));
+    const cancel = () => post("gradio_api/cancel", { fn_index, session_hash, event_id }).catch(() => {});
+    signal.addEventListener("abort", cancel);
+    try {
+      const stream = await fetch(URL_OF(`gradio_api/queue/data?session_hash=${session_hash}`), { signal });
+      for await (const message of events(stream.body)) {
+        if (message.msg === "estimation") onEvent({ waiting: message.rank });
+        if (message.msg === "process_generating") onEvent(JSON.parse(output(message)));
+        if (message.msg === "process_completed") {
+          if (message.success === false) throw new Error(message.output.error ?? say("lost.stream"));
+          return;
+        }
+      }
+      throw new Error(say("lost.stream"));
+    } catch (error) {
+      if (error instanceof TypeError) throw new Error(say("lost.stream")); // the network's
+      throw error;
+    } finally {
+      signal.removeEventListener("abort", cancel);
+    }
+  };
+
+// The first output of a reply comes whole; then come differences, each of which replaces it.
+function output({ output: { data } }) {
+  const [value] = data;
+  return typeof value === "string" ? value : value.at(-1).at(-1);
+}
+
+// Yields the JSON of server-sent events.
+async function* events(body) {
+  let rest = "";
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split("\n\n");
+    rest = parts.pop();
+    for (const part of parts) if (part.startsWith("data:")) yield JSON.parse(part.slice(5));
+  }
+}
+
+// Gradio draws its own parts some time after this module runs.
+function appeared(id) {
+  return new Promise((resolve) => {
+    const look = () => {
+      const found = document.getElementById(id);
+      if (!found) return;
+      watcher.disconnect();
+      resolve(found);
+    };
+    const watcher = new MutationObserver(look);
+    watcher.observe(document.body, { childList: true, subtree: true });
+    look();
+  });
+}
+
+const facts = await (await fetch(URL_OF("view/facts.json"))).json();
+const room = (id) => async (on) => (await appeared(id)).classList.toggle("shown", on);
+const rooms = Object.fromEntries(facts.rooms.map((id) => [`room.${id}`, room(id)]));
+// Beside Gradio's container, whose styles end there.
+const place = document.body.appendChild(document.createElement("div"));
+await mount(place, { facts, ask: asker(facts), rooms });

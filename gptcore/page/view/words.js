@@ -1,0 +1,44 @@
+// The words of the page in a person's language. A language is one file in words/.
+
+import en from "./words/en.js";
+import zh from "./words/zh.js";
+
+export const LANGUAGES = { en, zh };
+const KEY = "gptcore-language";
+
+// Values that are kept between visits; where the browser forbids it, for this one.
+const visit = new Map();
+
+export function recall(key) {
+  try {
+    return localStorage.getItem(key) ?? visit.get(key) ?? null;
+  } catch {
+    return visit.get(key) ?? null;
+  }
+}
+
+export function keep(key, value) {
+  visit.set(key, value);
+  try {
+    localStorage.setItem(key, value);
+  } catch {
+    // forbidden in a foreign frame: kept for this visit
+  }
+}
+
+export function language() {
+  const wanted = [recall(KEY), ...navigator.languages].filter(Boolean);
+  return wanted.map((name) => name.slice(0, 2)).find((name) => name in LANGUAGES) ?? "en";
+}
+
+export const chooseLanguage = (name) => keep(KEY, name);
+
+// Returns a text with its {values}; a number chooses between "one|many".
+export function say(key, values = {}) {
+  const text = LANGUAGES[language()][key] ?? en[key] ?? key;
+  const [one, many = one] = text.split("|");
+  return (values.n === 1 ? one : many).replace(/\{(\w+)\}/g, (_, name) => {
+    const value = values[name];
+    return typeof value === "number" ? value.toLocaleString(language()) : String(value ?? "");
+  });
+}

@@ -1,0 +1,297 @@
+"""The chat view in a real browser, in the Gradio page; test_web.py has the static site's."""
+
+import re
+import time
+from collections.abc import Callable
+
+import pytest
+from conftest import SCREENSHOTS
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from gptcore.bundle import default_model
+from gptcore.model import OnnxModel, load_model
+
+pytestmark = pytest.mark.slow
+
+Serve = Callable[[OnnxModel], str]
+expect.set_options(timeout=15_000)
+STORY = "Tell me a story about a cat."
+
+
+@pytest.fixture(scope="module")
+def model() -> OnnxModel:
+    return load_model(default_model(), threads=1)
+
+
+@pytest.fixture(scope="module")
+def url(serve: Serve, model: OnnxModel) -> str:
+    return serve(model)
+
+
+def open_page(browser: Browser, url: str, width: int = 1280, dark: bool = False, **more) -> Page:
+    scheme = "dark" if dark else "light"
+    context = browser.new_context(
+        viewport={"width": width, "height": 860}, color_scheme=scheme, **more
+    )
+    page = context.new_page()
+    page.set_default_timeout(15_000)
+    page.errors = []
+    page.on("pageerror", lambda error: page.errors.append(str(error)))
+    page.on("console", lambda line: line.type == "error" and page.errors.append(line.text))
+    page.goto(url)
+    expect(box(page)).to_be_visible()
+    return page
+
+
+@pytest.fixture
+def page(browser: Browser, url: str):
+    page = open_page(browser, url)
+    yield page
+    assert page.errors == []
+    page.context.close()
+
+
+def box(page: Page) -> Locator:
+    return page.locator(".composer .box")
+
+
+def say(page: Page, text: str) -> None:
+    box(page).fill(text)
+    box(page).press("Enter")
+
+
+def replies(page: Page) -> Locator:
+    return page.locator(".message.assistant .body")
+
+
+def asked(page: Page) -> Locator:
+    return page.locator(".message.user .body")
+
+
+def wait_for_the_end(page: Page) -> None:
+    expect(page.locator(".send.halt")).to_be_hidden()
+    expect(page.locator(".writing")).to_have_count(0)
+
+
+def talk(page: Page, *texts: str) -> list[str]:
+    """Say texts one after the other; all replies."""
+    for text in texts:
+        n = replies(page).count()
+        say(page, text)
+        expect(replies(page)).to_have_count(n + 1)
+        wait_for_the_end(page)
+    return replies(page).all_inner_texts()
+
+
+def set_number(page: Page, label: str, value: str) -> None:
+    field = page.get_by_role("spinbutton", name=label)
+    if not field.is_visible():
+        page.get_by_text("More settings").click()
+    field.fill(value)
+    field.press("Tab")
+
+
+def test_a_reload_and_a_second_tab_lose_nothing(page: Page, url: str) -> None:
+    before = talk(page, "Hello! Who are you?", "My name is Ada.", "What is my name?")
+    assert "Ada" in before[2]
+    page.reload()
+    expect(replies(page)).to_have_text(before)
+    other = page.context.new_page()
+    other.goto(url)
+    expect(replies(other)).to_have_text(before)
+    talk(other, "I like red.")
+    expect(replies(page)).to_have_count(4)  # the first tab follows
+    talk(page, "I like tea.")
+    expect(replies(other)).to_have_count(5)
+    page.get_by_role("button", name="New chat").first.click()
+    expect(replies(page)).to_have_count(0)
+    talk(page, STORY)
+    expect(page.locator(".chats li")).to_have_count(2)
+    page.locator(".chats li").last.locator(".title").click()
+    expect(replies(page)).to_have_count(5)
+
+
+def test_versions_are_a_tree(page: Page) -> None:
+    first = talk(page, "Hello!", STORY)
+    page.locator(".message.assistant").last.get_by_label("Regenerate").click()
+    wait_for_the_end(page)
+    expect(page.locator(".versions").last).to_have_text("2/2")
+    second = replies(page).last.inner_text()
+    page.get_by_label("The version before").click()
+    expect(replies(page)).to_have_text(first)
+    page.get_by_label("The next version").click()
+    expect(replies(page).last).to_have_text(second)
+    # Other words of one's own make another branch, from which one comes back.
+    page.locator(".message.user").first.hover()
+    page.locator(".message.user").first.get_by_label("Edit").click()
+    page.locator(".editor").fill("Good evening!")
+    page.locator(".editor").press("Enter")
+    expect(replies(page)).to_have_count(1)
+    wait_for_the_end(page)
+    page.get_by_label("The version before").first.click()
+    expect(asked(page)).to_have_text(["Hello!", STORY])
+    page.reload()
+    expect(asked(page)).to_have_text(["Hello!", STORY])
+    expect(page.locator(".versions")).to_have_text(["1/2", "2/2"])
+
+
+def test_a_reply_is_edited_continued_and_deleted(page: Page) -> None:
+    set_number(page, "Max tokens", "5")
+    (short,) = talk(page, STORY)
+    expect(page.locator(".finish")).to_have_text("Stopped at max tokens.")
+    set_number(page, "Max tokens", "20")
+    page.get_by_label("Continue").click()
+    wait_for_the_end(page)
+    longer = replies(page).last.inner_text()
+    assert longer.startswith(short) and len(longer) > len(short) + 10
+    page.locator(".message.assistant").get_by_label("Edit").click()
+    page.locator(".editor").fill("The cat went to sea.")
+    page.locator(".editor").press("Enter")
+    expect(replies(page)).to_have_text(["The cat went to sea."])
+    talk(page, "What did the cat do?")
+    page.locator(".message.user").last.hover()
+    page.locator(".message.user").last.get_by_label("Delete this message").click()
+    expect(asked(page)).to_have_text([STORY])
+    page.get_by_role("button", name="Undo").click()
+    expect(asked(page)).to_have_text([STORY, "What did the cat do?"])
+
+
+def test_the_glass_box_shows_what_might_have_been_and_branches(page: Page) -> None:
+    set_number(page, "Temperature", "0")
+    (reply,) = talk(page, STORY)
+    page.get_by_label("Tint by probability").click()
+    tokens = page.locator(".message.assistant .token")
+    expect(tokens.first).to_be_visible()
+    assert "".join(tokens.all_text_contents()) == reply
+    tokens.nth(3).hover()
+    panel = page.locator(".alternatives")
+    rows = panel.locator(".alternative")
+    expect(rows).to_have_count(5)
+    assert rows.first.is_disabled()  # what it wrote, greedily, is the likeliest
+    shares = [float(t.split("\n")[-1].rstrip(" %")) for t in rows.all_inner_texts()]
+    assert shares == sorted(shares, reverse=True) and sum(shares) <= 101
+    page.screenshot(path=SCREENSHOTS / "glass.png")
+    before = "".join(tokens.all_text_contents()[:3])
+    rows.nth(1).click()
+    expect(page.locator(".versions")).to_have_text("2/2")
+    wait_for_the_end(page)
+    branched = "".join(page.locator(".message.assistant .token").all_text_contents())
+    assert branched.startswith(before) and branched != reply
+    page.get_by_label("What the model read").click()
+    read = page.locator("dialog .token")
+    assert "cat" in "".join(read.all_text_contents())
+    expect(page.locator("dialog .special").last).to_have_text("<|assistant|>")
+
+
+def test_settings_belong_to_a_chat_and_an_empty_field_is_the_default(page: Page) -> None:
+    temperature = page.get_by_role("spinbutton", name="Temperature")
+    set_number(page, "Temperature", "0.3")
+    page.locator("#system").fill("You are Rex.")
+    talk(page, "Hello!")
+    page.get_by_role("button", name="New chat").first.click()
+    set_number(page, "Temperature", "1.5")
+    talk(page, "Good morning!")
+    page.locator(".chats li").last.locator(".title").click()
+    expect(temperature).to_have_value("0.3")
+    expect(page.locator("#system")).to_have_value("You are Rex.")
+    set_number(page, "Temperature", "")
+    expect(temperature).to_have_value("0.7")
+    page.get_by_role("button", name="Playful").click()
+    expect(temperature).to_have_value("1.1")
+    # The drawn seed gives the same reply again.
+    talk(page, STORY)
+    drawn = replies(page).last.inner_text()
+    page.get_by_text("More settings").click()
+    page.get_by_text("Use the last seed again").click()
+    page.locator(".message.assistant").last.get_by_label("Regenerate").click()
+    wait_for_the_end(page)
+    expect(replies(page).last).to_have_text(drawn)
+
+
+def test_stop_keeps_the_text_and_ends_the_computation(
+    browser: Browser, serve: Serve, slow_model: OnnxModel
+) -> None:
+    page = open_page(browser, serve(slow_model))
+    set_number(page, "Max tokens", "2000")
+    say(page, "Hello!")
+    expect(replies(page)).not_to_have_text("")
+    stopped = time.monotonic()
+    page.keyboard.press("Escape")
+    expect(page.locator(".finish")).to_have_text("Stopped by you.", timeout=1_500)
+    while slow_model.engine.n_running and time.monotonic() - stopped < 5:
+        time.sleep(0.02)
+    assert time.monotonic() - stopped < 1.5
+    kept = replies(page).inner_text()
+    assert len(kept) > 3
+    page.reload()
+    expect(replies(page)).to_have_text([kept])
+    page.context.close()
+
+
+def test_a_closed_tab_ends_the_computation(
+    browser: Browser, serve: Serve, slow_model: OnnxModel
+) -> None:
+    page = open_page(browser, serve(slow_model))
+    set_number(page, "Max tokens", "2000")
+    say(page, "Hello!")
+    expect(replies(page)).not_to_have_text("")
+    assert slow_model.engine.n_running == 1
+    page.context.close()
+    closed = time.monotonic()
+    while slow_model.engine.n_running and time.monotonic() - closed < 5:
+        time.sleep(0.02)
+    assert time.monotonic() - closed < 1
+
+
+def test_a_mistake_is_explained_and_loses_nothing(page: Page) -> None:
+    say(page, "x" * 100_000)
+    expect(page.locator(".notice")).to_contain_text("too long")
+    expect(box(page)).to_have_value("x" * 100_000)
+    expect(replies(page)).to_have_count(0)
+    talk(page, "Hello!")
+    expect(page.locator(".notice")).to_be_hidden()
+
+
+def test_a_text_is_shown_as_it_was_typed_and_fetches_nothing(page: Page, url: str) -> None:
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    typed = "Is a<b>c</b> <!--d--> <?e?> 1 &lt; 2? <img src=/pixel.png><video src=/v> $x$ **b**"
+    talk(page, typed)
+    assert asked(page).first.inner_text() == typed
+    assert not [url for url in requests if url.endswith(("pixel.png", "/v"))]
+    assert [r for r in requests if not r.startswith((url, "data:", "blob:"))] == []
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator(".message.user").hover()
+    page.locator(".message.user").get_by_label("Copy").click()
+    assert page.evaluate("navigator.clipboard.readText()") == typed
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_it_looks_right_small_and_dark(browser: Browser, url: str, width: int, dark: bool) -> None:
+    page = open_page(browser, url, width, dark)
+    name = f"{width}-{'dark' if dark else 'light'}"
+    page.screenshot(path=SCREENSHOTS / f"{name}-empty.png")
+    talk(page, "My name is Ada.", STORY)
+    page.screenshot(path=SCREENSHOTS / f"{name}.png")
+    overflow = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+    assert overflow <= 0, "the page does not scroll sideways"
+    background = page.evaluate("getComputedStyle(document.querySelector('.gpt')).backgroundColor")
+    brightness = sum(map(int, re.findall(r"\d+", background)[:3])) / 3
+    assert (brightness < 100) == dark
+    page.get_by_label("Settings").first.click()  # hides it where it is shown, and the reverse
+    page.screenshot(path=SCREENSHOTS / f"{name}-settings.png")
+    page.context.close()
+
+
+def test_chinese_is_chosen_by_the_browser_and_by_a_switch(browser: Browser, url: str) -> None:
+    page = open_page(browser, url, locale="zh-CN")
+    expect(box(page)).to_have_attribute("placeholder", "输入消息")
+    talk(page, "Hello!")
+    page.screenshot(path=SCREENSHOTS / "chinese.png")
+    page.get_by_role("button", name="English").click()
+    expect(box(page)).to_have_attribute("placeholder", "Type a message")
+    expect(replies(page)).to_have_count(1)
+    page.reload()
+    expect(box(page)).to_have_attribute("placeholder", "Type a message")
+    page.context.close()

@@ -1,0 +1,39 @@
+"""The words of the chat view: every language has all that the view says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+VIEW = Path(__file__).parent.parent / "gptcore" / "page" / "view"
+LANGUAGES = [path.stem for path in sorted((VIEW / "words").glob("*.js"))]
+# Keys of which a part is put in while the page runs.
+DRAWN = ("role.", "set.", "help.", "preset.", "finish.", "key.", "theme.", "room.", "import.")
+
+
+def words(language: str) -> dict[str, str]:
+    text = (VIEW / "words" / f"{language}.js").read_text(encoding="utf-8")
+    return dict(re.findall(r'^  "?([a-z_.]+)"?: "(.*)",$', text, re.MULTILINE))
+
+
+def modules() -> str:
+    paths = [path for path in VIEW.rglob("*.js") if path.parent.name not in ("vendor", "words")]
+    return "\n".join(path.read_text(encoding="utf-8") for path in paths)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_language_has_every_key_once_with_the_same_values(language: str) -> None:
+    english, other = words("en"), words(language)
+    assert set(other) == set(english)
+    for key, text in other.items():
+        # "one|many" is about a number that one of the two may leave out
+        assert set(re.findall(r"\{\w+\}", text)) <= set(re.findall(r"\{\w+\}", english[key])), key
+        assert text.strip(), key
+
+
+def test_what_the_view_says_has_words_and_no_word_is_left_over() -> None:
+    known, text = set(words("en")), modules()
+    said = set(re.findall(r'say\("([a-z_.]+)"', text))
+    assert len(said) > 60 and said <= known
+    written = set(re.findall(r'"([a-z_.]+)"', text))
+    assert {key for key in known - written if not key.startswith(DRAWN)} == set()
