@@ -214,7 +214,9 @@ def test_stop_keeps_the_text_and_ends_the_computation(
     page = open_page(browser, serve(slow_model))
     set_number(page, "Max tokens", "2000")
     say(page, "Hello!")
-    expect(replies(page)).not_to_have_text("")
+    page.wait_for_function(
+        "document.querySelector('.message.assistant .body').innerText.length > 9"
+    )
     stopped = time.monotonic()
     page.keyboard.press("Escape")
     expect(page.locator(".finish")).to_have_text("Stopped by you.", timeout=1_500)

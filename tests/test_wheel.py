@@ -38,5 +38,7 @@ def test_it_holds_the_runtime_and_the_model_that_ships_and_nothing_else(wheel: P
     model = {f"gptcore/{name}" for name in files(ROOT / "models" / "default", "*")}
     assert len(code) > 20 and len(model) > 10
     held = {name for name in names if not name.startswith(info)}
-    assert held == code | model | {"gptcore/py.typed"}
+    view = files(ROOT / "gptcore" / "page" / "view", "*")
+    assert len(view) > 15
+    assert held == code | model | view | {"gptcore/py.typed"}
     assert {f"{info}METADATA", f"{info}entry_points.txt", f"{info}licenses/LICENSE"} <= names

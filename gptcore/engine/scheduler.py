@@ -8,7 +8,7 @@ One thread computes, and lives as long as there is work. Each step reads a part 
 have arrived, and one token for every reply at once (continuous batching: Yu et al., Orca, OSDI
 2022). Replies are independent of each other: with a seed, a reply in a crowd is what it is alone,
 but for rounding. Steps of many rows equal those of one bit by bit in fp32 and 8 bits, not in 4
-bits; a prompt's last token is rounded otherwise if it is read by itself.
+bits; no prompt's last token is read by itself, which would round it otherwise.
 
 The writing replies have the first slots, so that their caches lie one after the other. Slots
 without a reply rest: they hold what earlier conversations read, for the next turn of the same one
@@ -155,8 +155,9 @@ class Engine:
     def place(self, row: Row) -> None:
         """Give a row the slot that has read the beginning of its prompt, or one with a copy."""
         slots, ids = self.slots, row.unread
-        # The last token is always read, because its logits are needed, and for an echo all are.
-        most = 0 if row.reply.request.echo else len(ids) - 1
+        # The last token is always read, because its logits are needed, and one more with it: alone
+        # it would be read by another kernel, whose sums are rounded otherwise. An echo needs all.
+        most = 0 if row.reply.request.echo else max(len(ids) - 2, 0)
         shared = np.minimum(slots.shared(ids), most)
         is_free = np.array([other is None for other in self.rows])
         best = int((2 * shared + is_free).argmax())  # of equal ones a free one
@@ -177,7 +178,7 @@ class Engine:
         n_left = READ_BESIDE if self.n_writing else READ_ALONE
         while self.reading and n_left > 0:
             row = self.reading[0]
-            # A last token alone would be read by another kernel, whose sums are rounded otherwise.
+            # No last token is left alone; see place.
             n = n_left + (len(row.unread) == n_left + 1)
             part, row.unread = row.unread[:n], row.unread[n:]
             n_left -= n
