@@ -14,7 +14,7 @@ from gptcore.models import Models
 from gptcore.translation.onnx import OnnxTranslator
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 Refused = Callable[..., str]
 # Windows has no pseudo-terminals of the kind that Python opens.
@@ -72,3 +72,23 @@ def browser() -> "Iterator[Browser]":
         running = playwright.chromium.launch(executable_path=chromium, args=arguments)
         yield running
         running.close()
+
+
+@pytest.fixture(scope="module")
+def url(serve: Callable[..., str]) -> str:
+    """The address of the page of the model that ships."""
+    from gptcore.bundle import default_model
+    from gptcore.model import load_model
+
+    return serve(load_model(default_model(), threads=1))
+
+
+@pytest.fixture
+def page(browser: "Browser", url: str) -> "Iterator[Page]":
+    """That page in a browser of its own, whose console must not tell of an error."""
+    from in_browser import open_page
+
+    opened = open_page(browser, url)
+    yield opened
+    assert opened.errors == []
+    opened.context.close()

@@ -225,7 +225,6 @@ def slowly(slow_address: Address) -> Iterator[Ask]:
 def test_what_nobody_reads_is_given_up_and_what_is_read_is_not(
     slow_address: Address, slowly: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gptcore.page.guard.crowd, "UNREAD_SECONDS", 0.5)
     read = json.loads(begin(slowly, data("Hi", n=300)).text)["event_id"]
     with closing(HTTPConnection(*slow_address, timeout=60)) as reader:
         reader.request("GET", f"/gradio_api/call/chat/{read}")
@@ -233,6 +232,7 @@ def test_what_nobody_reads_is_given_up_and_what_is_read_is_not(
             assert begin(slowly, data("Hi")).status == 200
         answer = begin(slowly, data("Hi"))
         assert answer.status == 429 and "of your requests wait or run" in answer.text
+        monkeypatch.setattr(gptcore.page.guard.crowd, "UNREAD_SECONDS", 0.5)
         assert answer.getheader("retry-after") == "10"
         assert slowly("GET", "/config").status == 200
         deadline = time.monotonic() + 20

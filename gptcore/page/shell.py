@@ -18,10 +18,9 @@ from gptcore.page.parts import default_max_tokens, highest_max_tokens
 from gptcore.system.runtime import device_line
 
 VIEW = Path(__file__).parent / "view"
-HEAD = """
-<link rel="stylesheet" href="view/style.css">
-<script type="module" src="view/page.js"></script>
-"""
+LOOKS = [f"view/looks/{name}.css" for name in ("base", "conversation", "text", "sides")]
+HEAD = "".join(f'<link rel="stylesheet" href="{path}">' for path in LOOKS)
+HEAD += '<script type="module" src="view/page.js"></script>'
 # Gradio's own parts stand below the view's bar, each in its room.
 CSS = """
 .gradio-container { max-width: 1200px !important; width: 100% !important; margin: 0 auto; }

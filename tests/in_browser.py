@@ -1,0 +1,60 @@
+"""What the tests of the chat view share: a page in a real browser, and what people do on it."""
+
+from playwright.sync_api import Browser, Locator, Page, expect
+
+expect.set_options(timeout=15_000)
+
+
+def open_page(browser: Browser, url: str, width: int = 1280, dark: bool = False, **more) -> Page:
+    scheme = "dark" if dark else "light"
+    context = browser.new_context(
+        viewport={"width": width, "height": 860}, color_scheme=scheme, **more
+    )
+    page = context.new_page()
+    page.set_default_timeout(15_000)
+    page.errors = []
+    page.on("pageerror", lambda error: page.errors.append(str(error)))
+    page.on("console", lambda line: line.type == "error" and page.errors.append(line.text))
+    page.goto(url)
+    expect(box(page)).to_be_visible()
+    return page
+
+
+def box(page: Page) -> Locator:
+    return page.locator(".composer .box")
+
+
+def say(page: Page, text: str) -> None:
+    box(page).fill(text)
+    box(page).press("Enter")
+
+
+def replies(page: Page) -> Locator:
+    return page.locator(".message.assistant .body")
+
+
+def asked(page: Page) -> Locator:
+    return page.locator(".message.user .body")
+
+
+def wait_for_the_end(page: Page) -> None:
+    expect(page.locator(".send.halt")).to_be_hidden()
+    expect(page.locator(".writing")).to_have_count(0)
+
+
+def talk(page: Page, *texts: str) -> list[str]:
+    """Say texts one after the other; all replies."""
+    for text in texts:
+        n = replies(page).count()
+        say(page, text)
+        expect(replies(page)).to_have_count(n + 1)
+        wait_for_the_end(page)
+    return replies(page).all_inner_texts()
+
+
+def set_number(page: Page, label: str, value: str) -> None:
+    field = page.get_by_role("spinbutton", name=label)
+    if not field.is_visible():
+        page.get_by_text("More settings").click()
+    field.fill(value)
+    field.press("Tab")

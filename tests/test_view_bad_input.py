@@ -1,0 +1,145 @@
+"""What the chat view makes of storage that is forbidden or damaged, of odd files, and of texts that
+are made to act."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from in_browser import box, replies, say, talk, wait_for_the_end
+from playwright.sync_api import Browser, Page, expect
+
+pytestmark = pytest.mark.slow
+
+SHOW = """async ([text, isWhole]) => {
+    const { showMarkdown } = await import(new URL("view/chat/markdown.js", document.baseURI));
+    const box = document.createElement("div");
+    box.className = "body made";
+    document.querySelector(".stage").append(box);
+    for (let n = isWhole ? text.length : 1; n <= text.length; n += 1)
+        showMarkdown(box, text.slice(0, n));
+    await new Promise((resolve) => setTimeout(resolve, 800));
+    const found = box.innerHTML;
+    box.remove();
+    return found;
+}"""
+HOSTILE = [
+    "<script>window.ran = 1</script>", "<img src=x onerror='window.ran = 1'>",
+    "[a](javascript:window.ran=1)", "[a](data:text/html,<script>window.ran=1</script>)",
+    "![x](http://127.0.0.1:1/pixel.png)", "<iframe src=//evil.example></iframe>",
+    "<svg onload=window.ran=1>", "<a href=x onclick=window.ran=1>b</a>",
+    "$\\href{javascript:window.ran=1}{x}$", "$\\includegraphics{http://127.0.0.1:1/p.png}$",
+    "```html\n<img src=x onerror=window.ran=1>\n```", "<style>.gpt{display:none}</style>",
+    "<math><mtext></p><img src=x onerror=window.ran=1>", "[x]: javascript:window.ran=1\n\n[x]",
+    '<div style="position:fixed;inset:0">', "<form action=//evil.example><input name=a></form>",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_text_that_is_made_to_act_does_nothing(page: Page, text: str) -> None:
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    html = page.evaluate(SHOW, [text, True])
+    assert page.evaluate("window.ran") is None
+    assert not [r for r in requests if "evil" in r or "pixel" in r or "p.png" in r]
+    for tag in ("<script", "<img", "<iframe", "<svg onload", "<style", "<form", "<input"):
+        assert tag not in html.lower().replace("<svg viewbox", ""), html
+    assert "javascript:" not in "".join(page.locator("a").evaluate_all("e => e.map(a => a.href)"))
+
+
+def test_markdown_is_drawn_whole_and_piece_by_piece_alike(page: Page) -> None:
+    text = (
+        "# One\n\nA **b** and `c` and $x^2$ for $5 and $6.\n\n- a\n- b\n\n| a | b |\n|---|---|\n"
+        "| 1 | 2 |\n\n```python\nx = 'y'  # z\n```\n\n$$\\frac{1}{2}$$\n\n> q\n"
+    )
+    whole, grown = (page.evaluate(SHOW, [text, is_whole]) for is_whole in (True, False))
+    assert whole == grown
+    for part in ("<h1", "<strong>b</strong>", "<code>c</code>", "<msup>", "<li>a</li>", "<table>",
+                 "hljs-string", "<mfrac>", "<blockquote>", "for $5 and $6"):  # fmt: skip
+        assert part in whole, whole
+
+
+@pytest.fixture
+def forbidden(browser: Browser, url: str) -> Iterator[Page]:
+    """The page in a browser that forbids it to keep anything."""
+    context = browser.new_context()
+    refuse = "{ get() { throw new DOMException('denied', 'SecurityError'); } }"
+    context.add_init_script(
+        f"for (const name of ['indexedDB', 'localStorage'])"
+        f" Object.defineProperty(window, name, {refuse});"
+    )
+    tab = context.new_page()
+    tab.goto(url)
+    yield tab
+    context.close()
+
+
+def test_without_storage_chats_last_for_the_visit_and_that_is_said(forbidden: Page) -> None:
+    expect(forbidden.locator(".list-foot")).to_contain_text("This browser keeps nothing here")
+    talk(forbidden, "Hello!")
+    forbidden.get_by_role("button", name="New chat").first.click()
+    talk(forbidden, "Good evening!")
+    forbidden.locator(".chats li").last.locator(".title").click()
+    expect(replies(forbidden)).to_have_count(1)
+    expect(forbidden.locator(".message.user .body")).to_have_text(["Hello!"])
+
+
+def test_a_file_of_chats_comes_back_whole(page: Page, tmp_path: Path) -> None:
+    talk(page, "Hello!", "My name is Ada.")
+    page.locator(".message.assistant").last.get_by_label("Regenerate").click()
+    wait_for_the_end(page)
+    expect(page.locator(".versions")).to_have_text("2/2")
+    before = page.locator(".message .body").all_inner_texts()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export all").click()
+    path = tmp_path / "chats.json"
+    download.value.save_as(path)
+    page.get_by_role("button", name="Delete all").click()
+    page.get_by_role("button", name="Delete all chats, for ever").click()
+    expect(page.locator(".chats li")).to_have_count(0)
+    expect(replies(page)).to_have_count(0)
+    page.locator("input[type=file]").set_input_files(path)
+    expect(page.locator(".notice")).to_contain_text("1 chat was imported")
+    page.locator(".chats li .title").click()
+    expect(page.locator(".message .body")).to_have_text(before)
+    expect(page.locator(".versions")).to_have_text("2/2")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export all").click()
+    again = tmp_path / "again.json"
+    download.value.save_as(again)
+    assert json.loads(again.read_text()) == json.loads(path.read_text())
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"\xff\xfe", "holds no chats"),
+        (b"[]", "holds no chats"),
+        (b'{"kind": "gptcore chats", "version": 9, "chats": []}', "another version"),
+        (b'{"kind": "gptcore chats", "version": 1, "chats": [{"chat": {"id": 5}}]}', "damaged"),
+        (b" " * 50_000_001, "more than 50 MB"),
+    ],
+    ids=["binary", "list", "version", "damaged", "large"],
+)
+def test_an_odd_file_is_told_and_changes_nothing(
+    page: Page, tmp_path: Path, content: bytes, told: str
+) -> None:
+    talk(page, "Hello!")
+    (tmp_path / "odd.json").write_bytes(content)
+    page.locator("input[type=file]").set_input_files(tmp_path / "odd.json")
+    expect(page.locator(".notice")).to_contain_text(told)
+    expect(page.locator(".chats li")).to_have_count(1)
+    expect(replies(page)).to_have_count(1)
+
+
+def test_a_server_that_goes_away_is_told_and_loses_nothing(page: Page) -> None:
+    talk(page, "Hello!")
+    page.context.set_offline(True)
+    say(page, "My name is Ada.")
+    expect(page.locator(".notice")).to_contain_text("cannot be reached")
+    expect(box(page)).to_have_value("My name is Ada.")
+    expect(replies(page)).to_have_count(1)
+    page.context.set_offline(False)
+    page.errors.clear()  # the browser's own line about the network
+    box(page).press("Enter")
+    expect(replies(page)).to_have_count(2)
