@@ -207,6 +207,8 @@ def test_it_looks_right_small_and_dark(browser: Browser, url: str, width: int, d
     background = page.evaluate("getComputedStyle(document.querySelector('.gpt')).backgroundColor")
     brightness = sum(map(int, re.findall(r"\d+", background)[:3])) / 3
     assert (brightness < 100) == dark
+    place = page.get_by_label("Settings").first.bounding_box()
+    assert place["x"] + place["width"] <= width, "the whole bar is seen"
     page.get_by_label("Settings").first.click()  # hides it where it is shown, and the reverse
     page.screenshot(path=SCREENSHOTS / f"{name}-settings.png")
     page.context.close()
