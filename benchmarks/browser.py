@@ -13,7 +13,6 @@ import shutil
 import statistics
 import sys
 import tempfile
-import time
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -38,7 +37,7 @@ WORDS = (
     "So",
     "Oh",
 )  # different beginnings, so that no prompt is cached
-STATUS = re.compile(r"(\d+) tokens · ([\d.,]+) tokens/s · first token after ([\d.,]+) (m?s)")
+FIGURES = re.compile(r"([\d.,]+) tokens/s · first token after ([\d.,]+) ms")
 
 
 class Handler(SimpleHTTPRequestHandler):
@@ -75,7 +74,10 @@ def main() -> None:
         pages = {name: browser.new_page() for name in FORMATS}
         for name, page in pages.items():
             page.goto(f"http://127.0.0.1:{server.server_port}/{name}/")
-            print(f"{name}: {wait(page, re.compile('.*in this browser.*'))[0]}")
+            page.get_by_role("button", name="Download").click()
+            line = page.locator(".device:not(:empty)")
+            line.wait_for(timeout=120_000)
+            print(f"{name}: {line.inner_text()}")
         times = {name: [] for name in FORMATS}
         for _, word in zip(range(options.rounds), WORDS):
             for name, page in pages.items():
@@ -100,29 +102,17 @@ def build_with(model: Path, name: str, folder: Path) -> None:
 def ask(page: Page, message: str) -> tuple[float, float]:
     """Return tokens per second, and milliseconds to the first token, of one reply."""
     page.bring_to_front()
-    page.get_by_role("slider", name="Temperature").fill("0")
-    page.get_by_role("textbox").fill(message)
+    page.get_by_role("button", name="New chat").first.click()
+    page.get_by_role("spinbutton", name="Temperature").fill("0")
+    page.get_by_role("textbox", name="Message").fill(message)
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Stop").wait_for()
-    status = wait(page, STATUS)
-    page.get_by_role("button", name="Clear").click()
-    first = float(status[3].replace(",", "")) * (1 if status[4] == "ms" else 1000)
-    return float(status[2].replace(",", "")), first
-
-
-def wait(page: Page, wanted: re.Pattern[str], seconds: float = 120) -> re.Match[str]:
-    """Wait until the page shows a pattern and no reply is being written.
-
-    The function reads the page's text, because the page's policy forbids to evaluate scripts.
-    """
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        text = page.locator("body").inner_text()
-        found = wanted.search(text)
-        if found and not page.get_by_role("button", name="Stop").is_visible():
-            return found
-        page.wait_for_timeout(50)
-    raise SystemExit(f"error: the page does not get ready:\n{text}")
+    page.get_by_role("button", name="Stop").wait_for(state="hidden", timeout=120_000)
+    told = FIGURES.search(page.locator(".figures details span").text_content() or "")
+    if not told:
+        raise SystemExit(f"the page says: {page.locator('.notice').inner_text()}")
+    speed, first = (float(figure.replace(",", "")) for figure in told.groups())
+    return speed, first
 
 
 if __name__ == "__main__":

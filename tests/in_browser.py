@@ -6,6 +6,13 @@ expect.set_options(timeout=15_000)
 
 
 def open_page(browser: Browser, url: str, width: int = 1280, dark: bool = False, **more) -> Page:
+    page = new_tab(browser, url, width, dark, **more)
+    expect(box(page)).to_be_visible()
+    return page
+
+
+def new_tab(browser: Browser, url: str, width: int = 1280, dark: bool = False, **more) -> Page:
+    """A page in a context of its own, whose `errors` are those of its console."""
     scheme = "dark" if dark else "light"
     context = browser.new_context(
         viewport={"width": width, "height": 860}, color_scheme=scheme, **more
@@ -16,7 +23,6 @@ def open_page(browser: Browser, url: str, width: int = 1280, dark: bool = False,
     page.on("pageerror", lambda error: page.errors.append(str(error)))
     page.on("console", lambda line: line.type == "error" and page.errors.append(line.text))
     page.goto(url)
-    expect(box(page)).to_be_visible()
     return page
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -11,7 +12,6 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-import gradio as gr
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
@@ -20,10 +20,8 @@ from gptcore.bundle import default_model
 from gptcore.checks import UserError
 from gptcore.engine.sampling import SETTINGS
 from gptcore.model import OnnxModel, load_model
-from gptcore.page.chat import chat_endpoint
-from gptcore.page.complete import completion_endpoint
+from gptcore.page.endpoints import chat_endpoint, completion_endpoint
 from gptcore.page.inputs import to_settings
-from gptcore.page.parts import settings_panel
 from gptcore.page.translate import translate_lines
 from gptcore.translation.onnx import OnnxTranslator
 from gptcore.translation.search import translate
@@ -164,23 +162,14 @@ def test_beams_that_are_no_number_are_refused(
         translate_lines(first_translator, LINES[0], beams)
 
 
-def test_the_controls_of_the_page_are_those_of_the_table(model: OnnxModel) -> None:
-    with gr.Blocks():
-        temperature, max_tokens, *others = settings_panel(model)
-    assert max_tokens.label == "Max tokens"
-    for setting, control in zip(SETTINGS, (temperature, *others), strict=True):
-        assert (control.label, control.info) == (setting.label, setting.info)
-        assert (control.value, control.step) == (setting.default, setting.step)
-        if setting.slider:
-            assert (control.minimum, control.maximum) == setting.slider
-
-
 @pytest.mark.parametrize("endpoint", [chat_endpoint, completion_endpoint])
 def test_an_endpoint_takes_every_setting_of_the_table(endpoint: Callable, model: OnnxModel) -> None:
     parameters = inspect.signature(endpoint(model)).parameters
     for setting in SETTINGS:
         assert parameters[setting.name].default == setting.default
         assert parameters[setting.name].annotation is (int if setting.is_whole else float)
+    told = inspect.getdoc(endpoint(model)).partition("Parameters:")[2]
+    assert re.findall(r"^ +(\w+): ", told, re.MULTILINE) == list(parameters)
 
 
 def test_special_token_text_comes_out_as_text(model: OnnxModel) -> None:

@@ -1,4 +1,4 @@
-"""The rooms Translate and Inspect, and a base model's page, in a real browser."""
+"""The rooms Translate and Inspect in a real browser."""
 
 import re
 import shutil
@@ -27,7 +27,6 @@ def set_slider(page: Page, label: str, value: str) -> None:
     number.press("Tab")
 
 
-Serve = Callable[[OnnxModel], str]
 expect.set_options(timeout=15_000)
 LINES = ["跑猫红二。", "睡觉老鼠灰七。"]
 
@@ -67,8 +66,8 @@ def open_tab(browser: Browser, url: str, name: str, width: int = 1280, dark: boo
 
 
 def enter(page: Page, name: str) -> None:
-    """Choose a room in the view's bar, or a tab of a base model's page."""
-    page.locator(f'.rooms >> text="{name}"').or_(page.get_by_role("tab", name=name)).click()
+    """Choose a room in the view's bar."""
+    page.locator(f'.rooms >> text="{name}"').click()
 
 
 def source(page: Page) -> Locator:
@@ -244,21 +243,10 @@ def test_a_base_model_has_text_and_inspect(
 ) -> None:
     model = with_inspect(base_model.bundle.path, tmp_path / "base")
     page = open_tab(browser, serve(model), "Inspect")
-    assert page.get_by_role("tab").all_inner_texts() == ["Text", "Inspect"]
+    assert page.locator(".rooms button").all_inner_texts() == ["Text", "Inspect"]
     page.get_by_role("button", name="Look inside").click()
     expect(cells(page).first).to_be_visible()
     expect(page.get_by_label("range slider for Layer")).to_have_count(0)  # it has one layer
-    page.close()
-
-
-def test_one_tab_alone_has_no_tab_bar(
-    browser: Browser, base_model: OnnxModel, serve: Callable[..., str]
-) -> None:
-    assert base_model.bundle.inspect is None
-    page = browser.new_page()
-    page.goto(serve(base_model))
-    expect(page.locator("textarea").first).to_be_visible()
-    expect(page.get_by_role("tab")).to_have_count(0)
     page.close()
 
 
@@ -287,19 +275,4 @@ def test_the_pictures_look_right_small_and_dark(
         assert left >= 0, "the picture's beginning can be reached"
         kind = "dark" if dark else "light"
         page.screenshot(path=SCREENSHOTS / f"{name.lower()}-{width}-{kind}.png", full_page=True)
-    page.close()
-
-
-def test_a_base_model_is_offered_as_completion(
-    browser: Browser, serve: Serve, base_model: OnnxModel
-) -> None:
-    page = browser.new_page()
-    page.goto(serve(base_model))
-    expect(page.get_by_text("It was not trained on conversations")).to_be_visible()
-    box = page.locator("textarea").first
-    box.fill("The salesperson")
-    page.locator(".submit-button").click()
-    expect(page.locator("#status")).to_contain_text("tokens/s")
-    expect(box).to_have_value(re.compile(r"The salesperson.+", re.DOTALL))
-    page.screenshot(path=SCREENSHOTS / "completion.png")
     page.close()

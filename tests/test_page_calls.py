@@ -8,7 +8,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gradio as gr
 import pytest
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 JOIN, RUN = "/gradio_api/queue/join", "/gradio_api/run/predict"
 MESSAGES = [{"role": "user", "content": "Hi"}]
-CONTINUE = ["Once upon a time", 0.7, 20, 50, 1, 0, 1, -1]
 
 
 @pytest.fixture(scope="module")
@@ -58,50 +57,43 @@ def test_what_the_pages_send_is_let_in(page: gr.Blocks, text_page: gr.Blocks) ->
     call(page, "reply", [MESSAGES, {"temperature": 0.5}, []])
     call(page, "look", ["Hello", "attention weights", 1, 1])
     call(page, "draw", [None, "embeddings", 1, 2])
-    call(text_page, "respond", CONTINUE)
-    call(text_page, "stop_it", [])
-
-
-def changed(at: int, value: object) -> list[Any]:
-    return [*CONTINUE[:at], value, *CONTINUE[at + 1 :]]
+    call(text_page, "reply", ["Once", {}, []])
 
 
 BAD: list[tuple[str, object, str]] = [
-    ("respond", [], "respond takes 8 values in data, not 0"),
-    ("respond", "Hello", "respond takes 8 values in data, not none"),
-    ("respond", changed(0, 5), "textbox must be text"),
-    ("respond", changed(0, None), "textbox must be text"),
-    ("respond", changed(1, None), "Temperature is empty: give a number"),
-    ("respond", changed(1, float("nan")), "Temperature must be a number, not nan"),
-    ("respond", changed(1, True), "Temperature must be a number, not True"),
-    ("respond", changed(1, 7), "Temperature 7 is out of range: choose 0 to 2"),
-    ("respond", changed(2, "x" * 900), "Max tokens must be a number, not x"),
-    ("respond", changed(7, None), "Seed is empty: give a number"),
+    ("reply", [], "reply takes 3 values in data, not 0"),
+    ("reply", "Hello", "reply takes 3 values in data, not none"),
     ("look", ["Hi", "weights", 1, 1], "'weights' is not one of its choices"),
+    ("look", [5, "embeddings", 1, 1], "textbox must be text"),
+    ("look", [None, "embeddings", 1, 1], "textbox must be text"),
     ("look", ["Hi", "embeddings", [], 1], "Layer must be a number, not []"),
+    ("look", ["Hi", "embeddings", None, 1], "Layer is empty: give a number"),
+    ("look", ["Hi", "embeddings", float("nan"), 1], "Layer must be a number, not nan"),
+    ("look", ["Hi", "embeddings", True, 1], "Layer must be a number, not True"),
+    ("look", ["Hi", "embeddings", 99, 1], "Layer 99 is out of range: choose 1 to 6"),
 ]
 
 
 @pytest.mark.parametrize(("name", "data", "words"), BAD, ids=lambda v: str(v)[:40])
 def test_what_no_page_sends_is_refused(
-    page: gr.Blocks, text_page: gr.Blocks, name: str, data: object, words: str
+    page: gr.Blocks, name: str, data: object, words: str
 ) -> None:
     with pytest.raises(Refused, match=re.escape(words)) as refused:
-        call(text_page if name == "respond" else page, name, data)
+        call(page, name, data)
     assert refused.value.status == 400 and len(str(refused.value)) < 200
 
 
-GOOD = {"messages": MESSAGES, "settings": {}, "begun": []}
+GOOD = {"prompt": MESSAGES, "settings": {}, "begun": []}
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"messages": 5}, "history must be a list"),
-        ({"messages": [5]}, "history must be a list"),
-        ({"messages": [{"role": "user", "content": [{"type": 1, "text": 2}]}]}, "must be text"),
-        ({"messages": [{"role": "king", "content": "Hi"}]}, "unknown role 'king'"),
-        ({"messages": []}, "the last message must be the user's"),
+        ({"prompt": 5}, "history must be a list"),
+        ({"prompt": [5]}, "history must be a list"),
+        ({"prompt": [{"role": "user", "content": [{"type": 1, "text": 2}]}]}, "must be text"),
+        ({"prompt": [{"role": "king", "content": "Hi"}]}, "unknown role 'king'"),
+        ({"prompt": []}, "the last message must be the user's"),
         ({"settings": 5}, "settings must be an object"),
         ({"settings": {"temperature": None}}, "temperature"),
         ({"settings": {"max_tokens": 10**6}}, "max_tokens=1000000 is out of range"),

@@ -82,12 +82,12 @@ def test_a_reply_is_remembered_once_as_the_tokens_it_was_generated_as(reply: str
 
 
 def test_a_text_goes_on_past_the_context_by_what_is_nearest() -> None:
-    """Text and reply may be longer than the context; each time the last tokens are read."""
+    """Text and reply may be longer than the context; when it is full, its later half is read."""
     model = Scripted([*b"bcdefgh"], block_size=8)
     pieces = list(complete(model, "0123456789a", GREEDY, max_tokens=7))
     assert "".join(piece.text for piece in pieces) == "bcdefgh"
     assert (pieces[-1].finish, pieces[-1].n_prompt) == ("length", 8)
-    assert model.prompts == [list(b"0123456789abcdefg"[i + 3 : i + 11]) for i in range(7)]
+    assert model.prompts == [[*b"3456789a"], [*b"89ab"], [*b"defg"]]
 
 
 def test_each_way_to_end_has_words() -> None:

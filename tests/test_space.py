@@ -84,7 +84,7 @@ def test_it_holds_what_the_page_reads_and_nothing_else(space: Path) -> None:
     assert load_bundle(space / "models" / "default").facts.parity
     assert load_translation_bundle(space / "models" / "translate").source_tokenizer
     found = names(space)
-    assert {"app.py", "gptcore/page/chat.py", "gptcore/engine/generate.py", "LICENSE"} <= found
+    assert {"app.py", "gptcore/page/endpoints.py", "gptcore/engine/generate.py", "LICENSE"} <= found
     unwanted = re.compile(r"/nn/|__pycache__|safetensors|^(training|export|tests)/")
     assert not [name for name in found if unwanted.search(name) and ".pyc" not in name]
 

@@ -1,11 +1,12 @@
-"""The words of the chat view: every language has all that the view says."""
+"""The words of the view: every language has all that the view and the static site say."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-VIEW = Path(__file__).parent.parent / "gptcore" / "page" / "view"
+ROOT = Path(__file__).parent.parent
+VIEW, SITE = ROOT / "gptcore" / "page" / "view", ROOT / "export" / "site"
 LANGUAGES = [path.stem for path in sorted((VIEW / "words").glob("*.js"))]
 # Keys of which a part is put in while the page runs.
 DRAWN = ("role.", "set.", "help.", "preset.", "finish.", "key.", "theme.", "room.", "import.")
@@ -17,7 +18,8 @@ def words(language: str) -> dict[str, str]:
 
 
 def modules() -> str:
-    paths = [path for path in VIEW.rglob("*.js") if path.parent.name not in ("vendor", "words")]
+    paths = [*VIEW.rglob("*.js"), *SITE.glob("*.js")]
+    paths = [path for path in paths if path.parent.name not in ("vendor", "words")]
     return "\n".join(path.read_text(encoding="utf-8") for path in paths)
 
 

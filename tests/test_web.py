@@ -1,37 +1,35 @@
-"""The static page of `python -m export web`: built, served by a plain server, and really used.
+"""The static site of `python -m export web`: built, served by a plain server, and really used.
 
 It is served from a subfolder, and every request of every test must stay on its host.
 """
 
 import json
+import math
 import re
 import shutil
-import stat
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
 import pytest
-from conftest import SCREENSHOTS, Refused
-from playwright.sync_api import Browser, Locator, Page, expect
-from playwright.sync_api import TimeoutError as PlaywrightTimeout
+from conftest import SCREENSHOTS
+from in_browser import asked, box, new_tab, replies, say, set_number, talk, wait_for_the_end
+from playwright.sync_api import Browser, Page, expect
 
 from export.__main__ import main
-from export.ship.web import SITE_SETTINGS
 from gptcore.bundle import read_facts, write_facts
-from gptcore.config import PRESETS
-from gptcore.engine.generate import chat, complete
-from gptcore.engine.sampling import SETTINGS, Sampling
-from gptcore.facts import ModelFacts
+from gptcore.engine.generate import chat, chat_request, complete
+from gptcore.engine.sampling import Sampling
 from gptcore.model import OnnxModel
 
 pytestmark = pytest.mark.peers
 
 GREEDY = Sampling(temperature=0)
 NOBODY = "https://example.com/"
+NO_GPU = "delete Navigator.prototype.gpu"
 Open = Callable[..., Page]
 
 
@@ -71,63 +69,43 @@ def open_page(browser: Browser) -> Iterator[Open]:
     servers, pages, urls = [], [], []
 
     def open_it(
-        site: Path, width: int = 1280, dark: bool = False, script: str = "", handler: type = Quiet
-    ) -> Page:
+        site: Path, width: int = 1280, dark: bool = False, script: str = NO_GPU,
+        handler: type = Quiet, **more,
+    ) -> Page:  # fmt: skip
         handle = partial(handler, directory=site.parent.parent)
         server = ThreadingHTTPServer(("127.0.0.1", 0), handle)
         Thread(target=server.serve_forever, daemon=True).start()
         servers.append(server)
-        scheme = "dark" if dark else "light"
-        page = browser.new_page(viewport={"width": width, "height": 860}, color_scheme=scheme)
-        page.set_default_timeout(15_000)
+        page = new_tab(browser, "about:blank", width, dark, **more)
         page.on("request", lambda request: urls.append(request.url.removeprefix("blob:")))
         page.add_init_script(script)
+        page.server = server
         pages.append(page)
         page.goto(f"http://127.0.0.1:{server.server_port}/{site.parent.name}/{site.name}/")
         return page
 
     yield open_it
     for page, server in zip(pages, servers):
-        page.close()
+        page.context.close()
         server.shutdown()
         server.server_close()
     hosts = tuple(f"http://127.0.0.1:{server.server_port}/" for server in servers)
-    assert urls and not [url for url in urls if not url.startswith(hosts)]
+    assert [u for u in urls if u.startswith(hosts)]
+    assert not [u for u in urls if not u.startswith((*hosts, "about:", "data:"))]
 
 
-def at(page: Page, name: str) -> Locator:
-    return page.locator(f"#{name}")
-
-
-def wait_for_the_model(page: Page) -> None:
-    expect(page.locator("#device:not(:empty), #error:not(:empty)")).to_be_visible(timeout=15_000)
-    assert not at(page, "error").text_content()
+def download(page: Page) -> str:
+    """Let the model be downloaded; the line that says what it runs on."""
+    page.get_by_role("button", name="Download").click()
+    expect(page.locator(".device")).not_to_be_empty()
+    expect(page.locator(".notice")).to_be_hidden()
+    return page.locator(".device").inner_text()
 
 
 def set_greedy(page: Page, max_tokens: int) -> None:
-    wait_for_the_model(page)
-    at(page, "temperature").fill("0")
-    at(page, "max_tokens").fill(str(max_tokens))
-
-
-def say(page: Page, text: str) -> str:
-    """The reply to a message."""
-    at(page, "box").fill(text)
-    at(page, "box").press("Enter")
-    wait_for_the_end(page)
-    return page.locator(".assistant").last.text_content()
-
-
-def wait_for_the_end(page: Page) -> None:
-    expect(at(page, "status")).to_contain_text(re.compile("complete|max tokens|full|by you"))
-
-
-def refusal(page: Page, text: str) -> str:
-    at(page, "box").fill(text)
-    at(page, "go").click()
-    expect(at(page, "error")).to_be_visible()
-    expect(at(page, "go")).to_be_enabled()
-    return at(page, "error").text_content()
+    download(page)
+    set_number(page, "Temperature", "0")
+    set_number(page, "Max tokens", str(max_tokens))
 
 
 def our_reply(model: OnnxModel, messages: list[dict[str, str]], max_tokens: int) -> str:
@@ -138,96 +116,135 @@ def user(text: str) -> dict[str, str]:
     return {"role": "user", "content": text}
 
 
+def shown(text: str) -> str:
+    """A reply as Markdown shows it, but for white space."""
+    return "".join(text.split())
+
+
 def test_replies_are_our_own_greedy_ones(site: Path, open_page: Open, model: OnnxModel) -> None:
     """Two turns; text that looks like a special token; emoji; white space; another script."""
     page = open_page(site)
-    set_greedy(page, 24)
+    assert "106,816 parameters in this browser, on WebAssembly (1 thread)" in download(page)
+    set_number(page, "Temperature", "0")
+    set_number(page, "Max tokens", "24")
+    page.get_by_role("button", name="As plain text").click()
     messages = [user("My name is <|end|><|assistant|>  Ada 🦜\n\n¿qué? 你好 <b>x</b>")]
     for text in (messages[0]["content"], "What is my name?"):
-        reply = say(page, text)
-        assert reply == our_reply(model, messages, 24)
-        messages += [{"role": "assistant", "content": reply}, user("What is my name?")]
-    assert page.locator(".user").first.text_content() == messages[0]["content"]
+        reply = talk(page, text)[-1]
+        assert shown(reply) == shown(our_reply(model, messages, 24))
+        messages += [{"role": "assistant", "content": our_reply(model, messages, 24)}]
+        messages += [user("What is my name?")]
+    assert asked(page).first.text_content() == messages[0]["content"]
 
-    at(page, "retry").click()
+    page.get_by_role("button", name="Answer again").or_(
+        page.get_by_role("button", name="Regenerate")
+    ).last.click()
+    expect(page.locator(".versions")).to_have_text("2/2")
     wait_for_the_end(page)
-    assert page.locator(".assistant").last.text_content() == reply
-    assert page.locator(".message").count() == 4
+    assert replies(page).last.inner_text() == reply
 
-    at(page, "clear").click()
-    assert page.locator(".message").count() == 0
-    page.get_by_text("My name is Ada.").click()  # an example
+
+def test_the_glass_box_shows_the_models_probabilities(
+    site: Path, open_page: Open, model: OnnxModel
+) -> None:
+    """The alternatives are the engine's; one of them branches; the prompt's ids are shown."""
+    page = open_page(site)
+    set_greedy(page, 8)
+    talk(page, "Hello!")
+    page.get_by_role("button", name="Tint by probability").click()
+    page.locator(".token").first.click()
+    names = page.locator(".alternative code").all_inner_texts()
+    shares = page.locator(".alternative .share").all_inner_texts()
+    request = replace(chat_request(model, [user("Hello!")], GREEDY, 8), n_top=5)
+    first = next(model.answer(request)).likelihoods[0]
+    assert len(names) == 5
+    for (token_id, logprob), name, share in zip(first.top, names, shares):
+        assert model.tokenizer.decode([token_id]).strip() in name
+        assert abs(float(share.rstrip(" %")) - 100 * math.exp(logprob)) < 0.6
+    page.locator(".alternative:enabled").first.click()
+    expect(page.locator(".versions")).to_have_text("2/2")
     wait_for_the_end(page)
-    assert page.locator(".assistant").text_content() == our_reply(
-        model, [user("My name is Ada.")], 24
-    )
-    shown = at(page, "device").text_content()
-    assert "106,816 parameters" in shown and "WebAssembly (1 thread) · model.onnx" in shown
+    page.get_by_role("button", name="What the model read").last.click()
+    assert page.locator("dialog .token").count() == len(request.ids)
+
+
+def test_a_seed_gives_its_reply_again_and_another_one_another(site: Path, open_page: Open) -> None:
+    page = open_page(site)
+    download(page)
+    set_number(page, "Max tokens", "30")
+    set_number(page, "Temperature", "2")
+    set_number(page, "Seed", "5")
+    first = talk(page, "Tell me a story.")[-1]
+    page.get_by_role("button", name="Regenerate").click()
+    expect(page.locator(".versions")).to_have_text("2/2")
+    wait_for_the_end(page)
+    assert replies(page).last.inner_text() == first
+    set_number(page, "Seed", "6")
+    page.get_by_role("button", name="Regenerate").click()
+    expect(page.locator(".versions")).to_have_text("3/3")
+    wait_for_the_end(page)
+    assert replies(page).last.inner_text() != first
 
 
 def test_a_conversation_outgrows_the_context(site: Path, open_page: Open, model: OnnxModel) -> None:
     page = open_page(site)
     set_greedy(page, 30)
+    page.get_by_role("button", name="As plain text").click()
     messages = []
-    while "no longer fit" not in (at(page, "status").text_content() or ""):
+    while not page.locator(".cut").count():
         messages.append(user("Tell me a story about a cat. " * 4))
-        reply = say(page, messages[-1]["content"])
-        assert reply == our_reply(model, messages, 30)
+        reply = our_reply(model, messages, 30)
+        assert shown(talk(page, messages[-1]["content"])[-1]) == shown(reply)
         messages.append({"role": "assistant", "content": reply})
         assert len(messages) < 40
-    expect(at(page, "status")).to_contain_text(re.compile(r"the oldest \d+ messages"))
+    expect(page.locator(".cut")).to_have_text("The model no longer sees what is above.")
 
 
 def test_what_cannot_be_answered_is_refused_in_words(site: Path, open_page: Open) -> None:
     page = open_page(site)
     set_greedy(page, 8)
     huge = "word " * 20_000
-    assert "too long: it has 100,000 characters" in refusal(page, huge)
-    assert at(page, "box").input_value() == huge and page.locator(".message").count() == 0
-    assert "too long: it needs" in refusal(page, "🦜" * 300)
-    assert "type something" in refusal(page, " \n ")
-    say(page, "Hello!")  # goes on
-    expect(at(page, "error")).to_be_hidden()
-
-
-def test_the_sliders_are_those_of_the_table(site: Path, open_page: Open) -> None:
-    page = open_page(site)
-    wait_for_the_model(page)
-    assert page.locator("#settings input").count() == 1 + len(SITE_SETTINGS)  # and max tokens
-    for setting in (setting for setting in SETTINGS if setting.name in SITE_SETTINGS):
-        shown = at(page, setting.name)
-        for name, value in zip(("min", "max", "step"), (*setting.slider, setting.step)):
-            assert float(shown.get_attribute(name)) == value
-        assert float(shown.input_value()) == setting.default
-        expect(page.locator(f"label[for={setting.name}]")).to_contain_text(setting.label)
-        expect(page.locator(f"label[for={setting.name}] small")).to_have_text(setting.info)
+    say(page, huge)
+    expect(page.locator(".notice.error")).to_contain_text("too long: it has 100,000 characters")
+    assert box(page).input_value() == huge and replies(page).count() == 0
+    say(page, "🦜" * 300)
+    expect(page.locator(".notice.error")).to_contain_text("is too long: it needs")
+    page.get_by_role("button", name="中文").click()
+    say(page, huge)
+    expect(page.locator(".notice.error")).to_contain_text("消息太长：有 100,000 个字符")
+    talk(page, "Hello!")  # goes on
+    expect(page.locator(".notice")).to_be_hidden()
 
 
 def test_settings_count_and_stop_stops(site: Path, open_page: Open, model: OnnxModel) -> None:
     page = open_page(site)
     set_greedy(page, 5)
-    say(page, "Hello!")
-    expect(at(page, "status")).to_contain_text(re.compile(r"^[1-5] tokens?"))
-    at(page, "temperature").fill("2")
-    at(page, "top_k").fill("1")  # of one token there is no choice
-    at(page, "clear").click()
-    assert say(page, "Hello!") == our_reply(model, [user("Hello!")], 5)
+    talk(page, "Hello!")
+    expect(page.locator(".figures details span")).to_contain_text(re.compile(r"^[1-5] tokens?"))
+    set_number(page, "Temperature", "2")
+    set_number(page, "Top-k", "1")  # of one token there is no choice
+    greedy = our_reply(model, [user("Hello!")], 5)
+    page.get_by_role("button", name="New chat").first.click()
+    assert shown(talk(page, "Hello!")[-1]) == shown(greedy)
+    set_number(page, "Max tokens", "30")
+    page.get_by_label("Stop texts").fill(greedy[2:4])
+    page.get_by_role("button", name="New chat").first.click()
+    assert shown(talk(page, "Hello!")[-1]) == shown(greedy[: greedy.find(greedy[2:4])])
 
-    at(page, "top_k").fill("0")
-    at(page, "max_tokens").fill("255")
-    n_tokens = 255
-    for _ in range(12):  # a reply may end by itself before it is stopped, and hide the button
-        at(page, "clear").click()
-        at(page, "box").fill("Tell me a story about a cat.")
-        at(page, "box").press("Enter")
-        with suppress(PlaywrightTimeout):
-            at(page, "stop").click(timeout=1500)
-        wait_for_the_end(page)
-        if "stopped by you" in at(page, "status").text_content():
-            n_tokens = int(at(page, "status").text_content().split()[0])
-            break
-    assert n_tokens < 240
-    expect(at(page, "go")).to_be_visible()
+
+def test_stop_keeps_the_text(slow_model: OnnxModel, open_page: Open, tmp_path: Path) -> None:
+    page = open_page(build(slow_model.bundle.path, tmp_path / "some" / "slow"))
+    set_greedy(page, 2000)
+    say(page, "Hello!")
+    expect(replies(page).last).not_to_be_empty()
+    page.get_by_role("button", name="Stop").click()
+    wait_for_the_end(page)
+    expect(page.locator(".finish")).to_have_text("Stopped by you.")
+    written = replies(page).last.inner_text()
+    set_number(page, "Max tokens", "8")
+    page.get_by_role("button", name="Continue").click()
+    wait_for_the_end(page)
+    assert replies(page).last.inner_text().startswith(written[:-1])
 
 
 def test_a_base_model_continues_a_text(
@@ -235,22 +252,65 @@ def test_a_base_model_continues_a_text(
 ) -> None:
     page = open_page(base_site)
     set_greedy(page, 12)
+    text = page.get_by_role("textbox", name="Text", exact=True)
+    go = page.get_by_role("button", name="Continue", exact=True)
     begin = "Once upon a time <|end|>"
     expected = begin + "".join(p.text for p in complete(base_model, begin, GREEDY, 12))
-    at(page, "box").fill(begin)
-    at(page, "go").click()
-    wait_for_the_end(page)
-    expect(at(page, "box")).to_have_value(expected)
-    at(page, "retry").click()
-    wait_for_the_end(page)
-    expect(at(page, "box")).to_have_value(expected)
-    at(page, "box").fill("word " * 20_000)
-    at(page, "box").press("Shift+Enter")
-    wait_for_the_end(page)
-    expect(at(page, "status")).to_contain_text("the beginning of the text no longer fits")
-    page.screenshot(path=SCREENSHOTS / "web_text.png")
-    at(page, "clear").click()
-    expect(at(page, "box")).to_have_value("")
+    text.fill(begin)
+    go.click()
+    expect(text).to_have_value(expected)
+    page.get_by_role("button", name="Retry").click()
+    expect(go).to_be_visible()
+    expect(text).to_have_value(expected)
+    set_number(page, "Max tokens", "90")
+    begin = "word " * 300
+    expected = begin + "".join(p.text for p in complete(base_model, begin, GREEDY, 90))
+    text.fill(begin)
+    text.press("Shift+Enter")
+    expect(page.locator(".notice")).to_contain_text("longer than 64 tokens")
+    expect(text).to_have_value(expected)
+
+
+def test_the_size_is_told_and_a_second_visit_needs_no_network(
+    site: Path, open_page: Open, model: OnnxModel
+) -> None:
+    page = open_page(site)
+    expect(page.locator(".notice")).to_contain_text(re.compile(r"1\d\.\d MB are downloaded once"))
+    set_greedy(page, 8)
+    reply = talk(page, "Hello!")[-1]
+    page.wait_for_timeout(500)  # the service worker keeps the small files
+    page.server.shutdown()
+    page.server.server_close()
+    page.reload()
+    expect(replies(page)).to_have_text([reply])
+    expect(page.locator(".device")).not_to_be_empty()  # nothing is to be downloaded
+    page.get_by_role("button", name="New chat").first.click()
+    assert talk(page, "Hello!")[-1] == reply
+    assert [e for e in page.errors if "Failed to load resource" not in e] == []
+
+
+def test_a_new_version_shows_at_the_next_visit(site: Path, open_page: Open, tmp_path: Path) -> None:
+    copy = shutil.copytree(site, tmp_path / "some" / "site")
+    page = open_page(copy)
+    download(page)
+    page.wait_for_timeout(500)
+    facts = json.loads((copy / "site.json").read_text(encoding="utf-8"))
+    (copy / "site.json").write_text(json.dumps(facts | {"name": "renamed"}), encoding="utf-8")
+    page.reload()
+    expect(page.locator(".bar .name")).to_have_text("renamed")
+
+
+def test_it_can_be_installed(site: Path, open_page: Open) -> None:
+    page = open_page(site)
+    session = page.context.new_cdp_session(page)
+    found = session.send("Page.getAppManifest")
+    assert found["errors"] == [] and json.loads(found["data"])["name"] == "tiny"
+    assert session.send("Page.getInstallabilityErrors")["installabilityErrors"] in (
+        [],
+        [{"errorId": "in-incognito", "errorArguments": []}],
+    )
+    for icon in json.loads(found["data"])["icons"]:
+        assert page.request.get(f"{page.url}{icon['src']}").ok
 
 
 @pytest.mark.parametrize(
@@ -258,7 +318,9 @@ def test_a_base_model_continues_a_text(
     [
         ("site.json", "site.json is missing from this site"),
         ("models/tiny/onnx/model.onnx", "models/tiny/onnx/model.onnx is missing from this site"),
-        ("vendor/transformers.min.js", "a file of vendor/ is missing"),
+        ("models/tiny/tokenizer.json", "models/tiny/tokenizer.json is missing from this site"),
+        ("vendor/tokenizers.min.mjs", "a file of vendor/ is missing"),
+        ("vendor/ort.wasm.min.mjs", "ort.wasm.min.mjs"),
     ],
 )
 def test_a_missing_file_is_told(
@@ -267,8 +329,35 @@ def test_a_missing_file_is_told(
     broken = shutil.copytree(site, tmp_path / "some" / "site")
     (broken / name).unlink()
     page = open_page(broken)
-    expect(at(page, "error")).to_contain_text(said)
-    expect(at(page, "go")).to_be_disabled()
+    button = page.get_by_role("button", name="Download")
+    told = page.locator(".notice.error").or_(page.locator("#view").get_by_text("missing"))
+    expect(button.or_(told).first).to_be_visible()
+    if button.is_visible():
+        button.click()
+    expect(told.first).to_contain_text(said)
+
+
+def test_a_damaged_download_is_told_and_tried_again(
+    site: Path, open_page: Open, tmp_path: Path
+) -> None:
+    broken = shutil.copytree(site, tmp_path / "some" / "site")
+    graph = broken / "models" / "tiny" / "onnx" / "model.onnx"
+    content = graph.read_bytes()
+    graph.write_bytes(content[:1000])
+    page = open_page(broken)
+    page.get_by_role("button", name="Download").click()
+    expect(page.locator(".notice.error")).to_contain_text("model.onnx could not be downloaded")
+    graph.write_bytes(content)
+    page.get_by_role("button", name="Retry").click()
+    expect(page.locator(".device")).not_to_be_empty()
+    talk(page, "Hello!")
+
+
+def test_a_page_that_is_opened_as_a_file_says_so(browser: Browser, site: Path) -> None:
+    page = browser.new_page()
+    page.goto((site / "index.html").as_uri())
+    expect(page.locator("#view")).to_contain_text("it needs a web server")
+    page.close()
 
 
 def test_the_quantised_file_is_taken_where_there_is_one(
@@ -278,9 +367,10 @@ def test_the_quantised_file_is_taken_where_there_is_one(
     shutil.copyfile(folder / "onnx/model.onnx", folder / "onnx/model_quantized.onnx")
     write_facts(folder, read_facts(folder))
     page = open_page(build(folder, tmp_path / "some" / "site"))
-    set_greedy(page, 8)
-    assert say(page, "Hello!") == our_reply(model, [user("Hello!")], 8)
-    expect(at(page, "device")).to_contain_text("model_quantized.onnx")
+    assert "model_quantized.onnx" in download(page)
+    set_number(page, "Temperature", "0")
+    set_number(page, "Max tokens", "8")
+    assert shown(talk(page, "Hello!")[-1]) == shown(our_reply(model, [user("Hello!")], 8))
 
 
 def test_threads_where_the_headers_allow_them_and_no_gpu_that_does_not_work(
@@ -290,15 +380,15 @@ def test_threads_where_the_headers_allow_them_and_no_gpu_that_does_not_work(
     page = open_page(
         site, script="navigator.gpu.requestAdapter = async () => ({ info: {} })", handler=Isolated
     )
-    set_greedy(page, 8)
+    expect(page.get_by_role("button", name="Download")).to_be_visible()
     n_threads = min(page.evaluate("navigator.hardwareConcurrency"), 4)
-    expect(at(page, "device")).to_contain_text(f"WebAssembly ({n_threads} thread")
-    say(page, "Hello!")
+    assert f"WebAssembly ({n_threads} thread" in download(page)
+    talk(page, "Hello!")
 
 
 def test_other_hosts_are_forbidden_to_the_page_and_its_worker(site: Path, open_page: Open) -> None:
     page = open_page(site)
-    set_greedy(page, 8)
+    download(page)
     violation = """(url) => new Promise((resolve) => {
         addEventListener("securitypolicyviolation", (event) => resolve(event.blockedURI));
         fetch(url).catch(() => {});
@@ -307,76 +397,11 @@ def test_other_hosts_are_forbidden_to_the_page_and_its_worker(site: Path, open_p
     assert page.workers[0].evaluate(violation, NOBODY) == NOBODY
 
 
-def test_a_narrow_dark_screen(site: Path, open_page: Open) -> None:
-    page = open_page(site, width=390, dark=True)
-    wait_for_the_model(page)
-    page.locator("summary").click()
-    set_greedy(page, 20)
-    page.locator("summary").click()
-    say(page, "W" * 100)
-    page.screenshot(path=SCREENSHOTS / "web_narrow.png")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    for name in ("box", "go", "retry", "settings"):
-        box = at(page, name).bounding_box()
-        assert box["x"] >= 0 and box["x"] + box["width"] <= 390
-
-
-def test_the_folder_is_a_static_space_of_what_the_browser_needs(site: Path) -> None:
-    facts = json.loads((site / "site.json").read_text(encoding="utf-8"))
-    found = {p.relative_to(site).as_posix() for p in site.rglob("*") if p.is_file()}
-    assert found == {*facts["files"], "site.json"}
-    assert not {"models/tiny/model.safetensors", "models/tiny/gptcore.json"} & found
-    card = (site / "README.md").read_text(encoding="utf-8")
-    assert card.startswith('---\ntitle: "tiny"\nsdk: static\nlicense: other\n')
-
-
-def test_a_site_is_replaced_but_nothing_else(
-    model_folder: Path, site: Path, tmp_path: Path, refused: Refused
-) -> None:
-    out = shutil.copytree(site, tmp_path / "site")
-    (out / "README.md").unlink()
-    assert main(["web", str(model_folder), "--out", str(out)]) == 0
-    assert (out / "README.md").is_file()
-    (out / "diary.txt").write_text("mine")
-    assert "contains files of yours (diary.txt)" in refused(main, "web", model_folder, "--out", out)
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "site.json").write_text("[]")
-    assert "is not a site" in refused(main, "web", model_folder, "--out", mine)
-    assert (mine / "site.json").read_text() == "[]" and (out / "diary.txt").is_file()
-
-
-def test_models_that_browsers_cannot_run_are_refused(
-    model_folder: Path, tmp_path: Path, refused: Refused
-) -> None:
-    out, translator = tmp_path / "site", tmp_path / "translator"
-    translator.mkdir()
-    write_facts(translator, ModelFacts("x", False, parameters=1, config=PRESETS["translator"]))
-    assert "translation model" in refused(main, "web", translator, "--out", out)
-    other = shutil.copytree(model_folder, tmp_path / "other")
-    facts = json.loads((other / "gptcore.json").read_text())
-    del facts["sha256"]["tokenizer.json"]
-    (other / "gptcore.json").write_text(json.dumps(facts))
-    assert "has no tokenizer.json" in refused(main, "web", other, "--out", out)
-    assert not out.exists()
-
-
-def test_npm_is_needed_once_and_its_failure_is_told(
-    model_folder: Path,
-    site: Path,
-    tmp_path: Path,
-    refused: Refused,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    out, tools = tmp_path / "site", tmp_path / "tools"
-    monkeypatch.setenv("PATH", str(tools))
-    assert main(["web", str(model_folder), "--out", str(out)]) == 0  # from the cache
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert "npm is not installed" in refused(main, "web", model_folder, "--out", tmp_path / "b")
-    tools.mkdir()
-    npm = tools / "npm"
-    npm.write_text("#!/bin/sh\necho no way >&2\nexit 1\n")
-    npm.chmod(npm.stat().st_mode | stat.S_IXUSR)
-    said = refused(main, "web", model_folder, "--out", tmp_path / "b")
-    assert "npm could not fetch @huggingface/transformers" in said and "no way" in said
-    assert not list((tmp_path / "cache").rglob("*.js")) and not (tmp_path / "b").exists()
+@pytest.mark.parametrize(("width", "dark"), [(390, True), (1280, False)])
+def test_it_looks_right_small_and_dark(site: Path, open_page: Open, width: int, dark: bool) -> None:
+    page = open_page(site, width=width, dark=dark)
+    download(page)
+    talk(page, "W" * 100)
+    page.screenshot(path=SCREENSHOTS / f"web-{width}.png")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.errors == []

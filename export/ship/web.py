@@ -2,9 +2,9 @@
 
     >>> build_site(load_bundle("models/default"), Path("site"))          # doctest: +SKIP
 
-The sources of the page are in export/site/. The runtime is transformers.js on ONNX Runtime's
-WebAssembly and WebGPU builds; it is downloaded from npm once and kept in the user's cache.
-The page sends no request to any other host.
+The page is the view of gptcore/page/view, with a worker of export/site/ that runs the model. The
+runtime is ONNX Runtime's WebAssembly and WebGPU builds and Hugging Face's tokenizers; they are
+downloaded from npm once and kept in the user's cache. The page sends no request to any other host.
 """
 
 import base64
@@ -18,32 +18,33 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import gptcore.page
 from export.folder.replace import check_replaceable
 from export.runtimes.environments import NPM
 from gptcore.bundle import VARIANTS, Bundle
 from gptcore.checks import UserError
-from gptcore.engine.sampling import SETTINGS
-from gptcore.system.files import cache_folder, new_folder
+from gptcore.page.facts import view_facts
+from gptcore.system.files import cache_folder, file_sha256, new_folder
 
-TRANSFORMERS = "4.3.1"  # the version pinned in export/runtimes/npm
 SOURCES = Path(__file__).parent.parent / "site"
+VIEW = Path(gptcore.page.__file__).parent / "view"
 SITE = "site.json"  # the page's facts about its model; a folder with this file is a site
-SITE_SETTINGS = ("temperature", "top_k")
 BROWSER_FORMATS = ("fp32", "fp16", "int8")
-MODEL_FILES = (
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-)
+MODEL_FILES = ("tokenizer.json", "tokenizer_config.json")
+# The packages of npm, by the folder with the lock file that pins each, and the files wanted.
 # The asyncify build supports WebGPU; the other one is half as large and runs on any CPU.
-RUNTIME_FILES = (
-    "ort-wasm-simd-threaded.mjs",
-    "ort-wasm-simd-threaded.wasm",
-    "ort-wasm-simd-threaded.asyncify.mjs",
-    "ort-wasm-simd-threaded.asyncify.wasm",
-)
+RUNTIME = {
+    ("onnxruntime-web", "onnxruntime-web"): (
+        "dist/ort.wasm.min.mjs",
+        "dist/ort.webgpu.min.mjs",
+        "dist/ort-wasm-simd-threaded.mjs",
+        "dist/ort-wasm-simd-threaded.wasm",
+        "dist/ort-wasm-simd-threaded.asyncify.mjs",
+        "dist/ort-wasm-simd-threaded.asyncify.wasm",
+    ),
+    ("@huggingface/tokenizers", "transformers.js"): ("dist/tokenizers.min.mjs", "LICENSE"),
+}
+LARGE = (".onnx", ".wasm")  # files that the page downloads when they are wanted, and keeps
 # These headers let a static Space use several threads.
 CARD = """\
 ---
@@ -64,7 +65,7 @@ is typed leaves the device. Any web server can serve this folder, also from a su
 python -m http.server --directory path/to/this/folder
 ```
 
-`vendor/` holds transformers.js {transformers} (Apache-2.0) and ONNX Runtime Web (MIT).
+`vendor/` holds {runtime} (MIT) and {tokenizers} (Apache-2.0); `view/vendor/` says what it holds.
 """
 
 
@@ -76,15 +77,16 @@ def build_site(bundle: Bundle, out: Path) -> None:
     model = model_name(bundle.path)
     with new_folder(out) as folder:
         shutil.copytree(SOURCES, folder, dirs_exist_ok=True)
+        shutil.copytree(VIEW, folder / "view", ignore=shutil.ignore_patterns("page.js"))
         shutil.copytree(runtime, folder / "vendor")
         for source in model_files(bundle):
             target = folder / "models" / model / source.relative_to(bundle.path)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
         (folder / "README.md").write_text(card(bundle), encoding="utf-8")
+        write_json(folder / "manifest.webmanifest", manifest(bundle))
         facts = site_facts(bundle, model, folder)
-        text = json.dumps(facts, indent=2, ensure_ascii=False)
-        (folder / SITE).write_text(text + "\n", encoding="utf-8")
+        write_json(folder / SITE, facts)
     if "int8" not in bundle.variants:
         print("without a GPU the page runs fp32; --quantize int8 adds a file a third as large")
     size = sum(facts["files"].values()) / 1e6
@@ -92,12 +94,11 @@ def build_site(bundle: Bundle, out: Path) -> None:
 
 
 def check_model(bundle: Bundle) -> None:
-    for name in ("config.json", "tokenizer.json"):
-        if name not in bundle.facts.sha256:
-            raise UserError(
-                f"{bundle.path} has no {name}: only models of the Llama shape with a tokenizer "
-                f"of their own run in transformers.js"
-            )
+    if "tokenizer.json" not in bundle.facts.sha256:
+        raise UserError(
+            f"{bundle.path} has no tokenizer.json: only models with a tokenizer of their own run "
+            f"in a browser"
+        )
 
 
 def parts(out: Path) -> set[str] | None:
@@ -109,7 +110,7 @@ def parts(out: Path) -> set[str] | None:
 
 
 def model_name(folder: Path) -> str:
-    """Return the folder's name in a form that is safe in URLs and in transformers.js."""
+    """Return the folder's name in a form that is safe in URLs."""
     return re.sub(r"[^A-Za-z0-9]+", "-", folder.resolve().name).strip("-") or "model"
 
 
@@ -120,36 +121,40 @@ def model_files(bundle: Bundle) -> list[Path]:
 
 def site_facts(bundle: Bundle, model: str, folder: Path) -> dict[str, Any]:
     files = sorted(p for p in folder.rglob("*") if p.is_file())
+    names = {p.relative_to(folder).as_posix(): p for p in files}
     return {
-        "name": bundle.name,
-        "chat": bundle.is_chat,
+        **view_facts(bundle),
         "parameters": bundle.facts.parameters,
-        "block_size": bundle.config.block_size,
+        "n_layer": bundle.config.n_layer,
         "special_tokens": bundle.tokenizer.special,
         "chat_format": bundle.tokenizer.chat.to_dict(),
-        "settings": site_settings(),
         "max_token_bytes": bundle.tokenizer.max_token_bytes,
         "model": model,
-        "transformers": TRANSFORMERS,
-        "files": {p.relative_to(folder).as_posix(): p.stat().st_size for p in files},
+        "files": {name: path.stat().st_size for name, path in names.items()},
+        "versions": {n: file_sha256(p)[:16] for n, p in names.items() if p.suffix in LARGE},
     }
 
 
-def site_settings() -> list[dict[str, Any]]:
-    """Return the page's sliders: the settings of gptcore that transformers.js also has."""
-    return [
-        {
-            "name": setting.name,
-            "label": setting.label,
-            "lowest": setting.slider[0],
-            "highest": setting.slider[1],
-            "step": setting.step,
-            "default": setting.default,
-            "info": setting.info,
-        }
-        for setting in SETTINGS
-        if setting.slider and setting.name in SITE_SETTINGS
-    ]
+def manifest(bundle: Bundle) -> dict[str, Any]:
+    """Return what a browser needs to install the page (W3C, Web Application Manifest)."""
+    return {
+        "name": bundle.name,
+        "short_name": bundle.name,
+        "start_url": "./",
+        "scope": "./",
+        "display": "standalone",
+        "background_color": "#f7f8fb",
+        "theme_color": "#4446d8",
+        "icons": [
+            {"src": f"icon-{size}.png", "sizes": f"{size}x{size}", "type": "image/png"}
+            for size in (192, 512)
+        ],
+    }
+
+
+def write_json(path: Path, values: dict[str, Any]) -> None:
+    text = json.dumps(values, indent=2, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def card(bundle: Bundle) -> str:
@@ -157,43 +162,41 @@ def card(bundle: Bundle) -> str:
     path = bundle.path / "README.md"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     licence = re.search(r"^license: .+\n", text, re.MULTILINE)
+    runtime, tokenizers = (f"{name} {pinned(name, lock)[0]}" for name, lock in RUNTIME)
     return CARD.format(
         title=json.dumps(bundle.name, ensure_ascii=False),
         license=licence[0] if licence else "",
         name=bundle.name,
         parameters=bundle.facts.parameters,
-        transformers=TRANSFORMERS,
+        runtime=runtime,
+        tokenizers=tokenizers,
     )
 
 
 def fetch_runtime() -> Path:
     """Return the folder with the runtime's files; npm downloads them once into the cache."""
-    cached = cache_folder() / f"transformers.js-{TRANSFORMERS}"
+    versions = [pinned(package, lock)[0] for package, lock in RUNTIME]
+    cached = cache_folder() / f"site-{'-'.join(versions)}"
     if cached.is_dir():
         return cached
-    print(f"fetching transformers.js {TRANSFORMERS} and ONNX Runtime Web from npm to {cached}")
+    print(f"fetching {', '.join(package for package, _ in RUNTIME)} from npm to {cached}")
     with tempfile.TemporaryDirectory() as temporary, new_folder(cached) as folder:
-        transformers = npm_pack("@huggingface/transformers", Path(temporary))
-        extract(transformers, "dist/transformers.min.js", folder)
-        extract(transformers, "LICENSE", folder)
-        # transformers.js contains the JavaScript of ONNX Runtime, so the binaries must have the
-        # version that the same lock file pins.
-        runtime = npm_pack("onnxruntime-web", Path(temporary))
-        for name in RUNTIME_FILES:
-            extract(runtime, f"dist/{name}", folder)
+        for (package, lock), files in RUNTIME.items():
+            archive = npm_pack(package, *pinned(package, lock), Path(temporary))
+            for name in files:
+                extract(archive, name, folder)
     return cached
 
 
-def pinned(name: str) -> tuple[str, str]:
-    """Return the version and the hash ("sha512-" and base64) of a pinned package."""
-    lock = json.loads((NPM / "transformers.js" / "package-lock.json").read_text(encoding="utf-8"))
-    package = lock["packages"][f"node_modules/{name}"]
-    return package["version"], package["integrity"]
+def pinned(package: str, lock: str) -> tuple[str, str]:
+    """Return the version and the hash ("sha512-" and base64) of a package in a lock file."""
+    text = (NPM / lock / "package-lock.json").read_text(encoding="utf-8")
+    found = json.loads(text)["packages"][f"node_modules/{package}"]
+    return found["version"], found["integrity"]
 
 
-def npm_pack(name: str, folder: Path) -> Path:
+def npm_pack(name: str, version: str, integrity: str, folder: Path) -> Path:
     """Download a package; raises UserError if npm is missing or fails, or the hash differs."""
-    version, integrity = pinned(name)
     npm = shutil.which("npm")
     if not npm:
         raise UserError(

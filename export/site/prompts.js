@@ -1,39 +1,42 @@
 // Converts texts and conversations to token ids, as gptcore/text/chat_template.py does. Prompts are
 // built from ids, never by parsing rendered text, so no typed text can become a special token.
 
+import { Told } from "./files.js";
+
 export class Prompts {
-  constructor(site, tokenizer) {
-    this.site = site;
-    this.tokenizer = tokenizer;
-    const names = Object.keys(site.special_tokens).sort((a, b) => b.length - a.length);
+  // `site`: {block_size, chat_format, max_token_bytes}.
+  constructor(site, tokens) {
+    Object.assign(this, { site, tokens });
+    const names = Object.keys(tokens.special).sort((a, b) => b.length - a.length);
     const escaped = names.map((name) => name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
     this.special = new RegExp(`(${escaped.join("|")})`);
+    this.replies = new Map(); // the ids that a reply was generated as, by the ids before and its text
   }
 
-  // Returns the ids of a conversation that ends with the user's message, and how many of its
-  // oldest messages are left out to fit. A conversation is cut only before a user's message.
-  chat(messages, maxTokens) {
-    const budget = this.budget(maxTokens);
-    this.checkLength(messages.at(-1).content, budget);
-    let ids;
-    for (let start = 0; start < messages.length; start += 1) {
-      if (messages[start].role !== "user") continue;
-      ids = this.render(messages.slice(start));
-      if (ids.length <= budget) return { ids, dropped: start };
-    }
-    throw new Error(
-      `the message is too long: it needs ${ids.length} tokens and ${budget} fit; shorten it`,
-    );
+  // Returns the ids of a conversation that ends with the user's message, and how many of its oldest
+  // messages are left out to fit. A conversation is cut only before a user's message, and keeps its
+  // system message. `nBegun` ids of the reply are given already.
+  chat(messages, maxTokens, nBegun = 0) {
+    const budget = this.budget(maxTokens) - nBegun;
+    const system = messages.filter(({ role }, i) => i === 0 && role === "system");
+    const turns = messages.slice(system.length);
+    for (const { content } of [...system, turns.at(-1)]) this.checkLength(content, budget);
+    // Each message takes a token at least. The fewer messages, the shorter the prompt.
+    const prompt = (start) => this.render([...system, ...turns.slice(start)]);
+    const starts = [...turns.keys()].filter((i) => turns[i].role === "user" && turns.length - i <= budget);
+    const start = starts[firstWhere(starts, (at) => prompt(at).length <= budget)];
+    if (start !== undefined) return { ids: prompt(start), dropped: start };
+    const needed = prompt(turns.length - 1).length;
+    throw new Told("too.long", { needed, budget });
   }
 
   // Returns the ids of a text to continue, and how many ids are left out at its beginning.
-  text(text, maxTokens) {
-    const budget = this.budget(maxTokens);
-    // The model sees no more than this, and encoding a very long text would take long.
-    const end = text.slice(-this.site.max_token_bytes * budget);
-    const opening = this.split(this.site.chat_format.text);
-    const ids = this.join([...opening.filter(Array.isArray), end]);
-    return { ids: ids.slice(-budget), dropped: Math.max(0, ids.length - budget) };
+  text(text) {
+    const { block_size: size, max_token_bytes: widest, chat_format: form } = this.site;
+    const end = text.slice(-widest * size); // encoding a very long text would take long
+    const opening = this.split(form.text).filter(Array.isArray).flat();
+    const ids = [...opening, ...this.tokens.encode(end)];
+    return { ids: ids.slice(-size), dropped: Math.max(0, ids.length - size) };
   }
 
   // A quarter of the context (or maxTokens, if less) is reserved for the reply.
@@ -42,53 +45,67 @@ export class Prompts {
     return context - Math.min(maxTokens, Math.floor(context / 4));
   }
 
-  // Replies keep the `ids` that they were generated as, so that the cached keys and values fit.
   render(messages) {
     const form = this.site.chat_format;
-    const parts = this.split(form.opening_alone);
-    for (const { role, content, ids } of messages) {
+    const ids = [];
+    let words = ""; // that are encoded together
+    const write = (template) => {
+      for (const part of this.split(template)) {
+        if (typeof part === "string") words += part;
+        else {
+          ids.push(...this.tokens.encode(words), ...part);
+          words = "";
+        }
+      }
+    };
+    write(messages[0].role === "system" ? form.opening : form.opening_alone);
+    for (const { role, content } of messages) {
       const [before, after] = form[role];
-      const body = ids ?? (form.trims ? content.trim() : content);
-      parts.push(...this.split(before), body, ...this.split(after));
+      write(before);
+      const text = form.trims ? content.trim() : content;
+      const known = role === "assistant" && this.known([...ids, ...this.tokens.encode(words)], text);
+      if (known) {
+        ids.push(...this.tokens.encode(words), ...known);
+        words = "";
+      } else words += text;
+      write(after);
     }
-    return this.join([...parts, ...this.split(form.prompt)]);
+    write(form.prompt);
+    return [...ids, ...this.tokens.encode(words)];
+  }
+
+  known(before, text) {
+    return this.replies.get(key(before, text));
+  }
+
+  // Keeps the ids of a reply, so that its cache fits the next prompt: its text may encode to others.
+  remember(before, ids, text) {
+    this.replies.set(key(before, text), ids);
   }
 
   // Splits a template into the ids of its special tokens and the words between them.
   split(template) {
-    const { special_tokens: special } = this.site;
+    const { special } = this.tokens;
     const parts = template.split(this.special);
     return parts.map((part) => (Object.hasOwn(special, part) ? [special[part]] : part));
   }
 
-  // Joins the parts to ids; words that follow one another are encoded together.
-  join(parts) {
-    let ids = [];
-    let words = "";
-    for (const part of [...parts, []]) {
-      if (typeof part === "string") {
-        words += part;
-      } else {
-        ids = [...ids, ...this.encode(words), ...part];
-        words = "";
-      }
-    }
-    return ids;
-  }
-
-  encode(text) {
-    return text ? this.tokenizer.encode(text, { add_special_tokens: false }) : [];
-  }
-
   // Throws, without encoding, if a text has more characters than `budget` tokens can hold.
   checkLength(text, budget) {
-    const limit = this.site.max_token_bytes * budget;
-    if (text.length > limit) {
-      const [has, most] = [text.length, limit].map((n) => n.toLocaleString("en"));
-      throw new Error(
-        `the message is too long: it has ${has} characters, and ${budget} tokens hold at most ` +
-          `${most}; shorten it`,
-      );
-    }
+    const most = this.site.max_token_bytes * budget;
+    if (text.length > most) throw new Told("too.large", { has: text.length, budget, most });
   }
+}
+
+const key = (ids, text) => `${ids.join()} ${text}`;
+
+// Returns the first index of an item that fits, if all after it do too; else the number of items.
+function firstWhere(items, fits) {
+  let [low, high] = [0, items.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (fits(items[middle])) high = middle;
+    else low = middle + 1;
+  }
+  return low;
 }

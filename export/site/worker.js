@@ -1,40 +1,31 @@
 // Runs the model in a thread of its own: loads it, answers requests, and posts results.
 //
-// In:  {type: "load", site, device}, {type: "generate", messages | text, settings}, {type: "stop"}
-// Out: {type: "progress" | "ready" | "piece" | "error", ...}; the last piece has a `finish`
+// In:  {type: "plan", site, device}, {type: "load"}, {type: "reply", prompt, settings, begun},
+//      {type: "stop"}
+// Out: {type: "planned", bytes} (to be downloaded), {type: "progress", loaded, total},
+//      {type: "ready", file, device, threads}, {type: "event", event}: see gptcore/page/reply.py,
+//      {type: "error", key, values}: see view/words
 
-import {
-  AutoModelForCausalLM,
-  BaseStreamer,
-  InterruptableStoppingCriteria,
-  PreTrainedTokenizer,
-  Tensor,
-  env,
-} from "./vendor/transformers.min.js";
-import { Downloads } from "./downloads.js";
+import { Files, Told } from "./files.js";
+import { Model } from "./model.js";
 import { Prompts } from "./prompts.js";
+import { Tokens } from "./tokens.js";
 
 const ROOT = new URL("./", import.meta.url).href;
 const POST_MILLISECONDS = 50;
-const MODELS = {
-  fp32: "onnx/model.onnx",
-  fp16: "onnx/model_fp16.onnx",
-  q8: "onnx/model_quantized.onnx",
-};
-const CONFIGS = ["config.json", "generation_config.json"];
-const TOKENIZER = ["tokenizer.json", "tokenizer_config.json"];
+const MODELS = { fp32: "onnx/model.onnx", fp16: "onnx/model_fp16.onnx", int8: "onnx/model_quantized.onnx" };
+const SEEDS = 2 ** 31; // drawn seeds are below it
 
-const stopping = new InterruptableStoppingCriteria();
-const handlers = { load, generate, stop: () => stopping.interrupt() };
-let site, tokenizer, prompts, model;
-let seen = null; // the ids that the model has read, with their keys and values
+const handlers = { plan, load, reply, stop: () => (stopped = true) };
+let site, files, wanted, tokens, prompts, model;
+let stopped = false;
 
 self.onmessage = async ({ data }) => {
   try {
     await handlers[data.type](data);
   } catch (error) {
-    seen = null;
-    postMessage({ type: "error", text: explain(error) });
+    const isTold = error instanceof Told;
+    postMessage({ type: "error", ...(isTold ? { key: error.key, values: error.values } : explain(error)) });
   }
 };
 
@@ -42,158 +33,156 @@ function explain(error) {
   const text = String(error?.message ?? error);
   // When memory runs out, ONNX Runtime throws only the address of a C++ exception.
   const isMemory = typeof error === "number" || /memory|alloc/i.test(text);
-  return isMemory ? `there is too little memory for the model (${text})` : text;
+  return { key: isMemory ? "memory" : "model.failed", values: { text } };
 }
 
-// Downloads and opens all files; `device` is "webgpu" or "wasm".
-async function load({ site: facts, device }) {
+// ---- Loading
+
+// Chooses the files for a device, "webgpu" or "wasm".
+async function plan({ site: facts, device }) {
   site = facts;
+  files = new Files(ROOT, site);
   const folder = `models/${site.model}/`;
-  const dtype = await chooseDtype(device, (file) => folder + file in site.files);
+  const variant = await chooseVariant(device, (name) => folder + MODELS[name] in site.files);
+  // The asyncify build supports WebGPU; the other one is half as large and runs on any CPU.
   const build = `vendor/ort-wasm-simd-threaded${device === "webgpu" ? ".asyncify" : ""}`;
-  const files = [...CONFIGS, ...TOKENIZER, MODELS[dtype]].map((name) => folder + name);
-  const downloads = new Downloads(ROOT, site.files, [`${build}.wasm`, ...files]);
-
-  env.fetch = (url) => downloads.fetch(url);
-  env.allowLocalModels = true;
-  env.allowRemoteModels = false;
-  env.localModelPath = `${ROOT}models/`;
-  env.useBrowserCache = false; // it would keep an old model for ever
-  env.useWasmCache = false; // it loads code from a blob, which the page's policy forbids
-  const { wasm } = env.backends.onnx;
-  wasm.wasmPaths = { mjs: `${ROOT}${build}.mjs`, wasm: `${ROOT}${build}.wasm` };
-  wasm.numThreads = self.crossOriginIsolated ? Math.min(navigator.hardwareConcurrency, 4) : 1;
-  try {
-    wasm.wasmBinary = await (await downloads.fetch(`${ROOT}${build}.wasm`)).arrayBuffer();
-    await openTokenizer(downloads, folder);
-    await openModel({ device, dtype });
-  } catch (error) {
-    throw downloads.failure ?? error; // names the file; transformers.js's error does not
-  }
-  const file = MODELS[dtype].split("/").at(-1);
-  postMessage({ type: "ready", file, device, threads: wasm.numThreads });
+  wanted = { device, folder, build, model: folder + MODELS[variant], wasm: `${build}.wasm` };
+  postMessage({ type: "planned", bytes: await files.missing([wanted.model, wanted.wasm]) });
 }
 
-async function chooseDtype(device, has) {
-  if (device === "wasm") return has(MODELS.q8) ? "q8" : "fp32";
+async function chooseVariant(device, has) {
+  if (device === "wasm") return has("int8") ? "int8" : "fp32";
   const adapter = await navigator.gpu.requestAdapter();
-  return has(MODELS.fp16) && adapter.features.has("shader-f16") ? "fp16" : "fp32";
+  return has("fp16") && adapter.features.has("shader-f16") ? "fp16" : "fp32";
 }
 
-async function openTokenizer(downloads, folder) {
-  const urls = TOKENIZER.map((name) => ROOT + folder + name);
-  const responses = await Promise.all(urls.map((url) => downloads.fetch(url)));
-  const [content, config] = await Promise.all(responses.map((response) => response.json()));
-  // Without special tokens the tokenizer encodes every text as ordinary text.
-  tokenizer = new PreTrainedTokenizer({ ...content, added_tokens: [] }, config);
-  prompts = new Prompts(site, tokenizer);
+async function load() {
+  const { device, folder, build, model: file, wasm: binary } = wanted;
+  const progress = (done) => postMessage({ type: "progress", ...done });
+  const [contents, runtime] = await Promise.all([
+    files.get([file, binary], progress),
+    import(`./vendor/ort.${device}.min.mjs`),
+    openTokenizer(folder),
+  ]);
+  const { wasm } = runtime.env;
+  wasm.wasmPaths = { mjs: `${ROOT}${build}.mjs`, wasm: `${ROOT}${binary}` };
+  wasm.wasmBinary = contents[binary];
+  wasm.numThreads = self.crossOriginIsolated ? Math.min(navigator.hardwareConcurrency, 4) : 1;
+  const options = { executionProviders: [device] };
+  if (device === "webgpu") options.preferredOutputLocation = presentsOnGpu(site.n_layer);
+  const session = await runtime.InferenceSession.create(new Uint8Array(contents[file]), options);
+  model = new Model(runtime, session, site.block_size);
+  await model.step(model.read.nothing, [0]); // compiles the kernels, and reveals a GPU that does not work
+  postMessage({ type: "ready", file: file.split("/").at(-1), device, threads: wasm.numThreads });
 }
 
-async function openModel(options) {
-  model = await AutoModelForCausalLM.from_pretrained(site.model, options);
-  delete model.configs.generation_config; // the page's settings replace it
-  const forward = model.forward.bind(model);
-  model.forward = async (inputs) => {
-    await messagesIn();
-    return forward(inputs);
+function presentsOnGpu(nLayer) {
+  const names = [...Array(nLayer).keys()].flatMap((i) => [`present.${i}.key`, `present.${i}.value`]);
+  return Object.fromEntries(names.map((name) => [name, "gpu-buffer"]));
+}
+
+async function openTokenizer(folder) {
+  const names = ["tokenizer.json", "tokenizer_config.json"].map((name) => folder + name);
+  const read = async (name) => {
+    const response = await fetch(ROOT + name).catch(() => null);
+    if (!response?.ok) throw new Told(response?.status === 404 ? "file.missing" : "file.lost", { name });
+    return response.json();
   };
-  // A first run compiles the kernels now, and reveals a GPU that does not work.
-  await model.generate({ inputs: row([0]), do_sample: true, max_new_tokens: 2 });
+  tokens = new Tokens(...(await Promise.all(names.map(read))), site.special_tokens);
+  prompts = new Prompts(site, tokens);
+}
+
+// ---- Replies
+
+async function reply({ prompt, settings, begun }) {
+  stopped = false;
+  const started = performance.now();
+  const { stop, seed, ...others } = settings;
+  const chosen = { ...others, seed: seed < 0 ? Math.floor(Math.random() * SEEDS) : seed };
+  const slides = typeof prompt === "string";
+  const given = typeof begun === "string" ? tokens.encode(begun) : begun;
+  const { ids, dropped } = slides
+    ? prompts.text(prompt)
+    : prompts.chat(prompt, settings.max_tokens, given.length);
+  const written = new Written({ started, ids, given, dropped, stops: stop, seed: chosen.seed });
+  const ends = new Set(tokens.names.keys()); // a role token would begin another message
+  const options = { settings: chosen, ends, slides, begun: given };
+  const finish = await model.write(ids, options, (...token) => written.add(...token), isStopped);
+  written.post(finish);
+  if (!slides) prompts.remember(ids, [...given, ...written.ids], written.text);
 }
 
 // Lets waiting messages arrive between two tokens, such as the one to stop; WebAssembly does not.
-function messagesIn() {
+function isStopped() {
   return new Promise((resolve) => {
     const { port1, port2 } = new MessageChannel();
-    port1.onmessage = () => resolve(port1.close());
+    port1.onmessage = () => {
+      port1.close();
+      resolve(stopped);
+    };
     port2.postMessage(null);
   });
 }
 
-function row(ids) {
-  return new Tensor("int64", BigInt64Array.from(ids, BigInt), [1, ids.length]);
-}
-
-// Answers a conversation, or continues a text.
-async function generate({ messages, text, settings }) {
-  const started = performance.now();
-  const { temperature, max_tokens: maxTokens, top_k: topK } = settings;
-  const { ids, dropped } = messages
-    ? prompts.chat(messages, maxTokens)
-    : prompts.text(text, maxTokens);
-  const room = site.block_size - ids.length;
-  const reply = new Reply(started, ids.length, dropped);
-  stopping.reset();
-  const result = await model.generate({
-    inputs: row(ids),
-    attention_mask: row(ids.map(() => 1)),
-    past_key_values: takeCache(ids),
-    max_new_tokens: Math.min(maxTokens, room),
-    do_sample: temperature > 0,
-    temperature,
-    top_k: topK,
-    eos_token_id: Object.values(site.special_tokens), // a role token would begin another message
-    stopping_criteria: stopping,
-    streamer: reply,
-    return_dict_in_generate: true,
-  });
-  const cache = result.past_key_values;
-  seen = { ids: [...ids, ...reply.ids].slice(0, cache.get_seq_length()), cache };
-  const full = maxTokens > room ? "context" : "length";
-  reply.post(reply.ended ? "end" : stopping.interrupted ? "stopped" : full);
-}
-
-// Returns the last request's keys and values if this prompt begins with all of their ids.
-function takeCache(ids) {
-  const last = seen;
-  seen = null; // generation changes it in place
-  if (!last) return undefined;
-  const fits = last.ids.length < ids.length && last.ids.every((id, i) => id === ids[i]);
-  if (!fits) last.cache.dispose();
-  return fits ? last.cache : undefined;
-}
-
-// Receives the new tokens from transformers.js.
-class Reply extends BaseStreamer {
-  constructor(started, nPrompt, dropped) {
-    super();
-    Object.assign(this, { started, nPrompt, dropped });
+// A growing reply, posted as events.
+class Written {
+  constructor({ started, ids, given, dropped, stops, seed }) {
+    Object.assign(this, { started, stops, nPrompt: ids.length + given.length });
     this.ids = [];
-    this.ended = false; // true if the model generated an end token
-    this.first = this.latest = this.posted = this.n = 0;
-    this.hasPrompt = false;
+    this.decode = tokens.stream(); // of the text
+    this.tell = tokens.stream(); // of the tokens that are told
+    this.told = []; // since the last event
+    this.text = given.map((id) => this.decode(id)).join("");
+    this.posted = this.text.length;
+    this.first = this.latest = this.postedAt = 0;
+    const decode = tokens.stream();
+    const begun = given.map((id) => [id, this.tell(id), null, []]);
+    const read = ids.map((id) => [id, tokens.names.get(id) ?? decode(id)]);
+    const event = { prompt: read, begun: this.text, tokens: begun, n_dropped: dropped, seed };
+    postMessage({ type: "event", event });
   }
 
-  put([ids]) {
-    if (!this.hasPrompt) {
-      this.hasPrompt = true;
-      return;
-    }
-    const id = Number(ids[0]);
-    this.n += 1;
+  // Returns whether a stop text ends the reply.
+  add(id, logprob, top) {
     this.latest = performance.now();
     this.first ||= this.latest;
-    this.ended = Object.values(site.special_tokens).includes(id);
-    if (!this.ended) this.ids.push(id);
-    if (this.latest - this.posted >= POST_MILLISECONDS) this.post();
+    this.ids.push(id);
+    const before = this.text.length;
+    this.text += this.decode(id);
+    const named = top.map(([other, p]) => [other, tokens.name(other), p]);
+    this.told.push([id, this.tell(id), logprob, named]);
+    const found = this.stops.map((stop) => this.text.indexOf(stop, Math.max(0, before - stop.length + 1)));
+    const ends = found.filter((at) => at >= 0);
+    this.isCut = ends.length > 0;
+    if (this.isCut) this.text = this.text.slice(0, Math.min(...ends));
+    else if (this.latest - this.postedAt >= POST_MILLISECONDS) this.post(null);
+    return this.isCut;
   }
 
-  end() {}
-
   post(finish) {
-    this.posted = performance.now();
-    const text = this.ids.length ? tokenizer.decode(this.ids) : "";
+    if (finish && !this.isCut) this.text += this.decode();
+    const end = this.text.length - (finish ? 0 : this.held());
     const seconds = (this.latest - this.first) / 1000;
-    postMessage({
-      type: "piece",
-      // A character that is split over several tokens is shown once it is complete.
-      text: finish ? text : text.replace(/\uFFFD+$/, ""),
-      ids: this.ids,
-      nPrompt: this.nPrompt,
-      dropped: this.dropped,
-      firstMilliseconds: this.first - this.started,
-      tokensPerSecond: seconds > 0 ? (this.n - 1) / seconds : 0,
+    const n = this.ids.length;
+    const event = {
+      tokens: this.told,
+      text: this.text.slice(this.posted, end),
       finish,
-    });
+      n_prompt: this.nPrompt,
+      n_new: n,
+      first_ms: Math.round(this.first - this.started),
+      speed: seconds > 0 ? (n - 1) / seconds : 0,
+    };
+    this.told = [];
+    this.posted = Math.max(this.posted, end);
+    this.postedAt = performance.now();
+    postMessage({ type: "event", event });
+  }
+
+  // The length of the longest end of the text with which a stop text begins.
+  held() {
+    const lengths = this.stops.flatMap((stop) => [...Array(stop.length).keys()]);
+    const isBegun = (n) => this.stops.some((stop) => n < stop.length && this.text.endsWith(stop.slice(0, n)));
+    return Math.max(0, ...lengths.filter((n) => n > 0 && isBegun(n)));
   }
 }

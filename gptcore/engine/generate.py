@@ -31,8 +31,6 @@ FINISH: dict[Finish, str] = {  # the text shown for each way a generation can en
     "context": "stopped: the context is full",
     "stopped": "stopped by you",
 }
-
-
 MAX_REPLIES = 1000  # most replies whose ids are kept
 
 
@@ -57,8 +55,8 @@ class Session(Protocol):
 class Request:
     """A prompt, and what is wanted of its continuation.
 
-    With `slide` a text may exceed the context: the model reads the last block_size tokens again for
-    each new token.
+    With `slide` a text may exceed the context: each time it is full, the model reads the later half
+    of it again and goes on from there.
     """
 
     ids: list[int]
@@ -246,18 +244,25 @@ def generate(session: Session, reply: Reply, stop: Stop | None = None) -> Iterat
     last piece has a `finish`. Raises UserError if no logit is finite.
     """
     request, block_size = reply.request, reply.block_size
-    logits = session.prefill([*request.ids, *request.begun])
+    ids = [*request.ids, *request.begun]
+    logits, n_read = session.prefill(ids), len(ids)
     while not (stop and stop.is_set()):
         reply.add(sample(logits, request.sampling, reply.rng.random(), reply.ids), logits)
         yield reply.take()
         if reply.finish:
             return
-        if len(request.ids) + len(reply.ids) <= block_size:
-            logits = session.step(reply.ids[-1])
+        if n_read < block_size:
+            logits, n_read = session.step(reply.ids[-1]), n_read + 1
         else:
-            logits = session.prefill([*request.ids, *reply.ids][-block_size:])
+            ids = slid([*request.ids, *reply.ids], block_size)
+            logits, n_read = session.prefill(ids), len(ids)
     reply.end("stopped")
     yield reply.take()
+
+
+def slid(ids: list[int], block_size: int) -> list[int]:
+    """Return what is read again of a text that has filled its context: half a context of it."""
+    return ids[-max(block_size // 2, 1) :]
 
 
 def chat(
@@ -300,7 +305,7 @@ def complete(
     max_tokens: int = 256,
     stop: Stop | None = None,
 ) -> Iterator[Piece]:
-    """Yield the continuation of a plain text, seeing only the last block_size tokens of it.
+    """Yield the continuation of a plain text, seeing at most the last block_size tokens of it.
 
     Raises UserError before the first piece if max_tokens is invalid.
     """

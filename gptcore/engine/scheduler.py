@@ -25,7 +25,7 @@ from threading import Event, Lock, Thread
 import numpy as np
 
 from gptcore.checks import UserError
-from gptcore.engine.generate import Piece, Replies, Reply, Request, Stop
+from gptcore.engine.generate import Piece, Replies, Reply, Request, Stop, slid
 from gptcore.engine.sampling import NOT_FINITE, Sampling, sample_rows
 from gptcore.engine.slots import Slots
 from gptcore.text.tokenizer import Tokenizer
@@ -222,14 +222,15 @@ class Engine:
             if now - row.delivered > PIECE_SECONDS:
                 row.delivered = now
                 send(row, reply.take())
-            if len(reply.request.ids) + len(reply.ids) > self.slots.block_size:
+            if self.slots.lengths[row.slot] == self.slots.block_size:
                 self.read_again(row)
 
     def read_again(self, row: Row) -> None:
-        """Let a text that has filled its context be read anew, without its first token."""
+        """Let the later half of a text that has filled its context be read again."""
         self.stop_writing(row)
         self.slots.cut(row.slot, 0)
-        row.unread = [*row.reply.request.ids, *row.reply.ids][-self.slots.block_size :]
+        text = [*row.reply.request.ids, *row.reply.ids]
+        row.unread = slid(text, self.slots.block_size)
         self.reading.append(row)
 
     def finish(self, row: Row) -> None:

@@ -14,11 +14,10 @@ from gptcore.api.entry import Entry
 from gptcore.api.routes import Api
 from gptcore.model import OnnxModel
 from gptcore.models import Models
-from gptcore.page.chat import add_chat
-from gptcore.page.complete import completion_tab
+from gptcore.page.endpoints import add_endpoints
 from gptcore.page.guard.middleware import Guard
 from gptcore.page.inspect import inspect_tab
-from gptcore.page.shell import CSS, HEAD, view_facts, view_routes
+from gptcore.page.shell import CSS, HEAD, page_facts, view_routes
 from gptcore.page.translate import translate_tab
 from gptcore.translation.onnx import OnnxTranslator
 
@@ -34,11 +33,10 @@ def launch_options(
     `door`: the conditions of the API. `entry`: what is asked of every visitor, if anything.
     """
     guard = Middleware(Guard, api=Api(models, door or Door()), entry=entry)
-    is_chat = models.first.bundle.is_chat
     return {
         "theme": gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
         "css": CSS,
-        "head": HEAD if is_chat else None,
+        "head": HEAD,
         "footer_links": ["api"],
         "share": False,
         "quiet": True,
@@ -49,35 +47,20 @@ def launch_options(
         "state_session_capacity": REMEMBERED,
         "app_kwargs": {
             "middleware": [guard],
-            "routes": view_routes(view_facts(models.first, page)) if is_chat else [],
+            "routes": view_routes(page_facts(models.first, page)),
         },
     }
 
 
 def build_page(model: OnnxModel, translator: OnnxTranslator | None = None) -> gr.Blocks:
-    """Build the page: a chat, or text completion for a base model, and the optional rooms."""
+    """Build the page: the endpoints of the model's view, and the optional rooms beside it."""
     bundle = model.bundle
-    rooms = {}
-    if translator:
-        rooms["Translate"] = lambda: translate_tab(translator)
-    if bundle.inspect:
-        rooms["Inspect"] = lambda: inspect_tab(bundle)
     with gr.Blocks(title=f"{bundle.name} · gptcore", analytics_enabled=False) as page:
-        if bundle.is_chat:
-            add_chat(model)
-            for name, build in rooms.items():
-                with gr.Column(elem_id=name.lower(), elem_classes="room"):
-                    build()
-        else:
-            add_tabs({"Text": lambda: completion_tab(model), **rooms})
+        add_endpoints(model)
+        if translator:
+            with gr.Column(elem_id="translate", elem_classes="room"):
+                translate_tab(translator)
+        if bundle.inspect:
+            with gr.Column(elem_id="inspect", elem_classes="room"):
+                inspect_tab(bundle)
     return page.queue(max_size=64, default_concurrency_limit=CONCURRENT, api_open=False)
-
-
-def add_tabs(tabs: dict[str, Any]) -> None:
-    if len(tabs) == 1:
-        next(iter(tabs.values()))()
-        return
-    with gr.Tabs():
-        for name, build in tabs.items():
-            with gr.Tab(name):
-                build()

@@ -50,7 +50,7 @@ def whole_number(name: str, value: Any) -> int:
 
 
 def to_settings(values: tuple, highest: int) -> tuple[Sampling, int]:
-    """Convert the side panel's values, in the order of `settings_panel`, to settings.
+    """Convert the side panel's values, temperature, max_tokens, then the others, to settings.
 
     `highest`: the largest max_tokens that is accepted. Raises UserError.
     """

@@ -1,4 +1,4 @@
-"""The endpoint of the chat view: a reply as events, each a JSON object of its own.
+"""The endpoint of the view: a reply as events, each a JSON object of its own.
 
 The first says what the model reads, the others which tokens it has written since the one before:
 
@@ -21,11 +21,11 @@ from typing import Any
 import gradio as gr
 
 from gptcore.checks import UserError
-from gptcore.engine.generate import Likelihood, Request, chat_request
+from gptcore.engine.generate import Likelihood, Request, chat_request, completion_request
 from gptcore.engine.sampling import SETTINGS
 from gptcore.model import OnnxModel
+from gptcore.page.facts import highest_max_tokens
 from gptcore.page.inputs import to_messages, to_settings
-from gptcore.page.parts import highest_max_tokens
 from gptcore.page.streaming import Progress, stream
 from gptcore.text.tokenizer import StreamDecoder, Tokenizer
 
@@ -38,10 +38,10 @@ def reply_endpoint(model: OnnxModel) -> Callable:
     """Return the function of the endpoint."""
 
     async def reply(
-        messages: list[dict[str, Any]], settings: dict[str, Any], begun: list[int] | str
+        prompt: list[dict[str, Any]] | str, settings: dict[str, Any], begun: list[int] | str
     ) -> AsyncIterator[str]:
         try:
-            request = await asyncio.to_thread(read, model, messages, settings, begun)
+            request = await asyncio.to_thread(read, model, prompt, settings, begun)
             teller = Teller(model.tokenizer, request)
             yield teller.start()
             async for progress in stream(model.engine, request, Event()):
@@ -52,18 +52,24 @@ def reply_endpoint(model: OnnxModel) -> Callable:
     return reply
 
 
-def read(model: OnnxModel, messages: Any, settings: Any, begun: Any) -> Request:
-    """Return the request for the engine; raises UserError naming what is wrong."""
+def read(model: OnnxModel, prompt: Any, settings: Any, begun: Any) -> Request:
+    """Return the request for the engine; raises UserError naming what is wrong.
+
+    `prompt`: the messages of a conversation, or a text to continue.
+    """
     if not isinstance(settings, dict):
         raise UserError("settings must be an object")
     values = {"max_tokens": 256} | {s.name: s.default for s in SETTINGS} | settings
     ordered = [values[name] for name in ("temperature", "max_tokens")]
     ordered += [values[setting.name] for setting in SETTINGS[1:]]
-    sampling, most = to_settings(tuple(ordered), highest_max_tokens(model))
+    sampling, most = to_settings(tuple(ordered), highest_max_tokens(model.bundle))
     if sampling.seed < 0:
         sampling = replace(sampling, seed=random.randrange(SEEDS))
-    ids = read_begun(model.tokenizer, begun)
-    request = chat_request(model, to_messages(messages, ""), sampling, most, ids)
+    if isinstance(prompt, str):
+        request = completion_request(model, prompt, sampling, most)
+    else:
+        ids = read_begun(model.tokenizer, begun)
+        request = chat_request(model, to_messages(prompt, ""), sampling, most, ids)
     return replace(request, stops=check_stops(values.get("stop", [])), n_top=ALTERNATIVES)
 
 

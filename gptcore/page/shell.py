@@ -12,9 +12,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from gptcore.engine.sampling import SETTINGS
 from gptcore.model import OnnxModel
-from gptcore.page.parts import default_max_tokens, highest_max_tokens
+from gptcore.page.facts import view_facts
 from gptcore.system.runtime import device_line
 
 VIEW = Path(__file__).parent / "view"
@@ -31,12 +30,6 @@ CSS = """
 footer .divider { display: none; }
 .heat-map .altair { padding: 10px; overflow-x: auto; align-items: safe center !important; }
 """
-EXAMPLES = [
-    "Hello! Who are you?",
-    "My name is Ada.",
-    "Tell me a story about a cat.",
-    "What is the capital of France?",
-]
 
 
 class Files(StaticFiles):
@@ -55,41 +48,12 @@ def view_routes(facts: dict[str, Any]) -> list[BaseRoute]:
     return [Route("/view/facts.json", tell), Mount("/view", Files(directory=VIEW))]
 
 
-def view_facts(model: OnnxModel, page: gr.Blocks) -> dict[str, Any]:
-    """Return what view/page.js asks for; see view/view.js."""
+def page_facts(model: OnnxModel, page: gr.Blocks) -> dict[str, Any]:
+    """Return what view/page.js asks for: the view's facts, the rooms, the event for replies."""
     columns = (block for block in page.blocks.values() if isinstance(block, gr.Column))
-    rooms = [block.elem_id for block in columns if "room" in (block.elem_classes or [])]
     return {
-        "name": model.bundle.name,
+        **view_facts(model.bundle),
         "line": device_line(model),
-        "block_size": model.config.block_size,
-        "settings": settings(model),
-        "examples": EXAMPLES,
-        "rooms": rooms,
+        "rooms": [block.elem_id for block in columns if "room" in (block.elem_classes or [])],
         "fn_index": next(i for i, event in page.fns.items() if event.api_name == "reply"),
     }
-
-
-def settings(model: OnnxModel) -> list[dict[str, Any]]:
-    """Return the settings of a chat in the order in which the view shows them."""
-    temperature, *others = [
-        {
-            "name": setting.name,
-            "lowest": setting.lowest,
-            "highest": setting.highest,
-            "slider": setting.slider,
-            "step": setting.step,
-            "default": setting.default,
-        }
-        for setting in SETTINGS
-    ]
-    most = highest_max_tokens(model)
-    max_tokens = {
-        "name": "max_tokens",
-        "lowest": 1,
-        "highest": most,
-        "slider": (1, most),
-        "step": 1,
-        "default": default_max_tokens(model),
-    }
-    return [temperature, max_tokens, *others]

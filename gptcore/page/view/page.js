@@ -17,9 +17,9 @@ async function post(path, body) {
 
 // Gradio opens one stream of events for a session; each question is a session of its own.
 const asker = ({ fn_index }) =>
-  async function ask({ messages, settings, begun }, onEvent, signal) {
+  async function ask({ prompt, settings, begun }, onEvent, signal) {
     const session_hash = randomId();
-    const joined = await post("gradio_api/queue/join", { data: [messages, settings, begun], fn_index, session_hash });
+    const joined = await post("gradio_api/queue/join", { data: [prompt, settings, begun], fn_index, session_hash });
     const { event_id, detail } = await joined.json().catch(() => ({}));
     if (!joined.ok) throw new Error(typeof detail === "string" ? detail : say("lost.server"));
     const cancel = () => post("gradio_api/cancel", { fn_index, session_hash, event_id }).catch(() => {});

@@ -4,10 +4,12 @@ import { ROOT, add, newChat, path, remove, turn } from "../kept/tree.js";
 import { isChat } from "../kept/transfer.js";
 import { el } from "../dom.js";
 import { keep, recall, say } from "../words.js";
+import { showRead } from "../parts/dialogs.js";
+import { Figures } from "../parts/figures.js";
+import { Notice } from "../parts/notice.js";
+import { Settings } from "../parts/settings.js";
 import { Composer } from "./composer.js";
-import { showRead } from "./dialogs.js";
 import { Messages } from "./messages.js";
-import { Settings } from "./settings.js";
 
 const LAST = "gptcore-last-chat";
 const KEEP_MILLISECONDS = 2000; // a reply that is being written is kept this often
@@ -29,8 +31,11 @@ export class Conversation {
       change: (settings, system) => this.setUp(settings, system),
       lastSeed: () => this.nodes().findLast((node) => node.seed !== undefined)?.seed,
     });
+    this.notice = new Notice();
+    this.figures = new Figures();
     this.empty = this.emptyState();
-    this.element = el("section.stage", {}, this.messages.log, this.empty, this.composer.element);
+    const foot = el("div.foot", {}, this.notice.element, this.composer.element, this.figures.element);
+    this.element = el("section.stage", {}, this.messages.log, this.empty, foot);
     this.last = recall(LAST); // the chat that was open when the page was closed
     this.known = new Map(); // by id: what is known of replies of this visit beyond their text
     this.start();
@@ -69,8 +74,12 @@ export class Conversation {
     if (id === this.chat.id) return;
     const chat = await this.store.load(id);
     if (!chat) return;
-    if (!isChat(chat)) return this.composer.tell(say("store.damaged"));
+    if (!isChat(chat)) return this.notice.tell(say("store.damaged"));
     this.stop();
+    this.show(chat);
+  }
+
+  show(chat) {
     this.chat = chat;
     this.shown();
   }
@@ -95,7 +104,7 @@ export class Conversation {
     for (const node of Object.values(this.chat.nodes))
       if (node.role === "assistant") node.finish ??= "broken"; // the page was closed meanwhile
     this.settings.show(this.chat);
-    this.composer.tell("");
+    this.notice.tell("");
     this.refresh();
     this.messages.toEnd();
     this.changed();
@@ -107,7 +116,7 @@ export class Conversation {
     this.messages.log.hidden = nodes.length === 0;
     this.messages.show(this.chat, nodes);
     const last = nodes.findLast((node) => node.role === "assistant");
-    this.composer.measure(last, this.host.facts.block_size);
+    this.figures.measure(last, this.host.facts.block_size);
     this.messages.markCut(last?.n_dropped ? nodes[last.n_dropped] : null);
   }
 
@@ -116,7 +125,7 @@ export class Conversation {
       const kept = await this.store.save(this.chat, tokens);
       if (!this.isBusy && kept.id === this.chat.id) Object.assign(this.chat, kept);
     } catch (error) {
-      this.composer.tell(say(error?.name === "QuotaExceededError" ? "store.full" : "store.failed"));
+      this.notice.tell(say(error?.name === "QuotaExceededError" ? "store.full" : "store.failed"));
     }
     this.changed();
   }
@@ -124,6 +133,16 @@ export class Conversation {
   setUp(settings, system) {
     Object.assign(this.chat, { settings, system, changed: Date.now() });
     if (this.nodes().length) this.save();
+  }
+
+  tint(on) {
+    this.messages.isTinted = on;
+    this.messages.redraw(this.chat, this.nodes());
+  }
+
+  plain(on) {
+    this.messages.isPlain = on;
+    this.messages.redraw(this.chat, this.nodes());
   }
 
   // ---- What a person does
@@ -146,7 +165,7 @@ export class Conversation {
 
   async continue(node) {
     const known = await this.about(node);
-    if (!this.isBusy) this.write(node, known?.tokens?.map(([id]) => id) ?? node.text);
+    if (!this.isBusy) this.done = this.write(node, known?.tokens?.map(([id]) => id) ?? node.text);
   }
 
   async branch(node, i, id) {
@@ -194,7 +213,7 @@ export class Conversation {
     this.refresh();
     this.save();
     const n = before - Object.keys(this.chat.nodes).length;
-    this.composer.tell(say("message.deleted", { n }), { undo: again, isError: false });
+    this.notice.tell(say("message.deleted", { n }), { undo: again, isError: false });
   }
 
   async read(node) {
@@ -216,7 +235,8 @@ export class Conversation {
   // Lets the model answer the message `parent`; the reply may be begun with token ids.
   reply(parent, begun = []) {
     const node = add(this.chat, parent, { role: "assistant", text: "" });
-    return this.write(node, begun);
+    this.done = this.write(node, begun);
+    return this.done;
   }
 
   async write(node, begun) {
@@ -224,13 +244,13 @@ export class Conversation {
     const nodes = this.nodes();
     const before = nodes.slice(0, nodes.indexOf(node));
     const system = chat.system.trim() ? [{ role: "system", content: chat.system }] : [];
-    const messages = [...system, ...before.map(({ role, text }) => ({ role, content: text }))];
+    const prompt = [...system, ...before.map(({ role, text }) => ({ role, content: text }))];
     const known = { tokens: [], prompt: null, n_dropped: 0 };
     const already = node.text; // stays if nothing comes
     this.known.set(node.id, known);
     this.writing = new AbortController();
     const { signal } = this.writing;
-    this.composer.tell("");
+    this.notice.tell("");
     this.composer.setBusy(true);
     delete node.finish;
     this.refresh();
@@ -239,11 +259,10 @@ export class Conversation {
     const started = performance.now();
     let keptAt = started;
     const onEvent = (event) => {
-      if (event.waiting) this.composer.tell(say("waiting", { n: event.waiting }), { isError: false });
-      if (event.prompt) this.composer.tell("");
+      this.notice.follow(event);
       take(event, node, known);
       this.messages.grow(node);
-      this.composer.measure(node, this.host.facts.block_size);
+      this.figures.measure(node, this.host.facts.block_size);
       if (performance.now() - keptAt > KEEP_MILLISECONDS) {
         keptAt = performance.now();
         this.store.save(chat).catch(() => {}); // the last one tells of it
@@ -252,7 +271,7 @@ export class Conversation {
     let failure = "";
     try {
       const settings = { ...this.settings.values() };
-      await this.host.ask({ messages, settings, begun }, onEvent, signal);
+      await this.host.ask({ prompt, settings, begun }, onEvent, signal);
     } catch (error) {
       failure = error.message;
     }
@@ -283,7 +302,7 @@ export class Conversation {
       this.composer.box.focus({ preventScroll: true });
     }
     await this.save(known.tokens.length ? { [node.id]: known } : {});
-    if (failure) this.composer.tell(failure);
+    if (failure) this.notice.tell(failure);
   }
 
   announce(milliseconds) {

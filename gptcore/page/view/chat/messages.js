@@ -3,7 +3,7 @@
 import { el, iconButton } from "../dom.js";
 import { versionOf } from "../kept/tree.js";
 import { say } from "../words.js";
-import { closeAlternatives, showTokens } from "./glass.js";
+import { closeAlternatives, showTokens } from "../parts/glass.js";
 import { copyText, showMarkdown } from "./markdown.js";
 
 export class Messages {

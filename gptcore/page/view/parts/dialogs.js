@@ -22,17 +22,21 @@ export function showRead(root, { prompt, n_dropped: n }) {
 }
 
 const KEYS = {
-  send: ["Enter"],
-  line: ["Shift", "Enter"],
-  stop: ["Escape"],
-  last: ["↑"],
-  search: ["Ctrl", "K"],
-  new: ["Ctrl", "Shift", "O"],
-  help: ["?"],
+  chat: {
+    send: ["Enter"],
+    line: ["Shift", "Enter"],
+    stop: ["Escape"],
+    last: ["↑"],
+    search: ["Ctrl", "K"],
+    new: ["Ctrl", "Shift", "O"],
+    help: ["?"],
+  },
+  text: { continue: ["Shift", "Enter"], line: ["Enter"], stop: ["Escape"], help: ["?"] },
 };
 
-export function showKeys(root) {
-  const rows = Object.entries(KEYS).flatMap(([name, keys]) => [
+// `kind`: "chat" or "text".
+export function showKeys(root, kind) {
+  const rows = Object.entries(KEYS[kind]).flatMap(([name, keys]) => [
     el("dt", {}, ...keys.map((key) => el("kbd", {}, key))),
     el("dd", {}, say(`key.${name}`)),
   ]);

@@ -29,7 +29,7 @@ export class Settings {
       el("h2", {}, say("settings")),
       this.presets,
       ...shown.map((setting) => this.field(setting)),
-      this.labelled("system", "system", this.system),
+      ...(facts.chat ? [this.labelled("system", "system", this.system)] : []),
       el(
         "details",
         {},
@@ -39,7 +39,12 @@ export class Settings {
         this.labelled("stop.texts", "stop", this.stop),
       ),
     );
+    this.element.append(el("small.device", {}, facts.line ?? ""));
     this.showPresets();
+  }
+
+  describe(line) {
+    this.element.lastChild.textContent = line;
   }
 
   labelled(key, id, ...inputs) {

@@ -11,13 +11,20 @@ export const percent = (logprob) => {
 
 export const visible = (text) => text.replaceAll("\n", "⏎").replaceAll("\t", "⇥") || "∅";
 
+const levelOf = (logprob) => Math.min(4, Math.floor(-logprob / 0.7)); // 0: as good as certain
+
+// Shows tokens in an element, tinted alone.
+export function showTints(element, tokens) {
+  const spans = tokens.map(([, text, logprob]) => el(`span.tint-${levelOf(logprob)}`, {}, text));
+  element.replaceChildren(...spans);
+}
+
 // Shows tokens in an element: [id, text, log probability or null, [[id, text, log probability]]].
 export function showTokens(element, tokens, branch) {
   const spans = tokens.map((token, i) => {
     const [, text, logprob, top] = token;
     if (logprob === null) return el("span.token.begun", { title: say("token.begun") }, text);
-    const level = Math.min(4, Math.floor(-logprob / 0.7)); // 0: as good as certain
-    const span = el(`span.token.tint-${level}`, { "data-i": String(i) }, text);
+    const span = el(`span.token.tint-${levelOf(logprob)}`, { "data-i": String(i) }, text);
     span.alternatives = top;
     return span;
   });

@@ -1,0 +1,78 @@
+// The large files of the site, which are downloaded once: from this browser's cache, or else from the
+// server, with progress. A file of a new version has another address, and replaces the old one.
+
+const CACHE = "gptcore-files";
+
+export class Told extends Error {
+  // An error that the page tells in a person's language; see view/words.
+  constructor(key, values = {}) {
+    super(key);
+    Object.assign(this, { key, values });
+  }
+}
+
+export class Files {
+  // `sizes` and `versions` are by name, as in site.json.
+  constructor(root, { files, versions }) {
+    Object.assign(this, { root, sizes: files, versions });
+  }
+
+  address(name) {
+    const version = this.versions[name];
+    return this.root + name + (version ? `?v=${version}` : "");
+  }
+
+  // Returns how many bytes of these files are to be downloaded.
+  async missing(names) {
+    const cache = await openCache();
+    const isKept = await Promise.all(names.map((name) => cache?.match(this.address(name))));
+    return names.reduce((sum, name, i) => sum + (isKept[i] ? 0 : this.sizes[name]), 0);
+  }
+
+  // Returns the files' contents, by name; tells `onProgress` of {loaded, total} bytes.
+  async get(names, onProgress) {
+    const total = await this.missing(names);
+    let loaded = 0;
+    const count = (n) => onProgress({ loaded: (loaded += n), total });
+    const contents = await Promise.all(names.map((name) => this.one(name, count)));
+    return Object.fromEntries(names.map((name, i) => [name, contents[i]]));
+  }
+
+  async one(name, count) {
+    const [address, cache] = [this.address(name), await openCache()];
+    const kept = await cache?.match(address);
+    if (kept) return kept.arrayBuffer();
+    const response = await fetch(address).catch(() => null);
+    if (!response) throw new Told("file.lost", { name });
+    if (!response.ok) throw new Told(response.status === 404 ? "file.missing" : "file.lost", { name });
+    const content = await read(response, this.sizes[name], count);
+    if (!content) throw new Told("file.lost", { name });
+    const headers = { "Content-Type": response.headers.get("Content-Type") ?? "application/octet-stream" };
+    await cache?.delete(this.root + name, { ignoreSearch: true });
+    await cache?.put(address, new Response(content, { headers })).catch(() => {}); // there is no room
+    return content;
+  }
+}
+
+// Private windows and plain http have no cache.
+async function openCache() {
+  return globalThis.caches?.open(CACHE).catch(() => null);
+}
+
+// Returns the content of a response, or null if it does not have `size` bytes.
+async function read(response, size, count) {
+  const content = new Uint8Array(size);
+  let at = 0;
+  try {
+    for (const reader = response.body.getReader(); ; ) {
+      const { value, done } = await reader.read();
+      if (done) return at === size ? content.buffer : null;
+      if (at + value.length > size) return null;
+      content.set(value, at);
+      at += value.length;
+      count(value.length);
+    }
+  } catch {
+    return null; // the connection broke off
+  }
+}

@@ -1,0 +1,34 @@
+// The service worker: with a network it asks the server, so that a new version shows at once; without
+// one it answers with what it has kept. The large files, whose addresses have a version, are kept by
+// files.js.
+
+const CACHE = "gptcore-site";
+
+addEventListener("install", (event) => {
+  skipWaiting();
+  event.waitUntil(keepAll());
+});
+addEventListener("activate", (event) => event.waitUntil(clients.claim()));
+addEventListener("fetch", (event) => {
+  const { request } = event;
+  const { origin, search } = new URL(request.url);
+  if (request.method === "GET" && origin === location.origin && !search) event.respondWith(answer(request));
+});
+
+async function keepAll() {
+  const site = await (await fetch("site.json", { cache: "no-cache" })).json();
+  const small = Object.keys(site.files).filter((name) => !(name in site.versions));
+  const cache = await caches.open(CACHE);
+  await cache.addAll(["./", "site.json", ...small].map((name) => new Request(name, { cache: "no-cache" })));
+}
+
+async function answer(request) {
+  const cache = await caches.open(CACHE);
+  try {
+    const response = await fetch(request);
+    if (response.ok) await cache.put(request, response.clone());
+    return response;
+  } catch {
+    return (await cache.match(request, { ignoreVary: true })) ?? Response.error();
+  }
+}

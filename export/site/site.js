@@ -1,0 +1,120 @@
+// The page of the site: the view, with the model in a worker of this browser.
+
+import { mount } from "./view/view.js";
+import { say } from "./view/words.js";
+
+const LARGE = 1e6; // bytes that are downloaded without asking
+
+// The worker, with what is waited for.
+class Worked {
+  constructor(site) {
+    this.site = site;
+    this.device = null;
+  }
+
+  // The worker is started from a blob, because only then does this page's policy, which forbids
+  // requests to other hosts, apply to it.
+  start(device) {
+    this.worker?.terminate();
+    const address = new URL("worker.js", location.href).href;
+    const code = new Blob([`import ${JSON.stringify(address)};`], { type: "text/javascript" });
+    this.worker = new Worker(URL.createObjectURL(code), { type: "module" });
+    this.loading = null;
+    this.device = device;
+    return this.until("planned", { type: "plan", site: this.site, device });
+  }
+
+  // Posts a message and waits for the last answer of a type; `onMessage` is told of all.
+  until(type, message, onMessage = () => {}) {
+    const { worker } = this;
+    const isLast = (data) => data.type === type && (type !== "event" || data.event.finish);
+    return new Promise((resolve, reject) => {
+      worker.onmessage = ({ data }) => {
+        const isError = data.type === "error";
+        if (isError || isLast(data)) worker.onmessage = null; // what else is under way is not wanted
+        if (isError) return reject(new Error(say(data.key, data.values)));
+        onMessage(data);
+        if (isLast(data)) resolve(data);
+      };
+      worker.onerror = ({ message: text }) => reject(new Error(say("worker.stopped", { text: text ?? "" })));
+      worker.postMessage(message);
+    });
+  }
+
+  // Loads the model, once; on a GPU that does not work, without it.
+  load(onEvent) {
+    this.loading ??= this.loadNow(onEvent).catch((error) => {
+      this.loading = null;
+      throw error;
+    });
+    return this.loading;
+  }
+
+  async loadNow(onEvent) {
+    try {
+      return await this.until("ready", { type: "load" }, onEvent);
+    } catch (error) {
+      if (this.device !== "webgpu") throw error;
+      console.warn(`no WebGPU: ${error.message}`);
+      await this.start("wasm");
+      return this.loadNow(onEvent);
+    }
+  }
+}
+
+async function hasGpu() {
+  try {
+    const adapter = await navigator.gpu?.requestAdapter();
+    // A fallback adapter computes on the CPU and is slower than WebAssembly.
+    return Boolean(adapter) && !adapter.info?.isFallbackAdapter;
+  } catch {
+    return false;
+  }
+}
+
+async function readSite() {
+  const response = await fetch("site.json", { cache: "no-cache" }).catch(() => null);
+  if (!response?.ok) throw new Error(say("file.missing", { name: "site.json" }));
+  return response.json();
+}
+
+function line({ file, device, threads }, { parameters }) {
+  const where = device === "webgpu" ? "WebGPU" : "WebAssembly";
+  return say("device.here", { parameters, where, n: threads, file });
+}
+
+async function main() {
+  const site = await readSite();
+  document.title = site.name;
+  navigator.serviceWorker?.register("offline.js").catch(() => {}); // only https and this machine have it
+  const worked = new Worked(site);
+  const ask = async (request, onEvent, signal) => {
+    const ready = await worked.load((data) => onEvent(data));
+    view.describe(line(ready, site));
+    const stop = () => worked.worker.postMessage({ type: "stop" });
+    if (signal.aborted) return;
+    signal.addEventListener("abort", stop);
+    try {
+      await worked.until("event", { type: "reply", ...request }, ({ event }) => onEvent(event));
+    } finally {
+      signal.removeEventListener("abort", stop);
+    }
+  };
+  const view = await mount(document.getElementById("view"), { facts: site, ask });
+  const load = async () => {
+    try {
+      view.describe(line(await worked.load((data) => view.stage.notice.follow(data)), site));
+      view.stage.notice.tell("");
+    } catch (error) {
+      view.stage.notice.tell(error.message, { undo: load, label: say("retry") });
+    }
+  };
+  const { bytes } = await worked.start((await hasGpu()) ? "webgpu" : "wasm");
+  if (bytes < LARGE) return load();
+  const mb = (bytes / 1e6).toFixed(1);
+  return view.stage.notice.tell(say("download.offer", { mb }), { undo: load, label: say("download"), isError: false });
+}
+
+main().catch((error) => {
+  document.getElementById("view").textContent = error.message;
+});

@@ -1,0 +1,46 @@
+// Text to token ids and back. Special tokens are never read from a text.
+
+import { Tokenizer } from "./vendor/tokenizers.min.mjs";
+
+export class Tokens {
+  // `content` and `config`: tokenizer.json and tokenizer_config.json; `special`: ids by name.
+  constructor(content, config, special) {
+    // Without added tokens the tokenizer encodes every text as ordinary text.
+    this.tokenizer = new Tokenizer({ ...content, added_tokens: [] }, config);
+    this.special = special;
+    this.names = new Map(Object.entries(special).map(([name, id]) => [id, name]));
+    const words = Object.entries(content.model.vocab);
+    this.words = new Map(words.map(([word, id]) => [id, word]));
+    this.size = Math.max(...this.words.keys(), ...this.names.keys()) + 1;
+  }
+
+  encode(text) {
+    return text ? this.tokenizer.encode(text, { add_special_tokens: false }).ids : [];
+  }
+
+  bytes(id) {
+    const word = this.words.get(id) ?? "";
+    return Uint8Array.from(word, (character) => BYTES.get(character));
+  }
+
+  // Returns a function that gives the text that each id adds; a character that is split over several
+  // tokens comes once it is complete. Called without an id, it gives what is left.
+  stream() {
+    const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+    return (id) => (id === undefined ? decoder.decode() : decoder.decode(this.bytes(id), { stream: true }));
+  }
+
+  // Returns a token's text, or the name of a special one.
+  name(id) {
+    return this.names.get(id) ?? new TextDecoder("utf-8", { ignoreBOM: true }).decode(this.bytes(id));
+  }
+}
+
+// The byte for each character of a byte-level vocabulary: GPT-2's table (openai/gpt-2, encoder.py).
+// Bytes that are visible characters stand for themselves, the others for those from 256 on.
+const BYTES = new Map();
+for (let byte = 0, next = 256; byte < 256; byte += 1) {
+  const isVisible = (33 <= byte && byte <= 126) || (161 <= byte && byte <= 172) || 174 <= byte;
+  BYTES.set(String.fromCodePoint(isVisible ? byte : next), byte);
+  if (!isVisible) next += 1;
+}

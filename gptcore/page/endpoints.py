@@ -1,0 +1,101 @@
+"""The endpoints of a model: what the view asks, and /chat or /complete for programs."""
+
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Any
+
+import gradio as gr
+
+from gptcore.engine.generate import Request, chat_request, completion_request
+from gptcore.engine.sampling import Sampling
+from gptcore.model import OnnxModel
+from gptcore.page.facts import default_max_tokens
+from gptcore.page.inputs import text_of, to_messages
+from gptcore.page.parts import REPLIES, api_texts
+from gptcore.page.reply import reply_endpoint
+
+
+def add_endpoints(model: OnnxModel) -> None:
+    """Add the endpoints; the view draws itself (page/view)."""
+    answering: dict[str, Any] = {"concurrency_limit": REPLIES}
+    gr.api(reply_endpoint(model), api_name="reply", api_visibility="private", **answering)
+    if model.bundle.is_chat:
+        gr.api(chat_endpoint(model), api_name="chat", **answering)
+    else:
+        gr.api(completion_endpoint(model), api_name="complete", **answering)
+
+
+def chat_endpoint(model: OnnxModel) -> Callable:
+    """Return the function of the API's /chat; its signature and docstring are the API's."""
+    default = Sampling()
+
+    async def answer(
+        message: str,
+        history: list[dict[str, Any]] | None = None,
+        system_prompt: str = "",
+        temperature: float = default.temperature,
+        max_tokens: int = default_max_tokens(model.bundle),
+        top_k: int = default.top_k,
+        top_p: float = default.top_p,
+        min_p: float = default.min_p,
+        repetition_penalty: float = default.repetition_penalty,
+        seed: int = default.seed,
+    ) -> AsyncIterator[str]:
+        """Answer a message; what arrives is the growing reply.
+
+        Parameters:
+            message: what the user says
+            history: the messages before, each {"role": "user" or "assistant", "content": text}
+            system_prompt: what the model is told before the conversation
+            temperature: higher gives more surprising replies; 0 always takes the likeliest token
+            max_tokens: the longest reply, in tokens
+            top_k: only the k likeliest tokens are drawn from; 0 means all
+            top_p: only the likeliest tokens whose probabilities sum to p; 1 means all
+            min_p: only tokens at least this fraction as likely as the likeliest; 0 means all
+            repetition_penalty: above 1 makes what was said less likely
+            seed: the same seed gives the same reply; -1 means random
+        """
+        values = (temperature, max_tokens, top_k, top_p, min_p, repetition_penalty, seed)
+
+        def begin(sampling: Sampling, max_tokens: int) -> Request:
+            earlier = to_messages([] if history is None else history, system_prompt)
+            asked = {"role": "user", "content": text_of(message)}
+            return chat_request(model, [*earlier, asked], sampling, max_tokens)
+
+        async for text in api_texts(model, values, begin):
+            yield text
+
+    return answer
+
+
+def completion_endpoint(model: OnnxModel) -> Callable:
+    """Return the function of the API's /complete."""
+    default = Sampling()
+
+    async def continue_text(
+        text: str,
+        temperature: float = default.temperature,
+        max_tokens: int = default_max_tokens(model.bundle),
+        top_k: int = default.top_k,
+        top_p: float = default.top_p,
+        min_p: float = default.min_p,
+        repetition_penalty: float = default.repetition_penalty,
+        seed: int = default.seed,
+    ) -> AsyncIterator[str]:
+        """Continue a text; what arrives is the growing continuation.
+
+        Parameters:
+            text: the beginning; of a long one the model reads the end
+            temperature: higher gives more surprising text; 0 always takes the likeliest token
+            max_tokens: the longest continuation, in tokens
+            top_k: only the k likeliest tokens are drawn from; 0 means all
+            top_p: only the likeliest tokens whose probabilities sum to p; 1 means all
+            min_p: only tokens at least this fraction as likely as the likeliest; 0 means all
+            repetition_penalty: above 1 makes what was written less likely
+            seed: the same seed gives the same text; -1 means random
+        """
+        values = (temperature, max_tokens, top_k, top_p, min_p, repetition_penalty, seed)
+        async for more in api_texts(model, values, partial(completion_request, model, text)):
+            yield more
+
+    return continue_text

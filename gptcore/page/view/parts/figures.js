@@ -1,0 +1,38 @@
+// Below what a person types: how full the context is, and behind an ⓘ how fast the reply came.
+
+import { el, icon } from "../dom.js";
+import { say } from "../words.js";
+
+export class Figures {
+  constructor() {
+    this.told = el("div.figures");
+    this.meter = el("div.meter", { role: "meter", "aria-label": say("context"), hidden: true }, el("span"));
+    this.element = el("div.under", {}, this.meter, this.told);
+  }
+
+  // Shows the figures of a reply: {n_prompt, n_new, first_ms, speed, seed, finish}, or none.
+  measure(reply, size) {
+    const used = reply?.n_prompt ? Math.min(reply.n_prompt + reply.n_new, size) : 0;
+    this.meter.hidden = !used;
+    if (!used) return this.told.replaceChildren();
+    const values = { used, size };
+    for (const [name, value] of [["valuemin", 0], ["valuemax", size], ["valuenow", used]])
+      this.meter.setAttribute(`aria-${name}`, value);
+    this.meter.title = say("context.used", values);
+    this.meter.firstChild.style.width = `${(100 * used) / size}%`;
+    this.meter.classList.toggle("full", used > 0.9 * size);
+    const lines = [
+      say("tokens", { n: reply.n_new }),
+      reply.speed ? say("speed", { speed: Math.round(reply.speed) }) : null,
+      say("first", { ms: reply.first_ms }),
+      say("context.used", values),
+      reply.seed === undefined ? null : say("seed.drawn", { seed: String(reply.seed) }),
+    ].filter(Boolean);
+    const finish = reply.finish && reply.finish !== "end" ? say(`finish.${reply.finish}`) : "";
+    const summary = el("summary", { "aria-label": say("figures"), title: say("figures") }, icon("info"));
+    return this.told.replaceChildren(
+      el("span.finish", { role: "status" }, finish),
+      el("details", {}, summary, el("span", { "data-seed": String(reply.seed ?? "") }, lines.join(" · "))),
+    );
+  }
+}

@@ -1,0 +1,164 @@
+// A base model's page: it continues a text in place. What it wrote last is tinted, and can be undone
+// or tried again.
+
+import { el } from "../dom.js";
+import { showTints } from "../parts/glass.js";
+import { Figures } from "../parts/figures.js";
+import { Notice } from "../parts/notice.js";
+import { Settings } from "../parts/settings.js";
+import { keep, recall, say } from "../words.js";
+
+export class Writer {
+  // `host`: {facts, ask}.
+  constructor(host) {
+    this.host = host;
+    this.keys = ["text", "settings"].map((part) => `gptcore-${part}-${host.facts.name}`);
+    this.before = []; // the texts that Undo brings back
+    this.tokens = []; // of the last continuation, and where it begins
+    this.begin = null;
+    this.isTinted = false;
+    this.box = el("textarea.text", { "aria-label": say("text"), placeholder: say("text.type") });
+    this.box.value = recall(this.keys[0]) ?? "";
+    this.box.addEventListener("input", () => this.edited());
+    this.box.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || !(event.shiftKey || event.ctrlKey) || event.isComposing) return;
+      event.preventDefault();
+      this.continue();
+    });
+    this.mirror = el("div.mirror", { "aria-hidden": "true" });
+    this.sheet = el("div.sheet", {}, this.mirror, this.box);
+    const button = (key, act, kind = "") => el(`button${kind}`, { type: "button", onclick: act }, say(key));
+    this.go = button("continue", () => this.continue(), ".primary");
+    this.halt = button("stop", () => this.stop(), ".primary");
+    this.undoIt = button("undo", () => this.undo());
+    this.retryIt = button("retry", () => this.retry());
+    this.clearIt = button("clear", () => this.clear());
+    this.notice = new Notice();
+    this.figures = new Figures();
+    this.settings = new Settings(host.facts, {
+      change: (settings) => keep(this.keys[1], JSON.stringify(settings)),
+      lastSeed: () => this.last?.seed,
+    });
+    this.settings.show({ system: "", settings: this.keptSettings() });
+    const row = el("div.row.wrap", {}, this.go, this.halt, this.undoIt, this.retryIt, this.clearIt);
+    const hint = el("small", {}, say("text.keys"));
+    const foot = el("div.foot", {}, this.notice.element, row, hint, this.figures.element);
+    const head = el("p.lead", {}, say("text.lead", { name: host.facts.name }));
+    this.element = el("section.stage.writer", {}, head, this.sheet, foot);
+    this.refresh();
+  }
+
+  keptSettings() {
+    try {
+      return JSON.parse(recall(this.keys[1])) ?? {};
+    } catch {
+      return {};
+    }
+  }
+
+  get isBusy() {
+    return this.writing !== undefined;
+  }
+
+  refresh() {
+    const { isBusy, box, go, halt } = this;
+    box.readOnly = isBusy;
+    go.hidden = isBusy;
+    halt.hidden = !isBusy;
+    this.undoIt.disabled = isBusy || !this.before.length;
+    this.retryIt.disabled = isBusy || this.begin === null;
+    this.clearIt.disabled = isBusy || !box.value;
+    this.draw();
+  }
+
+  // The text again, behind the box, with the continuation set off.
+  draw() {
+    const { mirror, box, begin, tokens } = this;
+    const start = begin ?? box.value.length;
+    const written = el("mark.written", {}, box.value.slice(start));
+    if (this.isTinted && tokens.length) showTints(written, tokens);
+    mirror.replaceChildren(box.value.slice(0, start), written, "\n");
+  }
+
+  setText(text) {
+    this.box.value = text;
+    keep(this.keys[0], text);
+  }
+
+  edited() {
+    keep(this.keys[0], this.box.value);
+    Object.assign(this, { before: [], begin: null, tokens: [] });
+    this.refresh();
+  }
+
+  tint(on) {
+    this.isTinted = on;
+    this.draw();
+  }
+
+  // ---- What a person does
+
+  stop() {
+    this.writing?.abort();
+  }
+
+  undo() {
+    this.setText(this.before.pop());
+    Object.assign(this, { begin: null, tokens: [] });
+    this.refresh();
+  }
+
+  retry() {
+    this.undo();
+    return this.continue();
+  }
+
+  clear() {
+    this.before.push(this.box.value);
+    this.setText("");
+    Object.assign(this, { begin: null, tokens: [] });
+    this.figures.measure(null);
+    this.refresh();
+  }
+
+  continue() {
+    if (!this.isBusy) this.done = this.write(this.box.value);
+    return this.done;
+  }
+
+  async write(text) {
+    const { ask, facts } = this.host;
+    const last = { n_prompt: 0 };
+    this.writing = new AbortController();
+    Object.assign(this, { begin: text.length, tokens: [], last });
+    this.notice.tell("");
+    this.refresh();
+    const onEvent = (event) => {
+      this.notice.follow(event);
+      if (event.prompt) last.seed = event.seed;
+      if (!event.tokens || event.prompt) return;
+      Object.assign(last, event);
+      this.tokens.push(...event.tokens);
+      const isAtEnd = this.sheet.scrollTop + this.sheet.clientHeight > this.sheet.scrollHeight - 60;
+      this.setText(this.box.value + event.text);
+      this.draw();
+      if (isAtEnd) this.sheet.scrollTop = this.sheet.scrollHeight;
+      this.figures.measure(last, facts.block_size);
+    };
+    let failure = "";
+    try {
+      await ask({ prompt: text, settings: this.settings.values(), begun: [] }, onEvent, this.writing.signal);
+    } catch (error) {
+      failure = this.writing.signal.aborted ? "" : error.message;
+    }
+    last.finish ??= this.writing.signal.aborted ? "stopped" : "broken";
+    this.figures.measure(last, facts.block_size);
+    this.writing = undefined;
+    if (this.box.value === text) this.begin = null; // nothing came
+    else this.before.push(text);
+    this.refresh();
+    const isFull = last.n_prompt + last.n_new > facts.block_size;
+    if (failure) this.notice.tell(failure);
+    else if (isFull) this.notice.tell(say("text.slid", { size: facts.block_size }), { isError: false });
+  }
+}

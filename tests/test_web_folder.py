@@ -1,0 +1,84 @@
+"""The folder that `python -m export web` writes."""
+
+import json
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+from conftest import Refused
+
+from export.__main__ import main
+from gptcore.bundle import write_facts
+from gptcore.config import PRESETS
+from gptcore.facts import ModelFacts
+
+pytestmark = pytest.mark.peers
+
+
+@pytest.fixture(scope="module")
+def site(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("host") / "site"
+    assert main(["web", str(model_folder), "--out", str(out)]) == 0
+    return out
+
+
+def test_the_folder_is_a_static_space_of_what_the_browser_needs(site: Path) -> None:
+    facts = json.loads((site / "site.json").read_text(encoding="utf-8"))
+    found = {p.relative_to(site).as_posix() for p in site.rglob("*") if p.is_file()}
+    assert found == {*facts["files"], "site.json"}
+    assert not {"models/tiny/model.safetensors", "models/tiny/gptcore.json"} & found
+    card = (site / "README.md").read_text(encoding="utf-8")
+    assert card.startswith('---\ntitle: "tiny"\nsdk: static\nlicense: other\n')
+
+
+def test_a_site_is_replaced_but_nothing_else(
+    model_folder: Path, site: Path, tmp_path: Path, refused: Refused
+) -> None:
+    out = shutil.copytree(site, tmp_path / "site")
+    (out / "README.md").unlink()
+    assert main(["web", str(model_folder), "--out", str(out)]) == 0
+    assert (out / "README.md").is_file()
+    (out / "diary.txt").write_text("mine")
+    assert "contains files of yours (diary.txt)" in refused(main, "web", model_folder, "--out", out)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "site.json").write_text("[]")
+    assert "is not a site" in refused(main, "web", model_folder, "--out", mine)
+    assert (mine / "site.json").read_text() == "[]" and (out / "diary.txt").is_file()
+
+
+def test_models_that_browsers_cannot_run_are_refused(
+    model_folder: Path, tmp_path: Path, refused: Refused
+) -> None:
+    out, translator = tmp_path / "site", tmp_path / "translator"
+    translator.mkdir()
+    write_facts(translator, ModelFacts("x", False, parameters=1, config=PRESETS["translator"]))
+    assert "translation model" in refused(main, "web", translator, "--out", out)
+    other = shutil.copytree(model_folder, tmp_path / "other")
+    facts = json.loads((other / "gptcore.json").read_text())
+    del facts["sha256"]["tokenizer.json"]
+    (other / "gptcore.json").write_text(json.dumps(facts))
+    assert "has no tokenizer.json" in refused(main, "web", other, "--out", out)
+    assert not out.exists()
+
+
+def test_npm_is_needed_once_and_its_failure_is_told(
+    model_folder: Path,
+    site: Path,
+    tmp_path: Path,
+    refused: Refused,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out, tools = tmp_path / "site", tmp_path / "tools"
+    monkeypatch.setenv("PATH", str(tools))
+    assert main(["web", str(model_folder), "--out", str(out)]) == 0  # from the cache
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert "npm is not installed" in refused(main, "web", model_folder, "--out", tmp_path / "b")
+    tools.mkdir()
+    npm = tools / "npm"
+    npm.write_text("#!/bin/sh\necho no way >&2\nexit 1\n")
+    npm.chmod(npm.stat().st_mode | stat.S_IXUSR)
+    said = refused(main, "web", model_folder, "--out", tmp_path / "b")
+    assert "npm could not fetch onnxruntime-web" in said and "no way" in said
+    assert not list((tmp_path / "cache").rglob("*.mjs")) and not (tmp_path / "b").exists()
