@@ -11,12 +11,19 @@ import numpy as np
 
 from gptcore.bundle import Bundle, TranslationBundle
 from gptcore.checks import UserError
+from gptcore.engine.generate import Likelihood, likelihoods
 from gptcore.engine.onnx_session import open_inference
-from gptcore.text.chat_template import check_length, render, text_opening
+from gptcore.text.chat_template import (
+    Message,
+    check_length,
+    check_messages,
+    render,
+    text_opening,
+)
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.search import Translation
 
-MAX_TOKENS = 64  # longest text whose attention is drawn, in tokens
+MAX_TOKENS = 128  # longest text whose attention is drawn, in tokens
 
 
 class Inspector:
@@ -47,7 +54,7 @@ class Inspection:
     positions: np.ndarray  # (T, width of the position table)
     scores: np.ndarray  # (L, H, T, T), before the causal mask
     attention: np.ndarray  # (L, H, T, T), rows sum to 1
-    next_tokens: list[tuple[str, float]]  # the likeliest next tokens with their probabilities
+    following: list[list[tuple[int, str, float]]]  # after each token: id, name, log probability
 
 
 def inspect_text(inspector: Inspector, text: str, n_next: int = 10) -> Inspection:
@@ -55,21 +62,16 @@ def inspect_text(inspector: Inspector, text: str, n_next: int = 10) -> Inspectio
 
     Raises UserError if the text is empty or too long to be drawn.
     """
-    if not text.strip():
-        raise UserError("the text is empty: type a text first")
-    bundle, tokenizer = inspector.bundle, inspector.bundle.tokenizer
-    limit = min(MAX_TOKENS, bundle.config.block_size)
-    check_length(text, tokenizer, limit, "text")
-    if bundle.is_chat:
-        ids = render([{"role": "user", "content": text}], tokenizer, prompt=True)
-    else:
-        ids = [*text_opening(tokenizer), *tokenizer.encode(text)]
-    if len(ids) > limit:
+    return inspect_ids(inspector, ids_of_text(inspector.bundle, text), n_next)
+
+
+def inspect_ids(inspector: Inspector, ids: list[int], n_next: int = 10) -> Inspection:
+    """Run the model on ids; `following` has the `n_next` likeliest tokens after each."""
+    tokenizer, limit = inspector.bundle.tokenizer, most_tokens(inspector.bundle)
+    if not (1 <= len(ids) <= limit):
         raise UserError(f"the text has {len(ids)} tokens and the picture holds {limit}: shorten it")
     seen = inspector.run(input_ids=ids)
-    logits = seen["logits"][-1].astype(np.float64)
-    weights = np.exp(logits - logits.max())
-    likeliest = np.argsort(-weights, kind="stable")[:n_next]
+    told = likelihoods([0] * len(ids), seen["logits"].astype(np.float64), n_next)
     return Inspection(
         tokens=token_names(ids, tokenizer),
         token_ids=ids,
@@ -77,11 +79,48 @@ def inspect_text(inspector: Inspector, text: str, n_next: int = 10) -> Inspectio
         positions=seen["positions"],
         scores=seen["scores"],
         attention=seen["attention"],
-        next_tokens=[
-            (name, float(weights[i] / weights.sum()))
-            for i, name in zip(likeliest, token_names(likeliest, tokenizer))
+        following=[
+            [(i, name, p) for (i, p), name in zip(one.top, token_names(ids_of(one), tokenizer))]
+            for one in told
         ],
     )
+
+
+def ids_of(likelihood: Likelihood) -> list[int]:
+    return [token_id for token_id, _ in likelihood.top]
+
+
+def most_tokens(bundle: Bundle) -> int:
+    return min(MAX_TOKENS, bundle.config.block_size)
+
+
+def ids_of_text(bundle: Bundle, text: str) -> list[int]:
+    """Return the ids that are read of a text; raises UserError if it is empty or too long."""
+    if not text.strip():
+        raise UserError("the text is empty: type a text first")
+    if bundle.is_chat:
+        return ids_of_messages(bundle, [{"role": "user", "content": text}])[0]
+    tokenizer = bundle.tokenizer
+    check_length(text, tokenizer, most_tokens(bundle), "text")
+    return [*text_opening(tokenizer), *tokenizer.encode(text)]
+
+
+def ids_of_messages(bundle: Bundle, messages: list[Message]) -> tuple[list[int], int]:
+    """Return the ids of a conversation and the number of its oldest messages that are left out.
+
+    Raises UserError if a message is invalid or the last one alone is too long.
+    """
+    limit, tokenizer = most_tokens(bundle), bundle.tokenizer
+    check_messages(messages)
+    last = messages[-max(limit // 2, 1) :]  # each message takes two tokens at least
+    check_length(messages[-1]["content"], tokenizer, limit, "text")
+    is_prompt = messages[-1]["role"] != "assistant"
+    ids: list[int] = []
+    for start in range(len(last)):
+        ids = render(last[start:], tokenizer, prompt=is_prompt)
+        if len(ids) <= limit:
+            return ids, len(messages) - len(last) + start
+    raise UserError(f"the text has {len(ids)} tokens and the picture holds {limit}: shorten it")
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
     hands_out = config.getoption("numprocesses", None)  # to processes that do the tests
     if find_spec("torch") and not hands_out:
         config.pluginmanager.import_plugin("trained")
+        config.pluginmanager.import_plugin("sites")
 
 
 @pytest.fixture
@@ -52,7 +53,8 @@ def serve() -> Iterator[Callable[..., str]]:
     def start(model: OnnxModel, translator: OnnxTranslator | None = None) -> str:
         page = build_page(model, translator)
         pages.append(page)
-        _, url, _ = page.launch(prevent_thread_lock=True, **launch_options(Models(model), page))
+        options = launch_options(Models(model), page, translator=translator)
+        _, url, _ = page.launch(prevent_thread_lock=True, **options)
         return url
 
     yield start

@@ -1,5 +1,6 @@
 """Seeing inside: what the inspecting graph returns is what the model computes."""
 
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,8 @@ from gptcore.inspection import (
     MAX_TOKENS,
     Inspection,
     Inspector,
+    ids_of_messages,
+    inspect_ids,
     inspect_text,
     inspect_translation,
     token_names,
@@ -31,7 +34,7 @@ from gptcore.model import load_model
 from gptcore.nn import build_model
 from gptcore.nn.gpt import GPT, whole_sequence
 from gptcore.nn.inspect import InspectGPT, InspectSeq2Seq, ungroup
-from gptcore.text.chat_template import render
+from gptcore.text.chat_template import messages_of, render
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.onnx import OnnxTranslator
 from gptcore.translation.search import translate
@@ -128,9 +131,13 @@ def test_the_likeliest_next_tokens_are_the_main_graphs(inspectable: Path, seen: 
     model = load_model(inspectable, threads=1)
     p = softmax(model.session().prefill(seen.token_ids))
     order = np.argsort(-p, kind="stable")[:10]
-    assert [name for name, _ in seen.next_tokens] == token_names(order, model.tokenizer)
-    np.testing.assert_allclose([q for _, q in seen.next_tokens], p[order], atol=1e-5)
-    assert inspect_text(Inspector(model.bundle), TEXT, n_next=3).next_tokens == seen.next_tokens[:3]
+    assert [name for _, name, _ in seen.following[-1]] == token_names(order, model.tokenizer)
+    assert [token_id for token_id, _, _ in seen.following[-1]] == order.tolist()
+    np.testing.assert_allclose([math.exp(q) for *_, q in seen.following[-1]], p[order], atol=1e-5)
+    three = inspect_text(Inspector(model.bundle), TEXT, n_next=3)
+    assert [len(top) for top in three.following] == [3] * len(seen.tokens)
+    earlier = model.session().prefill(seen.token_ids[:4]).argmax()
+    assert three.following[3][0][0] == earlier
 
 
 def test_tokens_have_readable_names(seen: Inspection) -> None:
@@ -160,10 +167,26 @@ def test_a_text_too_long_for_a_picture_is_refused(inspector: Inspector) -> None:
     n_around = len(inspect_text(inspector, "\x01").token_ids) - 1
     longest = inspect_text(inspector, "\x01" * (MAX_TOKENS - n_around))
     assert len(longest.tokens) == MAX_TOKENS
-    with pytest.raises(UserError, match=r"the text has 65 tokens and the picture holds 64"):
+    with pytest.raises(UserError, match=r"the text has 129 tokens and the picture holds 128"):
         inspect_text(inspector, "\x01" * (MAX_TOKENS - n_around + 1))
     with pytest.raises(UserError, match="the text is too long"):
         inspect_text(inspector, "a" * 1_000_000)
+
+
+def test_of_a_long_conversation_the_end_is_shown(inspector: Inspector) -> None:
+    bundle = inspector.bundle
+    turns = ["Tell me a story.", "Once there was a cat."] * 40
+    messages = messages_of(turns)
+    ids, n_dropped = ids_of_messages(bundle, messages)
+    assert 0 < n_dropped < 80 and 100 < len(ids) <= MAX_TOKENS
+    assert ids == render(messages[n_dropped:], bundle.tokenizer)
+    assert len(inspect_ids(inspector, ids).following) == len(ids)
+    prompt, _ = ids_of_messages(bundle, messages_of(["Hi"]))
+    assert prompt == render(messages_of(["Hi"]), bundle.tokenizer, prompt=True)
+    with pytest.raises(UserError, match="the text is too long"):
+        ids_of_messages(bundle, messages_of(["a" * 1_000_000]))
+    with pytest.raises(UserError, match="unknown role"):
+        ids_of_messages(bundle, [{"role": "king", "content": "Hi"}])
 
 
 def test_a_model_of_a_short_context_shows_no_more_than_that(inspector: Inspector) -> None:

@@ -1,5 +1,6 @@
 """What arrives for an event of the page, and is refused in words before Gradio fails on it."""
 
+import asyncio
 import re
 import shutil
 import subprocess
@@ -20,7 +21,10 @@ from gptcore.checks import UserError
 from gptcore.model import OnnxModel, load_model
 from gptcore.page.build import build_page
 from gptcore.page.guard.arguments import check_call
+from gptcore.page.inspect import inspect_endpoint
 from gptcore.page.reply import read
+from gptcore.page.translate import crossing_endpoint
+from gptcore.translation.onnx import OnnxTranslator
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -55,22 +59,13 @@ def call(page: gr.Blocks, name: str, data: object) -> None:
 
 def test_what_the_pages_send_is_let_in(page: gr.Blocks, text_page: gr.Blocks) -> None:
     call(page, "reply", [MESSAGES, {"temperature": 0.5}, []])
-    call(page, "look", ["Hello", "attention weights", 1, 1])
-    call(page, "draw", [None, "embeddings", 1, 2])
+    call(page, "inspect", ["Hello", 0])
     call(text_page, "reply", ["Once", {}, []])
 
 
 BAD: list[tuple[str, object, str]] = [
     ("reply", [], "reply takes 3 values in data, not 0"),
     ("reply", "Hello", "reply takes 3 values in data, not none"),
-    ("look", ["Hi", "weights", 1, 1], "'weights' is not one of its choices"),
-    ("look", [5, "embeddings", 1, 1], "textbox must be text"),
-    ("look", [None, "embeddings", 1, 1], "textbox must be text"),
-    ("look", ["Hi", "embeddings", [], 1], "Layer must be a number, not []"),
-    ("look", ["Hi", "embeddings", None, 1], "Layer is empty: give a number"),
-    ("look", ["Hi", "embeddings", float("nan"), 1], "Layer must be a number, not nan"),
-    ("look", ["Hi", "embeddings", True, 1], "Layer must be a number, not True"),
-    ("look", ["Hi", "embeddings", 99, 1], "Layer 99 is out of range: choose 1 to 6"),
 ]
 
 
@@ -113,6 +108,61 @@ def test_what_the_view_never_asks_is_refused(model: OnnxModel, change: dict, wor
         read(model, **GOOD | change)
     with pytest.raises(UserError, match="no word"):  # a role token would begin a message
         read(model, **GOOD | {"begun": [model.tokenizer.special["<|user|>"]]})
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        (5, "a text, messages, or ids"),
+        (None, "a text, messages, or ids"),
+        ([[5]], "a text, messages, or ids"),
+        ([True], "a text, messages, or ids"),
+        ([-1], "a text, messages, or ids"),
+        ([10**9], "a text, messages, or ids"),
+        ([5.0], "a text, messages, or ids"),
+        ([], "the text has 0 tokens"),
+        ([5] * 129, "the text has 129 tokens and the picture holds 128"),
+        ("", "the text is empty"),
+        ([{"role": "user", "content": 5}], "must be text"),
+        ([{"role": "king", "content": "Hi"}], "unknown role 'king'"),
+        ([{"role": "user", "content": "x" * 10**6}], "too long"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_cannot_be_looked_at_is_refused(model: OnnxModel, what: object, words: str) -> None:
+    with pytest.raises(gr.Error, match=re.escape(words)):
+        looked(model, what, 0)
+
+
+@pytest.mark.parametrize(
+    ("layer", "words"),
+    [(6, "layer=6 is out of range: the model has 6"), (-1, "layer=-1 is out of range"),
+     (None, "layer is empty"), (0.5, "not a whole number"), ("0", "not a whole number")],
+)  # fmt: skip
+def test_a_layer_that_is_not_there_is_refused(model: OnnxModel, layer: object, words: str) -> None:
+    with pytest.raises(gr.Error, match=re.escape(words)):
+        looked(model, "Hi", layer)
+
+
+def looked(model: OnnxModel, what: object, layer: object) -> str:
+    return asyncio.run(anext(inspect_endpoint(model.bundle)(what, layer)))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "words"),
+    [
+        (5, [1, 2], "a list of 2 to 128 ids"),
+        ([1], [1, 2], "a list of 2 to 128 ids"),
+        ([1] * 200, [1, 2], "a list of 2 to 128 ids"),
+        ([1, 2], [1, 10**6], "no token of this model"),
+        ([1, True], [1, 2], "no token of this model"),
+    ],
+)
+def test_what_cannot_be_crossed_is_refused(
+    translator: OnnxTranslator, source: object, target: object, words: str
+) -> None:
+    with pytest.raises(gr.Error, match=re.escape(words)):
+        asyncio.run(anext(crossing_endpoint(translator.bundle)(source, target)))
 
 
 @pytest.mark.parametrize(

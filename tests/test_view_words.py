@@ -9,7 +9,18 @@ ROOT = Path(__file__).parent.parent
 VIEW, SITE = ROOT / "gptcore" / "page" / "view", ROOT / "export" / "site"
 LANGUAGES = [path.stem for path in sorted((VIEW / "words").glob("*.js"))]
 # Keys of which a part is put in while the page runs.
-DRAWN = ("role.", "set.", "help.", "preset.", "finish.", "key.", "theme.", "room.", "import.")
+DRAWN = (
+    "picture.",
+    "role.",
+    "set.",
+    "help.",
+    "preset.",
+    "finish.",
+    "key.",
+    "theme.",
+    "room.",
+    "import.",
+)
 
 
 def words(language: str) -> dict[str, str]:

@@ -39,13 +39,24 @@ export class Prompts {
     return { ids: ids.slice(-size), dropped: Math.max(0, ids.length - size) };
   }
 
+  // Returns the ids of a whole conversation in at most `most` tokens, and how many of its oldest
+  // messages are left out: what Inspect looks at.
+  whole(messages, most) {
+    for (let start = Math.max(0, messages.length - (most >> 1)); start < messages.length; start += 1) {
+      const ids = this.render(messages.slice(start), messages.at(-1).role !== "assistant");
+      if (ids.length <= most) return { ids, dropped: start };
+    }
+    const needed = this.render(messages.slice(-1)).length;
+    throw new Told("inspect.long", { needed, most });
+  }
+
   // A quarter of the context (or maxTokens, if less) is reserved for the reply.
   budget(maxTokens) {
     const context = this.site.block_size;
     return context - Math.min(maxTokens, Math.floor(context / 4));
   }
 
-  render(messages) {
+  render(messages, isPrompt = true) {
     const form = this.site.chat_format;
     const ids = [];
     let words = ""; // that are encoded together
@@ -70,7 +81,7 @@ export class Prompts {
       } else words += text;
       write(after);
     }
-    write(form.prompt);
+    if (isPrompt) write(form.prompt);
     return [...ids, ...this.tokens.encode(words)];
   }
 

@@ -100,7 +100,12 @@ async function main() {
       signal.removeEventListener("abort", stop);
     }
   };
-  const view = await mount(document.getElementById("view"), { facts: site, ask });
+  const inspect = async (request, onEvent) => {
+    await worked.load(onEvent);
+    const { seen } = await worked.until("seen", { type: "inspect", ...request }, onEvent);
+    return seen;
+  };
+  const view = await mount(document.getElementById("view"), { facts: site, ask, inspect });
   const load = async () => {
     try {
       view.describe(line(await worked.load((data) => view.stage.notice.follow(data)), site));

@@ -1,12 +1,13 @@
 // Runs the model in a thread of its own: loads it, answers requests, and posts results.
 //
 // In:  {type: "plan", site, device}, {type: "load"}, {type: "reply", prompt, settings, begun},
-//      {type: "stop"}
+//      {type: "stop"}, {type: "inspect", what, layer}
 // Out: {type: "planned", bytes} (to be downloaded), {type: "progress", loaded, total},
 //      {type: "ready", file, device, threads}, {type: "event", event}: see gptcore/page/reply.py,
-//      {type: "error", key, values}: see view/words
+//      {type: "seen", seen}: see view/inspect/inspect.js, {type: "error", key, values}: see view/words
 
 import { Files, Told } from "./files.js";
+import { Inspector } from "./inspector.js";
 import { Model } from "./model.js";
 import { Prompts } from "./prompts.js";
 import { Tokens } from "./tokens.js";
@@ -16,8 +17,10 @@ const POST_MILLISECONDS = 50;
 const MODELS = { fp32: "onnx/model.onnx", fp16: "onnx/model_fp16.onnx", int8: "onnx/model_quantized.onnx" };
 const SEEDS = 2 ** 31; // drawn seeds are below it
 
-const handlers = { plan, load, reply, stop: () => (stopped = true) };
-let site, files, wanted, tokens, prompts, model;
+const INSPECT = "onnx/inspect.onnx";
+
+const handlers = { plan, load, reply, inspect, stop: () => (stopped = true) };
+let site, files, wanted, runtime, tokens, prompts, model, inspector;
 let stopped = false;
 
 self.onmessage = async ({ data }) => {
@@ -59,11 +62,12 @@ async function chooseVariant(device, has) {
 async function load() {
   const { device, folder, build, model: file, wasm: binary } = wanted;
   const progress = (done) => postMessage({ type: "progress", ...done });
-  const [contents, runtime] = await Promise.all([
+  const [contents, module] = await Promise.all([
     files.get([file, binary], progress),
     import(`./vendor/ort.${device}.min.mjs`),
     openTokenizer(folder),
   ]);
+  runtime = module;
   const { wasm } = runtime.env;
   wasm.wasmPaths = { mjs: `${ROOT}${build}.mjs`, wasm: `${ROOT}${binary}` };
   wasm.wasmBinary = contents[binary];
@@ -90,6 +94,17 @@ async function openTokenizer(folder) {
   };
   tokens = new Tokens(...(await Promise.all(names.map(read))), site.special_tokens);
   prompts = new Prompts(site, tokens);
+}
+
+async function inspect({ what, layer }) {
+  if (!inspector) {
+    const name = wanted.folder + INSPECT;
+    const contents = await files.get([name], (done) => postMessage({ type: "progress", ...done }));
+    const options = { executionProviders: ["wasm"] };
+    const session = await runtime.InferenceSession.create(new Uint8Array(contents[name]), options);
+    inspector = new Inspector(runtime, session, { tokens, prompts, site });
+  }
+  postMessage({ type: "seen", seen: await inspector.look(what, layer) });
 }
 
 // ---- Replies

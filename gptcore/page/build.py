@@ -1,4 +1,4 @@
-"""The whole page: its rooms, and the settings with which Gradio serves it.
+"""The whole page: its endpoints, and the settings with which Gradio serves it.
 
 >>> page = build_page(model)                                          # doctest: +SKIP
 >>> page.launch(**launch_options(Models(model), page))                # doctest: +SKIP
@@ -16,9 +16,9 @@ from gptcore.model import OnnxModel
 from gptcore.models import Models
 from gptcore.page.endpoints import add_endpoints
 from gptcore.page.guard.middleware import Guard
-from gptcore.page.inspect import inspect_tab
-from gptcore.page.shell import CSS, HEAD, page_facts, view_routes
-from gptcore.page.translate import translate_tab
+from gptcore.page.inspect import inspect_endpoint
+from gptcore.page.shell import HEAD, page_facts, view_routes
+from gptcore.page.translate import add_translation
 from gptcore.translation.onnx import OnnxTranslator
 
 REMEMBERED = 100  # number of visitors whose page is remembered, of up to 0.9 MB each
@@ -26,16 +26,20 @@ CONCURRENT = 4  # events of other kinds that are handled at once; others wait in
 
 
 def launch_options(
-    models: Models, page: gr.Blocks, door: Door | None = None, entry: Entry | None = None
+    models: Models,
+    page: gr.Blocks,
+    door: Door | None = None,
+    entry: Entry | None = None,
+    translator: OnnxTranslator | None = None,
 ) -> dict[str, Any]:
     """Return the arguments of `launch` for the page and its API.
 
     `door`: the conditions of the API. `entry`: what is asked of every visitor, if anything.
     """
+    facts = page_facts(models.first, translator, page)
     guard = Middleware(Guard, api=Api(models, door or Door()), entry=entry)
     return {
         "theme": gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
-        "css": CSS,
         "head": HEAD,
         "footer_links": ["api"],
         "share": False,
@@ -47,20 +51,18 @@ def launch_options(
         "state_session_capacity": REMEMBERED,
         "app_kwargs": {
             "middleware": [guard],
-            "routes": view_routes(page_facts(models.first, page)),
+            "routes": view_routes(facts),
         },
     }
 
 
 def build_page(model: OnnxModel, translator: OnnxTranslator | None = None) -> gr.Blocks:
-    """Build the page: the endpoints of the model's view, and the optional rooms beside it."""
+    """Build the page: the endpoints that its view asks; the view draws itself (page/view)."""
     bundle = model.bundle
     with gr.Blocks(title=f"{bundle.name} · gptcore", analytics_enabled=False) as page:
         add_endpoints(model)
-        if translator:
-            with gr.Column(elem_id="translate", elem_classes="room"):
-                translate_tab(translator)
         if bundle.inspect:
-            with gr.Column(elem_id="inspect", elem_classes="room"):
-                inspect_tab(bundle)
+            gr.api(inspect_endpoint(bundle), api_name="inspect", api_visibility="private")
+        if translator:
+            add_translation(translator)
     return page.queue(max_size=64, default_concurrency_limit=CONCURRENT, api_open=False)

@@ -1,7 +1,9 @@
 """The endpoints of a model: what the view asks, and /chat or /complete for programs."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
+from threading import Event
 from typing import Any
 
 import gradio as gr
@@ -9,10 +11,12 @@ import gradio as gr
 from gptcore.engine.generate import Request, chat_request, completion_request
 from gptcore.engine.sampling import Sampling
 from gptcore.model import OnnxModel
-from gptcore.page.facts import default_max_tokens
-from gptcore.page.inputs import text_of, to_messages
-from gptcore.page.parts import REPLIES, api_texts
-from gptcore.page.reply import reply_endpoint
+from gptcore.page.facts import default_max_tokens, highest_max_tokens
+from gptcore.page.inputs import text_of, to_messages, to_settings
+from gptcore.page.reply import reply_endpoint, told
+from gptcore.page.streaming import stream
+
+REPLIES = 32  # replies to one kind of event that are written at once; others wait in the queue
 
 
 def add_endpoints(model: OnnxModel) -> None:
@@ -99,3 +103,14 @@ def completion_endpoint(model: OnnxModel) -> Callable:
             yield more
 
     return continue_text
+
+
+async def api_texts(
+    model: OnnxModel, values: tuple, begin: Callable[[Sampling, int], Request]
+) -> AsyncIterator[str]:
+    """Yield the growing reply of an API call."""
+    with told():
+        settings = to_settings(values, highest_max_tokens(model.bundle))
+        request = await asyncio.to_thread(begin, *settings)
+        async for progress in stream(model.engine, request, Event()):
+            yield progress.text

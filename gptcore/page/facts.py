@@ -15,6 +15,16 @@ EXAMPLES = (
     "Tell me a story about a cat.",
     "What is the capital of France?",
 )
+SIZES = (
+    "n_layer",
+    "n_head",
+    "n_kv_head",
+    "head_dim",
+    "n_embd",
+    "n_inner",
+    "vocab_size",
+    "position",
+)
 LONGEST_TEXT = 1000  # tokens that a base model generates at most in one call
 
 
@@ -26,6 +36,9 @@ def view_facts(bundle: Bundle) -> dict[str, Any]:
         "block_size": bundle.config.block_size,
         "settings": settings(bundle),
         "examples": bundle.facts.examples or EXAMPLES,
+        "inspect": bundle.inspect is not None,
+        "folder": bundle.path.name,
+        "config": {name: getattr(bundle.config, name) for name in (*SIZES, "position")},
     }
 
 

@@ -109,6 +109,6 @@ def run(options: argparse.Namespace) -> int:
     page.launch(
         server_name=in_url(host),  # Gradio also expects an IPv6 address in brackets
         server_port=options.port,
-        **launch_options(models, page, door, entry),
+        **launch_options(models, page, door, entry, translator),
     )
     return 0

@@ -13,7 +13,8 @@ begin a stop text.
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from threading import Event
 from typing import Any
@@ -34,20 +35,27 @@ MOST_STOPS = 8
 SEEDS = 2**31  # drawn seeds are below it
 
 
+@contextmanager
+def told() -> Iterator[None]:
+    """Send a UserError to the caller as a message."""
+    try:
+        yield
+    except UserError as error:
+        raise gr.Error(str(error), print_exception=False) from None
+
+
 def reply_endpoint(model: OnnxModel) -> Callable:
     """Return the function of the endpoint."""
 
     async def reply(
         prompt: list[dict[str, Any]] | str, settings: dict[str, Any], begun: list[int] | str
     ) -> AsyncIterator[str]:
-        try:
+        with told():
             request = await asyncio.to_thread(read, model, prompt, settings, begun)
             teller = Teller(model.tokenizer, request)
             yield teller.start()
             async for progress in stream(model.engine, request, Event()):
                 yield teller.more(progress)
-        except UserError as error:
-            raise gr.Error(str(error), print_exception=False) from None
 
     return reply
 

@@ -14,22 +14,14 @@ from starlette.staticfiles import StaticFiles
 
 from gptcore.model import OnnxModel
 from gptcore.page.facts import view_facts
+from gptcore.page.translate import translator_facts
 from gptcore.system.runtime import device_line
+from gptcore.translation.onnx import OnnxTranslator
 
 VIEW = Path(__file__).parent / "view"
-LOOKS = [f"view/looks/{name}.css" for name in ("base", "conversation", "text", "sides")]
+LOOKS = [f"view/looks/{name}.css" for name in ("base", "conversation", "text", "sides", "rooms")]
 HEAD = "".join(f'<link rel="stylesheet" href="{path}">' for path in LOOKS)
 HEAD += '<script type="module" src="view/page.js"></script>'
-# Gradio's own parts stand below the view's bar, each in its room.
-CSS = """
-.gradio-container { max-width: 1200px !important; width: 100% !important; margin: 0 auto; }
-.gradio-container:has(.room) { padding-top: 56px !important; }
-.room:not(.shown) { display: none !important; }
-.examples .example { border: 1px solid var(--border-color-primary); border-radius: 8px; }
-.status, .device { font-size: 0.85rem; opacity: 0.85; min-height: 1.4em; }
-footer .divider { display: none; }
-.heat-map .altair { padding: 10px; overflow-x: auto; align-items: safe center !important; }
-"""
 
 
 class Files(StaticFiles):
@@ -48,12 +40,13 @@ def view_routes(facts: dict[str, Any]) -> list[BaseRoute]:
     return [Route("/view/facts.json", tell), Mount("/view", Files(directory=VIEW))]
 
 
-def page_facts(model: OnnxModel, page: gr.Blocks) -> dict[str, Any]:
-    """Return what view/page.js asks for: the view's facts, the rooms, the event for replies."""
-    columns = (block for block in page.blocks.values() if isinstance(block, gr.Column))
+def page_facts(
+    model: OnnxModel, translator: OnnxTranslator | None, page: gr.Blocks
+) -> dict[str, Any]:
+    """Return what view/page.js asks for: the view's facts, and the numbers of the events."""
     return {
         **view_facts(model.bundle),
         "line": device_line(model),
-        "rooms": [block.elem_id for block in columns if "room" in (block.elem_classes or [])],
-        "fn_index": next(i for i, event in page.fns.items() if event.api_name == "reply"),
+        "translator": translator_facts(translator) if translator else None,
+        "events": {event.api_name: i for i, event in page.fns.items()},
     }

@@ -1,114 +1,93 @@
-"""The translate tab, with a chart of the cross-attention, and the endpoint /translate."""
+"""The endpoints of the translator: those of the view's Translate, and /translate for programs.
 
-from collections.abc import Callable, Iterator
+The view's `translation` gives an event for each line, {"line": 1, "text": ..., "source": ids,
+"target": ids, "finished": true}, and `crossing` the cross-attention of one of them:
+
+    {"source": names, "target": names, "arrays": {"cross": {"shape": [L, H, T, S], "data": "..."}}}
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import cache
-from threading import Event
 from typing import Any
 
 import gradio as gr
 
+from gptcore.bundle import TranslationBundle
 from gptcore.checks import UserError
-from gptcore.inspection import MAX_TOKENS, CrossAttention, Inspector, inspect_translation
+from gptcore.inspection import MAX_TOKENS, Inspector, inspect_translation
 from gptcore.page.inputs import whole_number
-from gptcore.page.parts import HIDDEN, heading, index_of, status_line
+from gptcore.page.inspect import packed
+from gptcore.page.reply import as_json, told
 from gptcore.system.runtime import device_line
+from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.onnx import OnnxTranslator
 from gptcore.translation.search import MAX_BEAMS, Translation, read_source, translate
 
-BEAMS, MEAN = 4, "mean of the heads"
+BEAMS = 4
 MAX_LINES = 100
-Updates = Iterator[tuple]  # new values of the tab's components
 NOTHING = Translation("", [], [], True)  # the result for an empty line
 
 
-def translate_tab(model: OnnxTranslator) -> None:
-    """Add the tab that translates each line of a text and draws its cross-attention."""
-    bundle, config = model.bundle, model.config
-    open_inspector = cache(lambda: Inspector(bundle))
-    results, stops = gr.State(), {}  # browser tab -> flag that ends its translation
-    heading(
-        bundle.name,
-        "A small translation model. It can be wrong. Write each sentence on a line of its own.",
-    )
-    with gr.Row():
-        with gr.Column(min_width=320):
-            source = gr.Textbox(label="Text", lines=5, max_lines=12, placeholder="Type a sentence")
-            with gr.Row():
-                button = gr.Button("Translate", variant="primary", scale=3)
-                stop = gr.Button("Stop", interactive=False, scale=1)
-            if bundle.examples:
-                gr.Examples(bundle.examples, source, label="Try one", api_visibility="private")
-        with gr.Column(min_width=320):
-            target = gr.Textbox(
-                label="Translation", lines=5, max_lines=12, buttons=["copy"], elem_id="translation"
-            )
-            beams = gr.Slider(1, MAX_BEAMS, BEAMS, step=1, label="Beams", info="1: greedy")
-    status = status_line("translate-status")
-    gr.Markdown(device_line(model), elem_classes="device")
-    with gr.Column(visible=False) as picture:
-        with gr.Row():
-            sentence = gr.Dropdown([], label="Picture of sentence", type="index", min_width=240)
-            n, several = config.n_layer, config.n_layer > 1
-            layer = gr.Slider(
-                1, max(2, n), n, step=1, label="Layer", visible=several, min_width=240
-            )
-            heads = [MEAN, *(f"head {i + 1}" for i in range(config.n_head))]
-            head = gr.Dropdown(heads, value=MEAN, label="Head", type="index", min_width=240)
-        plot = gr.Plot(show_label=False, elem_id="cross-attention", elem_classes="heat-map")
-
-    def run(request: gr.Request, text: str, beams: float, layer: float, head: int) -> Updates:
-        """Yield values of `outputs`: the lines translated so far, and at the end the chart."""
-        done, stop, hidden = [], Event(), gr.Column(visible=False)
-        try:
-            lines = translate_lines(model, text, beams)
-            stops[request.session_hash] = stop
-            yield [], "", "translating ...", hidden, gr.skip(), None, *buttons(busy=True)
-            for result in lines:
-                done.append(result)
-                yield gr.skip(), shown(done), f"{len(done)} done ...", *(gr.skip(),) * 5
-                if stop.is_set():
-                    break
-        except UserError as error:
-            yield [], "", f"⚠ {error}", hidden, gr.skip(), None, *buttons(busy=False)
-            return
-        finally:
-            stops.pop(request.session_hash, None)
-        found = [result for result in done if result.target_ids]
-        names = [f"{i}. {result.text}" for i, result in enumerate(found, 1)]
-        line = summary(found) + (" · stopped by you" if stop.is_set() else "")
-        picture, is_shown = redraw(found, 0, layer, head), bundle.inspect is not None
-        yield (
-            *(found, gr.skip(), line, gr.Column(visible=is_shown)),
-            *(gr.Dropdown(names, value=names[0]), picture, *buttons(busy=False)),
-        )
-
-    def stop_it(request: gr.Request) -> None:
-        if request.session_hash in stops:
-            stops[request.session_hash].set()
-
-    def redraw(found: list[Translation] | None, sentence: int | None, *choice: Any) -> object:
-        if bundle.inspect is None or not found or sentence is None:
-            return None
-        result = found[min(sentence, len(found) - 1)]
-        if is_too_long(result):
-            return None
-        return draw(inspect_translation(open_inspector(), result), *choice)
-
-    outputs = [results, target, status, picture, sentence, plot, button, stop]
-    inputs = [source, beams, layer, head]
-    gr.on([button.click, source.submit], run, inputs, outputs, **HIDDEN)
-    stop.click(stop_it, queue=False, **HIDDEN)
-    gr.on(
-        # The event is .input and not .change, because `run` sets the sentence and draws the chart
-        # itself.
-        [sentence.input, layer.change, head.change],
-        redraw,
-        [results, sentence, layer, head],
-        plot,
-        trigger_mode="always_last",  # at most one redraw waits while a slider is dragged
-        **HIDDEN,
-    )
+def add_translation(model: OnnxTranslator) -> None:
+    """Add the endpoints of a translator."""
+    private: dict[str, Any] = {"api_visibility": "private"}
+    gr.api(translation_endpoint(model), api_name="translation", **private)
+    if model.bundle.inspect:
+        gr.api(crossing_endpoint(model.bundle), api_name="crossing", **private)
     gr.api(translate_endpoint(model), api_name="translate")
+
+
+def translator_facts(model: OnnxTranslator) -> dict[str, Any]:
+    """Return what the view is told of a translator."""
+    bundle = model.bundle
+    return {
+        "name": bundle.name,
+        "line": device_line(model),
+        "examples": bundle.examples,
+        "beams": {"default": BEAMS, "highest": MAX_BEAMS},
+        "most_drawn": MAX_TOKENS if bundle.inspect else 0,
+    }
+
+
+def translation_endpoint(model: OnnxTranslator) -> Callable:
+    def translation(text: str, beams: int) -> Iterator[str]:
+        with told():
+            for line, result in enumerate(translate_lines(model, text, beams), 1):
+                yield as_json(
+                    line=line,  # Gradio sends nothing for an event that equals the one before
+                    text=result.text,
+                    source=result.source_ids,
+                    target=result.target_ids,
+                    finished=result.finished,
+                )
+
+    return translation
+
+
+def crossing_endpoint(bundle: TranslationBundle) -> Callable:
+    open_inspector = cache(lambda: Inspector(bundle))
+
+    def look(source: Any, target: Any) -> str:
+        check_ids(source, bundle.source_tokenizer)
+        check_ids(target, bundle.tokenizer)
+        seen = inspect_translation(open_inspector(), Translation("", source, target, True))
+        arrays = {"cross": packed(seen.attention)}
+        return as_json(source=seen.source, target=seen.target, arrays=arrays)
+
+    async def crossing(source: list[int], target: list[int]) -> AsyncIterator[str]:
+        with told():
+            yield await asyncio.to_thread(look, source, target)
+
+    return crossing
+
+
+def check_ids(ids: Any, tokenizer: Tokenizer) -> None:
+    """Raise UserError unless these are the ids of a sentence that can be drawn."""
+    if not (isinstance(ids, list) and 2 <= len(ids) <= MAX_TOKENS):
+        raise UserError(f"a sentence that is drawn is a list of 2 to {MAX_TOKENS} ids")
+    if not all(type(i) is int and 0 <= i < tokenizer.vocab_size for i in ids):
+        raise UserError("a sentence holds an id that is no token of this model")
 
 
 def translate_lines(model: OnnxTranslator, text: Any, beams: Any) -> Iterator[Translation]:
@@ -132,54 +111,20 @@ def translate_lines(model: OnnxTranslator, text: Any, beams: Any) -> Iterator[Tr
     return (translate(model, line, beams) if line.strip() else NOTHING for line in lines)
 
 
-def buttons(busy: bool) -> tuple[gr.Button, gr.Button]:
-    """Return the buttons Translate and Stop; only one of them is enabled at a time."""
-    return gr.Button(interactive=not busy), gr.Button(interactive=busy)
-
-
-def is_too_long(result: Translation) -> bool:
-    """Return whether a sentence has too many tokens for a readable chart."""
-    return max(len(result.source_ids), len(result.target_ids)) > MAX_TOKENS
-
-
-def shown(results: list[Translation]) -> str:
-    return "\n".join(result.text for result in results)
-
-
-def summary(results: list[Translation]) -> str:
-    n = len(results)
-    text = f"{n} sentence{'' if n == 1 else 's'}"
-    n_cut = sum(not result.finished for result in results)
-    n_long = sum(map(is_too_long, results))
-    text += f" · {n_cut} did not end within the context" if n_cut else ""
-    return text + (f" · {n_long} too long for a picture ({MAX_TOKENS} tokens)" if n_long else "")
-
-
-def draw(seen: CrossAttention, layer: float | None, head: int | None) -> object:
-    """Return the heat map of a sentence's cross-attention; head 0 means the mean of all."""
-    from gptcore.page.charts import heat_map
-
-    of_layer = seen.attention[index_of(layer, len(seen.attention))]
-    values = of_layer[index_of(head, len(of_layer))] if head else of_layer.mean(0)
-    return heat_map(
-        values,
-        seen.target,
-        seen.source,
-        "Cross-attention",
-        "each row is a token of the translation; bright are the tokens of the text it came from",
-    )
-
-
 def translate_endpoint(model: OnnxTranslator) -> Callable:
     """Return the function of the API's /translate; it yields the growing text, line by line."""
 
     def translate_text(text: str, beams: int = BEAMS) -> Iterator[str]:
-        found = []
-        try:
+        """Translate each line of a text; what arrives is the growing translation.
+
+        Parameters:
+            text: the sentences, each on a line of its own
+            beams: how many translations of a sentence are followed at once; 1 is greedy
+        """
+        found: list[str] = []
+        with told():
             for result in translate_lines(model, text, beams):
-                found.append(result)
-                yield shown(found)
-        except UserError as error:
-            raise gr.Error(str(error), print_exception=False) from None
+                found.append(result.text)
+                yield "\n".join(found)
 
     return translate_text

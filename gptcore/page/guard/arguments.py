@@ -1,8 +1,7 @@
-"""The values that arrive for an event of the page, checked before Gradio reads them.
+"""The values that arrive for an event of the page, counted before Gradio reads them.
 
-Gradio answers a value that a component does not expect, an emptied slider for example, with an
-error without words, and writes a traceback. Here the call is refused with a reason, which the page
-shows.
+Gradio answers a call with too few values with an error without words, and writes a traceback. Here
+the call is refused with a reason, which the page shows; the endpoints check the values themselves.
 
 >>> check_call(page, "/gradio_api/call/chat", {"data": []})             # doctest: +SKIP
 Traceback (most recent call last):
@@ -10,7 +9,6 @@ gptcore.api.door.Refused: chat takes 10 values in data, not 0: message, history,
 """
 
 import inspect
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -34,8 +32,6 @@ def check_call(page: gr.Blocks, path: str, content: Any) -> None:
         n = len(values) if isinstance(values, list) else "none"
         told = f"{event.api_name} takes {len(event.inputs)} values in data, not {n}"
         raise Refused(400, f"{told}: {', '.join(parameters(event))}")
-    for component, value in zip(event.inputs, values):
-        check_value(component, value)
 
 
 def find_event(page: gr.Blocks, path: str, content: dict[str, Any]) -> "BlockFunction":
@@ -68,21 +64,3 @@ def parameters(event: "BlockFunction") -> dict[str, bool]:
     """Return the names of an event's parameters, and whether each must be given."""
     found = inspect.signature(event.fn).parameters if event.fn else {}
     return {name: p.default is p.empty for name, p in found.items()}
-
-
-def check_value(component: Any, value: Any) -> None:
-    label = getattr(component, "label", None) or component.get_block_name()
-    if isinstance(component, gr.Slider | gr.Number):
-        if value is None:
-            raise Refused(400, f"{label} is empty: give a number")
-        if type(value) not in (int, float) or not isfinite(value):
-            raise Refused(400, f"{label} must be a number, not {str(value)[:50]}")
-        low, high = component.minimum, component.maximum
-        if low is not None and high is not None and not (low <= value <= high):
-            raise Refused(400, f"{label} {value} is out of range: choose {low} to {high}")
-    elif isinstance(component, gr.Textbox) and not isinstance(value, str):
-        raise Refused(400, f"{label} must be text")
-    elif isinstance(component, gr.Dropdown) and component.choices:
-        known = [choice for _, choice in component.choices]
-        if value not in known:
-            raise Refused(400, f"{label}: {str(value)[:50]!r} is not one of its choices")

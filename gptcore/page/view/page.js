@@ -15,33 +15,42 @@ async function post(path, body) {
   }
 }
 
-// Gradio opens one stream of events for a session; each question is a session of its own.
-const asker = ({ fn_index }) =>
-  async function ask({ prompt, settings, begun }, onEvent, signal) {
-    const session_hash = randomId();
-    const joined = await post("gradio_api/queue/join", { data: [prompt, settings, begun], fn_index, session_hash });
-    const { event_id, detail } = await joined.json().catch(() => ({}));
-    if (!joined.ok) throw new Error(typeof detail === "string" ? detail : say("lost.server"));
-    const cancel = () => post("gradio_api/cancel", { fn_index, session_hash, event_id }).catch(() => {});
-    signal.addEventListener("abort", cancel);
-    try {
-      const stream = await fetch(URL_OF(`gradio_api/queue/data?session_hash=${session_hash}`), { signal });
-      for await (const message of events(stream.body)) {
-        if (message.msg === "estimation") onEvent({ waiting: message.rank });
-        if (message.msg === "process_generating") onEvent(JSON.parse(output(message)));
-        if (message.msg === "process_completed") {
-          if (message.success === false) throw new Error(message.output.error ?? say("lost.stream"));
-          return;
-        }
+// Calls an endpoint, and hands on its events. Gradio opens one stream of events for a session; each
+// question is a session of its own.
+async function call(fn_index, data, onEvent, signal = new AbortController().signal) {
+  const session_hash = randomId();
+  const joined = await post("gradio_api/queue/join", { data, fn_index, session_hash });
+  const { event_id, detail } = await joined.json().catch(() => ({}));
+  if (!joined.ok) throw new Error(typeof detail === "string" ? detail : say("lost.server"));
+  const cancel = () => post("gradio_api/cancel", { fn_index, session_hash, event_id }).catch(() => {});
+  signal.addEventListener("abort", cancel);
+  try {
+    const stream = await fetch(URL_OF(`gradio_api/queue/data?session_hash=${session_hash}`), { signal });
+    for await (const message of events(stream.body)) {
+      if (message.msg === "estimation") onEvent({ waiting: message.rank });
+      if (message.msg === "process_generating") onEvent(JSON.parse(output(message)));
+      if (message.msg === "process_completed") {
+        if (message.success === false) throw new Error(message.output.error ?? say("lost.stream"));
+        return;
       }
-      throw new Error(say("lost.stream"));
-    } catch (error) {
-      if (error instanceof TypeError) throw new Error(say("lost.stream")); // the network's
-      throw error;
-    } finally {
-      signal.removeEventListener("abort", cancel);
     }
-  };
+    throw new Error(say("lost.stream"));
+  } catch (error) {
+    if (error instanceof TypeError) throw new Error(say("lost.stream")); // the network's
+    throw error;
+  } finally {
+    signal.removeEventListener("abort", cancel);
+  }
+}
+
+// Calls an endpoint that gives one value, whose arrays come as float32 in base64.
+async function look(fn_index, data, onEvent) {
+  let found;
+  await call(fn_index, data, (event) => (event.arrays ? (found = event) : onEvent?.(event)));
+  for (const array of Object.values(found.arrays))
+    array.data = new Float32Array(Uint8Array.from(atob(array.data), (c) => c.charCodeAt(0)).buffer);
+  return found;
+}
 
 // The first output of a reply comes whole; then come differences, each of which replaces it.
 function output({ output: { data } }) {
@@ -62,24 +71,17 @@ async function* events(body) {
   }
 }
 
-// Gradio draws its own parts some time after this module runs.
-function appeared(id) {
-  return new Promise((resolve) => {
-    const look = () => {
-      const found = document.getElementById(id);
-      if (!found) return;
-      watcher.disconnect();
-      resolve(found);
-    };
-    const watcher = new MutationObserver(look);
-    watcher.observe(document.body, { childList: true, subtree: true });
-    look();
-  });
-}
-
 const facts = await (await fetch(URL_OF("view/facts.json"))).json();
-const room = (id) => async (on) => (await appeared(id)).classList.toggle("shown", on);
-const rooms = Object.fromEntries(facts.rooms.map((id) => [`room.${id}`, room(id)]));
+const { events: numbers, translator } = facts;
 // Beside Gradio's container, whose styles end there.
 const place = document.body.appendChild(document.createElement("div"));
-await mount(place, { facts, ask: asker(facts), rooms });
+await mount(place, {
+  facts,
+  ask: ({ prompt, settings, begun }, ...more) => call(numbers.reply, [prompt, settings, begun], ...more),
+  inspect: ({ what, layer }, onEvent) => look(numbers.inspect, [what, layer], onEvent),
+  translator: translator && {
+    facts: translator,
+    translate: ({ text, beams }, ...more) => call(numbers.translation, [text, beams], ...more),
+    crossing: ({ source, target }) => look(numbers.crossing, [source, target]),
+  },
+});

@@ -2,13 +2,13 @@
 // conversation (of a base model: its text), the settings. It owns the element it is mounted in, and
 // talks with a model through `ask` alone:
 //
-//     mount(element, {facts, ask, rooms})
+//     mount(element, {facts, ask, inspect, translator})
 //     await ask({prompt, settings, begun}, onEvent, signal)
 //
-// `facts`: {name, chat, block_size, settings, examples, line}. `prompt` is the messages of a
-// conversation, or a text. `ask` calls `onEvent` with the events that gptcore/page/reply.py
-// describes, and throws an error whose message a person can read. `rooms` are other views, by the
-// key of their names: functions that show (true) or hide (false) them.
+// `facts` are those of gptcore/page/facts.py. `prompt` is the messages of a conversation, or a text.
+// `ask` calls `onEvent` with the events that gptcore/page/reply.py describes, and throws an error
+// whose message a person can read. `inspect` is described in inspect/inspect.js, and `translator`, if
+// there is one, in translate/translate.js.
 
 import { ChatList } from "./chat/chatlist.js";
 import { Conversation } from "./chat/conversation.js";
@@ -17,6 +17,8 @@ import { openStore } from "./kept/store.js";
 import { showKeys } from "./parts/dialogs.js";
 import { closeAlternatives } from "./parts/glass.js";
 import { themeButton } from "./parts/theme.js";
+import { Inspect } from "./inspect/inspect.js";
+import { Translate } from "./translate/translate.js";
 import { Writer } from "./text/writer.js";
 import { LANGUAGES, chooseLanguage, language, say } from "./words.js";
 
@@ -55,13 +57,18 @@ class View {
     if (chat) this.stage.show(chat);
     this.list = this.store && this.chatList();
     this.home = this.store ? "room.chat" : "room.text";
-    this.room = this.home;
+    const { translator } = this.host;
+    this.rooms = {
+      "room.inspect": new Inspect(this.host),
+      ...(translator && { "room.translate": new Translate(translator) }),
+    };
     const { element: stage, settings } = this.stage;
     this.body = el("div.columns", {}, ...(this.list ? [this.list.element] : []), stage, settings.element);
     const curtain = el("div.curtain", { onclick: () => this.closeSheets() });
-    this.root.replaceChildren(this.bar(), this.body, curtain);
+    const rooms = Object.values(this.rooms).map(({ element }) => element);
+    this.root.replaceChildren(this.bar(), this.body, ...rooms, curtain);
     this.fitWidth();
-    this.markRoom();
+    this.enter(this.room in this.rooms ? this.room : this.home);
     this.listChanged();
   }
 
@@ -77,10 +84,10 @@ class View {
   // ---- The bar
 
   bar() {
-    const { facts, rooms = {} } = this.host;
-    const names = [this.home, ...Object.keys(rooms)];
+    const { facts } = this.host;
+    const names = [this.home, ...Object.keys(this.rooms)];
     const tab = (name) => el("button", { type: "button", onclick: () => this.enter(name), "data-room": name }, say(name));
-    this.tabs = el("nav.rooms", { "aria-label": say("rooms"), hidden: names.length === 1 }, names.map(tab));
+    this.tabs = el("nav.rooms", { "aria-label": say("rooms") }, names.map(tab));
     this.extras = this.looks();
     const isChat = Boolean(this.list);
     return el(
@@ -170,14 +177,10 @@ class View {
   enter(room) {
     this.room = room;
     this.body.hidden = room !== this.home;
-    for (const [name, show] of Object.entries(this.host.rooms ?? {})) show(name === room, this.stage);
-    this.root.classList.toggle("elsewhere", room !== this.home);
-    this.markRoom();
-  }
-
-  markRoom() {
+    for (const [name, { element }] of Object.entries(this.rooms)) element.hidden = name !== room;
     for (const tab of this.tabs.children)
-      tab.setAttribute("aria-current", tab.dataset.room === this.room ? "page" : "false");
+      tab.setAttribute("aria-current", tab.dataset.room === room ? "page" : "false");
+    this.rooms[room]?.enter(this.stage);
   }
 
   // ---- Chats

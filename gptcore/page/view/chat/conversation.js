@@ -57,6 +57,12 @@ export class Conversation {
     return path(this.chat);
   }
 
+  // What Inspect looks at: the messages.
+  what() {
+    const system = this.chat.system.trim() ? [{ role: "system", content: this.chat.system }] : [];
+    return [...system, ...this.nodes().map(({ role, text }) => ({ role, content: text }))];
+  }
+
   get isBusy() {
     return this.writing !== undefined;
   }
@@ -241,10 +247,7 @@ export class Conversation {
 
   async write(node, begun) {
     const { chat } = this;
-    const nodes = this.nodes();
-    const before = nodes.slice(0, nodes.indexOf(node));
-    const system = chat.system.trim() ? [{ role: "system", content: chat.system }] : [];
-    const prompt = [...system, ...before.map(({ role, text }) => ({ role, content: text }))];
+    const prompt = this.what().slice(0, this.nodes().indexOf(node) - this.nodes().length);
     const known = { tokens: [], prompt: null, n_dropped: 0 };
     const already = node.text; // stays if nothing comes
     this.known.set(node.id, known);

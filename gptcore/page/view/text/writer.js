@@ -56,6 +56,11 @@ export class Writer {
     }
   }
 
+  // What Inspect looks at.
+  what() {
+    return this.box.value.trim();
+  }
+
   get isBusy() {
     return this.writing !== undefined;
   }

@@ -1,0 +1,229 @@
+// Inspect: how the model reads a text. Its tokens, the likeliest tokens after each, the attention of
+// every head, embeddings and positions, and the shapes all the way through.
+
+import { el } from "../dom.js";
+import { percent, visible } from "../parts/glass.js";
+import { heatMap } from "../parts/heatmap.js";
+import { Notice } from "../parts/notice.js";
+import { say } from "../words.js";
+import { curves } from "./curves.js";
+import { shapes } from "./shapes.js";
+
+const COLUMNS = 64; // channels that are drawn of embeddings
+const ADDED = ["sinusoidal", "learned"]; // positions that are added to the embeddings
+
+export class Inspect {
+  // `host`: {facts, inspect}; `host.inspect({what, layer})` gives what gptcore/page/inspect.py tells,
+  // its arrays as {shape, data}.
+  constructor(host) {
+    Object.assign(this, { host, seen: null, layer: 0, head: 0, picture: "attention", at: 0 });
+    this.notice = new Notice();
+    this.box = el("textarea", { rows: "2", "aria-label": say("inspect.text"), placeholder: say("inspect.type") });
+    this.box.value = say("inspect.example");
+    this.box.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      this.look(this.box.value);
+    });
+    const go = el("button.primary", { type: "button", onclick: () => this.look(this.box.value) }, say("inspect.look"));
+    const again = { type: "button", onclick: () => this.look(this.current()) };
+    this.again = el("button", again, say("inspect.conversation"));
+    this.results = el("div.results", { hidden: true });
+    const { facts } = host;
+    const isThere = facts.inspect;
+    const command = `python -m export inspect ${facts.folder}`;
+    this.element = el(
+      "section.room",
+      { "aria-label": say("room.inspect") },
+      el("h1", {}, say("inspect.title", { name: facts.name })),
+      ...(isThere
+        ? [this.box, el("div.row.wrap", {}, go, this.again), this.notice.element, this.results]
+        : [el("p", {}, say("inspect.missing")), el("pre", {}, command)]),
+    );
+  }
+
+  // Opens on the current conversation or text.
+  async enter(stage) {
+    this.current = () => stage.what();
+    if (!this.host.facts.inspect) return;
+    const what = this.current();
+    this.again.hidden = !what.length;
+    if (what.length && JSON.stringify(what) !== this.opened) {
+      this.opened = JSON.stringify(what);
+      await this.look(what);
+    }
+  }
+
+  // `what`: a text, messages, or the ids of tokens.
+  async look(what, { keeps = false } = {}) {
+    try {
+      this.notice.tell(say("inspect.looking"), { isError: false });
+      const follow = (event) => this.notice.follow(event);
+      this.seen = await this.host.inspect({ what, layer: this.layer }, follow);
+      this.notice.tell("");
+      const { n_dropped: n } = this.seen;
+      if (n) this.notice.tell(say("read.cut", { n }), { isError: false });
+    } catch (error) {
+      this.seen = null;
+      this.notice.tell(error.message);
+    }
+    this.results.hidden = !this.seen;
+    if (!this.seen) return;
+    if (!keeps) this.at = this.seen.tokens.length - 1;
+    this.show();
+  }
+
+  ids() {
+    return this.seen.tokens.map(([id]) => id);
+  }
+
+  names() {
+    return this.seen.tokens.map(([, name]) => spaced(name));
+  }
+
+  show() {
+    const { config } = this.host.facts;
+    this.results.replaceChildren(
+      this.tokenRow(),
+      this.nextTokens(),
+      this.choices(),
+      el("div.pictures", {}, ...this.pictures()),
+      el("details", {}, el("summary", {}, say("inspect.shapes")), shapes(config, this.seen.tokens.length)),
+    );
+  }
+
+  // ---- Tokens, and what may follow each
+
+  tokenRow() {
+    const button = ([id, name], i) =>
+      el(
+        "button.chip",
+        { type: "button", "aria-pressed": String(i === this.at), onclick: () => this.choose(i) },
+        el("span", {}, spaced(name)),
+        el("small", {}, String(id)),
+      );
+    const count = say("tokens", { n: this.seen.tokens.length });
+    return el("div.chips", { role: "group", "aria-label": count }, el("small", {}, count), this.seen.tokens.map(button));
+  }
+
+  choose(i) {
+    this.at = i;
+    this.show();
+    this.results.querySelectorAll(".chip")[i].focus();
+  }
+
+  nextTokens() {
+    const { tokens, following } = this.seen;
+    const isLast = this.at === tokens.length - 1;
+    const rows = following[this.at].map(([id, name, logprob]) => {
+      const bar = el("span.bar-fill");
+      bar.style.width = `${Math.max(1, 100 * Math.exp(logprob))}%`;
+      const wasNext = !isLast && tokens[this.at + 1][0] === id;
+      const attributes = { type: "button", disabled: !isLast, onclick: () => this.look([...this.ids(), id]) };
+      const title = isLast ? say("inspect.append") : null;
+      return el(
+        `button.alternative${wasNext ? ".was-next" : ""}`,
+        { ...attributes, title },
+        el("code", {}, spaced(name)),
+        el("span.share", {}, percent(logprob)),
+        bar,
+      );
+    });
+    const after = say("inspect.after", { token: spaced(tokens[this.at][1]) });
+    return el("section.next", { "aria-label": after }, el("h2", {}, after), ...rows);
+  }
+
+  // ---- Pictures
+
+  choices() {
+    const { config } = this.host.facts;
+    const kinds = ["attention", "before", "after", "embeddings", "positions"];
+    const picture = el("select", { id: "picture" }, kinds.map((kind) => el("option", { value: kind }, say(`picture.${kind}`))));
+    picture.value = this.picture;
+    picture.addEventListener("change", () => {
+      this.picture = picture.value;
+      this.show();
+      this.results.querySelector("#picture").focus();
+    });
+    const layers = [...Array(config.n_layer).keys()];
+    const layer = el("select", { id: "layer" }, layers.map((i) => el("option", { value: String(i) }, String(i + 1))));
+    layer.value = String(this.layer);
+    layer.addEventListener("change", async () => {
+      this.layer = Number(layer.value);
+      await this.look(this.ids(), { keeps: true });
+      this.results.querySelector("#layer")?.focus();
+    });
+    const field = (id, key, input) => el("div.choice", {}, el("label", { for: id }, say(key)), input);
+    const isLayered = this.isLayered() && config.n_layer > 1;
+    return el("div.row.wrap", {}, field("picture", "picture", picture), ...(isLayered ? [field("layer", "layer", layer)] : []));
+  }
+
+  isLayered() {
+    return !["embeddings", "positions"].includes(this.picture);
+  }
+
+  pictures() {
+    if (this.picture === "embeddings") return this.inputs();
+    if (this.picture === "positions") return this.positions();
+    const { arrays } = this.seen;
+    const { shape, data } = this.picture === "attention" ? arrays.attention : arrays.scores;
+    const [nHead, n] = shape;
+    const isMasked = this.picture === "before" ? () => false : (i, j) => j > i;
+    const names = this.names();
+    const of = (head) => ({
+      values: data.subarray(head * n * n, (head + 1) * n * n),
+      rows: names,
+      columns: names,
+      isMasked,
+      label: say("picture.of", { picture: say(`picture.${this.picture}`), layer: this.layer + 1, head: head + 1 }),
+    });
+    const small = (head) =>
+      el(
+        "button.head-picture",
+        { type: "button", "aria-pressed": String(head === this.head), onclick: () => this.chooseHead(head) },
+        heatMap({ ...of(head), width: 110 }),
+        el("small", {}, say("head", { head: head + 1 })),
+      );
+    this.head = Math.min(this.head, nHead - 1);
+    const tell = (i, j, value) => say(value === null ? "cell.masked" : "cell", { from: names[i], to: names[j], value: value?.toPrecision(3) });
+    const all = [...Array(nHead).keys()];
+    return [
+      ...(nHead > 1 ? [el("div.heads", { role: "group", "aria-label": say("heads") }, all.map(small))] : []),
+      heatMap({ ...of(this.head), tell }),
+      el("small", {}, say("picture.rows")),
+    ];
+  }
+
+  chooseHead(head) {
+    this.head = head;
+    this.show();
+    this.results.querySelectorAll(".head-picture")[head].focus();
+  }
+
+  table(key, data, width) {
+    const columns = Math.min(width, COLUMNS);
+    const names = this.names();
+    const cut = Float32Array.from({ length: names.length * columns }, (_, k) => data[Math.floor(k / columns) * width + (k % columns)]);
+    const label = say(key) + (columns < width ? ` · ${say("picture.first", { n: columns, all: width })}` : "");
+    const tell = (i, j, value) => say("cell", { from: names[i], to: String(j), value: value.toPrecision(3) });
+    return heatMap({ values: cut, rows: names, columns: [...Array(columns).keys()].map(String), label, tell });
+  }
+
+  // What the first layer reads: the embeddings, and with positions that are added, their sum.
+  inputs() {
+    const { embeddings, positions } = this.seen.arrays;
+    const width = embeddings.shape[1];
+    const parts = [this.table("picture.embeddings", embeddings.data, width)];
+    if (!ADDED.includes(this.host.facts.config.position)) return [...parts, el("small", {}, say("positions.turned"))];
+    const sum = embeddings.data.map((value, k) => value + positions.data[k]);
+    return [...parts, this.table("picture.added", positions.data, width), this.table("picture.sum", sum, width)];
+  }
+
+  positions() {
+    const { shape, data } = this.seen.arrays.positions;
+    if (!shape[1]) return [el("p", {}, say("positions.none"))];
+    return [curves(data, shape), this.table("picture.positions", data, shape[1])];
+  }
+}
+
+const spaced = (name) => visible(name).replaceAll(" ", "·");

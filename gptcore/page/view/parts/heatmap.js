@@ -1,0 +1,93 @@
+// Heat maps: a number for each pair of a row and a column, drawn on a canvas. Cells that are masked
+// are hatched, so that they are told from zeros. The cell under the pointer, or chosen with the arrow
+// keys, is told in words.
+
+import { el } from "../dom.js";
+
+// Nine colours of viridis (van der Walt and Smith, matplotlib, CC0), from low to high.
+const COLOURS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"];
+const STOPS = COLOURS.map((colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16)));
+const SMALLEST_LABEL = 11; // pixels of a cell beside which a name fits
+
+// `values`: numbers by row; `isMasked(i, j)`: whether a cell has none; `tell(i, j, value)`: what is said
+// of a cell. Without `tell` the map is a small picture.
+export function heatMap({ values, rows, columns, isMasked = () => false, label, width = 760, tell }) {
+  const [nRows, nColumns] = [rows.length, columns.length];
+  const size = Math.max(tell ? 4 : 1, Math.min(26, Math.floor(width / nColumns)));
+  const canvas = el("canvas", { role: "img", "aria-label": label });
+  const scale = tell ? Math.ceil(devicePixelRatio) : 1;
+  Object.assign(canvas, { width: nColumns * size * scale, height: nRows * size * scale });
+  Object.assign(canvas.style, { width: `${nColumns * size}px`, height: `${nRows * size}px` });
+  const context = canvas.getContext("2d");
+  context.scale(scale, scale);
+  draw(context, values, nRows, nColumns, size, isMasked);
+  if (!tell) return canvas;
+  const said = el("p.cell", { role: "status" });
+  const choose = (i, j) => {
+    Object.assign(chosen, { i: clamp(i, nRows), j: clamp(j, nColumns) });
+    const value = values[chosen.i * nColumns + chosen.j];
+    said.textContent = tell(chosen.i, chosen.j, isMasked(chosen.i, chosen.j) ? null : value);
+    mark.style.translate = `${chosen.j * size}px ${chosen.i * size}px`;
+    mark.hidden = false;
+  };
+  const chosen = { i: nRows - 1, j: 0 };
+  const mark = el("span.mark", { hidden: true });
+  Object.assign(mark.style, { width: `${size}px`, height: `${size}px` });
+  canvas.tabIndex = 0;
+  canvas.addEventListener("pointermove", ({ offsetX: x, offsetY: y }) => choose(Math.floor(y / size), Math.floor(x / size)));
+  canvas.addEventListener("keydown", (event) => {
+    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    choose(chosen.i + step[0], chosen.j + step[1]);
+  });
+  const names = (kind, all) => {
+    const list = el(`ol.names.${kind}`, { "aria-hidden": "true" }, all.map((name) => el("li", {}, el("span", {}, name))));
+    list.style.setProperty("--cell", `${size}px`);
+    return list;
+  };
+  const hasNames = size >= SMALLEST_LABEL;
+  const grid = el(
+    "div.map",
+    {},
+    ...(hasNames ? [names("rows", rows)] : []),
+    el("div.picture", {}, canvas, mark),
+    ...(hasNames ? [names("columns", columns)] : []),
+  );
+  return el("figure", {}, el("figcaption", {}, label), el("div.wide", {}, grid), said);
+}
+
+const clamp = (i, n) => Math.max(0, Math.min(n - 1, i));
+
+function draw(context, values, nRows, nColumns, size, isMasked) {
+  let [low, high] = [Infinity, -Infinity];
+  for (let i = 0; i < nRows; i += 1)
+    for (let j = 0; j < nColumns; j += 1) {
+      if (isMasked(i, j)) continue;
+      low = Math.min(low, values[i * nColumns + j]);
+      high = Math.max(high, values[i * nColumns + j]);
+    }
+  for (let i = 0; i < nRows; i += 1)
+    for (let j = 0; j < nColumns; j += 1) {
+      const masked = isMasked(i, j);
+      const share = high > low ? (values[i * nColumns + j] - low) / (high - low) : 0;
+      context.fillStyle = masked ? "rgb(128 128 128 / 0.14)" : colour(share);
+      context.fillRect(j * size, i * size, size, size);
+      if (masked && size >= 8) hatch(context, j * size, i * size, size);
+    }
+}
+
+function colour(share) {
+  const at = share * (STOPS.length - 1);
+  const [below, above] = [STOPS[Math.floor(at)], STOPS[Math.ceil(at)]];
+  const mixed = below.map((value, k) => Math.round(value + (above[k] - value) * (at % 1)));
+  return `rgb(${mixed.join(" ")})`;
+}
+
+function hatch(context, x, y, size) {
+  context.strokeStyle = "rgb(128 128 128 / 0.45)";
+  context.beginPath();
+  context.moveTo(x + 2, y + size - 2);
+  context.lineTo(x + size - 2, y + 2);
+  context.stroke();
+}

@@ -1,0 +1,158 @@
+// Translate: each line of a text, and what each word of a translation was taken from.
+
+import { el } from "../dom.js";
+import { visible } from "../parts/glass.js";
+import { heatMap } from "../parts/heatmap.js";
+import { Notice } from "../parts/notice.js";
+import { say } from "../words.js";
+
+const MEAN = "mean"; // of the heads
+
+export class Translate {
+  // `host`: {facts, translate, crossing}; see gptcore/page/translate.py.
+  constructor(host) {
+    Object.assign(this, { host, found: [], sentence: 0, layer: null, head: MEAN });
+    const { facts } = host;
+    this.notice = new Notice();
+    this.source = el("textarea", { rows: "6", id: "source", placeholder: say("translate.type") });
+    this.source.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || !(event.shiftKey || event.ctrlKey) || event.isComposing) return;
+      event.preventDefault();
+      this.translate();
+    });
+    this.target = el("textarea", { rows: "6", id: "target", readOnly: true });
+    const { default: value, highest } = facts.beams;
+    this.beams = el("input", { type: "number", id: "beams", min: "1", max: String(highest), value: String(value) });
+    const button = (key, act) => el("button.primary", { type: "button", onclick: act }, say(key));
+    this.go = button("translate", () => this.translate());
+    this.halt = button("stop", () => this.stop());
+    this.halt.hidden = true;
+    this.status = el("p.cell", { role: "status" });
+    this.picture = el("div.pictures", { hidden: true });
+    const example = (text) => el("button.small", { type: "button", onclick: () => (this.source.value = text) }, text);
+    const field = (id, key, input) => el("div.field", {}, el("label", { for: id }, say(key)), input);
+    this.element = el(
+      "section.room",
+      { "aria-label": say("room.translate") },
+      el("h1", {}, facts.name),
+      el("p", {}, say("translate.lead")),
+      el("div.pair", {}, field("source", "translate.source", this.source), field("target", "translate.target", this.target)),
+      el("div.row.wrap", {}, facts.examples.map(example)),
+      el("div.row.wrap", {}, this.go, this.halt, el("label", { for: "beams" }, say("beams")), this.beams, el("small", {}, say("help.beams"))),
+      this.notice.element,
+      this.status,
+      this.picture,
+      el("small.device", {}, facts.line),
+    );
+  }
+
+  enter() {}
+
+  stop() {
+    this.running?.abort();
+  }
+
+  async translate() {
+    if (this.running) return;
+    this.running = new AbortController();
+    this.found = [];
+    this.target.value = "";
+    this.picture.hidden = true;
+    this.notice.tell("");
+    this.status.textContent = say("translate.working");
+    [this.go.hidden, this.halt.hidden] = [true, false];
+    let failure = "";
+    try {
+      const request = { text: this.source.value, beams: Number(this.beams.value) };
+      await this.host.translate(request, (event) => this.take(event), this.running.signal);
+    } catch (error) {
+      failure = this.running.signal.aborted ? "" : error.message;
+    }
+    const isStopped = this.running.signal.aborted;
+    this.running = undefined;
+    [this.go.hidden, this.halt.hidden] = [false, true];
+    this.status.textContent = failure ? "" : this.summary(isStopped);
+    if (failure) this.notice.tell(failure);
+    else await this.show(0);
+  }
+
+  take(event) {
+    this.notice.follow(event);
+    if (event.text === undefined) return;
+    this.found.push(event);
+    this.target.value = this.found.map(({ text }) => text).join("\n");
+    this.status.textContent = say("translate.done", { n: this.found.length });
+  }
+
+  drawn() {
+    const { most_drawn: most } = this.host.facts;
+    return this.found.filter(({ source, target }) => target.length > 1 && Math.max(source.length, target.length) <= most);
+  }
+
+  summary(isStopped) {
+    const real = this.found.filter(({ target }) => target.length);
+    const cut = real.filter(({ finished }) => !finished).length;
+    const parts = [say("translate.done", { n: real.length })];
+    if (cut) parts.push(say("translate.cut", { n: cut }));
+    if (isStopped) parts.push(say("finish.stopped"));
+    return parts.join(" · ");
+  }
+
+  // ---- The cross-attention of one sentence
+
+  async show(sentence) {
+    const sentences = this.drawn();
+    this.picture.hidden = !sentences.length;
+    if (!sentences.length) return;
+    this.sentence = Math.min(sentence, sentences.length - 1);
+    try {
+      this.seen = await this.host.crossing(sentences[this.sentence]);
+      this.draw();
+    } catch (error) {
+      this.notice.tell(error.message);
+    }
+  }
+
+  draw() {
+    const [nLayer, nHead] = this.seen.arrays.cross.shape;
+    this.layer = Math.min(this.layer ?? nLayer - 1, nLayer - 1);
+    const select = (id, key, names, value, act) => {
+      const input = el("select", { id }, names.map(([name, text]) => el("option", { value: String(name) }, text)));
+      input.value = String(value);
+      input.addEventListener("change", async () => {
+        await act(input.value);
+        this.picture.querySelector(`#${id}`)?.focus();
+      });
+      return el("div.choice", {}, el("label", { for: id }, say(key)), input);
+    };
+    const count = (n) => [...Array(n).keys()].map((i) => [i, String(i + 1)]);
+    const lines = this.drawn().map(({ text }, i) => [i, `${i + 1}. ${text}`]);
+    const redraw = (name) => (value) => {
+      this[name] = value === MEAN ? MEAN : Number(value);
+      this.draw();
+    };
+    this.picture.replaceChildren(
+      el(
+        "div.row.wrap",
+        {},
+        select("sentence", "translate.sentence", lines, this.sentence, (i) => this.show(Number(i))),
+        ...(nLayer > 1 ? [select("cross-layer", "layer", count(nLayer), this.layer, redraw("layer"))] : []),
+        select("cross-head", "heads", [[MEAN, say("heads.mean")], ...count(nHead)], this.head, redraw("head")),
+      ),
+      this.map(),
+      el("small", {}, say("translate.rows")),
+    );
+  }
+
+  map() {
+    const { source, target, arrays } = this.seen;
+    const [, nHead, n, width] = arrays.cross.shape;
+    const size = n * width;
+    const of = (head) => arrays.cross.data.subarray((this.layer * nHead + head) * size, (this.layer * nHead + head + 1) * size);
+    const heads = this.head === MEAN ? [...Array(nHead).keys()].map(of) : [of(this.head)];
+    const values = heads[0].map((_, k) => heads.reduce((sum, head) => sum + head[k], 0) / heads.length);
+    const [rows, columns] = [target, source].map((names) => names.map(visible));
+    const tell = (i, j, value) => say("cell", { from: rows[i], to: columns[j], value: value.toPrecision(3) });
+    return heatMap({ values, rows, columns, label: say("translate.cross"), tell });
+  }
+}

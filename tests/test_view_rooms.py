@@ -1,0 +1,280 @@
+"""The rooms Inspect and Translate of the view, in a real browser."""
+
+import math
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import SCREENSHOTS
+from in_browser import new_tab, talk
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from export.folder.write import add_inspect
+from gptcore.inspection import Inspector, ids_of_messages, inspect_ids, inspect_text
+from gptcore.model import OnnxModel, load_model
+from gptcore.models import Models
+from gptcore.page.build import build_page, launch_options
+from gptcore.translation.onnx import OnnxTranslator
+from gptcore.translation.search import translate
+
+LINES = ["跑猫红二。", "睡觉老鼠灰七。"]
+EXAMPLE = "My name is Ada. What is my name?"
+
+
+def with_inspect(folder: Path, out: Path) -> OnnxModel:
+    """A copy of a model folder that has onnx/inspect.onnx."""
+    shutil.copytree(folder, out)
+    add_inspect(out)
+    return load_model(out, threads=1)
+
+
+@pytest.fixture(scope="module")
+def seen_model(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> OnnxModel:
+    return with_inspect(model_folder, tmp_path_factory.mktemp("models") / "seen")
+
+
+@pytest.fixture(scope="module")
+def url(seen_model: OnnxModel, translator: OnnxTranslator) -> Iterator[str]:
+    """The address of a page that has every room."""
+    sound = translator.bundle
+    translator.bundle = replace(sound, facts=replace(sound.facts, examples=tuple(LINES)))
+    page = build_page(seen_model, translator)
+    options = launch_options(Models(seen_model), page, translator=translator)
+    _, url, _ = page.launch(prevent_thread_lock=True, **options)
+    yield url
+    page.close()
+    translator.bundle = sound
+
+
+@pytest.fixture
+def page(browser: Browser, url: str) -> Iterator[Page]:
+    opened = new_tab(browser, url)
+    yield opened
+    assert opened.errors == []
+    opened.context.close()
+
+
+def enter(page: Page, name: str) -> None:
+    page.locator(".rooms").get_by_role("button", name=name).click()
+
+
+def press(page: Page, name: str) -> None:
+    page.locator(".room:visible").get_by_role("button", name=name, exact=True).click()
+
+
+def notice(page: Page) -> Locator:
+    return page.locator(".room:visible .notice")
+
+
+def target(page: Page) -> Locator:
+    return page.get_by_label("Translation", exact=True)
+
+
+def translate_it(page: Page, text: str) -> None:
+    page.get_by_label("Text", exact=True).fill(text)
+    press(page, "Translate")
+
+
+def cells(page: Page) -> tuple[int, int]:
+    """Rows and columns of the large heat map."""
+    names = page.locator(".room:visible .map").first
+    return names.locator(".rows li").count(), names.locator(".columns li").count()
+
+
+def test_lines_are_translated_and_pictured(
+    page: Page, url: str, translator: OnnxTranslator
+) -> None:
+    """Also: another sentence, layer and head draw another picture; nothing leaves the host."""
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    enter(page, "Translate")
+    results = [translate(translator, line, beams=4) for line in LINES]
+    translate_it(page, "\n".join(LINES))
+    expect(target(page)).to_have_value("\n".join(result.text for result in results))
+    expect(page.get_by_label("Picture of sentence")).to_be_visible()
+    sizes = [(len(r.target_ids) - 1, len(r.source_ids)) for r in results]
+    assert cells(page) == sizes[0]
+    first = page.locator(".map canvas").screenshot()
+    page.get_by_label("Picture of sentence").select_option("1")
+    expect(page.locator(".map .rows li")).to_have_count(sizes[1][0])
+    mean = page.locator(".map canvas").screenshot()
+    page.get_by_label("Heads").select_option(label="1")
+    head = page.locator(".map canvas").screenshot()
+    page.get_by_label("Layer", exact=True).select_option(label="1")
+    layer = page.locator(".map canvas").screenshot()
+    assert len({first, mean, head, layer}) == 4
+    page.screenshot(path=SCREENSHOTS / "translate.png")
+
+    page.get_by_label("Beams").fill("1")
+    page.get_by_role("button", name=LINES[0]).click()  # an example
+    page.get_by_label("Text", exact=True).press("Shift+Enter")
+    expect(target(page)).to_have_value(translate(translator, LINES[0], beams=1).text)
+    translate_it(page, "😀 ok")  # unknown to the model
+    expect(page.locator(".room:visible [role=status]").first).to_contain_text("1 sentence")
+    assert [r for r in requests if not r.startswith((url, "data:", "blob:"))] == []
+
+
+def test_a_mistake_in_a_text_to_translate_loses_nothing(page: Page) -> None:
+    enter(page, "Translate")
+    translate_it(page, LINES[0])
+    expect(page.locator(".map canvas")).to_be_visible()
+    for text, message in (
+        (" ", "the text is empty"),
+        ("跑\n" * 101, "the text has 101 lines"),
+        (f"{LINES[0]}\n{'跑' * 40}", "sentence 2: the text has"),
+    ):
+        translate_it(page, text)
+        expect(notice(page)).to_contain_text(message)
+        expect(page.get_by_label("Text", exact=True)).to_have_value(text)
+        expect(target(page)).to_have_value("")  # not the translation of another text
+        expect(page.locator(".map canvas")).to_be_hidden()
+    page.get_by_label("Beams").fill("99")
+    translate_it(page, LINES[0])
+    expect(notice(page)).to_contain_text("beams=99 must be a whole number from 1 to 16")
+
+
+def test_stop_keeps_what_is_translated_and_the_next_text_can_be_sent(
+    page: Page, translator: OnnxTranslator
+) -> None:
+    enter(page, "Translate")
+    translate_it(page, "红蓝绿白黑灰红蓝绿白黑灰\n" * 100)
+    status = page.locator(".room:visible [role=status]").first
+    expect(status).to_contain_text("sentence")
+    press(page, "Stop")
+    expect(status).to_contain_text("Stopped by you.")
+    assert 1 <= len(target(page).input_value().splitlines()) < 100
+    translate_it(page, LINES[0])
+    expect(target(page)).to_have_value(translate(translator, LINES[0], beams=4).text)
+
+
+def test_a_closed_tab_ends_a_long_translation(
+    browser: Browser, url: str, translator: OnnxTranslator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = []
+    session = translator.session
+    monkeypatch.setattr(translator, "session", lambda: (begun.append(1), session())[1])
+    page = new_tab(browser, url)
+    enter(page, "Translate")
+    page.get_by_label("Beams").fill("16")
+    translate_it(page, "红蓝绿白黑灰红蓝绿白黑灰\n" * 100)
+    expect(page.locator(".room:visible [role=status]").first).to_contain_text("sentence")
+    page.context.close()
+    time.sleep(1.0)  # for the line that is being translated
+    n = len(begun)
+    time.sleep(1.0)
+    assert len(begun) == n < 100
+
+
+def test_inspect_shows_what_the_model_computes(page: Page, seen_model: OnnxModel) -> None:
+    """Tokens and their ids, the likeliest ones after each, every picture, every head."""
+    enter(page, "Inspect")
+    expect(page.get_by_label("Text to look at")).to_have_value(EXAMPLE)
+    press(page, "Look inside")
+    seen = inspect_text(Inspector(seen_model.bundle), EXAMPLE, 8)
+    chips = page.locator(".chip")
+    expect(chips).to_have_count(len(seen.tokens))
+    assert chips.locator("small").all_inner_texts() == [str(i) for i in seen.token_ids]
+    for at in (len(seen.tokens) - 1, 3):
+        chips.nth(at).click()
+        shares = page.locator(".next .share").all_inner_texts()
+        for share, (_, _, logprob) in zip(shares, seen.following[at], strict=True):
+            assert abs(float(share.rstrip(" %")) - 100 * math.exp(logprob)) < 0.6
+    n_layer, n_head, n, _ = seen.attention.shape
+    assert cells(page) == (n, n) and page.locator(".head-picture").count() == n_head
+    assert page.get_by_label("Layer", exact=True).locator("option").count() == n_layer
+
+    page.locator(".map canvas").focus()
+    page.keyboard.press("ArrowRight")
+    told = page.locator(".room:visible figure [role=status]")
+    expect(told).to_contain_text(f"{seen.attention[0, 0, n - 1, 1]:.3g}"[:5])
+    page.keyboard.press("ArrowUp")
+    page.locator(".map canvas").hover(position={"x": 300, "y": 5})
+    expect(told).to_contain_text("masked")
+    pictures = set()
+    for picture in ("attention", "before", "after"):
+        page.get_by_label("Picture", exact=True).select_option(picture)
+        pictures.add(page.locator(".map canvas").screenshot())
+    page.get_by_label("Layer", exact=True).select_option(label="2")
+    expect(page.locator("figcaption").first).to_contain_text("layer 2, head 1")
+    page.locator(".head-picture").nth(n_head - 1).click()
+    expect(page.locator("figcaption").first).to_contain_text(f"layer 2, head {n_head}")
+    page.screenshot(path=SCREENSHOTS / "inspect.png")
+    pictures.add(page.locator(".map canvas").screenshot())
+    assert len(pictures) == 4
+    for picture in ("embeddings", "positions"):
+        page.get_by_label("Picture", exact=True).select_option(picture)
+        expect(page.get_by_label("Layer", exact=True)).to_have_count(0)
+        expect(page.locator(".map canvas").first).to_be_visible()
+    expect(page.locator(".curves polyline").first).to_be_attached()
+    page.get_by_text("The shapes").click()
+    expect(page.locator(".shapes")).to_contain_text(f"{n_head} × {n} × {n}")
+
+
+def test_inspect_opens_on_the_conversation_and_appends_a_token(
+    page: Page, seen_model: OnnxModel
+) -> None:
+    reply = talk(page, "My name is Ada.")[-1]
+    enter(page, "Inspect")
+    roles = [("user", "My name is Ada."), ("assistant", reply)]
+    messages = [{"role": role, "content": content} for role, content in roles]
+    chips = page.locator(".chip")
+    ids, _ = ids_of_messages(seen_model.bundle, messages)
+    expect(chips).to_have_count(len(ids))
+    following = inspect_ids(Inspector(seen_model.bundle), ids, 8).following
+    page.locator(".next .alternative").nth(1).click()
+    expect(chips).to_have_count(len(ids) + 1)
+    expect(chips.last.locator("small")).to_have_text(str(following[-1][1][0]))
+
+
+def test_a_text_that_cannot_be_drawn_is_told(page: Page) -> None:
+    enter(page, "Inspect")
+    box = page.get_by_label("Text to look at")
+    for text, message in (
+        ("a b " * 100, "the text has"),
+        ("x" * 100_000, "the text is too long"),
+        (" ", "the text is empty"),
+    ):
+        box.fill(text)
+        box.press("Enter")
+        expect(notice(page)).to_contain_text(message)
+        expect(box).to_have_value(text)
+        expect(page.locator(".map canvas")).to_have_count(0)  # not the picture of another text
+
+
+def test_without_its_graph_inspect_says_what_to_run(
+    browser: Browser, base_model: OnnxModel, serve: Callable[..., str], tmp_path: Path
+) -> None:
+    page = new_tab(browser, serve(base_model))
+    enter(page, "Inspect")
+    expect(page.locator(".room pre")).to_have_text("python -m export inspect base")
+    page.context.close()
+    model = with_inspect(base_model.bundle.path, tmp_path / "base")
+    page = new_tab(browser, serve(model))
+    expect(page.locator(".rooms button")).to_have_text(["Text", "Inspect"])
+    enter(page, "Inspect")
+    press(page, "Look inside")
+    expect(page.locator(".map canvas")).to_be_visible()
+    expect(page.get_by_label("Layer", exact=True)).to_have_count(0)  # it has one layer
+    page.context.close()
+
+
+@pytest.mark.parametrize(("width", "dark"), [(390, False), (1280, True)])
+def test_the_rooms_look_right_small_and_dark(
+    browser: Browser, url: str, width: int, dark: bool
+) -> None:
+    page = new_tab(browser, url, width, dark)
+    for name in ("Translate", "Inspect"):
+        enter(page, name)
+        if name == "Translate":
+            translate_it(page, LINES[0])
+        else:
+            press(page, "Look inside")
+        expect(page.locator(".room:visible .map canvas")).to_be_visible()
+        overflow = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        assert overflow <= 0, "the page does not scroll sideways"
+        kind = "dark" if dark else "light"
+        page.screenshot(path=SCREENSHOTS / f"{name.lower()}-{width}-{kind}.png")
+    page.context.close()
