@@ -2,9 +2,11 @@
 
 >>> models = Models(load_model("models/default"), [Path("models/nano")])  # doctest: +SKIP
 >>> await models.get("gptcore nano")                                      # doctest: +SKIP
+>>> await models.get("gptcore nano@int8")                                 # doctest: +SKIP
 
-The first model stays. The others make room for each other: the one that was not needed for longest
-goes first, but none that is writing a reply.
+A name may be followed by one of the model's number formats. The first model stays. The others make
+room for each other: the one that was not needed for longest goes first, but none that is writing a
+reply.
 """
 
 import asyncio
@@ -35,7 +37,7 @@ class Models:
         first: OnnxModel,
         folders: Sequence[Path] = (),
         memory: float = 4 * GB,
-        load: Callable[[Path], OnnxModel] = load_model,
+        load: Callable[..., OnnxModel] = load_model,
     ):
         """`memory`: most bytes for the weights and caches of all models that are open."""
         self.first, self.memory, self.load = first, memory, load
@@ -60,11 +62,20 @@ class Models:
         """Return the name of a model, by default of the first; raises NotHere."""
         if name is None:
             return self.names[0]
-        if not isinstance(name, str) or name not in self.folders:
+        if not isinstance(name, str) or name not in (*self.folders, *self.formats()):
             raise NotHere(
                 f"the model {name!r} is not here, only {', '.join(map(repr, self.names))}"
             )
         return name
+
+    def formats(self) -> dict[str, tuple[str, str]]:
+        """Return the names with a format, NAME@FORMAT, of models that have several."""
+        found: dict[str, tuple[str, str]] = {}
+        for name, facts in self.facts.items():
+            variants = [v for v, file in VARIANTS.items() if file in facts.sha256]
+            if len(variants) > 1:
+                found |= {f"{name}@{variant}": (name, variant) for variant in variants}
+        return found
 
     async def get(self, name: str) -> OnnxModel:
         """Return a model, which may have to be opened; raises Busy or UserError."""
@@ -79,11 +90,12 @@ class Models:
 
     def open_model(self, name: str) -> OnnxModel:
         if name not in self.open:
-            folder = self.folders[name]
-            self.facts[name] = read_facts(folder)  # it may have been exported again
-            needed = needed_bytes(folder, self.facts[name])
+            base, variant = self.formats().get(name, (name, None))
+            folder = self.folders[base]
+            self.facts[base] = read_facts(folder)  # it may have been exported again
+            needed = needed_bytes(folder, self.facts[base])
             self.make_room(name, needed)
-            self.open[name] = self.load(folder)
+            self.open[name] = self.load(folder, variant=variant) if variant else self.load(folder)
             self.held[name] = needed
         return self.open[name]
 

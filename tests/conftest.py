@@ -50,10 +50,11 @@ def serve() -> Iterator[Callable[..., str]]:
 
     pages = []
 
-    def start(model: OnnxModel, translator: OnnxTranslator | None = None) -> str:
-        page = build_page(model, translator)
+    def start(model: OnnxModel | Models, translator: OnnxTranslator | None = None) -> str:
+        models = model if isinstance(model, Models) else Models(model)
+        page = build_page(models, translator)
         pages.append(page)
-        options = launch_options(Models(model), page, translator=translator)
+        options = launch_options(models, page, translator=translator)
         _, url, _ = page.launch(prevent_thread_lock=True, **options)
         return url
 

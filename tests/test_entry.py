@@ -39,7 +39,7 @@ def model() -> OnnxModel:
 
 @contextmanager
 def served(model: OnnxModel, entry: Entry, *keys: str) -> Iterator[str]:
-    page = build_page(model)
+    page = build_page(Models(model))
     try:
         options = launch_options(Models(model), page, Door(keys, host="0.0.0.0"), entry)
         _, url, _ = page.launch(prevent_thread_lock=True, **options)

@@ -153,3 +153,16 @@ def test_a_name_that_is_no_name_is_not_here(nano: OnnxModel) -> None:
         with pytest.raises(NotHere, match="is not here"):
             models.check(name)
     assert models.check(None) == models.check(nano.bundle.name) == nano.bundle.name
+
+
+def test_a_name_may_be_followed_by_a_number_format(nano: OnnxModel, folders: list[Path]) -> None:
+    models = Models(nano, folders, room_for(9))
+    assert models.names == [nano.bundle.name, *NAMES]
+    assert models.formats()["one@int8"] == ("one", "int8")
+    assert models.check("one@int8") == "one@int8"
+    for name in ("one@", "one@q2", "@int8", "none@int8"):
+        with pytest.raises(NotHere):
+            models.check(name)
+    whole, eight = get(models, "one@fp32", "one@int8")
+    assert (whole.variant, eight.variant) == ("fp32", "int8")
+    assert get(models, "one@int8") == [eight]

@@ -19,6 +19,7 @@ from gptcore.api.door import Refused
 from gptcore.bundle import default_model
 from gptcore.checks import UserError
 from gptcore.model import OnnxModel, load_model
+from gptcore.models import Models
 from gptcore.page.build import build_page
 from gptcore.page.guard.arguments import check_call
 from gptcore.page.inspect import inspect_endpoint
@@ -41,7 +42,7 @@ def model() -> OnnxModel:
 
 @pytest.fixture(scope="module")
 def page(model: OnnxModel) -> gr.Blocks:
-    return build_page(model)
+    return build_page(Models(model))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def text_page(model: OnnxModel) -> gr.Blocks:
     """The page of a model that was not trained on conversations."""
     base = copy(model)
     base.bundle = replace(model.bundle, facts=replace(model.bundle.facts, chat=False))
-    return build_page(base)
+    return build_page(Models(base))
 
 
 def call(page: gr.Blocks, name: str, data: object) -> None:
@@ -58,14 +59,14 @@ def call(page: gr.Blocks, name: str, data: object) -> None:
 
 
 def test_what_the_pages_send_is_let_in(page: gr.Blocks, text_page: gr.Blocks) -> None:
-    call(page, "reply", [MESSAGES, {"temperature": 0.5}, []])
-    call(page, "inspect", ["Hello", 0])
-    call(text_page, "reply", ["Once", {}, []])
+    call(page, "reply", [MESSAGES, {"temperature": 0.5}, [], None])
+    call(page, "inspect", ["Hello", 0, None])
+    call(text_page, "reply", ["Once", {}, [], None])
 
 
 BAD: list[tuple[str, object, str]] = [
-    ("reply", [], "reply takes 3 values in data, not 0"),
-    ("reply", "Hello", "reply takes 3 values in data, not none"),
+    ("reply", [], "reply takes 4 values in data, not 0"),
+    ("reply", "Hello", "reply takes 4 values in data, not none"),
 ]
 
 
@@ -145,7 +146,7 @@ def test_a_layer_that_is_not_there_is_refused(model: OnnxModel, layer: object, w
 
 
 def looked(model: OnnxModel, what: object, layer: object) -> str:
-    return asyncio.run(anext(inspect_endpoint(model.bundle)(what, layer)))
+    return asyncio.run(anext(inspect_endpoint(Models(model))(what, layer, None)))
 
 
 @pytest.mark.parametrize(

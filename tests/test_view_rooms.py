@@ -41,7 +41,7 @@ def url(seen_model: OnnxModel, translator: OnnxTranslator) -> Iterator[str]:
     """The address of a page that has every room."""
     sound = translator.bundle
     translator.bundle = replace(sound, facts=replace(sound.facts, examples=tuple(LINES)))
-    page = build_page(seen_model, translator)
+    page = build_page(Models(seen_model), translator)
     options = launch_options(Models(seen_model), page, translator=translator)
     _, url, _ = page.launch(prevent_thread_lock=True, **options)
     yield url

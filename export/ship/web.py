@@ -123,7 +123,7 @@ def site_facts(bundle: Bundle, model: str, folder: Path) -> dict[str, Any]:
     files = sorted(p for p in folder.rglob("*") if p.is_file())
     names = {p.relative_to(folder).as_posix(): p for p in files}
     return {
-        **view_facts(bundle),
+        **view_facts(bundle.facts, bundle.path),
         "parameters": bundle.facts.parameters,
         "n_layer": bundle.config.n_layer,
         "special_tokens": bundle.tokenizer.special,

@@ -21,6 +21,7 @@ from gptcore.terminal import add_model_arguments
 if TYPE_CHECKING:
     from gptcore.models import Models
 
+MODELS = Path("models")  # the folder whose models are offered where none is named
 KEYS = "GPTCORE_API_KEY"
 
 
@@ -34,7 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_door_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the API, which the page has, too."""
     parser.add_argument(
-        "--models", type=Path, metavar="DIR", help="offer the models in this folder, too"
+        "--models",
+        type=Path,
+        metavar="DIR",
+        help="offer the models in this folder, too (default: models/, if there is one)",
     )
     parser.add_argument(
         "--memory", type=float, default=4, metavar="GB", help="most for all models (%(default)s GB)"
@@ -93,7 +97,9 @@ def load_models(options: argparse.Namespace) -> "Models":
     from gptcore.model import load_model
     from gptcore.models import GB, Models
 
-    folders, others = find_models(options.models) if options.models else ([], [])
+    default = MODELS if MODELS.is_dir() else None
+    folder = options.models or default
+    folders, others = find_models(folder) if folder else ([], [])
     first = load_model(options.model, variant=options.variant)
     print(f"{first.bundle.name}: {device_line(first)}")
     models = Models(first, folders, options.memory * GB)

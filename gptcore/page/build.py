@@ -1,7 +1,7 @@
 """The whole page: its endpoints, and the settings with which Gradio serves it.
 
->>> page = build_page(model)                                          # doctest: +SKIP
->>> page.launch(**launch_options(Models(model), page))                # doctest: +SKIP
+>>> page = build_page(models)                                         # doctest: +SKIP
+>>> page.launch(**launch_options(models, page))                       # doctest: +SKIP
 """
 
 from typing import Any
@@ -12,11 +12,9 @@ from starlette.middleware import Middleware
 from gptcore.api.door import Door
 from gptcore.api.entry import Entry
 from gptcore.api.routes import Api
-from gptcore.model import OnnxModel
 from gptcore.models import Models
 from gptcore.page.endpoints import add_endpoints
 from gptcore.page.guard.middleware import Guard
-from gptcore.page.inspect import inspect_endpoint
 from gptcore.page.shell import HEAD, page_facts, view_routes
 from gptcore.page.translate import add_translation
 from gptcore.translation.onnx import OnnxTranslator
@@ -36,7 +34,7 @@ def launch_options(
 
     `door`: the conditions of the API. `entry`: what is asked of every visitor, if anything.
     """
-    facts = page_facts(models.first, translator, page)
+    facts = page_facts(models, translator, page)
     guard = Middleware(Guard, api=Api(models, door or Door()), entry=entry)
     return {
         "theme": gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
@@ -56,13 +54,11 @@ def launch_options(
     }
 
 
-def build_page(model: OnnxModel, translator: OnnxTranslator | None = None) -> gr.Blocks:
+def build_page(models: Models, translator: OnnxTranslator | None = None) -> gr.Blocks:
     """Build the page: the endpoints that its view asks; the view draws itself (page/view)."""
-    bundle = model.bundle
-    with gr.Blocks(title=f"{bundle.name} · gptcore", analytics_enabled=False) as page:
-        add_endpoints(model)
-        if bundle.inspect:
-            gr.api(inspect_endpoint(bundle), api_name="inspect", api_visibility="private")
+    name = models.first.bundle.name
+    with gr.Blocks(title=f"{name} · gptcore", analytics_enabled=False) as page:
+        add_endpoints(models)
         if translator:
             add_translation(translator)
     return page.queue(max_size=64, default_concurrency_limit=CONCURRENT, api_open=False)

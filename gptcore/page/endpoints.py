@@ -11,18 +11,22 @@ import gradio as gr
 from gptcore.engine.generate import Request, chat_request, completion_request
 from gptcore.engine.sampling import Sampling
 from gptcore.model import OnnxModel
+from gptcore.models import Models
 from gptcore.page.facts import default_max_tokens, highest_max_tokens
 from gptcore.page.inputs import text_of, to_messages, to_settings
+from gptcore.page.inspect import inspect_endpoint
 from gptcore.page.reply import reply_endpoint, told
 from gptcore.page.streaming import stream
 
 REPLIES = 32  # replies to one kind of event that are written at once; others wait in the queue
 
 
-def add_endpoints(model: OnnxModel) -> None:
-    """Add the endpoints; the view draws itself (page/view)."""
+def add_endpoints(models: Models) -> None:
+    """Add the endpoints; the view, which draws itself (page/view), has a choice of models."""
     answering: dict[str, Any] = {"concurrency_limit": REPLIES}
-    gr.api(reply_endpoint(model), api_name="reply", api_visibility="private", **answering)
+    gr.api(reply_endpoint(models), api_name="reply", api_visibility="private", **answering)
+    gr.api(inspect_endpoint(models), api_name="inspect", api_visibility="private")
+    model = models.first
     if model.bundle.is_chat:
         gr.api(chat_endpoint(model), api_name="chat", **answering)
     else:
@@ -38,7 +42,7 @@ def chat_endpoint(model: OnnxModel) -> Callable:
         history: list[dict[str, Any]] | None = None,
         system_prompt: str = "",
         temperature: float = default.temperature,
-        max_tokens: int = default_max_tokens(model.bundle),
+        max_tokens: int = default_max_tokens(model.bundle.facts),
         top_k: int = default.top_k,
         top_p: float = default.top_p,
         min_p: float = default.min_p,
@@ -79,7 +83,7 @@ def completion_endpoint(model: OnnxModel) -> Callable:
     async def continue_text(
         text: str,
         temperature: float = default.temperature,
-        max_tokens: int = default_max_tokens(model.bundle),
+        max_tokens: int = default_max_tokens(model.bundle.facts),
         top_k: int = default.top_k,
         top_p: float = default.top_p,
         min_p: float = default.min_p,
@@ -110,7 +114,7 @@ async def api_texts(
 ) -> AsyncIterator[str]:
     """Yield the growing reply of an API call."""
     with told():
-        settings = to_settings(values, highest_max_tokens(model.bundle))
+        settings = to_settings(values, highest_max_tokens(model.bundle.facts))
         request = await asyncio.to_thread(begin, *settings)
         async for progress in stream(model.engine, request, Event()):
             yield progress.text

@@ -1,13 +1,15 @@
 """What the view is told of a model; the static site's view as well as the page's.
 
->>> view_facts(load_bundle("models/default"))["block_size"]              # doctest: +SKIP
+>>> view_facts(read_facts(folder), folder)["block_size"]                 # doctest: +SKIP
 512
 """
 
+from pathlib import Path
 from typing import Any
 
-from gptcore.bundle import Bundle
+from gptcore.bundle import INSPECT
 from gptcore.engine.sampling import SETTINGS
+from gptcore.facts import ModelFacts
 
 EXAMPLES = (
     "Hello! Who are you?",
@@ -28,21 +30,21 @@ SIZES = (
 LONGEST_TEXT = 1000  # tokens that a base model generates at most in one call
 
 
-def view_facts(bundle: Bundle) -> dict[str, Any]:
+def view_facts(facts: ModelFacts, folder: Path) -> dict[str, Any]:
     """Return a model's facts as JSON values; see view/view.js."""
     return {
-        "name": bundle.name,
-        "chat": bundle.is_chat,
-        "block_size": bundle.config.block_size,
-        "settings": settings(bundle),
-        "examples": bundle.facts.examples or EXAMPLES,
-        "inspect": bundle.inspect is not None,
-        "folder": bundle.path.name,
-        "config": {name: getattr(bundle.config, name) for name in (*SIZES, "position")},
+        "name": facts.name,
+        "chat": facts.chat,
+        "block_size": facts.config.block_size,
+        "settings": settings(facts),
+        "examples": facts.examples or EXAMPLES,
+        "inspect": INSPECT.as_posix() in facts.sha256,
+        "folder": folder.name,
+        "config": {name: getattr(facts.config, name) for name in (*SIZES, "position")},
     }
 
 
-def settings(bundle: Bundle) -> list[dict[str, Any]]:
+def settings(facts: ModelFacts) -> list[dict[str, Any]]:
     """Return the settings of a reply in the order in which the view shows them."""
     temperature, *others = [
         {
@@ -55,23 +57,23 @@ def settings(bundle: Bundle) -> list[dict[str, Any]]:
         }
         for setting in SETTINGS
     ]
-    most = highest_max_tokens(bundle)
+    most = highest_max_tokens(facts)
     max_tokens = {
         "name": "max_tokens",
         "lowest": 1,
         "highest": most,
         "slider": (1, most),
         "step": 1,
-        "default": default_max_tokens(bundle),
+        "default": default_max_tokens(facts),
     }
     return [temperature, max_tokens, *others]
 
 
-def default_max_tokens(bundle: Bundle) -> int:
-    return min(256, highest_max_tokens(bundle) // 2)
+def default_max_tokens(facts: ModelFacts) -> int:
+    return min(256, highest_max_tokens(facts) // 2)
 
 
-def highest_max_tokens(bundle: Bundle) -> int:
+def highest_max_tokens(facts: ModelFacts) -> int:
     """Return the upper limit of max_tokens; only a base model may exceed its context."""
-    within = bundle.config.block_size - 1
-    return within if bundle.is_chat else max(within, LONGEST_TEXT)
+    within = facts.config.block_size - 1
+    return within if facts.chat else max(within, LONGEST_TEXT)

@@ -10,30 +10,35 @@ is its float32 numbers in base64. Shape letters: H heads, T tokens, C channels.
 import asyncio
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
-from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from gptcore.bundle import Bundle
 from gptcore.checks import UserError
 from gptcore.inspection import Inspector, ids_of_messages, ids_of_text, inspect_ids
+from gptcore.model import OnnxModel
+from gptcore.models import Models
 from gptcore.page.inputs import to_messages, whole_number
 from gptcore.page.reply import as_json, told
 
 N_NEXT = 8
 
 
-def inspect_endpoint(bundle: Bundle) -> Callable:
+def inspect_endpoint(models: Models) -> Callable:
     """Return the function of the endpoint; its graph, onnx/inspect.onnx, is opened when needed."""
-    open_inspector = cache(lambda: Inspector(bundle))
+    inspectors: WeakKeyDictionary[OnnxModel, Inspector] = WeakKeyDictionary()  # of open models
 
-    def look(what: Any, layer: Any) -> str:
+    def look(model: OnnxModel, what: Any, layer: Any) -> str:
+        bundle = model.bundle
         ids, n_dropped = read_ids(bundle, what)
         at = whole_number("layer", layer)
         if not (0 <= at < bundle.config.n_layer):
             raise UserError(f"layer={at} is out of range: the model has {bundle.config.n_layer}")
-        seen = inspect_ids(open_inspector(), ids, N_NEXT)
+        if model not in inspectors:
+            inspectors[model] = Inspector(bundle)
+        seen = inspect_ids(inspectors[model], ids, N_NEXT)
         return as_json(
             tokens=list(zip(seen.token_ids, seen.tokens)),
             following=[[(i, name, round(p, 3)) for i, name, p in top] for top in seen.following],
@@ -46,9 +51,10 @@ def inspect_endpoint(bundle: Bundle) -> Callable:
             },
         )
 
-    async def inspect(what: list[Any] | str, layer: int) -> AsyncIterator[str]:
+    async def inspect(what: list[Any] | str, layer: int, name: str | None) -> AsyncIterator[str]:
         with told():
-            yield await asyncio.to_thread(look, what, layer)
+            model = await models.get(models.check(name))
+            yield await asyncio.to_thread(look, model, what, layer)
 
     return inspect
 

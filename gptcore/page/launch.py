@@ -105,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"there is a GPU, but CUDA's libraries are missing: pip install {WITH_CUDA}")
     token = f"/?token={entry.token}" if entry and entry.token else ""
     print(f"http://{reachable(host)}:{options.port}{token} (Ctrl-C ends)", flush=True)
-    page = build_page(model, translator)
+    page = build_page(models, translator)
     page.launch(
         server_name=in_url(host),  # Gradio also expects an IPv6 address in brackets
         server_port=options.port,

@@ -25,6 +25,7 @@ from gptcore.checks import UserError
 from gptcore.engine.generate import Likelihood, Request, chat_request, completion_request
 from gptcore.engine.sampling import SETTINGS
 from gptcore.model import OnnxModel
+from gptcore.models import Models
 from gptcore.page.facts import highest_max_tokens
 from gptcore.page.inputs import to_messages, to_settings
 from gptcore.page.streaming import Progress, stream
@@ -44,13 +45,17 @@ def told() -> Iterator[None]:
         raise gr.Error(str(error), print_exception=False) from None
 
 
-def reply_endpoint(model: OnnxModel) -> Callable:
+def reply_endpoint(models: Models) -> Callable:
     """Return the function of the endpoint."""
 
     async def reply(
-        prompt: list[dict[str, Any]] | str, settings: dict[str, Any], begun: list[int] | str
+        prompt: list[dict[str, Any]] | str,
+        settings: dict[str, Any],
+        begun: list[int] | str,
+        name: str | None,
     ) -> AsyncIterator[str]:
         with told():
+            model = await models.get(models.check(name))
             request = await asyncio.to_thread(read, model, prompt, settings, begun)
             teller = Teller(model.tokenizer, request)
             yield teller.start()
@@ -70,7 +75,7 @@ def read(model: OnnxModel, prompt: Any, settings: Any, begun: Any) -> Request:
     values = {"max_tokens": 256} | {s.name: s.default for s in SETTINGS} | settings
     ordered = [values[name] for name in ("temperature", "max_tokens")]
     ordered += [values[setting.name] for setting in SETTINGS[1:]]
-    sampling, most = to_settings(tuple(ordered), highest_max_tokens(model.bundle))
+    sampling, most = to_settings(tuple(ordered), highest_max_tokens(model.bundle.facts))
     if sampling.seed < 0:
         sampling = replace(sampling, seed=random.randrange(SEEDS))
     if isinstance(prompt, str):

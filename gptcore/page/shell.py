@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from gptcore.model import OnnxModel
+from gptcore.models import Models
 from gptcore.page.facts import view_facts
 from gptcore.page.translate import translator_facts
 from gptcore.system.runtime import device_line
@@ -41,12 +41,19 @@ def view_routes(facts: dict[str, Any]) -> list[BaseRoute]:
 
 
 def page_facts(
-    model: OnnxModel, translator: OnnxTranslator | None, page: gr.Blocks
+    models: Models, translator: OnnxTranslator | None, page: gr.Blocks
 ) -> dict[str, Any]:
-    """Return what view/page.js asks for: the view's facts, and the numbers of the events."""
+    """Return what view/page.js asks for: the view's facts, and the numbers of the events.
+
+    `models` are those that the view offers: of the first one's kind, and each one's formats.
+    """
+    by_name = {n: view_facts(f, models.folders[n]) | {"name": n} for n, f in models.facts.items()}
+    first = by_name[models.names[0]]
+    by_name |= {key: by_name[n] | {"name": key} for key, (n, _) in models.formats().items()}
     return {
-        **view_facts(model.bundle),
-        "line": device_line(model),
+        **first,
+        "models": [facts for facts in by_name.values() if facts["chat"] == first["chat"]],
+        "line": device_line(models.first),
         "translator": translator_facts(translator) if translator else None,
         "events": {event.api_name: i for i, event in page.fns.items()},
     }

@@ -77,8 +77,9 @@ const { events: numbers, translator } = facts;
 const place = document.body.appendChild(document.createElement("div"));
 await mount(place, {
   facts,
-  ask: ({ prompt, settings, begun }, ...more) => call(numbers.reply, [prompt, settings, begun], ...more),
-  inspect: ({ what, layer }, onEvent) => look(numbers.inspect, [what, layer], onEvent),
+  ask: ({ prompt, settings, begun, model = null }, ...more) =>
+    call(numbers.reply, [prompt, settings, begun, model], ...more),
+  inspect: ({ what, layer, model = null }, onEvent) => look(numbers.inspect, [what, layer, model], onEvent),
   translator: translator && {
     facts: translator,
     translate: ({ text, beams }, ...more) => call(numbers.translation, [text, beams], ...more),

@@ -1,6 +1,6 @@
 // The open chat: sends, regenerates, continues, branches, edits and deletes, and keeps the result.
 
-import { ROOT, add, newChat, path, remove, turn } from "../kept/tree.js";
+import { ROOT, add, newChat, path, randomId, remove, turn } from "../kept/tree.js";
 import { isChat } from "../kept/transfer.js";
 import { el } from "../dom.js";
 import { keep, recall, say } from "../words.js";
@@ -10,16 +10,16 @@ import { Notice } from "../parts/notice.js";
 import { Settings } from "../parts/settings.js";
 import { Composer } from "./composer.js";
 import { Messages } from "./messages.js";
+import { modelPicker } from "./picker.js";
+import { writeReply } from "./reply.js";
 
 const LAST = "gptcore-last-chat";
-const KEEP_MILLISECONDS = 2000; // a reply that is being written is kept this often
-const TITLE_SECONDS = 10; // a reply that took longer is told in the window's title
 
 export class Conversation {
   // `host`: {facts, ask}. `changed` is called when the list of chats is to be drawn anew.
   constructor(host, store, changed) {
     Object.assign(this, { host, store, changed });
-    const names = ["tokens", "branch", "turn", "regenerate", "continue", "read", "edit", "remove", "refresh"];
+    const names = ["tokens", "branch", "turn", "pick", "regenerate", "continue", "read", "edit", "remove", "refresh"];
     const actions = Object.fromEntries(names.map((name) => [name, this[name].bind(this)]));
     this.messages = new Messages(actions);
     this.composer = new Composer({
@@ -27,10 +27,8 @@ export class Conversation {
       stop: () => this.stop(),
       editLast: (event) => this.editLast(event),
     });
-    this.settings = new Settings(host.facts, {
-      change: (settings, system) => this.setUp(settings, system),
-      lastSeed: () => this.nodes().findLast((node) => node.seed !== undefined)?.seed,
-    });
+    this.models = new Map((host.facts.models ?? [host.facts]).map((facts) => [facts.name, facts]));
+    this.settings = this.newSettings(host.facts);
     this.notice = new Notice();
     this.figures = new Figures();
     this.empty = this.emptyState();
@@ -39,6 +37,44 @@ export class Conversation {
     this.last = recall(LAST); // the chat that was open when the page was closed
     this.known = new Map(); // by id: what is known of replies of this visit beyond their text
     this.start();
+  }
+
+  // ---- Models
+
+  // The facts of the chat's model; of one that is no longer here, the first one's.
+  get facts() {
+    return this.models.get(this.chat?.model) ?? this.host.facts;
+  }
+
+  newSettings(facts, rival = null) {
+    const names = [...this.models.keys()];
+    const choices = { choose: (name) => this.choose({ model: name }), compare: (name) => this.choose({ rival: name }) };
+    return new Settings(
+      { ...facts, line: this.host.facts.line },
+      {
+        change: (settings, system) => this.setUp(settings, system),
+        lastSeed: () => this.nodes().findLast((node) => node.seed !== undefined)?.seed,
+        models: names.length > 1 ? modelPicker(names, { model: facts.name, rival }, choices) : null,
+      },
+    );
+  }
+
+  choose(changes) {
+    Object.assign(this.chat, changes, { changed: Date.now() });
+    this.showSettings();
+    if (this.nodes().length) this.save();
+    this.settings.element.querySelector(`#${"model" in changes ? "model" : "rival"}`).focus();
+  }
+
+  showSettings() {
+    if (this.models.size > 1) {
+      const old = this.settings.element;
+      this.settings = this.newSettings(this.facts, this.chat.rival);
+      const extras = old.querySelector(".extras"); // see View.fitWidth
+      old.replaceWith(this.settings.element);
+      if (extras) this.settings.element.prepend(extras);
+    }
+    this.settings.show(this.chat);
   }
 
   emptyState() {
@@ -70,9 +106,9 @@ export class Conversation {
   // ---- Which chat is open
 
   start() {
-    const { settings = {}, system = "" } = this.chat ?? {};
+    const { settings = {}, system = "", model = this.host.facts.name, rival = null } = this.chat ?? {};
     this.stop();
-    this.chat = newChat({ settings, system, model: this.host.facts.name });
+    this.chat = { ...newChat({ settings, system, model }), rival };
     this.shown();
   }
 
@@ -109,7 +145,7 @@ export class Conversation {
     keep(LAST, this.chat.id);
     for (const node of Object.values(this.chat.nodes))
       if (node.role === "assistant") node.finish ??= "broken"; // the page was closed meanwhile
-    this.settings.show(this.chat);
+    this.showSettings();
     this.notice.tell("");
     this.refresh();
     this.messages.toEnd();
@@ -122,7 +158,7 @@ export class Conversation {
     this.messages.log.hidden = nodes.length === 0;
     this.messages.show(this.chat, nodes);
     const last = nodes.findLast((node) => node.role === "assistant");
-    this.figures.measure(last, this.host.facts.block_size);
+    this.figures.measure(last, this.facts.block_size);
     this.messages.markCut(last?.n_dropped ? nodes[last.n_dropped] : null);
   }
 
@@ -187,6 +223,15 @@ export class Conversation {
     this.save();
   }
 
+  // Shows this version of a message.
+  pick(node) {
+    if (this.isBusy) return;
+    Object.assign(this.chat.chosen, { [node.parent]: node.id });
+    this.chat.changed = Date.now();
+    this.refresh();
+    this.save();
+  }
+
   edit(node) {
     if (this.isBusy) return;
     this.messages.edit(node, (text) => {
@@ -238,95 +283,32 @@ export class Conversation {
 
   // ---- Replies
 
-  // Lets the model answer the message `parent`; the reply may be begun with token ids.
+  // Lets the model answer the message `parent`; the reply may be begun with token ids. A rival
+  // answers the same with the same seed.
   reply(parent, begun = []) {
-    const node = add(this.chat, parent, { role: "assistant", text: "" });
-    this.done = this.write(node, begun);
+    const { name } = this.facts;
+    const { rival } = this.chat;
+    const isBoth = !begun.length && this.models.has(rival);
+    this.done = isBoth ? this.replyBoth(parent, [name, rival]) : this.write(this.newReply(parent, { model: name }), begun);
     return this.done;
   }
 
-  async write(node, begun) {
-    const { chat } = this;
-    const prompt = this.what().slice(0, this.nodes().indexOf(node) - this.nodes().length);
-    const known = { tokens: [], prompt: null, n_dropped: 0 };
-    const already = node.text; // stays if nothing comes
-    this.known.set(node.id, known);
-    this.writing = new AbortController();
-    const { signal } = this.writing;
-    this.notice.tell("");
-    this.composer.setBusy(true);
-    delete node.finish;
-    this.refresh();
-    this.messages.grow(node);
-    this.messages.toEnd();
-    const started = performance.now();
-    let keptAt = started;
-    const onEvent = (event) => {
-      this.notice.follow(event);
-      take(event, node, known);
-      this.messages.grow(node);
-      this.figures.measure(node, this.host.facts.block_size);
-      if (performance.now() - keptAt > KEEP_MILLISECONDS) {
-        keptAt = performance.now();
-        this.store.save(chat).catch(() => {}); // the last one tells of it
-      }
-    };
-    let failure = "";
-    try {
-      const settings = { ...this.settings.values() };
-      await this.host.ask({ prompt, settings, begun }, onEvent, signal);
-    } catch (error) {
-      failure = error.message;
-    }
-    node.finish ??= signal.aborted ? "stopped" : "broken";
-    this.writing = undefined;
-    this.composer.setBusy(false);
-    this.ended(chat, node, known, failure && !signal.aborted ? failure : "", already);
-    this.announce(performance.now() - started);
+  newReply(parent, known) {
+    return add(this.chat, parent, { role: "assistant", text: "", ...known });
   }
 
-  // Keeps a reply that has ended. One that did not begin is taken back, with the message before it.
-  async ended(chat, node, known, failure, already) {
-    const isNothing = !node.text && failure;
-    if (isNothing) {
-      const asked = chat.nodes[node.parent];
-      remove(chat, node);
-      const isNew = asked && !Object.values(chat.nodes).some((other) => other.parent === asked.id);
-      if (isNew && this.chat === chat && !this.composer.box.value) {
-        remove(chat, asked);
-        this.composer.set(asked.text);
-      }
-    } else if (!known.tokens.length && already) {
-      node.text ||= already;
+  async replyBoth(parent, models) {
+    const { seed } = this.settings.values();
+    const drawn = seed < 0 ? Math.floor(Math.random() * 2 ** 31) : seed;
+    const pair = randomId();
+    for (const model of models) {
+      const finish = await this.write(this.newReply(parent, { model, pair }), [], { seed: drawn });
+      if (finish === "stopped" || finish === "broken") return;
     }
-    if (this.chat === chat) {
-      this.messages.drawn.delete(node.id);
-      this.refresh();
-      this.composer.box.focus({ preventScroll: true });
-    }
-    await this.save(known.tokens.length ? { [node.id]: known } : {});
-    if (failure) this.notice.tell(failure);
   }
 
-  announce(milliseconds) {
-    if (!document.hidden || milliseconds < 1000 * TITLE_SECONDS) return;
-    const { title } = document;
-    document.title = `✓ ${title}`;
-    const restore = () => (document.title = title);
-    document.addEventListener("visibilitychange", restore, { once: true });
-  }
-}
-
-// Adds an event of a reply to its message, and to what is known of it.
-function take(event, node, known) {
-  if (event.prompt) {
-    Object.assign(known, { prompt: event.prompt, n_dropped: event.n_dropped, tokens: event.tokens });
-    Object.assign(node, { text: event.begun, prompt: true, n_dropped: event.n_dropped, seed: event.seed });
-  } else if (event.tokens) {
-    known.tokens.push(...event.tokens);
-    node.text += event.text;
-    const { n_prompt, n_new, first_ms, speed } = event;
-    Object.assign(node, { n_prompt, n_new, first_ms, speed });
-    if (event.finish) node.finish = event.finish;
+  // Writes a reply, or goes on with one that is begun; returns how it ended.
+  write(node, begun, changes = {}) {
+    return writeReply(this, node, begun, changes);
   }
 }

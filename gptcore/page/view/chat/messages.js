@@ -1,7 +1,7 @@
 // The conversation: its messages, their versions, and what can be done with each.
 
 import { el, iconButton } from "../dom.js";
-import { versionOf } from "../kept/tree.js";
+import { pairOf, versionOf } from "../kept/tree.js";
 import { say } from "../words.js";
 import { closeAlternatives, showTokens } from "../parts/glass.js";
 import { copyText, showMarkdown } from "./markdown.js";
@@ -20,7 +20,7 @@ export class Messages {
   show(chat, nodes) {
     closeAlternatives();
     const drawn = new Map();
-    const elements = nodes.map((node) => {
+    const draw = (node) => {
       const { number, count } = versionOf(chat, node);
       const stamp = `${number}/${count}/${node.text.length}/${node.finish}`;
       const old = this.drawn.get(node.id);
@@ -28,11 +28,27 @@ export class Messages {
       element.stamp = stamp;
       drawn.set(node.id, element);
       return element;
+    };
+    const elements = nodes.map((node) => {
+      const pair = pairOf(chat, node);
+      return pair.length < 2 ? draw(node) : this.versus(node, pair.map(draw));
     });
     this.drawn = drawn;
     const same = elements.length === this.log.children.length;
     if (!same || elements.some((element, i) => element !== this.log.children[i]))
       this.log.replaceChildren(...elements);
+  }
+
+  // Replies of two models to the same message, side by side; the chosen one is gone on from.
+  versus(chosen, articles) {
+    const frames = articles.map((article) => {
+      const { node } = article;
+      const isChosen = node === chosen;
+      const choose = { type: "button", onclick: () => this.actions.pick(node), "aria-pressed": String(isChosen) };
+      const head = el("div.head", {}, el("strong", {}, node.model), el("button.small", choose, say(isChosen ? "model.chosen" : "model.choose")));
+      return el("div.side", {}, head, article);
+    });
+    return el("div.versus", { role: "group", "aria-label": say("model.versus") }, frames);
   }
 
   redraw(chat, nodes) {
@@ -145,7 +161,8 @@ export class Messages {
   // Says above a message that the model no longer sees what stands before it.
   markCut(node) {
     this.log.querySelector(".cut")?.remove();
-    if (node) this.drawn.get(node.id)?.before(el("p.cut", { role: "note" }, say("cut.above")));
+    const article = node && this.drawn.get(node.id);
+    if (article) (article.closest(".versus") ?? article).before(el("p.cut", { role: "note" }, say("cut.above")));
   }
 
   isAtEnd() {

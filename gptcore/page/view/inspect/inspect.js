@@ -13,10 +13,34 @@ const COLUMNS = 64; // channels that are drawn of embeddings
 const ADDED = ["sinusoidal", "learned"]; // positions that are added to the embeddings
 
 export class Inspect {
-  // `host`: {facts, inspect}; `host.inspect({what, layer})` gives what gptcore/page/inspect.py tells,
-  // its arrays as {shape, data}.
+  // `host`: {facts, inspect}; `host.inspect({what, layer, model})` gives what gptcore/page/inspect.py
+  // tells, its arrays as {shape, data}.
   constructor(host) {
     Object.assign(this, { host, seen: null, layer: 0, head: 0, picture: "attention", at: 0 });
+    this.element = el("section.room", { "aria-label": say("room.inspect") });
+  }
+
+  // Opens on the current conversation or text of the model that is chosen.
+  async enter(stage) {
+    if (this.facts !== stage.facts) this.build(stage.facts);
+    if (!this.facts.inspect) return;
+    const what = stage.what();
+    this.current = () => stage.what();
+    this.again.hidden = !what.length;
+    if (what.length && JSON.stringify(what) !== this.opened) {
+      this.opened = JSON.stringify(what);
+      await this.look(what);
+    }
+  }
+
+  build(facts) {
+    Object.assign(this, { facts, opened: null });
+    const title = el("h1", {}, say("inspect.title", { name: facts.name }));
+    if (!facts.inspect) {
+      const command = el("pre", {}, `python -m export inspect ${facts.folder}`);
+      return this.element.replaceChildren(title, el("p", {}, say("inspect.missing")), command);
+    }
+    this.layer = Math.min(this.layer, facts.config.n_layer - 1);
     this.notice = new Notice();
     this.box = el("textarea", { rows: "2", "aria-label": say("inspect.text"), placeholder: say("inspect.type") });
     this.box.value = say("inspect.example");
@@ -25,33 +49,12 @@ export class Inspect {
       event.preventDefault();
       this.look(this.box.value);
     });
-    const go = el("button.primary", { type: "button", onclick: () => this.look(this.box.value) }, say("inspect.look"));
-    const again = { type: "button", onclick: () => this.look(this.current()) };
-    this.again = el("button", again, say("inspect.conversation"));
+    const button = (key, act, kind = "") => el(`button${kind}`, { type: "button", onclick: act }, say(key));
+    const go = button("inspect.look", () => this.look(this.box.value), ".primary");
+    this.again = button("inspect.conversation", () => this.look(this.current()));
     this.results = el("div.results", { hidden: true });
-    const { facts } = host;
-    const isThere = facts.inspect;
-    const command = `python -m export inspect ${facts.folder}`;
-    this.element = el(
-      "section.room",
-      { "aria-label": say("room.inspect") },
-      el("h1", {}, say("inspect.title", { name: facts.name })),
-      ...(isThere
-        ? [this.box, el("div.row.wrap", {}, go, this.again), this.notice.element, this.results]
-        : [el("p", {}, say("inspect.missing")), el("pre", {}, command)]),
-    );
-  }
-
-  // Opens on the current conversation or text.
-  async enter(stage) {
-    this.current = () => stage.what();
-    if (!this.host.facts.inspect) return;
-    const what = this.current();
-    this.again.hidden = !what.length;
-    if (what.length && JSON.stringify(what) !== this.opened) {
-      this.opened = JSON.stringify(what);
-      await this.look(what);
-    }
+    const row = el("div.row.wrap", {}, go, this.again);
+    return this.element.replaceChildren(title, this.box, row, this.notice.element, this.results);
   }
 
   // `what`: a text, messages, or the ids of tokens.
@@ -59,7 +62,7 @@ export class Inspect {
     try {
       this.notice.tell(say("inspect.looking"), { isError: false });
       const follow = (event) => this.notice.follow(event);
-      this.seen = await this.host.inspect({ what, layer: this.layer }, follow);
+      this.seen = await this.host.inspect({ what, layer: this.layer, model: this.facts.name }, follow);
       this.notice.tell("");
       const { n_dropped: n } = this.seen;
       if (n) this.notice.tell(say("read.cut", { n }), { isError: false });
@@ -82,7 +85,7 @@ export class Inspect {
   }
 
   show() {
-    const { config } = this.host.facts;
+    const { config } = this.facts;
     this.results.replaceChildren(
       this.tokenRow(),
       this.nextTokens(),
@@ -136,7 +139,7 @@ export class Inspect {
   // ---- Pictures
 
   choices() {
-    const { config } = this.host.facts;
+    const { config } = this.facts;
     const kinds = ["attention", "before", "after", "embeddings", "positions"];
     const picture = el("select", { id: "picture" }, kinds.map((kind) => el("option", { value: kind }, say(`picture.${kind}`))));
     picture.value = this.picture;
@@ -214,7 +217,7 @@ export class Inspect {
     const { embeddings, positions } = this.seen.arrays;
     const width = embeddings.shape[1];
     const parts = [this.table("picture.embeddings", embeddings.data, width)];
-    if (!ADDED.includes(this.host.facts.config.position)) return [...parts, el("small", {}, say("positions.turned"))];
+    if (!ADDED.includes(this.facts.config.position)) return [...parts, el("small", {}, say("positions.turned"))];
     const sum = embeddings.data.map((value, k) => value + positions.data[k]);
     return [...parts, this.table("picture.added", positions.data, width), this.table("picture.sum", sum, width)];
   }

@@ -62,6 +62,12 @@ export function versionOf(chat, node) {
   return { number: all.findIndex(({ id }) => id === node.id) + 1, count: all.length };
 }
 
+// Returns the replies of several models that were asked for together, in the order of their making.
+export function pairOf(chat, node) {
+  const isPair = (other) => node.pair && other.pair === node.pair;
+  return children(chat, node.parent).filter(isPair);
+}
+
 // Shows the version that is `step` places after this one, if there is one.
 export function turn(chat, node, step) {
   const all = children(chat, node.parent);

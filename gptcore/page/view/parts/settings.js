@@ -12,7 +12,8 @@ const PRESETS = {
 
 // `facts.settings` describes each: {name, lowest, highest, slider: [from, to] or null, step, default}.
 export class Settings {
-  constructor(facts, { change, lastSeed }) {
+  // `models`: an element that chooses among several models, if there are any.
+  constructor(facts, { change, lastSeed, models = null }) {
     this.facts = facts;
     this.change = change;
     this.inputs = {};
@@ -27,6 +28,7 @@ export class Settings {
       "aside.settings",
       { "aria-label": say("settings") },
       el("h2", {}, say("settings")),
+      ...(models ? [models] : []),
       this.presets,
       ...shown.map((setting) => this.field(setting)),
       ...(facts.chat ? [this.labelled("system", "system", this.system)] : []),

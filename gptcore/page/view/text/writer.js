@@ -56,6 +56,10 @@ export class Writer {
     }
   }
 
+  get facts() {
+    return this.host.facts;
+  }
+
   // What Inspect looks at.
   what() {
     return this.box.value.trim();

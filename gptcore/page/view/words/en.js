@@ -201,4 +201,10 @@ export default {
   "translate.rows": "Each row is a token of the translation; bright are the tokens of the text it came from.",
   beams: "Beams",
   "help.beams": "1: greedy",
+  model: "Model",
+  "model.compare": "Compare with",
+  "model.none": "no other",
+  "model.choose": "Go on with this",
+  "model.chosen": "The chat goes on with this",
+  "model.versus": "Replies of two models with the same seed",
 };

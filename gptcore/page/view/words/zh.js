@@ -201,4 +201,10 @@ export default {
   "translate.rows": "每行是译文的一个词元；亮处是它所来自的原文词元。",
   beams: "束数",
   "help.beams": "1：贪心",
+  model: "模型",
+  "model.compare": "与之比较",
+  "model.none": "不比较",
+  "model.choose": "用这条继续",
+  "model.chosen": "对话由此继续",
+  "model.versus": "两个模型用同一种子的回复",
 };

@@ -1,0 +1,94 @@
+// A reply that is being written: asked for, shown as it grows, kept now and then and when it ends.
+
+import { remove } from "../kept/tree.js";
+
+const KEEP_MILLISECONDS = 2000; // a reply that is being written is kept this often
+const TITLE_SECONDS = 10; // a reply that took longer is told in the window's title
+
+// `chat`: the Conversation; `node`: the reply's message; `begun`: its first token ids, or its text;
+// `changes`: of the settings. Returns how the reply ended.
+export async function writeReply(chat, node, begun, changes) {
+  const { chat: kept, facts } = chat;
+  const prompt = chat.what().slice(0, chat.nodes().indexOf(node) - chat.nodes().length);
+  const known = { tokens: [], prompt: null, n_dropped: 0 };
+  const already = node.text; // stays if nothing comes
+  chat.known.set(node.id, known);
+  chat.writing = new AbortController();
+  const { signal } = chat.writing;
+  chat.notice.tell("");
+  chat.composer.setBusy(true);
+  delete node.finish;
+  chat.refresh();
+  chat.messages.grow(node);
+  chat.messages.toEnd();
+  const started = performance.now();
+  let keptAt = started;
+  const onEvent = (event) => {
+    chat.notice.follow(event);
+    take(event, node, known);
+    chat.messages.grow(node);
+    chat.figures.measure(node, facts.block_size);
+    if (performance.now() - keptAt > KEEP_MILLISECONDS) {
+      keptAt = performance.now();
+      chat.store.save(kept).catch(() => {}); // the last one tells of it
+    }
+  };
+  let failure = "";
+  try {
+    const settings = { ...chat.settings.values(), ...changes };
+    const model = chat.models.has(node.model) ? node.model : null;
+    await chat.host.ask({ prompt, settings, begun, model }, onEvent, signal);
+  } catch (error) {
+    failure = error.message;
+  }
+  node.finish ??= signal.aborted ? "stopped" : "broken";
+  chat.writing = undefined;
+  chat.composer.setBusy(false);
+  const told = failure && !signal.aborted ? failure : "";
+  keep(chat, kept, node, { known, failure: told, already });
+  announce(performance.now() - started);
+  return node.finish;
+}
+
+// Keeps a reply that has ended. One that did not begin is taken back, with the message before it.
+async function keep(chat, kept, node, { known, failure, already }) {
+  if (!node.text && failure) {
+    const asked = kept.nodes[node.parent];
+    remove(kept, node);
+    const isNew = asked && !Object.values(kept.nodes).some((other) => other.parent === asked.id);
+    if (isNew && chat.chat === kept && !chat.composer.box.value) {
+      remove(kept, asked);
+      chat.composer.set(asked.text);
+    }
+  } else if (!known.tokens.length && already) {
+    node.text ||= already;
+  }
+  if (chat.chat === kept) {
+    chat.messages.drawn.delete(node.id);
+    chat.refresh();
+    chat.composer.box.focus({ preventScroll: true });
+  }
+  await chat.save(known.tokens.length ? { [node.id]: known } : {});
+  if (failure) chat.notice.tell(failure);
+}
+
+function announce(milliseconds) {
+  if (!document.hidden || milliseconds < 1000 * TITLE_SECONDS) return;
+  const { title } = document;
+  document.title = `✓ ${title}`;
+  document.addEventListener("visibilitychange", () => (document.title = title), { once: true });
+}
+
+// Adds an event of a reply to its message, and to what is known of it.
+function take(event, node, known) {
+  if (event.prompt) {
+    Object.assign(known, { prompt: event.prompt, n_dropped: event.n_dropped, tokens: event.tokens });
+    Object.assign(node, { text: event.begun, prompt: true, n_dropped: event.n_dropped, seed: event.seed });
+  } else if (event.tokens) {
+    known.tokens.push(...event.tokens);
+    node.text += event.text;
+    const { n_prompt, n_new, first_ms, speed } = event;
+    Object.assign(node, { n_prompt, n_new, first_ms, speed });
+    if (event.finish) node.finish = event.finish;
+  }
+}
