@@ -225,3 +225,12 @@ def test_chinese_is_chosen_by_the_browser_and_by_a_switch(browser: Browser, url:
     page.reload()
     expect(box(page)).to_have_attribute("placeholder", "Type a message")
     page.context.close()
+
+
+def test_the_api_is_described_for_programs(page: Page) -> None:
+    """By Gradio's own page, which the settings lead to; /chat's parameters are explained there."""
+    page.get_by_role("link", name="The API, for programs").click()
+    docs = page.locator(".api-docs")
+    expect(docs).to_contain_text("/chat")
+    expect(docs).to_contain_text("what the model is told before the conversation")
+    page.errors.clear()  # Gradio asks for what is refused here

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
+from inspect import getdoc
 from threading import Event
 from typing import Any
 
@@ -27,10 +28,11 @@ def add_endpoints(models: Models) -> None:
     gr.api(reply_endpoint(models), api_name="reply", api_visibility="private", **answering)
     gr.api(inspect_endpoint(models), api_name="inspect", api_visibility="private")
     model = models.first
-    if model.bundle.is_chat:
-        gr.api(chat_endpoint(model), api_name="chat", **answering)
-    else:
-        gr.api(completion_endpoint(model), api_name="complete", **answering)
+    is_chat = model.bundle.is_chat
+    answer = chat_endpoint(model) if is_chat else completion_endpoint(model)
+    # Gradio shows no more than the first lines of a docstring by itself.
+    told = {"api_name": "chat" if is_chat else "complete", "api_description": getdoc(answer)}
+    gr.api(answer, **told, **answering)
 
 
 def chat_endpoint(model: OnnxModel) -> Callable:

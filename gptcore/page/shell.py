@@ -54,6 +54,7 @@ def page_facts(
         **first,
         "models": [facts for facts in by_name.values() if facts["chat"] == first["chat"]],
         "line": device_line(models.first),
+        "api": "?view=api",
         "translator": translator_facts(translator) if translator else None,
         "events": {event.api_name: i for i, event in page.fns.items()},
     }

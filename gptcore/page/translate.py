@@ -9,6 +9,7 @@ The view's `translation` gives an event for each line, {"line": 1, "text": ..., 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import cache
+from inspect import getdoc
 from typing import Any
 
 import gradio as gr
@@ -35,7 +36,8 @@ def add_translation(model: OnnxTranslator) -> None:
     gr.api(translation_endpoint(model), api_name="translation", **private)
     if model.bundle.inspect:
         gr.api(crossing_endpoint(model.bundle), api_name="crossing", **private)
-    gr.api(translate_endpoint(model), api_name="translate")
+    public = translate_endpoint(model)
+    gr.api(public, api_name="translate", api_description=getdoc(public))
 
 
 def translator_facts(model: OnnxTranslator) -> dict[str, Any]:

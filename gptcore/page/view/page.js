@@ -71,18 +71,32 @@ async function* events(body) {
   }
 }
 
-const facts = await (await fetch(URL_OF("view/facts.json"))).json();
-const { events: numbers, translator } = facts;
-// Beside Gradio's container, whose styles end there.
-const place = document.body.appendChild(document.createElement("div"));
-await mount(place, {
-  facts,
-  ask: ({ prompt, settings, begun, model = null }, ...more) =>
-    call(numbers.reply, [prompt, settings, begun, model], ...more),
-  inspect: ({ what, layer, model = null }, onEvent) => look(numbers.inspect, [what, layer, model], onEvent),
-  translator: translator && {
-    facts: translator,
-    translate: ({ text, beams }, ...more) => call(numbers.translation, [text, beams], ...more),
-    crossing: ({ source, target }) => look(numbers.crossing, [source, target]),
-  },
-});
+async function show() {
+  const facts = await (await fetch(URL_OF("view/facts.json"))).json();
+  const { events: numbers, translator } = facts;
+  // Beside Gradio's container, which has nothing to show.
+  const place = document.body.appendChild(document.createElement("div"));
+  await mount(place, {
+    facts,
+    ask: ({ prompt, settings, begun, model = null }, ...more) =>
+      call(numbers.reply, [prompt, settings, begun, model], ...more),
+    inspect: ({ what, layer, model = null }, onEvent) => look(numbers.inspect, [what, layer, model], onEvent),
+    translator: translator && {
+      facts: translator,
+      translate: ({ text, beams }, ...more) => call(numbers.translation, [text, beams], ...more),
+      crossing: ({ source, target }) => look(numbers.crossing, [source, target]),
+    },
+  });
+}
+
+// Gradio's own page describes the API; it opens by a press on its button alone.
+function showApi() {
+  const press = () => {
+    if (document.querySelector(".api-docs")) clearInterval(timer);
+    else document.querySelector("button.show-api")?.click();
+  };
+  const timer = setInterval(press, 500);
+}
+
+if (new URLSearchParams(location.search).get("view") === "api") showApi();
+else await show();

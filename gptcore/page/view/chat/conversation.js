@@ -33,7 +33,7 @@ export class Conversation {
     this.figures = new Figures();
     this.empty = this.emptyState();
     const foot = el("div.foot", {}, this.notice.element, this.composer.element, this.figures.element);
-    this.element = el("section.stage", {}, this.messages.log, this.empty, foot);
+    this.element = el("main.stage", {}, this.messages.log, this.empty, foot);
     this.last = recall(LAST); // the chat that was open when the page was closed
     this.known = new Map(); // by id: what is known of replies of this visit beyond their text
     this.start();
@@ -50,7 +50,7 @@ export class Conversation {
     const names = [...this.models.keys()];
     const choices = { choose: (name) => this.choose({ model: name }), compare: (name) => this.choose({ rival: name }) };
     return new Settings(
-      { ...facts, line: this.host.facts.line },
+      { ...facts, line: this.host.facts.line, api: this.host.facts.api },
       {
         change: (settings, system) => this.setUp(settings, system),
         lastSeed: () => this.nodes().findLast((node) => node.seed !== undefined)?.seed,

@@ -17,7 +17,7 @@ export class Inspect {
   // tells, its arrays as {shape, data}.
   constructor(host) {
     Object.assign(this, { host, seen: null, layer: 0, head: 0, picture: "attention", at: 0 });
-    this.element = el("section.room", { "aria-label": say("room.inspect") });
+    this.element = el("main.room", { "aria-label": say("room.inspect") });
   }
 
   // Opens on the current conversation or text of the model that is chosen.

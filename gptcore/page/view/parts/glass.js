@@ -60,7 +60,7 @@ function open(span, tokens, branch) {
         type: "button",
         disabled: isSpecial || other === id,
         onclick: choose,
-        "aria-label": say("branch.at", { token: visible(name), share: percent(p) }),
+        title: say("branch.at", { token: visible(name), share: percent(p) }),
       },
       el("code", {}, isSpecial ? say("token.end") : visible(name)),
       el("span.share", {}, percent(p)),

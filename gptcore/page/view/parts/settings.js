@@ -41,6 +41,7 @@ export class Settings {
         this.labelled("stop.texts", "stop", this.stop),
       ),
     );
+    if (facts.api) this.element.append(el("small", {}, el("a", { href: facts.api }, say("api"))));
     this.element.append(el("small.device", {}, facts.line ?? ""));
     this.showPresets();
   }

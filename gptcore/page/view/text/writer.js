@@ -44,7 +44,7 @@ export class Writer {
     const hint = el("small", {}, say("text.keys"));
     const foot = el("div.foot", {}, this.notice.element, row, hint, this.figures.element);
     const head = el("p.lead", {}, say("text.lead", { name: host.facts.name }));
-    this.element = el("section.stage.writer", {}, head, this.sheet, foot);
+    this.element = el("main.stage.writer", {}, head, this.sheet, foot);
     this.refresh();
   }
 

@@ -32,7 +32,7 @@ export class Translate {
     const example = (text) => el("button.small", { type: "button", onclick: () => (this.source.value = text) }, text);
     const field = (id, key, input) => el("div.field", {}, el("label", { for: id }, say(key)), input);
     this.element = el(
-      "section.room",
+      "main.room",
       { "aria-label": say("room.translate") },
       el("h1", {}, facts.name),
       el("p", {}, say("translate.lead")),

@@ -207,4 +207,5 @@ export default {
   "model.choose": "Go on with this",
   "model.chosen": "The chat goes on with this",
   "model.versus": "Replies of two models with the same seed",
+  api: "The API, for programs",
 };

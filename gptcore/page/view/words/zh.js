@@ -207,4 +207,5 @@ export default {
   "model.choose": "用这条继续",
   "model.chosen": "对话由此继续",
   "model.versus": "两个模型用同一种子的回复",
+  api: "供程序使用的 API",
 };
