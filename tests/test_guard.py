@@ -244,17 +244,24 @@ def test_what_nobody_reads_is_given_up_and_what_is_read_is_not(
 
 
 def test_so_many_sessions_of_one_address_are_let_in(
-    asked: Ask, monkeypatch: pytest.MonkeyPatch
+    address: Address, asked: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gptcore.page.guard.crowd, "SESSIONS", 3)
-    config = json.loads(asked("GET", "/config").text)
-    place = next(d["id"] for d in config["dependencies"] if d["api_name"] == "chat")
-    answers = []
-    for session in ("a", "b", "c", "d", "a"):
-        body = data("Hi", n=1) | {"fn_index": place, "session_hash": session}
-        answers.append(asked("POST", "/gradio_api/queue/join", body))
+    for i in range(6):  # a session whose replies are read is none any more
+        assert join_as(asked, f"read {i}").status == 200
+        with asking(address) as reader:
+            read = reader("GET", f"/gradio_api/queue/data?session_hash=read%20{i}")
+        assert "process_completed" in read.text
+    answers = [join_as(asked, session) for session in ("a", "b", "c", "d", "a")]
     assert [answer.status for answer in answers] == [200, 200, 200, 429, 200]
     assert "too many visitors from your address" in answers[3].text
+
+
+def join_as(ask: Ask, session: str) -> HTTPResponse:
+    dependencies = json.loads(ask("GET", "/config").text)["dependencies"]
+    place = next(d["id"] for d in dependencies if d["api_name"] == "chat")
+    body = data("Hi", n=1) | {"fn_index": place, "session_hash": session}
+    return ask("POST", "/gradio_api/queue/join", body)
 
 
 def test_an_address_is_what_the_proxy_says_where_there_is_one() -> None:

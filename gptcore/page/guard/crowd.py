@@ -60,6 +60,8 @@ class Crowd:
         finally:
             self.streams -= Counter([address])  # names without a stream are dropped
             self.readers -= Counter([session])
+            if session not in self.readers and not queue.pending_event_ids_session.get(session):
+                self.forget(session, queue)  # all that was asked for is read
 
     def join(self, scope: Scope, queue: "Queue", session: object) -> None:
         """Note that an address joins the queue, in a session or without; raises Refused."""
@@ -98,9 +100,13 @@ class Crowd:
             self.joined.setdefault(session, ("", now))
         for session, (_, at) in list(self.joined.items()):
             if now - at > SESSION_SECONDS and session not in self.readers:
-                del self.joined[session]
-                with suppress(KeyError):
-                    del queue.pending_messages_per_session[session]
+                self.forget(session, queue)
+
+    def forget(self, session: str, queue: "Queue") -> None:
+        self.joined.pop(session, None)
+        queue.pending_event_ids_session.pop(session, None)
+        with suppress(KeyError):
+            del queue.pending_messages_per_session[session]
 
     def close_half_open(self, connections: Iterable[Any], now: float) -> None:
         """Close connections whose headers do not come, which uvicorn would wait for for ever."""
