@@ -2,18 +2,16 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 import requests
 
+from benchmarks.crowds.servers import free_port, running
 from export.formats.gguf import write_gguf
 from export.runtimes.environments import PYTHON, Peer, install
 from gptcore.engine.generate import chat
@@ -72,39 +70,14 @@ def nano() -> OnnxModel:
     return load_model(NANO, threads=1, device="cpu", variant="fp32")
 
 
-@contextmanager
-def running(command: list[object], port: int, **environment: str) -> Iterator[str]:
-    """A server in a process of its own, when it answers; the address of its API."""
-    words = [str(word) for word in command]
-    process = subprocess.Popen(words, cwd=ROOT, env=os.environ | environment)
-    try:
-        url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + 60
-        while True:
-            try:
-                if requests.get(f"{url}/health", timeout=5).ok:
-                    break
-            except requests.ConnectionError:
-                assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.1)
-        yield f"{url}/v1"
-    finally:
-        process.terminate()
-        process.wait()
-
-
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """`gptcore serve models/nano`, with a key."""
     port = free_port()
     command = [sys.executable, "-m", "gptcore", "serve", NANO, "--variant", "fp32", "--port", port]
-    with running([*command, "--api-key"], port, GPTCORE_API_KEY="secret") as address:
-        yield address
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    command += ["--api-key"]
+    with running("gptcore", command, port, GPTCORE_API_KEY="secret") as server:
+        yield f"{server.url}/v1"
 
 
 def output(*words: object, **environment: str) -> str:
@@ -140,11 +113,9 @@ def test_openais_package_reads_replies_streams_crowds_and_refusals(
 def test_the_example_prints_our_greedy_reply(nano: OnnxModel) -> None:
     python, port = install("openai", OPENAI) / PYTHON, free_port()
     command = [sys.executable, "-m", "gptcore", "serve", NANO, "--variant", "fp32", "--port", port]
-    with running(command, port) as url:
-        assert (
-            output(python, EXAMPLES / "openai_client.py", STORY, url)
-            == our_reply(nano, STORY) + "\n"
-        )
+    with running("gptcore", command, port) as server:
+        printed = output(python, EXAMPLES / "openai_client.py", STORY, f"{server.url}/v1")
+    assert printed == our_reply(nano, STORY) + "\n"
 
 
 def evaluated(task: str, kind: str, address: str, url: str, name: str, out: Path) -> list[dict]:
@@ -206,9 +177,11 @@ def test_llama_cpps_server_takes_over_with_the_same_greedy_tokens(
     body = {"prompt": prompts, "max_tokens": 40, "temperature": 0, "stop": ["\n\n"]}
     headers = {"Authorization": "Bearer secret"}
     ours = requests.post(f"{url}/completions", json=body, headers=headers, timeout=60).json()
-    with running([python, program, tmp_path / "nano.gguf", port, 4, 512, 1], port) as theirs:
+    command = [python, program, tmp_path / "nano.gguf", port, 4, 512, 1]
+    with running("llama.cpp", command, port) as theirs:
+        address = f"{theirs.url}/v1/completions"
         texts = [
-            requests.post(f"{theirs}/completions", json=body | {"prompt": ids}, timeout=60).json()
+            requests.post(address, json=body | {"prompt": ids}, timeout=60).json()
             for ids in prompts
         ]
     assert [choice["text"] for choice in ours["choices"]] == [
@@ -226,8 +199,8 @@ def test_llama_cpps_server_takes_over_with_the_same_greedy_tokens(
 def test_schemathesis_finds_no_error(document: str, checks: str, tmp_path: Path) -> None:
     program = (install("schemathesis", SCHEMATHESIS) / PYTHON).with_name("schemathesis")
     port = free_port()
-    with running([sys.executable, "app.py", "--model", NANO, "--port", port], port):
-        words = [program, "run", f"http://127.0.0.1:{port}{document}", "--checks", checks]
+    with running("page", [sys.executable, "app.py", "--model", NANO, "--port", port], port) as page:
+        words = [program, "run", f"{page.url}{document}", "--checks", checks]
         words += ["--max-examples", "40", "--request-timeout", "60", "--no-color"]
         told = subprocess.run(
             list(map(str, words)), cwd=tmp_path, capture_output=True, text=True, timeout=300

@@ -1,5 +1,6 @@
 """Servers in processes of their own, and clients at addresses of their own."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -21,6 +22,10 @@ class Server(NamedTuple):
     process: subprocess.Popen
 
     @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
     def memory(self) -> float:
         """Megabytes that it holds now."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
@@ -29,11 +34,16 @@ class Server(NamedTuple):
 
 @contextmanager
 def running(
-    name: str, command: Sequence[object], port: int, log: IO | int = subprocess.DEVNULL
+    name: str,
+    command: Sequence[object],
+    port: int,
+    log: IO | int = subprocess.DEVNULL,
+    **environment: str,
 ) -> Iterator[Server]:
     """Run a server until the block ends; what it prints goes to `log`."""
     words = [str(word) for word in command]
-    process = subprocess.Popen(words, cwd=ROOT, stdout=log, stderr=log)
+    own = os.environ | environment
+    process = subprocess.Popen(words, cwd=ROOT, env=own, stdout=log, stderr=log)
     try:
         wait_until_ready(port)
         yield Server(name, port, process)
