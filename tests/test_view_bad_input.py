@@ -2,12 +2,16 @@
 are made to act."""
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from in_browser import box, replies, say, talk, wait_for_the_end
+from in_browser import box, open_page, replies, say, set_number, talk, wait_for_the_end
 from playwright.sync_api import Browser, Page, expect
+
+from benchmarks.crowds.servers import free_port, running
+from gptcore.model import OnnxModel
 
 pytestmark = pytest.mark.slow
 
@@ -143,3 +147,43 @@ def test_a_server_that_goes_away_is_told_and_loses_nothing(page: Page) -> None:
     page.errors.clear()  # the browser's own line about the network
     box(page).press("Enter")
     expect(replies(page)).to_have_count(2)
+
+
+def set_quota(page: Page, **quota: int) -> None:
+    origin = page.evaluate("location.origin")
+    devtools = page.context.new_cdp_session(page)
+    devtools.send("Storage.overrideQuotaForOrigin", {"origin": origin, **quota})
+
+
+def test_a_full_storage_is_told_and_the_chat_stays_on_the_page(page: Page) -> None:
+    set_quota(page, quotaSize=1)
+    said = talk(page, "Hello!")
+    expect(page.locator(".foot .notice.error")).to_contain_text("storage is full")
+    set_quota(page)
+    assert talk(page, "What is your name?")[0] == said[0]
+    expect(page.locator(".foot .notice")).to_be_hidden()
+    page.reload()
+    expect(replies(page)).to_have_count(2)
+
+
+def test_a_server_that_starts_again_in_the_middle_of_a_reply_loses_nothing(
+    browser: Browser, slow_model: OnnxModel
+) -> None:
+    port = free_port()
+    command = [sys.executable, "app.py", "--model", slow_model.bundle.path, "--port", port]
+    with running("first", command, port) as server:
+        page = open_page(browser, server.url)
+        set_number(page, "Temperature", "0")  # it never ends by itself
+        say(page, "Hello!")
+        expect(replies(page).last).not_to_be_empty()
+        server.process.kill()
+        expect(page.locator(".foot .notice.error")).to_contain_text("The connection broke off")
+    written = replies(page).last.inner_text()
+    with running("second", command, port):
+        set_number(page, "Max tokens", "5")
+        page.get_by_role("button", name="Continue").click()
+        wait_for_the_end(page)
+        assert len(replies(page).last.inner_text()) > len(written) > 0
+        page.reload()
+        expect(replies(page)).to_have_count(1)
+    page.context.close()
