@@ -23,6 +23,7 @@ from gptcore.text.chat_template import (
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.search import Translation
 
+PARTS = ("queries", "keys", "values", "normed")
 MAX_TOKENS = 128  # longest text whose attention is drawn, in tokens
 
 
@@ -55,6 +56,9 @@ class Inspection:
     scores: np.ndarray  # (L, H, T, T), before the causal mask
     attention: np.ndarray  # (L, H, T, T), rows sum to 1
     following: list[list[tuple[int, str, float]]]  # after each token: id, name, log probability
+    # Those of queries (L, H, T, D), keys and values (L, K, T, D) and the two norms' outputs
+    # (L, 2, T, C) that the graph has; one that was exported earlier has none.
+    parts: dict[str, np.ndarray]
 
 
 def inspect_text(inspector: Inspector, text: str, n_next: int = 10) -> Inspection:
@@ -83,6 +87,7 @@ def inspect_ids(inspector: Inspector, ids: list[int], n_next: int = 10) -> Inspe
             [(i, name, p) for (i, p), name in zip(one.top, token_names(ids_of(one), tokenizer))]
             for one in told
         ],
+        parts={name: seen[name] for name in PARTS if name in seen},
     )
 
 
@@ -125,11 +130,14 @@ def ids_of_messages(bundle: Bundle, messages: list[Message]) -> tuple[list[int],
 
 @dataclass(frozen=True)
 class CrossAttention:
-    """Attention of each target token to the S source tokens, in L layers of H heads."""
+    """Attention of each target token to the S source tokens, in L layers of H heads; and the two
+    self-attentions, if the graph has them."""
 
     source: list[str]
     target: list[str]
     attention: np.ndarray  # (L, H, T, S)
+    encoder: np.ndarray | None = None  # (layers of the encoder, H, S, S)
+    decoder: np.ndarray | None = None  # (L, H, T, T), of the tokens before those of `target`
 
 
 def inspect_translation(inspector: Inspector, translation: Translation) -> CrossAttention:
@@ -142,6 +150,8 @@ def inspect_translation(inspector: Inspector, translation: Translation) -> Cross
         token_names(source, bundle.source_tokenizer),
         token_names(target[1:], bundle.tokenizer),  # row t of the attention produced token t + 1
         seen["cross_attention"],
+        seen.get("encoder_attention"),
+        seen.get("decoder_attention"),
     )
 
 

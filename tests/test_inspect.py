@@ -86,6 +86,17 @@ def test_every_output_equals_pytorchs(inspector: Inspector, network: GPT, seen) 
         np.testing.assert_allclose(got[name], values[0].numpy(), atol=1e-4, err_msg=name)
 
 
+def test_what_a_graph_has_is_told_by_layer(seen: Inspection) -> None:
+    n = len(seen.tokens)
+    shapes = {name: array.shape for name, array in seen.parts.items()}
+    assert shapes == {
+        "queries": (2, 4, n, 16),
+        "keys": (2, 2, n, 16),
+        "values": (2, 2, n, 16),
+        "normed": (2, 2, n, 64),
+    }
+
+
 def test_looking_leaves_the_model_as_it_was(network: GPT) -> None:
     ids = torch.tensor([[1, 2, 3]])
     with torch.inference_mode():
@@ -234,6 +245,10 @@ def test_the_graph_is_standard_and_has_named_axes(inspectable: Path) -> None:
         "positions": [1, T, 16],
         "scores": [B, 2, 4, T, T],
         "attention": [B, 2, 4, T, T],
+        "queries": [B, 2, 4, T, 16],
+        "keys": [B, 2, 2, T, 16],
+        "values": [B, 2, 2, T, 16],
+        "normed": [B, 2, 2, T, 64],
     }
 
 
@@ -281,6 +296,15 @@ def test_positions_that_are_added_are_shown_as_wide_as_the_model(tmp_path: Path)
             expected = InspectGPT(model)(torch.from_numpy(ids))[name].numpy()
         (got,) = inference.run([name], {"input_ids": ids})
         np.testing.assert_allclose(got, expected, atol=1e-5)
+    names = ["queries", "keys", "values", "normed", "scores"]
+    q, k, v, normed, scores = inference.run(names, {"input_ids": ids})
+    assert v.shape == k.shape == (1, 1, 2, 7, 16)
+    np.testing.assert_allclose(q @ k.swapaxes(-2, -1) * 16**-0.5, scores, atol=1e-5)
+    block = model.blocks[0]
+    packed = block.attention.qkv(torch.from_numpy(normed[:, 0, 0])).detach().numpy()
+    heads = packed.reshape(1, 7, 6, 16).swapaxes(1, 2)  # 2 of queries, of keys, of values
+    np.testing.assert_allclose(np.concatenate([q, k, v], 2)[:, 0], heads, atol=1e-5)
+    assert normed.shape == (1, 1, 2, 7, 32) and not np.allclose(normed[:, 0, 0], normed[:, 0, 1])
     (embeddings,) = inference.run(["embeddings"], {"input_ids": ids})
     rows = model.embed.weight.detach().numpy()[:7] * 32**0.5
     np.testing.assert_allclose(embeddings[0], rows, atol=1e-5)
@@ -295,6 +319,10 @@ def test_a_translation_shows_which_source_tokens_each_target_token_was_made_from
     T, S = len(translation.target_ids) - 1, len(translation.source_ids)
     assert seen.attention.shape == (2, 4, T, S) and (len(seen.target), len(seen.source)) == (T, S)
     np.testing.assert_allclose(seen.attention.sum(-1), 1, atol=1e-5)
+    assert seen.encoder.shape == (1, 4, S, S) and seen.decoder.shape == (2, 4, T, T)
+    for attention in (seen.encoder, seen.decoder):
+        np.testing.assert_allclose(attention.sum(-1), 1, atol=1e-5)
+    assert (np.triu(seen.decoder, 1) == 0).all() and (np.triu(seen.encoder, 1) != 0).any()
     assert seen.source[-1] == "<|end|>" and "\\xf0" in seen.source
     if translation.finished:
         assert seen.target[-1] == "<|end|>"

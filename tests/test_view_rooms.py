@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import SCREENSHOTS
-from in_browser import new_tab, talk
+from in_browser import new_tab, set_number, talk
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from export.folder.write import add_inspect
@@ -106,6 +106,12 @@ def test_lines_are_translated_and_pictured(
     page.get_by_label("Layer", exact=True).select_option(label="1")
     layer = page.locator(".map canvas").screenshot()
     assert len({first, mean, head, layer}) == 4
+    for kind in ("encoder", "decoder"):
+        page.get_by_label("Attention", exact=True).select_option(kind)
+        expect(page.locator(".room:visible figcaption")).to_contain_text(kind)
+    n_read = len(results[1].target_ids) - 1
+    assert cells(page) == (n_read, n_read)
+    page.get_by_label("Attention", exact=True).select_option("cross")
     page.screenshot(path=SCREENSHOTS / "translate.png")
 
     page.get_by_label("Beams").fill("1")
@@ -204,6 +210,14 @@ def test_inspect_shows_what_the_model_computes(page: Page, seen_model: OnnxModel
     page.screenshot(path=SCREENSHOTS / "inspect.png")
     pictures.add(page.locator(".map canvas").screenshot())
     assert len(pictures) == 4
+    page.get_by_label("Picture", exact=True).select_option("qkv")
+    head_dim = seen_model.config.head_dim
+    for name, n_of in (("queries", n_head), ("keys", seen_model.config.n_kv_head)):
+        expect(page.locator("figcaption").filter(has_text=name)).to_contain_text(
+            f"{n_of} × {n} × {head_dim}"
+        )
+    page.get_by_label("Picture", exact=True).select_option("norms")
+    expect(page.locator(".map canvas")).to_have_count(2)
     for picture in ("embeddings", "positions"):
         page.get_by_label("Picture", exact=True).select_option(picture)
         expect(page.get_by_label("Layer", exact=True)).to_have_count(0)
@@ -216,6 +230,7 @@ def test_inspect_shows_what_the_model_computes(page: Page, seen_model: OnnxModel
 def test_inspect_opens_on_the_conversation_and_appends_a_token(
     page: Page, seen_model: OnnxModel
 ) -> None:
+    set_number(page, "Temperature", "0")
     reply = talk(page, "My name is Ada.")[-1]
     enter(page, "Inspect")
     roles = [("user", "My name is Ada."), ("assistant", reply)]

@@ -10,6 +10,7 @@ VIEW, SITE = ROOT / "gptcore" / "page" / "view", ROOT / "export" / "site"
 LANGUAGES = [path.stem for path in sorted((VIEW / "words").glob("*.js"))]
 # Keys of which a part is put in while the page runs.
 DRAWN = (
+    "attention.",
     "picture.",
     "role.",
     "set.",

@@ -26,13 +26,18 @@ def write_inspect(model: GPT | Seq2Seq, path: Path) -> None:
 def write_gpt(model: GPT, path: Path) -> None:
     config, tokens = model.config, ["batch_size", "sequence_length"]
     length = tokens[1]
-    heads = ["batch_size", config.n_layer, config.n_head, length, length]
+    layers = ["batch_size", config.n_layer]
+    heads = [*layers, config.n_head, length, length]
     outputs = {
         "logits": [*tokens, config.vocab_size],
         "embeddings": [*tokens, config.n_embd],
         "positions": [1, length, model.position.table.shape[1]],
         "scores": heads,
         "attention": heads,
+        "queries": [*layers, config.n_head, length, config.head_dim],
+        "keys": [*layers, config.n_kv_head, length, config.head_dim],
+        "values": [*layers, config.n_kv_head, length, config.head_dim],
+        "normed": [*layers, 2, length, config.n_embd],
     }
     example = {"input_ids": torch.ones(2, 3, dtype=torch.long)}
     write_graph(InspectGPT(model), example, {"input_ids": tokens}, outputs, path)
@@ -46,10 +51,15 @@ def write_seq2seq(model: Seq2Seq, path: Path) -> None:
         "decoder_input_ids": torch.ones(2, 3, dtype=torch.long),
     }
     inputs = {"input_ids": source, "decoder_input_ids": target}
+    heads = [config.n_layer, config.n_head]
     outputs = {
         "logits": [*target, config.vocab_size],
-        "cross_attention": ["batch_size", config.n_layer, config.n_head, target[1], source[1]],
-    }
+        "encoder_attention": [
+            "batch_size", config.n_encoder_layer, config.n_head, source[1], source[1]
+        ],
+        "decoder_attention": ["batch_size", *heads, target[1], target[1]],
+        "cross_attention": ["batch_size", *heads, target[1], source[1]],
+    }  # fmt: skip
     write_graph(InspectSeq2Seq(model), example, inputs, outputs, path)
 
 

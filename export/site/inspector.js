@@ -4,6 +4,7 @@ import { Told } from "./files.js";
 import { likelihood } from "./sampling.js";
 
 const MOST = 128; // tokens that are drawn
+const PARTS = ["queries", "keys", "values", "normed"]; // that a newer graph has
 const N_NEXT = 8; // likeliest tokens after each
 
 export class Inspector {
@@ -31,6 +32,7 @@ export class Inspector {
         scores: part(outputs.scores, layer),
         embeddings: whole(outputs.embeddings),
         positions: whole(outputs.positions),
+        ...Object.fromEntries(PARTS.filter((name) => name in outputs).map((name) => [name, part(outputs[name], layer)])),
       },
     };
   }

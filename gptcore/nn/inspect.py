@@ -9,8 +9,9 @@
 The model itself is unchanged: hooks on its `Weights` modules record their inputs and outputs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,17 +30,30 @@ class InspectGPT(nn.Module):
 
     def forward(self, input_ids: Tensor) -> dict[str, Tensor]:
         """Return logits (B, T, V), embeddings (B, T, C), positions (1, T, width of the table), and
-        of all layers the scores before the mask and the attention weights, (B, L, H, T, T) each."""
+        of all layers: the scores before the mask and the attention weights, (B, L, H, T, T) each;
+        queries (B, L, H, T, D), keys and values (B, L, K, T, D), before positions turn them; and
+        the outputs of the norms of attention and feed-forward, (B, L, 2, T, C)."""
         model = self.model
         inputs = whole_sequence(input_ids)
-        with watched(weights_of(model, "attention"), model.n_group) as seen:
+        attentions: list[Any] = [block.attention for block in model.blocks]
+        norms = {id(m): m for block in model.blocks for m in norms_of(block)}.values()
+        with (
+            watched(weights_of(model, "attention"), model.n_group) as seen,
+            outputs(a.qkv for a in attentions) as packed,
+            outputs(norms) as normed,
+        ):
             logits, _ = model(**inputs)
+        heads = [split_heads(qkv, a.heads) for qkv, a in zip(packed, attentions)]
         return {
             "logits": logits,
             "embeddings": model.embed(input_ids),
             "positions": F.embedding(inputs["position_ids"], model.position.table),
             "scores": torch.stack([scores for scores, _ in seen], 1),
             "attention": torch.stack([weights for _, weights in seen], 1),
+            "queries": torch.stack([q for q, _, _ in heads], 1),
+            "keys": torch.stack([k for _, k, _ in heads], 1),
+            "values": torch.stack([v for _, _, v in heads], 1),
+            "normed": torch.stack(normed, 1).unflatten(1, (-1, 2)),
         }
 
 
@@ -51,20 +65,50 @@ class InspectSeq2Seq(nn.Module):
         self.model = model
 
     def forward(self, input_ids: Tensor, decoder_input_ids: Tensor) -> dict[str, Tensor]:
-        """Return logits (B, T, V) and the cross-attention weights (B, L, H, T, S)."""
+        """Return logits (B, T, V) and the weights of the three attentions: the encoder's
+        (B, L, H, S, S), the decoder's (B, L, H, T, T), and cross-attention (B, L, H, T, S)."""
         model = self.model
         masks = [torch.ones_like(ids) for ids in (input_ids, decoder_input_ids)]
-        with watched(weights_of(model, "cross_attention"), model.n_group) as seen:
+        with (
+            watched(weights_of(model, "attention", "encoder_blocks"), model.n_group) as encoder,
+            watched(weights_of(model, "attention"), model.n_group) as decoder,
+            watched(weights_of(model, "cross_attention"), model.n_group) as cross,
+        ):
             logits = model(input_ids, masks[0], decoder_input_ids, masks[1])
-        weights = torch.stack([weights for _, weights in seen], 1)
-        return {"logits": logits, "cross_attention": weights}
+        seen = {"encoder": encoder, "decoder": decoder, "cross": cross}
+        stacked = {
+            f"{name}_attention": torch.stack([weights for _, weights in layers], 1)
+            for name, layers in seen.items()
+        }
+        return {"logits": logits, **stacked}
 
 
-def weights_of(model: GPT | Seq2Seq, attention: str) -> list[nn.Module]:
+def weights_of(model: GPT | Seq2Seq, attention: str, blocks: str = "blocks") -> list[nn.Module]:
     """Return each block's `Weights` module of the attention with this name."""
-    return [
-        model.get_submodule(f"blocks.{i}.{attention}.weights") for i in range(len(model.blocks))
-    ]
+    n = len(model.get_submodule(blocks))  # type: ignore[arg-type]
+    return [model.get_submodule(f"{blocks}.{i}.{attention}.weights") for i in range(n)]
+
+
+def norms_of(block: nn.Module) -> list[nn.Module]:
+    return [block.get_submodule(name) for name in ("attention_norm", "feed_forward_norm")]
+
+
+def split_heads(qkv: Tensor, heads: list[int]) -> tuple[Tensor, ...]:
+    """Split a packed projection (B, T, sum(heads) * D) into tensors (B, n, T, D)."""
+    by_head = qkv.unflatten(-1, (sum(heads), -1)).transpose(1, 2)
+    return by_head.split(heads, dim=1)
+
+
+@contextmanager
+def outputs(modules: Iterable[nn.Module]) -> Iterator[list[Tensor]]:
+    """Record the outputs of modules, in the order of their calls, while the context is entered."""
+    seen: list[Tensor] = []
+    hooks = [m.register_forward_hook(lambda _, __, output: seen.append(output)) for m in modules]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextmanager

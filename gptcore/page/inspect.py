@@ -48,6 +48,8 @@ def inspect_endpoint(models: Models) -> Callable:
                 "scores": packed(seen.scores[at]),  # (H, T, T)
                 "embeddings": packed(seen.embeddings),  # (T, C)
                 "positions": packed(seen.positions),  # (T, width of the table)
+                # (H, T, D), of keys and values (K, T, D); of the norms (2, T, C)
+                **{name: packed(array[at]) for name, array in seen.parts.items()},
             },
         )
 

@@ -3,7 +3,8 @@
 The view's `translation` gives an event for each line, {"line": 1, "text": ..., "source": ids,
 "target": ids, "finished": true}, and `crossing` the cross-attention of one of them:
 
-    {"source": names, "target": names, "arrays": {"cross": {"shape": [L, H, T, S], "data": "..."}}}
+    {"source": names, "target": names, "arrays": {"cross": {"shape": [L, H, T, S], "data": "..."},
+     "encoder": ..., "decoder": ...}}
 """
 
 import asyncio
@@ -74,7 +75,8 @@ def crossing_endpoint(bundle: TranslationBundle) -> Callable:
         check_ids(source, bundle.source_tokenizer)
         check_ids(target, bundle.tokenizer)
         seen = inspect_translation(open_inspector(), Translation("", source, target, True))
-        arrays = {"cross": packed(seen.attention)}
+        found = {"cross": seen.attention, "encoder": seen.encoder, "decoder": seen.decoder}
+        arrays = {name: packed(array) for name, array in found.items() if array is not None}
         return as_json(source=seen.source, target=seen.target, arrays=arrays)
 
     async def crossing(source: list[int], target: list[int]) -> AsyncIterator[str]:

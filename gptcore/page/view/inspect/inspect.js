@@ -140,7 +140,9 @@ export class Inspect {
 
   choices() {
     const { config } = this.facts;
-    const kinds = ["attention", "before", "after", "embeddings", "positions"];
+    const { queries, normed } = this.seen.arrays; // that an older graph does not have
+    const kinds = ["attention", "before", "after", ...(queries ? ["qkv"] : []), ...(normed ? ["norms"] : []), "embeddings", "positions"];
+    if (!kinds.includes(this.picture)) this.picture = "attention";
     const picture = el("select", { id: "picture" }, kinds.map((kind) => el("option", { value: kind }, say(`picture.${kind}`))));
     picture.value = this.picture;
     picture.addEventListener("change", () => {
@@ -166,6 +168,8 @@ export class Inspect {
   }
 
   pictures() {
+    if (this.picture === "qkv") return this.qkv();
+    if (this.picture === "norms") return this.norms();
     if (this.picture === "embeddings") return this.inputs();
     if (this.picture === "positions") return this.positions();
     const { arrays } = this.seen;
@@ -203,11 +207,45 @@ export class Inspect {
     this.results.querySelectorAll(".head-picture")[head].focus();
   }
 
-  table(key, data, width) {
+  // Queries, keys and values of the chosen head, which several query heads may share.
+  qkv() {
+    const { queries, keys, values } = this.seen.arrays;
+    const [nHead, n, size] = queries.shape;
+    const heads = [...Array(nHead).keys()];
+    const choice = el("select", { id: "head" }, heads.map((head) => el("option", { value: String(head) }, say("head", { head: head + 1 }))));
+    choice.value = String(this.head);
+    choice.addEventListener("change", () => {
+      this.head = Number(choice.value);
+      this.show();
+      this.results.querySelector("#head").focus();
+    });
+    const table = (key, { shape, data }) => {
+      const at = Math.floor((this.head * shape[0]) / nHead) * n * size;
+      return this.table(`${say(key)}, ${shape.join(" × ")}`, data.subarray(at, at + n * size), size);
+    };
+    return [
+      el("div.choice", {}, el("label", { for: "head" }, say("heads")), choice),
+      table("shape.queries", queries),
+      table("shape.keys", keys),
+      table("shape.values", values),
+      el("small", {}, say("qkv.turned")),
+    ];
+  }
+
+  // What the two norms of the layer give to attention and feed-forward.
+  norms() {
+    const { shape, data } = this.seen.arrays.normed;
+    const [, n, width] = shape;
+    const table = (i, key) => this.table(say(key), data.subarray(i * n * width, (i + 1) * n * width), width);
+    return [table(0, "norm.attention"), table(1, "norm.feed_forward")];
+  }
+
+  // The rows of a table are the tokens, its columns the first channels.
+  table(name, data, width) {
     const columns = Math.min(width, COLUMNS);
     const names = this.names();
     const cut = Float32Array.from({ length: names.length * columns }, (_, k) => data[Math.floor(k / columns) * width + (k % columns)]);
-    const label = say(key) + (columns < width ? ` · ${say("picture.first", { n: columns, all: width })}` : "");
+    const label = name + (columns < width ? ` · ${say("picture.first", { n: columns, all: width })}` : "");
     const tell = (i, j, value) => say("cell", { from: names[i], to: String(j), value: value.toPrecision(3) });
     return heatMap({ values: cut, rows: names, columns: [...Array(columns).keys()].map(String), label, tell });
   }
@@ -216,16 +254,16 @@ export class Inspect {
   inputs() {
     const { embeddings, positions } = this.seen.arrays;
     const width = embeddings.shape[1];
-    const parts = [this.table("picture.embeddings", embeddings.data, width)];
+    const parts = [this.table(say("picture.embeddings"), embeddings.data, width)];
     if (!ADDED.includes(this.facts.config.position)) return [...parts, el("small", {}, say("positions.turned"))];
     const sum = embeddings.data.map((value, k) => value + positions.data[k]);
-    return [...parts, this.table("picture.added", positions.data, width), this.table("picture.sum", sum, width)];
+    return [...parts, this.table(say("picture.added"), positions.data, width), this.table(say("picture.sum"), sum, width)];
   }
 
   positions() {
     const { shape, data } = this.seen.arrays.positions;
     if (!shape[1]) return [el("p", {}, say("positions.none"))];
-    return [curves(data, shape), this.table("picture.positions", data, shape[1])];
+    return [curves(data, shape), this.table(say("picture.positions"), data, shape[1])];
   }
 }
 

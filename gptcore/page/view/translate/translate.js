@@ -11,7 +11,7 @@ const MEAN = "mean"; // of the heads
 export class Translate {
   // `host`: {facts, translate, crossing}; see gptcore/page/translate.py.
   constructor(host) {
-    Object.assign(this, { host, found: [], sentence: 0, layer: null, head: MEAN });
+    Object.assign(this, { host, found: [], sentence: 0, kind: "cross", layer: null, head: MEAN });
     const { facts } = host;
     this.notice = new Notice();
     this.source = el("textarea", { rows: "6", id: "source", placeholder: say("translate.type") });
@@ -114,7 +114,8 @@ export class Translate {
   }
 
   draw() {
-    const [nLayer, nHead] = this.seen.arrays.cross.shape;
+    const kinds = ["cross", "encoder", "decoder"].filter((kind) => kind in this.seen.arrays);
+    const [nLayer, nHead] = this.seen.arrays[this.kind].shape;
     this.layer = Math.min(this.layer ?? nLayer - 1, nLayer - 1);
     const select = (id, key, names, value, act) => {
       const input = el("select", { id }, names.map(([name, text]) => el("option", { value: String(name) }, text)));
@@ -128,7 +129,7 @@ export class Translate {
     const count = (n) => [...Array(n).keys()].map((i) => [i, String(i + 1)]);
     const lines = this.drawn().map(({ text }, i) => [i, `${i + 1}. ${text}`]);
     const redraw = (name) => (value) => {
-      this[name] = value === MEAN ? MEAN : Number(value);
+      this[name] = name === "kind" || value === MEAN ? value : Number(value);
       this.draw();
     };
     this.picture.replaceChildren(
@@ -136,23 +137,28 @@ export class Translate {
         "div.row.wrap",
         {},
         select("sentence", "translate.sentence", lines, this.sentence, (i) => this.show(Number(i))),
+        ...(kinds.length > 1 ? [select("kind", "translate.kind", kinds.map((kind) => [kind, say(`attention.${kind}`)]), this.kind, redraw("kind"))] : []),
         ...(nLayer > 1 ? [select("cross-layer", "layer", count(nLayer), this.layer, redraw("layer"))] : []),
         select("cross-head", "heads", [[MEAN, say("heads.mean")], ...count(nHead)], this.head, redraw("head")),
       ),
       this.map(),
-      el("small", {}, say("translate.rows")),
+      el("small", {}, say(this.kind === "cross" ? "translate.rows" : "picture.rows")),
     );
   }
 
   map() {
     const { source, target, arrays } = this.seen;
-    const [, nHead, n, width] = arrays.cross.shape;
+    const { shape, data } = arrays[this.kind];
+    const [, nHead, n, width] = shape;
     const size = n * width;
-    const of = (head) => arrays.cross.data.subarray((this.layer * nHead + head) * size, (this.layer * nHead + head + 1) * size);
+    const of = (head) => data.subarray((this.layer * nHead + head) * size, (this.layer * nHead + head + 1) * size);
     const heads = this.head === MEAN ? [...Array(nHead).keys()].map(of) : [of(this.head)];
     const values = heads[0].map((_, k) => heads.reduce((sum, head) => sum + head[k], 0) / heads.length);
-    const [rows, columns] = [target, source].map((names) => names.map(visible));
-    const tell = (i, j, value) => say("cell", { from: rows[i], to: columns[j], value: value.toPrecision(3) });
-    return heatMap({ values, rows, columns, label: say("translate.cross"), tell });
+    const read = ["·", ...target.slice(0, -1)]; // the decoder reads what it has written
+    const [from, to] = { cross: [target, source], encoder: [source, source], decoder: [read, read] }[this.kind];
+    const [rows, columns] = [from, to].map((names) => names.map(visible));
+    const isMasked = (i, j) => this.kind === "decoder" && j > i;
+    const tell = (i, j, value) => say(value === null ? "cell.masked" : "cell", { from: rows[i], to: columns[j], value: value?.toPrecision(3) });
+    return heatMap({ values, rows, columns, isMasked, label: say(`translate.${this.kind}`), tell });
   }
 }
