@@ -37,6 +37,7 @@ SERVING = {
     "q4": "onnx/serving_q4.onnx",
 }
 INSPECT = Path("onnx") / "inspect.onnx"  # a model folder may lack it
+UNTRAINED = Path("onnx") / "untrained.onnx"  # and this, the same before training
 WEIGHTS = "model.safetensors"  # parameters for PyTorch, under Llama's names
 # A translation model has these two graphs in place of model.onnx, and a second tokenizer for its
 # source language.
@@ -70,6 +71,11 @@ class Bundle:
     def inspect(self) -> Path | None:
         """The path of the graph that also returns attention, or None if the folder has none."""
         return self.path / INSPECT if INSPECT.as_posix() in self.facts.sha256 else None
+
+    @property
+    def untrained(self) -> Path | None:
+        """The path of the same graph before training, or None if the folder has none."""
+        return self.path / UNTRAINED if UNTRAINED.as_posix() in self.facts.sha256 else None
 
     @property
     def is_chat(self) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gptcore.bundle import Bundle, TranslationBundle
+from gptcore.bundle import INSPECT, UNTRAINED, Bundle, TranslationBundle
 from gptcore.checks import UserError
 from gptcore.engine.generate import Likelihood, likelihoods
 from gptcore.engine.onnx_session import open_inference
@@ -28,15 +28,15 @@ MAX_TOKENS = 128  # longest text whose attention is drawn, in tokens
 
 
 class Inspector:
-    """The inspection graph of a model folder, loaded when it is first used."""
+    """The inspection graph of a model folder, as it is trained or as it was before."""
 
-    def __init__(self, bundle: Bundle):
-        if bundle.inspect is None:
-            raise UserError(
-                f"{bundle.path} has no onnx/inspect.onnx: python -m export inspect {bundle.path}"
-            )
+    def __init__(self, bundle: Bundle, untrained: bool = False):
+        file = UNTRAINED if untrained else INSPECT
+        path = bundle.untrained if untrained else bundle.inspect
+        if path is None:
+            raise UserError(f"{bundle.path} has no {file}: python -m export inspect {bundle.path}")
         self.bundle = bundle
-        self.inference = open_inference(bundle.inspect, "cpu", threads=1)
+        self.inference = open_inference(path, "cpu", threads=1)
 
     def run(self, **ids: list[int]) -> dict[str, np.ndarray]:
         """Run the graph on lists of ids and return its outputs by name, without the batch axis."""

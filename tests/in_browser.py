@@ -46,6 +46,10 @@ def asked(page: Page) -> Locator:
 def wait_for_the_end(page: Page) -> None:
     expect(page.locator(".send.halt")).to_be_hidden()
     expect(page.locator(".writing")).to_have_count(0)
+    # A message drawn anew has no inner text until it was on the screen (content-visibility: auto).
+    page.evaluate(
+        "() => new Promise((seen) => requestAnimationFrame(() => requestAnimationFrame(seen)))"
+    )
 
 
 def talk(page: Page, *texts: str) -> list[str]:

@@ -97,6 +97,25 @@ def test_what_a_graph_has_is_told_by_layer(seen: Inspection) -> None:
     }
 
 
+def test_the_same_model_untrained_draws_its_matrices_as_training_does(
+    inspectable: Path, network: GPT
+) -> None:
+    bundle = load_bundle(inspectable)
+    untrained = Inspector(bundle, untrained=True)
+    seen = inspect_ids(untrained, list(range(100)))
+    assert bundle.untrained.stat().st_size < bundle.inspect.stat().st_size / 3
+    fresh = build_model(network.config)
+    assert seen.embeddings.std() == pytest.approx(fresh.embed.weight.std().item(), rel=0.05)
+    likeliest = max(top[0][2] for top in seen.following)
+    assert likeliest < np.log(10 / network.config.vocab_size)  # of 512 tokens none stands out
+    again = inspect_ids(Inspector(bundle, untrained=True), list(range(100)))
+    assert np.array_equal(seen.attention, again.attention)
+    with torch.inference_mode():
+        shapes = {k: v.shape for k, v in InspectGPT(fresh)(torch.arange(100)[None]).items()}
+    run = untrained.run(input_ids=list(range(100)))
+    assert {name: (1, *array.shape) for name, array in run.items()} == shapes
+
+
 def test_looking_leaves_the_model_as_it_was(network: GPT) -> None:
     ids = torch.tensor([[1, 2, 3]])
     with torch.inference_mode():

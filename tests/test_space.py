@@ -79,7 +79,7 @@ def test_it_holds_what_the_page_reads_and_nothing_else(space: Path) -> None:
     models = {name.removeprefix("models/default/") for name in names(space / "models" / "default")}
     assert models == {
         "gptcore.json", "tokenizer.tiktoken", "onnx/inspect.onnx", "onnx/serving_int8.onnx",
-        "onnx/model_quantized.onnx", "onnx/model_int8.onnx",
+        "onnx/model_quantized.onnx", "onnx/model_int8.onnx", "onnx/untrained.onnx",
     }  # fmt: skip
     assert load_bundle(space / "models" / "default").facts.parity
     assert load_translation_bundle(space / "models" / "translate").source_tokenizer

@@ -223,6 +223,13 @@ def test_inspect_shows_what_the_model_computes(page: Page, seen_model: OnnxModel
         expect(page.get_by_label("Layer", exact=True)).to_have_count(0)
         expect(page.locator(".map canvas").first).to_be_visible()
     expect(page.locator(".curves polyline").first).to_be_attached()
+    trained = page.locator(".next .share").all_inner_texts()
+    page.get_by_label("Weights", exact=True).select_option("untrained")
+    expect(page.locator(".next .share").first).not_to_have_text(trained[0])
+    shares = [float(s.strip("< %")) for s in page.locator(".next .share").all_inner_texts()]
+    assert max(shares) < 2 and page.locator(".chip").count() == n
+    page.get_by_label("Weights", exact=True).select_option("trained")
+    expect(page.locator(".next .share")).to_have_text(trained)
     page.get_by_text("The shapes").click()
     expect(page.locator(".shapes")).to_contain_text(f"{n_head} × {n} × {n}")
 

@@ -12,6 +12,7 @@ LANGUAGES = [path.stem for path in sorted((VIEW / "words").glob("*.js"))]
 DRAWN = (
     "attention.",
     "picture.",
+    "weights.",
     "role.",
     "set.",
     "help.",

@@ -92,6 +92,11 @@ def test_inspect_shows_what_the_server_shows(
     page.keyboard.press("ArrowRight")
     told = page.locator("figure [role=status]")
     expect(told).to_contain_text(f"{seen.attention[0, 0, -1, 1]:.3g}"[:5])
+    trained = page.locator(".next .share").first.inner_text()
+    for weights in ("untrained", "trained"):
+        page.get_by_label("Weights", exact=True).select_option(weights)
+        share = expect(page.locator(".next .share").first)
+        share.to_have_text(trained) if weights == "trained" else share.not_to_have_text(trained)
 
 
 def test_a_seed_gives_its_reply_again_and_another_one_another(site: Path, open_page: Open) -> None:

@@ -1,4 +1,4 @@
-"""python -m export inspect models/NAME: add the graph that the page's Inspect tab needs."""
+"""python -m export inspect models/NAME: add the graphs that the page's Inspect needs."""
 
 import argparse
 from pathlib import Path
@@ -9,7 +9,7 @@ KEPT = "; the model folder is as it was before"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, help="the model folder to add onnx/inspect.onnx to")
+    parser.add_argument("model", type=Path, help="the model folder to add them to")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -26,7 +26,7 @@ from export.formats.hugging_face import (
     tokenizer_config,
     write_tokenizer_json,
 )
-from export.formats.inspect_onnx import compare_inspect, write_inspect
+from export.formats.inspect_onnx import compare_inspect, write_inspect, write_untrained
 from export.formats.to_onnx import write_onnx
 from export.formats.translation_to_onnx import write_translator
 from export.verify.decoder import load_reference, verify
@@ -37,6 +37,7 @@ from gptcore.bundle import (
     INSPECT,
     ONNX,
     SOURCE_TOKENIZER,
+    UNTRAINED,
     WEIGHTS,
     Bundle,
     TranslationBundle,
@@ -211,12 +212,14 @@ def measured(run: Run, step: int) -> dict[str, Any]:
 
 
 def add_inspect(folder: Path) -> None:
-    """Add onnx/inspect.onnx to a model folder, for the page's Inspect tab."""
+    """Add the page's Inspect graphs to a model folder: inspect.onnx, a decoder's untrained.onnx."""
     bundle = load_any_bundle(folder)
-    write_checked_inspect(
-        load_seq2seq(bundle) if isinstance(bundle, TranslationBundle) else load_reference(bundle),
-        folder / INSPECT,
-    )
+    if isinstance(bundle, TranslationBundle):
+        write_checked_inspect(load_seq2seq(bundle), folder / INSPECT)
+    else:
+        write_checked_inspect(load_reference(bundle), folder / INSPECT)
+        with new_file(folder / UNTRAINED) as temporary:
+            write_untrained(bundle.config, temporary)
     write_facts(folder, bundle.facts)
 
 

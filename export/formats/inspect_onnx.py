@@ -5,11 +5,15 @@
 
 from pathlib import Path
 
+import onnx
 import torch
+from onnx import helper, numpy_helper
 
 from export.formats.to_onnx import write_graph
 from export.verify.report import difference
+from gptcore.config import ModelConfig
 from gptcore.engine.onnx_session import open_inference
+from gptcore.nn import build_model
 from gptcore.nn.gpt import GPT
 from gptcore.nn.inspect import InspectGPT, InspectSeq2Seq
 from gptcore.nn.seq2seq import Seq2Seq
@@ -61,6 +65,32 @@ def write_seq2seq(model: Seq2Seq, path: Path) -> None:
         "cross_attention": ["batch_size", *heads, target[1], source[1]],
     }  # fmt: skip
     write_graph(InspectSeq2Seq(model), example, inputs, outputs, path)
+
+
+def write_untrained(config: ModelConfig, path: Path) -> None:
+    """Write the same graph of a decoder before its training.
+
+    It holds no matrices: each time that it is opened it draws the same ones, with the spread of
+    the configuration's init.
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        fresh = build_model(config).eval()
+    write_gpt(fresh, path)
+    model = onnx.load(path)
+    graph = model.graph
+    buffers = {f"model.{name}" for name, _ in fresh.named_buffers()}
+    floats = [t for t in graph.initializer if t.data_type == onnx.TensorProto.FLOAT]
+    matrices = [t for t in floats if len(t.dims) > 1 and t.name not in buffers]
+    for i, matrix in enumerate(matrices):
+        scale = float(numpy_helper.to_array(matrix).std())
+        shape = list(matrix.dims)
+        draw = helper.make_node(
+            "RandomNormal", [], [matrix.name], shape=shape, scale=scale, seed=float(i)
+        )
+        graph.initializer.remove(matrix)
+        graph.node.insert(i, draw)
+    onnx.save(model, path)
 
 
 def compare_inspect(model: GPT | Seq2Seq, path: Path) -> float:

@@ -21,7 +21,7 @@ from typing import Any
 import gptcore.page
 from export.folder.replace import check_replaceable
 from export.runtimes.environments import NPM
-from gptcore.bundle import INSPECT, VARIANTS, Bundle
+from gptcore.bundle import INSPECT, UNTRAINED, VARIANTS, Bundle
 from gptcore.checks import UserError
 from gptcore.page.facts import view_facts
 from gptcore.system.files import cache_folder, file_sha256, new_folder
@@ -115,7 +115,8 @@ def model_name(folder: Path) -> str:
 
 
 def model_files(bundle: Bundle) -> list[Path]:
-    known = [*MODEL_FILES, *(VARIANTS[name] for name in BROWSER_FORMATS), INSPECT.as_posix()]
+    inspected = (INSPECT.as_posix(), UNTRAINED.as_posix())
+    known = [*MODEL_FILES, *(VARIANTS[name] for name in BROWSER_FORMATS), *inspected]
     return [bundle.path / name for name in known if name in bundle.facts.sha256]
 
 

@@ -1,7 +1,7 @@
 // Runs the model in a thread of its own: loads it, answers requests, and posts results.
 //
 // In:  {type: "plan", site, device}, {type: "load"}, {type: "reply", prompt, settings, begun},
-//      {type: "stop"}, {type: "inspect", what, layer}
+//      {type: "stop"}, {type: "inspect", what, layer, untrained}
 // Out: {type: "planned", bytes} (to be downloaded), {type: "progress", loaded, total},
 //      {type: "ready", file, device, threads}, {type: "event", event}: see gptcore/page/reply.py,
 //      {type: "seen", seen}: see view/inspect/inspect.js, {type: "error", key, values}: see view/words
@@ -18,6 +18,7 @@ const MODELS = { fp32: "onnx/model.onnx", fp16: "onnx/model_fp16.onnx", int8: "o
 const SEEDS = 2 ** 31; // drawn seeds are below it
 
 const INSPECT = "onnx/inspect.onnx";
+const UNTRAINED = "onnx/untrained.onnx"; // the same in its first run, other weights in each later one
 
 const handlers = { plan, load, reply, inspect, stop: () => (stopped = true) };
 let site, files, wanted, runtime, tokens, prompts, model, inspector;
@@ -96,15 +97,22 @@ async function openTokenizer(folder) {
   prompts = new Prompts(site, tokens);
 }
 
-async function inspect({ what, layer }) {
-  if (!inspector) {
-    const name = wanted.folder + INSPECT;
-    const contents = await files.get([name], (done) => postMessage({ type: "progress", ...done }));
-    const options = { executionProviders: ["wasm"] };
-    const session = await runtime.InferenceSession.create(new Uint8Array(contents[name]), options);
-    inspector = new Inspector(runtime, session, { tokens, prompts, site });
+async function inspect({ what, layer, untrained }) {
+  if (untrained) {
+    const fresh = await openInspector(UNTRAINED);
+    postMessage({ type: "seen", seen: await fresh.look(what, layer) });
+    return fresh.session.release();
   }
+  inspector ??= await openInspector(INSPECT);
   postMessage({ type: "seen", seen: await inspector.look(what, layer) });
+}
+
+async function openInspector(file) {
+  const name = wanted.folder + file;
+  const contents = await files.get([name], (done) => postMessage({ type: "progress", ...done }));
+  const options = { executionProviders: ["wasm"] };
+  const session = await runtime.InferenceSession.create(new Uint8Array(contents[name]), options);
+  return new Inspector(runtime, session, { tokens, prompts, site });
 }
 
 // ---- Replies

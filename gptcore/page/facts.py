@@ -7,7 +7,7 @@
 from pathlib import Path
 from typing import Any
 
-from gptcore.bundle import INSPECT
+from gptcore.bundle import INSPECT, UNTRAINED
 from gptcore.engine.sampling import SETTINGS
 from gptcore.facts import ModelFacts
 
@@ -39,6 +39,7 @@ def view_facts(facts: ModelFacts, folder: Path) -> dict[str, Any]:
         "settings": settings(facts),
         "examples": facts.examples or EXAMPLES,
         "inspect": INSPECT.as_posix() in facts.sha256,
+        "untrained": UNTRAINED.as_posix() in facts.sha256,
         "folder": folder.name,
         "config": {name: getattr(facts.config, name) for name in (*SIZES, "position")},
     }

@@ -27,18 +27,23 @@ N_NEXT = 8
 
 
 def inspect_endpoint(models: Models) -> Callable:
-    """Return the function of the endpoint; its graph, onnx/inspect.onnx, is opened when needed."""
+    """Return the function of the endpoint; its graphs are opened when needed."""
     inspectors: WeakKeyDictionary[OnnxModel, Inspector] = WeakKeyDictionary()  # of open models
 
-    def look(model: OnnxModel, what: Any, layer: Any) -> str:
+    def inspector(model: OnnxModel) -> Inspector:
+        if model not in inspectors:
+            inspectors[model] = Inspector(model.bundle)
+        return inspectors[model]
+
+    def look(model: OnnxModel, what: Any, layer: Any, untrained: bool) -> str:
         bundle = model.bundle
         ids, n_dropped = read_ids(bundle, what)
         at = whole_number("layer", layer)
         if not (0 <= at < bundle.config.n_layer):
             raise UserError(f"layer={at} is out of range: the model has {bundle.config.n_layer}")
-        if model not in inspectors:
-            inspectors[model] = Inspector(bundle)
-        seen = inspect_ids(inspectors[model], ids, N_NEXT)
+        # The untrained graph draws other weights at each run, but the same in its first.
+        opened = Inspector(bundle, untrained=True) if untrained else inspector(model)
+        seen = inspect_ids(opened, ids, N_NEXT)
         return as_json(
             tokens=list(zip(seen.token_ids, seen.tokens)),
             following=[[(i, name, round(p, 3)) for i, name, p in top] for top in seen.following],
@@ -53,10 +58,12 @@ def inspect_endpoint(models: Models) -> Callable:
             },
         )
 
-    async def inspect(what: list[Any] | str, layer: int, name: str | None) -> AsyncIterator[str]:
+    async def inspect(
+        what: list[Any] | str, layer: int, name: str | None, untrained: bool = False
+    ) -> AsyncIterator[str]:
         with told():
             model = await models.get(models.check(name))
-            yield await asyncio.to_thread(look, model, what, layer)
+            yield await asyncio.to_thread(look, model, what, layer, untrained)
 
     return inspect
 

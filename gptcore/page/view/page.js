@@ -80,7 +80,7 @@ async function show() {
     facts,
     ask: ({ prompt, settings, begun, model = null }, ...more) =>
       call(numbers.reply, [prompt, settings, begun, model], ...more),
-    inspect: ({ what, layer, model = null }, onEvent) => look(numbers.inspect, [what, layer, model], onEvent),
+    inspect: ({ what, layer, model = null, untrained }, onEvent) => look(numbers.inspect, [what, layer, model, untrained], onEvent),
     translator: translator && {
       facts: translator,
       translate: ({ text, beams }, ...more) => call(numbers.translation, [text, beams], ...more),

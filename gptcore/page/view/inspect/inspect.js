@@ -2,6 +2,7 @@
 // every head, embeddings and positions, and the shapes all the way through.
 
 import { el } from "../dom.js";
+import { choice, counted } from "../parts/choice.js";
 import { percent, visible } from "../parts/glass.js";
 import { heatMap } from "../parts/heatmap.js";
 import { Notice } from "../parts/notice.js";
@@ -13,10 +14,10 @@ const COLUMNS = 64; // channels that are drawn of embeddings
 const ADDED = ["sinusoidal", "learned"]; // positions that are added to the embeddings
 
 export class Inspect {
-  // `host`: {facts, inspect}; `host.inspect({what, layer, model})` gives what gptcore/page/inspect.py
-  // tells, its arrays as {shape, data}.
+  // `host`: {facts, inspect}; `host.inspect({what, layer, model, untrained})` gives what
+  // gptcore/page/inspect.py tells, its arrays as {shape, data}.
   constructor(host) {
-    Object.assign(this, { host, seen: null, layer: 0, head: 0, picture: "attention", at: 0 });
+    Object.assign(this, { host, seen: null, layer: 0, head: 0, picture: "attention", at: 0, untrained: false });
     this.element = el("main.room", { "aria-label": say("room.inspect") });
   }
 
@@ -34,7 +35,7 @@ export class Inspect {
   }
 
   build(facts) {
-    Object.assign(this, { facts, opened: null });
+    Object.assign(this, { facts, opened: null, untrained: false });
     const title = el("h1", {}, say("inspect.title", { name: facts.name }));
     if (!facts.inspect) {
       const command = el("pre", {}, `python -m export inspect ${facts.folder}`);
@@ -62,7 +63,8 @@ export class Inspect {
     try {
       this.notice.tell(say("inspect.looking"), { isError: false });
       const follow = (event) => this.notice.follow(event);
-      this.seen = await this.host.inspect({ what, layer: this.layer, model: this.facts.name }, follow);
+      const { layer, untrained, facts } = this;
+      this.seen = await this.host.inspect({ what, layer, untrained, model: facts.name }, follow);
       this.notice.tell("");
       const { n_dropped: n } = this.seen;
       if (n) this.notice.tell(say("read.cut", { n }), { isError: false });
@@ -143,24 +145,25 @@ export class Inspect {
     const { queries, normed } = this.seen.arrays; // that an older graph does not have
     const kinds = ["attention", "before", "after", ...(queries ? ["qkv"] : []), ...(normed ? ["norms"] : []), "embeddings", "positions"];
     if (!kinds.includes(this.picture)) this.picture = "attention";
-    const picture = el("select", { id: "picture" }, kinds.map((kind) => el("option", { value: kind }, say(`picture.${kind}`))));
-    picture.value = this.picture;
-    picture.addEventListener("change", () => {
-      this.picture = picture.value;
-      this.show();
-      this.results.querySelector("#picture").focus();
-    });
-    const layers = [...Array(config.n_layer).keys()];
-    const layer = el("select", { id: "layer" }, layers.map((i) => el("option", { value: String(i) }, String(i + 1))));
-    layer.value = String(this.layer);
-    layer.addEventListener("change", async () => {
-      this.layer = Number(layer.value);
-      await this.look(this.ids(), { keeps: true });
-      this.results.querySelector("#layer")?.focus();
-    });
-    const field = (id, key, input) => el("div.choice", {}, el("label", { for: id }, say(key)), input);
-    const isLayered = this.isLayered() && config.n_layer > 1;
-    return el("div.row.wrap", {}, field("picture", "picture", picture), ...(isLayered ? [field("layer", "layer", layer)] : []));
+    const select = (...about) => choice(this.results, ...about);
+    const again = (name, parse) => (value) => {
+      this[name] = parse(value);
+      return this.look(this.ids(), { keeps: true });
+    };
+    const named = (kind, all) => all.map((name) => [name, say(`${kind}.${name}`)]);
+    const parts = [
+      select("picture", "picture", named("picture", kinds), this.picture, (kind) => {
+        this.picture = kind;
+        this.show();
+      }),
+    ];
+    if (this.isLayered() && config.n_layer > 1) parts.push(select("layer", "layer", counted(config.n_layer), this.layer, again("layer", Number)));
+    if (this.facts.untrained) {
+      const isUntrained = (kind) => kind === "untrained";
+      const chosen = this.untrained ? "untrained" : "trained";
+      parts.push(select("weights", "weights", named("weights", ["trained", "untrained"]), chosen, again("untrained", isUntrained)));
+    }
+    return el("div.row.wrap", {}, parts);
   }
 
   isLayered() {
@@ -211,20 +214,16 @@ export class Inspect {
   qkv() {
     const { queries, keys, values } = this.seen.arrays;
     const [nHead, n, size] = queries.shape;
-    const heads = [...Array(nHead).keys()];
-    const choice = el("select", { id: "head" }, heads.map((head) => el("option", { value: String(head) }, say("head", { head: head + 1 }))));
-    choice.value = String(this.head);
-    choice.addEventListener("change", () => {
-      this.head = Number(choice.value);
+    const head = choice(this.results, "head", "heads", counted(nHead), this.head, (value) => {
+      this.head = Number(value);
       this.show();
-      this.results.querySelector("#head").focus();
     });
     const table = (key, { shape, data }) => {
       const at = Math.floor((this.head * shape[0]) / nHead) * n * size;
       return this.table(`${say(key)}, ${shape.join(" × ")}`, data.subarray(at, at + n * size), size);
     };
     return [
-      el("div.choice", {}, el("label", { for: "head" }, say("heads")), choice),
+      head,
       table("shape.queries", queries),
       table("shape.keys", keys),
       table("shape.values", values),

@@ -1,6 +1,7 @@
 // Translate: each line of a text, and what each word of a translation was taken from.
 
 import { el } from "../dom.js";
+import { choice, counted } from "../parts/choice.js";
 import { visible } from "../parts/glass.js";
 import { heatMap } from "../parts/heatmap.js";
 import { Notice } from "../parts/notice.js";
@@ -117,16 +118,7 @@ export class Translate {
     const kinds = ["cross", "encoder", "decoder"].filter((kind) => kind in this.seen.arrays);
     const [nLayer, nHead] = this.seen.arrays[this.kind].shape;
     this.layer = Math.min(this.layer ?? nLayer - 1, nLayer - 1);
-    const select = (id, key, names, value, act) => {
-      const input = el("select", { id }, names.map(([name, text]) => el("option", { value: String(name) }, text)));
-      input.value = String(value);
-      input.addEventListener("change", async () => {
-        await act(input.value);
-        this.picture.querySelector(`#${id}`)?.focus();
-      });
-      return el("div.choice", {}, el("label", { for: id }, say(key)), input);
-    };
-    const count = (n) => [...Array(n).keys()].map((i) => [i, String(i + 1)]);
+    const select = (...about) => choice(this.picture, ...about);
     const lines = this.drawn().map(({ text }, i) => [i, `${i + 1}. ${text}`]);
     const redraw = (name) => (value) => {
       this[name] = name === "kind" || value === MEAN ? value : Number(value);
@@ -138,8 +130,8 @@ export class Translate {
         {},
         select("sentence", "translate.sentence", lines, this.sentence, (i) => this.show(Number(i))),
         ...(kinds.length > 1 ? [select("kind", "translate.kind", kinds.map((kind) => [kind, say(`attention.${kind}`)]), this.kind, redraw("kind"))] : []),
-        ...(nLayer > 1 ? [select("cross-layer", "layer", count(nLayer), this.layer, redraw("layer"))] : []),
-        select("cross-head", "heads", [[MEAN, say("heads.mean")], ...count(nHead)], this.head, redraw("head")),
+        ...(nLayer > 1 ? [select("cross-layer", "layer", counted(nLayer), this.layer, redraw("layer"))] : []),
+        select("cross-head", "heads", [[MEAN, say("heads.mean")], ...counted(nHead)], this.head, redraw("head")),
       ),
       this.map(),
       el("small", {}, say(this.kind === "cross" ? "translate.rows" : "picture.rows")),
