@@ -60,7 +60,7 @@ def call(page: gr.Blocks, name: str, data: object) -> None:
 
 def test_what_the_pages_send_is_let_in(page: gr.Blocks, text_page: gr.Blocks) -> None:
     call(page, "reply", [MESSAGES, {"temperature": 0.5}, [], None])
-    call(page, "inspect", ["Hello", 0, None])
+    call(page, "inspect", ["Hello", 0, None, False])
     call(text_page, "reply", ["Once", {}, [], None])
 
 
@@ -146,7 +146,7 @@ def test_a_layer_that_is_not_there_is_refused(model: OnnxModel, layer: object, w
 
 
 def looked(model: OnnxModel, what: object, layer: object) -> str:
-    return asyncio.run(anext(inspect_endpoint(Models(model))(what, layer, None)))
+    return asyncio.run(anext(inspect_endpoint(Models(model))(what, layer, None, False)))
 
 
 @pytest.mark.parametrize(

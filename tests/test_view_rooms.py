@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import SCREENSHOTS
-from in_browser import new_tab, set_number, talk
+from in_browser import box, new_tab, say, set_number, talk
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from export.folder.write import add_inspect
@@ -128,9 +128,9 @@ def test_a_mistake_in_a_text_to_translate_loses_nothing(page: Page) -> None:
     translate_it(page, LINES[0])
     expect(page.locator(".map canvas")).to_be_visible()
     for text, message in (
-        (" ", "the text is empty"),
-        ("跑\n" * 101, "the text has 101 lines"),
-        (f"{LINES[0]}\n{'跑' * 40}", "sentence 2: the text has"),
+        (" ", "The text is empty"),
+        ("跑\n" * 101, "The text has 101 lines"),
+        (f"{LINES[0]}\n{'跑' * 40}", "Sentence 2: The text has"),
     ):
         translate_it(page, text)
         expect(notice(page)).to_contain_text(message)
@@ -140,6 +140,31 @@ def test_a_mistake_in_a_text_to_translate_loses_nothing(page: Page) -> None:
     page.get_by_label("Beams").fill("99")
     translate_it(page, LINES[0])
     expect(notice(page)).to_contain_text("beams=99 must be a whole number from 1 to 16")
+
+
+def test_mistakes_are_told_in_chinese(browser: Browser, url: str) -> None:
+    page = new_tab(browser, url, locale="zh-CN")
+    expect(page.locator("aside .device")).to_contain_text("个参数")
+    for text, message in (
+        ("a" * 90_000, "文本太长：有 90,000 个字符"),
+        ("a " * 600, "消息（连同系统提示）太长"),
+    ):
+        say(page, text)
+        expect(page.locator(".notice.error:visible")).to_contain_text(message)
+        expect(box(page)).to_have_value(text)
+    enter(page, "观察")
+    page.locator(".room:visible textarea").first.fill("a " * 300)
+    press(page, "观察内部")
+    expect(notice(page)).to_contain_text("图中最多容纳")
+    enter(page, "翻译")
+    page.locator(".room:visible textarea").first.fill(f"{LINES[0]}\n{'跑' * 40}")
+    press(page, "翻译")
+    expect(notice(page)).to_have_text(
+        "第 2 句：文本有 41 个词元，模型最多读取 32 个：请缩短，或逐句翻译"
+    )
+    expect(page.locator(".room:visible .device")).to_contain_text("个参数")
+    assert page.errors == []
+    page.context.close()
 
 
 def test_stop_keeps_what_is_translated_and_the_next_text_can_be_sent(
@@ -255,9 +280,9 @@ def test_a_text_that_cannot_be_drawn_is_told(page: Page) -> None:
     enter(page, "Inspect")
     box = page.get_by_label("Text to look at")
     for text, message in (
-        ("a b " * 100, "the text has"),
-        ("x" * 100_000, "the text is too long"),
-        (" ", "the text is empty"),
+        ("a b " * 100, "The text has"),
+        ("x" * 100_000, "The text is too long"),
+        (" ", "The text is empty"),
     ):
         box.fill(text)
         box.press("Enter")

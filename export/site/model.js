@@ -27,7 +27,7 @@ export class Model {
     let state = await this.readOn("prompt", text, isStopped);
     for (let n = 1; state; n += 1) {
       const { logits } = state;
-      if (!Number.isFinite(logits[likeliest(logits)])) throw new Told("not.finite");
+      if (!Number.isFinite(logits[likeliest(logits)])) throw new Told("told.not.finite");
       const id = sample(logits, settings, draw(), reply);
       if (ends.has(id)) return "end";
       reply.push(id);

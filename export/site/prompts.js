@@ -27,7 +27,7 @@ export class Prompts {
     const start = starts[firstWhere(starts, (at) => prompt(at).length <= budget)];
     if (start !== undefined) return { ids: prompt(start), dropped: start };
     const needed = prompt(turns.length - 1).length;
-    throw new Told("too.long", { needed, budget });
+    throw new Told("told.too.long", { needed, budget });
   }
 
   // Returns the ids of a text to continue, and how many ids are left out at its beginning.
@@ -104,7 +104,7 @@ export class Prompts {
   // Throws, without encoding, if a text has more characters than `budget` tokens can hold.
   checkLength(text, budget) {
     const most = this.site.max_token_bytes * budget;
-    if (text.length > most) throw new Told("too.large", { has: text.length, budget, most });
+    if (text.length > most) throw new Told("told.too.large", { what: "message", has: text.length, budget, most });
   }
 }
 

@@ -59,7 +59,7 @@ def inspect_endpoint(models: Models) -> Callable:
         )
 
     async def inspect(
-        what: list[Any] | str, layer: int, name: str | None, untrained: bool = False
+        what: list[Any] | str, layer: int, name: str | None, untrained: bool
     ) -> AsyncIterator[str]:
         with told():
             model = await models.get(models.check(name))

@@ -2,7 +2,7 @@
 
 import { randomId } from "./kept/tree.js";
 import { mount } from "./view.js";
-import { say } from "./words.js";
+import { say, told } from "./words.js";
 
 const URL_OF = (path) => new URL(path, document.baseURI).href;
 const headers = { "Content-Type": "application/json" };
@@ -21,7 +21,7 @@ async function call(fn_index, data, onEvent, signal = new AbortController().sign
   const session_hash = randomId();
   const joined = await post("gradio_api/queue/join", { data, fn_index, session_hash });
   const { event_id, detail } = await joined.json().catch(() => ({}));
-  if (!joined.ok) throw new Error(typeof detail === "string" ? detail : say("lost.server"));
+  if (!joined.ok) throw new Error(typeof detail === "string" ? told(detail) : say("lost.server"));
   const cancel = () => post("gradio_api/cancel", { fn_index, session_hash, event_id }).catch(() => {});
   signal.addEventListener("abort", cancel);
   try {
@@ -30,7 +30,7 @@ async function call(fn_index, data, onEvent, signal = new AbortController().sign
       if (message.msg === "estimation") onEvent({ waiting: message.rank });
       if (message.msg === "process_generating") onEvent(JSON.parse(output(message)));
       if (message.msg === "process_completed") {
-        if (message.success === false) throw new Error(message.output.error ?? say("lost.stream"));
+        if (message.success === false) throw new Error(told(message.output.error ?? say("lost.stream")));
         return;
       }
     }

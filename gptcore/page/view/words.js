@@ -42,3 +42,19 @@ export function say(key, values = {}) {
     return typeof value === "number" ? value.toLocaleString(language()) : String(value ?? "");
   });
 }
+
+const escaped = (text) => text.replace(/[.*+?^$()[\]\\|]/g, "\\$&");
+
+// Returns a message of the server in the person's language, or as it is if it has no words here.
+export function told(message) {
+  for (const key of Object.keys(en).filter((name) => name.startsWith("told."))) {
+    for (const text of en[key].split("|")) {
+      const pattern = escaped(text).replace(/\{(\w+)\}/g, "(?<$1>.+?)");
+      const found = new RegExp(`^${pattern}$`, "i").exec(message);
+      if (!found) continue;
+      const { n, told: inner, ...values } = found.groups ?? {};
+      return say(key, { ...values, ...(n && { n: Number(n) }), ...(inner && { told: told(inner) }) });
+    }
+  }
+  return message;
+}

@@ -1,7 +1,7 @@
 // The settings of a chat: sliders, stop texts, the system prompt, and presets.
 
 import { el } from "../dom.js";
-import { keep, recall, say } from "../words.js";
+import { keep, recall, say, told } from "../words.js";
 
 const KEY = "gptcore-presets";
 const PRESETS = {
@@ -42,7 +42,7 @@ export class Settings {
       ),
     );
     if (facts.api) this.element.append(el("small", {}, el("a", { href: facts.api }, say("api"))));
-    this.element.append(el("small.device", {}, facts.line ?? ""));
+    this.element.append(el("small.device", {}, told(facts.line ?? "")));
     this.showPresets();
   }
 

@@ -5,7 +5,7 @@ import { choice, counted } from "../parts/choice.js";
 import { visible } from "../parts/glass.js";
 import { heatMap } from "../parts/heatmap.js";
 import { Notice } from "../parts/notice.js";
-import { say } from "../words.js";
+import { say, told } from "../words.js";
 
 const MEAN = "mean"; // of the heads
 
@@ -43,7 +43,7 @@ export class Translate {
       this.notice.element,
       this.status,
       this.picture,
-      el("small.device", {}, facts.line),
+      el("small.device", {}, told(facts.line)),
     );
   }
 
