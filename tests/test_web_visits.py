@@ -29,7 +29,7 @@ def test_what_cannot_be_answered_is_refused_in_words(site: Path, open_page: Open
     expect(page.locator(".notice.error")).to_contain_text("is too long: it needs")
     page.get_by_role("button", name="中文").click()
     say(page, huge)
-    expect(page.locator(".notice.error")).to_contain_text("消息太长：有 100,000 个字符")
+    expect(page.locator(".notice.error")).to_contain_text("文本太长：有 100,000 个字符")
     talk(page, "Hello!")  # goes on
     expect(page.locator(".notice")).to_be_hidden()
 
