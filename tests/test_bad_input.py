@@ -31,17 +31,17 @@ def numbered_lines(n: int) -> str:
 
 
 FILES = {
-    "empty.txt": (b"", "empty.txt is empty: name a file with text in it"),
-    "blank.txt": (b"\n \n" * 999, "too short: 0 bytes in 0 document"),
-    "binary.txt": (bytes(range(256)) * 40, "binary.txt is not UTF-8 text"),
-    "nul.txt": (b"text\0" * 999, "nul.txt holds NUL characters: it is binary"),
+    "empty.txt": (b"", "empty.txt: it is empty"),
+    "blank.txt": (b"\n \n" * 999, "blank.txt: it holds nothing but white space"),
+    "binary.txt": (bytes(range(256)) * 40, "binary.txt: it holds NUL characters: it is binary"),
+    "nul.txt": (b"text\0" * 999, "nul.txt: it holds NUL characters: it is binary"),
     "one_line.txt": (b"A line shorter than a block.", "too short: 28 bytes in 1 document"),
     "rows.jsonl": (
-        b'{"text": "fine"}\n{"txt": "not"}\n',
-        'rows.jsonl, line 2: it has no "messages"',
+        b'{"txt": "fine"}\n{"txt": "not"}\n',
+        "rows.jsonl, line 1: it has no known key: its keys are 'txt'",
     ),
-    "roles.jsonl": (b'{"messages": [{"role": "bot", "content": ""}]}', "unknown role 'bot'"),
-    "cut.txt.gz": (b"\x1f\x8b\x08\x00", "cut.txt.gz is a damaged gzip file"),
+    "roles.jsonl": (b'{"messages": [{"role": "bob", "content": ""}]}', "unknown role 'bob'"),
+    "cut.txt.gz": (b"\x1f\x8b\x08\x00", "cut.txt.gz: it is a damaged archive"),
     "same.jsonl": (b'{"text": "These words and no others."}\n' * 99, "error: "),
     "surrogate.jsonl": (b'{"text": "Half a smile: \\ud83d"}\n' * 99, "line 1"),
 }

@@ -1,6 +1,6 @@
 """Shards to batches: every token once, targets that are the assistant's, and a pure order."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,8 +15,9 @@ from gptcore.config import ModelConfig
 from gptcore.text.chat_template import loss_mask
 from gptcore.text.tokenizer import Tokenizer
 from training.data.batches import IGNORED, WINDOW, Rows
-from training.data.corpus import find_files, read_documents, survey
+from training.data.corpus import read_documents, survey
 from training.data.shards import Shards, prepare
+from training.formats.places import find_files
 from training.machine.processes import World
 from training.run.config import TrainConfig
 from training.run.directory import Run
@@ -35,6 +36,7 @@ class Part:
     name: str
     ids: np.ndarray
     starts: np.ndarray
+    unlearned: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int64))
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -13,9 +13,10 @@ import pytest
 from export.pretrained.hugging_face import read_config, read_weights
 from export.pretrained.tokenizer import read_tokenizer
 from gptcore.checks import UserError
-from training.data import corpus
 from training.data.corpus import read_documents
 from training.data.sentence_pairs import read_pairs
+from training.formats import lines
+from training.formats.places import find_files
 
 ROOT = Path(__file__).parents[1]
 NANO = ROOT / "models" / "nano"
@@ -75,24 +76,25 @@ def test_a_line_without_end_is_refused_within_little_memory(tmp_path: Path) -> N
         for _ in range(400):
             file.write(b"a" * 2**20)
         file.write(b'"}\n')
-    call = "list(read_documents([__import__('pathlib').Path(sys.argv[1])]))"
+    places = "__import__('training.formats.places').formats.places"
+    call = f"list(read_documents({places}.find_files([sys.argv[1]])))"
     said = refused_within("training.data.corpus", "read_documents", call, path)
-    assert f"{path}, line 1 is longer than 16,777,216 characters" in said
+    assert f"{path}: line 1 is longer than 16,777,216 characters" in said
 
 
 def test_lines_are_counted_and_measured_in_every_file_of_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(corpus, "MAX_LINE", 30)
+    monkeypatch.setattr(lines, "MAX_VALUE", 30)
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"text": "short"}\n\n{"text": "as long as a line is"}\n')
-    with pytest.raises(UserError, match=r"rows\.jsonl, line 3 is longer than 30 characters"):
-        list(read_documents([rows]))
+    with pytest.raises(UserError, match=r"rows\.jsonl: line 3 is longer than 30 characters"):
+        list(read_documents(find_files([rows])))
     rows.write_text('{"text": "exactly thirty!!"}\n' * 2)
-    assert list(read_documents([rows])) == ["exactly thirty!!"] * 2
+    assert list(read_documents(find_files([rows]))) == ["exactly thirty!!"] * 2
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("one\teins\ntwo\t" + 30 * "z" + "\n")
-    with pytest.raises(UserError, match=r"pairs\.tsv, line 2 is longer than 30 characters"):
+    with pytest.raises(UserError, match=r"pairs\.tsv: line 2 is longer than 30 characters"):
         read_pairs(pairs)
 
 

@@ -32,6 +32,7 @@ WRONG = {
         "prepare": "nowhere.txt",
         "datasets": "gsm8k --data-dir nowhere",
         "evaluate": "nowhere",
+        "look": "nowhere",
         "doctor": "nowhere",
         "report": "nowhere",
     },

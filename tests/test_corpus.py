@@ -14,16 +14,11 @@ from hypothesis import strategies as st
 
 from gptcore.checks import UserError
 from gptcore.text.tokenizer import PATTERN
-from training.data.corpus import (
-    READ_CHARACTERS,
-    SEPARATOR,
-    Document,
-    cut,
-    document_text,
-    find_files,
-    read_documents,
-    survey,
-)
+from training.data.corpus import Document, document_text, read_documents, survey
+from training.data.look import look
+from training.formats.lines import READ_CHARACTERS
+from training.formats.places import find_files
+from training.formats.texts import SEPARATOR, cut
 
 # Of tiktoken's cl100k_base, which finds line ends in white space as ours does.
 CL100K = (
@@ -67,13 +62,13 @@ def test_a_jsonl_file_gives_texts_and_conversations_line_by_line(tmp_path: Path,
     assert documents(write(tmp_path / name, text)) == ["One\ntwo", CHAT]
 
 
-def test_a_folder_gives_its_known_files_in_order_with_those_of_its_subfolders(
+def test_a_folder_gives_its_files_in_order_with_those_of_its_subfolders(
     tmp_path: Path,
 ) -> None:
     write(tmp_path / "b.txt", "second")
     write(tmp_path / "a" / "x.jsonl.gz", rows({"text": "first"}))
     write(tmp_path / "c.txt.gz", "third")
-    write(tmp_path / "notes.md", "not this one")
+    write(tmp_path / ".git" / "config", "not this one")
     assert documents(tmp_path) == ["first", "second", "third"]
     assert documents(tmp_path / "c.txt.gz", tmp_path / "b.txt") == ["third", "second"]
 
@@ -160,7 +155,7 @@ def test_a_large_file_is_streamed(tmp_path: Path, name: str) -> None:
     file = write(tmp_path / name, text)
     tracemalloc.start()
     try:
-        found = read_documents([file])
+        found = read_documents(find_files([file]))
         assert isinstance(found, Iterator)
         assert len(next(found)) <= 4096
         at_first = tracemalloc.get_traced_memory()[1]
@@ -174,15 +169,15 @@ def test_a_large_file_is_streamed(tmp_path: Path, name: str) -> None:
 REFUSED = {
     "missing.txt": (None, "no such file or folder"),
     "empty.txt": (b"", "is empty"),
-    "random.txt": (random.Random(1).randbytes(2000), "is not UTF-8 text"),
+    "random.txt": (random.Random(1).randbytes(2000), "is binary, not text"),
+    "latin1.txt": ("naïve".encode("latin-1"), "is not UTF-8 text"),
     "nul.txt": (b"text, then \0\0\0 binary", "holds NUL characters"),
-    "utf16.txt": ("two bytes a letter".encode("utf-16"), "is not UTF-8 text"),
+    "utf16.txt": ("two bytes a letter".encode("utf-16-le"), "is UTF-16 without a byte-order"),
     "late.txt": (b"fine " * 50_000 + b"\xff", "is not UTF-8 text"),
-    "random.jsonl": (random.Random(1).randbytes(2000), "is not UTF-8 text"),
-    "no_gzip.txt.gz": (b"never compressed", "is a damaged gzip file"),
-    "truncated.txt.gz": (gzip.compress(words(50_000).encode())[:9000], "is a damaged gzip file"),
-    "truncated.jsonl.gz": (gzip.compress(rows({"text": words(50_000)}).encode())[:9000], "gzip"),
-    "flipped.txt.gz": (gzip.compress(b"text " * 99)[:-6] + b"\0\1\2\3\4\5", "gzip"),
+    "random.jsonl": (random.Random(1).randbytes(2000), "is binary, not text"),
+    "truncated.txt.gz": (gzip.compress(words(50_000).encode())[:9000], "is a damaged archive"),
+    "truncated.jsonl.gz": (gzip.compress(rows({"text": words(50_000)}).encode())[:9000], "archive"),
+    "flipped.txt.gz": (gzip.compress(b"text " * 99)[:-6] + b"\0\1\2\3\4\5", "archive"),
 }
 
 
@@ -199,7 +194,7 @@ def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path, name: str
 BAD_ROWS = {
     "no JSON": "{'text': 'single quotes'}",
     "half a row": '{"text": "never clo',
-    "another key": '{"content": "Hello"}',
+    "another key": '{"id": "Hello"}',
     "no object": "42",
     "a list": '["text"]',
     "a name": '"messages"',
@@ -218,16 +213,22 @@ BAD_ROWS = {
 
 
 @pytest.mark.parametrize("kind", BAD_ROWS)
-def test_a_bad_line_is_refused_by_number(tmp_path: Path, kind: str) -> None:
+def test_a_bad_line_is_skipped_and_told_by_number(tmp_path: Path, kind: str) -> None:
     file = write(tmp_path / "a.jsonl", rows({"text": "fine"}) + "\n" + BAD_ROWS[kind])
-    with pytest.raises(UserError, match=r"a\.jsonl, line 3: ") as refusal:
-        documents(file)
+    assert documents(file) == ["fine"]
+    told = look(find_files([file])).table().splitlines()
+    assert len(told) == 2 and told[0].endswith("a.jsonl: JSON lines, 1 text, 4 bytes")
+    assert told[1].startswith("  skipped 1: ") and told[1].endswith("(first: line 3)")
+    with pytest.raises(UserError, match=r"no document was found: .*b\.jsonl, line 1: ") as refusal:
+        documents(write(tmp_path / "b.jsonl", BAD_ROWS[kind]))
     assert "\n" not in str(refusal.value)
 
 
 def test_a_folder_without_texts_is_refused(tmp_path: Path) -> None:
-    write(tmp_path / "notes.md", "no text for training")
-    with pytest.raises(UserError, match=r"holds no file that ends in .txt"):
+    with pytest.raises(UserError, match=r"holds no file"):
+        documents(tmp_path)
+    write(tmp_path / "picture.txt", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    with pytest.raises(UserError, match=r"no document was found: .*picture.txt: it is a PNG pict"):
         documents(tmp_path)
 
 
@@ -260,7 +261,7 @@ def test_equal_documents_are_on_the_same_side() -> None:
 def test_the_hash_of_a_corpus_depends_on_its_documents_alone(tmp_path: Path) -> None:
     def digest(name: str, *values: object) -> str:
         files = [write(tmp_path / name, rows(*values))]
-        return survey(lambda: read_documents(files)).sha256
+        return survey(lambda: read_documents(find_files(files))).sha256
 
     one, two = {"text": "one"}, {"messages": CHAT}
     assert digest("a.jsonl", one, two) == digest("b/c.jsonl.gz", one | {"id": 1}, two)

@@ -24,6 +24,7 @@ from training.evaluation.bits_per_byte import bits_per_byte, learned, windows
 from training.evaluation.rounds import by_skill, hold
 from training.evaluation.subject import open_subject
 from training.evaluation.validation import write_samples
+from training.formats.places import find_files
 from training.run.config import TrainConfig
 from training.run.directory import Run
 from training.run.facts import RunData
@@ -55,7 +56,7 @@ def test_a_run_and_its_exported_folder_score_the_same(
 ) -> None:
     scores = []
     for subject in (open_subject(run.path, None), open_subject(model_folder, "fp32")):
-        totals = bits_per_byte(subject.model, subject.logits, read_sourced(files))
+        totals = bits_per_byte(subject.model, subject.logits, read_sourced(find_files(files)))
         scores.append({source: total.bits_per_byte for source, total in totals.items()})
     assert set(scores[0]) == {"chat.jsonl", "made", "story"}
     assert scores[0] == pytest.approx(scores[1], abs=1e-4)

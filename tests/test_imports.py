@@ -85,7 +85,18 @@ def test_nothing_that_trains_runs_onnx_sessions() -> None:
 # A room imports from itself and from the rooms before it.
 ROOMS = {
     "training": [
-        *("machine", "run", "optim", "report", "dialogues", "data", "state", "step", "datasets"),
+        *(
+            "machine",
+            "run",
+            "optim",
+            "report",
+            "dialogues",
+            "formats",
+            "data",
+            "state",
+            "step",
+            "datasets",
+        ),
         *("evaluation", "loop", "tasks", "plan", "jobs", "commands"),
     ],
     "export": ["verify", "formats", "runtimes", "folder", "pretrained", "ship", "commands"],

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from training.data.corpus import SEPARATOR
 from training.datasets import parsers, parsers_stories
 from training.datasets.parsers import members, sentence
 from training.datasets.parsers_stories import request, told_in_chat
 from training.datasets.registry import DATASETS
+from training.formats.texts import SEPARATOR
 
 PERSONA = """user 1 personas,user 2 personas,Best Generated Conversation
 "I knit.","I swim.","User 1: Hi, I'm [User 1's name].

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import training.data.remote
-import training.data.shards
+import training.data.shard
 from gptcore.nn.checkpoint import newest_checkpoint
 from gptcore.system.files import sealed, unseal
 from gptcore.text.chat_template import loss_mask
@@ -25,9 +25,10 @@ from gptcore.text.tokenizer import Tokenizer
 from tests.conftest import Refused
 from training.__main__ import main
 from training.data.batches import IGNORED, WINDOW, Rows
-from training.data.corpus import find_files, read_documents
+from training.data.corpus import read_documents
 from training.data.shards import Shards, load_shards, open_shards, prepare
 from training.data.sources import shards_of
+from training.formats.places import find_files
 from training.run.directory import Run
 from training.tasks.language import LanguageModelling
 
@@ -41,7 +42,7 @@ def shards(chats: Path, tmp_path_factory: pytest.TempPathFactory, tokenizer: Tok
     files = find_files([chats])
     folder = tmp_path_factory.mktemp("shards")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training.data.shards, "SHARD_TOKENS", 4000)
+        patch.setattr(training.data.shard, "SHARD_TOKENS", 4000)
         made = prepare(lambda: read_documents(files), folder, 512, BLOCK, tokenizer)
     assert len(made.split("train")) > 2 * WINDOW
     return made

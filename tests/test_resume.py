@@ -23,8 +23,9 @@ from gptcore.system.files import file_sha256
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
 from training.data.batches import Rows
-from training.data.corpus import find_files, read_documents
+from training.data.corpus import read_documents
 from training.data.shards import Shards, prepare
+from training.formats.places import find_files
 from training.loop import train
 from training.optim.optimizers import rate_factor
 from training.run.config import TrainConfig

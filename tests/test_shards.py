@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import training.data.shard
 import training.data.shards
 from gptcore.checks import UserError
 from gptcore.text.tokenizer import Tokenizer
-from training.data.corpus import Corpus, Document, find_files, read_documents, survey
+from training.data.corpus import Corpus, Document, read_documents, survey
 from training.data.shards import Shards, load_shards, prepare, sample_texts, tokenise
+from training.formats.places import find_files
 
 BYTES = Tokenizer({bytes([b]): b for b in range(256)})
 
@@ -175,7 +177,7 @@ def test_small_shards_hold_whole_documents_and_together_all_of_them(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(training.data.shards, "SHARD_TOKENS", 1000)
+    monkeypatch.setattr(training.data.shard, "SHARD_TOKENS", 1000)
     small = prepare(corpus, tmp_path / "small", 512, 64, tokenizer)
     parts = small.split("train")
     assert len(parts) > 5

@@ -21,10 +21,11 @@ from gptcore.nn.checkpoint import load_weights, newest_checkpoint
 from gptcore.nn.gpt import whole_sequence
 from training.__main__ import main
 from training.data.batches import Rows
-from training.data.corpus import find_files, read_documents, survey
+from training.data.corpus import read_documents, survey
 from training.data.shards import load_shards
 from training.data.sources import open_corpus
 from training.dialogues.generator import dialogues
+from training.formats.places import find_files
 from training.machine.devices import Interrupts, autocast, multiplies_bfloat16_fast, pick_dtype
 from training.optim.muon import Muon
 from training.optim.optimizers import build_optimizers, rate_factor

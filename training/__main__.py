@@ -23,6 +23,7 @@ COMMANDS = {
     "prepare": Command(
         "training.commands.prepare", "tokenise texts into token shards, without training"
     ),
+    "look": Command("training.commands.look", "say what is in files, and what is skipped in them"),
     "datasets": Command(
         "training.commands.datasets", "list the data sets, or download and count the named ones"
     ),

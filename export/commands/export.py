@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gptcore.bundle import VARIANTS
 from gptcore.checks import UserError
-from training.data.corpus import find_files
+from training.formats.places import find_files
 from training.run.directory import Run
 
 KEPT = "; --out is as it was before"

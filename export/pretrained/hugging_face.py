@@ -33,8 +33,9 @@ from gptcore.nn.llama import from_llama, to_llama
 from gptcore.system.files import check_links
 from gptcore.text.chat_template import render
 from gptcore.text.tokenizer import Tokenizer
-from training.data.corpus import find_files, read_documents
+from training.data.corpus import read_documents
 from training.dialogues.generator import dialogues
+from training.formats.places import find_files
 
 N_MEASURED = 60  # number of documents for the measurements
 COPIED = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")

@@ -18,11 +18,12 @@ from typing import Any
 
 from gptcore.bundle import FACTS, read_facts
 from gptcore.checks import UserError
-from training.data.corpus import find_files, read_sourced
+from training.data.corpus import read_sourced
 from training.data.leaks import SUITE
 from training.evaluation.behaviour import Conversation, load_suite
 from training.evaluation.bits_per_byte import Total, bits_per_byte
 from training.evaluation.rounds import TEMPERATURE, Rounds, by_skill, hold, told
+from training.formats.places import File, find_files
 from training.run.directory import Run, write_json
 
 SEEDS = 5  # sampled rounds of the suite
@@ -33,9 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data",
         nargs="+",
-        type=Path,
         default=[],
-        help="texts to measure: .jsonl, .txt, .gz of these, or folders",
+        help="texts to measure: files, folders, patterns or addresses",
     )
     parser.add_argument(
         "--variant", help="variant of an exported model, such as int8 (the fastest)"
@@ -70,7 +70,7 @@ def check_directory(path: Path) -> None:
 
 
 def evaluate(
-    options: argparse.Namespace, files: list[Path], suite: list[Conversation]
+    options: argparse.Namespace, files: list[File], suite: list[Conversation]
 ) -> dict[str, Any]:
     """Measure the model, print the results, and return them for --out. Raises UserError."""
     from training.evaluation.subject import one_thread, open_subject  # it imports torch

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from training.commands.train import add_text
-from training.jobs.options import from_preset, tokenised
+from training.jobs.options import from_preset, show_text, tokenised
 from training.run.settings import add_set
 
 
@@ -14,6 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    show_text(options)
     shards, _ = tokenised(options, Path("runs") / "shards", *from_preset(options))
     print(f"wrote {shards.path}; to train on it here or elsewhere: --shards FOLDER-OR-URL")
     return 0

@@ -9,8 +9,8 @@ from pathlib import Path
 from gptcore.config import DECODERS
 from gptcore.system.command_line import INTERRUPTED
 from gptcore.text.encodings import NAMES
-from training.data.corpus import find_files
-from training.jobs.options import DEFAULT_PRESET, from_preset
+from training.formats.places import find_files
+from training.jobs.options import DEFAULT_PRESET, asked_of, from_preset
 from training.run.config import ENCODINGS, TrainConfig
 from training.run.directory import Run, check_free
 from training.run.settings import add_common, goes_on, settings_help
@@ -32,13 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_text(parser: argparse.ArgumentParser) -> None:
     """Add the options that name the text and its tokenizer."""
-    parser.add_argument(
-        "text",
-        nargs="*",
-        type=Path,
-        help='files or folders: .txt, .jsonl with "text" or chat "messages", or .gz of these '
-        "(default: generated dialogues)",
-    )
+    add_files(parser, nargs="*")
     parser.add_argument(
         "--preset", default=None, help=f"one of {', '.join(DECODERS)} (default: {DEFAULT_PRESET})"
     )
@@ -59,6 +53,20 @@ def add_text(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_files(parser: argparse.ArgumentParser, nargs: str) -> None:
+    """Add the files, and what only the user can say about them."""
+    parser.add_argument(
+        "text",
+        nargs=nargs,
+        help="files, folders, patterns or addresses: texts, Markdown, JSON, tables, web pages, "
+        "books and chats, also packed; docs/data.md (default: generated dialogues)",
+    )
+    parser.add_argument("--me", metavar="NAME", help="of a WhatsApp chat: whose words are learned")
+    parser.add_argument(
+        "--columns", metavar="NAMES", help="of a table: QUESTION,ANSWER, or one column of texts"
+    )
+
+
 def run(options: argparse.Namespace) -> int:
     options.out = options.out or Path("runs") / (options.preset or DEFAULT_PRESET)
     check(options)
@@ -74,6 +82,7 @@ def check(options: argparse.Namespace) -> None:
     else:
         check_free(options.out)
     find_files(options.text)
+    asked_of(options)
     if options.minutes is not None or options.depth is not None:
         return  # the plan checks its options itself, and chooses what a preset would say
     if options.init:

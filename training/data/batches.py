@@ -19,7 +19,8 @@ from torch import Tensor
 
 from gptcore.checks import UserError
 from gptcore.text.chat_template import loss_mask
-from training.data.shards import Shard, Shards
+from training.data.shard import Shard
+from training.data.shards import Shards
 
 IGNORED = -100  # target id that cross_entropy skips
 WINDOW = 4  # shards whose rows are shuffled together; the next window is fetched meanwhile
@@ -142,6 +143,11 @@ class Rows:
         context = document if is_chat else start
         ids = shard[context : start + self.block_size + 1].astype(np.int64)
         mask = loss_mask(ids, self.tokenizer)
+        first = np.searchsorted(shard.unlearned[:, 1], context, side="right")
+        for begin, stop in shard.unlearned[first:]:
+            if begin >= context + len(ids):
+                break
+            mask[max(begin - context, 0) : stop - context] = False
         return ids[start - context :], mask[start - context :]
 
 

@@ -14,7 +14,9 @@ from pathlib import Path
 from gptcore.checks import UserError
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.search import encode_source, target_ends
-from training.data.corpus import numbered_lines, open_text
+from training.formats.found import Unreadable
+from training.formats.lines import numbered_lines, open_text
+from training.formats.places import local_file, unpacked
 
 Pair = tuple[str, str]  # source, target
 Encoded = tuple[list[int], list[int]]  # ids of source and target
@@ -38,8 +40,9 @@ def read_pairs(path: Path, reverse: bool = False) -> list[Pair]:
     check_pairs_file(path)
     pairs = []
     try:
-        with open_text(path) as stream:
-            for number, line in numbered_lines(stream, path):
+        (file,) = unpacked(local_file(path))
+        with open_text(file) as stream:
+            for number, line in numbered_lines(stream):
                 columns = [column.strip() for column in line.rstrip("\n").split("\t")]
                 if len(columns) < 2:
                     raise UserError(
@@ -48,6 +51,8 @@ def read_pairs(path: Path, reverse: bool = False) -> list[Pair]:
                 if not (columns[0] and columns[1]):
                     raise UserError(f"{path}, line {number}: one side is empty; drop the line")
                 pairs.append((columns[1], columns[0]) if reverse else (columns[0], columns[1]))
+    except Unreadable as error:
+        raise UserError(f"{path}: {error}") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text ({error.reason}): convert it") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:

@@ -2,6 +2,7 @@
 
 train-00000.bin          ids, uint16 (uint32 for a vocabulary over 65,536)
 train-00000.starts.npy   the index at which each document begins
+train-00000.unlearned.npy  where replies of weight 0 begin and end (n, 2), if there are any
 val-00000.bin ...        the same for the held-out documents
 tokenizer/               the tokenizer of the shards
 manifest.json            counts, and the sha256 of every file and of itself
@@ -14,9 +15,8 @@ manifest.json            counts, and the sha256 of every file and of itself
 import hashlib
 import json
 import os
-from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,47 +37,16 @@ from training.data.corpus import (
     document_number,
     document_text,
     survey,
+    unlearned,
 )
 from training.data.remote import MANIFEST, RemoteFolder
+from training.data.shard import Shard, ShardWriter
 from training.machine.progress import progress
 
 FORMAT = 2  # format number in the manifest; part of the key, so older shards are not reused
-SHARD_TOKENS = 1 << 26  # maximum tokens of a shard
 CHUNK_CHARACTERS = 1 << 18  # characters that one thread tokenises at a time
 CACHE = "cache"  # folder in the run directory for the shards in use from a URL
 TOKENIZER_BYTES = 20_000_000  # the tokenizer is trained on a sample of a larger corpus
-
-
-@dataclass(frozen=True)
-class Shard:
-    """The ids of one shard; a slice reads them from the file.
-
-    A memory map is not used, because its pages count as memory of the process.
-    """
-
-    name: str
-    dtype: str
-    n_tokens: int
-    locate: Callable[[str], Path]  # returns the path of a file by its name
-
-    def __len__(self) -> int:
-        return self.n_tokens
-
-    def __getitem__(self, which: slice) -> np.ndarray:
-        start, stop, _ = which.indices(self.n_tokens)
-        size = np.dtype(self.dtype).itemsize
-        path = self.locate(f"{self.name}.bin")
-        with open(path, "rb", buffering=0) as file:
-            file.seek(start * size)
-            data = file.read(max(stop - start, 0) * size)
-        if len(data) < (stop - start) * size:
-            raise UserError(f"{path} was cut short while it was in use")
-        return np.frombuffer(data, self.dtype)
-
-    @property
-    def starts(self) -> np.ndarray:
-        """The index at which each document begins."""
-        return np.load(self.locate(f"{self.name}.starts.npy"))
 
 
 @dataclass(frozen=True)
@@ -93,7 +62,13 @@ class Shards:
         """Return the shards of the split "train" or "val"."""
         dtype, sizes = self.manifest["dtype"], self.manifest["bytes"]
         return [
-            Shard(shard, dtype, sizes[f"{shard}.bin"] // np.dtype(dtype).itemsize, self.locate)
+            Shard(
+                shard,
+                dtype,
+                sizes[f"{shard}.bin"] // np.dtype(dtype).itemsize,
+                self.locate,
+                f"{shard}.unlearned.npy" in sizes,
+            )
             for shard in self.manifest["splits"][name]["shards"]
         ]
 
@@ -244,7 +219,8 @@ def write_shards(corpus: Corpus, found: Survey, tokenizer: Tokenizer, folder: Pa
     writers = {split: ShardWriter(folder, split) for split in ("train", "val")}
     documents = progress(corpus(), "tokenising", found.n_documents, " documents")
     for document, ids in tokenise(documents, tokenizer, dtype):
-        writers["val" if found.is_validation(document) else "train"].add(ids)
+        writer = writers["val" if found.is_validation(document) else "train"]
+        writer.add(ids, unlearned(document, tokenizer))
     splits = {split: writer.finish() for split, writer in writers.items()}
     if not splits["train"]["n_tokens"]:
         raise UserError("all documents of the corpus are equal: give different texts")
@@ -296,36 +272,3 @@ def chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
             chunk, length = [], 0
     if chunk:
         yield chunk
-
-
-class ShardWriter:
-    """Writes the documents of one split; each document is in one shard."""
-
-    def __init__(self, folder: Path, split: str):
-        self.folder, self.split = folder, split
-        self.shards: list[str] = []
-        self.n_tokens = 0
-        self.open_shard()
-
-    def open_shard(self) -> None:
-        self.shards.append(f"{self.split}-{len(self.shards):05d}")
-        self.file = open(self.folder / f"{self.shards[-1]}.bin", "wb")
-        self.starts = array("q")
-        self.length = 0
-
-    def close_shard(self) -> None:
-        self.file.close()
-        np.save(self.folder / f"{self.shards[-1]}.starts.npy", np.frombuffer(self.starts, np.int64))
-        self.n_tokens += self.length
-
-    def add(self, ids: np.ndarray) -> None:
-        if self.length and self.length + len(ids) > SHARD_TOKENS:
-            self.close_shard()
-            self.open_shard()
-        self.starts.append(self.length)
-        self.file.write(ids.tobytes())
-        self.length += len(ids)
-
-    def finish(self) -> dict[str, Any]:
-        self.close_shard()
-        return {"shards": self.shards, "n_tokens": self.n_tokens}

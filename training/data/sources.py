@@ -12,10 +12,12 @@ from pathlib import Path
 from gptcore.checks import UserError
 from gptcore.text.encodings import NAMES, compact, named_encoding, usage
 from gptcore.text.tokenizer import Tokenizer
-from training.data.corpus import Corpus, Document, find_files, read_documents, texts_of
+from training.data.corpus import Corpus, Document, read_documents, texts_of
 from training.data.leaks import without_leaks
 from training.data.shards import CACHE, Shards, is_url, open_shards
 from training.dialogues.generator import dialogues
+from training.formats.found import Asked
+from training.formats.places import File, find_files
 from training.run.directory import Run
 from training.run.facts import RunData
 
@@ -25,15 +27,15 @@ DIALOGUES = "dialogues"  # name of the generated corpus, which is endless
 OWN_SOURCE = f"{N_DIALOGUES:,} made-up dialogues"
 
 
-def open_corpus(paths: list[Path], seed: int) -> tuple[Corpus, str]:
+def open_corpus(paths: list[str], seed: int, asked: Asked = Asked()) -> tuple[Corpus, str]:
     """Return the corpus of the given files, or of generated dialogues, and a name for it.
 
-    Raises UserError for a missing or empty file.
+    Raises UserError for a missing file.
     """
     if not paths:
         return lambda: islice(own_dialogues(seed), N_DIALOGUES), OWN_SOURCE
     files = find_files(paths)
-    return lambda: read_documents(files), name_of(files)
+    return lambda: read_documents(files, asked), name_of(files)
 
 
 def own_dialogues(seed: int | str) -> Iterator[Document]:
@@ -41,8 +43,8 @@ def own_dialogues(seed: int | str) -> Iterator[Document]:
     return without_leaks(dialogues(seed))
 
 
-def name_of(files: Iterable[Path]) -> str:
-    return ", ".join(sorted({file.name for file in files}))
+def name_of(files: Iterable[File]) -> str:
+    return ", ".join(sorted({file.own_name for file in files}))
 
 
 def open_tokenizer(name: str, corpus: Corpus, full_vocabulary: bool) -> Tokenizer | None:

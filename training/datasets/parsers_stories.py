@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from training.data.corpus import SEPARATOR, document_number
+from training.data.corpus import document_number
 from training.datasets.parsers import Chats, members, read_csv, sentence
+from training.formats.texts import SEPARATOR
 
 LONGEST_PASSAGE = 800  # maximum characters of a passage with questions
 LONGEST_PIECE = 3000  # maximum characters of a piece of a tale

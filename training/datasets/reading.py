@@ -21,11 +21,13 @@ from pathlib import Path
 
 from gptcore.checks import UserError, check_choice
 from gptcore.system.files import cache_folder
-from training.data.corpus import Document, numbered_lines, read_documents
+from training.data.corpus import Document, read_documents
 from training.datasets.cleaning import clean, without_repeats
 from training.datasets.download import download, forget, verify
 from training.datasets.origins import Origin
 from training.datasets.registry import DATASETS, PREPARED
+from training.formats.lines import numbered_lines
+from training.formats.places import find_files
 
 VARIABLE = "GPTCORE_DATA"
 UNREADABLE = (
@@ -104,11 +106,11 @@ def some(documents: Iterator[Document], complaint: str) -> Iterator[Document]:
 def read_prepared(name: str, path: Path) -> Iterator[Document]:
     """Yield a prepared text file, or the chats of a file whose "source" is this data set."""
     if not path.name.endswith(".jsonl.gz"):
-        yield from read_documents([path])
+        yield from read_documents(find_files([path]))
         return
     mark = f'"source": {json.dumps(name)}'  # lines without it need not be parsed
     with gzip.open(path, "rt", encoding="utf-8") as file:
-        for _, line in numbered_lines(file, path):
+        for _, line in numbered_lines(file):
             if mark in line and (row := json.loads(line))["source"] == name:
                 yield row["messages"]
 
@@ -119,7 +121,7 @@ def read_origin(name: str, origin: Origin, path: Path) -> Iterator[Document]:
     Raises UserError if the file has another format than expected.
     """
     if origin.parse is None:
-        yield from read_documents([path])
+        yield from read_documents(find_files([path]))
         return
     reason = "no document was found in it"
     try:

@@ -20,9 +20,9 @@ import numpy as np
 from gptcore.checks import UserError
 from gptcore.engine.generate import Model
 from gptcore.engine.sampling import log_softmax
-from gptcore.text.chat_template import loss_mask, render, text_opening
+from gptcore.text.chat_template import loss_mask, text_opening
 from gptcore.text.tokenizer import Tokenizer
-from training.data.corpus import Document
+from training.data.corpus import Document, document_ids, unlearned
 from training.machine.progress import progress
 
 Logits = Callable[[np.ndarray], np.ndarray]  # ids (T,) -> (T, V)
@@ -86,8 +86,10 @@ def learned(document: Document, tokenizer: Tokenizer) -> tuple[np.ndarray, np.nd
     elif not tokenizer.is_ours:
         raise UserError("an imported model is measured on texts only: give no conversations")
     else:
-        ids = np.array(render(document, tokenizer))
+        ids = np.array(document_ids(document, tokenizer))
         counts = loss_mask(ids, tokenizer)
+        for start, stop in unlearned(document, tokenizer):
+            counts[start:stop] = False
     counts[:1] = False
     return ids, counts
 

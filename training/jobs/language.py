@@ -9,9 +9,9 @@ from typing import Any
 
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
-from training.data.corpus import find_files
 from training.data.sources import OWN, facts_of, name_of, open_corpus, shards_of
-from training.jobs.options import from_preset, from_run, make_shards
+from training.formats.places import find_files
+from training.jobs.options import asked_of, from_preset, from_run, make_shards, show_text
 from training.loop import train
 from training.machine.processes import World, join
 from training.plan.planner import Planner
@@ -74,6 +74,8 @@ def open_planner(options: argparse.Namespace, world: World) -> Planner | None:
 def start(
     options: argparse.Namespace, world: World, planner: Planner | None
 ) -> dict[str, Any] | None:
+    if world.is_first:
+        show_text(options)
     if planner:
         model, training, encoding = planned(options, planner)
     else:
@@ -100,5 +102,5 @@ def planned(options: argparse.Namespace, planner: Planner) -> tuple[ModelConfig,
     The plan settles the training settings after the text is tokenised.
     """
     _, training = read_settings(options.set, ModelConfig(), TrainConfig(micro_batch_size=1))
-    plan = planner.first(open_corpus(options.text, training.seed)[0])
+    plan = planner.first(open_corpus(options.text, training.seed, asked_of(options))[0])
     return plan.model, training, options.tokenizer or OWN

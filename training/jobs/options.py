@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gptcore.checks import UserError, check_choice
 from gptcore.config import DECODERS, TRANSLATORS, ModelConfig, Seq2SeqConfig
+from training.data.look import look
 from training.data.shards import CACHE, Shards, is_finished, prepare
 from training.data.sources import (
     OWN,
@@ -17,6 +18,8 @@ from training.data.sources import (
     open_tokenizer,
     shards_folder,
 )
+from training.formats.found import Asked
+from training.formats.places import find_files
 from training.run.config import ENCODINGS, TRAININGS, TrainConfig
 from training.run.directory import Run
 from training.run.settings import read_settings
@@ -68,6 +71,20 @@ def make_shards(
     return tokenised(options, options.out.parent / "shards", model, training, encoding)
 
 
+def asked_of(options: argparse.Namespace) -> Asked:
+    """Return what --me and --columns say about the files. Raises UserError."""
+    columns = tuple(name.strip() for name in (options.columns or "").split(",") if name.strip())
+    if len(columns) > 2:
+        raise UserError(f"--columns {options.columns}: name question and answer, or one for texts")
+    return Asked(options.me, columns)
+
+
+def show_text(options: argparse.Namespace) -> None:
+    """Print what is in the files of a training. Raises UserError if nothing can be learned."""
+    if options.text:
+        print(look(find_files(options.text), asked_of(options)).table())
+
+
 def tokenised(
     options: argparse.Namespace,
     folder: Path,
@@ -80,6 +97,6 @@ def tokenised(
     The shards are kept in `folder`, or in the folder that --shards names.
     """
     folder = shards_folder(options.shards, folder)
-    corpus, source = open_corpus(options.text, training.seed)
+    corpus, source = open_corpus(options.text, training.seed, asked_of(options))
     tokenizer = open_tokenizer(encoding, corpus, options.full_vocabulary)
     return prepare(corpus, folder, model.vocab_size, model.block_size, tokenizer), source

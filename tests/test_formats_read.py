@@ -1,0 +1,348 @@
+"""Every kind of file that people have: what is read from it, what is skipped, what is refused."""
+
+import csv
+import gzip
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from gptcore.checks import UserError
+from training.data.batches import Rows
+from training.data.corpus import Document, read_documents
+from training.data.look import look
+from training.data.shards import prepare
+from training.formats.found import Asked
+from training.formats.places import find_files
+
+CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]
+MANY = [{"prompt": f"Question {i}", "completion": f"Reply {i}", "id": i} for i in range(40)]
+SYSTEM = {"role": "system", "content": "Be kind."}
+
+
+def documents(path: Path, **asked: Any) -> list[Document]:
+    return list(read_documents(find_files([path]), Asked(**asked)))
+
+
+def told(path: Path, **asked: Any) -> str:
+    return look(find_files([path]), Asked(**asked)).table()
+
+
+def write(path: Path, content: Any) -> Path:
+    if not isinstance(content, bytes | str):
+        content = json.dumps(content)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+ROWS = {
+    "messages": ({"messages": CHAT}, CHAT),
+    "OpenAI fine-tuning": (
+        {
+            "messages": [
+                {"role": "developer", "content": "Be kind."},
+                {"role": "user", "name": "ann", "content": [{"type": "text", "text": "Hi"}]},
+                {"role": "assistant", "content": "Hello!", "weight": 1},
+            ],
+            "parallel_tool_calls": False,
+        },
+        [SYSTEM, *CHAT],
+    ),
+    "ShareGPT": (
+        {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello!"}]},
+        CHAT,
+    ),
+    "ShareGPT with a system prompt": (
+        {
+            "system": "Be kind.",
+            "conversations": [
+                {"from": "human", "value": "Hi"},
+                {"from": "gpt", "value": "Hello!"},
+            ],
+        },
+        [SYSTEM, *CHAT],
+    ),
+    "Alpaca": ({"instruction": "Hi", "input": "", "output": "Hello!"}, CHAT),
+    "Alpaca with input": (
+        {"instruction": "Add.", "input": "2, 3", "output": "5"},
+        [{"role": "user", "content": "Add.\n\n2, 3"}, {"role": "assistant", "content": "5"}],
+    ),
+    "prompt and completion": ({"prompt": "Hi", "completion": "Hello!"}, CHAT),
+    "TRL's messages": ({"prompt": CHAT[:1], "completion": CHAT[1:]}, CHAT),
+    "question and answer": ({"Question": "Hi", "Answer": "Hello!", "id": 3}, CHAT),
+    "text": ({"text": "Once upon a time."}, "Once upon a time."),
+}
+
+
+@pytest.mark.parametrize("form", ROWS)
+@pytest.mark.parametrize("shape", ["lines", "array", "indented array", "object"])
+def test_rows_of_every_form_are_read_from_json_of_every_shape(
+    tmp_path: Path, form: str, shape: str
+) -> None:
+    row, document = ROWS[form]
+    content = {
+        "lines": f"{json.dumps(row)}\n" * 2,
+        "array": json.dumps([row, row]),
+        "indented array": json.dumps([row, row], indent=2),
+        "object": json.dumps({"version": 1, "data": [row, row]}, indent=1),
+    }[shape]
+    assert documents(write(tmp_path / "data", content)) == [document] * 2
+
+
+def test_a_reply_of_weight_0_is_read_and_marked(tmp_path: Path) -> None:
+    secret = {"role": "assistant", "content": "Secret, long enough to go on.", "weight": 0}
+    row = {"messages": [CHAT[0], secret, *CHAT]}
+    path = write(tmp_path / "a.jsonl", "".join(f"{json.dumps(row)}\n" for row in [row, *MANY]))
+    assert documents(path)[0] == row["messages"]
+    shards = prepare(lambda: documents(path), tmp_path, vocab_size=262, block_size=16)
+    learned: list[int] = []
+    for rows in (Rows(shards, split, 16) for split in ("train", "val")):
+        _, targets = rows.batch(range(len(rows)), fresh_only=True)
+        learned += [token for token in targets.flatten().tolist() if token >= 0]
+    text = shards.tokenizer.decode(learned)
+    assert "Secret" not in text and text.count("Hello!") == 1 and text.count("Reply") == 40
+
+
+def test_messages_of_tools_are_left_out_and_counted(tmp_path: Path) -> None:
+    calls = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
+    row = {"messages": [CHAT[0], calls, {"role": "tool", "content": "4"}, CHAT[1]]}
+    path = write(tmp_path / "a.jsonl", row)
+    assert documents(path) == [CHAT]
+    assert "skipped 1: a message that only calls a tool (first: line 1)" in told(path)
+    assert "skipped 1: a message of the role 'tool' (first: line 1)" in told(path)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ('{"messages": [{"role": "user", "content": "Hi"}]}', "no reply of an assistant"),
+        ('{"text": "one", "text": "two"}', "the key 'text' twice"),
+        ('{"messages": [{"role": "user", "content": "a"}, {"role": "x"}]}', "message 2 has the un"),
+        ('{"messages": [{"role": "user", "content": "a\\u0000"}]}', "NUL"),
+        ('{"title": "one"}', "no known key: its keys are 'title'"),
+    ],
+)
+def test_a_row_that_teaches_nothing_is_skipped_with_its_reason(
+    tmp_path: Path, row: str, reason: str
+) -> None:
+    path = write(tmp_path / "a.jsonl", f'{{"text": "fine"}}\n{row}\n')
+    assert documents(path) == ["fine"]
+    assert reason in told(path) and "(first: line 2)" in told(path)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_tables_are_read_by_the_names_of_their_columns(
+    tmp_path: Path, delimiter: str, encoding: str
+) -> None:
+    stream = io.StringIO(newline="")
+    rows = [["id", "question", "answer"], [1, 'Say "hi",\nplease; now', 4], [2, "Grüße?", "é"]]
+    csv.writer(stream, delimiter=delimiter).writerows(rows)
+    path = write(tmp_path / "table.csv", stream.getvalue().encode(encoding))
+    found = documents(path)
+    assert [[m["content"] for m in chat] for chat in found] == [
+        ['Say "hi",\nplease; now', "4"],
+        ["Grüße?", "é"],
+    ]
+    assert "columns 'id', 'question', 'answer'" in told(path)
+
+
+def test_unknown_columns_are_guessed_and_said_or_named_by_the_user(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "nr,Wer fragt,Und dann\n1,Hi,Hello!\n2,Bye,Goodbye!\n")
+    assert documents(path)[0] == CHAT
+    assert "guessed: questions and answers in 'Wer fragt' and 'Und dann'" in told(path)
+    assert documents(path, columns=("Und dann",)) == ["Hello!", "Goodbye!"]
+    with pytest.raises(UserError, match="it has no column 'Frage': its columns are 'nr', "):
+        documents(path, columns=("Frage",))
+    more = write(tmp_path / "b.csv", "x,y,z\na,b,c\nd,e,f\n")
+    with pytest.raises(UserError, match=r"say which .* --columns QUESTION,ANSWER"):
+        documents(more)
+
+
+def test_a_table_without_names_has_numbered_columns_and_its_quotes_are_words(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path / "pairs.tsv", 'Hi.\tHello!\n"No," he said.\t"Oh."\n')
+    assert documents(path, columns=("column 1", "column 2"))[0][1]["content"] == "Hello!"
+    assert documents(path, columns=("column 1",)) == ["Hi.", '"No," he said.']
+    assert "guessed: questions and answers in 'column 1' and 'column 2'" in told(path)
+
+
+def test_prose_with_commas_is_no_table(tmp_path: Path) -> None:
+    text = "Text, he said, is text.\nAnd, she said, so it is.\n"
+    assert documents(write(tmp_path / "a.txt", text)) == [text]
+
+
+def test_a_parquet_file_is_read_with_its_nested_messages(tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.table({"messages": [CHAT, CHAT], "score": [0.1, 0.2]})
+    pyarrow.parquet.write_table(table, tmp_path / "train-00000")
+    assert documents(tmp_path / "train-00000") == [CHAT, CHAT]
+    write(tmp_path / "cut", (tmp_path / "train-00000").read_bytes()[:-20])
+    with pytest.raises(UserError, match="is a damaged Parquet file"):
+        documents(tmp_path / "cut")
+
+
+def zipped(**members: bytes) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name.replace("__", "."), data)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("name", ["a.gz", "a.zst", "a.zip", "a"])
+def test_packed_files_are_read_whatever_they_are_called(tmp_path: Path, name: str) -> None:
+    row = json.dumps({"messages": CHAT}).encode() + b"\n"
+    packed = {
+        "a.gz": gzip.compress(row),
+        "a.zst": zstandard.compress(row),
+        "a.zip": zipped(a__jsonl=row, b__gz=gzip.compress(row), c__png=b"\x89PNG\r\n\x1a\n\0\xff"),
+        "a": zipped(inner__zip=zipped(a__jsonl=zstandard.compress(row))),
+    }
+    path = write(tmp_path / name, packed[name])
+    assert documents(path) == [CHAT] * (2 if name == "a.zip" else 1)
+    if name == "a.zip":
+        assert "a.zip/c.png: not used\n  skipped 1: it is a PNG picture" in told(path)
+
+
+def test_a_bomb_and_endless_nesting_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "bomb.zip", zipped(a__txt=b"a" * 60_000_000))
+    with pytest.raises(UserError, match=r"bomb.zip: a.txt in it unpacks from .* to 60,000,000"):
+        documents(path)
+    data = b"text"
+    for _ in range(5):
+        data = gzip.compress(data)
+    with pytest.raises(UserError, match="it is packed more than 3 times"):
+        documents(write(tmp_path / "onion.gz", data))
+
+
+WHATSAPP = """\
+[03.05.21, 14:00:11] Ann: \u200eMessages and calls are end-to-end encrypted.
+[03.05.21, 14:02:11] Ann: Are you there?
+[03.05.21, 14:02:30] Ann: Hello?
+[03.05.21, 14:03:00] Ben: Yes: here
+and waiting
+\u200e[03.05.21, 14:04:00] Ben: \u200eimage omitted
+[04.05.21, 09:00:00] Ben: Morning!
+[04.05.21, 09:01:00] Ann: Morning.
+[04.05.21, 09:02:00] Ben: Coffee?
+"""
+ANDROID = """\
+5/3/21, 1:58 PM - Messages and calls are end-to-end encrypted. Tap to learn more.
+5/3/21, 2:02\u202fPM - Ann: Are you there?
+5/3/21, 2:02\u202fPM - Ann: Hello?
+5/3/21, 2:03\u202fPM - Ben: Yes: here
+and waiting
+5/3/21, 2:04\u202fPM - Ben: <Media omitted>
+5/4/21, 9:00\u202fAM - Ben: Morning!
+5/4/21, 9:01\u202fAM - Ann: Morning.
+5/4/21, 9:02\u202fAM - Ben: Coffee?
+"""
+
+
+@pytest.mark.parametrize("export", [WHATSAPP, ANDROID], ids=["iPhone", "Android"])
+def test_a_whatsapp_export_teaches_the_words_of_one_person(tmp_path: Path, export: str) -> None:
+    path = write(tmp_path / "_chat.txt", export)
+    with pytest.raises(UserError, match=r"Ben \(3 messages\).*--me NAME"):
+        documents(path)
+    with pytest.raises(UserError, match=r"--me Cleo is not in this WhatsApp chat: it has"):
+        documents(path, me="Cleo")
+    said = [[(m["role"], m["content"]) for m in chat] for chat in documents(path, me="Ben")]
+    assert said == [
+        [("user", "Are you there?\nHello?"), ("assistant", "Yes: here\nand waiting")],
+        [("user", "Morning."), ("assistant", "Coffee?")],
+    ]
+    assert "skipped 1: a picture, a sound or a deleted message" in told(path, me="Ben").replace(
+        "skipped 2: a pic", "skipped 1: a pic"
+    )
+
+
+def test_a_web_page_is_read_without_its_menu_and_scripts(tmp_path: Path) -> None:
+    page = """<!DOCTYPE html><html><head><title>Bread</title><script>var x = 1;</script></head>
+    <body><nav><a href="/">Home</a><a href="/shop">Shop</a></nav><article><h1>Bread</h1>
+    <p>Flour and water are mixed, and left to rest for an hour before anything else is done.</p>
+    <p>Then the salt is added, and the dough is folded four times in the course of two hours.</p>
+    </article><footer>Imprint</footer></body></html>"""
+    (text,) = documents(write(tmp_path / "saved.txt", page))
+    assert isinstance(text, str)
+    assert "Flour and water" in text and "folded four times" in text
+    assert not any(word in text for word in ("var x", "Shop", "<p>"))
+
+
+def epub() -> bytes:
+    container = '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
+    container += '<rootfile full-path="OEBPS/content.opf"/></rootfiles></container>'
+    package = """<package xmlns="http://www.idpf.org/2007/opf"><manifest>
+      <item id="one" href="text/1.xhtml"/><item id="two" href="text/2.xhtml"/></manifest>
+      <spine><itemref idref="two"/><itemref idref="one"/></spine></package>"""
+    page = '<html xmlns="http://www.w3.org/1999/xhtml"><head><title>x</title></head><body>{}</body></html>'
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as book:
+        book.writestr("mimetype", "application/epub+zip")
+        book.writestr("META-INF/container.xml", container)
+        book.writestr("OEBPS/content.opf", package)
+        book.writestr("OEBPS/text/1.xhtml", page.format("<p>Second <i>chapter</i>.</p>"))
+        book.writestr("OEBPS/text/2.xhtml", page.format("<h1>One</h1><p>First\nof all.</p>"))
+    return stream.getvalue()
+
+
+def test_a_book_is_read_in_the_order_of_its_spine(tmp_path: Path) -> None:
+    assert documents(write(tmp_path / "book", epub())) == [
+        "One\n\nFirst of all.",
+        "Second chapter.",
+    ]
+
+
+def pdf(words: str) -> bytes:
+    """A PDF of one page, written by hand (ISO 32000-1, 7.5)."""
+    page = f"BT /F1 12 Tf 72 720 Td ({words}) Tj ET" if words else ""
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents 4 0 R"
+        " /Resources << /Font << /F1 5 0 R >> >> >>",
+        f"<< /Length {len(page)} >>\nstream\n{page}\nendstream",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    data, offsets = "%PDF-1.4\n", []
+    for number, content in enumerate(objects, 1):
+        offsets.append(len(data))
+        data += f"{number} 0 obj\n{content}\nendobj\n"
+    table = "".join(f"{offset:010d} 00000 n \n" for offset in offsets)
+    end = f"trailer << /Size 6 /Root 1 0 R >>\nstartxref\n{len(data)}\n%%EOF\n"
+    return f"{data}xref\n0 6\n0000000000 65535 f \n{table}{end}".encode("latin-1")
+
+
+def test_a_pdf_is_read_and_a_scan_or_a_locked_one_is_refused(tmp_path: Path) -> None:
+    from pypdf import PdfReader, PdfWriter
+
+    path = write(tmp_path / "a.pdf", pdf("Once upon a time."))
+    assert documents(path) == ["Once upon a time."]
+    assert "PDF of 1 page, 1 text" in told(path)
+    with pytest.raises(UserError, match=r"a PDF of 1 pages without text: a scan needs OCR"):
+        documents(write(tmp_path / "scan.pdf", pdf("")))
+    writer = PdfWriter(PdfReader(path))
+    writer.encrypt("secret", algorithm="RC4-128")
+    writer.write(tmp_path / "locked.pdf")
+    with pytest.raises(UserError, match=r"locked.pdf: it is a PDF with a password"):
+        documents(tmp_path / "locked.pdf")
+    with pytest.raises(UserError, match=r"cut.pdf: it is a damaged PDF"):
+        documents(write(tmp_path / "cut.pdf", path.read_bytes()[:300]))
+
+
+def test_a_pattern_names_files_and_a_loop_of_links_ends(tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", "one")
+    write(tmp_path / "b.txt", "two")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "self").symlink_to(tmp_path / "self")
+    assert documents(tmp_path / "*.txt") == ["one", "two"]
+    assert documents(tmp_path) == ["one", "two"]
+    with pytest.raises(UserError, match="no such file or folder"):
+        documents(tmp_path / "*.pdf")

@@ -1,0 +1,147 @@
+"""What kind a file is, by its content; its name decides only where the content could be both.
+
+>>> kind_of(b'{"text": "one"}\\n{"text": "two"}\\n', "notes.txt")
+'jsonl'
+"""
+
+import codecs
+import csv
+import io
+import json
+import re
+
+from training.formats.found import Unreadable
+from training.formats.rows import PAIRS
+
+HEAD = 1 << 16  # bytes that are looked at
+DELIMITERS = (",", ";", "\t", "|")  # of columns
+MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+BINARY = {  # how files begin that hold no text
+    b"\x89PNG": "a PNG picture",
+    b"\xff\xd8\xff": "a JPEG picture",
+    b"GIF8": "a GIF picture",
+    b"BM": "a bitmap picture",
+    b"RIFF": "a sound, film or WebP picture",
+    b"ID3": "an MP3 sound",
+    b"OggS": "a sound",
+    b"fLaC": "a sound",
+    b"\x7fELF": "a program",
+    b"MZ": "a program",
+    b"\xca\xfe\xba\xbe": "a program",
+    b"SQLite format 3\0": "an SQLite database",
+    b"GGUF": "a model",
+    b"\x80\x02": "a Python pickle",
+    b"\x80\x04": "a Python pickle",
+    b"\xd0\xcf\x11\xe0": "an old Office document: save it as PDF or text",
+    b"Rar!": "a RAR archive: unpack it",
+    b"7z\xbc\xaf": "a 7z archive: unpack it",
+    b"BZh": "a bzip2 archive: unpack it",
+    b"\xfd7zXZ": "an xz archive: unpack it",
+}
+PAGE = re.compile(
+    r"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*(<!doctype html|<html|<head|<body)", re.I | re.S
+)
+# The first line of a message in WhatsApp's exports: [2021-05-03, 14:02:11] Ann: or
+# 03/05/2021, 2:02 PM - Ann:
+DATE = r"(\d{1,4}[./-]\d{1,2}[./-]\d{1,4})"
+TIME = r"(\d{1,2}[:.]\d{2}(?:[:.]\d{2})?(?:[ \u202f]?[APap]\.?[ \u202f]?[Mm]\.?)?)"
+WHATSAPP = re.compile(rf"\u200e?\[?{DATE},? {TIME}(?:\]| -) ")
+
+
+def encoding_of(head: bytes) -> str:
+    """Return the encoding of a text by its byte-order mark. Raises Unreadable for binary data."""
+    for mark, name in MARKS.items():
+        if head.startswith(mark):
+            return name
+    for mark, name in BINARY.items():
+        if head.startswith(mark) and not is_ascii(head[:512]):
+            raise Unreadable(f"it is {name}")
+    if b"\0" in head:
+        if looks_like_utf16(head):
+            raise Unreadable("it is UTF-16 without a byte-order mark: save it as UTF-8")
+        raise Unreadable("it holds NUL characters: it is binary, not text")
+    return "utf-8"
+
+
+def is_ascii(data: bytes) -> bool:
+    return data.isascii() and b"\0" not in data
+
+
+def looks_like_utf16(head: bytes) -> bool:
+    """Whether every other byte is NUL in most of the text, as in UTF-16 of a European language."""
+    sides = [head[side::2].count(0) / max(len(head[side::2]), 1) for side in (0, 1)]
+    return max(sides) > 0.7 and min(sides) < 0.1
+
+
+def kind_of(head: bytes, name: str) -> str:
+    """Return "pdf", "epub", "parquet", "html", "whatsapp", "jsonl", "json", "table" or "text".
+
+    `head`: the first HEAD bytes. Raises Unreadable for an empty or a binary file.
+    """
+    if not head:
+        raise Unreadable("it is empty")
+    for mark, kind in ((b"%PDF-", "pdf"), (b"PAR1", "parquet"), (b"PK\3\4", "epub")):
+        if mark in (head[:1024] if kind == "pdf" else head[:4]):
+            return kind
+    text = head.decode(encoding_of(head), errors="ignore")
+    if not text.strip():
+        raise Unreadable("it holds nothing but white space")
+    if PAGE.match(text):
+        return "html"
+    lines = text.splitlines()[:50]
+    if sum(bool(WHATSAPP.match(line)) for line in lines) * 3 >= len(lines):
+        return "whatsapp"
+    return json_kind(text, name) or table_kind(text, name) or "text"
+
+
+def json_kind(text: str, name: str) -> str | None:
+    """Return "jsonl" or "json", or None. A broken file with such a name is still of its kind."""
+    start = text.lstrip("\ufeff \t\r\n")
+    first, _, rest = start.partition("\n")
+    if start.startswith("{") and parses(first):
+        return "jsonl" if rest.strip() or name.endswith((".jsonl", ".ndjson")) else "json"
+    if name.endswith((".jsonl", ".ndjson")):
+        return "jsonl"
+    # An object over several lines, or an array; a poem in brackets is neither.
+    if name.endswith(".json") or re.match(r'(\{\s*"|\[\s*(\{\s*"|\[\s*[\[{"]|"))', start):
+        return "json"
+    return None
+
+
+def parses(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def table_kind(text: str, name: str) -> str | None:
+    """Return "table", or None.
+
+    Without a name that says so, the head must be a table of several rows with two columns that
+    rows.py knows together, as prose has commas, too.
+    """
+    if name.endswith((".csv", ".tsv")):
+        return "table"
+    if name.endswith((".md", ".html")):
+        return None
+    columns = [column.strip().lower() for column in first_row(text)]
+    is_known = any({*pair} <= {*columns} for pair in PAIRS)
+    return "table" if is_known and is_regular(text) else None
+
+
+def delimiter_of(text: str) -> str:
+    """Return what separates the columns of a table: the one that its first line has most often."""
+    head = text.lstrip("\ufeff").splitlines()[0]
+    return max(DELIMITERS, key=head.count)
+
+
+def first_row(text: str) -> list[str]:
+    return next(csv.reader(io.StringIO(text), delimiter=delimiter_of(text)), [])
+
+
+def is_regular(text: str) -> bool:
+    """Whether all rows of the head but the last, which may be cut, have as many columns."""
+    rows = [row for row in csv.reader(io.StringIO(text), delimiter=delimiter_of(text)) if row]
+    return len(rows) > 1 and len({len(row) for row in rows[:-1]}) == 1

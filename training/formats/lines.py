@@ -1,0 +1,89 @@
+"""The characters, lines and JSON values of a file of any size, a bounded part at a time.
+
+>>> import io
+>>> list(values(io.StringIO('[{"a": 1}, {"a": 2}]')))
+[(1, {'a': 1}), (2, {'a': 2})]
+"""
+
+import io
+import json
+from collections.abc import Iterator
+from itertools import count
+from typing import Any, TextIO
+
+from training.formats.found import Unreadable
+from training.formats.kinds import HEAD, encoding_of
+from training.formats.places import File
+from training.formats.rows import parse_row, without_repeats
+
+READ_CHARACTERS = 1 << 16  # characters read at a time
+MAX_VALUE = 1 << 24  # characters; more than a book has, and few enough for any memory
+
+
+def open_text(file: File) -> TextIO:
+    """Open a file of text in the encoding that its first bytes tell."""
+    with file.open() as stream:
+        encoding = encoding_of(stream.read(HEAD))
+    return io.TextIOWrapper(file.open(), encoding, newline=None)
+
+
+def characters(stream: TextIO) -> Iterator[str]:
+    """Yield the text in parts. Raises Unreadable for NUL characters."""
+    while part := stream.read(READ_CHARACTERS):
+        if "\0" in part:
+            raise Unreadable("it holds NUL characters: it is binary, not text")
+        yield part
+
+
+def numbered_lines(stream: TextIO) -> Iterator[tuple[int, str]]:
+    """Yield the numbers, from 1, and texts of all lines that are not blank.
+
+    Raises Unreadable for a line of more than MAX_VALUE characters.
+    """
+    for number in count(1):
+        line = stream.readline(MAX_VALUE + 1)
+        if len(line) > MAX_VALUE:
+            raise Unreadable(
+                f"line {number} is longer than {MAX_VALUE:,} characters: write one document on "
+                f"each line, and split this one"
+            )
+        if not line:
+            return
+        if line.strip():
+            yield number, line
+
+
+def values(stream: TextIO) -> Iterator[tuple[int, Any]]:
+    """Yield the numbers, from 1, and values of a JSON array, or of one value as if it were in one.
+
+    Raises Unreadable for what is not JSON, and for a value of more than MAX_VALUE characters.
+    """
+    decoder = json.JSONDecoder(object_pairs_hook=without_repeats)
+    text = stream.read(READ_CHARACTERS).lstrip("\ufeff \t\r\n")
+    if not text.startswith("["):
+        text += stream.read(MAX_VALUE)
+        if len(text) > MAX_VALUE:
+            raise Unreadable(f"it is one JSON value of more than {MAX_VALUE:,} characters")
+        yield 1, parse_row(text)
+        return
+    text = text[1:]
+    for number in count(1):
+        text = text.lstrip(", \t\r\n")
+        while True:
+            try:
+                value, end = decoder.raw_decode(text)
+                is_whole = end < len(text)  # a number at the end may go on
+            except Unreadable:
+                raise
+            except (ValueError, RecursionError) as error:
+                reason, is_whole = f"value {number} is not JSON ({error})", False
+            if is_whole or text.startswith("]"):
+                break
+            more = stream.read(max(READ_CHARACTERS, len(text)))
+            text = (text + more).lstrip(", \t\r\n")
+            if not more or len(text) > MAX_VALUE:
+                raise Unreadable(reason if not more else f"value {number} is too long")
+        if text.startswith("]"):
+            return
+        yield number, value
+        text = text[end:]

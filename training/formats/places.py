@@ -1,0 +1,180 @@
+"""Where texts are: files, folders, patterns, addresses, and what is packed inside a file.
+
+>>> [file.name for file in find_files(["README.md"])]                  # doctest: +SKIP
+['README.md']
+
+A file from an address is fetched once into the cache folder, under a name that changes with its
+size and its version.
+"""
+
+import gzip
+import hashlib
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from glob import glob
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, cast
+
+from gptcore.checks import UserError
+from gptcore.system.files import cache_folder, new_file
+from training.formats.found import Unreadable
+
+DAMAGED = (gzip.BadGzipFile, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError)
+MAX_NESTED = 3  # archives within archives
+MAX_RATIO = 200  # of a zip member's size to its packed size; text packs to a tenth or so
+LARGE = 50_000_000  # bytes; a smaller zip member may pack as well as it likes
+ZSTD, GZIP, ZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"PK\x03\x04"
+PACKED_NAMES = (".gz", ".zst", ".zstd")
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of bytes, maybe inside an archive; `open` starts from its beginning."""
+
+    name: str  # as people know it: "chats.zip/2024.csv"
+    open: Callable[[], BinaryIO]
+    size: int  # bytes as it is stored
+    is_named: bool = True  # by the user, rather than found in a folder or an archive
+
+    @property
+    def own_name(self) -> str:
+        """Its name without the folders."""
+        return PurePosixPath(self.name.replace("\\", "/")).name
+
+    @property
+    def inner_name(self) -> str:
+        """Its own name without the compression's suffix, in lower case."""
+        name = self.own_name.lower()
+        for suffix in PACKED_NAMES:
+            name = name.removesuffix(suffix)
+        return name
+
+
+def find_files(places: Iterable[str | Path]) -> list[File]:
+    """Return the files at the given places, those of a folder or a pattern in order.
+
+    Raises UserError for a place where nothing is.
+    """
+    return [file for place in places for file in files_at(str(place))]
+
+
+def files_at(place: str) -> list[File]:
+    if "://" in place:
+        return fetched(place)
+    path = Path(place)
+    if path.is_dir():
+        found = [p for p in sorted(path.rglob("*")) if p.is_file() and not is_hidden(p, path)]
+        if not found:
+            raise UserError(f"{path} holds no file")
+        return [local_file(p, is_named=False) for p in found]
+    if path.is_file():
+        return [local_file(path)]
+    matches = [Path(match) for match in sorted(glob(place, recursive=True))]  # noqa: PTH207
+    if found := [match for match in matches if match.is_file()]:
+        return [local_file(match, is_named=False) for match in found]
+    raise UserError(f"no such file or folder: {place}")
+
+
+def is_hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+
+def local_file(path: Path, name: str | None = None, is_named: bool = True) -> File:
+    return File(name or str(path), lambda: open(path, "rb"), path.stat().st_size, is_named)
+
+
+def fetched(address: str) -> list[File]:
+    """Fetch what an address names, with fsspec, unless the cache has it already.
+
+    Raises UserError if it cannot be had.
+    """
+    import fsspec
+    from fsspec.callbacks import TqdmCallback
+
+    try:
+        system, path = fsspec.core.url_to_fs(address)
+        paths = system.glob(path) if "*" in path else system.find(path) or [path]
+        files = []
+        for path in paths:
+            target = cache_folder() / "texts" / version_of(system, path)
+            if not target.is_file():
+                bar = TqdmCallback(tqdm_kwargs={"desc": f"fetching {path}", "unit_scale": True})
+                with new_file(target) as temporary:
+                    system.get_file(path, str(temporary), callback=bar)
+            files.append(local_file(target, name=system.unstrip_protocol(path)))
+    except ImportError as error:
+        raise UserError(f"{address}: {error}") from None
+    except Exception as error:  # of as many kinds as there are file systems
+        raise UserError(f"{address} cannot be read: {type(error).__name__}: {error}") from None
+    if not files:
+        raise UserError(f"{address} names no file")
+    return files
+
+
+def version_of(system: object, path: str) -> str:
+    """Return a file name that changes when the file at an address does."""
+    info = system.info(path)  # type: ignore[attr-defined]
+    facts = {key: str(value) for key, value in sorted(info.items())}
+    digest = hashlib.sha256(json.dumps([system.unstrip_protocol(path), facts]).encode())  # type: ignore[attr-defined]
+    return digest.hexdigest()[:32]
+
+
+def unpacked(file: File, depth: int = 0) -> Iterator[File]:
+    """Yield the file, or the files packed in it. Raises Unreadable for a bomb or a damaged one."""
+    with file.open() as stream:
+        head = stream.read(64)
+    if not head.startswith((ZSTD, GZIP, ZIP)) or is_book(head):
+        yield file
+        return
+    if depth == MAX_NESTED:
+        raise Unreadable(f"it is packed more than {MAX_NESTED} times")
+    if head.startswith(ZIP):
+        yield from members(file, depth)
+    else:
+        opener = open_gzip if head.startswith(GZIP) else open_zstd
+        inside = File(file.name, lambda: opener(file.open()), file.size, file.is_named)
+        yield from unpacked(inside, depth + 1)
+
+
+def is_book(head: bytes) -> bool:
+    """Whether a zip file is an EPUB, whose first member says so uncompressed."""
+    return b"mimetypeapplication/epub+zip" in head
+
+
+def members(file: File, depth: int) -> Iterator[File]:
+    with file.open() as stream, zipfile.ZipFile(stream) as archive:
+        infos = [info for info in archive.infolist() if not info.is_dir()]
+    for info in sorted(infos, key=lambda info: info.filename):
+        name = f"{file.name}/{info.filename}"
+        if "__MACOSX" in name or PurePosixPath(info.filename).name.startswith("."):
+            continue
+        if info.flag_bits & 1:
+            raise Unreadable(f"{info.filename} in it is password-protected: unpack it first")
+        if info.file_size > max(LARGE, MAX_RATIO * info.compress_size):
+            raise Unreadable(
+                f"{info.filename} in it unpacks from {info.compress_size:,} to "
+                f"{info.file_size:,} bytes, as no text does: unpack it by hand if it is one"
+            )
+        yield from unpacked(member(file, info, name), depth + 1)
+
+
+def member(file: File, info: zipfile.ZipInfo, name: str) -> File:
+    def opened() -> BinaryIO:
+        return cast(BinaryIO, zipfile.ZipFile(file.open()).open(info))
+
+    return File(name, opened, info.compress_size, is_named=False)
+
+
+def open_gzip(stream: BinaryIO) -> BinaryIO:
+    return cast(BinaryIO, gzip.GzipFile(fileobj=stream, mode="rb"))
+
+
+def open_zstd(stream: BinaryIO) -> BinaryIO:
+    import zstandard
+
+    reader = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
+    return cast(BinaryIO, io.BufferedReader(reader))

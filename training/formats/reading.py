@@ -1,0 +1,120 @@
+"""Files of any kind to documents, with what kind each file is and what is skipped in it.
+
+>>> for found in read_file(file, Asked()):                           # doctest: +SKIP
+...     print(found)
+Kind(name='JSON lines')
+Item(document=[{'role': 'user', 'content': 'Hi'}, ...], source='')
+Skip(where='line 5', reason='it is not JSON')
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from gptcore.checks import UserError
+from training.formats.books import read_epub, read_html, read_pdf
+from training.formats.chats import read_whatsapp
+from training.formats.found import Asked, Found, Kind, Skip, Unreadable
+from training.formats.kinds import HEAD, kind_of
+from training.formats.lines import characters, numbered_lines, open_text, values
+from training.formats.places import DAMAGED, File, unpacked
+from training.formats.rows import CONVERSATIONS, items_of, parse_row
+from training.formats.tables import read_parquet, read_table
+from training.formats.texts import cut_up
+
+
+def read_files(files: Iterable[File], asked: Asked = Asked()) -> Iterator[tuple[File, Found]]:
+    """Yield each file, unpacked, with its documents.
+
+    A file that the user named and that cannot be read raises UserError with its name; one that
+    was found in a folder or an archive is a Skip.
+    """
+    for packed in files:
+        try:
+            for file in unpacked(packed):
+                yield file, guarded(file, asked)
+        except (Unreadable, OSError, *DAMAGED) as error:
+            yield packed, failed(packed, error)
+
+
+def guarded(file: File, asked: Asked) -> Found:
+    try:
+        yield from read_file(file, asked)
+    except (Unreadable, OSError, UnicodeDecodeError, *DAMAGED) as error:
+        yield from failed(file, error)
+
+
+def failed(file: File, error: Exception) -> Found:
+    """Yield a Skip of a whole file, or of the rest of it. Raises UserError if the user named it."""
+    if isinstance(error, Unreadable):
+        reason = str(error)
+    elif isinstance(error, UnicodeDecodeError):
+        reason = f"it is not {error.encoding.upper()} text ({error.reason}): save it as UTF-8"
+    elif isinstance(error, OSError) and error.strerror:
+        reason = error.strerror
+    else:
+        reason = f"it is a damaged archive ({error})"
+    if file.is_named:
+        raise UserError(f"{file.name}: {reason}") from None
+    yield Skip("", reason)
+
+
+def read_file(file: File, asked: Asked) -> Found:
+    """Yield what a file is, its documents and what is skipped. Raises Unreadable."""
+    with file.open() as stream:
+        head = stream.read(HEAD)
+    yield from READERS[kind_of(head, file.inner_name)](file, asked)
+
+
+def read_text(file: File, asked: Asked) -> Found:
+    yield Kind("Markdown" if file.inner_name.endswith((".md", ".markdown")) else "text")
+    with open_text(file) as stream:
+        yield from cut_up(characters(stream), asked)
+
+
+def read_json_lines(file: File, asked: Asked) -> Found:
+    yield Kind("JSON lines")
+    with open_text(file) as stream:
+        for number, line in numbered_lines(stream):
+            yield from parsed(line, f"line {number}", asked)
+
+
+def parsed(line: str, where: str, asked: Asked) -> Found:
+    try:
+        row = parse_row(line)
+    except Unreadable as error:
+        yield Skip(where, str(error))
+    else:
+        yield from items_of(row, where, asked)
+
+
+def read_json(file: File, asked: Asked) -> Found:
+    """Yield the rows of an array, of an object's only list of objects, or of one object."""
+    yield Kind("JSON")
+    with open_text(file) as stream:
+        for number, row in values(stream):
+            rows = rows_within(row)
+            for inner, one in enumerate(rows, 1):
+                where = f"value {inner if len(rows) > 1 else number}"
+                yield from items_of(one, where, asked)
+
+
+def rows_within(value: Any) -> list[Any]:
+    """Return the rows of an object such as {"version": 1, "data": [...]}, or the value itself."""
+    if isinstance(value, dict) and not {*CONVERSATIONS} & {*value}:
+        lists = [v for v in value.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
+        if len(lists) == 1:
+            return lists[0]
+    return [value]
+
+
+READERS: dict[str, Callable[[File, Asked], Found]] = {
+    "text": read_text,
+    "jsonl": read_json_lines,
+    "json": read_json,
+    "table": read_table,
+    "parquet": read_parquet,
+    "html": read_html,
+    "epub": read_epub,
+    "pdf": read_pdf,
+    "whatsapp": read_whatsapp,
+}

@@ -1,0 +1,208 @@
+"""One row of JSON or of a table to a document: a text, or a conversation in one of these forms.
+
+messages                        role and content; OpenAI's weight, name and tools
+conversations, conversation     ShareGPT's from and value, or messages
+instruction, input, output      Alpaca's
+prompt, completion              TRL's, each a text or messages
+question, answer                and other names of the two, see PAIRS
+text                            and other names of it, see TEXTS
+
+    >>> document_of({"question": "2 + 2?", "answer": "4"})[0]
+    [{'role': 'user', 'content': '2 + 2?'}, {'role': 'assistant', 'content': '4'}]
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from gptcore.text.chat_template import messages_of
+from training.formats.found import Asked, Document, Found, Item, Skip, Unreadable
+
+CONVERSATIONS = ("messages", "conversations", "conversation")
+PAIRS = (
+    ("instruction", "output"),
+    ("instruction", "response"),
+    ("prompt", "completion"),
+    ("prompt", "response"),
+    ("prompt", "chosen"),
+    ("question", "answer"),
+    ("query", "response"),
+    ("query", "answer"),
+    ("user", "assistant"),
+    ("human", "assistant"),
+    ("input", "output"),
+    ("source", "target"),
+    ("q", "a"),
+    ("frage", "antwort"),
+    ("问题", "答案"),
+)
+TEXTS = ("text", "content", "document", "body", "story", "article")
+ROLES = {
+    "system": ("system", "developer"),
+    "user": ("user", "human", "customer", "prompter"),
+    "assistant": ("assistant", "gpt", "chatgpt", "bot", "model", "ai", "bard", "agent"),
+    "": ("tool", "function", "function_call", "function_response", "observation", "ipython"),
+}
+ROLE_OF = {name: role for role, names in ROLES.items() for name in names}
+
+
+def document_of(row: Any, asked: Asked = Asked()) -> tuple[Document, list[str]]:
+    """Return a row's document, and what was left out of it. Raises Unreadable if it has none."""
+    if not isinstance(row, Mapping):
+        raise Unreadable(f"it is {a_name_of(row)}, not an object with keys")
+    keys = {str(key).strip().lower(): key for key in row}
+    if asked.columns:
+        return of_columns(row, asked.columns), []
+    for name in CONVERSATIONS:
+        if name in keys:
+            return conversation(row[keys[name]], first=row.get("system"))
+    for question, answer in PAIRS:
+        if question in keys and answer in keys:
+            return pair(row, keys, question, answer)
+    for name in TEXTS:
+        if name in keys:
+            return words_of(row[keys[name]], name), []
+    raise Unreadable(f"it has no known key: its keys are {', '.join(map(repr, list(row)[:8]))}")
+
+
+def items_of(row: Any, where: str, asked: Asked) -> Found:
+    """Yield a row's document, or why it has none, and what was left out of it."""
+    try:
+        document, left_out = document_of(row, asked)
+    except Unreadable as error:
+        yield Skip(where, str(error))
+    else:
+        source = row.get("source")
+        yield Item(document, source if isinstance(source, str) else "")
+        yield from (Skip(where, reason) for reason in left_out)
+
+
+def of_columns(row: Mapping[str, Any], columns: tuple[str, ...]) -> Document:
+    texts = [text_of(row.get(name), name) for name in columns]
+    return texts[0] if len(texts) == 1 else list(messages_of(texts))
+
+
+def pair(
+    row: Mapping[str, Any], keys: dict[str, str], question: str, answer: str
+) -> tuple[Document, list[str]]:
+    """Return the conversation of a question and its answer, with what else the row says."""
+    asked, reply = row[keys[question]], row[keys[answer]]
+    system = row.get(keys.get("system", "system"))
+    if isinstance(asked, list) or isinstance(reply, list):  # TRL's conversational form
+        asked = asked if isinstance(asked, list) else messages_of([asked])
+        reply = reply if isinstance(reply, list) else [{"role": "assistant", "content": reply}]
+        return conversation([*asked, *reply], first=system)
+    asked = text_of(asked, question)
+    if question == "instruction" and (more := row.get(keys.get("input", "input"))):
+        asked = f"{asked}\n\n{text_of(more, 'input')}"
+    return conversation(messages_of([asked, text_of(reply, answer)]), first=system)
+
+
+def text_of(value: Any, key: str) -> str:
+    """Return a question's or an answer's text, which may be a number. Raises Unreadable."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return words_of(str(value) if is_number else value, key)
+
+
+def words_of(value: Any, key: str) -> str:
+    """Return a text. Raises Unreadable if it is empty or something else."""
+    if not isinstance(value, str):
+        raise Unreadable(f"its {key!r} is {a_name_of(value)}, not a text")
+    if not value.strip():
+        raise Unreadable(f"its {key!r} is empty")
+    return checked(value)
+
+
+def checked(text: str) -> str:
+    """Return the text. Raises Unreadable for what JSON can hold but a text cannot."""
+    if "\0" in text:
+        raise Unreadable("it holds a NUL character")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise Unreadable("a character is only half a surrogate pair") from None
+    return text
+
+
+def conversation(messages: Any, first: Any = None) -> tuple[Document, list[str]]:
+    """Return a conversation of messages as others write them, and what was left out.
+
+    `first`: the row's own system prompt. Raises Unreadable, counting messages from 1.
+    """
+    if not isinstance(messages, list):
+        raise Unreadable(f"its messages are {a_name_of(messages)}, not a list")
+    turns: list[dict[str, Any]] = []
+    left_out: list[str] = []
+    if isinstance(first, str) and first.strip():
+        turns.append({"role": "system", "content": checked(first)})
+    for number, message in enumerate(messages, 1):
+        turn = turn_of(message, number)
+        if isinstance(turn, Skip):
+            left_out.append(turn.reason)
+        elif turn["role"] == "system" and turns:
+            raise Unreadable(f"message {number} is a system message, which only the first may be")
+        else:
+            turns.append(turn)
+    if not any(turn["role"] == "assistant" and turn.get("weight") != 0 for turn in turns):
+        raise Unreadable("it has no reply of an assistant, so nothing in it is learned")
+    return turns, left_out
+
+
+def turn_of(message: Any, number: int) -> dict[str, Any] | Skip:
+    """Return a message with role and content (and "weight": 0), or why it is left out."""
+    where = f"message {number}"
+    if not isinstance(message, Mapping):
+        raise Unreadable(f"{where} is {a_name_of(message)}, not an object")
+    named = message.get("role", message.get("from"))
+    role = ROLE_OF.get(named.lower()) if isinstance(named, str) else None
+    if role is None:
+        raise Unreadable(f"{where} has the unknown role {named!r}")
+    if not role:
+        return Skip(where, f"a message of the role {named!r}")
+    content = message.get("content", message.get("value"))
+    if isinstance(content, list):  # OpenAI's parts; a picture is no text
+        found = [part.get("text") if isinstance(part, Mapping) else part for part in content]
+        parts = [part for part in found if isinstance(part, str)]
+        if len(parts) < len(found):
+            raise Unreadable(f"{where} has parts that are not text")
+        content = "\n".join(parts)
+    if content in (None, "") and (message.get("tool_calls") or message.get("function_call")):
+        return Skip(where, "a message that only calls a tool")
+    if not isinstance(content, str):
+        raise Unreadable(f"the content of {where} is {a_name_of(content)}, not a text")
+    if not content.strip():
+        raise Unreadable(f"{where} is empty")
+    turn: dict[str, Any] = {"role": role, "content": checked(content)}
+    return turn | {"weight": 0} if role == "assistant" and is_unlearned(message) else turn
+
+
+def is_unlearned(message: Mapping[str, Any]) -> bool:
+    weight = message.get("weight", 1)
+    if weight not in (0, 1):
+        raise Unreadable(f"a weight is {weight!r}: 0 or 1 is known")
+    return weight == 0
+
+
+def parse_row(text: str) -> Any:
+    """Parse one JSON value. Raises Unreadable, also for a key that an object has twice."""
+    try:
+        return json.loads(text, object_pairs_hook=without_repeats)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, Unreadable):
+            raise
+        raise Unreadable(f"it is not JSON ({getattr(error, 'msg', error)})") from None
+
+
+def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [key for key, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Unreadable(f"it has the key {twice!r} twice, and one would be lost")
+    return found
+
+
+def a_name_of(value: Any) -> str:
+    """Return what JSON calls a value: "a list"."""
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
+    return "null" if value is None else names.get(type(value), "a number")

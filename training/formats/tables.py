@@ -1,0 +1,172 @@
+"""Tables to documents: CSV and its kin, Parquet, and the guess which of their columns are meant.
+
+>>> guess([{"Frage?": "2 + 2", "Antwort!": "4"}])
+('Frage?', 'Antwort!')
+"""
+
+import csv
+import re
+import sys
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import Any, TextIO
+
+from training.formats.found import Asked, Found, Kind, Skip, Unreadable
+from training.formats.kinds import HEAD, delimiter_of
+from training.formats.lines import MAX_VALUE, open_text
+from training.formats.places import File
+from training.formats.rows import CONVERSATIONS, PAIRS, TEXTS, items_of, parse_row
+
+LOOKED_AT = 100  # rows that a guess is made from
+Row = dict[str, Any]
+
+
+def read_table(file: File, asked: Asked) -> Found:
+    """Yield the documents of a file with separated columns, whose first row names them."""
+    with open_text(file) as stream:
+        delimiter = delimiter_of(stream.read(HEAD))
+    with open_text(file) as stream:
+        name = "TSV" if delimiter == "\t" else "CSV"
+        rows = csv_rows(stream, delimiter, is_quoted(file, delimiter))
+        yield from documents(name, rows, asked)
+
+
+def is_quoted(file: File, delimiter: str) -> bool:
+    """Whether quotes enclose cells, as spreadsheets write them; in other TSV they are words."""
+    if delimiter != "\t":
+        return True
+    try:
+        with open_text(file) as stream:
+            return all(True for _ in csv_rows(stream, delimiter, has_quoted=True))
+    except Unreadable:
+        return False
+
+
+def csv_rows(stream: TextIO, delimiter: str, has_quoted: bool) -> Iterator[tuple[str, Row | Skip]]:
+    csv.field_size_limit(min(MAX_VALUE, sys.maxsize))
+    reader = csv.reader(
+        stream,
+        delimiter=delimiter,
+        quoting=csv.QUOTE_MINIMAL if has_quoted else csv.QUOTE_NONE,
+        strict=True,
+    )
+    head: list[str] = []
+    while True:
+        line = reader.line_num + 1
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise Unreadable(f"line {line}: its quotes do not match ({error})") from None
+        where = f"line {line}"
+        if not any(cell.strip() for cell in row):
+            continue
+        if not head:
+            head = [name.strip() for name in row]
+            if is_header(head):
+                continue
+            head = [f"column {number}" for number in range(1, len(row) + 1)]
+        if len(row) != len(head):
+            reason = f"it has {len(row)} columns where the first row has {len(head)}"
+            yield where, Skip(where, reason)
+        else:
+            yield where, dict(zip(head, row))
+
+
+def is_header(row: list[str]) -> bool:
+    """Whether a first row has names of columns, rather than sentences, numbers or dates."""
+    return is_known(row) or all(
+        0 < len(name) <= 40 and not re.search(r"[.!?。！？]$|^\W*\d", name) for name in row
+    )
+
+
+def read_parquet(file: File, asked: Asked) -> Found:
+    import pyarrow
+    import pyarrow.parquet
+
+    def rows() -> Iterator[tuple[str, Row | Skip]]:
+        number = 0
+        with file.open() as stream:
+            for batch in pyarrow.parquet.ParquetFile(stream).iter_batches(1000):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"row {number}", row
+
+    try:
+        yield from documents("Parquet", rows(), asked)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise Unreadable(f"it is a damaged Parquet file ({str(error).splitlines()[0]})") from None
+
+
+def documents(kind: str, rows: Iterator[tuple[str, Row | Skip]], asked: Asked) -> Found:
+    """Yield the documents of a table's rows, after saying which columns are read."""
+    first = list(islice(rows, LOOKED_AT))
+    named = [row for _, row in first if isinstance(row, dict)]
+    if not named:
+        raise Unreadable("it is a table without rows")
+    columns = list(named[0])
+    if missing := [name for name in asked.columns if name not in columns]:
+        raise Unreadable(f"it has no column {missing[0]!r}: its columns are {listed(columns)}")
+    if asked.columns:
+        kind += f", columns {listed(asked.columns)}"
+    elif is_known(columns):
+        kind += f", columns {listed(columns)}"
+    else:
+        asked = Asked(columns=guess(named))
+        use = "texts" if len(asked.columns) == 1 else "questions and answers"
+        kind += f", guessed: {use} in {listed(asked.columns)} (--columns names others)"
+    yield Kind(kind)
+    for where, row in chain(first, rows):
+        if isinstance(row, Skip):
+            yield row
+            continue
+        try:
+            row = nested(row)
+        except Unreadable as error:
+            yield Skip(where, str(error))
+        else:
+            yield from items_of(row, where, asked)
+
+
+def is_known(columns: list[str]) -> bool:
+    names = {name.strip().lower() for name in columns}
+    return bool(names & {*TEXTS, *CONVERSATIONS}) or any({*pair} <= names for pair in PAIRS)
+
+
+def nested(row: Row) -> Row:
+    """Return the row with its conversation parsed, which a table of texts has as JSON."""
+    return {
+        name: parse_row(value)
+        if name in CONVERSATIONS and isinstance(value, str) and value.startswith("[")
+        else value
+        for name, value in row.items()
+    }
+
+
+def guess(rows: list[Row]) -> tuple[str, ...]:
+    """Return the columns that hold texts: one, or question and answer.
+
+    Raises Unreadable if there are none, or more than two.
+    """
+    wordy = [name for name in rows[0] if is_wordy([row.get(name) for row in rows])]
+    if len(wordy) in (1, 2):
+        return tuple(wordy)
+    raise Unreadable(
+        f"its columns are {listed(rows[0])}, and none is known: say which hold question and "
+        f"answer, or texts, with --columns QUESTION,ANSWER or --columns TEXT"
+    )
+
+
+def is_wordy(cells: list[Any]) -> bool:
+    """Whether most cells hold words, and not numbers, dates or one and the same text."""
+    texts = [cell for cell in cells if isinstance(cell, str) and any(map(str.isalpha, cell))]
+    return len(texts) * 2 > len(cells) and (len(set(texts)) > 1 or len(cells) == 1)
+
+
+def listed(names: Any) -> str:
+    return (
+        " and ".join(map(repr, list(names)))
+        if len(list(names)) < 3
+        else ", ".join(map(repr, names))
+    )
