@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from gptcore.checks import UserError
 from gptcore.system.files import cache_folder, new_file
@@ -97,15 +97,14 @@ def fetched(address: str) -> list[File]:
 
     try:
         system, path = fsspec.core.url_to_fs(address)
-        paths = system.glob(path) if "*" in path else system.find(path) or [path]
         files = []
-        for path in paths:
-            target = cache_folder() / "texts" / version_of(system, path)
+        for found in paths_at(system, path):
+            target = cache_folder() / "texts" / version_of(system, found)
             if not target.is_file():
-                bar = TqdmCallback(tqdm_kwargs={"desc": f"fetching {path}", "unit_scale": True})
+                bar = TqdmCallback(tqdm_kwargs={"desc": f"fetching {found}", "unit_scale": True})
                 with new_file(target) as temporary:
-                    system.get_file(path, str(temporary), callback=bar)
-            files.append(local_file(target, name=system.unstrip_protocol(path)))
+                    system.get_file(found, str(temporary), callback=bar)
+            files.append(local_file(target, name=system.unstrip_protocol(found)))
     except ImportError as error:
         raise UserError(f"{address}: {error}") from None
     except Exception as error:  # of as many kinds as there are file systems
@@ -115,12 +114,20 @@ def fetched(address: str) -> list[File]:
     return files
 
 
-def version_of(system: object, path: str) -> str:
+def paths_at(system: Any, path: str) -> list[str]:
+    """Return the files that a path of a file system names, in order."""
+    if "*" in path:
+        return sorted(system.glob(path))
+    if "http" in system.protocol:
+        return [path]  # a web server does not list its files
+    return sorted(system.find(path)) or [path]
+
+
+def version_of(system: Any, path: str) -> str:
     """Return a file name that changes when the file at an address does."""
-    info = system.info(path)  # type: ignore[attr-defined]
-    facts = {key: str(value) for key, value in sorted(info.items())}
-    digest = hashlib.sha256(json.dumps([system.unstrip_protocol(path), facts]).encode())  # type: ignore[attr-defined]
-    return digest.hexdigest()[:32]
+    info = {key: str(value) for key, value in sorted(system.info(path).items())}
+    facts = json.dumps([system.unstrip_protocol(path), info])
+    return hashlib.sha256(facts.encode()).hexdigest()[:32]
 
 
 def unpacked(file: File, depth: int = 0) -> Iterator[File]:

@@ -1,0 +1,102 @@
+"""Texts at addresses: a web server, an S3-compatible store, and patterns in both."""
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from gptcore.checks import UserError
+from training.data.corpus import read_documents
+from training.formats.places import find_files
+
+TEXT = "It rained all night, and in the morning the harbour was full of boats. " * 20
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[tuple[Path, str, list[str]]]:
+    """A folder that a web server shows, its address, and the methods that it was asked by."""
+    folder, asked = tmp_path / "web", []
+    folder.mkdir()
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_request(self, *_: object) -> None:
+            asked.append(self.command)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield folder, f"http://127.0.0.1:{server.server_port}", asked
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator["boto3.client"]:
+    """An S3-compatible store with the bucket "texts", which s3:// means."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    monkeypatch.setenv("FSSPEC_S3_ENDPOINT_URL", os.environ["AWS_ENDPOINT_URL"])
+    client = boto3.client("s3", region_name="us-east-1")
+    client.create_bucket(Bucket="texts")
+    yield client
+    server.stop()
+
+
+def documents(*places: str) -> list[object]:
+    return list(read_documents(find_files(places)))
+
+
+def test_a_web_server(web: tuple[Path, str, list[str]]) -> None:
+    folder, url, asked = web
+    (folder / "book.txt").write_text(TEXT)
+    assert documents(f"{url}/book.txt")
+    assert find_files([f"{url}/book.txt"])[0].own_name == "book.txt"
+    n_fetched = asked.count("GET")
+    first = documents(f"{url}/book.txt")
+    assert asked.count("GET") == n_fetched, "an unchanged file is not fetched again"
+    (folder / "book.txt").write_text(TEXT.replace("boats", "ships") + "More.")
+    assert documents(f"{url}/book.txt") != first
+
+
+def test_what_no_web_server_has(web: tuple[Path, str, list[str]], own_cache: Path) -> None:
+    with pytest.raises(UserError, match=r"none\.txt cannot be read: FileNotFoundError"):
+        find_files([f"{web[1]}/none.txt"])
+    with pytest.raises(UserError, match="cannot be read"):
+        find_files(["http://127.0.0.1:9/book.txt"])  # nobody listens there
+    with pytest.raises(UserError, match="ftpx"):
+        find_files(["ftpx://host/book.txt"])
+    assert not [path for path in own_cache.rglob("*") if path.is_file()]
+
+
+def test_a_store_of_objects(store: "boto3.client") -> None:
+    for name in ("a.txt", "b.txt", "c.csv", "deeper/d.txt"):
+        store.put_object(Bucket="texts", Key=f"in/{name}", Body=f"{name}: {TEXT}".encode())
+    names = {
+        place: [file.own_name for file in find_files([place])]
+        for place in ("s3://texts/in/a.txt", "s3://texts/in", "s3://texts/in/*.txt")
+    }
+    assert names == {
+        "s3://texts/in/a.txt": ["a.txt"],
+        "s3://texts/in": ["a.txt", "b.txt", "c.csv", "d.txt"],
+        "s3://texts/in/*.txt": ["a.txt", "b.txt"],
+    }
+    assert str(documents("s3://texts/in/a.txt")[0]).startswith("a.txt: It rained")
+    with pytest.raises(UserError, match=r"s3://texts/none\.txt"):
+        find_files(["s3://texts/none.txt"])
+    with pytest.raises(UserError, match="names no file"):
+        find_files(["s3://texts/none-*.txt"])
