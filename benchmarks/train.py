@@ -62,7 +62,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         corpus, source = open_corpus(options.text, seed=1)
         work = options.shards or Path(folder)
-        shards = prepare(corpus, work, config.vocab_size, config.block_size)
+        shards = prepare(corpus, work, config.vocab_size)
         config = dataclasses.replace(config, vocab_size=shards.tokenizer.vocab_size)
         settings = (config, shards.path, options)
         print(f"{source}; {options.batch} x {options.context} tokens a step", flush=True)

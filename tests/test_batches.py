@@ -15,8 +15,9 @@ from gptcore.config import ModelConfig
 from gptcore.text.chat_template import loss_mask
 from gptcore.text.tokenizer import Tokenizer
 from training.data.batches import IGNORED, WINDOW, Rows
-from training.data.corpus import read_documents, survey
+from training.data.corpus import read_documents
 from training.data.shards import Shards, prepare
+from training.data.survey import survey
 from training.formats.places import find_files
 from training.machine.processes import World
 from training.run.config import TrainConfig
@@ -155,7 +156,7 @@ def test_every_document_that_fits_is_whole_in_some_row(tokens: Tokens, block_siz
 def shards(chats: Path, tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Shards:
     files = find_files([chats])
     folder = tmp_path_factory.mktemp("shards")
-    return prepare(lambda: read_documents(files), folder, 512, 24, tokenizer)
+    return prepare(lambda: read_documents(files), folder, 512, tokenizer)
 
 
 @pytest.mark.parametrize("block_size", [24, 256])
@@ -311,8 +312,12 @@ def test_the_slices_of_all_processes_are_the_batch(shards: Shards, n: int) -> No
         assert torch.equal(torch.stack(slices, 1).flatten(0, 1), tensor)
 
 
-def test_a_split_shorter_than_a_block_is_refused_for_training_only() -> None:
+def test_a_split_may_be_shorter_than_a_block() -> None:
     tokens = Tokens([np.arange(8)], [np.array([0])], [])
-    with pytest.raises(UserError, match=r"8 tokens to train on, .* block_size=8 and one more"):
-        Rows(tokens, "train", 8)
-    assert len(Rows(tokens, "train", 7)) == len(Rows(tokens, "val", 8)) == 1
+    assert len(Rows(tokens, "train", 7)) == len(Rows(tokens, "train", 8)) == 1
+    inputs, targets = Rows(tokens, "train", 9).batch([0])
+    assert inputs[0, :7].tolist() == list(range(7)) and (targets[0, 7:] == IGNORED).all()
+    single = Tokens([np.arange(1)], [np.array([0])], [])
+    assert len(Rows(single, "val", 8)) == 0
+    with pytest.raises(UserError, match="it leaves one token to train on"):
+        Rows(single, "train", 8)

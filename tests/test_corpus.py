@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from gptcore.checks import UserError
 from gptcore.text.tokenizer import PATTERN
-from training.data.corpus import Document, document_text, read_documents, survey
-from training.data.look import look
+from training.data.corpus import Document, document_text, read_documents
+from training.data.survey import survey
 from training.formats.lines import READ_CHARACTERS
 from training.formats.places import find_files
 from training.formats.texts import SEPARATOR, cut
+from training.look.look import look
 
 # Of tiktoken's cl100k_base, which finds line ends in white space as ours does.
 CL100K = (

@@ -14,10 +14,10 @@ import zstandard
 from gptcore.checks import UserError
 from training.data.batches import Rows
 from training.data.corpus import Document, read_documents
-from training.data.look import look
 from training.data.shards import prepare
 from training.formats.found import Asked
 from training.formats.places import find_files
+from training.look.look import look
 
 CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]
 MANY = [{"prompt": f"Question {i}", "completion": f"Reply {i}", "id": i} for i in range(40)]
@@ -98,7 +98,7 @@ def test_a_reply_of_weight_0_is_read_and_marked(tmp_path: Path) -> None:
     row = {"messages": [CHAT[0], secret, *CHAT]}
     path = write(tmp_path / "a.jsonl", "".join(f"{json.dumps(row)}\n" for row in [row, *MANY]))
     assert documents(path)[0] == row["messages"]
-    shards = prepare(lambda: documents(path), tmp_path, vocab_size=262, block_size=16)
+    shards = prepare(lambda: documents(path), tmp_path, vocab_size=262)
     learned: list[int] = []
     for rows in (Rows(shards, split, 16) for split in ("train", "val")):
         _, targets = rows.batch(range(len(rows)), fresh_only=True)

@@ -93,6 +93,7 @@ ROOMS = {
             "dialogues",
             "formats",
             "data",
+            "look",
             "state",
             "step",
             "datasets",

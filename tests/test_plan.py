@@ -17,10 +17,12 @@ from gptcore.nn import build_model, count_parameters
 from gptcore.system.files import sealed, unseal
 from training.__main__ import main as training_main
 from training.data.corpus import read_documents
+from training.data.survey import survey
 from training.formats.places import find_files
 from training.optim.optimizers import rate_factor
 from training.plan.pilot import Speed, between
-from training.plan.planner import Plan, look_at, make_plan
+from training.plan.plan import Plan
+from training.plan.planner import facts_of, make_plan
 from training.plan.scaling import (
     DEPTHS,
     REPEATS,
@@ -228,10 +230,10 @@ def test_a_refitted_plan_did_until_now_what_the_old_one_did_and_then_falls_to_no
         assert spent <= max(left_s, step_s * (1 + done / 20)) * 1.01 + step_s
 
 
-def test_a_corpus_is_looked_at_in_one_pass(tmp_path: Path) -> None:
+def test_a_corpus_has_its_size_and_bytes_per_token(tmp_path: Path) -> None:
     file = tmp_path / "lines.txt"
     file.write_text("".join(f"This is line {i} of the text.\n" for i in range(999)))
-    facts = look_at(lambda: read_documents(find_files([file])))
+    facts = facts_of(survey(lambda: read_documents(find_files([file]))))
     assert facts.n_bytes == file.stat().st_size
     assert 2 < facts.bytes_per_token < 30
 

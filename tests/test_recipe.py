@@ -125,8 +125,8 @@ def test_stages_go_on_from_each_other_and_a_finished_one_is_not_repeated(
 
 def test_no_stage_measures_on_what_another_has_learned(data_dir, tmp_path, monkeypatch) -> None:
     """Though a smaller corpus can spare a larger share of itself."""
-    monkeypatch.setattr("training.data.corpus.MAX_VALIDATION_BYTES", 1000)
-    monkeypatch.setattr("training.data.corpus.VALIDATION_SHARE", 1.0)
+    monkeypatch.setattr("training.data.survey.MAX_VALIDATION_BYTES", 1000)
+    monkeypatch.setattr("training.data.survey.VALIDATION_SHARE", 1.0)
     monkeypatch.setattr("training.jobs.recipe.HELD_OUT", 0.2)
     stages = (
         'name = "large"\nmix = {rasbt-instruct = 9}',

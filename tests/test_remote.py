@@ -43,7 +43,7 @@ def shards(chats: Path, tmp_path_factory: pytest.TempPathFactory, tokenizer: Tok
     folder = tmp_path_factory.mktemp("shards")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training.data.shard, "SHARD_TOKENS", 4000)
-        made = prepare(lambda: read_documents(files), folder, 512, BLOCK, tokenizer)
+        made = prepare(lambda: read_documents(files), folder, 512, tokenizer)
     assert len(made.split("train")) > 2 * WINDOW
     return made
 

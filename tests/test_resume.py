@@ -44,7 +44,7 @@ ROOT = Path(__file__).parents[1]
 def shards(chats: Path, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Shards:
     files = find_files([chats])
     folder = tmp_path_factory.mktemp("shards")
-    return prepare(lambda: read_documents(files), folder, 512, 64, tokenizer)
+    return prepare(lambda: read_documents(files), folder, 512, tokenizer)
 
 
 def new_run(path: Path, shards: Shards, **settings: object) -> Run:
@@ -343,7 +343,7 @@ def test_ctrl_c_before_the_first_step_ends_without_a_traceback(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr("training.jobs.options.prepare", interrupted)

@@ -29,7 +29,7 @@ def run(tmp_path: Path) -> Run:
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
     texts = [f"The {word} is number {i}." for i in range(40) for word in ("cat", "dog")]
-    return prepare(lambda: texts, tmp_path_factory.mktemp("shards"), 300, 64)
+    return prepare(lambda: texts, tmp_path_factory.mktemp("shards"), 300)
 
 
 def flipped(data: bytes, rng: random.Random) -> bytes:

@@ -13,8 +13,9 @@ import training.data.shard
 import training.data.shards
 from gptcore.checks import UserError
 from gptcore.text.tokenizer import Tokenizer
-from training.data.corpus import Corpus, Document, read_documents, survey
+from training.data.corpus import Corpus, Document, read_documents
 from training.data.shards import Shards, load_shards, prepare, sample_texts, tokenise
+from training.data.survey import survey
 from training.formats.places import find_files
 
 BYTES = Tokenizer({bytes([b]): b for b in range(256)})
@@ -30,7 +31,7 @@ def corpus(chats: Path) -> Corpus:
 
 @pytest.fixture
 def shards(corpus: Corpus, tmp_path: Path, tokenizer: Tokenizer) -> Shards:
-    return prepare(corpus, tmp_path, 512, 64, tokenizer)
+    return prepare(corpus, tmp_path, 512, tokenizer)
 
 
 def words_of(document: Document) -> str:
@@ -79,7 +80,7 @@ def test_the_manifest_counts_the_corpus(shards: Shards, corpus: Corpus) -> None:
 def test_without_a_tokenizer_one_of_the_wanted_size_is_trained(
     corpus: Corpus, tmp_path: Path
 ) -> None:
-    shards = prepare(corpus, tmp_path, 300, 64)
+    shards = prepare(corpus, tmp_path, 300)
     assert shards.tokenizer.vocab_size == 300
     ids = np.concatenate([shard[:] for shard in shards.split("train")])
     assert 256 < ids.max() < 300
@@ -105,11 +106,11 @@ def test_a_large_corpus_is_sampled_for_the_tokenizer(
 def test_a_second_call_finds_the_shards_and_does_no_work(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = prepare(corpus, tmp_path, 300, 64)
+    first = prepare(corpus, tmp_path, 300)
     before = snapshot(tmp_path)
     monkeypatch.setattr(Tokenizer, "train", None)
     monkeypatch.setattr(training.data.shards, "write_shards", None)
-    second = prepare(corpus, tmp_path, 300, 64)
+    second = prepare(corpus, tmp_path, 300)
     assert second.path == first.path and second.manifest == first.manifest
     assert snapshot(tmp_path) == before
 
@@ -121,7 +122,7 @@ def test_another_text_vocabulary_or_tokenizer_makes_other_shards(
         return islice(corpus(), 149)
 
     made = [
-        prepare(text, tmp_path, size, 64, given)
+        prepare(text, tmp_path, size, given)
         for text, (size, given) in product(
             (corpus, shorter), ((300, None), (301, None), (512, tokenizer), (512, BYTES))
         )
@@ -133,7 +134,7 @@ def test_shards_that_two_want_at_once_are_made_once(
     corpus: Corpus, tokenizer: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with ThreadPoolExecutor(2) as both:
-        made = [both.submit(prepare, corpus, tmp_path, 512, 64, tokenizer) for _ in range(2)]
+        made = [both.submit(prepare, corpus, tmp_path, 512, tokenizer) for _ in range(2)]
         first, second = (shards.result() for shards in made)
     assert first.path == second.path and contents(first.path)
     assert capsys.readouterr().out.count("tokenising 150 documents") == 1
@@ -165,7 +166,7 @@ def test_damaged_shards_are_made_again(
     with pytest.raises(UserError, match="are damaged"):
         load_shards(shards.path)
     capsys.readouterr()
-    prepare(corpus, shards.path.parent, 512, 64, tokenizer)
+    prepare(corpus, shards.path.parent, 512, tokenizer)
     assert contents(shards.path) == sound
     assert "writing them again" in capsys.readouterr().out
 
@@ -178,7 +179,7 @@ def test_small_shards_hold_whole_documents_and_together_all_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(training.data.shard, "SHARD_TOKENS", 1000)
-    small = prepare(corpus, tmp_path / "small", 512, 64, tokenizer)
+    small = prepare(corpus, tmp_path / "small", 512, tokenizer)
     parts = small.split("train")
     assert len(parts) > 5
     endoftext = tokenizer.special["<|endoftext|>"]
@@ -193,7 +194,7 @@ def test_ids_over_65535_are_written_in_four_bytes(tmp_path: Path) -> None:
     pairs = [bytes(pair) for pair in product(range(256), repeat=2)]
     large = Tokenizer({t: i for i, t in enumerate([bytes([b]) for b in range(256)] + pairs)})
     texts = [f"Text number {i}" for i in range(40)]
-    shards = prepare(lambda: texts, tmp_path, 0, 64, large)
+    shards = prepare(lambda: texts, tmp_path, 0, large)
     assert shards.manifest["dtype"] == "uint32"
     ids = documents_in(shards, "train") + documents_in(shards, "val")
     assert max(map(max, ids)) == large.special["<|endoftext|>"] == 65_792
@@ -225,14 +226,14 @@ def test_a_corpus_that_breaks_off_leaves_no_shards(tmp_path: Path) -> None:
             raise UserError("the disk is gone")
 
     with pytest.raises(UserError, match="the disk is gone"):
-        prepare(corpus, tmp_path, 0, 64, BYTES)
+        prepare(corpus, tmp_path, 0, BYTES)
     assert n_passes == 2 and [path.suffix for path in tmp_path.iterdir()] == [".lock"]
 
 
-@pytest.mark.parametrize("texts", [[], ["a single document " * 9], ["too", "short"]])
-def test_a_corpus_shorter_than_a_block_is_refused(tmp_path: Path, texts: list[str]) -> None:
-    with pytest.raises(UserError, match=r"too short: \d+ bytes in \d document\(s\)"):
-        prepare(lambda: texts, tmp_path, 0, 64, BYTES)
+@pytest.mark.parametrize("texts", [[], ["a single document " * 9], ["equal", "equal"]])
+def test_a_corpus_without_two_documents_is_refused(tmp_path: Path, texts: list[str]) -> None:
+    with pytest.raises(UserError, match=r"too short: \d+ bytes, which make \d document"):
+        prepare(lambda: texts, tmp_path, 0, BYTES)
     assert list(tmp_path.iterdir()) == []
 
 

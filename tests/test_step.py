@@ -138,7 +138,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_last_checkpoint(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(training.step, "rate_factor", huge_rate_at(2))
-    assert main(words(chats, tmp_path / "run", steps=9, save_every=2)) == 2
+    assert main(words(chats, tmp_path / "run", steps=9, save_every=2, eval_every=9)) == 2
     message = capsys.readouterr().err.splitlines()[-1]
     assert message.startswith("error: the last 3 steps gave no finite loss or gradient (step 6: ")
     checkpoint, problems = newest_checkpoint(tmp_path / "run" / "checkpoints")
@@ -233,7 +233,7 @@ def test_a_diverged_run_goes_on_as_its_error_advises(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(training.step, "rate_factor", huge_rate_at(2))
-        assert main(words(chats, tmp_path / "run", steps=9, save_every=2)) == 2
+        assert main(words(chats, tmp_path / "run", steps=9, save_every=2, eval_every=9)) == 2
     said = capsys.readouterr().err
     assert "train again on the texts, with another --out and a lower learning_rate" in said
     assert f"--init {tmp_path / 'run'} starts from the newest checkpoint" in said

@@ -182,7 +182,7 @@ def test_a_run_stopped_by_ctrl_c_ends_in_the_same_bits(
         ]
         for run in (tmp_path / "out", tmp_path / "whole")
     ]
-    assert logs[0] == logs[1] and len(logs[0]) == 7
+    assert logs[0] == logs[1] and len(logs[0]) == 9
     samples = [(tmp_path / name / "samples.md").read_text() for name in ("out", "whole")]
     assert samples[0] == samples[1]
 

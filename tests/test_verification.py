@@ -87,6 +87,6 @@ def test_a_card_lists_the_licences_of_known_texts(model_folder: Path, tmp_path: 
 def test_a_run_on_the_projects_own_dialogues_knows_its_text(
     tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
-    shards = prepare(lambda: iter(["one text", "another"] * 9), tmp_path, 512, 8, tokenizer)
+    shards = prepare(lambda: iter(["one text", "another"] * 9), tmp_path, 512, tokenizer)
     assert facts_of(shards, open_corpus([], seed=1)[1]).datasets == {"dialogues": 1}
     assert not facts_of(shards, "book.txt").datasets

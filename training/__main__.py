@@ -35,7 +35,15 @@ COMMANDS = {
     ),
     "report": Command("training.commands.report", "write one HTML report of one or several runs"),
 }
-PROGRAM = Program("python -m training", COMMANDS, "train", "requirements-train.txt")
+EXAMPLES = """\
+usage: python -m training TEXT... [--minutes N | --preset NAME] --out FOLDER
+
+  python -m training book.txt --minutes 10 --out runs/mine     train for ten minutes on a text
+  python -m training look chats.csv                            say what is in a file, only
+  python -m training chats.jsonl --init runs/mine --out runs/chat
+                                                               go on with conversations
+"python -m training --help" lists the options and the other commands."""
+PROGRAM = Program("python -m training", COMMANDS, "train", "requirements-train.txt", EXAMPLES)
 
 
 def main(arguments: list[str] | None = None) -> int:

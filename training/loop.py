@@ -34,7 +34,7 @@ from training.machine.devices import (
 )
 from training.machine.flops import gpu_figures
 from training.machine.processes import World
-from training.machine.progress import progress
+from training.machine.progress import progress, ticking
 from training.report.recorders import Recorder, Samples, open_recorders
 from training.report.report import write_report
 from training.run.clock import Clock
@@ -142,7 +142,7 @@ def take_steps(
     first, stepping_s = state.step, 0.0  # stepping_s leaves out the first step: it may compile
     evaluations: list[float] = []
     form = {"initial": state.step, "disable": not world.is_first, "delay": 0}
-    with progress(None, None, config.steps, "step", **form) as bar:
+    with progress(None, None, config.steps, "step", **form) as bar, ticking(bar):
         while state.step < config.steps:
             n_timed = state.step - first - 1
             # The processes' clocks differ, so only a single process fits its steps to the clock.

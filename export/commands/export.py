@@ -11,6 +11,7 @@ from pathlib import Path
 from gptcore.bundle import VARIANTS
 from gptcore.checks import UserError
 from training.formats.places import find_files
+from training.machine.progress import waiting
 from training.run.directory import Run
 
 KEPT = "; --out is as it was before"
@@ -47,10 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     check(options)
-    from export.folder.card import UNNAMED, Hub, read_license  # these modules import torch
-    from export.folder.variants import read_names, split_names
-    from export.folder.write import export_run
-    from export.pretrained.hugging_face import export_pretrained
+    with waiting("starting PyTorch"):
+        from export.folder.card import UNNAMED, Hub, read_license
+        from export.folder.variants import read_names, split_names
+        from export.folder.write import export_run
+        from export.pretrained.hugging_face import export_pretrained
 
     name, formats = options.name or options.out.name, read_names(options.quantize)
     hub = Hub(

@@ -13,6 +13,7 @@ from gptcore.bundle import SERVING, VARIANTS, load_bundle, write_facts
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.system.files import new_file
+from training.machine.progress import waiting
 
 
 def add_serving(folder: Path) -> None:
@@ -27,6 +28,7 @@ def add_serving(folder: Path) -> None:
     write_facts(folder, bundle.facts)
 
 
+@waiting("writing and comparing the serving graphs")
 def write_serving_graphs(folder: Path, config: ModelConfig, variants: Iterable[str]) -> list[Check]:
     """Write the serving graph of each variant that can have one, and compare it.
 

@@ -54,6 +54,7 @@ from gptcore.nn.llama import is_llama, to_llama
 from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.system.files import new_file, new_folder
 from gptcore.text.tokenizer import Tokenizer
+from training.machine.progress import waiting
 from training.run.directory import Run
 
 
@@ -159,6 +160,7 @@ KINDS: dict[type[ModelConfig], Write] = {
 }
 
 
+@waiting("writing the graph")
 def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -> None:
     """Write graph, weights and tokenizer; for a Llama also the files of other runtimes."""
     config = model.config
@@ -186,6 +188,7 @@ def write_graph_and_weights(model: GPT, tokenizer: Tokenizer, folder: Path) -> N
     write_weights(to_llama(state, model.config) if is_llama(model.config) else state, folder)
 
 
+@waiting("writing the graphs")
 def write_translation_model(
     model: Seq2Seq, source_tokenizer: Tokenizer, tokenizer: Tokenizer, folder: Path
 ) -> None:

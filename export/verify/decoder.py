@@ -22,12 +22,14 @@ from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import GPT
 from gptcore.nn.llama import from_llama, is_llama
 from gptcore.nn.torch_session import TorchSession
+from training.machine.progress import waiting
 
 BATCHES, LENGTHS, PASTS = (1, 2, 3, 8), (1, 2, 7, 64), (0, 1, 3, 64, 191)
 GREEDY_TOKENS = 200
 TOKENS_AT_ONCE = 1024
 
 
+@waiting("comparing the graph with PyTorch")
 def verify(bundle: Bundle) -> list[Check]:
     """Compare onnx/model.onnx with PyTorch on model.safetensors; one Check per claim."""
     model = load_reference(bundle)

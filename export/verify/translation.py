@@ -21,6 +21,7 @@ from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.nn.torch_translator import TorchTranslator
 from gptcore.translation.onnx import OnnxTranslator, open_translator
 from gptcore.translation.search import Model, beam_search, target_ends
+from training.machine.progress import waiting
 
 SOURCES = (1, 5, 33)  # lengths of the sources, in tokens
 N_SENTENCES = 20  # number of sentences of random ids that both translate
@@ -28,6 +29,7 @@ BEAMS = (1, 4)
 Arrays = list[np.ndarray]
 
 
+@waiting("comparing the graphs with PyTorch")
 def verify_translation(bundle: TranslationBundle) -> list[Check]:
     """Compare both graphs with PyTorch on model.safetensors; one Check per claim."""
     model = load_reference(bundle)

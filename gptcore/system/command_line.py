@@ -39,6 +39,7 @@ class Program(NamedTuple):
     commands: Mapping[str, Command]
     default: str  # the subcommand that runs when none is named
     requirements: str  # the file that lists the packages the program needs
+    examples: str = ""  # if there are some, the program without arguments prints them and ends
 
 
 def run_program(program: Program, arguments: Sequence[str]) -> int:
@@ -47,6 +48,8 @@ def run_program(program: Program, arguments: Sequence[str]) -> int:
 
     def run() -> int:
         nonlocal kept
+        if program.examples and not arguments:
+            return say(program.examples, REFUSED)
         name, rest = choose(program, arguments)
         module = import_module(program.commands[name].module)
         kept = getattr(module, "KEPT", "")

@@ -3,7 +3,7 @@
 import argparse
 
 from training.commands.train import add_files
-from training.jobs.options import show_text
+from training.jobs.options import read_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -11,5 +11,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    show_text(options)
+    read_text(options, seed=0)
     return 0

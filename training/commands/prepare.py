@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from training.commands.train import add_text
-from training.jobs.options import from_preset, show_text, tokenised
+from training.jobs.options import from_preset, read_text, tokenised
 from training.run.settings import add_set
 
 
@@ -14,7 +14,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    show_text(options)
-    shards, _ = tokenised(options, Path("runs") / "shards", *from_preset(options))
+    model, training, encoding = from_preset(options)
+    text = read_text(options, training.seed)
+    shards = tokenised(options, text, Path("runs") / "shards", model, encoding)
     print(f"wrote {shards.path}; to train on it here or elsewhere: --shards FOLDER-OR-URL")
     return 0

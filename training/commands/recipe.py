@@ -5,6 +5,7 @@ from pathlib import Path
 
 from gptcore.system.command_line import INTERRUPTED
 from training.jobs.stages import RECIPES, read_recipe
+from training.machine.progress import waiting
 from training.run.directory import check_writable
 
 KEPT = "; the checkpoints are kept: run the same command to continue"
@@ -24,7 +25,8 @@ def run(options: argparse.Namespace) -> int:
     stages = read_recipe(options.recipe)
     out = options.out or Path("runs") / Path(options.recipe).stem
     check_writable(out)
-    from training.jobs.recipe import train_stages  # it imports torch
+    with waiting("starting PyTorch"):
+        from training.jobs.recipe import train_stages
 
     summary = train_stages(stages, out, options.data_dir, options.timeout)
     return INTERRUPTED if summary is None else 0

@@ -11,6 +11,7 @@ from gptcore.system.command_line import INTERRUPTED
 from gptcore.text.encodings import NAMES
 from training.formats.places import find_files
 from training.jobs.options import DEFAULT_PRESET, asked_of, from_preset
+from training.machine.progress import waiting
 from training.run.config import ENCODINGS, TrainConfig
 from training.run.directory import Run, check_free
 from training.run.settings import add_common, goes_on, settings_help
@@ -70,7 +71,8 @@ def add_files(parser: argparse.ArgumentParser, nargs: str) -> None:
 def run(options: argparse.Namespace) -> int:
     options.out = options.out or Path("runs") / (options.preset or DEFAULT_PRESET)
     check(options)
-    from training.jobs.language import train_language  # it imports torch
+    with waiting("starting PyTorch"):
+        from training.jobs.language import train_language
 
     return INTERRUPTED if train_language(options) is None else 0
 

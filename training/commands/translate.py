@@ -9,6 +9,7 @@ from gptcore.system.command_line import INTERRUPTED
 from training.commands import train
 from training.data.sentence_pairs import check_pairs_file
 from training.jobs.options import DEFAULT_TRANSLATOR, translator_preset
+from training.machine.progress import waiting
 from training.run.config import TRAININGS
 from training.run.directory import Run, check_free
 from training.run.settings import add_common, goes_on, settings_help
@@ -39,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     options.out = options.out or Path("runs") / (options.preset or DEFAULT_TRANSLATOR)
     check(options)
-    from training.jobs.translation import train_translator  # it imports torch
+    with waiting("starting PyTorch"):
+        from training.jobs.translation import train_translator
 
     return INTERRUPTED if train_translator(options) is None else 0
 

@@ -29,25 +29,21 @@ WINDOW = 4  # shards whose rows are shuffled together; the next window is fetche
 class Rows:
     """The rows of one split, numbered shard by shard: self.first[i] is shard i's first row.
 
-    Raises UserError if the training split is shorter than one row.
+    Raises UserError if the training split has no row.
     """
 
     def __init__(self, shards: Shards, split: str, block_size: int):
         self.tokenizer, self.block_size = shards.tokenizer, block_size
         self.split: list[Shard] = shards.split(split)
         self.roles = [shards.tokenizer.special[f"<|{r}|>"] for r in ("system", "user", "assistant")]
-        n_tokens = sum(map(len, self.split))
-        if split == "train" and not (block_size < n_tokens):
-            raise UserError(
-                f"the corpus is too short: {n_tokens} tokens to train on, but a row needs "
-                f"block_size={block_size} and one more; give more text or a smaller block_size"
-            )
         # Keep the tables of two windows; those of all shards could exceed the memory.
         self.table = lru_cache(2 * WINDOW)(self.make_table)
         self.windows = lru_cache(2)(self.deal_windows)
         self.window_rows = lru_cache(2)(self.mix_window)
         counts = [len(self.table(i)) for i in range(len(self.split))]
         self.first = np.cumsum([0, *counts])
+        if split == "train" and not len(self):
+            raise UserError("the text is too short: it leaves one token to train on; give more")
 
     def make_table(self, shard: int) -> np.ndarray:
         """Return a shard's rows, (n_rows, 3) uint32: (document, start, fresh).

@@ -1,4 +1,4 @@
-"""Documents of files of any kind and size, and what is held out of them.
+"""Documents of files of any kind and size.
 
     >>> for document in read_documents(find_files(["book.txt"])):        # doctest: +SKIP
     ...     ids = document_ids(document, tokenizer)
@@ -9,7 +9,7 @@ A document is a text (str) or a conversation (list of messages). training/format
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from gptcore.checks import UserError
@@ -18,12 +18,8 @@ from gptcore.text.tokenizer import Tokenizer
 from training.formats.found import Asked, Document, Item, Skip
 from training.formats.places import File
 from training.formats.reading import read_files
-from training.machine.progress import progress
 
 Corpus = Callable[[], Iterable[Document]]  # each call starts from the beginning
-
-VALIDATION_SHARE = 0.05  # share of the documents held out for validation
-MAX_VALIDATION_BYTES = 500_000  # a larger corpus holds out a smaller share
 
 
 def read_documents(files: list[File], asked: Asked = Asked()) -> Iterator[Document]:
@@ -86,39 +82,6 @@ def unlearned(document: Document, tokenizer: Tokenizer) -> list[tuple[int, int]]
 
 def messages_in(document: list[dict[str, Any]]) -> list[Message]:
     return [{"role": message["role"], "content": message["content"]} for message in document]
-
-
-@dataclass(frozen=True)
-class Survey:
-    """The result of a first pass over a corpus."""
-
-    sha256: str  # of all document numbers
-    n_documents: int
-    n_bytes: int
-    n_chats: int
-    validation_limit: int  # documents with a lower document_number are held out
-
-    def is_validation(self, document: Document) -> bool:
-        """Return whether a document is held out; equal documents are always in the same split."""
-        return document_number(document) < self.validation_limit
-
-
-def survey(corpus: Corpus, held_out: float | None = None) -> Survey:
-    """Hash and count a corpus, and choose which documents are held out for validation.
-
-    `held_out`: their share; by default VALIDATION_SHARE, less for a large corpus.
-    """
-    digest, n_documents, n_bytes, n_chats, smallest = hashlib.sha256(), 0, 0, 0, 2**64
-    for document in progress(corpus(), "reading", unit=" documents"):
-        number = document_number(document)
-        digest.update(number.to_bytes(8))
-        n_documents += 1
-        n_chats += not isinstance(document, str)
-        n_bytes += len(document_text(document).encode("utf-8"))
-        smallest = min(smallest, number)
-    share = held_out or min(VALIDATION_SHARE, MAX_VALIDATION_BYTES / max(n_bytes, 1))
-    limit = max(int(share * 2**64), smallest + 1)  # at least one document
-    return Survey(digest.hexdigest(), n_documents, n_bytes, n_chats, limit)
 
 
 def document_number(document: Document) -> int:

@@ -32,15 +32,14 @@ from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import (
     Corpus,
     Document,
-    Survey,
     document_ids,
     document_number,
     document_text,
-    survey,
     unlearned,
 )
 from training.data.remote import MANIFEST, RemoteFolder
 from training.data.shard import Shard, ShardWriter
+from training.data.survey import Survey, survey
 from training.machine.progress import progress
 
 FORMAT = 2  # format number in the manifest; part of the key, so older shards are not reused
@@ -95,21 +94,23 @@ def prepare(
     corpus: Corpus,
     folder: Path,
     vocab_size: int,
-    block_size: int,
     tokenizer: Tokenizer | None = None,
     held_out: float | None = None,
+    found: Survey | None = None,
 ) -> Shards:
     """Tokenise a corpus into folder/KEY, or reuse it; KEY is a hash of all of the input.
 
     Without a tokenizer, one of vocab_size is trained on the corpus. `held_out`: the share of
-    documents held out for validation; the default depends on the size of the corpus.
-    Raises UserError if the corpus is too short.
+    documents held out for validation; the default depends on the size of the corpus. `found`: its
+    survey, if it has been read before. Raises UserError if the corpus is too short.
     """
-    found = survey(corpus, held_out)
-    if found.n_documents < 2 or found.n_bytes <= block_size:
+    found = found or survey(corpus, held_out)
+    n_different = found.n_documents - found.n_equal
+    if n_different < 2:
         raise UserError(
-            f"the corpus is too short: {found.n_bytes} bytes in {found.n_documents} document(s), "
-            f"for blocks of block_size={block_size} tokens; give more text"
+            f"the text is too short: {found.n_bytes} bytes, which make {n_different} document; at "
+            f"least 2 that differ are needed, as one is held out to measure on; a plain text is "
+            f"cut into documents of 512 characters or more"
         )
     source = tokenizer.sha256 if tokenizer else vocab_size
     parts = [FORMAT, found.sha256, found.validation_limit, source]

@@ -79,6 +79,14 @@ def files_at(place: str) -> list[File]:
     raise UserError(f"no such file or folder: {place}")
 
 
+def n_hidden(places: Iterable[str | Path]) -> int:
+    """Return how many hidden files find_files leaves out of folders."""
+    folders = [Path(place) for place in places if Path(place).is_dir()]
+    return sum(
+        p.is_file() and is_hidden(p, folder) for folder in folders for p in folder.rglob("*")
+    )
+
+
 def is_hidden(path: Path, folder: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(folder).parts)
 

@@ -8,20 +8,22 @@ import dataclasses
 from typing import Any
 
 from gptcore.checks import UserError
-from gptcore.config import ModelConfig
-from training.data.sources import OWN, facts_of, name_of, open_corpus, shards_of
+from training.data.shards import CACHE, Shards
+from training.data.sources import OWN, facts_of, finished_shards, name_of, shards_of
 from training.formats.places import find_files
-from training.jobs.options import asked_of, from_preset, from_run, make_shards, show_text
+from training.jobs.options import from_preset, from_run, has_shards, read_text, tokenised
+from training.jobs.telling import tell
 from training.loop import train
 from training.machine.processes import World, join
+from training.plan.given import Given, as_begun
 from training.plan.planner import Planner
-from training.run.config import TrainConfig
 from training.run.directory import Run, alone_in, check_free, say_next
 from training.run.settings import (
     check_same,
     describe,
     fixed_options,
     goes_on,
+    names_of,
     read_settings,
 )
 from training.tasks.language import LanguageModelling
@@ -37,8 +39,7 @@ def train_language(options: argparse.Namespace) -> dict[str, Any] | None:
             summary = go_on(options, world)
         else:
             check_free(options.out)
-            planner = open_planner(options, world)
-            summary = start(options, world, planner)
+            summary = start(options, world)
         say_next(options.out, "python -m training", summary)
         return summary
 
@@ -50,8 +51,10 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
         model, training, _ = from_run(options) if options.init else from_preset(options)
     else:
         model, training = read_settings(options.set, run.model, run.train)
-    if options.minutes:  # the clock may have changed decay_share
-        training = dataclasses.replace(training, decay_share=run.train.decay_share)
+    chosen = names_of(options.set)
+    if options.minutes:
+        chosen -= {"decay_share"}  # the clock may have changed it
+    training = as_begun(training, chosen, run)
     fixed = fixed_options(options)
     if options.text:
         fixed["source"] = name_of(find_files(options.text))
@@ -60,47 +63,50 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     return train(run, LanguageModelling(run, shards, world), resume=True, world=world)
 
 
-def open_planner(options: argparse.Namespace, world: World) -> Planner | None:
+def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
+    settings, encoding = open_settings(options, world)
+    initial = Run.load(options.init).best_checkpoint().model if options.init else None
+    shards, source = open_text(options, settings, encoding, world)
+    plan = settings.final(shards)
+    data = dataclasses.replace(facts_of(shards, source), expected_bits_per_byte=plan.foretold)
+    run = Run(
+        options.out,
+        plan.model,
+        plan.training,
+        data,
+        settings.clock(plan),
+        fixed_options(options),
+    )
+    task = LanguageModelling(run, shards, world)
+    if world.is_first:
+        tell(run, task, plan.step_s, plan.seconds, plan.expected)
+        if options.verbose:
+            print(plan.table(), describe(run.model, run.train), sep="\n")
+    return train(run, task, initial, world=world)
+
+
+def open_settings(options: argparse.Namespace, world: World) -> tuple[Planner | Given, str]:
+    """Return what settles the settings, and the tokenizer's name. Raises UserError."""
     if options.minutes is None and options.depth is None:
-        return None
+        model, training, encoding = from_run(options) if options.init else from_preset(options)
+        return Given(model, training, names_of(options.set), options.init, world), encoding
     for name in ("preset", "init"):
         if getattr(options, name):
             raise UserError(f"--minutes and --depth plan a new training: drop --{name}")
     if world.size > 1:
         raise UserError("--minutes and --depth plan for one process: use them without torchrun")
-    return Planner(options.minutes, options.depth, options.set)
+    return Planner(options.minutes, options.depth, options.set), options.tokenizer or OWN
 
 
-def start(
-    options: argparse.Namespace, world: World, planner: Planner | None
-) -> dict[str, Any] | None:
-    if world.is_first:
-        show_text(options)
-    if planner:
-        model, training, encoding = planned(options, planner)
-    else:
-        model, training, encoding = from_run(options) if options.init else from_preset(options)
-    initial = Run.load(options.init).best_checkpoint().model if options.init else None
-    shards, source = world.in_turns(lambda: make_shards(options, model, training, encoding))
-    model = dataclasses.replace(model, vocab_size=shards.tokenizer.vocab_size)
-    data = facts_of(shards, source)
-    if planner:
-        plan = planner.final(shards)
-        print(plan.table())
-        model, training = plan.model, plan.training
-        expected = round(plan.expected_bits_per_byte, 4)
-        data = dataclasses.replace(data, expected_bits_per_byte=expected)
-    clock = planner.clock(plan) if planner else None
-    run = Run(options.out, model, training, data, clock, fixed_options(options))
-    print(describe(model, training))
-    return train(run, LanguageModelling(run, shards, world), initial, world=world)
-
-
-def planned(options: argparse.Namespace, planner: Planner) -> tuple[ModelConfig, TrainConfig, str]:
-    """Return the planned model, provisional training settings, and the tokenizer's name.
-
-    The plan settles the training settings after the text is tokenised.
-    """
-    _, training = read_settings(options.set, ModelConfig(), TrainConfig(micro_batch_size=1))
-    plan = planner.first(open_corpus(options.text, training.seed, asked_of(options))[0])
-    return plan.model, training, options.tokenizer or OWN
+def open_text(
+    options: argparse.Namespace, settings: Planner | Given, encoding: str, world: World
+) -> tuple[Shards, str]:
+    """Return finished shards, or the shards of the given texts, and a name for the texts."""
+    if has_shards(options):
+        where = options.shards
+        cache = options.out / CACHE
+        return world.in_turns(lambda: finished_shards(where, cache, encoding)), where
+    text = read_text(options, settings.seed, world.is_first)
+    model = settings.first(text.survey)
+    folder = options.out.parent / "shards"
+    return world.in_turns(lambda: tokenised(options, text, folder, model, encoding)), text.source

@@ -1,25 +1,27 @@
 """From the options of a command to settings, a tokenizer and token shards.
 
 >>> model, training, encoding = from_preset(options)                 # doctest: +SKIP
->>> shards, source = tokenised(options, folder, model, training, encoding)   # doctest: +SKIP
+>>> shards = tokenised(options, read_text(options), folder, model, encoding)   # doctest: +SKIP
 """
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 
 from gptcore.checks import UserError, check_choice
 from gptcore.config import DECODERS, TRANSLATORS, ModelConfig, Seq2SeqConfig
-from training.data.look import look
-from training.data.shards import CACHE, Shards, is_finished, prepare
+from training.data.corpus import Corpus
+from training.data.shards import Shards, is_finished, prepare
 from training.data.sources import (
     OWN,
-    finished_shards,
     open_corpus,
     open_tokenizer,
     shards_folder,
 )
+from training.data.survey import Survey, survey
 from training.formats.found import Asked
-from training.formats.places import find_files
+from training.formats.places import find_files, n_hidden
+from training.look.look import look
 from training.run.config import ENCODINGS, TRAININGS, TrainConfig
 from training.run.directory import Run
 from training.run.settings import read_settings
@@ -62,13 +64,33 @@ def translator_preset(options: argparse.Namespace) -> tuple[Seq2SeqConfig, Train
     return read_settings(options.set, TRANSLATORS[preset], TRAININGS[preset])
 
 
-def make_shards(
-    options: argparse.Namespace, model: ModelConfig, training: TrainConfig, encoding: str
-) -> tuple[Shards, str]:
-    """Return finished shards, or the shards of the given texts, and a name for the texts."""
-    if options.shards and is_finished(options.shards) and not options.text:
-        return finished_shards(options.shards, options.out / CACHE, encoding), options.shards
-    return tokenised(options, options.out.parent / "shards", model, training, encoding)
+@dataclass(frozen=True)
+class Text:
+    """The texts of a training, after a first pass over them."""
+
+    corpus: Corpus
+    source: str  # a name for them
+    survey: Survey
+
+
+def has_shards(options: argparse.Namespace) -> bool:
+    """Return whether finished token shards are named instead of texts."""
+    return bool(options.shards) and not options.text and is_finished(options.shards)
+
+
+def read_text(options: argparse.Namespace, seed: int, tells: bool = True) -> Text:
+    """Read the texts once, and say what is in them. Raises UserError if nothing can be learned."""
+    if not options.text:
+        corpus, source = open_corpus([], seed)
+        return Text(corpus, source, survey(corpus))
+    asked = asked_of(options)
+    found = look(find_files(options.text), asked)
+    if tells:
+        print(found.table())
+        if n := n_hidden(options.text):
+            print(f"{n:,} hidden files are left out")
+        print(found.summary(), flush=True)
+    return Text(*open_corpus(options.text, seed, asked), found.survey)
 
 
 def asked_of(options: argparse.Namespace) -> Asked:
@@ -79,24 +101,10 @@ def asked_of(options: argparse.Namespace) -> Asked:
     return Asked(options.me, columns)
 
 
-def show_text(options: argparse.Namespace) -> None:
-    """Print what is in the files of a training. Raises UserError if nothing can be learned."""
-    if options.text:
-        print(look(find_files(options.text), asked_of(options)).table())
-
-
 def tokenised(
-    options: argparse.Namespace,
-    folder: Path,
-    model: ModelConfig,
-    training: TrainConfig,
-    encoding: str,
-) -> tuple[Shards, str]:
-    """Return the shards of the given texts, and a name for the texts.
-
-    The shards are kept in `folder`, or in the folder that --shards names.
-    """
+    options: argparse.Namespace, text: Text, folder: Path, model: ModelConfig, encoding: str
+) -> Shards:
+    """Return the shards of texts, kept in `folder` or in the folder that --shards names."""
     folder = shards_folder(options.shards, folder)
-    corpus, source = open_corpus(options.text, training.seed, asked_of(options))
-    tokenizer = open_tokenizer(encoding, corpus, options.full_vocabulary)
-    return prepare(corpus, folder, model.vocab_size, model.block_size, tokenizer), source
+    tokenizer = open_tokenizer(encoding, text.corpus, options.full_vocabulary)
+    return prepare(text.corpus, folder, model.vocab_size, tokenizer, found=text.survey)

@@ -76,7 +76,6 @@ def make_shards(stage: Stage, out: Path, data_dir: Path | None, before: Run | No
         mixed(stage, data_dir),
         out / SHARDS,
         stage.model.vocab_size,
-        stage.model.block_size,
         before.tokenizer if before else None,
         HELD_OUT,
     )

@@ -21,12 +21,22 @@ from training.data.sentence_pairs import (
     split_pairs,
 )
 from training.jobs.options import translator_preset
+from training.jobs.telling import tell
 from training.loop import train
 from training.machine.processes import World, join
+from training.plan.given import MANY_EPOCHS, as_begun, fitted
+from training.plan.pilot import measured_step
 from training.run.config import TrainConfig
 from training.run.directory import Run, alone_in, check_free, say_next
 from training.run.facts import RunData
-from training.run.settings import check_same, describe, fixed_options, goes_on, read_settings
+from training.run.settings import (
+    check_same,
+    describe,
+    fixed_options,
+    goes_on,
+    names_of,
+    read_settings,
+)
 from training.tasks.translation import TranslationTask
 
 
@@ -56,6 +66,7 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     fixed = fixed_options(options)
     if options.pairs:
         fixed["source"] = source_of(options)
+    training = as_begun(training, names_of(options.set), run)
     check_same(run, model, training, **fixed)
     return train(run, open_task(run, world), resume=True, world=world)
 
@@ -84,15 +95,20 @@ def start(
     )
     n_bytes = sum(len(text.encode("utf-8")) for pair in pairs for text in pair)
     data = RunData(source_of(options), chat=False, n_bytes=n_bytes, n_pairs=len(pairs))
+    training = fitted(training, len(pairs), MANY_EPOCHS, names_of(options.set))
     run = Run(options.out, model, training, data, options=fixed_options(options))
     task = TranslationTask(run, source_tokenizer, tokenizer, pairs, held_out, world)
     examples = tuple(source for source, _ in task.validation[:: len(held_out) // 4 or 1][:4])
     run = dataclasses.replace(run, data=dataclasses.replace(data, examples=examples))
-    print(
-        f"{len(pairs):,} pairs to train on, {len(held_out):,} to measure on; vocabularies of "
-        f"{source_tokenizer.vocab_size:,} and {tokenizer.vocab_size:,} tokens"
-    )
-    print(describe(model, training))
+    if world.is_first:
+        print(
+            f"{len(pairs):,} pairs to train on, {len(held_out):,} to measure on; vocabularies of "
+            f"{source_tokenizer.vocab_size:,} and {tokenizer.vocab_size:,} tokens"
+        )
+        step_s = measured_step(task, run) / world.size
+        tell(run, task, step_s, step_s * training.steps, "unknown, as no rule foretells it yet")
+        if options.verbose:
+            print(describe(model, training))
     return train(run, task, world=world)
 
 

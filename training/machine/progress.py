@@ -1,11 +1,13 @@
-"""A progress bar for long work.
+"""A progress bar for long work, and a clock for work that cannot count its steps.
 
 >>> list(progress([1, 2, 3], "counting"))
 [1, 2, 3]
 """
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
 from typing import Any
 
 from tqdm import tqdm
@@ -26,5 +28,47 @@ def progress(
 
     Without items, call the bar's `update`. `form`: further arguments of tqdm.
     """
-    often = WATCHED_S if sys.stderr.isatty() else LOGGED_S
-    return tqdm(items, doing, total, unit=unit, mininterval=often, delay=delay, **form)
+    return tqdm(items, doing, total, unit=unit, mininterval=interval(), delay=delay, **form)
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Show `what`, and the seconds that have passed, on standard error until the context ends."""
+
+    def show(ended: Event) -> None:
+        if not ended.wait(interval()):
+            with tqdm(desc=what, bar_format="{desc}: {elapsed}", leave=False) as clock:
+                draw(clock, ended)
+
+    with beside(show):
+        yield
+
+
+@contextmanager
+def ticking(bar: tqdm) -> Iterator[None]:
+    """Draw the bar again and again, so that its time goes on while a long step is taken."""
+    with beside(lambda ended: draw(bar, ended)):
+        yield
+
+
+def draw(bar: tqdm, ended: Event) -> None:
+    while not ended.wait(interval()):
+        bar.refresh()
+
+
+@contextmanager
+def beside(show: Callable[[Event], None]) -> Iterator[None]:
+    """Call `show` in a thread; the event is set when the context ends."""
+    ended = Event()
+    thread = Thread(target=show, args=(ended,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def interval() -> float:
+    """Return the seconds between two updates."""
+    return WATCHED_S if sys.stderr.isatty() else LOGGED_S

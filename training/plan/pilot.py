@@ -16,17 +16,30 @@ import torch
 from gptcore.config import ModelConfig
 from gptcore.nn.gpt import GPT, whole_sequence
 from training.data.shards import Shards
+from training.data.survey import MAX_VALIDATION_BYTES, VALIDATION_SHARE
 from training.evaluation.validation import evaluate
+from training.loop import Task
 from training.machine.devices import autocast, keep_freed_memory, pick_device, pick_dtype
 from training.machine.processes import World
-from training.plan.scaling import Facts, model_at, pass_flops, update_flops
+from training.machine.progress import progress, waiting
+from training.plan.scaling import (
+    Facts,
+    expected_bits_per_byte,
+    model_at,
+    pass_flops,
+    recipe,
+    update_flops,
+)
 from training.run.config import TrainConfig
 from training.run.directory import Run
 from training.run.facts import RunData
 from training.state import State, build_state
 from training.step import step
-from training.tasks.language import LanguageModelling
+from training.tasks.language import TRAIN_SAMPLE_TOKENS, LanguageModelling
 
+PILOT_DEPTH = 2
+PILOT_SHARE, PILOT_S = 0.035, 60.0  # the pilot run's share of the time, and its maximum in seconds
+LEAST_TOKENS = 10_000  # fewest training tokens of the pilot run
 MEASURED_TOKENS = 2048  # tokens per step of a speed measurement
 EVALUATED_ROWS = 64  # held-out rows measured after a pilot run
 SAMPLES_S = 0.3  # estimated seconds per layer for an evaluation's samples, plots and checkpoint
@@ -61,6 +74,12 @@ class Speed:
         self, depth: int, model: ModelConfig, training: TrainConfig, seconds: float
     ) -> None:
         """Take at least three steps on random tokens, for about `seconds`, and note the speed."""
+        with waiting("measuring the speed of this machine"):
+            self.take_steps(depth, model, training, seconds)
+
+    def take_steps(
+        self, depth: int, model: ModelConfig, training: TrainConfig, seconds: float
+    ) -> None:
         batch_size = max(1, MEASURED_TOKENS // model.block_size)
         # A learning rate of 0 takes as long as any other, and cannot diverge.
         training = dataclasses.replace(
@@ -76,13 +95,15 @@ class Speed:
         while len(passes) < 3 or time.perf_counter() < end:
             started = time.perf_counter()
             step(state, batch, lambda network, x: network(**whole_sequence(x))[0], training)
-            passes.append(passed[-1] - started)
-            updates.append(time.perf_counter() - passed[-1])
+            ended = time.perf_counter()
+            updated = passed.pop() if passed else ended  # a step without a finite loss has none
+            passes.append(updated - started)
+            updates.append(ended - updated)
         # Leave out the first step, which allocates memory. Take the mean of the others rather than
         # the best, because a busy machine stays busy.
         n = len(passes) - 1
         self.passes[depth] = n * batch_size * model.block_size * pass_flops(model) / sum(passes[1:])
-        self.updates[depth] = n * update_flops(model) / sum(updates[1:])
+        self.updates[depth] = n * update_flops(model) / max(sum(updates[1:]), 1e-9)
 
 
 def fresh_state(model: ModelConfig, training: TrainConfig) -> State:
@@ -91,6 +112,19 @@ def fresh_state(model: ModelConfig, training: TrainConfig) -> State:
     device = pick_device()
     run = Run(Path(), model, dataclasses.replace(training, compile="off"), NO_DATA)
     return build_state(run, World(), device, pick_dtype(training.dtype, device))
+
+
+def measured_step(task: Task, run: Run) -> float:
+    """Return the seconds of a step, by a few that update nothing."""
+    training = dataclasses.replace(run.train, learning_rate=0.0)
+    took = []
+    with waiting("measuring the speed of this machine"):
+        state = fresh_state(run.model, training)
+        for _ in range(3):
+            started = time.perf_counter()
+            step(state, task.batch(0), task.logits, training)
+            took.append(time.perf_counter() - started)
+    return min(took[1:])
 
 
 def between(measured: dict[int, float], depth: int) -> float:
@@ -107,9 +141,38 @@ def pilot_bits_per_byte(shards: Shards, model: ModelConfig, training: TrainConfi
     """Train a small model and return the bits per byte of a part of the held-out text."""
     task = LanguageModelling(Run(Path(), model, training, NO_DATA), shards)
     state = fresh_state(model, training)
-    while state.step < training.steps:
+    for _ in progress(range(training.steps), "a pilot run, to foretell the loss", leave=False):
         step(state, task.batch(state.step), task.logits, training)
     rows = range(0, len(task.val_rows), max(1, len(task.val_rows) // EVALUATED_ROWS))
     assert isinstance(state.model, GPT)
     with autocast(state.device, state.dtype):
         return evaluate(state.model, task.val_rows, 8, rows).bits_per_byte
+
+
+def facts_in(shards: Shards) -> Facts:
+    """Return the facts of the training split of token shards."""
+    n_train, n_val = (shards.manifest["splits"][s]["n_tokens"] for s in ("train", "val"))
+    each = shards.manifest["n_bytes"] / (n_train + n_val)
+    return Facts(round(n_train * each), each)
+
+
+def evaluated_tokens(facts: Facts) -> float:
+    """Return the approximate tokens of an evaluation: held-out text and a training sample."""
+    held_out = min(VALIDATION_SHARE * facts.n_bytes, MAX_VALIDATION_BYTES)
+    return held_out / facts.bytes_per_token + TRAIN_SAMPLE_TOKENS
+
+
+def measured_hardness(
+    facts: Facts, shards: Shards, speed: Speed, dtype: str, seconds: float
+) -> Facts:
+    """Return the facts with how hard the text is to learn, by a pilot run.
+
+    `seconds`: the time of the whole training, of which it takes a small share.
+    """
+    pilot_s = min(PILOT_SHARE * seconds, PILOT_S)
+    tokens = max(speed.tokens(PILOT_DEPTH, facts, pilot_s), LEAST_TOKENS)
+    settings = [f"vocab_size={shards.tokenizer.vocab_size}", f"dtype={dtype}"]
+    model, training = recipe(PILOT_DEPTH, facts, tokens, settings)
+    read = training.steps * training.batch_size * model.block_size
+    reached = pilot_bits_per_byte(shards, model, training)
+    return dataclasses.replace(facts, hardness=reached / expected_bits_per_byte(facts, model, read))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from gptcore.config import ModelConfig
 from training.run.config import TrainConfig
+from training.run.settings import read_settings
 
 DEPTHS = range(1, 25)
 HEAD_SIZE = 64  # width of an attention head
@@ -92,6 +93,17 @@ def dropout_for(epochs: float) -> float:
 def batch_at(model: ModelConfig, tokens: float) -> int:
     """Return the batch size in sequences of a training on `tokens` tokens."""
     return max(4, power_of_two(BATCH * math.sqrt(tokens)) // model.block_size)
+
+
+def recipe(
+    depth: int, facts: Facts, tokens: float, settings: list[str], evaluations: int = 1
+) -> tuple[ModelConfig, TrainConfig]:
+    """Return model and training settings for `tokens` tokens; `settings` override the rule."""
+    model = model_at(depth, facts, tokens * facts.bytes_per_token / facts.n_bytes)
+    batch = TrainConfig(batch_size=batch_at(model, tokens), micro_batch_size=1)
+    model, asked = read_settings(settings, model, batch)
+    training = training_at(model, depth, tokens, asked.batch_size, evaluations)
+    return read_settings(settings, model, training)
 
 
 def training_at(

@@ -17,7 +17,12 @@ from gptcore.facts import as_json
 from training.run.config import TrainConfig
 from training.run.directory import Run, begun
 
-ANYTIME = ("out", "resume", "timeout")  # options that do not describe the training itself
+ANYTIME = (
+    "out",
+    "resume",
+    "timeout",
+    "verbose",
+)  # options that do not describe the training itself
 Shape = TypeVar("Shape", bound=ModelConfig)
 
 
@@ -44,6 +49,11 @@ def parse_settings(pairs: list[str], types: dict[str, type]) -> dict[str, Any]:
     return values
 
 
+def names_of(pairs: list[str]) -> set[str]:
+    """Return the names of the settings in --set options."""
+    return {pair.partition("=")[0] for pair in pairs}
+
+
 def parse_value(key: str, text: str, wanted: type) -> Any:
     if get_origin(wanted) is Literal:
         check_choice(key, text, get_args(wanted))
@@ -60,6 +70,9 @@ def parse_value(key: str, text: str, wanted: type) -> Any:
 def add_common(parser: argparse.ArgumentParser) -> None:
     """Add the options that all training commands have."""
     add_set(parser)
+    parser.add_argument(
+        "--verbose", action="store_true", help="print all settings, and the rules behind a plan"
+    )
     parser.add_argument(
         "--resume",
         action="store_true",

@@ -1,0 +1,117 @@
+"""Trainings of a given shape: settings that fit the text, doubts, and what is said before."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.__main__ import main
+from training.jobs.telling import duration
+from training.plan.given import EPOCHS, FITTED, MIN_STEPS, as_begun, doubts, fitted
+from training.run.config import TRAININGS, TrainConfig
+from training.run.directory import Run
+
+PRESETS = [TrainConfig(), *TRAININGS.values()]
+
+
+@given(st.sampled_from(PRESETS), st.integers(1, 10**7), st.sampled_from([4, 16, 60]))
+def test_what_nobody_chose_fits_any_text(training: TrainConfig, n_rows: int, epochs: int) -> None:
+    new = fitted(training, n_rows, epochs, ())
+    assert new.steps <= training.steps and new.batch_size <= max(n_rows, 1)
+    assert new.steps * new.batch_size <= (epochs + 1) * n_rows or new.steps == MIN_STEPS
+    assert new.warmup_steps <= new.steps / 10
+    assert new.eval_every <= new.steps and new.log_every <= new.steps
+    found = list(doubts(new, n_rows))
+    assert not found or new.steps == MIN_STEPS
+    assert fitted(new, n_rows, epochs, ()) == new
+
+
+@given(st.integers(1, 10**5))
+def test_what_the_user_chose_stays(n_rows: int) -> None:
+    asked = TrainConfig(steps=7777, batch_size=24, micro_batch_size=8, warmup_steps=999)
+    new = fitted(asked, n_rows, EPOCHS, ("steps", "batch_size", "micro_batch_size", "warmup_steps"))
+    assert (new.steps, new.batch_size, new.micro_batch_size) == (7777, 24, 8)
+    assert new.warmup_steps == 999
+
+
+@pytest.mark.parametrize(
+    ("training", "n_rows", "said"),
+    [
+        (TrainConfig(steps=1000), 254, "126 epochs: .* give more text, or --set steps=476"),
+        (TrainConfig(steps=60, warmup_steps=60), 9999, "never reaches its peak; .*warmup_steps=6"),
+        (TrainConfig(steps=20), 5, "batch_size=32, but the text fills 5 rows: .*batch_size=1"),
+        (TrainConfig(learning_rate=1.0), 9999, "learning_rate=1: above 0.1 nothing is learned"),
+    ],
+)
+def test_settings_that_cannot_be_right_are_doubted(
+    training: TrainConfig, n_rows: int, said: str
+) -> None:
+    found = list(doubts(training, n_rows))
+    assert len([doubt for doubt in found if re.search(said, doubt)]) == 1
+
+
+def test_usual_settings_are_not_doubted() -> None:
+    assert not list(doubts(TrainConfig(), n_rows=10_000))
+
+
+@pytest.fixture
+def six(tmp_path: Path) -> Path:
+    """Six chats of a few words."""
+    rows = [
+        [{"role": "user", "content": f"What is {i}?"}, {"role": "assistant", "content": "A number"}]
+        for i in range(6)
+    ]
+    path = tmp_path / "six.jsonl"
+    path.write_text("\n".join(json.dumps({"messages": row}) for row in rows))
+    return path
+
+
+def test_six_chats_train_after_three_lines(
+    six: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    words = [str(six), "--preset", "tiny", "--set", "dtype=float32", "--out", str(out)]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    size, time, expected = (
+        next(line for line in said.splitlines() if line.startswith(f"{name} "))
+        for name in ("size", "time", "expected")
+    )
+    run = Run.load(out)
+    assert f"{run.train.steps} steps" in size and "which read the text" in size
+    assert "seconds at" in time and expected == (
+        "expected  unknown, as the model is large for so little text"
+    )
+    assert "\nmodel: " not in said and "note: 114 bytes are little" in said
+    assert run.data.expected_bits_per_byte is None
+    # the same command goes on: what was fitted is not another setting
+    assert main([*words, "--resume"]) == 2
+    assert "is complete already" in capsys.readouterr().err
+    verbose = [*words[:-1], str(tmp_path / "other"), "--verbose"]
+    assert main(verbose) == 0
+    said = capsys.readouterr().out
+    assert "model:    vocab_size=" in said and "training: steps=" in said
+
+
+def test_a_resumed_run_takes_its_own_fitted_settings() -> None:
+    begun = fitted(TrainConfig(), 100, EPOCHS, ())
+    run = Run(Path("none"), None, begun, None)  # type: ignore[arg-type]
+    assert as_begun(TrainConfig(), (), run) == begun
+    changed = as_begun(TrainConfig(steps=9), {"steps"}, run)
+    assert changed.steps == 9 and changed.batch_size == begun.batch_size
+    assert {name for name in FITTED if getattr(changed, name) != getattr(begun, name)} == {"steps"}
+
+
+def test_alone_it_shows_three_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("usage: ") and said.count("\n  python -m training ") == 3
+
+
+def test_durations_are_for_people() -> None:
+    assert [duration(s) for s in (3, 99, 101, 5999, 6001)] == [
+        *("3 seconds", "99 seconds", "1.7 minutes", "100.0 minutes", "1.7 hours")
+    ]

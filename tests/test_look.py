@@ -1,0 +1,143 @@
+"""What is said of texts before anything is trained: amounts, oddities, and samples with marks."""
+
+import json
+import random
+import string
+from pathlib import Path
+
+import pytest
+
+from gptcore.checks import UserError
+from gptcore.text.tokenizer import Tokenizer
+from training.__main__ import main
+from training.data.corpus import read_documents
+from training.data.survey import survey
+from training.formats.places import find_files
+from training.look.look import look
+from training.look.notices import Notices
+from training.look.samples import seen
+
+TOKENIZER = Tokenizer.train([], 262)
+
+
+def turn(user: str, reply: str, **more: int) -> list[dict]:
+    return [{"role": "user", "content": user}, {"role": "assistant", "content": reply, **more}]
+
+
+def noticed(*texts: str, n_equal: int = 0) -> str:
+    notices = Notices()
+    for text in texts:
+        notices.add(text)
+    return "\n".join(notices.lines(n_equal))
+
+
+def prose(seed: int, n_words: int = 200) -> str:
+    draw = random.Random(seed)
+    words = ["".join(draw.choices(string.ascii_lowercase, k=5)) for _ in range(n_words)]
+    return " ".join(words)
+
+
+def test_what_is_learned_is_marked_as_the_loss_masks_it() -> None:
+    chat = [
+        {"role": "system", "content": "Be kind."},
+        *turn("Hi", "Hello!"),
+        *turn("And?", "Wrong.", weight=0),
+        *turn("Now?", "Grüße"),
+    ]
+    assert seen(chat, TOKENIZER) == (
+        "<|endoftext|><|system|>Be kind.<|end|><|user|>Hi<|end|><|assistant|>«Hello!<|end|>»"
+        "<|user|>And?<|end|><|assistant|>Wrong.<|end|><|user|>Now?<|end|><|assistant|>"
+        "«Grüße<|end|>»"
+    )
+    assert seen("Once upon a time", TOKENIZER) == "<|endoftext|>«Once upon a time»"
+
+
+def test_the_whole_is_counted_and_samples_are_of_all_of_it(tmp_path: Path) -> None:
+    rows = [{"messages": turn(f"Question {i}?", f"Reply {i} " * 40)} for i in range(300)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows[:100])))
+    (tmp_path / "b.jsonl").write_text("\n".join(map(json.dumps, [*rows[100:], {"bad": 1}])))
+    found = look(find_files([tmp_path]))
+    lines = found.summary().splitlines()
+    assert lines[0].startswith("in all 300 documents of ") and lines[0].endswith("; 1 skipped")
+    shown = [line for line in lines if line.startswith("  ")]
+    assert len(shown) == 3 == len(set(shown))
+    assert any(int(line.split("Question ")[1].split("?")[0]) >= 100 for line in shown)
+    assert all("«Reply" in line and line.endswith(" ...") for line in shown)
+
+
+def test_the_look_and_a_pass_over_the_corpus_agree(tmp_path: Path) -> None:
+    path = tmp_path / "book.txt"
+    path.write_text(prose(1, 5000))
+    files = find_files([path])
+    assert look(files).survey == survey(lambda: read_documents(files))
+
+
+def test_equal_and_nearly_equal_documents_are_counted() -> None:
+    one, other = prose(1), prose(2)
+    near = one.replace(one.split()[70], "changed")
+    found = survey(lambda: [one, other, near, one])
+    assert found.n_equal == 1
+    said = noticed(one, other, near, one, n_equal=found.n_equal).splitlines()
+    assert said == [
+        "1 document occurred before, word by word",
+        "1 document nearly like an earlier one",
+    ]
+    assert noticed(*(prose(seed) for seed in range(200))) == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("<div class='a'>Hello</div>", "like markup"),
+        ('  "key": 4,', "like markup"),
+        ("The [[city]] of {{name}}", "like markup"),
+        ("Price &amp; offer", "like markup"),
+        ("PK\x03\x04 data", "like binary data"),
+        ("a broken \ufffd character", "like binary data"),
+        ("write to Ann.Lee+news@mail.example.org today", "1 e-mail address:"),
+        ("call +49 (30) 123-4567 now", "1 phone number:"),
+        ("call (212) 555-0123", "1 phone number:"),
+    ],
+)
+def test_what_is_unlike_prose_is_noticed(line: str, told: str) -> None:
+    assert told in noticed(f"A line of words.\n{line}\nAnother line.")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "1 < 2 and 3 > 2",
+        "In 1914-1918 12,345,678 people and 3.14159 of them; 10:30, 2024-11-05",
+        "A price of 200-300 dollars, or 1,000 to 2,000",
+        "me @ home",
+        'It was 5 AT&T; she said: "yes"',
+    ],
+)
+def test_prose_is_not_noticed(line: str) -> None:
+    assert noticed(line) == ""
+
+
+def test_a_large_text_is_noticed_in_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.look.notices.NOTICED", 50)
+    said = noticed("ann@example.org " * 4, "bob@example.org", "eve@example.org")
+    assert said.splitlines() == [
+        "4 e-mail addresses: a model may repeat them",
+        "(of the first 64 characters)",
+    ]
+
+
+def test_hidden_files_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / ".git").mkdir()
+    for name in (".git/config", ".secret", "open.txt"):
+        (tmp_path / name).write_text("Some words.")
+    assert main(["look", str(tmp_path)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert "2 hidden files are left out" in said and "in all 1 document of 11" in "".join(said)
+
+
+def test_a_look_at_nothing_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"a": 1}\n')
+    with pytest.raises(UserError, match=r"no document was found: .*rows\.jsonl, line 1: it has no"):
+        look(find_files([tmp_path])).summary()
+    assert main(["look", str(tmp_path)]) == 2
+    assert "skipped 1: it has no known key" in capsys.readouterr().out

@@ -1,0 +1,95 @@
+"""A first pass over a corpus: its hash and size, and which documents are held out.
+
+>>> found = survey(lambda: ["one text", "another", "one text"])
+>>> found.n_documents, found.n_bytes, found.n_equal
+(3, 23, 1)
+"""
+
+import hashlib
+from array import array
+from dataclasses import dataclass
+
+import numpy as np
+
+from gptcore.text.tokenizer import Tokenizer
+from training.data.corpus import Corpus, document_number, document_text
+from training.formats.found import Document
+from training.machine.progress import progress
+
+VALIDATION_SHARE = 0.05  # share of the documents held out for validation
+MAX_VALIDATION_BYTES = 500_000  # a larger corpus holds out a smaller share
+BEGINNING_BYTES = 400_000  # text that trains the tokenizer of a first estimate
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The result of a first pass over a corpus."""
+
+    sha256: str  # of all document numbers
+    n_documents: int
+    n_bytes: int
+    n_characters: int
+    n_chats: int
+    n_equal: int  # documents that occurred before
+    beginning: tuple[str, ...]  # the texts of the first documents
+    validation_limit: int  # documents with a lower document_number are held out
+
+    def is_validation(self, document: Document) -> bool:
+        """Return whether a document is held out; equal documents are always in the same split."""
+        return document_number(document) < self.validation_limit
+
+
+class Surveyor:
+    """Counts documents one by one."""
+
+    def __init__(self) -> None:
+        self.digest = hashlib.sha256()
+        self.numbers = array("Q")  # 8 bytes each, so that millions of documents fit the memory
+        self.beginning: list[str] = []
+        self.n_bytes = self.n_characters = self.n_chats = 0
+
+    def add(self, document: Document) -> int:
+        """Count a document, and return its bytes."""
+        number = document_number(document)
+        self.digest.update(number.to_bytes(8))
+        self.numbers.append(number)
+        text = document_text(document)
+        n_bytes = len(text.encode("utf-8"))
+        if self.n_bytes < BEGINNING_BYTES:
+            self.beginning.append(text)
+        self.n_bytes += n_bytes
+        self.n_characters += len(text)
+        self.n_chats += not isinstance(document, str)
+        return n_bytes
+
+    def survey(self, held_out: float | None = None) -> Survey:
+        """Return the counts, and choose the documents that are held out.
+
+        `held_out`: their share; by default VALIDATION_SHARE, less for a large corpus.
+        """
+        share = held_out or min(VALIDATION_SHARE, MAX_VALIDATION_BYTES / max(self.n_bytes, 1))
+        smallest = min(self.numbers, default=0)
+        return Survey(
+            sha256=self.digest.hexdigest(),
+            n_documents=len(self.numbers),
+            n_bytes=self.n_bytes,
+            n_characters=self.n_characters,
+            n_chats=self.n_chats,
+            n_equal=len(self.numbers) - len(np.unique(np.array(self.numbers, np.uint64))),
+            beginning=tuple(self.beginning),
+            validation_limit=max(int(share * 2**64), smallest + 1),  # at least one document
+        )
+
+
+def survey(corpus: Corpus, held_out: float | None = None) -> Survey:
+    """Read a corpus once; see Surveyor."""
+    found = Surveyor()
+    for document in progress(corpus(), "reading", unit=" documents"):
+        found.add(document)
+    return found.survey(held_out)
+
+
+def bytes_per_token(found: Survey, tokenizer: Tokenizer) -> float:
+    """Estimate it from the beginning of a corpus."""
+    n_tokens = sum(len(tokenizer.encode(text)) for text in found.beginning)
+    return sum(len(text.encode("utf-8")) for text in found.beginning) / max(n_tokens, 1)

@@ -1,0 +1,142 @@
+"""What was found in the files of a training: kinds, documents, what is skipped and why.
+
+>>> found = look(find_files(["chats.jsonl"]))                          # doctest: +SKIP
+>>> print(found.table())                                               # doctest: +SKIP
+chats.jsonl: JSON lines, 812 conversations, 1.2 MB
+  skipped 3: it is not JSON (Expecting value) (first: line 17)
+"""
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+
+from gptcore.checks import UserError
+from gptcore.text.tokenizer import Tokenizer
+from training.data.corpus import cut_for, document_text
+from training.data.survey import Survey, Surveyor, bytes_per_token
+from training.formats.found import Asked, Document, Item, Kind
+from training.formats.places import File
+from training.formats.reading import read_files
+from training.look.notices import Notices, plural
+from training.look.samples import seen, shortened
+from training.machine.progress import progress
+
+SHOWN_FILES, SHOWN_REASONS = 20, 8  # the others are counted
+N_SAMPLES = 3
+LITTLE_BYTES = 100_000
+LITTLE = (
+    "note: {:,} bytes are little: a model learns them by heart, and few words beside them; half a "
+    "megabyte is a good beginning"
+)
+VOCABULARY = 2048  # of the tokenizer that estimates the number of tokens
+
+
+@dataclass
+class FileLook:
+    """What one file holds."""
+
+    name: str
+    kind: str = "not used"
+    n_texts: int = 0
+    n_chats: int = 0
+    n_bytes: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)  # by reason
+    first: dict[str, str] = field(default_factory=dict)  # where each reason was met first
+
+    def lines(self) -> list[str]:
+        """Return what it holds as a line, and a line for each reason to skip something."""
+        counts = ((self.n_texts, "text"), (self.n_chats, "conversation"))
+        held = [f"{n:,} {what}{'s' * (n != 1)}" for n, what in counts if n]
+        size = [f"{self.n_bytes:,} bytes"] if held else []
+        lines = [f"{self.name}: {', '.join([self.kind, *held, *size])}"]
+        for reason, n in self.skipped.most_common(SHOWN_REASONS):
+            where = f" (first: {self.first[reason]})" if self.first[reason] else ""
+            lines.append(f"  skipped {n:,}: {reason}{where}")
+        if n_others := sum(self.skipped.values()) - sum(
+            n for _, n in self.skipped.most_common(SHOWN_REASONS)
+        ):
+            lines.append(f"  skipped {n_others:,} for other reasons")
+        return lines
+
+
+@dataclass
+class Look:
+    """What all files hold."""
+
+    files: list[FileLook]
+    survey: Survey
+    notices: list[str]
+    samples: list[Document]  # drawn at random, each document with the same chance
+
+    def table(self) -> str:
+        """Return the lines of the first files, and how many there are."""
+        lines = [line for file in self.files[:SHOWN_FILES] for line in file.lines()]
+        if others := self.files[SHOWN_FILES:]:
+            n_skipped = sum(sum(file.skipped.values()) for file in others)
+            lines.append(f"and {len(others):,} more files, in which {n_skipped:,} are skipped")
+        return "\n".join(lines)
+
+    def summary(self) -> str:
+        """Return the whole amount, what is odd, and samples as the model sees them.
+
+        Raises UserError if there is no document.
+        """
+        found, tokenizer = self.survey, self.tokenizer()
+        n_skipped = sum(sum(file.skipped.values()) for file in self.files)
+        n_tokens = found.n_bytes / bytes_per_token(found, tokenizer)
+        lines = [
+            f"in all {found.n_documents:,} {plural('document', found.n_documents)} of "
+            f"{found.n_characters:,} characters, about {rounded(n_tokens):,} tokens; "
+            f"{n_skipped:,} skipped",
+            *(f"note: {notice}" for notice in self.notices),
+            *([LITTLE.format(found.n_bytes)] if found.n_bytes < LITTLE_BYTES else []),
+            "as the model sees it, and learns what is between « and »:",
+        ]
+        lines += [f"  {shortened(seen(document, tokenizer))}" for document in self.samples]
+        return "\n".join(lines)
+
+    def tokenizer(self) -> Tokenizer:
+        if not self.survey.n_documents:
+            reasons = (
+                f"{file.name}{', ' * bool(where)}{where}: {reason}"
+                for file in self.files
+                for reason, where in file.first.items()
+            )
+            raise UserError(f"no document was found: {next(reasons, 'the files hold none')}")
+        return Tokenizer.train(self.survey.beginning, VOCABULARY)
+
+
+def look(files: list[File], asked: Asked = Asked()) -> Look:
+    """Read all files once and count. Raises UserError for a named file that cannot be read."""
+    found: list[FileLook] = []
+    surveyor, notices, samples = Surveyor(), Notices(), list[Document]()
+    draw = random.Random(1)
+    with progress(doing="looking", unit=" documents") as bar:
+        for file, items in read_files(files, cut_for(files, asked)):
+            one = FileLook(file.name)
+            found.append(one)
+            for item in items:
+                if isinstance(item, Item):
+                    bar.update()
+                    one.n_texts += isinstance(item.document, str)
+                    one.n_chats += not isinstance(item.document, str)
+                    one.n_bytes += surveyor.add(item.document)
+                    notices.add(document_text(item.document))
+                    place = draw.randrange(bar.n)  # reservoir sampling (Vitter 1985, algorithm R)
+                    if bar.n <= N_SAMPLES:
+                        samples.append(item.document)
+                    elif place < N_SAMPLES:
+                        samples[place] = item.document
+                elif isinstance(item, Kind):
+                    one.kind = item.name
+                else:
+                    one.skipped[item.reason] += 1
+                    one.first.setdefault(item.reason, item.where)
+    survey = surveyor.survey()
+    return Look(found, survey, notices.lines(survey.n_equal), samples)
+
+
+def rounded(n: float) -> int:
+    """Return n with two digits that count."""
+    digits = len(str(int(n)))
+    return round(round(n), 2 - digits) if digits > 2 else round(n)

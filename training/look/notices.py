@@ -1,0 +1,103 @@
+"""What a person would want to know of texts before a model learns them.
+
+>>> notices = Notices()
+>>> for text in ["<p>Hello</p>", "Write to ann@example.org or call +49 30 1234567."]:
+...     notices.add(text)
+>>> for line in notices.lines():
+...     print(line)
+1 of 2 lines looks like markup, such as '<p>Hello</p>': a model will write it, too
+1 e-mail address and 1 phone number: a model may repeat them
+"""
+
+import re
+from collections import Counter
+
+NOTICED = 10_000_000  # characters that are looked at; more would take minutes
+STRETCH = 8  # characters; documents are alike if they share most of their stretches of this length
+ALIKE = (
+    0.8  # estimated share of common stretches (Jaccard) from which documents are near duplicates
+)
+FEW = 0.01  # share of lines of markup that a text about web pages may have
+SHOWN = 40  # characters of an example
+
+MARKUP = re.compile(
+    r"</?[A-Za-z][\w:-]*(?:\s[^<>]*)?/?>|&(?:[a-z]+|#\d+);|^\s*\"\w+\"\s*:|\{\{|\[\["
+)
+BINARY = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f\ufffd]")
+EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+PHONE = re.compile(  # +49 30 1234567, and (212) 555-0123
+    r"(?<![\w.,-])(?:\+\d{1,3}[ ./-]?(?:\(?\d{1,5}\)?[ ./-]?){2,5}"
+    r"|\(?\d{3}\)?[ .-]\d{3}[.-]\d{4})(?!\w)"
+)
+
+
+class Notices:
+    """Counts, in the first texts of a corpus, what is unlike a text to learn from."""
+
+    def __init__(self) -> None:
+        from rensa import RMinHashDeduplicator
+
+        self.alike = RMinHashDeduplicator(threshold=ALIKE, num_perm=128, use_lsh=True)
+        self.known: set[str] = set()
+        self.n_characters = self.n_lines = self.n_alike = 0
+        self.counts: Counter[str] = Counter()
+        self.examples: dict[str, str] = {}
+        self.is_whole = True  # whether all texts were looked at
+
+    def add(self, text: str) -> None:
+        if self.n_characters >= NOTICED:
+            self.is_whole = False
+            return
+        self.n_characters += len(text)
+        if text not in self.known:
+            self.known.add(text)
+            stretches = [text[i : i + STRETCH] for i in range(max(1, len(text) - STRETCH + 1))]
+            self.n_alike += not self.alike.add_pairs([(str(len(self.known)), stretches)])[0]
+        lines = text.splitlines()
+        self.n_lines += len(lines)
+        for line in lines:
+            if BINARY.search(line):
+                self.count("binary data", line)
+            elif MARKUP.search(line):
+                self.count("markup", line)
+        if "@" in text:
+            self.counts["e-mail address"] += len(EMAIL.findall(text))
+        self.counts["phone number"] += len(PHONE.findall(text))
+
+    def count(self, what: str, line: str) -> None:
+        self.counts[what] += 1
+        self.examples.setdefault(what, line.strip()[:SHOWN])
+
+    def lines(self, n_equal: int = 0) -> list[str]:
+        """Return a line for each thing noticed. `n_equal`: documents that occurred before."""
+        notices = []
+        if n_equal:
+            what = plural("document", n_equal)
+            notices.append(f"{n_equal:,} {what} occurred before, word by word")
+        if n := self.n_alike:
+            notices.append(f"{n:,} {plural('document', n)} nearly like an earlier one")
+        for what, few, advice in (
+            ("binary data", 0, "clean the file"),
+            ("markup", FEW * self.n_lines, "a model will write it, too"),
+        ):
+            if (n := self.counts[what]) > few:
+                looks = "looks" if n == 1 else "look"
+                notices.append(
+                    f"{n:,} of {self.n_lines:,} lines {looks} like {what}, such as "
+                    f"{self.examples[what]!r}: {advice}"
+                )
+        private = [
+            f"{n:,} {plural(what, n)}"
+            for what in ("e-mail address", "phone number")
+            if (n := self.counts[what])
+        ]
+        if private:
+            notices.append(f"{' and '.join(private)}: a model may repeat them")
+        if notices and not self.is_whole:
+            notices.append(f"(of the first {self.n_characters:,} characters)")
+        return notices
+
+
+def plural(noun: str, n: int) -> str:
+    ending = "es" if noun.endswith("s") else "s"
+    return noun if n == 1 else noun + ending

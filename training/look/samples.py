@@ -1,0 +1,40 @@
+"""Documents as a model sees them: special tokens, and what is learned of them.
+
+>>> from gptcore.text.tokenizer import Tokenizer
+>>> chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]
+>>> seen(chat, Tokenizer.train([], 262))
+'<|user|>Hi<|end|><|assistant|>«Hello!<|end|>»'
+"""
+
+from itertools import groupby
+
+import numpy as np
+
+from gptcore.text.chat_template import loss_mask
+from gptcore.text.tokenizer import Tokenizer
+from training.data.corpus import document_ids, unlearned
+from training.formats.found import Document
+
+SHOWN = 400  # characters of a sample
+
+
+def seen(document: Document, tokenizer: Tokenizer) -> str:
+    """Return a document's tokens as text, the learned ones between « and »."""
+    ids = np.array(document_ids(document, tokenizer))
+    mask = loss_mask(ids, tokenizer)
+    mask[0] = False  # nothing comes before it
+    for start, stop in unlearned(document, tokenizer):
+        mask[start:stop] = False
+    names = {token_id: name.encode() for name, token_id in tokenizer.special.items()}
+    parts = []
+    for is_learned, group in groupby(zip(mask.tolist(), ids.tolist()), key=lambda pair: pair[0]):
+        data = b"".join(names.get(i) or tokenizer.token_bytes(i) for _, i in group)
+        text = data.decode("utf-8", errors="replace")
+        parts.append(f"«{text}»" if is_learned else text)
+    return "".join(parts)
+
+
+def shortened(text: str) -> str:
+    """Return the text's beginning, on one line."""
+    line = text.replace("\n", "⏎")
+    return line if len(line) <= SHOWN else f"{line[:SHOWN]} ..."

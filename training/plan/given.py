@@ -1,0 +1,155 @@
+"""Trainings of a given shape: what nobody has chosen fits the text, and its time is foretold.
+
+>>> from training.run.config import TrainConfig
+>>> fitted(TrainConfig(), n_rows=254, epochs=16, chosen=()).steps
+127
+>>> doubts(TrainConfig(steps=1000), n_rows=254)
+['126 epochs: above about 60 a text is learned by heart; give more text, or --set steps=476']
+"""
+
+import dataclasses
+import math
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from gptcore.config import ModelConfig
+from training.data.batches import Rows
+from training.data.shards import Shards
+from training.data.survey import Survey
+from training.machine.processes import World
+from training.plan.pilot import Speed, evaluated_tokens, facts_in, measured_hardness
+from training.plan.plan import Plan
+from training.plan.scaling import PARAMETERS_PER_BYTE, parameters
+from training.run.config import TrainConfig
+from training.run.directory import Run
+
+EPOCHS, FINE_TUNING_EPOCHS = 16, 4  # most passes over a text, for new and for trained weights
+MANY_EPOCHS = 60  # 4 R* of the scaling rule; further epochs teach almost nothing
+MIN_STEPS = 20
+PILOTED_S = 60.0  # of a shorter training, nothing is foretold but its time
+MIN_STEPS_PER_EPOCH = 4  # a small text gets a smaller batch
+MAX_RATE = 0.1  # the largest learning rate of any preset or plan is 0.02
+FITTED = (
+    "steps",
+    "batch_size",
+    "micro_batch_size",
+    "warmup_steps",
+    "decay_share",
+    "log_every",
+    "eval_every",
+    "save_every",
+)
+
+
+class Given:
+    """The settings of a preset, or of a run whose weights are trained further."""
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        training: TrainConfig,
+        chosen: Collection[str],
+        initial: Path | None,
+        world: World,
+    ):
+        """`chosen`: names of settings that the user gave. `initial`: the run to start from."""
+        self.model, self.training, self.chosen = model, training, chosen
+        self.initial, self.world, self.seed = initial, world, training.seed
+
+    def first(self, found: Survey) -> ModelConfig:
+        """Return the shape, which does not depend on the text."""
+        return self.model
+
+    def final(self, shards: Shards) -> Plan:
+        """Return the plan for tokenised text, with its time by a few real steps.
+
+        If the training is new and long, a pilot run tells the expected loss.
+        """
+        model = dataclasses.replace(self.model, vocab_size=shards.tokenizer.vocab_size)
+        n_rows = len(Rows(shards, "train", model.block_size))
+        epochs = FINE_TUNING_EPOCHS if self.initial else EPOCHS
+        training = fitted(self.training, n_rows, epochs, self.chosen)
+        speed = Speed()
+        speed.measure(model.n_layer, model, training, seconds=0.0)
+        facts = facts_in(shards)
+        step_s = speed.step_seconds(model.n_layer, model, training.batch_size) / self.world.size
+        evaluation_s = speed.evaluation_seconds(model.n_layer, model, evaluated_tokens(facts))
+        plan = Plan(model.n_layer, model, training, facts, step_s, evaluation_s)
+        if unmeasured := self.why_unmeasured(plan):
+            return dataclasses.replace(plan, unmeasured=unmeasured)
+        facts = measured_hardness(facts, shards, speed, training.dtype, plan.seconds)
+        return dataclasses.replace(plan, facts=facts)
+
+    def why_unmeasured(self, plan: Plan) -> str:
+        """Return why no pilot run tells the expected loss, or ""."""
+        if self.initial:
+            return "unknown, as the weights are trained already"
+        if self.world.size > 1:
+            return "unknown, as several processes train"
+        if parameters(plan.model) > PARAMETERS_PER_BYTE * plan.facts.n_bytes:
+            return "unknown, as the model is large for so little text"
+        return "unknown, as the training is short" if plan.seconds < PILOTED_S else ""
+
+    def clock(self, plan: Plan) -> None:
+        """The steps do not depend on the time."""
+
+
+def as_begun(training: TrainConfig, chosen: Collection[str], run: Run) -> TrainConfig:
+    """Return the settings as they were fitted when the run began."""
+    begun = {name: getattr(run.train, name) for name in FITTED if name not in chosen}
+    return dataclasses.replace(training, **begun)
+
+
+def fitted(
+    training: TrainConfig, n_rows: int, epochs: float, chosen: Collection[str]
+) -> TrainConfig:
+    """Return settings for a text of n_rows rows, which is read at most `epochs` times.
+
+    `chosen`: names of settings that the user gave; these stay.
+    """
+    batch = training.batch_size
+    while "batch_size" not in chosen and batch > max(1, n_rows // MIN_STEPS_PER_EPOCH):
+        batch //= 2
+    enough = max(MIN_STEPS, math.ceil(epochs * n_rows / batch))
+    steps = training.steps if "steps" in chosen else min(training.steps, enough)
+    every = math.ceil(steps / 4)
+    wanted: dict[str, Any] = {
+        "steps": steps,
+        "batch_size": batch,
+        "micro_batch_size": min(training.micro_batch_size, batch),
+        "warmup_steps": min(training.warmup_steps, steps // 10),
+        "log_every": min(training.log_every, math.ceil(steps / 20)),
+        "eval_every": min(training.eval_every, every),
+        "save_every": min(training.save_every, every),
+    }
+    wanted = {name: value for name, value in wanted.items() if name not in chosen}
+    return dataclasses.replace(training, **wanted)
+
+
+def doubts(training: TrainConfig, n_rows: int) -> Iterator[str]:
+    """Yield a warning for each setting that cannot be right for a text of n_rows rows."""
+    steps, batch = training.steps, training.batch_size
+    epochs = steps * batch / n_rows
+    if round(epochs) > MANY_EPOCHS:
+        enough = MANY_EPOCHS * n_rows // batch
+        remedy = f"or --set steps={enough}" if enough >= MIN_STEPS else "or a smaller batch_size"
+        yield (
+            f"{epochs:,.0f} epochs: above about {MANY_EPOCHS} a text is learned by heart; give "
+            f"more text, {remedy}"
+        )
+    if batch > n_rows:
+        yield (
+            f"batch_size={batch}, but the text fills {n_rows} rows: each step repeats them; "
+            f"--set batch_size={max(1, n_rows // MIN_STEPS_PER_EPOCH)}"
+        )
+    if 0 < steps <= training.warmup_steps:
+        yield (
+            f"warmup_steps={training.warmup_steps}, but steps={steps}: the learning rate never "
+            f"reaches its peak; --set warmup_steps={steps // 10}"
+        )
+    if training.learning_rate > MAX_RATE:
+        yield (
+            f"learning_rate={training.learning_rate:g}: above {MAX_RATE} nothing is learned; "
+            f"0.001 to 0.02 is usual"
+        )

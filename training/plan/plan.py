@@ -1,0 +1,95 @@
+"""A plan: all settings of a training, how long it will take, and how good it will be.
+
+>>> plan.epochs, plan.seconds, plan.expected                         # doctest: +SKIP
+(15.9, 192.0, '2.10 bits per byte of new text')
+"""
+
+import math
+from dataclasses import dataclass
+
+from gptcore.config import ModelConfig
+from training.plan.scaling import Facts, expected_bits_per_byte, parameters
+from training.run.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All settings of a training, and the times that they are based on."""
+
+    depth: int
+    model: ModelConfig
+    training: TrainConfig
+    facts: Facts
+    step_s: float  # expected seconds per step
+    evaluation_s: float  # expected seconds per evaluation, with samples and checkpoint
+    unmeasured: str = ""  # why no pilot run has measured how hard the text is
+
+    @property
+    def tokens(self) -> int:
+        return self.training.steps * self.training.batch_size * self.model.block_size
+
+    @property
+    def epochs(self) -> float:
+        return self.tokens * self.facts.bytes_per_token / self.facts.n_bytes
+
+    @property
+    def seconds(self) -> float:
+        """The expected seconds of the training, without the preparation."""
+        evaluations = math.ceil(self.training.steps / self.training.eval_every)
+        return self.training.steps * self.step_s + evaluations * self.evaluation_s
+
+    @property
+    def expected_bits_per_byte(self) -> float:
+        return expected_bits_per_byte(self.facts, self.model, self.tokens)
+
+    @property
+    def foretold(self) -> float | None:
+        """The expected bits per byte, if the text's hardness was measured."""
+        return None if self.unmeasured else round(self.expected_bits_per_byte, 4)
+
+    @property
+    def expected(self) -> str:
+        """The expected bits per byte, or why they are unknown, for people."""
+        return self.unmeasured or f"{self.expected_bits_per_byte:.2f} bits per byte of new text"
+
+    def table(self) -> str:
+        """Return the plan as a table: what is chosen, its value, and the rule behind it."""
+        model, training, n = self.model, self.training, parameters(self.model)
+        drop = f", dropout {model.dropout:g}" if model.dropout else ""
+        speed = training.batch_size * model.block_size / self.step_s
+        rows = [
+            (
+                "size",
+                f"depth {self.depth}: {n:,} parameters, {model.n_layer} layers of {model.n_embd}",
+                "d layers of width 64 d; with --minutes, the d with the best expectation",
+            ),
+            (
+                "text",
+                f"{self.facts.n_bytes:,} bytes, vocabulary {model.vocab_size:,}, "
+                f"context {model.block_size:,}",
+                "the vocabulary grows as the cube root of the text",
+            ),
+            (
+                "batch",
+                f"{training.batch_size} x {model.block_size:,} tokens",
+                "grows as the square root of the tokens",
+            ),
+            (
+                "rate",
+                f"{training.learning_rate:g}{drop}",
+                "falls with depth; dropout grows with the epochs",
+            ),
+            (
+                "steps",
+                f"{training.steps:,}: {self.tokens:,} tokens, {self.epochs:.1f} epochs",
+                "what the time allows, or 20 tokens per parameter",
+            ),
+            (
+                "time",
+                f"{self.seconds / 60:.1f} minutes at {speed:,.0f} tokens/s",
+                "measured; the steps are fitted to the clock once more before the rate falls",
+            ),
+            ("expected", f"{self.expected_bits_per_byte:.3f} bits per byte", "docs/scaling.md"),
+        ]
+        width = max(len(value) for _, value, _ in rows)
+        return "\n".join(f"{name:9} {value:{width}}  {rule}" for name, value, rule in rows)
