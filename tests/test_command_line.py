@@ -29,7 +29,7 @@ WRONG = {
         "train": "nowhere.txt",
         "translate": "nowhere.tsv",
         "recipe": "nowhere.toml",
-        "prepare": "nowhere.txt",
+        "shards": "nowhere.txt",
         "datasets": "gsm8k --data-dir nowhere",
         "evaluate": "nowhere",
         "look": "nowhere",

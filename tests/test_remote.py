@@ -265,7 +265,7 @@ def test_training_on_a_url_is_training_on_the_text_and_goes_on_from_there(
     text = tmp_path / "text.txt"
     text.write_text("".join(f"Sheep number {i} jumps, {i * i} follow it.\n" for i in range(900)))
     settings = ("--preset=tiny", "--set=block_size=32", "--set=n_layer=1", "--set=vocab_size=270")
-    assert main(["prepare", str(text), *settings, f"--shards={tmp_path / 'made'}"]) == 0
+    assert main(["shards", str(text), *settings, f"--shards={tmp_path / 'made'}"]) == 0
     [made] = (path for path in (tmp_path / "made").iterdir() if path.is_dir())
     assert f"wrote {made}; to train on it" in capsys.readouterr().out
     url, weights = f"file://{made}", []

@@ -20,8 +20,8 @@ COMMANDS = {
     "recipe": Command(
         "training.commands.recipe", "train a model in the stages of a recipe, or resume it"
     ),
-    "prepare": Command(
-        "training.commands.prepare", "tokenise texts into token shards, without training"
+    "shards": Command(
+        "training.commands.shards", "tokenise texts into token shards, without training"
     ),
     "look": Command("training.commands.look", "say what is in files, and what is skipped in them"),
     "datasets": Command(

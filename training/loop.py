@@ -35,6 +35,8 @@ from training.machine.devices import (
 from training.machine.flops import gpu_figures
 from training.machine.processes import World
 from training.machine.progress import progress, ticking
+from training.report.findings import findings
+from training.report.history import History
 from training.report.recorders import Recorder, Samples, open_recorders
 from training.report.report import write_report
 from training.run.clock import Clock
@@ -253,4 +255,6 @@ def finish(run: Run, task: Task, state: State) -> dict[str, Any]:
     }
     write_json(run.path / "summary.json", summary)
     write_report(run)
+    for text, remedy in findings(History(run)):
+        print(f"{text}\n  try {remedy}")
     return summary

@@ -70,7 +70,8 @@ def choose(program: Program, arguments: Sequence[str]) -> tuple[str, Sequence[st
     first = arguments[0] if arguments else ""
     if first in named:
         return first, arguments[1:]
-    if get_close_matches(first, named) and not Path(first).exists():
+    is_word = not first.startswith("-") and not Path(first).exists()
+    if is_word and get_close_matches(first, named):
         check_choice("command", first, named)
     return program.default, arguments
 

@@ -12,7 +12,6 @@ elsewhere has a format of its own in tokenizer.chat.
     [256, 259, 72, 105, 261, 260]
 """
 
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from itertools import cycle
@@ -102,8 +101,7 @@ def text_opening(tokenizer: Tokenizer) -> list[int]:
 
 def split_special(template: str, tokenizer: Tokenizer) -> list[str]:
     """Split a template into special tokens and the words between them."""
-    names = "|".join(map(re.escape, sorted(tokenizer.special, key=len, reverse=True)))
-    return re.split(f"({names})", template)
+    return tokenizer.special_pattern.split(template)
 
 
 def fit(

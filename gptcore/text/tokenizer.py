@@ -119,8 +119,16 @@ class Tokenizer:
             special_tokens={},  # special tokens are never recognised in a text
         )
 
+    @cached_property
+    def special_pattern(self) -> re.Pattern[str]:
+        """A pattern whose only group is a special token; the longest one matches."""
+        names = sorted(self.special, key=len, reverse=True)
+        return re.compile(f"({'|'.join(map(re.escape, names))})")
+
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text; `<|end|>` in it is encoded as text. Raises UserError."""
+        if not text:  # of which a conversation has many
+            return []
         check_runs(text)
         return self._ids(self._encoding.encode_ordinary(text))
 

@@ -23,7 +23,9 @@ PAUSES = (1.0, 5.0, 25.0)  # seconds of pause before each further attempt
 TIMEOUT = 60.0  # seconds without data after which a download fails
 MANIFEST = "manifest.json"
 # The only allowed file names: a manifest is foreign data and must not name other local files.
-NAMES = re.compile(r"(train|val)-\d+\.(bin|starts\.npy)|tokenizer/tokenizer\.[a-z]+(\.json)?")
+NAMES = re.compile(
+    r"(train|val)-\d+\.(bin|starts\.npy|unlearned\.npy)|tokenizer/tokenizer\.[a-z]+(\.json)?"
+)
 HELD = "train-*.bin"  # pattern of the large files, of which only some are kept
 
 

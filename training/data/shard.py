@@ -58,16 +58,19 @@ class Shard:
 
 
 class ShardWriter:
-    """Writes the documents of one split; each document is in one shard."""
+    """Writes the documents of one split; each document is in one shard.
 
-    def __init__(self, folder: Path, split: str):
-        self.folder, self.split = folder, split
+    `first`: the number of the first shard.
+    """
+
+    def __init__(self, folder: Path, split: str, first: int = 0):
+        self.folder, self.split, self.first = folder, split, first
         self.shards: list[str] = []
         self.n_tokens = 0
         self.open_shard()
 
     def open_shard(self) -> None:
-        self.shards.append(f"{self.split}-{len(self.shards):05d}")
+        self.shards.append(f"{self.split}-{self.first + len(self.shards):05d}")
         self.file = open(self.folder / f"{self.shards[-1]}.bin", "wb")
         self.starts = array("q")
         self.unlearned: list[tuple[int, int]] = []
@@ -75,6 +78,9 @@ class ShardWriter:
 
     def close_shard(self) -> None:
         self.file.close()
+        if not self.length:
+            (self.folder / f"{self.shards.pop()}.bin").unlink()
+            return
         np.save(self.folder / f"{self.shards[-1]}.starts.npy", np.frombuffer(self.starts, np.int64))
         if self.unlearned:
             spans = np.array(self.unlearned, np.int64)

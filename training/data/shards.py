@@ -186,7 +186,7 @@ def open_shards(location: str, cache: Path) -> Shards:
         check_manifest(manifest)
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{location}/{MANIFEST} does not describe token shards as `python -m training prepare` "
+            f"{location}/{MANIFEST} does not describe token shards as `python -m training shards` "
             f"writes them now ({type(error).__name__}: {error})"
         ) from None
     later = {f"{shard}.bin" for shard in manifest["splits"]["train"]["shards"]}
@@ -216,7 +216,7 @@ def sample_texts(corpus: Corpus, found: Survey) -> Iterator[str]:
 
 
 def write_shards(corpus: Corpus, found: Survey, tokenizer: Tokenizer, folder: Path) -> None:
-    dtype = "uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32"
+    dtype = dtype_of(tokenizer)
     writers = {split: ShardWriter(folder, split) for split in ("train", "val")}
     documents = progress(corpus(), "tokenising", found.n_documents, " documents")
     for document, ids in tokenise(documents, tokenizer, dtype):
@@ -238,6 +238,10 @@ def write_shards(corpus: Corpus, found: Survey, tokenizer: Tokenizer, folder: Pa
         "sha256": {p.relative_to(folder).as_posix(): file_sha256(p) for p in files},
     }
     (folder / MANIFEST).write_text(sealed(manifest), encoding="utf-8")
+
+
+def dtype_of(tokenizer: Tokenizer) -> str:
+    return "uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32"
 
 
 def tokenise(

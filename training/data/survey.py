@@ -67,7 +67,6 @@ class Surveyor:
 
         `held_out`: their share; by default VALIDATION_SHARE, less for a large corpus.
         """
-        share = held_out or min(VALIDATION_SHARE, MAX_VALIDATION_BYTES / max(self.n_bytes, 1))
         smallest = min(self.numbers, default=0)
         return Survey(
             sha256=self.digest.hexdigest(),
@@ -77,8 +76,15 @@ class Surveyor:
             n_chats=self.n_chats,
             n_equal=len(self.numbers) - len(np.unique(np.array(self.numbers, np.uint64))),
             beginning=tuple(self.beginning),
-            validation_limit=max(int(share * 2**64), smallest + 1),  # at least one document
+            # At least one document is held out.
+            validation_limit=max(validation_limit(self.n_bytes, held_out), smallest + 1),
         )
+
+
+def validation_limit(n_bytes: int, held_out: float | None = None) -> int:
+    """Return the document number below which documents are held out; see Surveyor.survey."""
+    share = held_out or min(VALIDATION_SHARE, MAX_VALIDATION_BYTES / max(n_bytes, 1))
+    return int(share * 2**64)
 
 
 def survey(corpus: Corpus, held_out: float | None = None) -> Survey:

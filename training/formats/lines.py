@@ -75,7 +75,9 @@ def values(stream: TextIO) -> Iterator[tuple[int, Any]]:
                 is_whole = end < len(text)  # a number at the end may go on
             except Unreadable:
                 raise
-            except (ValueError, RecursionError) as error:
+            except RecursionError:
+                raise Unreadable(f"value {number} is nested too deeply") from None
+            except ValueError as error:
                 reason, is_whole = f"value {number} is not JSON ({error})", False
             if is_whole or text.startswith("]"):
                 break

@@ -15,6 +15,7 @@ from string import Template
 from typing import Any
 
 from gptcore.system.files import new_file
+from training.report.findings import findings
 from training.report.history import AXES, History, earlier, is_number, read_samples
 from training.run.directory import Run
 
@@ -143,6 +144,14 @@ def samples_of(history: History, number: int) -> str:
     return f"<h3>{run_mark(number, history.name)}</h3>{html}" if html else ""
 
 
+def findings_of(history: History, mark: str) -> str:
+    """Return HTML with what the curves of a run say, and what to try next."""
+    return "".join(
+        f"<p>{mark} {escape(text)} <small>Try {escape(remedy)}.</small></p>"
+        for text, remedy in findings(history)
+    )
+
+
 def charts_of(curves: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
     """Return HTML and the settings for report.js of all charts that have a curve."""
     html, charts = "", []
@@ -175,12 +184,15 @@ def page(named: list[Run], earlier_ones: list[Run]) -> str:
     data = json.dumps({"runs": drawn, "charts": charts, "axes": axes}, separators=(",", ":"))
     differences = differing(histories)
     everything = {key: [str(value)] for key, value in histories[0].settings.items()}
+    marks = [run_mark(n, h.name) if n_named > 1 else "" for n, h in enumerate(histories)]
+    said = "".join(map(findings_of, histories[:n_named], marks))
     here = Path(__file__)
     return Template(here.with_suffix(".html").read_text(encoding="utf-8")).substitute(
         title=escape(", ".join(history.name for history in histories[:n_named])),
         state=facts(histories[0])["state"] if n_named == 1 else f"{n_named} runs compared",
         first=escape(histories[0].name),
         runs=runs_table(histories),
+        findings=said,
         figures=figures or "<p>Nothing has been measured yet.</p>",
         differences=settings_table(histories, differences) if differences else "<p>None.</p>",
         samples="".join(samples_of(h, n) for n, h in enumerate(histories)) or "<p>None yet.</p>",

@@ -1,0 +1,94 @@
+"""What a run's curves mean, in words: each kind of trouble, and none where there is none."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from gptcore.config import PRESETS
+from training.report.findings import Finding, findings
+from training.report.history import History
+from training.report.report import write_report
+from training.run.config import TrainConfig
+from training.run.directory import Run
+from training.run.facts import RunData
+
+
+def run_with(
+    path: Path,
+    losses: Sequence[float],
+    held_out: Sequence[float] = (),
+    of_text: Sequence[float] = (),
+    expected: float | None = None,
+    **options: str,
+) -> Run:
+    """A run of 100 steps with these logged losses, and evaluations at even distances."""
+    data = RunData("text.txt", False, 9, shards="x", expected_bits_per_byte=expected)
+    run = Run(path, PRESETS["tiny"], TrainConfig(steps=100), data, options=options)
+    run.create()
+    for i, loss in enumerate(losses, 1):
+        run.log(step=i * 100 // len(losses), loss=loss)
+    for i, loss in enumerate(held_out, 1):
+        train_loss = of_text[i - 1] if of_text else loss
+        run.log(
+            step=i * 100 // len(held_out),
+            val_loss=loss,
+            bits_per_byte=loss / 2,
+            train_loss=train_loss,
+        )
+    return run
+
+
+def said(*arguments: object, **options: object) -> list[Finding]:
+    return findings(History(run_with(*arguments, **options)))  # type: ignore[arg-type]
+
+
+FALLING = [6 - i * 0.04 for i in range(100)]
+
+
+def test_a_good_run_has_nothing_to_be_said(tmp_path: Path) -> None:
+    assert said(tmp_path, FALLING, [4, 3, 2.5, 2.48], [4, 3, 2.4, 2.4]) == []
+    assert said(tmp_path / "begun", [5.0]) == []
+
+
+def test_a_text_learned_by_heart(tmp_path: Path) -> None:
+    [found] = said(tmp_path / "a", FALLING, [4, 3, 3.2, 3.5], [3.9, 2.5, 1.5, 0.8])
+    assert found.text.startswith("Since step 50 the held-out loss rises, from 3.00 to 3.50:")
+    assert found.remedy == "more text, or an earlier end: --set steps=50"
+    [found] = said(tmp_path / "b", FALLING, [4, 3, 3.2, 3.5], minutes="8")
+    assert found.remedy.endswith("--minutes 4")
+    [found] = said(tmp_path / "c", FALLING, [4, 3.1, 3, 3], [3, 2.5, 2.1, 2.0])
+    assert "more passes would teach it by heart" in found.text
+
+
+def test_a_training_that_ended_too_early(tmp_path: Path) -> None:
+    [found] = said(tmp_path, FALLING, [4, 3.5, 3.2, 2.9])
+    assert found.text.startswith("The held-out loss still fell at the end, from 3.20 to 2.90")
+    assert found.remedy == "a longer training: --set steps=200"
+
+
+def test_a_rate_that_is_too_high(tmp_path: Path) -> None:
+    spike = [*FALLING[:50], *(loss * 1.5 for loss in FALLING[50:60]), *FALLING[60:]]
+    [found] = said(tmp_path / "a", spike)
+    assert "rose by 43%" in found.text and "--set learning_rate=0.001" in found.remedy
+    [found] = said(tmp_path / "b", [6.0 + 0.01 * (i % 7) for i in range(100)])
+    assert "nothing was learned" in found.text and "--set learning_rate=0.0003" in found.remedy
+    one_outlier = [*FALLING[:50], 40.0, *FALLING[51:]]
+    assert said(tmp_path / "c", one_outlier) == []
+
+
+def test_a_loss_that_the_plan_did_not_expect(tmp_path: Path) -> None:
+    [found] = said(tmp_path, FALLING, [4, 3, 2.5, 2.48], expected=1.0)
+    assert found.text == "The plan expected 1.00 bits per byte, and it became 1.24."
+
+
+@pytest.mark.parametrize("name", ["<b>mine</b>", "plain"])
+def test_the_report_says_it_above_the_curves(tmp_path: Path, browser: Browser, name: str) -> None:
+    run = run_with(tmp_path / name, FALLING, [4, 3, 3.2, 3.5], [3.9, 2.5, 1.5, 0.8])
+    page = browser.new_page()
+    page.goto(write_report(dataclasses.replace(run)).resolve().as_uri())
+    text = page.locator("#findings").inner_text()
+    assert "Since step 50 the held-out loss rises" in text and "--set steps=50" in text
+    page.close()

@@ -1,0 +1,142 @@
+"""Shards made in parts: the same for any number of parts, and joined by their lists alone."""
+
+import json
+from collections import Counter
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import Refused
+
+import training.data.parts
+from gptcore.checks import UserError
+from gptcore.text.tokenizer import Tokenizer
+from training.__main__ import main
+from training.data.batches import Rows
+from training.data.parts import Part, join_parts, units, write_part
+from training.data.shards import Shards, load_shards
+from training.formats.found import Asked
+from training.formats.places import find_files
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training.data.parts, "UNIT_BYTES", 20_000)
+    monkeypatch.setattr(training.data.parts, "PIECE_BYTES", 5_000)
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    """Many small files and a large one: texts, conversations, a reply that is not learned."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for i in range(12):
+        (folder / f"{i:02}.txt").write_text(f"File {i} tells of {i * i}. " * 120)
+    rows = [
+        {
+            "messages": [
+                {"role": "user", "content": f"What is {i}?"},
+                {"role": "assistant", "content": f"A number, {i} " * 9, "weight": i % 5 and 1},
+                {"role": "user", "content": "And now?"},
+                {"role": "assistant", "content": "That, too."},
+            ]
+        }
+        for i in range(400)
+    ]
+    (folder / "chats.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n{bad")
+    return folder
+
+
+def made(texts: Path, folder: Path, n: int, tokenizer: Tokenizer) -> Shards:
+    files = find_files([texts])
+    for number in reversed(range(1, n + 1)):
+        write_part(files, Asked(), tokenizer, folder, Part(number, n))
+    return join_parts(folder)
+
+
+@pytest.mark.parametrize("n", [2, 8, 50])
+def test_any_number_of_parts_gives_the_same_batches(
+    texts: Path, tmp_path: Path, tokenizer: Tokenizer, n: int
+) -> None:
+    whole, parts = (made(texts, tmp_path / f"made-{k}", k, tokenizer) for k in (1, n))
+    assert len(whole.split("train")) > 4 and whole.manifest == parts.manifest
+    assert whole.manifest["n_documents"] == 12 + 400 and whole.manifest["n_chats"] == 400
+    mine, theirs = (Rows(shards, "train", 64) for shards in (whole, parts))
+    for step in range(2 * len(mine) // 8):
+        for a, b in zip(mine.batch(mine.order(3, step, 8)), theirs.batch(theirs.order(3, step, 8))):
+            assert a.equal(b)
+
+
+def test_every_piece_is_made_by_one_part_that_shares_its_unit() -> None:
+    for n, n_units in product(range(1, 12), range(1, 9)):
+        parts = [Part(number, n) for number in range(1, n + 1)]
+        makers = Counter[int]()
+        for unit, piece in product(range(n_units), range(12)):
+            [maker] = [part for part in parts if part.makes(unit, piece, n_units)]
+            assert maker.shares(unit, n_units)
+            makers[maker.number] += 1
+        assert len(makers) == n or n > 12 * n_units
+        sharing = sum(part.shares(unit, n_units) for part in parts for unit in range(n_units))
+        assert sharing == max(n, n_units)
+
+
+def test_small_files_are_read_together(texts: Path) -> None:
+    grouped = units(find_files([texts]))
+    assert len(grouped) > 1
+    names = [file.name for group in grouped for file in group]
+    assert names == [file.name for file in find_files([texts])]
+    assert all(sum(file.size for file in group) >= 20_000 for group in grouped[:-1])
+
+
+def test_a_lost_part_is_made_again_alone(texts: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
+    files, folder = find_files([texts]), tmp_path / "made"
+    expected = made(texts, tmp_path / "whole", 1, tokenizer).manifest
+    for number in (1, 3):
+        write_part(files, Asked(), tokenizer, folder, Part(number, 3))
+    with pytest.raises(UserError, match=r"lacks part 2 of 3: make it with --part"):
+        join_parts(folder)
+    write_part(files, Asked(), tokenizer, folder, Part(2, 3))
+    assert join_parts(folder).manifest == expected
+    assert load_shards(folder).manifest == expected
+    path = folder / Part(2, 3).name
+    path.write_text(path.read_text()[:-40])
+    with pytest.raises(UserError, match=r"part-2-of-3\.json is damaged .*: make this part again"):
+        join_parts(folder)
+
+
+def test_parts_of_different_texts_are_not_joined(
+    texts: Path, tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    folder = tmp_path / "made"
+    write_part(find_files([texts]), Asked(), tokenizer, folder, Part(1, 2))
+    (texts / "00.txt").write_text("Another text. " * 99)
+    write_part(find_files([texts]), Asked(), tokenizer, folder, Part(2, 2))
+    with pytest.raises(UserError, match="of different texts, options or tokenizers"):
+        join_parts(folder)
+
+
+def test_the_commands(texts: Path, tmp_path: Path, tokenizer: Tokenizer, refused: Refused) -> None:
+    tokenizer.save(tmp_path / "tokenizer")
+    words = ["shards", str(texts), "--tokenizer", str(tmp_path / "tokenizer")]
+    words += ["--shards", str(tmp_path / "made")]
+    for part in ("1/2", "2/2"):
+        assert main([*words, "--part", part]) == 0
+    assert main(["shards", "--join", "--shards", str(tmp_path / "made")]) == 0
+    out = tmp_path / "run"
+    shape = ["--set=steps=2", "--set=block_size=64", "--set=dtype=float32"]
+    assert main(["--shards", str(tmp_path / "made"), "--preset=tiny", *shape, f"--out={out}"]) == 0
+    for part, said in {"0/2": "write it as 3/64", "3/2": "write it as", "x": "--part x"}.items():
+        assert said in refused(main, *words, "--part", part)
+    assert "name the folder" in refused(main, "shards", texts, "--part=1/2")
+    assert "holds no parts" in refused(main, "shards", "--join", f"--shards={tmp_path}")
+    assert "--part needs --tokenizer" in refused(main, "shards", texts, *words[-2:], "--part=1/2")
+
+
+def test_replies_that_are_not_learned_stay_so(
+    texts: Path, tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    shards = made(texts, tmp_path / "made", 3, tokenizer)
+    spans = [len(shard.unlearned) for split in ("train", "val") for shard in shards.split(split)]
+    assert sum(spans) == 80
+    assert not any(np.diff(shard.unlearned).min(initial=1) < 1 for shard in shards.split("train"))

@@ -1,0 +1,119 @@
+"""What the curves of a run mean, in words, and what to try next.
+
+>>> findings(History(Run.load("runs/mine")))                         # doctest: +SKIP
+[Finding(text='Since step 1,200 the held-out loss rises ...', remedy='give more text, or ...')]
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from training.report.history import History
+
+RISE = 1.01  # of the held-out loss over its minimum; less is chance
+FALL = 0.98  # of the held-out loss in the last quarter of the steps; more is the end of learning
+GAP = 0.75  # of the loss of the training text over the held-out loss: soon learned by heart
+SPIKE = 1.25  # of the smoothed training loss over its earlier minimum
+LEARNED = 0.97  # of the last over the first training loss
+SMOOTHED = 5  # logged losses in a median
+
+
+class Finding(NamedTuple):
+    """A fact about a run, and what to try next."""
+
+    text: str
+    remedy: str
+
+
+def findings(history: History) -> list[Finding]:
+    """Return what the curves say, the most important first; nothing of a run just begun."""
+    learning = [*unlearned(history)] or [*spikes(history)]
+    return [*learning, *by_heart(history), *unfinished(history), *unexpected(history)]
+
+
+def unlearned(history: History) -> Iterator[Finding]:
+    """Nothing was learned at all."""
+    _, losses = history.column("loss")
+    if len(losses) >= 2 * SMOOTHED and np.median(losses[-SMOOTHED:]) > LEARNED * losses[0]:
+        yield Finding(
+            f"The loss ends at {losses[-1]:.2f}, where it began at {losses[0]:.2f}: nothing was "
+            f"learned.",
+            f"a lower learning rate: {rate(history, 0.1)}",
+        )
+
+
+def spikes(history: History) -> Iterator[Finding]:
+    """The training loss rose by much and did not stay down."""
+    indices, losses = history.column("loss")
+    if len(losses) < 2 * SMOOTHED:
+        return
+    windows = np.lib.stride_tricks.sliding_window_view(losses, SMOOTHED)
+    smooth = np.median(windows, axis=1)
+    over = smooth / np.minimum.accumulate(smooth)
+    if over.max() > SPIKE:
+        step = history.lines[indices[over.argmax() + SMOOTHED // 2]]["step"]
+        yield Finding(
+            f"The training loss rose by {over.max() - 1:.0%} around step {step:,}: the learning "
+            f"rate is too high for this model.",
+            f"a lower one: {rate(history, 1 / 3)}",
+        )
+
+
+def by_heart(history: History) -> Iterator[Finding]:
+    """The model learns the training text by heart (over-fitting)."""
+    indices, losses = history.column("val_loss")
+    _, of_text = history.column("train_loss")
+    if len(losses) < 2:
+        return
+    best = losses.argmin()
+    step = history.lines[indices[best]]["step"]
+    if losses[-1] > RISE * losses[best]:
+        yield Finding(
+            f"Since step {step:,} the held-out loss rises, from {losses[best]:.2f} to "
+            f"{losses[-1]:.2f}: the model learns the training text by heart. The export takes the "
+            f"weights of step {step:,}.",
+            f"more text, or an earlier end: {length(history, step)}",
+        )
+    elif len(of_text) and of_text[-1] < GAP * losses[-1]:
+        yield Finding(
+            f"The loss of the training text is {of_text[-1]:.2f}, that of held-out text "
+            f"{losses[-1]:.2f}: more passes would teach it by heart.",
+            "more text, which helps more than more steps or a larger model",
+        )
+
+
+def unfinished(history: History) -> Iterator[Finding]:
+    """The held-out loss was still falling when the training ended."""
+    indices, losses = history.column("val_loss")
+    if len(losses) < 3 or losses.argmin() < len(losses) - 1 or [*by_heart(history)]:
+        return
+    steps = np.array([history.lines[i]["step"] for i in indices])
+    before = losses[np.searchsorted(steps, 0.75 * steps[-1], side="right") - 1]
+    if losses[-1] < FALL * before:
+        yield Finding(
+            f"The held-out loss still fell at the end, from {before:.2f} to {losses[-1]:.2f} in "
+            f"the last quarter.",
+            f"a longer training: {length(history, 2 * int(steps[-1]))}",
+        )
+
+
+def unexpected(history: History) -> Iterator[Finding]:
+    """The plan expected less."""
+    expected, reached = history.run.data.expected_bits_per_byte, history.last("bits_per_byte")
+    if expected and reached and reached > 1.1 * expected:
+        yield Finding(
+            f"The plan expected {expected:.2f} bits per byte, and it became {reached:.2f}.",
+            "the other lines say why; docs/scaling.md has the errors of the rule",
+        )
+
+
+def rate(history: History, factor: float) -> str:
+    return f"--set learning_rate={history.run.train.learning_rate * factor:.1g}"
+
+
+def length(history: History, steps: int) -> str:
+    """Return the option that makes the training so long: minutes, if these were chosen."""
+    if minutes := history.run.options.get("minutes"):
+        return f"--minutes {float(minutes) * steps / history.run.train.steps:.2g}"
+    return f"--set steps={steps}"
