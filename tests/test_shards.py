@@ -14,8 +14,9 @@ import training.data.shards
 from gptcore.checks import UserError
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import Corpus, Document, read_documents
-from training.data.shards import Shards, load_shards, prepare, sample_texts, tokenise
+from training.data.shards import Shards, load_shards, prepare, sample_texts
 from training.data.survey import survey
+from training.data.tokenising import tokenise
 from training.formats.places import find_files
 
 BYTES = Tokenizer({bytes([b]): b for b in range(256)})
@@ -209,10 +210,24 @@ def test_ids_of_a_usual_vocabulary_are_written_in_two_bytes(shards: Shards) -> N
 def test_documents_keep_their_order_on_all_cores(tokenizer: Tokenizer) -> None:
     lengths = [1 + 997 * i % 400 for i in range(3000)]
     texts = [f"{i} " * n for i, n in enumerate(lengths)]
-    pairs = list(tokenise(iter(texts), tokenizer, "uint16"))
-    assert [document for document, _ in pairs] == texts
+    made = list(tokenise(iter(texts), tokenizer, "uint16"))
+    assert [tokens.document for tokens in made] == texts
     endoftext = tokenizer.special["<|endoftext|>"]
-    assert all(ids.tolist() == [endoftext, *tokenizer.encode(text)] for text, ids in pairs[::50])
+    expected = [[endoftext, *tokenizer.encode(tokens.document)] for tokens in made[::50]]
+    assert [tokens.ids.tolist() for tokens in made[::50]] == expected
+
+
+def test_processes_and_threads_encode_alike(
+    corpus: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training.data.tokenising, "CHUNK_CHARACTERS", 500)
+    by_threads, by_processes = [
+        [(made.document, made.ids.tolist(), made.unlearned) for made in found]
+        for few in (10**9, 1)
+        if not monkeypatch.setattr(training.data.tokenising, "FEW_CHUNKS", few)
+        for found in [tokenise(corpus(), tokenizer, "uint16")]
+    ]
+    assert by_threads == by_processes and len(by_threads) == 150
 
 
 def test_a_corpus_that_breaks_off_leaves_no_shards(tmp_path: Path) -> None:

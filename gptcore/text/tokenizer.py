@@ -119,6 +119,9 @@ class Tokenizer:
             special_tokens={},  # special tokens are never recognised in a text
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tokenizer, (self.ranks, self.pattern, self.kept, self.special, self.chat)
+
     @cached_property
     def special_pattern(self) -> re.Pattern[str]:
         """A pattern whose only group is a special token; the longest one matches."""

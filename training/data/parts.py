@@ -22,11 +22,12 @@ from typing import Any
 from gptcore.checks import UserError
 from gptcore.system.files import file_sha256, locked, new_folder, read_sealed, sealed, write_whole
 from gptcore.text.tokenizer import Tokenizer
-from training.data.corpus import cut_for, document_text, unlearned
+from training.data.corpus import cut_for, document_text
 from training.data.remote import MANIFEST
 from training.data.shard import ShardWriter
-from training.data.shards import FORMAT, Shards, dtype_of, load_shards, tokenise
+from training.data.shards import FORMAT, Shards, dtype_of, load_shards
 from training.data.survey import Survey, Surveyor, validation_limit
+from training.data.tokenising import tokenise
 from training.formats.found import Asked, Document, Item, Skip
 from training.formats.places import File
 from training.formats.reading import read_files
@@ -154,10 +155,10 @@ def write_piece(
     """Write the shards of a piece; return their names with tokens, and what was counted."""
     writers = {split: ShardWriter(folder, split, number) for split in SPLITS}
     surveyor = Surveyor()
-    for document, ids in tokenise(documents, tokenizer, dtype_of(tokenizer)):
-        surveyor.add(document)
+    for made in tokenise(documents, tokenizer, dtype_of(tokenizer)):
+        surveyor.add(made.document)
         split = "val" if surveyor.numbers[-1] < limit else "train"
-        writers[split].add(ids, unlearned(document, tokenizer))
+        writers[split].add(made.ids, made.unlearned)
     splits = {split: writer.finish() for split, writer in writers.items()}
     found: Survey = surveyor.survey()
     return {

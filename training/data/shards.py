@@ -14,10 +14,7 @@ manifest.json            counts, and the sha256 of every file and of itself
 
 import hashlib
 import json
-import os
-from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,19 +28,16 @@ from gptcore.system.files import file_sha256, locked, new_folder, read_sealed, s
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import (
     Corpus,
-    Document,
-    document_ids,
     document_number,
     document_text,
-    unlearned,
 )
 from training.data.remote import MANIFEST, RemoteFolder
 from training.data.shard import Shard, ShardWriter
 from training.data.survey import Survey, survey
+from training.data.tokenising import tokenise
 from training.machine.progress import progress
 
 FORMAT = 2  # format number in the manifest; part of the key, so older shards are not reused
-CHUNK_CHARACTERS = 1 << 18  # characters that one thread tokenises at a time
 CACHE = "cache"  # folder in the run directory for the shards in use from a URL
 TOKENIZER_BYTES = 20_000_000  # the tokenizer is trained on a sample of a larger corpus
 
@@ -219,9 +213,9 @@ def write_shards(corpus: Corpus, found: Survey, tokenizer: Tokenizer, folder: Pa
     dtype = dtype_of(tokenizer)
     writers = {split: ShardWriter(folder, split) for split in ("train", "val")}
     documents = progress(corpus(), "tokenising", found.n_documents, " documents")
-    for document, ids in tokenise(documents, tokenizer, dtype):
-        writer = writers["val" if found.is_validation(document) else "train"]
-        writer.add(ids, unlearned(document, tokenizer))
+    for made in tokenise(documents, tokenizer, dtype):
+        writer = writers["val" if found.is_validation(made.document) else "train"]
+        writer.add(made.ids, made.unlearned)
     splits = {split: writer.finish() for split, writer in writers.items()}
     if not splits["train"]["n_tokens"]:
         raise UserError("all documents of the corpus are equal: give different texts")
@@ -242,38 +236,3 @@ def write_shards(corpus: Corpus, found: Survey, tokenizer: Tokenizer, folder: Pa
 
 def dtype_of(tokenizer: Tokenizer) -> str:
     return "uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32"
-
-
-def tokenise(
-    documents: Iterable[Document], tokenizer: Tokenizer, dtype: str
-) -> Iterator[tuple[Document, np.ndarray]]:
-    """Yield documents with their ids, in order; all cores work, as tiktoken releases the GIL."""
-    n_threads = os.cpu_count() or 1
-
-    def encode(chunk: list[Document]) -> list[tuple[Document, np.ndarray]]:
-        # Lists of ids would need twenty times as much memory as arrays.
-        return [
-            (document, np.array(document_ids(document, tokenizer), dtype)) for document in chunk
-        ]
-
-    waiting: deque[Future] = deque()
-    with ThreadPoolExecutor(n_threads) as pool:
-        for chunk in chunks(documents):
-            waiting.append(pool.submit(encode, chunk))
-            if len(waiting) > 2 * n_threads:
-                yield from waiting.popleft().result()
-        for future in waiting:
-            yield from future.result()
-
-
-def chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """Yield lists of documents of about CHUNK_CHARACTERS, so that a few fit into any memory."""
-    chunk, length = [], 0
-    for document in documents:
-        chunk.append(document)
-        length += len(document_text(document))
-        if length >= CHUNK_CHARACTERS:
-            yield chunk
-            chunk, length = [], 0
-    if chunk:
-        yield chunk
