@@ -14,10 +14,15 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from export.runtimes.environments import NPM, PEERS, PYTHON, install
+from export.runtimes.environments import NPM, PEERS, PYTHON, Peer, install
 from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling
 from gptcore.model import OnnxModel, load_model
+from gptcore.text.tokenizer import Tokenizer
+from training.data.parts import Part, join_parts, write_part
+from training.data.remote import MANIFEST
+from training.formats.found import Asked
+from training.formats.places import find_files
 
 pytestmark = pytest.mark.peers
 
@@ -131,3 +136,48 @@ def test_the_page_shows_our_greedy_reply(browser: Browser, checkout: str, nano: 
     assert not errors
     assert all(url.startswith((checkout, "blob:", "data:")) for url in requests)
     page.close()
+
+
+RAY = Peer("", pip=("ray==2.60.0",))
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> dict[str, Path]:
+    """Texts, a tokenizer, and the shards that one process makes of them."""
+    texts = tmp_path / "texts.jsonl"
+    rows = [{"text": f"Text {i} is about {i * i}."} for i in range(300)]
+    texts.write_text("\n".join(map(json.dumps, rows)))
+    Tokenizer.train([], 262).save(tmp_path / "tokenizer")
+    part = Part(1, 1)
+    write_part(find_files([texts]), Asked(), Tokenizer.train([], 262), tmp_path / "one", part)
+    join_parts(tmp_path / "one")
+    return {name: tmp_path / name for name in ("texts.jsonl", "tokenizer", "one", "made")}
+
+
+def test_a_ray_cluster_makes_the_same_shards(parts: dict[str, Path]) -> None:
+    packages = install("ray", RAY) / PYTHON.parent.parent / "lib"
+    [site] = packages.glob("python*/site-packages")
+    words = [sys.executable, EXAMPLES / "shards_ray.py", parts["texts.jsonl"], "--parts", 3]
+    words += ["--tokenizer", parts["tokenizer"], "--shards", parts["made"]]
+    environment = {**os.environ, "PYTHONPATH": str(site), "RAY_AUTH_MODE": "disabled"}
+    done = subprocess.run(
+        list(map(str, words)),
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0 and "made part 3/3" in done.stdout, done.stderr
+    assert (parts["made"] / MANIFEST).read_bytes() == (parts["one"] / MANIFEST).read_bytes()
+
+
+def test_a_slurm_array_makes_the_same_shards(parts: dict[str, Path]) -> None:
+    words = [parts["texts.jsonl"], parts["tokenizer"], parts["made"]]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    for number in (1, 2):  # as Slurm starts the tasks of --array=1-2
+        task = {"SLURM_ARRAY_TASK_ID": str(number), "SLURM_ARRAY_TASK_COUNT": "2", "PATH": path}
+        command = [str(EXAMPLES / "shards_slurm.sh"), *map(str, words)]
+        subprocess.run(command, cwd=ROOT, env={**os.environ, **task}, check=True, timeout=120)
+    join_parts(parts["made"])
+    assert (parts["made"] / MANIFEST).read_bytes() == (parts["one"] / MANIFEST).read_bytes()
