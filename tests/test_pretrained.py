@@ -128,6 +128,9 @@ def imported(
     """The folder that transformers wrote, and the one that the export made of it."""
     source = tmp_path_factory.mktemp("hf") / request.param
     KINDS[request.param](source)
+    config = json.loads((source / "config.json").read_text())
+    config["auto_map"] = {"AutoModel": "their_code.Model"}
+    (source / "config.json").write_text(json.dumps(config))
     out = tmp_path_factory.mktemp("models") / "imported"
     assert main(["--from-hf", str(source), "--out", str(out), "--quantize", "int8"]) == 0
     return source, out
@@ -196,6 +199,12 @@ def test_the_folder_loads_in_transformers_too(imported: tuple[Path, Path]) -> No
     assert AutoTokenizer.from_pretrained(source).encode(text) == AutoTokenizer.from_pretrained(
         out
     ).encode(text)
+
+
+def test_no_foreign_code_is_named_in_what_is_handed_on(imported: tuple[Path, Path]) -> None:
+    source, out = imported
+    assert "auto_map" in (source / "config.json").read_text()
+    assert not [path.name for path in out.glob("*.json") if "auto_map" in path.read_text()]
 
 
 def test_the_card_says_where_it_comes_from(imported: tuple[Path, Path]) -> None:
