@@ -9,6 +9,7 @@ from pathlib import Path
 from gptcore.config import DECODERS
 from gptcore.system.command_line import INTERRUPTED
 from gptcore.text.encodings import NAMES
+from training.data.sources import OWN, folder_tokenizer
 from training.formats.places import find_files
 from training.jobs.options import DEFAULT_PRESET, asked_of, from_preset
 from training.machine.progress import waiting
@@ -85,6 +86,8 @@ def check(options: argparse.Namespace) -> None:
         check_free(options.out)
     find_files(options.text)
     asked_of(options)
+    if options.tokenizer and options.tokenizer not in (OWN, *NAMES):
+        folder_tokenizer(options.tokenizer)
     if options.minutes is not None or options.depth is not None:
         return  # the plan checks its options itself, and chooses what a preset would say
     if options.init:

@@ -56,12 +56,7 @@ def open_tokenizer(name: str, corpus: Corpus, full_vocabulary: bool) -> Tokenize
     if name == OWN:
         return None
     if name not in NAMES:
-        tokenizer = Tokenizer.load(name)
-        if not tokenizer.is_ours:
-            raise UserError(
-                f"--tokenizer {name} belongs to an imported model: training cannot use it"
-            )
-        return tokenizer
+        return folder_tokenizer(name)
     try:
         tokenizer = named_encoding(name)
     except UserError as error:
@@ -72,6 +67,16 @@ def open_tokenizer(name: str, corpus: Corpus, full_vocabulary: bool) -> Tokenize
         f"largest id {found.largest_id}"
     )
     return tokenizer if full_vocabulary else compact(tokenizer, found.used)
+
+
+def folder_tokenizer(folder: str) -> Tokenizer:
+    """Open a folder's tokenizer. Raises UserError if training cannot use it."""
+    tokenizer = Tokenizer.load(folder)
+    if not tokenizer.is_ours:
+        raise UserError(
+            f"--tokenizer {folder} belongs to an imported model: training cannot use it"
+        )
+    return tokenizer
 
 
 def shards_folder(location: str | None, default: Path) -> Path:
