@@ -81,7 +81,7 @@ def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     if world.is_first:
         tell(run, task, plan.step_s, plan.seconds, plan.expected)
         if options.verbose:
-            print(plan.table(), describe(run.model, run.train), sep="\n")
+            print(settings.rules(plan) + describe(run.model, run.train))
     return train(run, task, initial, world=world)
 
 

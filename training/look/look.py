@@ -6,7 +6,6 @@ chats.jsonl: JSON lines, 812 conversations, 1.2 MB
   skipped 3: it is not JSON (Expecting value) (first: line 17)
 """
 
-import random
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -14,11 +13,11 @@ from gptcore.checks import UserError
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import cut_for, document_text
 from training.data.survey import Survey, Surveyor, bytes_per_token
-from training.formats.found import Asked, Document, Item, Kind
+from training.formats.found import Asked, Document, Item, Kind, Skip
 from training.formats.places import File
 from training.formats.reading import read_files
 from training.look.notices import Notices, plural
-from training.look.samples import seen, shortened
+from training.look.samples import Draw, seen, shortened
 from training.machine.progress import progress
 
 SHOWN_FILES, SHOWN_REASONS = 20, 8  # the others are counted
@@ -42,6 +41,20 @@ class FileLook:
     n_bytes: int = 0
     skipped: Counter[str] = field(default_factory=Counter)  # by reason
     first: dict[str, str] = field(default_factory=dict)  # where each reason was met first
+
+    def count(self, document: Document, n_bytes: int) -> None:
+        is_text = isinstance(document, str)
+        self.n_texts += is_text
+        self.n_chats += not is_text
+        self.n_bytes += n_bytes
+
+    def tell(self, fact: Kind | Skip) -> None:
+        """Note what kind of file it is, or what is skipped in it."""
+        if isinstance(fact, Kind):
+            self.kind = fact.name
+        else:
+            self.skipped[fact.reason] += 1
+            self.first.setdefault(fact.reason, fact.where)
 
     def lines(self) -> list[str]:
         """Return what it holds as a line, and a line for each reason to skip something."""
@@ -109,31 +122,21 @@ class Look:
 def look(files: list[File], asked: Asked = Asked()) -> Look:
     """Read all files once and count. Raises UserError for a named file that cannot be read."""
     found: list[FileLook] = []
-    surveyor, notices, samples = Surveyor(), Notices(), list[Document]()
-    draw = random.Random(1)
+    surveyor, notices, draw = Surveyor(), Notices(), Draw(N_SAMPLES)
     with progress(doing="looking", unit=" documents") as bar:
         for file, items in read_files(files, cut_for(files, asked)):
             one = FileLook(file.name)
             found.append(one)
             for item in items:
-                if isinstance(item, Item):
-                    bar.update()
-                    one.n_texts += isinstance(item.document, str)
-                    one.n_chats += not isinstance(item.document, str)
-                    one.n_bytes += surveyor.add(item.document)
-                    notices.add(document_text(item.document))
-                    place = draw.randrange(bar.n)  # reservoir sampling (Vitter 1985, algorithm R)
-                    if bar.n <= N_SAMPLES:
-                        samples.append(item.document)
-                    elif place < N_SAMPLES:
-                        samples[place] = item.document
-                elif isinstance(item, Kind):
-                    one.kind = item.name
-                else:
-                    one.skipped[item.reason] += 1
-                    one.first.setdefault(item.reason, item.where)
+                if not isinstance(item, Item):
+                    one.tell(item)
+                    continue
+                bar.update()
+                one.count(item.document, surveyor.add(item.document))
+                notices.add(document_text(item.document))
+                draw.add(item.document)
     survey = surveyor.survey()
-    return Look(found, survey, notices.lines(survey.n_equal), samples)
+    return Look(found, survey, notices.lines(survey.n_equal), draw.kept)
 
 
 def rounded(n: float) -> int:

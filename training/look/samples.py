@@ -6,6 +6,7 @@
 '<|user|>Hi<|end|><|assistant|>«Hello!<|end|>»'
 """
 
+import random
 from itertools import groupby
 
 import numpy as np
@@ -16,6 +17,30 @@ from training.data.corpus import document_ids, unlearned
 from training.formats.found import Document
 
 SHOWN = 400  # characters of a sample
+
+
+class Draw:
+    """Keeps n documents of any number, each with the same chance (Vitter 1985, algorithm R).
+
+    >>> draw = Draw(2)
+    >>> for document in ["one", "two", "three", "four"]:
+    ...     draw.add(document)
+    >>> len(draw.kept), draw.n_seen
+    (2, 4)
+    """
+
+    def __init__(self, n: int):
+        self.n, self.n_seen = n, 0
+        self.kept: list[Document] = []
+        self.random = random.Random(1)
+
+    def add(self, document: Document) -> None:
+        self.n_seen += 1
+        place = self.random.randrange(self.n_seen)
+        if len(self.kept) < self.n:
+            self.kept.append(document)
+        elif place < self.n:
+            self.kept[place] = document
 
 
 def seen(document: Document, tokenizer: Tokenizer) -> str:

@@ -94,6 +94,10 @@ class Given:
     def clock(self, plan: Plan) -> None:
         """The steps do not depend on the time."""
 
+    def rules(self, plan: Plan) -> str:
+        """No rule chose the shape."""
+        return ""
+
 
 def as_begun(training: TrainConfig, chosen: Collection[str], run: Run) -> TrainConfig:
     """Return the settings as they were fitted when the run began."""

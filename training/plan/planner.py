@@ -146,6 +146,9 @@ class Planner:
             return None
         return self.minutes * 60 * AIM - (time.perf_counter() - self.started)
 
+    def rules(self, plan: Plan) -> str:
+        return plan.table() + "\n"
+
     def clock(self, plan: Plan) -> Clock | None:
         """Return a clock with the time left, or None without --minutes."""
         if self.budget_s is None:
