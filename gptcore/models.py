@@ -49,9 +49,19 @@ class Models:
         self.facts = {first.bundle.name: first.bundle.facts}
         for folder in folders:
             if not folder.samefile(first.bundle.path):
-                facts = read_facts(folder)
-                name = folder.name if facts.name in self.folders else facts.name
-                self.folders[name], self.facts[name] = folder, facts
+                self.add(folder)
+
+    def add(self, folder: Path) -> str:
+        """Offer another model, and return its name; one that was here before is read anew.
+
+        Raises UserError if it is damaged.
+        """
+        facts = read_facts(folder)
+        known = [name for name, other in self.folders.items() if other == folder]
+        name = known[0] if known else folder.name if facts.name in self.folders else facts.name
+        self.folders[name], self.facts[name] = folder, facts
+        self.loader.submit(self.close, name).result()
+        return name
 
     @property
     def names(self) -> list[str]:
@@ -98,6 +108,11 @@ class Models:
             self.open[name] = self.load(folder, variant=variant) if variant else self.load(folder)
             self.held[name] = needed
         return self.open[name]
+
+    def close(self, name: str) -> None:
+        """Forget a model that is open, in every format; replies that run go on to their end."""
+        for opened in [opened for opened in self.open if opened.split("@")[0] == name]:
+            del self.open[opened], self.held[opened]
 
     def make_room(self, name: str, needed: int) -> None:
         """Close idle models until `needed` bytes are free."""

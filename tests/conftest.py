@@ -45,16 +45,21 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
 
 @pytest.fixture(scope="module")
 def serve() -> Iterator[Callable[..., str]]:
-    """Serves the page of a model, and of a translator if one is given; the address."""
+    """Serves the page of a model, and of a translator and Train if given; the address."""
     from gptcore.page.build import build_page, launch_options
+    from gptcore.page.train.workbench import Workbench
 
     pages = []
 
-    def start(model: OnnxModel | Models, translator: OnnxTranslator | None = None) -> str:
+    def start(
+        model: OnnxModel | Models,
+        translator: OnnxTranslator | None = None,
+        bench: Workbench | None = None,
+    ) -> str:
         models = model if isinstance(model, Models) else Models(model)
         page = build_page(models, translator)
         pages.append(page)
-        options = launch_options(models, page, translator=translator)
+        options = launch_options(models, page, translator=translator, bench=bench)
         _, url, _ = page.launch(prevent_thread_lock=True, **options)
         return url
 

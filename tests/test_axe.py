@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from export.folder.write import add_inspect
 from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
+from gptcore.page.train.workbench import Workbench
 from gptcore.translation.onnx import OnnxTranslator
 
 pytestmark = pytest.mark.peers
@@ -56,7 +57,8 @@ def url(
     folder = tmp_path_factory.mktemp("models") / "seen"
     shutil.copytree(model.bundle.path, folder)
     add_inspect(folder)
-    return serve(Models(load_model(folder, threads=1), [NANO]), translator)
+    bench = Workbench(folder.parent / "runs", folder.parent, str)
+    return serve(Models(load_model(folder, threads=1), [NANO]), translator, bench)
 
 
 @pytest.fixture(params=[(1280, False), (1280, True), (390, False)], ids=["light", "dark", "small"])
@@ -130,6 +132,13 @@ def test_nothing_is_found_in_the_rooms(page: Page, axe: str) -> None:
     page.locator(".room:visible").get_by_role("button", name="Translate").click()
     expect(page.locator(".room:visible .map canvas")).to_be_visible()
     check(page, axe)
+    page.locator(".rooms").get_by_role("button", name="Train").click()
+    chats = b"question,answer\nHow are you?,I am well.\nWho are you?,A model.\n"
+    page.set_input_files("#texts", {"name": "a.csv", "mimeType": "text/csv", "buffer": chats})
+    expect(page.get_by_label("What is in the texts")).to_contain_text("2 conversations")
+    page.get_by_text("More about the files").click()
+    check(page, axe)
+    page.get_by_role("button", name="Remove a.csv").click()
 
 
 def test_nothing_is_found_in_chinese_and_at_twice_the_size(

@@ -125,6 +125,34 @@ def test_the_page_on_data_has_them_all() -> None:
         assert row in page.splitlines(), row
 
 
+def test_programs_get_a_list_of_all_data_sets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["datasets", "--json", "--data-dir", str(tmp_path)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in found] == [*DATASETS]
+    assert all({"licence", "where", "about"} < row.keys() for row in found)
+
+
+def test_a_data_set_is_written_as_a_file_to_train_on(
+    mirror: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "new" / "jokes.jsonl"
+    command = ["datasets", "jokes", "--data-dir", str(mirror), "--out", str(out)]
+    assert main(command) == 0
+    documents = [*read_dataset("jokes", mirror)]
+    written = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert written == [{"messages": document} for document in documents]
+    capsys.readouterr()
+    assert main(["look", str(out)]) == 0
+    assert f"{len(documents):,} conversation" in capsys.readouterr().out
+    assert main(command) == 2  # nothing is overwritten
+    assert f"{out} exists" in capsys.readouterr().err
+    assert main(["datasets", "--out", str(tmp_path / "none.jsonl")]) == 2
+    assert main(["datasets", "dolly", "--data-dir", str(mirror), "--out", str(tmp_path / "x")]) == 2
+    assert not [*tmp_path.glob("x*")], "what failed leaves nothing"
+
+
 def test_table_and_page_say_which_data_sets_are_pinned(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

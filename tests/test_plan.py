@@ -297,6 +297,20 @@ def test_a_depth_is_planned_and_trained_and_the_same_command_goes_on(
         assert words in refused(training_main, *again)
 
 
+@pytest.mark.slow
+def test_a_plan_that_is_only_asked_for_trains_nothing(
+    book: Path, tmp_path: Path, capsys: pytest.CaptureFixture, refused: Refused
+) -> None:
+    out = tmp_path / "out"
+    asked = [str(book), "--minutes", "0.4", "--out", str(out)]
+    assert training_main([*asked, "--plan"]) == 0
+    assert re.search(r"size .+\ntime .+\nexpected ", capsys.readouterr().out)
+    assert not out.exists()
+    begun = (book, "--preset", "nano", "--set=steps=1", "--set=n_layer=1", "--out", out)
+    assert training_main([str(word) for word in begun]) == 0
+    assert "--plan is of a new training" in refused(training_main, *begun, "--resume", "--plan")
+
+
 DIALS = {
     "--minutes 5 --depth 2": "--minutes and --depth both set the size: give only one of them",
     "--minutes 0": "--minutes 0 is out of range",

@@ -24,6 +24,8 @@ DRAWN = (
     "theme.",
     "room.",
     "import.",
+    "doing.",
+    "curve.",
 )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import gradio as gr
 from starlette.middleware import Middleware
+from starlette.requests import Request
 
 from gptcore.api.door import Door
 from gptcore.api.entry import Entry
@@ -16,6 +17,8 @@ from gptcore.models import Models
 from gptcore.page.endpoints import add_endpoints
 from gptcore.page.guard.middleware import Guard
 from gptcore.page.shell import HEAD, page_facts, view_routes
+from gptcore.page.train.routes import TrainRoutes, is_of_this_machine
+from gptcore.page.train.workbench import Workbench
 from gptcore.page.translate import add_translation
 from gptcore.translation.onnx import OnnxTranslator
 
@@ -29,13 +32,20 @@ def launch_options(
     door: Door | None = None,
     entry: Entry | None = None,
     translator: OnnxTranslator | None = None,
+    bench: Workbench | None = None,
 ) -> dict[str, Any]:
     """Return the arguments of `launch` for the page and its API.
 
     `door`: the conditions of the API. `entry`: what is asked of every visitor, if anything.
+    `bench`: for Train, if this page offers it.
     """
-    facts = page_facts(models, translator, page)
-    guard = Middleware(Guard, api=Api(models, door or Door()), entry=entry)
+
+    def facts(request: Request) -> dict[str, Any]:
+        told = page_facts(models, translator, page, request.query_params.get("model"))
+        return told | {"train": bench is not None and is_of_this_machine(request.scope)}
+
+    train = TrainRoutes(bench) if bench else None
+    guard = Middleware(Guard, api=Api(models, door or Door()), entry=entry, train=train)
     return {
         "theme": gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
         "head": HEAD,

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gptcore import __version__
-from gptcore.api.serve import add_door_arguments, load_models, read_keys
+from gptcore.api.serve import MODELS, add_door_arguments, load_models, read_keys
 from gptcore.bundle import VARIANTS, default_model, read_facts
 from gptcore.checks import UserError
+from gptcore.page.train.child import CHECKOUT
 from gptcore.system.cores import say_if_busy
 from gptcore.system.network import allow_connections, check_port, in_url, is_loopback, reachable
 from gptcore.system.runtime import (
@@ -75,6 +76,12 @@ def choose_entry(options: argparse.Namespace, host: str) -> "Entry | None":
     return Entry(token=secrets.token_urlsafe(24), behind_proxy=proxy)
 
 
+def trains(options: argparse.Namespace, host: str) -> bool:
+    """Return whether the page offers Train: in a checkout, to a person at this machine alone."""
+    is_open = options.public or options.behind_proxy or not is_loopback(host)
+    return not is_open and all((CHECKOUT / room).is_dir() for room in ("training", "export"))
+
+
 def run(options: argparse.Namespace) -> int:
     """Check the options, import what takes seconds to load, and serve until Ctrl-C."""
     host = options.host.strip("[]")  # the user may have copied an IPv6 address from a URL
@@ -93,6 +100,7 @@ def run(options: argparse.Namespace) -> int:
     translator = load_translator(options.translate) if options.translate else None
     from gptcore.api.door import Door
     from gptcore.page.build import build_page, launch_options
+    from gptcore.page.train.workbench import Workbench
     from gptcore.page.zero_gpu import declare_gpu_function
 
     door = Door(read_keys(options), options.cors, options.rate_limit, options.behind_proxy, host)
@@ -105,10 +113,13 @@ def run(options: argparse.Namespace) -> int:
         print(f"there is a GPU, but CUDA's libraries are missing: pip install {WITH_CUDA}")
     token = f"/?token={entry.token}" if entry and entry.token else ""
     print(f"http://{reachable(host)}:{options.port}{token} (Ctrl-C ends)", flush=True)
+    bench = None
+    if trains(options, host):
+        bench = Workbench(Path("runs"), options.models or MODELS, models.add)
     page = build_page(models, translator)
     page.launch(
         server_name=in_url(host),  # Gradio also expects an IPv6 address in brackets
         server_port=options.port,
-        **launch_options(models, page, door, entry, translator),
+        **launch_options(models, page, door, entry, translator, bench),
     )
     return 0

@@ -3,6 +3,7 @@
 >>> launch(app_kwargs={"routes": view_routes(facts)}, head=HEAD)       # doctest: +SKIP
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,27 +34,34 @@ class Files(StaticFiles):
         return response
 
 
-def view_routes(facts: dict[str, Any]) -> list[BaseRoute]:
+def view_routes(facts: Callable[[Request], dict[str, Any]]) -> list[BaseRoute]:
+    """Return the routes of the view's files, and of what `facts` tells of a request's model."""
+
     async def tell(request: Request) -> JSONResponse:
-        return JSONResponse(facts, headers={"Cache-Control": "no-cache"})
+        return JSONResponse(facts(request), headers={"Cache-Control": "no-cache"})
 
     return [Route("/view/facts.json", tell), Mount("/view", Files(directory=VIEW))]
 
 
 def page_facts(
-    models: Models, translator: OnnxTranslator | None, page: gr.Blocks
+    models: Models, translator: OnnxTranslator | None, page: gr.Blocks, name: str | None = None
 ) -> dict[str, Any]:
     """Return what view/page.js asks for: the view's facts, and the numbers of the events.
 
-    `models` are those that the view offers: of the first one's kind, and each one's formats.
+    `name`: the model that the view opens with; by default the first. `models` are those of its
+    kind that the view offers, in each format, and `others` the names of those of the other kind,
+    with which the view opens anew.
     """
     by_name = {n: view_facts(f, models.folders[n]) | {"name": n} for n, f in models.facts.items()}
-    first = by_name[models.names[0]]
+    first = by_name.get(name or "", by_name[models.names[0]])
+    others = [n for n, facts in by_name.items() if facts["chat"] != first["chat"]]
     by_name |= {key: by_name[n] | {"name": key} for key, (n, _) in models.formats().items()}
+    opened = models.open.get(first["name"])
     return {
         **first,
         "models": [facts for facts in by_name.values() if facts["chat"] == first["chat"]],
-        "line": device_line(models.first),
+        "others": others,
+        "line": device_line(opened) if opened else "",
         "api": "?view=api",
         "translator": translator_facts(translator) if translator else None,
         "events": {event.api_name: i for i, event in page.fns.items()},

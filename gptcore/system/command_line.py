@@ -11,8 +11,11 @@ code. It may define KEPT: text for the error line that says what an aborted comm
 
 import argparse
 import os
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -94,7 +97,8 @@ def guard(run: Callable[[], int], requirements: str, kept: Callable[[], str] = s
     """
     try:
         try:
-            return run()
+            with ended_like_ctrl_c():
+                return run()
         finally:
             sys.stdout.flush()  # notice a closed pipe here, not at exit
     except UserError as error:
@@ -109,6 +113,19 @@ def guard(run: Callable[[], int], requirements: str, kept: Callable[[], str] = s
         return say(f"error: {' '.join(str(error).split())}{kept()}", REFUSED)
     except KeyboardInterrupt:
         return say(f"\nstopped{kept()}", INTERRUPTED)
+
+
+@contextmanager
+def ended_like_ctrl_c() -> Iterator[None]:
+    """Have SIGTERM, and on Windows Ctrl-Break, clean up as Ctrl-C does; schedulers send them."""
+    names = ("SIGTERM", "SIGBREAK") if threading.current_thread() is threading.main_thread() else ()
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def say(line: str, code: int) -> int:

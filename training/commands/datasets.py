@@ -2,12 +2,16 @@
 
 python -m training datasets                        list all, with licence and place on the disk
 python -m training datasets gsm8k jokes            download these and count their documents
+python -m training datasets jokes --out jokes.jsonl    and write them, to train on
 """
 
 import argparse
+import json
+from contextlib import nullcontext
 from pathlib import Path
 
-from gptcore.checks import check_choice
+from gptcore.checks import UserError, check_choice
+from gptcore.system.files import new_file
 from training.data.corpus import document_text
 from training.datasets.origins import Dataset
 from training.datasets.reading import VARIABLE, data_folder, read_dataset
@@ -28,25 +32,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help=f"folder with the data, and for downloads (default: ${VARIABLE} or the cache)",
     )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="write the named ones as JSON lines, to train on"
+    )
+    parser.add_argument("--json", action="store_true", help="list them as JSON, for programs")
 
 
 def run(options: argparse.Namespace) -> int:
     folder = data_folder(options.data_dir)
     for name in options.names:
         check_choice("dataset", name, DATASETS)
+    if options.out and not options.names:
+        raise UserError(f"--out {options.out}: name the data sets to write")
+    if options.out and options.out.exists():
+        raise UserError(f"{options.out} exists: choose another --out")
     if not options.names:
-        print(table(folder))
-    for name in options.names:
-        print_count(name, options.data_dir)
+        print(listed(folder) if options.json else table(folder))
+    with new_file(options.out) if options.out else nullcontext() as out:
+        for name in options.names:
+            take(name, options.data_dir, out)
     return 0
 
 
-def print_count(name: str, data_dir: Path | None) -> None:
+def take(name: str, data_dir: Path | None, out: Path | None) -> None:
+    """Count the documents of a data set, and append them to a file if one is given."""
     n_documents = n_bytes = 0
-    for document in progress(read_dataset(name, data_dir), f"reading {name}", unit=" documents"):
-        n_documents += 1
-        n_bytes += len(document_text(document).encode("utf-8"))
+    with open(out, "a", encoding="utf-8") if out else nullcontext() as file:
+        documents = read_dataset(name, data_dir)
+        for document in progress(documents, f"reading {name}", unit=" documents"):
+            n_documents += 1
+            n_bytes += len(document_text(document).encode("utf-8"))
+            if file:
+                row = {"text" if isinstance(document, str) else "messages": document}
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
     print(f"{name}: {n_documents:,} documents, {n_bytes:,} bytes")
+
+
+def listed(folder: Path) -> str:
+    """Return all data sets as a JSON list."""
+    facts = [
+        {"name": name, "licence": d.licence, "where": where(d, folder), "about": d.about}
+        for name, d in DATASETS.items()
+    ]
+    return json.dumps(facts, indent=1)
 
 
 def table(folder: Path) -> str:

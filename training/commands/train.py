@@ -1,11 +1,13 @@
 """python -m training TEXT... --out runs/NAME: train a model on text files.
 
 python -m training TEXT... --minutes 30           plan and run a training of 30 minutes
+python -m training TEXT... --minutes 30 --plan    say what it would be, and train nothing
 """
 
 import argparse
 from pathlib import Path
 
+from gptcore.checks import UserError
 from gptcore.config import DECODERS
 from gptcore.system.command_line import INTERRUPTED
 from gptcore.text.encodings import NAMES
@@ -27,6 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--minutes", type=float, help="plan a training that takes this long")
     parser.add_argument(
         "--depth", type=int, help="plan a training of a model of this depth, 1 to 24"
+    )
+    parser.add_argument(
+        "--plan", action="store_true", help="say size, time and expected loss, and train nothing"
     )
     add_common(parser)
     parser.add_argument("--init", type=Path, help="fine-tune: start from this run's weights")
@@ -81,6 +86,8 @@ def run(options: argparse.Namespace) -> int:
 def check(options: argparse.Namespace) -> None:
     """Raise UserError for mistakes that can be found before torch is imported."""
     if goes_on(options):
+        if options.plan:
+            raise UserError("--plan is of a new training: drop --resume")
         Run.load(options.out)
     else:
         check_free(options.out)

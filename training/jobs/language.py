@@ -40,7 +40,8 @@ def train_language(options: argparse.Namespace) -> dict[str, Any] | None:
         else:
             check_free(options.out)
             summary = start(options, world)
-        say_next(options.out, "python -m training", summary)
+        if not options.plan:
+            say_next(options.out, "python -m training", summary)
         return summary
 
 
@@ -82,6 +83,8 @@ def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
         tell(run, task, plan.step_s, plan.seconds, plan.expected)
         if options.verbose:
             print(settings.rules(plan) + describe(run.model, run.train))
+    if options.plan:
+        return {}
     return train(run, task, initial, world=world)
 
 

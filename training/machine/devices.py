@@ -134,7 +134,8 @@ def keep_freed_memory() -> None:
 
 
 # A closed terminal sends SIGHUP; Windows does not have it.
-SIGNALS = [getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, n)]
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")  # the last is Windows' alone
+SIGNALS = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
 
 
 class Paused(Exception):

@@ -34,6 +34,8 @@ from gptcore.api.routes import PATHS as API_PATHS
 from gptcore.api.routes import Api
 from gptcore.page.guard.arguments import check_call
 from gptcore.page.guard.crowd import Crowd, session_read
+from gptcore.page.train.routes import PREFIX as TRAIN_PATHS
+from gptcore.page.train.routes import TrainRoutes
 
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -56,10 +58,13 @@ class Guard:
     """ASGI middleware that answers what the page does not need itself, with 4xx and a reason.
 
     `api`: what answers the calls of the API. `entry`: what is asked of a visitor, if anything.
+    `train`: what answers those of Train, if the page offers it.
     """
 
-    def __init__(self, app: Asgi, api: Api, entry: Entry | None = None):
-        self.app, self.api, self.entry = app, api, entry
+    def __init__(
+        self, app: Asgi, api: Api, entry: Entry | None = None, train: TrainRoutes | None = None
+    ):
+        self.app, self.api, self.entry, self.train = app, api, entry, train
         self.crowd = Crowd(api.door.behind_proxy)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,6 +84,9 @@ class Guard:
                 return
             if scope["path"].startswith(API_PATHS):
                 await self.api(scope, receive, send)
+                return
+            if self.train and scope["path"].startswith(TRAIN_PATHS):
+                await self.train(scope, receive, send)
                 return
             if not NEEDED.fullmatch(scope["path"]):
                 raise Refused(403, "this page does not use that address")

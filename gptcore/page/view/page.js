@@ -71,20 +71,38 @@ async function* events(body) {
   }
 }
 
+// Asks one of Train's addresses; see gptcore/page/train/routes.py.
+async function train(path, request = {}) {
+  const answer = await fetch(URL_OF(`train/${path}`), request).catch(() => {
+    throw new Error(say("lost.server"));
+  });
+  const content = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Error(content.detail ?? say("lost.server"));
+  return content;
+}
+
 async function show() {
-  const facts = await (await fetch(URL_OF("view/facts.json"))).json();
+  // The model that the address names; without one, the first that the server has.
+  const chosen = new URLSearchParams(location.search).get("model");
+  const query = chosen === null ? "" : `?${new URLSearchParams({ model: chosen })}`;
+  const facts = await (await fetch(URL_OF(`view/facts.json${query}`))).json();
   const { events: numbers, translator } = facts;
   // Beside Gradio's container, which has nothing to show.
   const place = document.body.appendChild(document.createElement("div"));
   await mount(place, {
     facts,
-    ask: ({ prompt, settings, begun, model = null }, ...more) =>
+    ask: ({ prompt, settings, begun, model = facts.name }, ...more) =>
       call(numbers.reply, [prompt, settings, begun, model], ...more),
-    inspect: ({ what, layer, model = null, untrained }, onEvent) => look(numbers.inspect, [what, layer, model, untrained], onEvent),
+    inspect: ({ what, layer, model = facts.name, untrained }, onEvent) => look(numbers.inspect, [what, layer, model, untrained], onEvent),
     translator: translator && {
       facts: translator,
       translate: ({ text, beams }, ...more) => call(numbers.translation, [text, beams], ...more),
       crossing: ({ source, target }) => look(numbers.crossing, [source, target]),
+    },
+    train: facts.train && {
+      state: () => train("state"),
+      put: (file) => train(`texts/${encodeURIComponent(file.name)}`, { method: "PUT", body: file }),
+      act: (action, values) => train(action, { method: "POST", headers, body: JSON.stringify(values) }),
     },
   });
 }

@@ -2,13 +2,13 @@
 // conversation (of a base model: its text), the settings. It owns the element it is mounted in, and
 // talks with a model through `ask` alone:
 //
-//     mount(element, {facts, ask, inspect, translator})
+//     mount(element, {facts, ask, inspect, translator, train})
 //     await ask({prompt, settings, begun}, onEvent, signal)
 //
 // `facts` are those of gptcore/page/facts.py. `prompt` is the messages of a conversation, or a text.
 // `ask` calls `onEvent` with the events that gptcore/page/reply.py describes, and throws an error
-// whose message a person can read. `inspect` is described in inspect/inspect.js, and `translator`, if
-// there is one, in translate/translate.js.
+// whose message a person can read. `inspect` is described in inspect/inspect.js, and `translator` and
+// `train`, if they are there, in translate/translate.js and train/train.js.
 
 import { ChatList } from "./chat/chatlist.js";
 import { Conversation } from "./chat/conversation.js";
@@ -18,6 +18,7 @@ import { showKeys } from "./parts/dialogs.js";
 import { closeAlternatives } from "./parts/glass.js";
 import { themeButton } from "./parts/theme.js";
 import { Inspect } from "./inspect/inspect.js";
+import { Train } from "./train/train.js";
 import { Translate } from "./translate/translate.js";
 import { Writer } from "./text/writer.js";
 import { LANGUAGES, chooseLanguage, language, say } from "./words.js";
@@ -57,10 +58,11 @@ class View {
     if (chat) this.stage.show(chat);
     this.list = this.store && this.chatList();
     this.home = this.store ? "room.chat" : "room.text";
-    const { translator } = this.host;
+    const { translator, train } = this.host;
     this.rooms = {
       "room.inspect": new Inspect(this.host),
       ...(translator && { "room.translate": new Translate(translator) }),
+      ...(train && { "room.train": new Train(train) }),
     };
     const { element: stage, settings } = this.stage;
     this.body = el("div.columns", {}, ...(this.list ? [this.list.element] : []), stage, settings.element);

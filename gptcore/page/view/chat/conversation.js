@@ -7,10 +7,10 @@ import { keep, recall, say } from "../words.js";
 import { showRead } from "../parts/dialogs.js";
 import { Figures } from "../parts/figures.js";
 import { Notice } from "../parts/notice.js";
+import { modelPicker } from "../parts/picker.js";
 import { Settings } from "../parts/settings.js";
 import { Composer } from "./composer.js";
 import { Messages } from "./messages.js";
-import { modelPicker } from "./picker.js";
 import { writeReply } from "./reply.js";
 
 const LAST = "gptcore-last-chat";
@@ -47,14 +47,14 @@ export class Conversation {
   }
 
   newSettings(facts, rival = null) {
-    const names = [...this.models.keys()];
+    const [names, others] = [[...this.models.keys()], this.host.facts.others ?? []];
     const choices = { choose: (name) => this.choose({ model: name }), compare: (name) => this.choose({ rival: name }) };
     return new Settings(
       { ...facts, line: this.host.facts.line, api: this.host.facts.api },
       {
         change: (settings, system) => this.setUp(settings, system),
         lastSeed: () => this.nodes().findLast((node) => node.seed !== undefined)?.seed,
-        models: names.length > 1 ? modelPicker(names, { model: facts.name, rival }, choices) : null,
+        models: names.length + others.length > 1 ? modelPicker(names, others, { model: facts.name, rival }, choices) : null,
       },
     );
   }

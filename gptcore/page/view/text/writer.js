@@ -2,9 +2,10 @@
 // or tried again.
 
 import { el } from "../dom.js";
-import { showTints } from "../parts/glass.js";
 import { Figures } from "../parts/figures.js";
+import { showTints } from "../parts/glass.js";
 import { Notice } from "../parts/notice.js";
+import { modelPicker } from "../parts/picker.js";
 import { Settings } from "../parts/settings.js";
 import { keep, recall, say } from "../words.js";
 
@@ -38,6 +39,7 @@ export class Writer {
     this.settings = new Settings(host.facts, {
       change: (settings) => keep(this.keys[1], JSON.stringify(settings)),
       lastSeed: () => this.last?.seed,
+      models: this.picker(),
     });
     this.settings.show({ system: "", settings: this.keptSettings() });
     const row = el("div.row.wrap", {}, this.go, this.halt, this.undoIt, this.retryIt, this.clearIt);
@@ -46,6 +48,13 @@ export class Writer {
     const head = el("p.lead", {}, say("text.lead", { name: host.facts.name }));
     this.element = el("main.stage.writer", {}, head, this.sheet, foot);
     this.refresh();
+  }
+
+  // A text stays with its model, so that another one opens the page anew.
+  picker() {
+    const { name, models = [], others = [] } = this.host.facts;
+    const names = [...models.map((facts) => facts.name), ...others].filter((other) => other !== name);
+    return names.length ? modelPicker([name], names, { model: name }, {}) : null;
   }
 
   keptSettings() {

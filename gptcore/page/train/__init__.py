@@ -1,0 +1,1 @@
+"""What the view's Train asks: trainings on this machine, by the same commands that people type."""

@@ -1,0 +1,241 @@
+"""One training at a time, made on the page: its texts, its commands, and what they said.
+
+>>> bench = Workbench(Path("runs"), Path("models"), models.add)        # doctest: +SKIP
+>>> bench.begin("look")                                                # doctest: +SKIP
+
+The folder runs/.page holds the texts and the token shards made of them, which are deleted when the
+training is complete or given up, and what each command said. The run and the model are where the
+same commands on the command line would put them.
+"""
+
+import atexit
+import json
+import os
+import re
+import shutil
+import signal
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any
+
+from gptcore.checks import UserError
+from gptcore.page.train.child import Child, output_of
+from gptcore.page.train.progress import progress_of
+from gptcore.system.command_line import INTERRUPTED
+from gptcore.system.files import write_whole
+
+INSTALL = "pip install -r requirements-train.txt"
+MOST_BYTES, MOST_TEXTS = 500_000_000, 200
+MOST_MINUTES = 24 * 60
+NAME = re.compile(r"[\w-][\w.-]{0,39}")
+TEXTS = ("name", "me", "columns")  # settings
+KINDS = ("fetch", "look", "plan", "train", "export")  # of commands
+SAYINGS = ("look", "plan")  # commands that only say what is or would be
+STOPPED = (INTERRUPTED, -signal.SIGTERM)  # exit codes; the second before Python has begun
+
+
+class Workbench:
+    """The state on the disk, and at most one running command."""
+
+    def __init__(self, runs: Path, models: Path, add: Callable[[Path], str]):
+        """`add` is called with the folder of an exported model, and returns the model's name."""
+        self.runs, self.models, self.add = runs, models, add
+        self.folder = runs / ".page"
+        self.texts = self.folder / "texts"
+        self.child: Child | None = None
+        self.doing = ""
+        self.lock = Lock()
+        self.error, self.model = "", ""
+        self.datasets: list[dict[str, str]] | None = None  # until list_datasets asks
+
+    # ---------------------------------------------------------------- what there is
+
+    def state(self) -> dict[str, Any]:
+        """Return all that the view shows."""
+        settings = self.settings()
+        run = progress_of(self.runs / settings["begun"]) if settings["begun"] else None
+        outputs = {kind: self.said(kind) for kind in KINDS}
+        return {
+            **settings,
+            "missing": "" if find_spec("torch") else INSTALL,
+            "texts": [{"name": p.name, "bytes": p.stat().st_size} for p in self.listed()],
+            "datasets": self.datasets or [],
+            "doing": self.doing,
+            "error": self.error,
+            "look": "\n".join(outputs["look"]),
+            "plan": "\n".join(planned(outputs["plan"])),
+            "said": "\n".join(outputs[self.doing or "train"]),
+            "run": run,
+            "model": self.model,
+        }
+
+    def settings(self) -> dict[str, Any]:
+        default = {"name": "mine", "minutes": 10, "me": "", "columns": "", "begun": ""}
+        path = self.folder / "settings.json"
+        return default | (json.loads(path.read_text("utf-8")) if path.is_file() else {})
+
+    def listed(self) -> list[Path]:
+        return sorted(p for p in self.texts.glob("*") if not p.name.endswith(".part"))
+
+    def output(self, kind: str) -> Path:
+        return self.folder / f"{kind}.txt"
+
+    def said(self, kind: str) -> list[str]:
+        """Return the output of a command, with the texts' own names."""
+        folder = f"{self.texts}{os.sep}"
+        return [line.replace(folder, "") for line in output_of(self.output(kind))]
+
+    # ---------------------------------------------------------------- texts
+
+    def room_for(self, name: str) -> tuple[Path, int]:
+        """Return where to write a text, and how many bytes it may have. Raises UserError."""
+        self.check_idle()
+        own = re.sub(r"[^\w .()-]", "_", Path(name.replace("\\", "/")).name).strip(" .")[-120:]
+        if not own:
+            raise UserError(f"{name[:50]!r} is no name of a file")
+        others = [path for path in self.listed() if path.name != own]
+        if len(others) >= MOST_TEXTS:
+            raise UserError(f"there are {MOST_TEXTS} texts: put them into one folder or .zip file")
+        self.texts.mkdir(parents=True, exist_ok=True)
+        return self.texts / own, MOST_BYTES - sum(path.stat().st_size for path in others)
+
+    def changed(self) -> None:
+        """Forget what was said of the texts before."""
+        self.error = ""
+        for kind in SAYINGS:
+            self.output(kind).unlink(missing_ok=True)
+
+    def remove(self, name: str) -> None:
+        """Delete a text. Raises UserError."""
+        self.check_idle()
+        for path in self.listed():
+            if path.name == name:
+                path.unlink()
+        self.changed()
+
+    # ---------------------------------------------------------------- commands
+
+    def begin(self, kind: str, asked: dict[str, Any]) -> None:
+        """Start a command with what a person has chosen. Raises UserError."""
+        with self.lock:
+            self.check_idle()
+            if not find_spec("torch"):
+                raise UserError(f"PyTorch is missing: {INSTALL}")
+            settings = self.settings() | checked(asked)
+            if settings["begun"] and (self.runs / settings["begun"]).exists():
+                settings["name"] = settings["begun"]
+            else:
+                settings["begun"] = ""
+            arguments = self.arguments(kind, settings, asked)
+            if kind == "train":
+                settings["begun"] = settings["name"]
+            self.texts.mkdir(parents=True, exist_ok=True)
+            write_whole(self.folder / "settings.json", json.dumps(settings))
+            self.error, self.doing = "", kind
+            self.child = Child(arguments, self.output(kind))
+            atexit.register(self.child.end)
+            Thread(target=self.follow, args=(self.child, kind, settings), daemon=True).start()
+
+    def arguments(self, kind: str, settings: dict[str, Any], asked: dict[str, Any]) -> list[str]:
+        """Return the command, as Python's arguments. Raises UserError if it makes no sense now."""
+        training, run = ["-m", "training"], self.runs / settings["name"]
+        if kind == "fetch":
+            return [*training, *self.fetching(str(asked.get("dataset")))]
+        if kind == "export":
+            out = self.models / settings["name"]
+            return ["-m", "export", str(run), "--out", str(out)]
+        about = [f"--{name}={settings[name]}" for name in ("me", "columns") if settings[name]]
+        texts = [str(path) for path in self.listed()]
+        if settings["begun"] and kind == "train":
+            return [*training, "--out", str(run), "--resume"]
+        if not texts:
+            raise UserError("there is no text yet: drop a file first")
+        if kind == "look":
+            return [*training, "look", *texts, *about]
+        if run.exists() or (self.models / settings["name"]).exists():
+            raise UserError(f"there is a model or a run of the name {run.name}: choose another")
+        plan = [f"--minutes={settings['minutes']}", "--shards", str(self.folder / "shards")]
+        only = ["--plan"] if kind == "plan" else []
+        return [*training, *texts, *about, *plan, "--out", str(run), *only]
+
+    def fetching(self, dataset: str) -> list[str]:
+        if dataset not in [found["name"] for found in self.datasets or []]:
+            raise UserError(f"there is no dataset {dataset[:50]!r}")
+        path, _ = self.room_for(f"{dataset}.jsonl")
+        return ["datasets", dataset, "--out", str(path)]
+
+    def follow(self, child: Child, kind: str, settings: dict[str, Any]) -> None:
+        """Wait for a command in a thread of its own, and do what comes after it."""
+        code = child.wait()
+        atexit.unregister(child.end)
+        said = self.said(kind)
+        try:
+            if code and code not in STOPPED:
+                self.error = said[-1].removeprefix("error: ") if said else f"exit code {code}"
+            elif kind == "export" and not code:
+                self.model = self.add(self.models / settings["name"])
+            elif kind == "fetch":
+                self.changed()
+            elif kind == "train" and not code:
+                self.delete_texts()
+        except (OSError, UserError) as error:
+            self.error = str(error)
+        finally:
+            self.doing, self.child = "", None
+
+    def stop(self) -> None:
+        """Have the running command save what it has, and end."""
+        if child := self.child:
+            child.stop()
+
+    def list_datasets(self) -> None:
+        """Ask training for the names of its datasets, once."""
+        with self.lock:
+            if self.datasets is None:
+                output = self.folder / "datasets.json"
+                self.folder.mkdir(parents=True, exist_ok=True)
+                code = Child(["-m", "training", "datasets", "--json"], output).wait()
+                self.datasets = [] if code else json.loads(output.read_text("utf-8"))
+                output.unlink()
+
+    # ---------------------------------------------------------------- the end
+
+    def clear(self, keeps: bool) -> None:
+        """Begin anew; the run and the model are kept or deleted. Raises UserError."""
+        self.check_idle()
+        begun = self.settings()["begun"]
+        if begun and not keeps:
+            shutil.rmtree(self.runs / begun, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.error, self.model = "", ""
+
+    def delete_texts(self) -> None:
+        for name in ("texts", "shards"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+
+    def check_idle(self) -> None:
+        if self.doing:
+            raise UserError("a command is running: stop it, or wait for its end")
+
+
+def checked(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings among what a person has chosen. Raises UserError."""
+    chosen = {key: value for key, value in asked.items() if key in (*TEXTS, "minutes")}
+    for key in set(TEXTS) & set(chosen):
+        if not isinstance(chosen[key], str) or len(chosen[key]) > 200 or "\0" in chosen[key]:
+            raise UserError(f"{key} must be a short text")
+    if not NAME.fullmatch(chosen.get("name", "mine")):
+        raise UserError("the name may have 40 letters, digits, dots, dashes and underscores")
+    minutes = chosen.get("minutes", 1)
+    if type(minutes) not in (int, float) or not (0 < minutes <= MOST_MINUTES):
+        raise UserError(f"minutes must be a number from 1 to {MOST_MINUTES:,}")
+    return chosen
+
+
+def planned(lines: Iterable[str]) -> list[str]:
+    """Return the lines of the plan in what a training says before it begins."""
+    lines = [*lines]
+    first = next((i for i, line in enumerate(lines) if line.startswith("size ")), len(lines))
+    return lines[first:]

@@ -1,0 +1,240 @@
+// Train: files of this machine become a model that the page then talks with. All that is shown comes
+// from the server, which runs the commands; a reload, or another tab, shows the same.
+
+import { el } from "../dom.js";
+import { Notice } from "../parts/notice.js";
+import { say, told } from "../words.js";
+import { chart } from "./chart.js";
+
+const EVERY_MS = 1000;
+const MOST_MINUTES = 120; // of the slider; the number beside it may be larger
+
+export class Train {
+  // `host`: {state, put, act}, each of which returns what gptcore/page/train/workbench.py describes.
+  constructor(host) {
+    this.host = host;
+    this.notice = new Notice();
+    const button = (key, act, kind = "") => el(`button${kind}`, { type: "button", onclick: act }, say(key));
+    this.buttons = {
+      plan: button("train.plan", () => this.begin("plan")),
+      train: button("train.start", () => this.begin("train"), ".primary"),
+      stop: button("stop", () => this.act("stop"), ".primary"),
+      resume: button("train.resume", () => this.begin("train"), ".primary"),
+      export: button("train.chat", () => this.begin("export"), ".primary"),
+      keep: button("train.again", () => this.act("clear", { keeps: true })),
+      drop: button("train.drop", () => this.drop()),
+    };
+    this.report = el("a", { href: "train/report", target: "_blank" }, say("train.report"));
+    this.missing = el("pre", { hidden: true });
+    this.texts = el("ul.texts");
+    this.look = el("pre", { tabindex: "0", "aria-label": say("train.look") });
+    this.plan = el("pre", { tabindex: "0", "aria-label": say("train.plan") });
+    this.said = el("pre", { tabindex: "0" });
+    this.status = el("p", { role: "status" });
+    this.bar = el("progress", { "aria-label": say("train.progress") });
+    this.curve = el("div");
+    this.samples = el("div.samples");
+    this.element = el("main.room.train", { "aria-label": say("room.train") });
+    this.element.append(
+      el("h1", {}, say("train.title")),
+      el("p", {}, say("train.lead")),
+      this.missing,
+      (this.asking = el("div.asking", {}, this.textsPart(), this.timePart())),
+      el("div.row.wrap", {}, ...Object.values(this.buttons), this.report),
+      this.notice.element,
+      this.status,
+      this.bar,
+      this.curve,
+      this.samples,
+      el("details", {}, el("summary", {}, say("train.said")), this.said),
+    );
+  }
+
+  textsPart() {
+    this.files = el("input", { type: "file", multiple: true, id: "texts" });
+    this.files.addEventListener("change", () => this.take(this.files.files));
+    const area = el("label.drop", { for: "texts" }, say("train.files"), this.files);
+    area.addEventListener("dragover", (event) => {
+      event.preventDefault();
+      area.classList.add("over");
+    });
+    area.addEventListener("dragleave", () => area.classList.remove("over"));
+    area.addEventListener("drop", (event) => {
+      event.preventDefault();
+      area.classList.remove("over");
+      this.take(event.dataTransfer.files);
+    });
+    this.dataset = el("select", { id: "dataset" });
+    const fetch = () => this.dataset.value && this.begin("fetch", { dataset: this.dataset.value });
+    this.dataset.addEventListener("change", fetch);
+    this.me = this.field("me", "train.me", el("input", { type: "text" }));
+    this.columns = this.field("columns", "train.columns", el("input", { type: "text" }));
+    for (const name of ["me", "columns"]) this[name].addEventListener("change", () => this.begin("look"));
+    this.about = el("details", {}, el("summary", {}, say("train.about")), this.me.parentElement, this.columns.parentElement);
+    return el(
+      "section",
+      {},
+      el("h2", {}, say("train.texts")),
+      area,
+      el("div.field", {}, el("label", { for: "dataset" }, say("train.dataset")), this.dataset),
+      this.texts,
+      this.about,
+      this.look,
+    );
+  }
+
+  timePart() {
+    const range = el("input", { type: "range", min: "1", max: String(MOST_MINUTES), "aria-label": say("train.minutes") });
+    const number = el("input", { type: "number", min: "0.1", step: "any" });
+    range.addEventListener("input", () => (number.value = range.value));
+    number.addEventListener("input", () => (range.value = number.value));
+    this.minutes = this.field("minutes", "train.minutes", number);
+    this.minutes.before(range);
+    this.name = this.field("name", "train.name", el("input", { type: "text", maxLength: 40 }));
+    this.range = range;
+    return el("section", {}, el("h2", {}, say("train.time")), this.minutes.parentElement, this.name.parentElement, this.plan);
+  }
+
+  field(name, key, input) {
+    input.id = `train-${name}`;
+    el("div.field", {}, el("label", { for: input.id }, say(key)), input);
+    return input;
+  }
+
+  // ---- What the server says
+
+  enter() {
+    if (!this.watching) this.watching = this.watch().finally(() => (this.watching = undefined));
+  }
+
+  async watch() {
+    this.isFilled = false;
+    do {
+      await this.ask(() => this.host.state());
+      await new Promise((resolve) => setTimeout(resolve, EVERY_MS));
+    } while (!this.element.hidden && this.element.isConnected);
+  }
+
+  // Asks the server, and shows what it answers; returns whether it did what was asked.
+  async ask(question) {
+    try {
+      this.show(await question());
+      return true;
+    } catch (error) {
+      this.notice.tell(told(error.message));
+      return false;
+    }
+  }
+
+  act(action, values = {}) {
+    this.notice.tell("");
+    return this.ask(() => this.host.act(action, values));
+  }
+
+  begin(kind, more = {}) {
+    const { me, columns, name } = this;
+    const values = { me: me.value.trim(), columns: columns.value.trim(), name: name.value.trim() };
+    return this.act(kind, { ...values, minutes: Number(this.minutes.value), ...more });
+  }
+
+  async take(given) {
+    const files = [...given]; // an input's own list is emptied with it
+    let isTaken = true;
+    for (const file of files) isTaken &&= await this.ask(() => this.host.put(file));
+    this.files.value = "";
+    if (isTaken && files.length) await this.begin("look");
+  }
+
+  drop() {
+    if (confirm(say("train.drop.sure", { path: this.state.run?.path ?? this.state.name }))) this.act("clear", { keeps: false });
+  }
+
+  // ---- What is shown
+
+  show(state) {
+    const { doing, run, missing } = state;
+    const wasDoing = this.state?.doing;
+    this.state = state;
+    this.fill(state);
+    this.missing.hidden = !missing;
+    this.missing.textContent = missing;
+    this.asking.hidden = Boolean(missing) || Boolean(run) || doing === "train";
+    this.showTexts(state);
+    const isIdle = !doing && !missing;
+    const { plan, train, stop, resume, export: chat, keep, drop } = this.buttons;
+    plan.hidden = train.hidden = !isIdle || Boolean(run) || !state.texts.length;
+    stop.hidden = !doing;
+    resume.hidden = !isIdle || !run?.is_saved || run.is_complete;
+    chat.hidden = !isIdle || !run?.is_saved;
+    keep.hidden = drop.hidden = !isIdle || !run;
+    this.report.hidden = !run?.held_out.length;
+    this.said.parentElement.hidden = !state.said;
+    this.set(this.said, state.said);
+    this.showRun(state);
+    this.status.textContent = this.stage(state);
+    if (state.error && (wasDoing || !this.wasTold)) this.notice.tell(told(state.error));
+    this.wasTold = Boolean(state.error);
+    if (/--(me|columns)/.test(state.error)) this.about.open = true;
+    if (wasDoing === "export" && !doing && state.model) location.search = `?model=${encodeURIComponent(state.model)}`;
+  }
+
+  // Fills the fields once, so that nothing is taken from under a person's fingers.
+  fill(state) {
+    if (this.isFilled) return;
+    this.isFilled = true;
+    for (const name of ["me", "columns", "name", "minutes"]) this[name].value = String(state[name]);
+    this.range.value = String(state.minutes);
+  }
+
+  // Sets a text only if it changed, so that a selection in it stays.
+  set(element, text) {
+    if (element.textContent !== text) element.textContent = text;
+    element.hidden = !text;
+  }
+
+  showTexts({ texts, datasets, look, plan, doing }) {
+    const key = JSON.stringify([texts, doing]);
+    if (key !== this.shownTexts) {
+      const remove = (name) => {
+        const button = { type: "button", disabled: Boolean(doing), "aria-label": say("train.remove", { name }), onclick: () => this.act("remove", { name }) };
+        return el("button.small", button, say("train.remove.it"));
+      };
+      const size = (bytes) => say("train.kb", { kb: Math.ceil(bytes / 1000) });
+      this.texts.replaceChildren(...texts.map(({ name, bytes }) => el("li", {}, el("span", {}, name), el("small", {}, size(bytes)), remove(name))));
+      this.shownTexts = key;
+    }
+    if (this.dataset.options.length !== datasets.length + 1) {
+      const option = ({ name, about }) => el("option", { value: name }, `${name}: ${about}`);
+      this.dataset.replaceChildren(el("option", { value: "" }, say("train.dataset.none")), ...datasets.map(option));
+    }
+    if (!doing) this.dataset.value = "";
+    this.files.disabled = this.dataset.disabled = Boolean(doing);
+    this.set(this.look, look);
+    this.set(this.plan, plan);
+  }
+
+  showRun({ run, doing }) {
+    this.bar.hidden = !doing;
+    if (doing === "train" && run?.step) Object.assign(this.bar, { max: run.steps, value: run.step });
+    else this.bar.removeAttribute("value"); // it goes to and fro
+    const key = run && JSON.stringify([run.step, run.held_out.length]);
+    if (key === this.shownRun) return;
+    this.shownRun = key;
+    this.curve.replaceChildren(...(run?.loss.length ? [chart(run)] : []));
+    const samples = run?.samples ?? [];
+    const quote = (text) => el("blockquote", {}, text.replace(/\*\*/g, ""));
+    this.samples.replaceChildren(...(samples.length ? [el("h2", {}, say("train.samples")), ...samples.map(quote)] : []));
+  }
+
+  // What goes on, in one line.
+  stage({ doing, run }) {
+    if (doing && !(doing === "train" && run?.step)) return say(`doing.${doing}`);
+    if (!run) return "";
+    const { step, steps, left_s: left, bits_per_byte: bits } = run;
+    const parts = [say("train.step", { step, steps })];
+    if (doing) parts.push(left < 90 ? say("train.left.s", { s: Math.round(left) }) : say("train.left", { minutes: Math.round(left / 60) }));
+    else parts.push(say(run.is_complete ? "train.complete" : "train.paused"));
+    if (bits !== null) parts.push(say("train.bits", { bits: bits.toFixed(2) }));
+    return parts.join(" · ");
+  }
+}
