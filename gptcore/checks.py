@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+MANY = 20  # known names; more are not listed beside the nearest one
 
 
 class UserError(ValueError):
@@ -39,8 +40,9 @@ def check_choice(field: str, value: object, known: Collection[str]) -> None:
     """Raise UserError unless the value is among the known names; suggest the nearest one."""
     if value not in known:
         near = difflib.get_close_matches(str(value), list(known), n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise UserError(f"unknown {field} {value!r}: {hint}known are {', '.join(known)}")
+        hint = f"did you mean {near[0]!r}?" if near else ""
+        listed = "" if near and len(known) > MANY else f"known are {', '.join(known)}"
+        raise UserError(f"unknown {field} {value!r}: {' '.join(filter(None, (hint, listed)))}")
 
 
 def check_range(config: Any, name: str, low: float, high: float) -> None:

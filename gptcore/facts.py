@@ -117,7 +117,7 @@ class ModelFacts:
     imported: Imported | None = None
     measured: dict[str, float] = field(default_factory=dict)  # at a step, on held-out text
     loss_curve: bool = False  # whether the folder has loss.png
-    examples: tuple[str, ...] = ()  # sentences to try with a translator
+    examples: tuple[str, ...] = ()  # questions or sentences for a person to try
     parity: tuple[Parity, ...] = ()
     variants: dict[str, Variant] = field(default_factory=dict)
     evaluation: Scores | None = None

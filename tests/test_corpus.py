@@ -141,6 +141,14 @@ def test_no_token_spans_a_cut_where_a_word_and_a_space_are_in_reach(
         assert pieces == regex.findall(pattern, text)
 
 
+def test_a_cut_is_after_a_paragraph_or_a_sentence_of_the_latter_half_or_else_a_line() -> None:
+    assert cut("One. Two three. Four five six", 20)[0] == "One. Two three."
+    assert cut('She said "no." Then she went.', 20)[0] == 'She said "no."'
+    assert cut("A line.\nTwo.\n\nThree. Four", 20)[0] == "A line.\nTwo.\n\n"
+    assert cut("Hi. A verse without\nend\nor stop", 25)[0] == "Hi. A verse without\nend\n"
+    assert cut("Hi. One long line without end", 20)[0] == "Hi. One long line"
+
+
 @pytest.mark.parametrize("size", range(10, 40))
 def test_empty_lines_stay_with_the_line_before_them(size: int) -> None:
     text = "First.\n\n\nSecond\n \n\tThird\n\n\n"

@@ -23,7 +23,7 @@ from training.evaluation.behaviour import Conversation, Reply, Result
 from training.evaluation.bits_per_byte import bits_per_byte, learned, windows
 from training.evaluation.rounds import by_skill, hold
 from training.evaluation.subject import open_subject
-from training.evaluation.validation import write_samples
+from training.evaluation.validation import questions, write_samples
 from training.formats.places import find_files
 from training.run.config import TrainConfig
 from training.run.directory import Run
@@ -203,3 +203,19 @@ def test_samples_of_a_text_go_on_beyond_a_short_context(
     config = ModelConfig(vocab_size=512, block_size=16, n_layer=1, n_embd=32, n_inner=64)
     samples = write_samples(build_model(config), Rows(shards, "val", 16), max_tokens=40)
     assert max(len(tokenizer.encode(text)) for _, text in samples) > 16
+
+
+def test_a_few_short_questions_of_held_out_conversations_are_examples_to_try(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    asked = [f"Where is cat {n}?" if n % 3 else f"Cat {n} " * 40 for n in range(400)]
+    chats = [
+        [{"role": "user", "content": text}, {"role": "assistant", "content": "Asleep."}]
+        for text in asked
+    ]
+    shards = prepare(lambda: iter(chats), tmp_path / "chats", 512, tokenizer)
+    found = questions(Rows(shards, "val", 64))
+    assert 1 < len(found) <= 4 and len(set(found)) == len(found)
+    assert all(text in asked and text.startswith("Where") for text in found)
+    texts = prepare(lambda: iter(asked), tmp_path / "texts", 512, tokenizer)
+    assert questions(Rows(texts, "val", 64)) == ()

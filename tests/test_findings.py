@@ -55,18 +55,21 @@ def test_a_good_run_has_nothing_to_be_said(tmp_path: Path) -> None:
 
 def test_a_text_learned_by_heart(tmp_path: Path) -> None:
     [found] = said(tmp_path / "a", FALLING, [4, 3, 3.2, 3.5], [3.9, 2.5, 1.5, 0.8])
-    assert found.text.startswith("Since step 50 the held-out loss rises, from 3.00 to 3.50:")
-    assert found.remedy == "more text, or an earlier end: --set steps=50"
-    [found] = said(tmp_path / "b", FALLING, [4, 3, 3.2, 3.5], minutes="8")
-    assert found.remedy.endswith("--minutes 4")
-    [found] = said(tmp_path / "c", FALLING, [4, 3.1, 3, 3], [3, 2.5, 2.1, 2.0])
-    assert "more passes would teach it by heart" in found.text
+    assert found.text == (
+        "The held-out loss was lowest at step 50 (3.00) and is 3.50 at the end: the model learns "
+        "the training text by heart. The export takes the weights of step 50."
+    )
+    assert found.remedy == "more text" and str(found).endswith("step 50.\n  try more text")
+    [found] = said(tmp_path / "b", FALLING, [4, 3.1, 3, 3], [3, 2.5, 2.1, 2.0])
+    assert "begins to learn the training text by heart" in found.text
 
 
 def test_a_training_that_ended_too_early(tmp_path: Path) -> None:
     [found] = said(tmp_path, FALLING, [4, 3.5, 3.2, 2.9])
     assert found.text.startswith("The held-out loss still fell at the end, from 3.20 to 2.90")
     assert found.remedy == "a longer training: --set steps=200"
+    [found] = said(tmp_path / "b", FALLING, [4, 3.5, 3.2, 2.9], minutes="8")
+    assert found.remedy.endswith("--minutes 16")
 
 
 def test_a_rate_that_is_too_high(tmp_path: Path) -> None:
@@ -75,13 +78,18 @@ def test_a_rate_that_is_too_high(tmp_path: Path) -> None:
     assert "rose by 43%" in found.text and "--set learning_rate=0.001" in found.remedy
     [found] = said(tmp_path / "b", [6.0 + 0.01 * (i % 7) for i in range(100)])
     assert "nothing was learned" in found.text and "--set learning_rate=0.0003" in found.remedy
+    near_zero = [loss / 100 for loss in spike]
+    assert not any("rose by" in found.text for found in said(tmp_path / "z", near_zero))
     one_outlier = [*FALLING[:50], 40.0, *FALLING[51:]]
     assert said(tmp_path / "c", one_outlier) == []
 
 
 def test_a_loss_that_the_plan_did_not_expect(tmp_path: Path) -> None:
-    [found] = said(tmp_path, FALLING, [4, 3, 2.5, 2.48], expected=1.0)
-    assert found.text == "The plan expected 1.00 bits per byte, and it became 1.24."
+    [found] = said(tmp_path / "a", FALLING, [4, 3, 2.5, 2.48], expected=1.0)
+    assert found.text.startswith("The plan expected 1.00 bits per byte, and it became 1.24:")
+    assert found.remedy == "" and "try" not in str(found)
+    best_is_exported = said(tmp_path / "b", FALLING, [4, 2, 2.5, 3.5], expected=1.0)
+    assert not any("plan expected" in found.text for found in best_is_exported)
 
 
 @pytest.mark.parametrize("name", ["<b>mine</b>", "plain"])
@@ -90,5 +98,5 @@ def test_the_report_says_it_above_the_curves(tmp_path: Path, browser: Browser, n
     page = browser.new_page()
     page.goto(write_report(dataclasses.replace(run)).resolve().as_uri())
     text = page.locator("#findings").inner_text()
-    assert "Since step 50 the held-out loss rises" in text and "--set steps=50" in text
+    assert "The held-out loss was lowest at step 50" in text and "Try more text." in text
     page.close()

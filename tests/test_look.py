@@ -62,7 +62,7 @@ def test_the_whole_is_counted_and_samples_are_of_all_of_it(tmp_path: Path) -> No
     shown = [line for line in lines if line.startswith("  ")]
     assert len(shown) == 3 == len(set(shown))
     assert any(int(line.split("Question ")[1].split("?")[0]) >= 100 for line in shown)
-    assert all("«Reply" in line and line.endswith(" ...") for line in shown)
+    assert all("«Reply" in line and line.endswith(" ...»") for line in shown)
 
 
 def test_the_look_and_a_pass_over_the_corpus_agree(tmp_path: Path) -> None:

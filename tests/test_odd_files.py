@@ -67,7 +67,7 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     "three.csv": (b"x,y,z\na,b,c\nd,e,f\n", "--columns QUESTION,ANSWER"),
     "chat.txt": (
         b"[03.05.21, 14:02:11] Ann: Are you there?\n[03.05.21, 14:03:00] Ben: Yes\n" * 3,
-        "--me NAME",
+        '--me "Ann"',
     ),
     "one.txt": (b"x", "the text is too short: 1 bytes"),
 }

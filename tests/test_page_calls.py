@@ -21,6 +21,7 @@ from gptcore.checks import UserError
 from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
 from gptcore.page.build import build_page
+from gptcore.page.facts import shown
 from gptcore.page.guard.arguments import check_call
 from gptcore.page.inspect import inspect_endpoint
 from gptcore.page.reply import read
@@ -212,3 +213,11 @@ def test_a_page_that_is_busy_says_so_and_keeps_what_was_typed(
     box.press("Enter")
     tab.locator(".message.assistant .tools").wait_for()
     tab.close()
+
+
+def test_the_view_is_told_a_folder_as_a_command_names_it_and_not_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert shown(Path("models/mine")) == shown(tmp_path / "models/mine") == "models/mine"
+    assert shown(tmp_path.parent / "mine") == "mine"

@@ -45,6 +45,11 @@ from training.run.directory import Run, write_json
 from training.state import State, build_state, open_checkpoint, save_evidence, save_state
 from training.step import step
 
+NAMES = {
+    "val_loss": "held-out loss",
+    "bits_per_byte": "bits per byte",
+    "train_loss": "loss of the training text",
+}
 PATIENCE = 3  # consecutive steps without a finite loss and gradient that end a run
 
 
@@ -105,8 +110,7 @@ def train(
     recorders = open_recorders(run, world, state.step if resume else None)
     print(
         f"{count_parameters(state.model):,} parameters on {world.size} x {device} in "
-        f"{run.train.dtype}; {task.tokens_per_step:,.0f} tokens per step, "
-        f"{task.steps_per_epoch:.1f} steps per epoch"
+        f"{run.train.dtype}; {task.tokens_per_step:,.0f} tokens per step"
     )
     if world.size == 1 and device.type == "cpu":  # several processes keep each other busy
         say_if_busy()
@@ -193,14 +197,18 @@ def fit_to_clock(
     """Return the run with as many steps as fit the time; config.json keeps them for a resume."""
     config = clock.fitted(run.train, state.step, step_s, evaluations, state.seconds)
     if config.steps != run.train.steps:
-        tqdm.write(f"fitted to the clock: {config.steps:,} steps instead of {run.train.steps:,}")
+        tqdm.write(
+            f"a step takes {step_s:.2g} s: {config.steps:,} steps fit the time, instead of "
+            f"{run.train.steps:,}"
+        )
     run = replace(run, train=config, clock=None)
     run.write_config()
     return run
 
 
 def is_due(step: int, every: int, config: TrainConfig) -> bool:
-    return step % every == 0 or step == config.steps
+    """Return whether something is due: every so many steps, and at the end, but not just before."""
+    return step == config.steps or (step % every == 0 and config.steps - step >= every / 2)
 
 
 def tell_bad_step(
@@ -237,7 +245,7 @@ def measure_if_due(
         for recorder in recorders:
             recorder.samples(state.step, samples)
             recorder.scalars(state.step, measured)
-    figures = ", ".join(f"{name.replace('_', ' ')} {v:.4f}" for name, v in measured.items())
+    figures = ", ".join(f"{NAMES.get(name, name)} {v:.4f}" for name, v in measured.items())
     tqdm.write(f"step {state.step}: {figures}\n  {samples[0][0]!r} -> {samples[0][1]!r}")
     return True
 
@@ -255,6 +263,6 @@ def finish(run: Run, task: Task, state: State) -> dict[str, Any]:
     }
     write_json(run.path / "summary.json", summary)
     write_report(run)
-    for text, remedy in findings(History(run)):
-        print(f"{text}\n  try {remedy}")
+    for found in findings(History(run)):
+        print(found)
     return summary

@@ -8,8 +8,9 @@ python -m export --from-hf DIR --out models/NAME        from a Hugging Face mode
 import argparse
 from pathlib import Path
 
-from gptcore.bundle import VARIANTS
+from gptcore.bundle import VARIANTS, read_facts
 from gptcore.checks import UserError
+from gptcore.config import Seq2SeqConfig
 from training.formats.places import find_files
 from training.machine.progress import waiting
 from training.run.directory import Run
@@ -44,6 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force", action="store_true", help="keep a smaller file that is over 2 %% worse than fp32"
     )
+    parser.add_argument(
+        "--verbose", action="store_true", help="print each comparison with its worst difference"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -53,6 +57,7 @@ def run(options: argparse.Namespace) -> int:
         from export.folder.variants import read_names, split_names
         from export.folder.write import export_run
         from export.pretrained.hugging_face import export_pretrained
+        from export.verify.report import claim, print_report
 
     name, formats = options.name or options.out.name, read_names(options.quantize)
     hub = Hub(
@@ -60,13 +65,16 @@ def run(options: argparse.Namespace) -> int:
         split_names(options.language),
         split_names(options.datasets),
     )
+    to = options.out, name, hub, formats, options.force
     if options.from_hf:
-        export_pretrained(
-            options.from_hf, options.out, name, hub, formats, options.force,
-            options.text, options.context,
-        )  # fmt: skip
-        return 0
-    export_run(Run.load(options.run), options.out, name, hub, formats, options.force)
+        checks = export_pretrained(options.from_hf, *to, options.text, options.context)
+    else:
+        checks = export_run(Run.load(options.run), *to)
+    if options.verbose:
+        print_report(checks)
+    is_translator = isinstance(read_facts(options.out).config, Seq2SeqConfig)
+    option = "--translate" if is_translator else "--model"
+    print(f"{claim(checks)}\nnext: python app.py {option} {options.out}")
     return 0
 
 

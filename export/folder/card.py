@@ -12,6 +12,7 @@ from gptcore.bundle import VARIANTS as FILES
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.facts import EarlierStage, ModelFacts, Training, Variant
 from gptcore.nn.llama import is_llama
+from gptcore.system.wording import counted, duration
 from training.data.sources import DIALOGUES
 from training.datasets.registry import DATASETS
 
@@ -60,12 +61,12 @@ It is a small model: it can be wrong, and it knows nothing beyond what it was tr
 """
 
 DECODER_SHAPE = """\
-A decoder of {parameters:,} parameters ({n_layer} layers, {n_embd} wide, {n_head} heads, of which
+A decoder of {parameters:,} parameters ({layers}, {n_embd} wide, {heads}, of which
 {n_kv_head} for keys and values), with a context of {block_size} tokens and a byte-level
 vocabulary of {vocab_size}."""
 TRANSLATOR_SHAPE = """\
-An encoder-decoder of {parameters:,} parameters ({n_encoder_layer} and {n_layer} layers,
-{n_embd} wide, {n_head} heads), for sentences of at most {block_size} tokens, with byte-level
+An encoder-decoder of {parameters:,} parameters ({n_encoder_layer} and {layers},
+{n_embd} wide, {heads}), for sentences of at most {block_size} tokens, with byte-level
 vocabularies of {source_vocab_size} and {vocab_size}."""
 DECODER_USE = """\
 from gptcore import {function}, load_model
@@ -139,9 +140,7 @@ LABELS = {
 def write_card(path: Path, facts: ModelFacts, hub: Hub) -> None:
     config, measured = facts.config, facts.measured
     of_kind = (
-        of_translator(config, facts)
-        if isinstance(config, Seq2SeqConfig)
-        else of_decoder(config, facts)
+        of_translator(facts) if isinstance(config, Seq2SeqConfig) else of_decoder(config, facts)
     )
     rows = [
         (label, format(measured[key], form))
@@ -202,8 +201,7 @@ def took(training: Training | EarlierStage) -> str:
     if tokens is None or seconds is None:
         return ""
     return (
-        f"That took {seconds / 3600:.1f} hours for {tokens / 1e6:.1f} M tokens "
-        f"({tokens / seconds:,.0f} tokens/s)."
+        f"That took {duration(seconds)} for {tokens:,} tokens ({tokens / seconds:,.0f} tokens/s)."
     )
 
 
@@ -273,17 +271,27 @@ def of_decoder(config: ModelConfig, facts: ModelFacts) -> dict[str, str]:
         loads = " `model.safetensors` loads as\n`LlamaForCausalLM`." if is_whole else ""
     return {
         "front_matter": f"library_name: {library}\npipeline_tag: text-generation",
-        "shape": DECODER_SHAPE.format(parameters=facts.parameters, **config.to_dict()),
+        "shape": shape(DECODER_SHAPE, facts),
         "purpose": purpose,
         "use": DECODER_USE.format(function=function, call=call),
         "files": DECODER_FILES.format(file=file) + loads,
     }
 
 
-def of_translator(config: Seq2SeqConfig, facts: ModelFacts) -> dict[str, str]:
+def shape(form: str, facts: ModelFacts) -> str:
+    config = facts.config
+    return form.format(
+        parameters=facts.parameters,
+        layers=counted(config.n_layer, "layer"),
+        heads=counted(config.n_head, "head"),
+        **config.to_dict(),
+    )
+
+
+def of_translator(facts: ModelFacts) -> dict[str, str]:
     return {
         "front_matter": "library_name: gptcore\npipeline_tag: translation",
-        "shape": TRANSLATOR_SHAPE.format(parameters=facts.parameters, **config.to_dict()),
+        "shape": shape(TRANSLATOR_SHAPE, facts),
         "purpose": "It translates single sentences.",
         "use": TRANSLATOR_USE,
         "files": TRANSLATOR_FILES,

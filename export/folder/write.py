@@ -30,7 +30,7 @@ from export.formats.inspect_onnx import compare_inspect, write_inspect, write_un
 from export.formats.to_onnx import write_onnx
 from export.formats.translation_to_onnx import write_translator
 from export.verify.decoder import load_reference, verify
-from export.verify.report import TOLERANCE, Check, any_failed, as_facts, claim, print_report
+from export.verify.report import TOLERANCE, Check, any_failed, as_facts, print_report
 from export.verify.translation import load_reference as load_seq2seq
 from export.verify.translation import verify_translation
 from gptcore.bundle import (
@@ -65,8 +65,8 @@ def export_run(
     hub: Hub,
     formats: Sequence[str] = (),
     force: bool = False,
-) -> None:
-    """Write and verify a model folder from a run's best checkpoint.
+) -> list[Check]:
+    """Write and verify a model folder from a run's best checkpoint; return what was compared.
 
     `formats` names the smaller files to add (see export.formats.quantize); `force` keeps those
     that are much worse. Raises UserError if the verification fails, and leaves `out` unchanged.
@@ -78,7 +78,7 @@ def export_run(
     model = build_model(run.model)
     load_weights(model, checkpoint.model, checkpoint.path)
     step = checkpoint.facts["step"]
-    print(f"exporting {checkpoint.path} to {out}")
+    print(f"exporting {checkpoint.path} to {out}{', which is replaced' * out.exists()}")
     took = {key: run.summary()[key] for key in ("tokens", "seconds") if run.is_complete}
     facts = ModelFacts(
         name=name,
@@ -97,9 +97,7 @@ def export_run(
         return KINDS[type(run.model)](run, model, folder, facts)
 
     smaller = Smaller(formats, rows, run.tokenizer, force) if formats else None
-    said = write_verified(out, facts, write, hub, smaller)
-    option = "--translate" if isinstance(run.model, Seq2SeqConfig) else "--model"
-    print(f"{said}; next: python app.py {option} {out}")
+    return write_verified(out, facts, write, hub, smaller)
 
 
 class Smaller(NamedTuple):
@@ -117,27 +115,25 @@ def write_verified(
     write: Callable[[Path], list[Check]],
     hub: Hub,
     smaller: Smaller | None,
-) -> str:
+) -> list[Check]:
     """Fill the folder `out` by calling `write`, then add smaller files, card and facts.
 
-    Return the claim that the checks support; raises UserError if a check fails.
+    Return the checks, none of which failed; raises UserError if one fails.
     """
     check_model_folder(out)
     with new_folder(out) as folder:
         checks = write(folder)
-        print_report(checks)
         if any_failed(checks):
+            print_report(checks)
             raise UserError(f"the exported graph differs from the model: {out} was not written")
         if smaller:
             facts = replace(facts, variants=add_variants(folder, *smaller))
         if not isinstance(facts.config, Seq2SeqConfig):
-            if own := write_serving_graphs(folder, facts.config, facts.variants or ["fp32"]):
-                print_report(own)
-            checks += own
+            checks += write_serving_graphs(folder, facts.config, facts.variants or ["fp32"])
         facts = replace(facts, parity=as_facts(checks))
         write_card(folder / "README.md", facts, hub)
         write_facts(folder, facts)
-    return claim(checks)
+    return checks
 
 
 def export_decoder(run: Run, model: GPT, folder: Path, facts: ModelFacts) -> list[Check]:
@@ -214,6 +210,7 @@ def measured(run: Run, step: int) -> dict[str, Any]:
     return evaluations[-1] if evaluations else {}
 
 
+@waiting("writing and comparing the graphs")
 def add_inspect(folder: Path) -> None:
     """Add the page's Inspect graphs to a model folder: inspect.onnx, a decoder's untrained.onnx."""
     bundle = load_any_bundle(folder)

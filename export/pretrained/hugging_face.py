@@ -57,7 +57,7 @@ def export_pretrained(
     force: bool = False,
     text: Path | None = None,
     context: int | None = None,
-) -> None:
+) -> list[Check]:
     """Write and verify a model folder from one in Hugging Face's format.
 
     `text` is used to measure bits per byte, by default the project's own dialogues; `context`
@@ -88,8 +88,7 @@ def export_pretrained(
 
     rows = list(measured_rows(tokenizer, facts.chat, text, config.block_size))
     smaller = Smaller(formats, rows, tokenizer, force)
-    said = write_verified(out, facts, write, hub, smaller)
-    print(f"{said}; next: python app.py --model {out}")
+    return write_verified(out, facts, write, hub, smaller)
 
 
 OWN = "the project's own dialogues"

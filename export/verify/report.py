@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gptcore.facts import Parity
+from gptcore.system.wording import counted
 
 TOLERANCE = 1e-4
 USUAL_VALUE = 20.0  # about the largest logit of models trained here; fp32 rounds larger ones more
@@ -44,8 +45,11 @@ def any_failed(checks: Sequence[Check]) -> bool:
 
 def claim(checks: Sequence[Check]) -> str:
     """Return what may be claimed of a model none of whose checks failed."""
+    compared = [check for check in checks if check.passed]
     missing = [check.name for check in checks if check.passed is None]
-    return f"verified, but this was not compared: {', '.join(missing)}" if missing else "verified"
+    n_cases = counted(sum(check.cases for check in compared), "case")
+    said = f"verified: {n_cases} in {counted(len(compared), 'comparison')}, each within its limit"
+    return f"{said}; not compared: {', '.join(missing)}" if missing else said
 
 
 VERDICTS = {True: "ok", False: "FAILED", None: "not compared"}

@@ -40,9 +40,15 @@ def view_facts(facts: ModelFacts, folder: Path) -> dict[str, Any]:
         "examples": facts.examples or EXAMPLES,
         "inspect": INSPECT.as_posix() in facts.sha256,
         "untrained": UNTRAINED.as_posix() in facts.sha256,
-        "folder": folder.name,
+        "folder": shown(folder),
         "config": {name: getattr(facts.config, name) for name in (*SIZES, "position")},
     }
+
+
+def shown(folder: Path) -> str:
+    """Return a folder as a command names it from here, without telling strangers where that is."""
+    here, folder = Path.cwd(), folder.resolve()
+    return folder.relative_to(here).as_posix() if folder.is_relative_to(here) else folder.name
 
 
 def settings(facts: ModelFacts) -> list[dict[str, Any]]:

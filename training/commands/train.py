@@ -66,7 +66,8 @@ def add_files(parser: argparse.ArgumentParser, nargs: str) -> None:
         "text",
         nargs=nargs,
         help="files, folders, patterns or addresses: texts, Markdown, JSON, tables, web pages, "
-        "books and chats, also packed; docs/data.md (default: generated dialogues)",
+        "books and chats, also packed; see docs/training.md"
+        + (" (default: generated dialogues)" if nargs == "*" else ""),
     )
     parser.add_argument("--me", metavar="NAME", help="of a WhatsApp chat: whose words are learned")
     parser.add_argument(

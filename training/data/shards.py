@@ -131,10 +131,10 @@ def write_new(
     corpus: Corpus, found: Survey, path: Path, tokenizer: Tokenizer | None, vocab_size: int
 ) -> Shards:
     if tokenizer is None:
-        print(f"training a tokenizer of {vocab_size} tokens on {found.n_bytes:,} bytes")
+        print(f"training a tokenizer of {vocab_size:,} tokens on {found.n_bytes:,} bytes")
         tokenizer = Tokenizer.train(sample_texts(corpus, found), vocab_size)
         if tokenizer.vocab_size < vocab_size:
-            print(f"the text yields {tokenizer.vocab_size} tokens of vocab_size={vocab_size}")
+            print(f"the text is short: it gives {tokenizer.vocab_size:,} tokens")
     print(f"tokenising {found.n_documents:,} documents into {path}")
     with new_folder(path) as temporary:
         tokenizer.save(temporary / "tokenizer")

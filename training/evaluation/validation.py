@@ -20,6 +20,8 @@ from training.data.batches import IGNORED, Rows
 from training.evaluation.bits_per_byte import Total
 from training.machine.processes import World
 
+SHORT = 60  # characters of a question that fits a button
+
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
@@ -78,6 +80,17 @@ def sample_prompts(rows: Rows, n: int = 3) -> list[list[int]]:
         head = shard[start : min(end, start + rows.block_size // 2)].tolist()
         prompts.append(head[: head.index(assistant) + 1] if assistant in head else head[:8])
     return prompts
+
+
+def questions(rows: Rows, n: int = 4) -> tuple[str, ...]:
+    """Return short first questions of held-out conversations, for a person to try."""
+    special, asked = rows.tokenizer.special, []
+    for ids in sample_prompts(rows, 4 * n):
+        if ids[-1] == special["<|assistant|>"] and special["<|user|>"] in ids:
+            start = ids.index(special["<|user|>"]) + 1
+            asked.append(rows.tokenizer.decode(ids[start : ids.index(special["<|end|>"], start)]))
+    short = [text for text in asked if len(text) <= SHORT and "\n" not in text]
+    return tuple(dict.fromkeys(short))[:n]
 
 
 def write_samples(model: GPT, rows: Rows, max_tokens: int = 60) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ CONTAINER = "META-INF/container.xml"
 
 def read_html(file: File, asked: Asked) -> Found:
     """Yield the text of a web page, without its menus and scripts."""
-    yield Kind("HTML, its text without menus and scripts")
+    yield Kind("HTML, its text without menus and scripts", is_cut=True)
     with file.open() as stream:
         yield from cut_up([words_of(stream.read(MAX_PAGE))], asked)
 
@@ -37,7 +37,7 @@ def words_of(page: bytes) -> str:
 
 def read_epub(file: File, asked: Asked) -> Found:
     """Yield the chapters of an EPUB in the order in which they are read."""
-    yield Kind("EPUB")
+    yield Kind("EPUB", is_cut=True)
     with file.open() as stream, zipfile.ZipFile(stream) as book:
         for name in spine(book):
             info = book.getinfo(name)
@@ -95,7 +95,7 @@ def read_pdf(file: File, asked: Asked) -> Found:
     text = reflowed("\n".join(pages))
     if not text.strip():
         raise Unreadable(f"it is a PDF of {len(pages)} pages without text: a scan needs OCR first")
-    yield Kind(f"PDF of {len(pages)} page{'s' * (len(pages) != 1)}")
+    yield Kind(f"PDF of {len(pages)} page{'s' * (len(pages) != 1)}", is_cut=True)
     yield from cut_up([text], asked)
 
 

@@ -28,6 +28,7 @@ NO_WORDS = re.compile(
     r"(This message was deleted|You deleted this message)\.?|null",
     re.IGNORECASE,
 )
+NO_WORDS_SAID = "a picture, a sound, a deleted message or a notice of WhatsApp's own"
 
 
 @dataclass
@@ -51,10 +52,13 @@ def read_whatsapp(file: File, asked: Asked) -> Found:
     people = ", ".join(f"{name} ({n:,} messages)" for name, n in names.most_common(8))
     if asked.me is None:
         raise Unreadable(
-            f"it is a WhatsApp chat of {people}: say whose words are learned, with --me NAME"
+            f"it is a WhatsApp chat of {people}: say whose words are learned, such as with "
+            f'--me "{next(iter(names))}"'
         )
     if asked.me not in names:
-        raise Unreadable(f"--me {asked.me} is not in this WhatsApp chat: it has {people}")
+        meant = [name for name in names if name.casefold() == asked.me.casefold()]
+        hint = f'did you mean --me "{meant[0]}"? ' if meant else ""
+        raise Unreadable(f'--me "{asked.me}" is not in this WhatsApp chat: {hint}it has {people}')
     yield Kind(f"WhatsApp chat of {people}")
     with open_text(file) as stream:
         for part in conversations(messages(stream, skipped)):
@@ -85,14 +89,14 @@ def messages(stream: TextIO, skipped: list[Skip]) -> Iterator[Said]:
         name = MARKS.sub("", name).strip().removeprefix("~").strip()
         said = Said(name, text, moment(*match.groups()), number) if colon else None
         if not colon:
-            skipped.append(Skip(f"line {number}", "a notice of WhatsApp's own"))
+            skipped.append(Skip(f"line {number}", NO_WORDS_SAID))
     if said:
         yield from with_words(said, skipped)
 
 
 def with_words(said: Said, skipped: list[Skip]) -> Iterator[Said]:
     if NO_WORDS.fullmatch(said.text.strip()) or not said.text.strip():
-        skipped.append(Skip(f"line {said.line}", "a picture, a sound or a deleted message"))
+        skipped.append(Skip(f"line {said.line}", NO_WORDS_SAID))
     else:
         said.text = MARKS.sub("", said.text).strip()
         yield said

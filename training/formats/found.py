@@ -32,6 +32,7 @@ class Kind:
     """What a file turned out to be, for people: "CSV, columns question and answer"."""
 
     name: str
+    is_cut: bool = False  # whether its documents are pieces of longer texts
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,8 @@ def read_file(file: File, asked: Asked) -> Found:
 
 
 def read_text(file: File, asked: Asked) -> Found:
-    yield Kind("Markdown" if file.inner_name.endswith((".md", ".markdown")) else "text")
+    is_markdown = file.inner_name.endswith((".md", ".markdown"))
+    yield Kind("Markdown" if is_markdown else "text", is_cut=True)
     with open_text(file) as stream:
         yield from cut_up(characters(stream), asked)
 

@@ -61,6 +61,8 @@ def csv_rows(stream: TextIO, delimiter: str, has_quoted: bool) -> Iterator[tuple
             raise Unreadable(f"line {line}: its quotes do not match ({error})") from None
         where = f"line {line}"
         if not any(cell.strip() for cell in row):
+            if len(row) > 1:
+                yield where, Skip(where, "it is an empty row")
             continue
         if not head:
             head = [name.strip() for name in row]

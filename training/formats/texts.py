@@ -1,6 +1,6 @@
-"""Long texts to documents, cut at `<|endoftext|>` or else at a line end now and then.
+"""Long texts to documents, cut at `<|endoftext|>`, or else where a paragraph or a sentence ends.
 
-A cut at the end of a line or of a word splits no token.
+None of the places of a cut is within a token.
 
 >>> list(documents_of(["One line.\\n", "Another."], size=12))
 ['One line.\\n', 'Another.']
@@ -16,12 +16,14 @@ SEPARATOR = "<|endoftext|>"
 # Patterns of the text up to a place where a cut does not change the tokens: no piece of the
 # patterns of gptcore.text.tokenizer and cl100k spans these places. White space that contains line
 # ends is one piece up to its last line end; other white space begins a piece.
+PARAGRAPHS = re.compile(r"(?s).*\n[^\S\n]*\n(?=[^\S\n]*\S)")
+SENTENCES = re.compile(r"(?s).*[.!?…。！？][\"')\]»”’]*(?:\n(?=[^\S\n]*\S)|(?=[ \t]))")
 LINES = re.compile(r"(?s).*\n(?=[^\S\n]*\S)")
 WORDS = re.compile(r"(?s).*\S(?=[ \t])")
 
 
 def documents_of(parts: Iterable[str], size: int) -> Iterator[str]:
-    """Yield documents of at most `size` characters, cut at separators, line ends or word ends."""
+    """Yield documents of at most `size` characters."""
     rest = ""
     for part in parts:
         rest += part
@@ -45,6 +47,18 @@ def cut(text: str, size: int) -> tuple[str, str]:
     if len(text) <= size:
         return text, ""
     window = text[: size + 1]  # one more character, so that the patterns see what follows the cut
-    match = LINES.match(window) or WORDS.match(window)
-    at = match.end() if match else size
+    at = place_in(window, size)
     return text[:at], text[at:]
+
+
+def place_in(window: str, size: int) -> int:
+    """Return where to cut: after a paragraph or sentence in the latter half, else a line or word.
+
+    Poems and tables have no sentences; they are cut at their lines.
+    """
+    for pattern in (PARAGRAPHS, SENTENCES):
+        match = pattern.match(window)
+        if match and match.end() >= size // 2:
+            return match.end()
+    match = LINES.match(window) or WORDS.match(window)
+    return match.end() if match else size

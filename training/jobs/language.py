@@ -8,8 +8,10 @@ import dataclasses
 from typing import Any
 
 from gptcore.checks import UserError
+from training.data.batches import Rows
 from training.data.shards import CACHE, Shards
 from training.data.sources import OWN, facts_of, finished_shards, name_of, shards_of
+from training.evaluation.validation import questions
 from training.formats.places import find_files
 from training.jobs.options import from_preset, from_run, has_shards, read_text, tokenised
 from training.jobs.telling import tell
@@ -27,6 +29,8 @@ from training.run.settings import (
     read_settings,
 )
 from training.tasks.language import LanguageModelling
+
+FEW_HELD_OUT = 1000  # tokens; a loss over fewer is mostly chance
 
 
 def train_language(options: argparse.Namespace) -> dict[str, Any] | None:
@@ -70,6 +74,9 @@ def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     shards, source = open_text(options, settings, encoding, world)
     plan = settings.final(shards)
     data = dataclasses.replace(facts_of(shards, source), expected_bits_per_byte=plan.foretold)
+    if data.chat and not data.datasets:
+        examples = questions(Rows(shards, "val", plan.model.block_size))
+        data = dataclasses.replace(data, examples=examples)
     run = Run(
         options.out,
         plan.model,
@@ -81,6 +88,11 @@ def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     task = LanguageModelling(run, shards, world)
     if world.is_first:
         tell(run, task, plan.step_s, plan.seconds, plan.expected)
+        if (held_out := shards.manifest["splits"]["val"]["n_tokens"]) < FEW_HELD_OUT:
+            print(
+                f"note: only {held_out:,} tokens are held out to measure on: the figures of "
+                f"held-out text say little"
+            )
         if options.verbose:
             print(settings.rules(plan) + describe(run.model, run.train))
     if options.plan:

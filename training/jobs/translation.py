@@ -24,8 +24,9 @@ from training.jobs.options import translator_preset
 from training.jobs.telling import tell
 from training.loop import train
 from training.machine.processes import World, join
-from training.plan.given import MANY_EPOCHS, as_begun, fitted
+from training.plan.given import as_begun, fitted
 from training.plan.pilot import measured_step
+from training.plan.scaling import MANY_EPOCHS
 from training.run.config import TrainConfig
 from training.run.directory import Run, alone_in, check_free, say_next
 from training.run.facts import RunData

@@ -10,23 +10,25 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from gptcore.checks import UserError
+from gptcore.system.wording import counted
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import cut_for, document_text
 from training.data.survey import Survey, Surveyor, bytes_per_token
 from training.formats.found import Asked, Document, Item, Kind, Skip
 from training.formats.places import File
 from training.formats.reading import read_files
-from training.look.notices import Notices, plural
+from training.look.notices import Notices
 from training.look.samples import Draw, seen, shortened
 from training.machine.progress import progress
 
 SHOWN_FILES, SHOWN_REASONS = 20, 8  # the others are counted
 N_SAMPLES = 3
-LITTLE_BYTES = 100_000
+LITTLE_BYTES = 500_000
 LITTLE = (
-    "note: {:,} bytes are little: a model learns them by heart, and few words beside them; half a "
+    "note: {:,} bytes are little: a model will know what they say, and few words beside; half a "
     "megabyte is a good beginning"
 )
+NOT_USED = Kind("not used")
 VOCABULARY = 2048  # of the tokenizer that estimates the number of tokens
 
 
@@ -35,7 +37,7 @@ class FileLook:
     """What one file holds."""
 
     name: str
-    kind: str = "not used"
+    kind: Kind = NOT_USED
     n_texts: int = 0
     n_chats: int = 0
     n_bytes: int = 0
@@ -51,7 +53,7 @@ class FileLook:
     def tell(self, fact: Kind | Skip) -> None:
         """Note what kind of file it is, or what is skipped in it."""
         if isinstance(fact, Kind):
-            self.kind = fact.name
+            self.kind = fact
         else:
             self.skipped[fact.reason] += 1
             self.first.setdefault(fact.reason, fact.where)
@@ -59,9 +61,11 @@ class FileLook:
     def lines(self) -> list[str]:
         """Return what it holds as a line, and a line for each reason to skip something."""
         counts = ((self.n_texts, "text"), (self.n_chats, "conversation"))
-        held = [f"{n:,} {what}{'s' * (n != 1)}" for n, what in counts if n]
+        held = [counted(n, what) for n, what in counts if n]
+        if self.kind.is_cut and self.n_texts > 1:
+            held[0] = f"cut into {held[0]}"
         size = [f"{self.n_bytes:,} bytes"] if held else []
-        lines = [f"{self.name}: {', '.join([self.kind, *held, *size])}"]
+        lines = [f"{self.name}: {', '.join([self.kind.name, *held, *size])}"]
         for reason, n in self.skipped.most_common(SHOWN_REASONS):
             where = f" (first: {self.first[reason]})" if self.first[reason] else ""
             lines.append(f"  skipped {n:,}: {reason}{where}")
@@ -98,12 +102,12 @@ class Look:
         n_skipped = sum(sum(file.skipped.values()) for file in self.files)
         n_tokens = found.n_bytes / bytes_per_token(found, tokenizer)
         lines = [
-            f"in all {found.n_documents:,} {plural('document', found.n_documents)} of "
+            f"in all {counted(found.n_documents, 'document')} of "
             f"{found.n_characters:,} characters, about {rounded(n_tokens):,} tokens; "
             f"{n_skipped:,} skipped",
             *(f"note: {notice}" for notice in self.notices),
             *([LITTLE.format(found.n_bytes)] if found.n_bytes < LITTLE_BYTES else []),
-            "as the model sees it, and learns what is between « and »:",
+            "as the model sees it (⏎: a new line), and learns what is between « and »:",
         ]
         lines += [f"  {shortened(seen(document, tokenizer))}" for document in self.samples]
         return "\n".join(lines)

@@ -12,6 +12,8 @@
 import re
 from collections import Counter
 
+from gptcore.system.wording import counted
+
 NOTICED = 10_000_000  # characters that are looked at; more would take minutes
 STRETCH = 8  # characters; documents are alike if they share most of their stretches of this length
 ALIKE = (
@@ -72,10 +74,9 @@ class Notices:
         """Return a line for each thing noticed. `n_equal`: documents that occurred before."""
         notices = []
         if n_equal:
-            what = plural("document", n_equal)
-            notices.append(f"{n_equal:,} {what} occurred before, word by word")
+            notices.append(f"{counted(n_equal, 'document')} occurred before, word by word")
         if n := self.n_alike:
-            notices.append(f"{n:,} {plural('document', n)} nearly like an earlier one")
+            notices.append(f"{counted(n, 'document')} nearly like an earlier one")
         for what, few, advice in (
             ("binary data", 0, "clean the file"),
             ("markup", FEW * self.n_lines, "a model will write it, too"),
@@ -87,7 +88,7 @@ class Notices:
                     f"{self.examples[what]!r}: {advice}"
                 )
         private = [
-            f"{n:,} {plural(what, n)}"
+            counted(n, what)
             for what in ("e-mail address", "phone number")
             if (n := self.counts[what])
         ]
@@ -96,8 +97,3 @@ class Notices:
         if notices and not self.is_whole:
             notices.append(f"(of the first {self.n_characters:,} characters)")
         return notices
-
-
-def plural(noun: str, n: int) -> str:
-    ending = "es" if noun.endswith("s") else "s"
-    return noun if n == 1 else noun + ending

@@ -62,4 +62,7 @@ def seen(document: Document, tokenizer: Tokenizer) -> str:
 def shortened(text: str) -> str:
     """Return the text's beginning, on one line."""
     line = text.replace("\n", "⏎")
-    return line if len(line) <= SHOWN else f"{line[:SHOWN]} ..."
+    if len(line) <= SHOWN:
+        return line
+    shown = line[:SHOWN]
+    return f"{shown} ...{'»' if shown.rfind('«') > shown.rfind('»') else ''}"

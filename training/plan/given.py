@@ -19,14 +19,14 @@ from training.data.shards import Shards
 from training.data.survey import Survey
 from training.machine.processes import World
 from training.plan.pilot import Speed, evaluated_tokens, facts_in, measured_hardness
-from training.plan.plan import Plan
-from training.plan.scaling import PARAMETERS_PER_BYTE, parameters
+from training.plan.plan import LARGE, Plan
+from training.plan.scaling import MANY_EPOCHS
 from training.run.config import TrainConfig
 from training.run.directory import Run
 
 EPOCHS, FINE_TUNING_EPOCHS = 16, 4  # most passes over a text, for new and for trained weights
-MANY_EPOCHS = 60  # 4 R* of the scaling rule; further epochs teach almost nothing
-MIN_STEPS = 20
+MIN_STEPS = 100  # fewer teach a new style to nothing; a small text is read more often for them
+USEFUL = 20  # steps; fewer are no advice
 PILOTED_S = 60.0  # of a shorter training, nothing is foretold but its time
 MIN_STEPS_PER_EPOCH = 4  # a small text gets a smaller batch
 MAX_RATE = 0.1  # the largest learning rate of any preset or plan is 0.02
@@ -87,8 +87,8 @@ class Given:
             return "unknown, as the weights are trained already"
         if self.world.size > 1:
             return "unknown, as several processes train"
-        if parameters(plan.model) > PARAMETERS_PER_BYTE * plan.facts.n_bytes:
-            return "unknown, as the model is large for so little text"
+        if plan.is_large:
+            return LARGE
         return "unknown, as the training is short" if plan.seconds < PILOTED_S else ""
 
     def clock(self, plan: Plan) -> None:
@@ -115,7 +115,8 @@ def fitted(
     batch = training.batch_size
     while "batch_size" not in chosen and batch > max(1, n_rows // MIN_STEPS_PER_EPOCH):
         batch //= 2
-    enough = max(MIN_STEPS, math.ceil(epochs * n_rows / batch))
+    least = min(MIN_STEPS, max(1, MANY_EPOCHS * n_rows // batch))
+    enough = max(least, math.ceil(epochs * n_rows / batch))
     steps = training.steps if "steps" in chosen else min(training.steps, enough)
     every = math.ceil(steps / 4)
     wanted: dict[str, Any] = {
@@ -137,7 +138,7 @@ def doubts(training: TrainConfig, n_rows: int) -> Iterator[str]:
     epochs = steps * batch / n_rows
     if round(epochs) > MANY_EPOCHS:
         enough = MANY_EPOCHS * n_rows // batch
-        remedy = f"or --set steps={enough}" if enough >= MIN_STEPS else "or a smaller batch_size"
+        remedy = f"or --set steps={enough}" if enough >= USEFUL else "or a smaller batch_size"
         yield (
             f"{epochs:,.0f} epochs: above about {MANY_EPOCHS} a text is learned by heart; give "
             f"more text, {remedy}"

@@ -8,8 +8,15 @@ import math
 from dataclasses import dataclass
 
 from gptcore.config import ModelConfig
-from training.plan.scaling import Facts, expected_bits_per_byte, parameters
+from training.plan.scaling import (
+    PARAMETERS_PER_BYTE,
+    Facts,
+    expected_bits_per_byte,
+    parameters,
+)
 from training.run.config import TrainConfig
+
+LARGE = "unknown, as the model is large for so little text: the report will show the loss"
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,11 @@ class Plan:
     @property
     def expected_bits_per_byte(self) -> float:
         return expected_bits_per_byte(self.facts, self.model, self.tokens)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the model is so large for its text that the rule cannot foretell its loss."""
+        return parameters(self.model) > PARAMETERS_PER_BYTE * self.facts.n_bytes
 
     @property
     def foretold(self) -> float | None:
@@ -82,7 +94,7 @@ class Plan:
             (
                 "steps",
                 f"{training.steps:,}: {self.tokens:,} tokens, {self.epochs:.1f} epochs",
-                "what the time allows, or 20 tokens per parameter",
+                "what the time allows, at most 60 epochs; or 20 tokens per parameter",
             ),
             (
                 "time",

@@ -9,6 +9,7 @@ steps of the sizes that look best. During the training, the number of steps is f
 once, just before the learning rate begins to fall.
 """
 
+import dataclasses
 import math
 import time
 from collections.abc import Iterable
@@ -28,9 +29,10 @@ from training.plan.pilot import (
     facts_in,
     measured_hardness,
 )
-from training.plan.plan import Plan
+from training.plan.plan import LARGE, Plan
 from training.plan.scaling import (
     DEPTHS,
+    MANY_EPOCHS,
     MAX_EPOCHS,
     PARAMETERS_PER_BYTE,
     TOKENS_PER_PARAMETER,
@@ -112,7 +114,8 @@ def plan_at(
             affordable = int(EVALUATION_SHARE * seconds / evaluation_s)
             evaluations = max(1, min(MAX_EVALUATIONS, affordable))
             left = max(seconds - evaluations * evaluation_s, step_s)
-            tokens = left / step_s * training.batch_size * model.block_size
+            affordable_tokens = left / step_s * training.batch_size * model.block_size
+            tokens = min(affordable_tokens, MANY_EPOCHS * distinct)
     return Plan(depth, model, training, facts, step_s, evaluation_s)
 
 
@@ -153,7 +156,9 @@ class Planner:
         """Return a clock with the time left, or None without --minutes."""
         if self.budget_s is None:
             return None
-        return Clock(self.budget_s, plan.evaluation_s / plan.step_s)
+        tokens = MANY_EPOCHS * plan.facts.n_bytes / plan.facts.bytes_per_token
+        most = math.ceil(tokens / (plan.training.batch_size * plan.model.block_size))
+        return Clock(self.budget_s, plan.evaluation_s / plan.step_s, most)
 
     def first(self, found: Survey) -> ModelConfig:
         """Return the model's shape before tokenising; it leaves time for that."""
@@ -180,4 +185,4 @@ class Planner:
                 f"--minutes {self.minutes:g} is too few for this text: reading and tokenising it "
                 f"left time for {plan.training.steps} steps; give at least {least}"
             )
-        return plan
+        return dataclasses.replace(plan, unmeasured=LARGE) if plan.is_large else plan

@@ -19,12 +19,14 @@ from training.run.settings import read_settings
 DEPTHS = range(1, 25)
 HEAD_SIZE = 64  # width of an attention head
 MIN_VOCABULARY, MAX_VOCABULARY = 512, 32_768
+MIN_CONTEXT = 256  # tokens; a conversation of several turns fits
 
 # Expected bits per byte: hardness * (E + (A / N^a + B / D')^b) for N parameters and D' effective
 # bytes (the form of arXiv 2001.08361, eq. 1.5, plus a floor E). Repeated bytes count less (arXiv
 # 2305.16264, eq. 5). A pilot run on the text measures its hardness.
 E, A, ALPHA, B, BETA = 0.25, 1837.0, 0.7, 2.288e6, 0.25
 REPEATS = 15.0  # R*: epochs after which a repeated text is worth 1 / e of new text
+MANY_EPOCHS = 60  # 4 R*: most epochs of a plan with --minutes; further ones teach almost nothing
 PARAMETERS_PER_BYTE = 2  # upper limit of the model's size, as the rule ignores over-fitting
 
 # Training settings, from the sweeps in docs/scaling.md.
@@ -65,7 +67,7 @@ def model_at(depth: int, facts: Facts, epochs: float = 1.0) -> ModelConfig:
     n_embd = HEAD_SIZE * depth
     tokens = facts.n_bytes / facts.bytes_per_token
     block_size = 512 if depth <= 8 else 1024
-    while block_size > 64 and block_size > tokens / 256:
+    while block_size > MIN_CONTEXT and block_size > tokens / 256:
         block_size //= 2  # a short text must still fill some hundreds of blocks
     dropout = dropout_for(epochs)
     return ModelConfig(
@@ -92,7 +94,7 @@ def dropout_for(epochs: float) -> float:
 
 def batch_at(model: ModelConfig, tokens: float) -> int:
     """Return the batch size in sequences of a training on `tokens` tokens."""
-    return max(4, power_of_two(BATCH * math.sqrt(tokens)) // model.block_size)
+    return max(2, power_of_two(BATCH * math.sqrt(tokens)) // model.block_size)
 
 
 def recipe(

@@ -15,15 +15,20 @@ RISE = 1.01  # of the held-out loss over its minimum; less is chance
 FALL = 0.98  # of the held-out loss in the last quarter of the steps; more is the end of learning
 GAP = 0.75  # of the loss of the training text over the held-out loss: soon learned by heart
 SPIKE = 1.25  # of the smoothed training loss over its earlier minimum
+SPIKE_NATS = 0.2  # and by how much it rises at least: near 0 a loss wobbles by half and more
 LEARNED = 0.97  # of the last over the first training loss
 SMOOTHED = 5  # logged losses in a median
+BITS = "bits_per_byte"
 
 
 class Finding(NamedTuple):
-    """A fact about a run, and what to try next."""
+    """A fact about a run, and what to try next, if there is something."""
 
     text: str
-    remedy: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text}\n  try {self.remedy}" if self.remedy else self.text
 
 
 def findings(history: History) -> list[Finding]:
@@ -50,7 +55,8 @@ def spikes(history: History) -> Iterator[Finding]:
         return
     windows = np.lib.stride_tricks.sliding_window_view(losses, SMOOTHED)
     smooth = np.median(windows, axis=1)
-    over = smooth / np.minimum.accumulate(smooth)
+    lowest = np.minimum.accumulate(smooth)
+    over = np.where(smooth - lowest > SPIKE_NATS, smooth / lowest, 1.0)
     if over.max() > SPIKE:
         step = history.lines[indices[over.argmax() + SMOOTHED // 2]]["step"]
         yield Finding(
@@ -70,15 +76,15 @@ def by_heart(history: History) -> Iterator[Finding]:
     step = history.lines[indices[best]]["step"]
     if losses[-1] > RISE * losses[best]:
         yield Finding(
-            f"Since step {step:,} the held-out loss rises, from {losses[best]:.2f} to "
-            f"{losses[-1]:.2f}: the model learns the training text by heart. The export takes the "
-            f"weights of step {step:,}.",
-            f"more text, or an earlier end: {length(history, step)}",
+            f"The held-out loss was lowest at step {step:,} ({losses[best]:.2f}) and is "
+            f"{losses[-1]:.2f} at the end: the model learns the training text by heart. The export "
+            f"takes the weights of step {step:,}.",
+            "more text",
         )
     elif len(of_text) and of_text[-1] < GAP * losses[-1]:
         yield Finding(
             f"The loss of the training text is {of_text[-1]:.2f}, that of held-out text "
-            f"{losses[-1]:.2f}: more passes would teach it by heart.",
+            f"{losses[-1]:.2f}: the model begins to learn the training text by heart.",
             "more text, which helps more than more steps or a larger model",
         )
 
@@ -99,12 +105,12 @@ def unfinished(history: History) -> Iterator[Finding]:
 
 
 def unexpected(history: History) -> Iterator[Finding]:
-    """The plan expected less."""
-    expected, reached = history.run.data.expected_bits_per_byte, history.last("bits_per_byte")
-    if expected and reached and reached > 1.1 * expected:
+    """The plan expected less of the weights that the export takes."""
+    expected, (_, reached) = history.run.data.expected_bits_per_byte, history.column(BITS)
+    if expected and len(reached) and reached.min() > 1.1 * expected:
         yield Finding(
-            f"The plan expected {expected:.2f} bits per byte, and it became {reached:.2f}.",
-            "the other lines say why; docs/scaling.md has the errors of the rule",
+            f"The plan expected {expected:.2f} bits per byte, and it became {reached.min():.2f}: "
+            f"docs/scaling.md has the errors of its rule."
         )
 
 

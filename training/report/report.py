@@ -146,10 +146,11 @@ def samples_of(history: History, number: int) -> str:
 
 def findings_of(history: History, mark: str) -> str:
     """Return HTML with what the curves of a run say, and what to try next."""
-    return "".join(
-        f"<p>{mark} {escape(text)} <small>Try {escape(remedy)}.</small></p>"
-        for text, remedy in findings(history)
-    )
+    html = ""
+    for found in findings(history):
+        remedy = f" <small>Try {escape(found.remedy)}.</small>" if found.remedy else ""
+        html += f"<p>{mark} {escape(found.text)}{remedy}</p>"
+    return html
 
 
 def charts_of(curves: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:

@@ -24,6 +24,7 @@ class Clock:
 
     budget_s: float  # seconds of training
     evaluation_steps: float  # an evaluation's estimated time, in steps; used until one is timed
+    most_steps: int = 0  # that the text is worth, whatever the time allows; 0: any number
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -56,5 +57,7 @@ class Clock:
         each = step_s + evaluation_s / config.eval_every
         left_s = self.budget_s - seconds - evaluation_s
         left = max(round(left_s / each), math.ceil(done / 20), 1)
+        if self.most_steps:
+            left = max(1, min(left, self.most_steps - done))
         steps = done + left
         return dataclasses.replace(config, steps=steps, decay_share=left / steps)

@@ -20,7 +20,7 @@ class RunData(TextFacts):
     """Facts about the training text, and its place on this machine."""
 
     shards: str | None = None  # folder or URL of the token shards; None for a translator
-    examples: tuple[str, ...] = ()  # example sentences for a translator
+    examples: tuple[str, ...] = ()  # held-out questions or sentences for a person to try
 
     @property
     def text(self) -> TextFacts:

@@ -92,7 +92,8 @@ def add_set(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="change a setting; python -m training --help lists them",
+        help="change a setting; "
+        + ("see below" if parser.epilog else "python -m training --help lists them"),
     )
 
 

@@ -1,0 +1,18 @@
+"""Numbers as people read them: counts with their nouns, and durations.
+
+>>> counted(1, "layer"), counted(1200, "layer"), counted(2, "loss")
+('1 layer', '1,200 layers', '2 losses')
+>>> duration(44.4), duration(192.0), duration(8000.0)
+('44 seconds', '3.2 minutes', '2.2 hours')
+"""
+
+
+def counted(n: int, noun: str) -> str:
+    ending = "es" if noun.endswith("s") else "s"
+    return f"{n:,} {noun}{ending * (n != 1)}"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.1f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
