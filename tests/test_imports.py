@@ -94,6 +94,7 @@ ROOMS = {
             "formats",
             "data",
             "look",
+            "loss",
             "state",
             "step",
             "datasets",

@@ -5,12 +5,15 @@ import dataclasses
 import pytest
 import torch
 from torch import Tensor
+from torch._inductor import config as inductor
 
 from gptcore.config import PRESETS
 from gptcore.nn import build_model
 from gptcore.nn.fast import fused, in_parts, use_fast_attention
 from gptcore.nn.gpt import GPT, whole_sequence
-from training.machine.devices import speed_up
+from training.data.batches import IGNORED
+from training.loss import build_loss, summed_loss
+from training.machine.devices import autocast, speed_up
 from training.machine.flops import flops_per_token, peak_flops, utilisation
 
 CPU = torch.device("cpu")
@@ -73,13 +76,31 @@ def test_without_a_working_compiler_training_goes_on_and_says_so(
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o755)
     torch._dynamo.reset()
-    monkeypatch.setattr("torch._inductor.config.cpp.cxx", (str(broken),))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     model = build_model(PRESETS["tiny"])
-    assert not speed_up(model, "on", CPU, n_tokens=0)
+    with inductor.patch({"cpp.cxx": (str(broken),)}):
+        assert not speed_up(model, "on", CPU, n_tokens=0)
     assert "training without it" in capsys.readouterr().out
     ids = torch.zeros(1, 4, dtype=torch.long)
     assert model(**whole_sequence(ids))[0].isfinite().all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_compiled_loss_is_the_loss(dtype: torch.dtype, smoothing: float) -> None:
+    torch.manual_seed(0)
+    targets = torch.randint(0, 700, (300,))
+    targets[::3] = IGNORED
+    plain = (torch.randn(300, 700) * 5).to(dtype).requires_grad_()
+    fused = plain.detach().clone().requires_grad_()
+    with autocast(CPU, torch.bfloat16):
+        reference = summed_loss(plain, targets, smoothing)
+        measured = build_loss(is_compiled=True)(fused, targets, smoothing)
+    assert measured.item() == pytest.approx(reference.item(), rel=1e-5)
+    reference.backward()
+    measured.backward()
+    torch.testing.assert_close(fused.grad, plain.grad, atol=2e-3, rtol=1e-2)
 
 
 def test_flops_count_what_is_multiplied() -> None:

@@ -15,6 +15,7 @@ from gptcore.checks import UserError
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import MODEL, Checkpoint, Tensors, load_weights, save_checkpoint
 from gptcore.system.files import new_folder
+from training.loss import Loss, build_loss, summed_loss
 from training.machine.devices import speed_up
 from training.machine.parallel import parallelise, whole
 from training.machine.processes import World
@@ -41,6 +42,7 @@ class State:
     optimizers: Optimizers
     device: torch.device
     dtype: torch.dtype  # precision of the matrix products
+    loss: Loss = summed_loss
     step: int = 0  # number of steps done
     bad_steps: int = 0  # number of consecutive last steps without a finite loss and gradient
     seconds: float = 0.0  # training time, without pauses
@@ -65,10 +67,11 @@ def build_state(
     elif initial:
         load_weights(model, initial, "--init")
     config = run.train
-    speed_up(model, config.compile, device, config.steps * config.batch_size * run.model.block_size)
+    n_tokens = config.steps * config.batch_size * run.model.block_size
+    is_compiled = speed_up(model, config.compile, device, n_tokens)
     network = parallelise(model, config.parallel, world, device)
     optimizers = build_optimizers(model, config, dtype)
-    state = State(model, network, optimizers, device, dtype)
+    state = State(model, network, optimizers, device, dtype, build_loss(is_compiled))
     if checkpoint:
         load_optimizer_tensors(optimizers, checkpoint.state)
         for name in COUNTS:

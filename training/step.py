@@ -12,10 +12,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from training.data.batches import IGNORED
+from training.loss import Loss, summed_loss
 from training.machine.devices import autocast
 from training.machine.parallel import synchronise, whole
 from training.machine.processes import World
@@ -44,7 +44,7 @@ def step(
     for optimizer in state.optimizers:
         optimizer.zero_grad(set_to_none=True)
     with autocast(state.device, state.dtype):
-        loss = accumulate_gradients(state.network, logits_of, batch, config, world)
+        loss = accumulate_gradients(state.network, logits_of, batch, config, world, state.loss)
     parameters = list(state.model.parameters())
     norm = whole(get_total_norm([p.grad for p in parameters if p.grad is not None]))
     if abs(loss) < float("inf") and norm < float("inf"):  # false for NaN, too
@@ -69,6 +69,7 @@ def accumulate_gradients(
     batch: tuple[Tensor, ...],
     config: TrainConfig,
     world: World = World(),
+    loss_of: Loss = summed_loss,
 ) -> float:
     """Run forward and backward over a batch in micro-batches; return the mean loss (nats/token).
 
@@ -81,14 +82,8 @@ def accumulate_gradients(
     for i, part in enumerate(zip(*(tensor.tensor_split(n_parts) for tensor in batch))):
         *inputs, targets = (tensor.to(device) for tensor in part)
         synchronise(network, i == n_parts - 1)
-        loss = F.cross_entropy(
-            logits_of(network, *inputs).flatten(0, 1),
-            targets.flatten(),
-            ignore_index=IGNORED,
-            reduction="sum",
-            label_smoothing=config.label_smoothing,
-        )
-        loss = loss / max(n_targets, 1)
+        logits = logits_of(network, *inputs).flatten(0, 1)
+        loss = loss_of(logits, targets.flatten(), config.label_smoothing) / max(n_targets, 1)
         (loss * world.size).backward()  # DDP and FSDP average the gradients; this makes it a sum
         total += loss.detach()
     return world.sum(total.item())[0]
