@@ -86,7 +86,7 @@ def test_nothing_is_found_in_any_state_of_a_chat(page: Page, axe: str) -> None:
     check(page, axe)  # an empty chat
     show_settings(page)
     page.get_by_text("More settings").click()
-    page.get_by_role("button", name="+ Keep these").click()
+    page.get_by_role("button", name="+ Save as preset").click()
     check(page, axe)
     page.locator("#rival").select_option("gptcore nano")
     if page.locator(".curtain").is_visible():

@@ -66,7 +66,7 @@ def test_a_reply_is_edited_continued_and_deleted(page: Page) -> None:
     (short,) = talk(page, STORY)
     expect(page.locator(".finish")).to_have_text("Stopped at max tokens.")
     set_number(page, "Max tokens", "20")
-    page.get_by_label("Continue").click()
+    page.get_by_role("button", name="Continue").click()
     wait_for_the_end(page)
     longer = replies(page).last.inner_text()
     assert longer.startswith(short) and len(longer) > len(short) + 10

@@ -54,7 +54,7 @@ def choose(page: Page, name: str) -> None:
 
 def test_the_model_that_is_chosen_answers(page: Page, model: OnnxModel, folder: Path) -> None:
     names = page.locator("#model").locator("option").all_inner_texts()
-    assert names[:2] == [model.bundle.name, "other"] and "other@int8" in names
+    assert names[:2] == [model.bundle.name, "other"] and "other · int8" in names
     other = load_model(folder, threads=1, variant="int8")
     set_number(page, "Temperature", "0")
     set_number(page, "Max tokens", "12")
@@ -86,7 +86,9 @@ def test_two_models_answer_side_by_side_with_one_seed(
     assert second == expected(other, HELLO, Sampling(seed=seed), 12).strip()
     page.screenshot(path=SCREENSHOTS / "versus.png")
 
-    page.get_by_role("button", name="Go on with this", exact=True).click()
+    in_use = page.locator(".side").filter(has=page.locator("[aria-pressed=true]"))
+    expect(in_use.locator("strong")).to_have_text(model.bundle.name)  # the chat's own
+    page.get_by_role("button", name="Use this", exact=True).click()
     expect(page.locator(".side [aria-pressed=true]")).to_have_count(1)
     page.get_by_label("Compare with").select_option("")
     page.reload()
@@ -96,7 +98,7 @@ def test_two_models_answer_side_by_side_with_one_seed(
     expect(replies(page)).to_have_count(3)
     page.get_by_role("button", name="What the model read").last.click()
     read = "".join(page.locator("dialog .token").all_text_contents())
-    assert first.split()[0] in read
+    assert second.split()[0] in read
     assert page.errors == []
 
 

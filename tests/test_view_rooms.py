@@ -259,7 +259,7 @@ def test_inspect_shows_what_the_model_computes(page: Page, seen_model: OnnxModel
     expect(page.locator(".shapes")).to_contain_text(f"{n_head} × {n} × {n}")
 
 
-def test_inspect_opens_on_the_conversation_and_appends_a_token(
+def test_inspect_opens_on_the_last_word_and_goes_on_with_a_token(
     page: Page, seen_model: OnnxModel
 ) -> None:
     set_number(page, "Temperature", "0")
@@ -271,9 +271,12 @@ def test_inspect_opens_on_the_conversation_and_appends_a_token(
     ids, _ = ids_of_messages(seen_model.bundle, messages)
     expect(chips).to_have_count(len(ids))
     following = inspect_ids(Inspector(seen_model.bundle), ids, 8).following
+    has_ended = ids[-1] == seen_model.bundle.tokenizer.special["<|end|>"]
+    at = len(ids) - 1 - has_ended
+    expect(chips.nth(at)).to_have_attribute("aria-pressed", "true")
     page.locator(".next .alternative").nth(1).click()
-    expect(chips).to_have_count(len(ids) + 1)
-    expect(chips.last.locator("small")).to_have_text(str(following[-1][1][0]))
+    expect(chips.nth(at + 1).locator("small")).to_have_text(str(following[at][1][0]))
+    expect(chips).to_have_count(at + 2)
 
 
 def test_a_text_that_cannot_be_drawn_is_told(page: Page) -> None:

@@ -30,7 +30,6 @@ const SHAPES = {
   remove: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13",
   next: "M9 6l6 6-6 6",
   previous: "M15 6l-6 6 6 6",
-  more: "M7 5l8 7-8 7M17 5v14",
   light: "M12 4V2M12 22v-2M4 12H2M22 12h-2M6 6 4.5 4.5M19.5 19.5 18 18M6 18l-1.5 1.5M19.5 4.5 18 6M12 8a4 4 0 1 0 0 8 4 4 0 0 0 0-8",
   dark: "M20 14A8 8 0 1 1 10 4a7 7 0 0 0 10 10z",
   system: "M4 5h16v11H4zM9 20h6M12 16v4",
@@ -38,6 +37,8 @@ const SHAPES = {
   plain: "M5 6h14M12 6v13M9 19h6",
   help: "M9 9a3 3 0 1 1 4.5 2.6c-1 .6-1.5 1.2-1.5 2.4M12 18v.5",
   info: "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16M12 11v5M12 8v.5",
+  down: "M12 5v14M6 13l6 6 6-6",
+  dots: "M5 12h.01M12 12h.01M19 12h.01",
   close: "M6 6l12 12M18 6L6 18",
   read: "M4 5h7v14H4zM13 5h7v14h-7",
 };

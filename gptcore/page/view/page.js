@@ -109,6 +109,7 @@ async function show() {
 
 // Gradio's own page describes the API; it opens by a press on its button alone.
 function showApi() {
+  document.body.classList.add("api");
   const press = () => {
     if (document.querySelector(".api-docs")) clearInterval(timer);
     else document.querySelector("button.show-api")?.click();

@@ -92,15 +92,10 @@ class View {
     this.tabs = el("nav.rooms", { "aria-label": say("rooms") }, names.map(tab));
     this.extras = this.looks();
     const isChat = Boolean(this.list);
-    return el(
-      "header.bar",
-      {},
-      ...(isChat ? [this.side("chats", say("chats")), iconButton("plus", say("chat.new"), () => this.freshChat())] : []),
-      el("strong.name", {}, facts.name),
-      this.tabs,
-      el("span.space"),
-      this.side("settings", say("settings")),
-    );
+    const [chats, settings] = [isChat ? [this.side("chats", say("chats"))] : [], this.side("settings", say("settings"))];
+    const fresh = isChat ? [iconButton("plus", say("chat.new"), () => this.freshChat(), ".fresh")] : [];
+    this.ofHome = [...chats, ...fresh, settings, ...this.extras.querySelectorAll("[aria-pressed]")];
+    return el("header.bar", {}, ...chats, ...fresh, el("strong.name", {}, facts.name), this.tabs, el("span.space"), settings);
   }
 
   side(name, label) {
@@ -153,7 +148,7 @@ class View {
 
   // On a narrow page the sheets are a tap away, and what does not fit into the bar is in one of them.
   fitWidth() {
-    if (NARROW.matches) this.stage.settings.element.prepend(this.extras);
+    if (NARROW.matches) this.stage.settings.element.append(this.extras);
     else this.settingsButton.before(this.extras);
     this.show("chats", !NARROW.matches && Boolean(this.list));
     this.show("settings", !NARROW.matches);
@@ -182,6 +177,9 @@ class View {
     for (const [name, { element }] of Object.entries(this.rooms)) element.hidden = name !== room;
     for (const tab of this.tabs.children)
       tab.setAttribute("aria-current", tab.dataset.room === room ? "page" : "false");
+    const isHome = room === this.home;
+    for (const part of this.ofHome) part.hidden = !isHome;
+    this.closeSheets();
     this.rooms[room]?.enter(this.stage);
   }
 
@@ -211,7 +209,9 @@ class View {
     const isTyping = event.target.closest?.("input, textarea, select, dialog");
     if (event.key === "Escape") {
       closeAlternatives();
-      if (!event.target.closest?.("dialog, .editing")) this.stage.stop();
+      if (event.target.closest?.("dialog, .editing")) return;
+      this.stage.stop();
+      this.closeSheets();
     } else if (event.key === "?" && !isTyping) {
       showKeys(this.root, this.list ? "chat" : "text");
     } else if (this.list && event.ctrlKey && event.key.toLowerCase() === "k") {

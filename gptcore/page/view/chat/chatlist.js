@@ -56,6 +56,7 @@ export class ChatList {
       "li",
       {},
       open,
+      iconButton("dots", say("actions.of", { name }), () => item.classList.toggle("open"), ".dots"),
       iconButton("edit", say("rename.of", { name }), () => this.rename(item, id, title)),
       iconButton("copy", say("export.of", { name }), () => this.exportOne(id, name)),
       iconButton("remove", say("delete.of", { name }), () => this.remove(id)),

@@ -1,11 +1,12 @@
 // The open chat: sends, regenerates, continues, branches, edits and deletes, and keeps the result.
 
-import { ROOT, add, newChat, path, randomId, remove, turn } from "../kept/tree.js";
+import { ROOT, add, newChat, pairOf, path, randomId, remove, turn, versionOf } from "../kept/tree.js";
 import { isChat } from "../kept/transfer.js";
 import { el } from "../dom.js";
 import { keep, recall, say } from "../words.js";
 import { showRead } from "../parts/dialogs.js";
 import { Figures } from "../parts/figures.js";
+import { tintLegend } from "../parts/glass.js";
 import { Notice } from "../parts/notice.js";
 import { modelPicker } from "../parts/picker.js";
 import { Settings } from "../parts/settings.js";
@@ -32,8 +33,9 @@ export class Conversation {
     this.notice = new Notice();
     this.figures = new Figures();
     this.empty = this.emptyState();
-    const foot = el("div.foot", {}, this.notice.element, this.composer.element, this.figures.element);
-    this.element = el("main.stage", {}, this.messages.log, this.empty, foot);
+    this.legend = tintLegend();
+    const parts = [this.messages.jump, this.notice.element, this.composer.element, this.legend, this.figures.element];
+    this.element = el("main.stage", {}, this.messages.log, this.empty, el("div.foot", {}, parts));
     this.last = recall(LAST); // the chat that was open when the page was closed
     this.known = new Map(); // by id: what is known of replies of this visit beyond their text
     this.start();
@@ -54,7 +56,7 @@ export class Conversation {
       {
         change: (settings, system) => this.setUp(settings, system),
         lastSeed: () => this.nodes().findLast((node) => node.seed !== undefined)?.seed,
-        models: names.length + others.length > 1 ? modelPicker(names, others, { model: facts.name, rival }, choices) : null,
+        models: names.length + others.length > 1 ? modelPicker(names, others, { model: facts.name, rival, isChat: true }, choices) : null,
       },
     );
   }
@@ -72,7 +74,7 @@ export class Conversation {
       this.settings = this.newSettings(this.facts, this.chat.rival);
       const extras = old.querySelector(".extras"); // see View.fitWidth
       old.replaceWith(this.settings.element);
-      if (extras) this.settings.element.prepend(extras);
+      if (extras) this.settings.element.append(extras);
     }
     this.settings.show(this.chat);
   }
@@ -179,6 +181,7 @@ export class Conversation {
 
   tint(on) {
     this.messages.isTinted = on;
+    this.legend.hidden = !on;
     this.messages.redraw(this.chat, this.nodes());
   }
 
@@ -201,8 +204,13 @@ export class Conversation {
     this.writing?.abort();
   }
 
-  regenerate(node) {
-    if (!this.isBusy) this.reply(node.parent);
+  async regenerate(node) {
+    if (this.isBusy) return;
+    const nodes = this.nodes();
+    const n = nodes.length - 1 - nodes.indexOf(node);
+    const { number } = versionOf(this.chat, node);
+    await this.reply(node.parent);
+    if (n && this.notice.element.hidden) this.notice.tell(say("version.kept", { n, number }), { isError: false });
   }
 
   async continue(node) {
@@ -305,6 +313,7 @@ export class Conversation {
       const finish = await this.write(this.newReply(parent, { model, pair }), [], { seed: drawn });
       if (finish === "stopped" || finish === "broken") return;
     }
+    this.pick(this.nodes().flatMap((node) => pairOf(this.chat, node)).find((node) => node.pair === pair));
   }
 
   // Writes a reply, or goes on with one that is begun; returns how it ended.

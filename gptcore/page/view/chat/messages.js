@@ -12,6 +12,14 @@ export class Messages {
     this.actions = actions;
     this.drawn = new Map(); // by id: the element of a message
     this.log = el("div.log", { role: "log", "aria-label": say("conversation"), tabindex: "0" });
+    this.jump = iconButton("down", say("to.end"), () => this.toEnd(), ".jump");
+    this.isFollowing = true; // until a person scrolls up
+    this.log.addEventListener("scroll", () => {
+      this.follow(this.isAtEnd());
+      closeAlternatives();
+    });
+    this.growing = new ResizeObserver(() => this.isFollowing && this.toEnd());
+    this.growing.observe(this.log);
     this.isPlain = false; // Markdown is shown as it is written
     this.isTinted = false;
   }
@@ -37,6 +45,8 @@ export class Messages {
     const same = elements.length === this.log.children.length;
     if (!same || elements.some((element, i) => element !== this.log.children[i]))
       this.log.replaceChildren(...elements);
+    this.growing.disconnect(); // the last message grows, by words or by its buttons
+    for (const element of [this.log, ...elements.slice(-1)]) this.growing.observe(element);
   }
 
   // Replies of two models to the same message, side by side; the chosen one is gone on from.
@@ -59,7 +69,7 @@ export class Messages {
   make(node, number, count) {
     const body = el("div.body");
     const who = say(`role.${node.role}`);
-    const article = el(`article.message.${node.role}`, { "aria-label": who }, body);
+    const article = el(`article.message.${node.role}`, { "aria-label": who, tabindex: "-1" }, body);
     Object.assign(article, { node, body });
     this.fill(article);
     article.append(this.tools(node, number, count));
@@ -84,10 +94,8 @@ export class Messages {
   grow(node) {
     const article = this.drawn.get(node.id);
     if (!article) return;
-    const atEnd = this.isAtEnd();
     article.classList.add("writing");
     this.fill(article);
-    if (atEnd) this.toEnd();
   }
 
   tools(node, number, count) {
@@ -109,18 +117,18 @@ export class Messages {
       node.role === "assistant"
         ? [
             iconButton("retry", say("regenerate"), act("regenerate")),
-            isCut ? iconButton("more", say("continue"), act("continue"), ".marked") : null,
+            isCut ? el("button.small", { type: "button", onclick: act("continue") }, say("continue")) : null,
             node.prompt ? iconButton("read", say("what.it.read"), act("read")) : null,
           ]
         : [];
     return el(
       "div.tools",
       {},
-      versions,
       copy,
       iconButton("edit", say("edit"), act("edit")),
       others,
       iconButton("remove", say("delete.message"), act("remove")),
+      versions, // last, so that no button moves from under the pointer
     );
   }
 
@@ -165,6 +173,11 @@ export class Messages {
     if (article) (article.closest(".versus") ?? article).before(el("p.cut", { role: "note" }, say("cut.above")));
   }
 
+  follow(isFollowing) {
+    this.isFollowing = isFollowing;
+    this.jump.hidden = isFollowing;
+  }
+
   isAtEnd() {
     const { scrollTop, clientHeight, scrollHeight } = this.log;
     return scrollTop + clientHeight > scrollHeight - 60;
@@ -172,5 +185,6 @@ export class Messages {
 
   toEnd() {
     this.log.scrollTop = this.log.scrollHeight;
+    this.follow(true);
   }
 }

@@ -28,10 +28,10 @@ export class Inspect {
     const what = stage.what();
     this.current = () => stage.what();
     this.again.hidden = !what.length;
-    if (what.length && JSON.stringify(what) !== this.opened) {
-      this.opened = JSON.stringify(what);
-      await this.look(what);
-    }
+    if (JSON.stringify(what) === this.opened) return;
+    this.opened = JSON.stringify(what);
+    this.box.value = what.length ? "" : say("inspect.example");
+    await this.look(what.length ? what : this.box.value);
   }
 
   build(facts) {
@@ -44,7 +44,6 @@ export class Inspect {
     this.layer = Math.min(this.layer, facts.config.n_layer - 1);
     this.notice = new Notice();
     this.box = el("textarea", { rows: "2", "aria-label": say("inspect.text"), placeholder: say("inspect.type") });
-    this.box.value = say("inspect.example");
     this.box.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
       event.preventDefault();
@@ -67,15 +66,22 @@ export class Inspect {
       this.seen = await this.host.inspect({ what, layer, untrained, model: facts.name }, follow);
       this.notice.tell("");
       const { n_dropped: n } = this.seen;
-      if (n) this.notice.tell(say("read.cut", { n }), { isError: false });
+      if (n) this.notice.tell(say("inspect.cut", { n }), { isError: false });
     } catch (error) {
       this.seen = null;
       this.notice.tell(error.message);
     }
     this.results.hidden = !this.seen;
-    if (!this.seen) return;
-    if (!keeps) this.at = this.seen.tokens.length - 1;
+    if (!this.seen) return this.results.replaceChildren();
+    if (!keeps) this.at = this.lastWord();
+    this.again.setAttribute("aria-pressed", String(what[0].role !== undefined));
     this.show();
+  }
+
+  // The last token of what was written; after the special one behind it nothing was learned.
+  lastWord() {
+    const last = this.seen.tokens.length - 1;
+    return Math.max(0, this.seen.tokens[last][1].startsWith("<|end") ? last - 1 : last);
   }
 
   ids() {
@@ -90,11 +96,10 @@ export class Inspect {
     const { config } = this.facts;
     this.results.replaceChildren(
       this.tokenRow(),
-      this.nextTokens(),
-      this.choices(),
-      el("div.pictures", {}, ...this.pictures()),
+      el("div.beside", {}, this.nextTokens(), el("div.pictures", {}, this.choices(), ...this.pictures())),
       el("details", {}, el("summary", {}, say("inspect.shapes")), shapes(config, this.seen.tokens.length)),
     );
+    this.results.querySelector(".chip[aria-pressed=true]").scrollIntoView({ block: "nearest" });
   }
 
   // ---- Tokens, and what may follow each
@@ -119,16 +124,14 @@ export class Inspect {
 
   nextTokens() {
     const { tokens, following } = this.seen;
-    const isLast = this.at === tokens.length - 1;
+    const before = this.ids().slice(0, this.at + 1);
     const rows = following[this.at].map(([id, name, logprob]) => {
       const bar = el("span.bar-fill");
       bar.style.width = `${Math.max(1, 100 * Math.exp(logprob))}%`;
-      const wasNext = !isLast && tokens[this.at + 1][0] === id;
-      const attributes = { type: "button", disabled: !isLast, onclick: () => this.look([...this.ids(), id]) };
-      const title = isLast ? say("inspect.append") : null;
+      const wasNext = tokens[this.at + 1]?.[0] === id;
       return el(
         `button.alternative${wasNext ? ".was-next" : ""}`,
-        { ...attributes, title },
+        { type: "button", title: say("inspect.append"), onclick: () => this.look([...before, id]) },
         el("code", {}, spaced(name)),
         el("span.share", {}, percent(logprob)),
         bar,
@@ -191,7 +194,7 @@ export class Inspect {
       el(
         "button.head-picture",
         { type: "button", "aria-pressed": String(head === this.head), onclick: () => this.chooseHead(head) },
-        heatMap({ ...of(head), width: 110 }),
+        heatMap({ ...of(head), width: 110, curve: this.picture === "attention" ? Math.sqrt : undefined }),
         el("small", {}, say("head", { head: head + 1 })),
       );
     this.head = Math.min(this.head, nHead - 1);
@@ -199,7 +202,7 @@ export class Inspect {
     const all = [...Array(nHead).keys()];
     return [
       ...(nHead > 1 ? [el("div.heads", { role: "group", "aria-label": say("heads") }, all.map(small))] : []),
-      heatMap({ ...of(this.head), tell }),
+      heatMap({ ...of(this.head), tell, curve: this.picture === "attention" ? Math.sqrt : undefined }),
       el("small", {}, say("picture.rows")),
     ];
   }

@@ -7,13 +7,15 @@ export class Figures {
   constructor() {
     this.told = el("div.figures");
     this.meter = el("div.meter", { role: "meter", "aria-label": say("context"), hidden: true }, el("span"));
-    this.element = el("div.under", {}, this.meter, this.told);
+    this.used = el("small");
+    this.element = el("div.under", {}, this.meter, this.used, this.told);
   }
 
   // Shows the figures of a reply: {n_prompt, n_new, first_ms, speed, seed, finish}, or none.
   measure(reply, size) {
     const used = reply?.n_prompt ? Math.min(reply.n_prompt + reply.n_new, size) : 0;
     this.meter.hidden = !used;
+    this.used.textContent = used ? `${used} / ${size}` : "";
     if (!used) return this.told.replaceChildren();
     const values = { used, size };
     for (const [name, value] of [["valuemin", 0], ["valuemax", size], ["valuenow", used]])

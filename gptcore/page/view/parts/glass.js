@@ -13,6 +13,12 @@ export const visible = (text) => text.replaceAll("\n", "⏎").replaceAll("\t", "
 
 const levelOf = (logprob) => Math.min(4, Math.floor(-logprob / 0.7)); // 0: as good as certain
 
+// What the colours mean.
+export function tintLegend() {
+  const steps = [0, 1, 2, 3, 4].map((level) => el(`span.step.tint-${level}`));
+  return el("p.legend", { hidden: true }, say("tint.likely"), ...steps, say("tint.unlikely"));
+}
+
 // Shows tokens in an element, tinted alone.
 export function showTints(element, tokens) {
   const spans = tokens.map(([, text, logprob]) => el(`span.tint-${levelOf(logprob)}`, {}, text));
@@ -68,7 +74,8 @@ function open(span, tokens, branch) {
     );
   });
   const head = el("p", {}, el("code", {}, visible(text)), ` ${percent(logprob)}`);
-  const panel = el("div.alternatives", { role: "dialog", "aria-label": say("alternatives") }, head, ...rows);
+  const hint = el("small", {}, say("alternatives.hint"));
+  const panel = el("div.alternatives", { role: "dialog", "aria-label": say("alternatives") }, head, ...rows, hint);
   panel.span = shown = panel;
   panel.span = span;
   panel.addEventListener("pointerleave", closeAlternatives);

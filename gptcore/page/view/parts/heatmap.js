@@ -10,8 +10,8 @@ const STOPS = COLOURS.map((colour) => [1, 3, 5].map((at) => parseInt(colour.slic
 const SMALLEST_LABEL = 11; // pixels of a cell beside which a name fits
 
 // `values`: numbers by row; `isMasked(i, j)`: whether a cell has none; `tell(i, j, value)`: what is said
-// of a cell. Without `tell` the map is a small picture.
-export function heatMap({ values, rows, columns, isMasked = () => false, label, width = 760, tell }) {
+// of a cell. Without `tell` the map is a small picture. `curve` maps shares from 0 to 1 to colours.
+export function heatMap({ values, rows, columns, isMasked = () => false, label, width = 720, tell, curve = (share) => share }) {
   const [nRows, nColumns] = [rows.length, columns.length];
   const size = Math.max(tell ? 4 : 1, Math.min(26, Math.floor(width / nColumns)));
   const canvas = el("canvas", { role: "img", "aria-label": label });
@@ -20,7 +20,7 @@ export function heatMap({ values, rows, columns, isMasked = () => false, label, 
   Object.assign(canvas.style, { width: `${nColumns * size}px`, height: `${nRows * size}px` });
   const context = canvas.getContext("2d");
   context.scale(scale, scale);
-  draw(context, values, nRows, nColumns, size, isMasked);
+  const limits = draw(context, values, nRows, nColumns, size, isMasked, curve);
   if (!tell) return canvas;
   const said = el("p.cell", { role: "status" });
   const choose = (i, j) => {
@@ -54,12 +54,19 @@ export function heatMap({ values, rows, columns, isMasked = () => false, label, 
     el("div.picture", {}, canvas, mark),
     ...(hasNames ? [names("columns", columns)] : []),
   );
-  return el("figure", {}, el("figcaption", {}, label), el("div.wide", {}, grid), said);
+  return el("figure", {}, el("figcaption", {}, label), el("div.wide", {}, grid), scaleOf(limits), said);
 }
 
 const clamp = (i, n) => Math.max(0, Math.min(n - 1, i));
 
-function draw(context, values, nRows, nColumns, size, isMasked) {
+// Which colours the lowest and the highest value have.
+function scaleOf([low, high]) {
+  const bar = el("span.colours");
+  bar.style.background = `linear-gradient(to right, ${COLOURS.join(", ")})`;
+  return el("p.scale", {}, low.toPrecision(2), bar, high.toPrecision(2));
+}
+
+function draw(context, values, nRows, nColumns, size, isMasked, curve) {
   let [low, high] = [Infinity, -Infinity];
   for (let i = 0; i < nRows; i += 1)
     for (let j = 0; j < nColumns; j += 1) {
@@ -71,10 +78,11 @@ function draw(context, values, nRows, nColumns, size, isMasked) {
     for (let j = 0; j < nColumns; j += 1) {
       const masked = isMasked(i, j);
       const share = high > low ? (values[i * nColumns + j] - low) / (high - low) : 0;
-      context.fillStyle = masked ? "rgb(128 128 128 / 0.14)" : colour(share);
+      context.fillStyle = masked ? "rgb(128 128 128 / 0.14)" : colour(curve(share));
       context.fillRect(j * size, i * size, size, size);
       if (masked && size >= 8) hatch(context, j * size, i * size, size);
     }
+  return [low, high];
 }
 
 function colour(share) {

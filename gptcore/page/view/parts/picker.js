@@ -5,9 +5,10 @@ import { say } from "../words.js";
 
 // `choose(name)` and `compare(name or null)` are called when a person chooses; without `compare` no
 // other model can be compared. `others` are models of another kind, for which the page opens anew.
-export function modelPicker(names, others, { model, rival }, { choose, compare }) {
+export function modelPicker(names, others, { model, rival, isChat }, { choose, compare }) {
+  const none = el("option", { value: "" }, say("model.none"));
   const select = (id, key, options, value, act) => {
-    const input = el("select", { id }, options.map(([name, text]) => el("option", { value: name }, text)));
+    const input = el("select", { id }, options);
     input.value = value ?? "";
     input.addEventListener("change", () => act(input.value || null));
     return el("div.field", {}, el("label", { for: id }, say(key)), input);
@@ -16,11 +17,12 @@ export function modelPicker(names, others, { model, rival }, { choose, compare }
     if (others.includes(name)) location.search = `?${new URLSearchParams({ model: name })}`;
     else choose(name);
   };
-  const [own, foreign] = [names, others].map((some) => some.map((name) => [name, name]));
+  const option = (name) => el("option", { value: name }, name.replace("@", " · "));
+  const foreign = others.length ? [el("optgroup", { label: say(isChat ? "model.texts" : "model.chats") }, others.map(option))] : [];
   return el(
     "div.models",
     {},
-    select("model", "model", [...own, ...foreign], model, pick),
-    ...(compare && names.length > 1 ? [select("rival", "model.compare", [["", say("model.none")], ...own], rival, compare)] : []),
+    select("model", "model", [...names.map(option), ...foreign], model, pick),
+    ...(compare && names.length > 1 ? [select("rival", "model.compare", [none, ...names.map(option)], rival, compare)] : []),
   );
 }

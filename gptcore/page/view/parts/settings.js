@@ -42,12 +42,13 @@ export class Settings {
       ),
     );
     if (facts.api) this.element.append(el("small", {}, el("a", { href: facts.api }, say("api"))));
-    this.element.append(el("small.device", {}, told(facts.line ?? "")));
+    this.device = el("small.device", {}, told(facts.line ?? ""));
+    this.element.append(this.device);
     this.showPresets();
   }
 
   describe(line) {
-    this.element.lastChild.textContent = line;
+    this.device.textContent = line;
   }
 
   labelled(key, id, ...inputs) {

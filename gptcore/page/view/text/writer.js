@@ -3,7 +3,7 @@
 
 import { el } from "../dom.js";
 import { Figures } from "../parts/figures.js";
-import { showTints } from "../parts/glass.js";
+import { showTints, tintLegend } from "../parts/glass.js";
 import { Notice } from "../parts/notice.js";
 import { modelPicker } from "../parts/picker.js";
 import { Settings } from "../parts/settings.js";
@@ -44,7 +44,8 @@ export class Writer {
     this.settings.show({ system: "", settings: this.keptSettings() });
     const row = el("div.row.wrap", {}, this.go, this.halt, this.undoIt, this.retryIt, this.clearIt);
     const hint = el("small", {}, say("text.keys"));
-    const foot = el("div.foot", {}, this.notice.element, row, hint, this.figures.element);
+    this.legend = tintLegend();
+    const foot = el("div.foot", {}, this.notice.element, row, hint, this.legend, this.figures.element);
     const head = el("p.lead", {}, say("text.lead", { name: host.facts.name }));
     this.element = el("main.stage.writer", {}, head, this.sheet, foot);
     this.refresh();
@@ -53,8 +54,9 @@ export class Writer {
   // A text stays with its model, so that another one opens the page anew.
   picker() {
     const { name, models = [], others = [] } = this.host.facts;
-    const names = [...models.map((facts) => facts.name), ...others].filter((other) => other !== name);
-    return names.length ? modelPicker([name], names, { model: name }, {}) : null;
+    const names = models.map((facts) => facts.name);
+    const reopen = (other) => (location.search = `?${new URLSearchParams({ model: other })}`);
+    return names.length + others.length > 1 ? modelPicker(names, others, { model: name, isChat: false }, { choose: reopen }) : null;
   }
 
   keptSettings() {
@@ -111,6 +113,7 @@ export class Writer {
 
   tint(on) {
     this.isTinted = on;
+    this.legend.hidden = !on;
     this.draw();
   }
 

@@ -162,7 +162,9 @@ export class Train {
     this.showTexts(state);
     const isIdle = !doing && !missing;
     const { plan, train, stop, resume, export: chat, keep, drop } = this.buttons;
-    plan.hidden = train.hidden = !isIdle || Boolean(run) || !state.texts.length;
+    plan.hidden = train.hidden = !isIdle || Boolean(run);
+    plan.disabled = train.disabled = !state.texts.length;
+    plan.title = train.title = state.texts.length ? "" : told("There is no text yet: drop a file first");
     stop.hidden = !doing;
     resume.hidden = !isIdle || !run?.is_saved || run.is_complete;
     chat.hidden = !isIdle || !run?.is_saved;
