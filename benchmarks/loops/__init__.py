@@ -1,0 +1,1 @@
+"""The training loops that benchmarks/train.py compares, and the plain products beside them."""
