@@ -198,6 +198,13 @@ def test_a_space_may_be_shown_within_the_hub(monkeypatch: pytest.MonkeyPatch) ->
     assert policy(b"").endswith("frame-ancestors 'self' https://huggingface.co")
 
 
+def test_a_reply_that_is_done_before_it_is_asked_for_is_still_read(asked: Ask) -> None:
+    event = json.loads(begin(asked, data("Hi", n=4)).text)["event_id"]
+    time.sleep(1)  # four tokens take a few milliseconds
+    assert "event: complete" in asked("GET", f"/gradio_api/call/chat/{event}").text
+    assert asked("GET", f"/gradio_api/call/chat/{event}").status == 404  # read once
+
+
 def test_one_request_does_not_hold_up_the_others(asked: Ask) -> None:
     history = [{"role": "user", "content": ""}] * 5_000
     start = time.monotonic()

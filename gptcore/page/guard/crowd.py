@@ -122,6 +122,10 @@ class Crowd:
 
 def session_read(scope: Scope, queue: "Queue") -> str:
     """Return the session whose replies a stream reads: of its query, or of the event it names."""
-    asked = parse_qs(scope["query_string"].decode("latin-1")).get("session_hash")
-    event = queue.event_ids_to_events.get(scope["path"].rstrip("/").rpartition("/")[2])
-    return asked[0] if asked else event.session_hash if event else ""
+    if asked := parse_qs(scope["query_string"].decode("latin-1")).get("session_hash"):
+        return asked[0]
+    event_id = scope["path"].rstrip("/").rpartition("/")[2]
+    if event := queue.event_ids_to_events.get(event_id):
+        return event.session_hash
+    sessions = queue.pending_event_ids_session.items()  # has events that are done, but unread
+    return next((session for session, ids in sessions if event_id in ids), "")
