@@ -1,4 +1,4 @@
-"""Chat in the terminal: gptcore chat [MODEL].
+"""Chat in the terminal: gptcore chat [MODEL]. A base model continues what is typed.
 
 The reply is streamed. Ctrl-C stops it and keeps what was written; /quit or Ctrl-D ends the program.
 """
@@ -8,13 +8,14 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from threading import Event
 from types import FrameType
 
 from gptcore.bundle import VARIANTS, default_model, read_facts
 from gptcore.checks import UserError
-from gptcore.engine.generate import FINISH, Model, Piece, chat, check_max_tokens
+from gptcore.engine.generate import FINISH, Model, Piece, chat, check_max_tokens, complete
 from gptcore.engine.sampling import SETTINGS, Sampling
 from gptcore.system.runtime import check_runtime, device_line
 from gptcore.text.chat_template import Message
@@ -59,16 +60,17 @@ def run(options: argparse.Namespace) -> int:
     from gptcore.model import load_model
 
     model = load_model(options.model, variant=options.variant)
-    if not model.bundle.is_chat:
-        raise UserError(
-            f"{options.model} was not trained on conversations and only continues text: open it "
-            f"with gptcore --model {options.model}"
-        )
+    if options.system and not model.bundle.is_chat:
+        raise UserError(f"--system: {options.model} was not trained on conversations")
     print(f"{model.bundle.name}: {device_line(model)}")
     print("Ctrl-C stops a reply; /quit or Ctrl-D ends.")
     system = [{"role": "system", "content": options.system}] if options.system else []
     with ctrl_c(lambda *_: None):  # between a prompt and a reply there is nothing to stop
-        converse(model, system, sampling, options.max_tokens)
+        if model.bundle.is_chat:
+            converse(model, system, sampling, options.max_tokens)
+        else:
+            print("It is a base model: it continues the text that you type.")
+            go_on(model, sampling, options.max_tokens)
     return 0
 
 
@@ -76,12 +78,15 @@ def converse(model: Model, messages: list[Message], sampling: Sampling, max_toke
     """Answer each typed line. A refused message leaves the conversation unchanged."""
     for text in typed():
         asked = [*messages, {"role": "user", "content": text}]
-        try:
-            reply = answer(model, asked, sampling, max_tokens)
-        except UserError as error:
-            print(f"error: {error}", file=sys.stderr)
-        else:
+        reply = shown(partial(chat, model, asked, sampling, max_tokens))
+        if reply is not None:
             messages = [*asked, {"role": "assistant", "content": reply}]
+
+
+def go_on(model: Model, sampling: Sampling, max_tokens: int) -> None:
+    """Continue each typed line, each by itself."""
+    for text in typed():
+        shown(partial(complete, model, text, sampling, max_tokens), text)
 
 
 def typed() -> Iterator[str]:
@@ -104,16 +109,21 @@ def typed() -> Iterator[str]:
             yield line
 
 
-def answer(model: Model, messages: list[Message], sampling: Sampling, max_tokens: int) -> str:
-    """Print the reply as it is generated; return its text, complete or not."""
+def shown(generated: Callable[[Event], Iterator[Piece]], before: str = "") -> str | None:
+    """Print a reply as it is generated; return its text, complete or not, or None if refused."""
     stop, text = Event(), ""
-    pieces = chat(model, messages, sampling, max_tokens, stop)
-    with ctrl_c(lambda *_: stop.set()):
-        for piece in pieces:
-            print(piece.text, end="", flush=True)
-            text += piece.text
-            if piece.finish:
-                print("".join(f"\n({note})" for note in notes(piece)), end="\n\n")
+    try:
+        pieces = generated(stop)
+        print(before, end="", flush=True)
+        with ctrl_c(lambda *_: stop.set()):
+            for piece in pieces:
+                print(piece.text, end="", flush=True)
+                text += piece.text
+                if piece.finish:
+                    print("".join(f"\n({note})" for note in notes(piece)), end="\n\n")
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return None
     return text
 
 

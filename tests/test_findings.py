@@ -92,6 +92,15 @@ def test_a_loss_that_the_plan_did_not_expect(tmp_path: Path) -> None:
     assert not any("plan expected" in found.text for found in best_is_exported)
 
 
+def test_a_training_that_took_longer_than_it_was_given(tmp_path: Path) -> None:
+    run = run_with(tmp_path / "a", FALLING, [4, 3, 2.5, 2.48], minutes="2")
+    (run.path / "summary.json").write_text('{"seconds": 125}')
+    assert findings(History(run)) == []
+    (run.path / "summary.json").write_text('{"seconds": 160}')
+    [found] = findings(History(run))
+    assert found.text.startswith("The training took 2.7 minutes, where 2 minutes were asked for")
+
+
 @pytest.mark.parametrize("name", ["<b>mine</b>", "plain"])
 def test_the_report_says_it_above_the_curves(tmp_path: Path, browser: Browser, name: str) -> None:
     run = run_with(tmp_path / name, FALLING, [4, 3, 3.2, 3.5], [3.9, 2.5, 1.5, 0.8])

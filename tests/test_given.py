@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gptcore.system.wording import duration
 from training.__main__ import main
 from training.plan.given import EPOCHS, FITTED, MIN_STEPS, as_begun, doubts, fitted
-from training.plan.plan import LARGE
+from training.plan.plan import BEYOND
 from training.run.config import TRAININGS, TrainConfig
 from training.run.directory import Run
 
@@ -83,7 +83,7 @@ def test_six_chats_train_after_three_lines(
     run = Run.load(out)
     assert "in 2 layers, a context of 256 tokens" in size
     assert f"seconds for {run.train.steps} steps, which read the text" in time
-    assert expected == f"expected  {LARGE}"
+    assert expected == f"expected  {BEYOND}"
     assert "\nmodel: " not in said and "note: 114 bytes are little" in said
     assert run.data.expected_bits_per_byte is None
     # the same command goes on: what was fitted is not another setting

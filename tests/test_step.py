@@ -88,6 +88,25 @@ def test_gradients_do_not_depend_on_the_micro_batches(n_ignored: int) -> None:
         assert (a - b).abs().max() < 1e-5
 
 
+@pytest.mark.parametrize("n_ignored", [0, 130, 256])
+def test_the_head_computes_learned_positions_alone_with_the_same_gradients(n_ignored: int) -> None:
+    torch.manual_seed(0)
+    model = build_model(SMALL)
+    x, y = torch.randint(0, 512, (2, 4, 64))
+    y.view(-1)[:n_ignored] = IGNORED
+    logits = logits_of(model, x).flatten(0, 1)
+    loss = F.cross_entropy(logits, y.flatten(), ignore_index=IGNORED, reduction="sum")
+    (loss / max(1, 256 - n_ignored)).backward()
+    expected = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    seen: list[int] = []
+    model.head.register_forward_hook(lambda _, inputs, output: seen.append(len(output)))
+    accumulate_gradients(model, logits_of, (x, y), TrainConfig(batch_size=4, micro_batch_size=4))
+    assert seen == [256 - n_ignored]
+    for parameter, gradient in zip(model.parameters(), expected):
+        torch.testing.assert_close(parameter.grad, gradient, atol=1e-6, rtol=1e-4)
+
+
 def sgd_state(dropout: float = 0.0) -> State:
     """Of a model whose every update is the gradient times the rate."""
     torch.manual_seed(0)

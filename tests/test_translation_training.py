@@ -192,13 +192,12 @@ def test_label_smoothing_is_the_share_of_the_target_spread_over_all_tokens() -> 
     logits, targets = torch.randn(3, 4, 7), torch.randint(0, 7, (3, 4))
     targets[1, 2:] = targets[2, 0] = IGNORED
     config = TrainConfig(batch_size=3, micro_batch_size=1, label_smoothing=0.3)
-    model = torch.nn.Linear(1, 1)
+    model = torch.nn.Module()
+    model.head = torch.nn.Linear(7, 7, bias=False)
+    torch.nn.init.eye_(model.head.weight)
     rows = torch.arange(3)
     measured = accumulate_gradients(
-        model,
-        lambda m, row: logits[row] + 0 * m(torch.ones(1)),
-        (rows, targets),
-        config,
+        model, lambda m, row: m.head(logits[row]), (rows, targets), config
     )
     losses = []
     for row, column in zip(*torch.where(targets != IGNORED)):

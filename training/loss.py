@@ -24,5 +24,8 @@ def summed_loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tens
 
 
 def build_loss(is_compiled: bool) -> Loss:
-    """Return summed_loss, or a compiled form, which never writes the logits in float32."""
-    return torch.compile(summed_loss, dynamic=False) if is_compiled else summed_loss
+    """Return summed_loss, or a compiled form, which never writes the logits in float32.
+
+    The number of rows changes with each batch, and must not be compiled anew.
+    """
+    return torch.compile(summed_loss, dynamic=True) if is_compiled else summed_loss

@@ -7,7 +7,9 @@
 The training loop, the plan's pilot runs and the benchmark share this function.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -63,6 +65,20 @@ def seed_of(seed: int, step: int, rank: int) -> int:
     return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0])
 
 
+@contextmanager
+def only_rows(network: nn.Module, rows: Tensor) -> Iterator[None]:
+    """Enter a context in which the head computes the logits of these rows alone, as (N, V).
+
+    The head takes a quarter of a small model's time, and half of a conversation is not learned.
+    """
+    model: Any = getattr(network, "module", network)  # DDP wraps the model
+    hook = model.head.register_forward_pre_hook(lambda _, inputs: (inputs[0].flatten(0, -2)[rows],))
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
 def accumulate_gradients(
     network: nn.Module,
     logits_of: Callable[..., Tensor],
@@ -82,8 +98,10 @@ def accumulate_gradients(
     for i, part in enumerate(zip(*(tensor.tensor_split(n_parts) for tensor in batch))):
         *inputs, targets = (tensor.to(device) for tensor in part)
         synchronise(network, i == n_parts - 1)
-        logits = logits_of(network, *inputs).flatten(0, 1)
-        loss = loss_of(logits, targets.flatten(), config.label_smoothing) / max(n_targets, 1)
+        rows = (targets.flatten() != IGNORED).nonzero()[:, 0]
+        with only_rows(network, rows):
+            logits = logits_of(network, *inputs).flatten(0, -2)
+        loss = loss_of(logits, targets.flatten()[rows], config.label_smoothing) / max(n_targets, 1)
         (loss * world.size).backward()  # DDP and FSDP average the gradients; this makes it a sum
         total += loss.detach()
     return world.sum(total.item())[0]

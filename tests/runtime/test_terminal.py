@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import Refused
 
+from gptcore import Sampling, complete, load_model
 from gptcore.__main__ import main
 from gptcore.bundle import FACTS
 
@@ -78,9 +79,15 @@ def test_a_wrong_option_is_named(words: str, said: str, refused: Refused) -> Non
     assert said in refused(main, "chat", *words.split())
 
 
-def test_a_base_model_is_sent_to_the_page(tmp_path: Path, refused: Refused) -> None:
+def test_a_base_model_continues_what_is_typed(tmp_path: Path, refused: Refused) -> None:
     folder = Path(shutil.copytree(NANO, tmp_path / "base"))
     facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
     (folder / FACTS).write_text(json.dumps(facts | {"chat": False}), encoding="utf-8")
-    said = refused(main, "chat", folder)
-    assert "was not trained on conversations" in said and f"gptcore --model {folder}" in said
+    text = "Once upon a time"
+    said = talk(text, "/quit", options=(str(folder), "--max-tokens", "8"))
+    model = load_model(folder, variant="q8")
+    pieces = complete(model, text, Sampling(temperature=0), max_tokens=8)
+    written = text + "".join(piece.text for piece in pieces)
+    assert "it continues the text that you type" in said.stdout
+    assert written in said.stdout and len(written) > len(text), said.stderr
+    assert "was not trained on conversations" in refused(main, "chat", folder, "--system", "Hi")

@@ -42,7 +42,8 @@ def flops_per_token(model: GPT) -> int:
     """Return the FLOPs of one token's forward and backward pass in a full row: 6 N + 12 L C T.
 
     N is the number of parameters without tables that are only looked up; a tied embedding is
-    also the output head, so it counts. L: layers, C: n_embd, T: block_size.
+    also the output head, so it counts. L: layers, C: n_embd, T: block_size. The head counts at
+    every position, though a step computes it only where something is learned.
     """
     config = model.config
     n_looked_up = 0 if config.tied_embeddings else model.embed.weight.numel()

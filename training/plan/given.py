@@ -19,13 +19,13 @@ from training.data.shards import Shards
 from training.data.survey import Survey
 from training.machine.processes import World
 from training.plan.pilot import Speed, evaluated_tokens, facts_in, measured_hardness
-from training.plan.plan import LARGE, Plan
+from training.plan.plan import BEYOND, Plan
 from training.plan.scaling import MANY_EPOCHS
 from training.run.config import TrainConfig
 from training.run.directory import Run
 
 EPOCHS, FINE_TUNING_EPOCHS = 16, 4  # most passes over a text, for new and for trained weights
-MIN_STEPS = 100  # fewer teach a new style to nothing; a small text is read more often for them
+MIN_STEPS = 300  # a small text is read more often for them, up to MANY_EPOCHS
 USEFUL = 20  # steps; fewer are no advice
 PILOTED_S = 60.0  # of a shorter training, nothing is foretold but its time
 MIN_STEPS_PER_EPOCH = 4  # a small text gets a smaller batch
@@ -87,8 +87,8 @@ class Given:
             return "unknown, as the weights are trained already"
         if self.world.size > 1:
             return "unknown, as several processes train"
-        if plan.is_large:
-            return LARGE
+        if plan.is_beyond_rule:
+            return BEYOND
         return "unknown, as the training is short" if plan.seconds < PILOTED_S else ""
 
     def clock(self, plan: Plan) -> None:

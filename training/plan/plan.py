@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from gptcore.config import ModelConfig
 from training.plan.scaling import (
+    LEAST_BYTES,
     PARAMETERS_PER_BYTE,
     Facts,
     expected_bits_per_byte,
@@ -16,7 +17,7 @@ from training.plan.scaling import (
 )
 from training.run.config import TrainConfig
 
-LARGE = "unknown, as the model is large for so little text: the report will show the loss"
+BEYOND = "unknown, as the rule was found on longer texts: the report will show the loss"
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,10 @@ class Plan:
         return expected_bits_per_byte(self.facts, self.model, self.tokens)
 
     @property
-    def is_large(self) -> bool:
-        """Whether the model is so large for its text that the rule cannot foretell its loss."""
-        return parameters(self.model) > PARAMETERS_PER_BYTE * self.facts.n_bytes
+    def is_beyond_rule(self) -> bool:
+        """Whether the text is so short, for itself or for the model, that over-fitting decides."""
+        n_bytes = self.facts.n_bytes
+        return n_bytes < LEAST_BYTES or parameters(self.model) > PARAMETERS_PER_BYTE * n_bytes
 
     @property
     def foretold(self) -> float | None:

@@ -29,7 +29,7 @@ from training.plan.pilot import (
     facts_in,
     measured_hardness,
 )
-from training.plan.plan import LARGE, Plan
+from training.plan.plan import BEYOND, Plan
 from training.plan.scaling import (
     DEPTHS,
     MANY_EPOCHS,
@@ -185,4 +185,4 @@ class Planner:
                 f"--minutes {self.minutes:g} is too few for this text: reading and tokenising it "
                 f"left time for {plan.training.steps} steps; give at least {least}"
             )
-        return dataclasses.replace(plan, unmeasured=LARGE) if plan.is_large else plan
+        return dataclasses.replace(plan, unmeasured=BEYOND) if plan.is_beyond_rule else plan

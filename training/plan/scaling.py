@@ -27,6 +27,7 @@ MIN_CONTEXT = 256  # tokens; a conversation of several turns fits
 E, A, ALPHA, B, BETA = 0.25, 1837.0, 0.7, 2.288e6, 0.25
 REPEATS = 15.0  # R*: epochs after which a repeated text is worth 1 / e of new text
 MANY_EPOCHS = 60  # 4 R*: most epochs of a plan with --minutes; further ones teach almost nothing
+LEAST_BYTES = 400_000  # of the texts that the rule was fitted to
 PARAMETERS_PER_BYTE = 2  # upper limit of the model's size, as the rule ignores over-fitting
 
 # Training settings, from the sweeps in docs/scaling.md.

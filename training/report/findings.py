@@ -1,7 +1,7 @@
 """What the curves of a run mean, in words, and what to try next.
 
 >>> findings(History(Run.load("runs/mine")))                         # doctest: +SKIP
-[Finding(text='Since step 1,200 the held-out loss rises ...', remedy='give more text, or ...')]
+[Finding(text='The held-out loss was lowest at step 1,200 ...', remedy='more text')]
 """
 
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gptcore.system.wording import duration
 from training.report.history import History
 
 RISE = 1.01  # of the held-out loss over its minimum; less is chance
@@ -17,6 +18,7 @@ GAP = 0.75  # of the loss of the training text over the held-out loss: soon lear
 SPIKE = 1.25  # of the smoothed training loss over its earlier minimum
 SPIKE_NATS = 0.2  # and by how much it rises at least: near 0 a loss wobbles by half and more
 LEARNED = 0.97  # of the last over the first training loss
+LATE = 1.1  # of the minutes that were asked for
 SMOOTHED = 5  # logged losses in a median
 BITS = "bits_per_byte"
 
@@ -34,7 +36,8 @@ class Finding(NamedTuple):
 def findings(history: History) -> list[Finding]:
     """Return what the curves say, the most important first; nothing of a run just begun."""
     learning = [*unlearned(history)] or [*spikes(history)]
-    return [*learning, *by_heart(history), *unfinished(history), *unexpected(history)]
+    length = [*by_heart(history), *unfinished(history)]
+    return [*learning, *length, *unexpected(history), *late(history)]
 
 
 def unlearned(history: History) -> Iterator[Finding]:
@@ -111,6 +114,16 @@ def unexpected(history: History) -> Iterator[Finding]:
         yield Finding(
             f"The plan expected {expected:.2f} bits per byte, and it became {reached.min():.2f}: "
             f"docs/scaling.md has the errors of its rule."
+        )
+
+
+def late(history: History) -> Iterator[Finding]:
+    """The training took longer than was asked for."""
+    asked, took = float(history.run.options.get("minutes", 0)), history.summary.get("seconds", 0)
+    if asked and took > LATE * 60 * asked:
+        yield Finding(
+            f"The training took {duration(took)}, where {asked:g} minutes were asked for: the "
+            f"machine became slower than it was when it was measured."
         )
 
 
