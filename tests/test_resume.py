@@ -237,7 +237,7 @@ def test_samples_that_look_like_headings_do_not_hinder(
 
 @in_float32
 @pytest.mark.slow
-@pytest.mark.parametrize("steps", [STEPS, STEPS + 2])  # the last evaluation, and one before it
+@pytest.mark.parametrize("steps", [STEPS, STEPS + 3])  # the last evaluation, and one before it
 def test_an_evaluation_ends_at_once_and_is_made_up_for(
     both: tuple[Run, Run],
     shards: Shards,
