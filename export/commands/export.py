@@ -25,6 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from-hf", type=Path, metavar="DIR", help="use a Hugging Face Llama in DIR, not a run"
     )
     parser.add_argument("--out", type=Path, required=True, help="the model folder to write")
+    add_folder_arguments(parser)
+
+
+def add_folder_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what the model folder is to have."""
     parser.add_argument("--name", help="the model's name (default: that of the folder)")
     parser.add_argument(
         "--license", help="licence for the model card (default: the model's own or none)"
@@ -88,8 +93,8 @@ def check(options: argparse.Namespace) -> None:
         Run.load(options.run)
     elif not options.from_hf.is_dir():
         raise UserError(
-            f"--from-hf {options.from_hf} is not a folder: download the model first, as with "
-            f"`hf download ID --local-dir DIR`"
+            f"--from-hf {options.from_hf} is not a folder: `python -m export fetch "
+            f"OWNER/NAME` fetches a model and exports it"
         )
     if options.text:
         find_files([options.text])

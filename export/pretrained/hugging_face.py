@@ -65,8 +65,8 @@ def export_pretrained(
     """
     if not source.is_dir():
         raise UserError(
-            f"--from-hf {source} is not a folder: download the model first, as with "
-            f"`hf download ID --local-dir DIR`"
+            f"--from-hf {source} is not a folder: `python -m export fetch "
+            f"OWNER/NAME` fetches a model and exports it"
         )
     check_links(source)
     settings = read_json(source / "config.json")
