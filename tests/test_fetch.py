@@ -262,8 +262,8 @@ def test_a_fetched_folder_is_a_mirror_and_a_damaged_copy_is_refused(
 def test_a_model_of_a_mirror_goes_the_same_road(hub: Hub, refused: Refused, tmp_path: Path) -> None:
     shutil.copytree(take(), tmp_path / "mirror" / REPO)
     hub.asked.clear()
-    said = refused(main, "fetch", REPO, "--mirror", tmp_path / "mirror", "--context", 0)
-    assert said.startswith(f"error: {tmp_path / 'mirror' / REPO / 'config.json'}: ")
+    said = refused(main, "fetch", REPO, "--mirror", tmp_path / "mirror", "--out", tmp_path / "out")
+    assert said.startswith(f"error: {tmp_path / 'mirror' / REPO / 'config.json'} lacks vocab_size")
     assert hub.asked == []
 
 
