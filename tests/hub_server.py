@@ -33,7 +33,8 @@ class Hub:
         return [path for path, _, _ in self.asked if path.endswith(end)]
 
     def commit(self, repo: str) -> str:
-        return hashlib.sha1(repr(sorted(self.files[repo].items())).encode()).hexdigest()
+        hashes = {name: hash(content) for name, content in self.files[repo].items()}
+        return hashlib.sha1(repr(sorted(hashes.items())).encode()).hexdigest()
 
     def describe(self, repo: str) -> dict:
         siblings = []
