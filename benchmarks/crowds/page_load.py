@@ -107,15 +107,16 @@ async def crowd(port: int, way: str, users: int, seconds: float) -> tuple[float,
             turn = 0
             while (asked := time.perf_counter()) < ended:
                 turn += 1
+                headers = address(random.getrandbits(24))  # one may join so many times a minute
                 values = [ASKED[(number + turn) % len(ASKED)], [], "", *SETTINGS, number + turn]
                 join, body = question(way, events, values)
-                async with session.post(join, json=body, headers=address(number)) as answer:
+                async with session.post(join, json=body, headers=headers) as answer:
                     event_id = (await answer.json())["event_id"]
                 listen = f"{join}/{event_id}"
                 if way != WAYS[0]:
                     listen = f"/gradio_api/queue/data?session_hash={body['session_hash']}"
                 waits = True
-                async with session.get(listen, headers=address(number)) as answer:
+                async with session.get(listen, headers=headers) as answer:
                     async for line in answer.content:
                         n_events += line.startswith(b"data:")
                         if waits and brings(line):
@@ -133,11 +134,10 @@ def question(way: str, events: list[dict], values: list) -> tuple[str, dict[str,
     if way == WAYS[0]:
         return "/gradio_api/call/chat", {"data": values}
     named = {event["api_name"]: event["id"] for event in events}
-    # A page that is older than the view has an event with as many inputs as /chat.
-    index = named.get("reply") or next(e["id"] for e in events if len(e["inputs"]) == len(values))
     if "reply" in named:
         turn = {"role": "user", "content": values[0]}
         values = [[turn], {"max_tokens": SETTINGS[1], "seed": values[-1]}, [], None]
+    index = named.get("reply", named.get("send"))  # a page that is older than the view sends
     session = f"{random.getrandbits(64):x}"
     return "/gradio_api/queue/join", {"data": values, "fn_index": index, "session_hash": session}
 
