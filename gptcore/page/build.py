@@ -24,7 +24,7 @@ from gptcore.page.translate import add_translation
 from gptcore.translation.onnx import OnnxTranslator
 
 REMEMBERED = 100  # number of visitors whose page is remembered, of up to 0.9 MB each
-# Else Gradio makes a table of the last 10,000 events after each one, for statistics that nobody sees.
+# Else Gradio makes a table of the last 10,000 events after each one, which nobody sees.
 NO_STATISTICS = {
     "GRADIO_ANALYTICS_CACHE_FREQUENCY": "1000000000",
     "GRADIO_ANALYTICS_MAX_EVENTS": "1",
