@@ -13,6 +13,7 @@ import onnxruntime as ort
 
 from gptcore.checks import UserError, check_choice
 from gptcore.config import ModelConfig
+from gptcore.engine.onnx_scan import check_straight
 from gptcore.engine.slots import GrowingCache, ServingCache, Slots
 
 DEVICES = ("cpu", "cuda")
@@ -63,6 +64,8 @@ def choose_device(device: str | None) -> str:
 
 
 def open_inference(path: str | Path, device: str = "cpu", threads: int = 1) -> ort.InferenceSession:
+    """Load a graph. Raises UserError if it cannot be loaded, or might never end."""
+    check_straight(path)
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
