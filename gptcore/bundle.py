@@ -39,6 +39,7 @@ SERVING = {
 INSPECT = Path("onnx") / "inspect.onnx"  # a model folder may lack it
 UNTRAINED = Path("onnx") / "untrained.onnx"  # and this, the same before training
 WEIGHTS = "model.safetensors"  # parameters for PyTorch, under Llama's names
+INDEX = "model.safetensors.index.json"  # in place of it if they are in several files
 # A translation model has these two graphs in place of model.onnx, and a second tokenizer for its
 # source language.
 ENCODER, DECODER = "encoder_model.onnx", "decoder_with_past_model.onnx"
@@ -98,6 +99,11 @@ class TranslationBundle(Bundle):
     def examples(self) -> list[str]:
         """Sample sentences to translate."""
         return list(self.facts.examples)
+
+
+def data_file(graph: Path) -> Path:
+    """Return where the weights of a graph lie if they are too large for its own file."""
+    return graph.with_name(f"{graph.name}_data")
 
 
 def default_model() -> Path:
