@@ -165,8 +165,8 @@ def load_any_bundle(folder: str | Path) -> Bundle:
 
 def check_whole(bundle: Bundle) -> None:
     """Raise UserError if the folder is a small copy without the files that other forms need."""
-    for name in (VARIANTS["fp32"], WEIGHTS):
-        if not (bundle.path / name).is_file():
+    for name, other in ((VARIANTS["fp32"], ""), (WEIGHTS, INDEX)):
+        if not ((bundle.path / name).is_file() or (bundle.path / other).is_file()):
             raise UserError(
                 f"{bundle.path} was shipped without {name}: name the folder that it was made from"
             )

@@ -74,7 +74,7 @@ def write_graph(
 
 
 def trace(
-    module: nn.Module, example: dict[str, Any], inputs: Axes, outputs: Axes, **options: bool
+    module: nn.Module, example: dict[str, Any], inputs: Axes, outputs: Axes, optimize: bool = True
 ) -> torch.onnx.ONNXProgram:
     """Trace a module in evaluation mode; the arguments are those of `write_graph`."""
     names = iter(inputs.values())
@@ -99,7 +99,7 @@ def trace(
             output_names=list(outputs),
             dynamic_shapes={name: dynamic(value) for name, value in example.items()},
             verbose=False,
-            **options,
+            optimize=optimize,
         )
     assert program is not None  # without dynamo it would be
     return program

@@ -16,6 +16,7 @@ from gptcore.config import ModelConfig
 from gptcore.engine.slots import GrowingCache, ServingCache, Slots
 
 DEVICES = ("cpu", "cuda")
+BESIDE = "session.model_external_initializers_file_folder_path"
 
 
 class OnnxSession:
@@ -62,16 +63,20 @@ def choose_device(device: str | None) -> str:
     return device
 
 
-def open_inference(path: str | Path, device: str = "cpu", threads: int = 1) -> ort.InferenceSession:
+def open_inference(
+    path: str | Path, device: str = "cpu", threads: int = 1, content: bytes | None = None
+) -> ort.InferenceSession:
+    """Open a graph; `content` is read in place of its file, with the weights that lie beside it."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
+    options.add_session_config_entry(BESIDE, str(Path(path).parent))
     providers = ["CPUExecutionProvider"]
     if device == "cuda":
         ort.preload_dlls()  # the CUDA libraries that pip may have installed
         providers.insert(0, "CUDAExecutionProvider")
     try:
-        return ort.InferenceSession(str(path), options, providers=providers)
+        return ort.InferenceSession(content or str(path), options, providers=providers)
     except Exception as error:  # ONNX Runtime raises a different class for each kind of damage
         raise UserError(f"ONNX Runtime cannot load {path}: {cause(error)}") from None
 
