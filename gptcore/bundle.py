@@ -106,6 +106,12 @@ def data_file(graph: Path) -> Path:
     return graph.with_name(f"{graph.name}_data")
 
 
+def graph_bytes(graph: Path) -> int:
+    """Return the size of a graph's file, and of the one with its weights if it has one."""
+    paths = graph, data_file(graph)
+    return sum(path.stat().st_size for path in paths if path.is_file())
+
+
 def default_model() -> Path:
     """Return the folder of the model that ships with gptcore.
 

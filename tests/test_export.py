@@ -262,8 +262,8 @@ def ignored_mask(run: RunGraph, feeds: Arrays) -> list[np.ndarray]:
 
 
 BENDS = {
-    bent_logits: lambda run, said, config: checks.check_matrix(said, run, config)[0],
-    bent_cache: lambda run, said, config: checks.check_matrix(said, run, config)[1],
+    bent_logits: lambda run, said, config: checks.check_matrix(said, run)[0],
+    bent_cache: lambda run, said, config: checks.check_matrix(said, run)[1],
     forgotten_positions: lambda run, said, config: checks.check_cached(run, config),
     ignored_mask: lambda run, said, config: checks.check_left_padding(run, config),
 }
@@ -288,7 +288,7 @@ def test_the_checks_suit_a_short_context() -> None:
         return [part.numpy() for part in (logits, *cache)]
 
     config, said = model.config, checks.expect(model, is_text_wanted=False)
-    found = [*checks.check_matrix(said, run, config), checks.check_cached(run, config)]
+    found = [*checks.check_matrix(said, run), checks.check_cached(run, config)]
     assert all(check.passed for check in [*found, checks.check_left_padding(run, config)])
 
 

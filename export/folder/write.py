@@ -155,7 +155,6 @@ KINDS: dict[type[ModelConfig], Write] = {
 }
 
 
-@waiting("writing the graph")
 def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -> None:
     """Write graph, weights and tokenizer; for a Llama also the files of other runtimes."""
     config = model.config
@@ -175,6 +174,7 @@ def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
+@waiting("writing the graph and the weights")
 def write_graph_and_weights(model: GPT, tokenizer: Tokenizer, folder: Path) -> None:
     (folder / ONNX).parent.mkdir()
     write_onnx(model, folder / ONNX)

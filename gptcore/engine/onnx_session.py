@@ -16,6 +16,7 @@ from gptcore.config import ModelConfig
 from gptcore.engine.slots import GrowingCache, ServingCache, Slots
 
 DEVICES = ("cpu", "cuda")
+READ_AT_ONCE = 256  # tokens of a prompt
 BESIDE = "session.model_external_initializers_file_folder_path"
 
 
@@ -43,7 +44,9 @@ class OnnxSession:
             raise UserError(f"{total} tokens do not fit into the context {self.block_size}")
         if len(ids) == 1 and total > 1:
             return self.slots.step(ids)[0].copy()
-        return self.slots.read(0, ids)[-1]
+        for at in range(0, len(ids), READ_AT_ONCE):  # the portable graph's logits are of all T
+            logits = self.slots.read(0, ids[at : at + READ_AT_ONCE])
+        return logits[-1]
 
 
 def open_slots(inference: ort.InferenceSession, config: ModelConfig, n_slots: int) -> Slots:
