@@ -15,7 +15,7 @@ import numpy as np
 import onnxruntime as ort
 
 from export.formats.quantize import FORMATS, save_quantized
-from gptcore.bundle import VARIANTS
+from gptcore.bundle import VARIANTS, data_file, graph_bytes
 from gptcore.checks import UserError, check_choice
 from gptcore.engine.onnx_session import open_inference
 from gptcore.engine.sampling import log_softmax
@@ -57,7 +57,7 @@ class Measured:
         n_tokens = max(self.total.n_tokens, 1)
         return Variant(
             file=name,
-            bytes=file.stat().st_size,
+            bytes=graph_bytes(file),
             bits_per_byte=self.total.bits_per_byte,
             agreement=self.n_agree / n_tokens,
             divergence=self.divergence / n_tokens,
@@ -115,6 +115,7 @@ def add_variants(
     for name in names:
         if not force and not (facts[name].bits_per_byte <= limit):
             files[name].unlink()
+            data_file(files[name]).unlink(missing_ok=True)
             del facts[name]
             print(f"{name} is over {WORST:.0%} worse: {VARIANTS[name]} is left out (--force)")
     return facts

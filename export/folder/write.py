@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors.torch import save_file
 from torch import Tensor
 
 from export.folder.card import LOSS, Hub, write_card
@@ -29,6 +28,7 @@ from export.formats.hugging_face import (
 from export.formats.inspect_onnx import compare_inspect, write_inspect, write_untrained
 from export.formats.to_onnx import write_onnx
 from export.formats.translation_to_onnx import write_translator
+from export.formats.weights import write_weights
 from export.verify.decoder import load_reference, verify
 from export.verify.report import TOLERANCE, Check, any_failed, as_facts, print_report
 from export.verify.translation import load_reference as load_seq2seq
@@ -38,7 +38,6 @@ from gptcore.bundle import (
     ONNX,
     SOURCE_TOKENIZER,
     UNTRAINED,
-    WEIGHTS,
     Bundle,
     TranslationBundle,
     load_any_bundle,
@@ -156,7 +155,6 @@ KINDS: dict[type[ModelConfig], Write] = {
 }
 
 
-@waiting("writing the graph")
 def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -> None:
     """Write graph, weights and tokenizer; for a Llama also the files of other runtimes."""
     config = model.config
@@ -176,6 +174,7 @@ def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
+@waiting("writing the graph and the weights")
 def write_graph_and_weights(model: GPT, tokenizer: Tokenizer, folder: Path) -> None:
     (folder / ONNX).parent.mkdir()
     write_onnx(model, folder / ONNX)
@@ -195,13 +194,6 @@ def write_translation_model(
     write_weights(dict(model.named_parameters()), folder)
     tokenizer.save(folder)
     source_tokenizer.save(folder / SOURCE_TOKENIZER)
-
-
-def write_weights(state: dict[str, Tensor], folder: Path) -> None:
-    tensors = {name: tensor.detach().contiguous() for name, tensor in state.items()}
-    path = folder / WEIGHTS
-    save_file(tensors, path, metadata={"format": "pt"})
-    path.chmod(0o644)  # save_file makes it readable only for its owner
 
 
 def measured(run: Run, step: int) -> dict[str, Any]:

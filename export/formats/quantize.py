@@ -21,6 +21,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from export.formats.save import save_graph
+
 HEAD = "head"  # name of the matrix product that computes the logits, and prefix of its weights
 BLOCK_SIZE = 32
 
@@ -34,7 +36,7 @@ def save_quantized(source: Path, path: Path, variant: str) -> None:
     finally:
         logging.disable(logging.NOTSET)
     remove_unused(proto.graph)
-    onnx.save(proto, path)
+    save_graph(proto, path)
 
 
 def to_half(proto: onnx.ModelProto) -> onnx.ModelProto:
