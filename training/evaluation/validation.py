@@ -89,7 +89,7 @@ def sample_prompts(rows: Rows, n: int = 3) -> list[Prompt]:
         ids, mask = rows.read(shard, start, start)
         length = min(end - start, rows.block_size // 2)
         learned = np.flatnonzero(mask[1:length]) + 1
-        asks = len(learned) > 0 and learned[0] > 1
+        asks = bool(len(learned) and learned[0] > 1)
         prompts.append(Prompt(ids[: min(length, learned[0] if asks else 8)].tolist(), asks))
     return prompts
 
