@@ -83,10 +83,11 @@ class TrainConfig:
         return build(cls, values)
 
 
-# Adapters are small and begin as zero: they want a tenfold rate, and no decay (arXiv 2106.09685,
-# appendix D). Muon would blow up B's first updates, whose directions are few.
+# Adapters start at zero and can do little harm: they take a tenfold of the rate that whole weights
+# would bear, and no decay. Muon would make B's first, nearly empty updates as large as all others.
+# Few rows at a time cost no speed, as the frozen matrices need no gradient, and half the memory.
 ADAPTERS = TrainConfig(
-    batch_size=8, micro_batch_size=4, optimizer="adamw", learning_rate=1e-3, weight_decay=0.0
+    batch_size=8, micro_batch_size=2, optimizer="adamw", learning_rate=1e-3, weight_decay=0.0
 )
 # The settings of the article (docs/textbook.md): PyTorch's default AdamW, without clipping.
 WAYLAND = TrainConfig(
