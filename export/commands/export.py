@@ -13,6 +13,7 @@ from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
 from training.formats.places import find_files
 from training.machine.progress import waiting
+from training.run.base import FAMILY
 from training.run.directory import Run
 
 KEPT = "; --out is as it was before"
@@ -58,7 +59,7 @@ def add_folder_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     check(options)
     with waiting("starting PyTorch"):
-        from export.folder.card import UNNAMED, Hub, read_license
+        from export.folder.card import Hub, read_license
         from export.folder.variants import read_names, split_names
         from export.folder.write import export_run
         from export.pretrained.hugging_face import export_pretrained
@@ -66,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
     name, formats = options.name or options.out.name, read_names(options.quantize)
     hub = Hub(
-        options.license or (read_license(options.from_hf) if options.from_hf else UNNAMED),
+        options.license or read_license(options.from_hf or options.run / FAMILY),
         split_names(options.language),
         split_names(options.datasets),
     )

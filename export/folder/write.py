@@ -51,9 +51,10 @@ from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import GPT
 from gptcore.nn.llama import is_llama, to_llama
 from gptcore.nn.seq2seq import Seq2Seq
-from gptcore.system.files import new_file, new_folder
+from gptcore.system.files import new_file, new_folder, read_json
 from gptcore.text.tokenizer import Tokenizer
 from training.machine.progress import waiting
+from training.run.base import FAMILY, FAMILY_FILES, whole_weights
 from training.run.directory import Run
 
 
@@ -75,7 +76,7 @@ def export_run(
     rows = held_out(run) if formats else ()
     checkpoint = run.best_checkpoint()
     model = build_model(run.model)
-    load_weights(model, checkpoint.model, checkpoint.path)
+    load_weights(model, whole_weights(run, checkpoint), checkpoint.path)
     step = checkpoint.facts["step"]
     print(f"exporting {checkpoint.path} to {out}{', which is replaced' * out.exists()}")
     took = {key: run.summary()[key] for key in ("tokens", "seconds") if run.is_complete}
@@ -86,6 +87,7 @@ def export_run(
         config=run.model,
         training=Training(step, run.data.text, run.train.to_dict(), **took),
         measured=measured(run, step),
+        imported=run.base.imported if run.base else None,
         loss_curve=(run.path / LOSS).is_file(),
         examples=run.data.examples,
     )
@@ -137,6 +139,7 @@ def write_verified(
 
 def export_decoder(run: Run, model: GPT, folder: Path, facts: ModelFacts) -> list[Check]:
     write_model(model, run.tokenizer, facts.chat, folder)
+    write_family(run.path / FAMILY, run.model, folder)
     return verify(Bundle(folder, run.model, run.tokenizer, facts))
 
 
@@ -172,6 +175,18 @@ def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -
         ("special_tokens_map.json", special_tokens_map()),
     ):
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def write_family(source: Path, config: ModelConfig, folder: Path) -> None:
+    """Copy the files by which other runtimes know a model made elsewhere, if a run has them."""
+    for name in FAMILY_FILES:
+        if name != "README.md" and (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
+    if (source / "config.json").is_file():
+        content = read_json(source / "config.json")
+        content["max_position_embeddings"] = config.block_size
+        text = json.dumps(content, indent=2) + "\n"
+        (folder / "config.json").write_text(text, encoding="utf-8")
 
 
 @waiting("writing the graph and the weights")
