@@ -22,8 +22,8 @@ from typing import Any
 import gradio as gr
 
 from gptcore.checks import UserError
-from gptcore.engine.generate import Likelihood, Request, chat_request, completion_request
-from gptcore.engine.sampling import SETTINGS
+from gptcore.engine.generate import Request, chat_request, completion_request
+from gptcore.engine.sampling import SETTINGS, Likelihood
 from gptcore.model import OnnxModel
 from gptcore.models import Models
 from gptcore.page.facts import highest_max_tokens
