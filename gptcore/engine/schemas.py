@@ -127,14 +127,19 @@ def parts(schema: Part) -> Iterator[tuple[str, Part]]:
 def children(part: Part) -> Iterator[tuple[str, Part]]:
     """Yield the parts right within a part; those that are true or false have nothing to tell."""
     for key, value in part.items():
+        found: dict[Any, Any] = {}
         if isinstance(value, dict):
-            found = {"": value} if key in ONE else value if key in NAMED else {}
-        else:
-            is_list = isinstance(value, list) and key in SEVERAL
-            found = dict(enumerate(value)) if is_list else {}
+            found = {key: value} if key in ONE else value if key in NAMED else {}
+        elif isinstance(value, list) and key in SEVERAL:
+            found = dict(enumerate(value))
         for name, child in found.items():
             if isinstance(child, dict):
-                yield (f"{key}/{name}" if name != "" else key), child
+                yield (key if child is value else f"{key}/{line(name)}"), child
+
+
+def line(name: Any) -> str:
+    """Return a name on one line, and not too long, for a message."""
+    return shorten("".join(c if c.isprintable() else "?" for c in str(name)))
 
 
 def check_choices(schema: Part) -> None:
@@ -199,6 +204,8 @@ def where(schema: Part, is_wrong: Callable[[Part], bool]) -> tuple[str, Part]:
     """
     for path, part in parts(schema):
         alone = {k: v for k, v in part.items() if k not in (*ONE, *SEVERAL, *NAMED, "$ref")}
+        if isinstance(part.get("properties"), dict):
+            alone["properties"] = dict.fromkeys(part["properties"], True)
         if alone and is_wrong(alone):
             return path, alone
     return "", schema
