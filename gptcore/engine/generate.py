@@ -282,6 +282,8 @@ def chat_request(
     budget = block_size - min(max_tokens, block_size // 4) - len(begun)
     ids, n_dropped = fit(messages, model.tokenizer, budget, model.recall)
     grammar = None if schema is None else json_grammar(schema, model.tokenizer)
+    if grammar:
+        grammar.begin(begun)  # refused before anything is told
     return Request(
         ids, sampling, max_tokens, n_dropped=n_dropped, begun=tuple(begun), grammar=grammar
     )
