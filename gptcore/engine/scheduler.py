@@ -221,12 +221,13 @@ class Engine:
 
     def add_tokens(self, rows: list[Row], logits: np.ndarray) -> None:
         """Choose the next token of each row from logits (n, V), and deliver what is due."""
-        is_finite = np.isfinite(logits.max(1))
-        for row in [row for row, is_good in zip(rows, is_finite) if not is_good]:
-            self.release(row)
-            send(row, UserError(NOT_FINITE))
+        allowed, failed = restricted(rows, logits)
+        for i, error in failed.items():
+            self.release(rows[i])
+            send(rows[i], error)
         now = time.monotonic()
-        for i, token_id in choose(rows, logits, is_finite):
+        wanted = [i for i in range(len(rows)) if i not in failed]
+        for i, token_id in choose(rows, allowed, wanted):
             row, reply = rows[i], rows[i].reply
             reply.add(token_id, logits[i])
             if reply.finish:
@@ -291,13 +292,27 @@ class Engine:
             send(row, error)
 
 
-def choose(rows: list[Row], logits: np.ndarray, wanted: np.ndarray) -> Iterator[tuple[int, int]]:
+def restricted(rows: list[Row], logits: np.ndarray) -> tuple[np.ndarray, dict[int, UserError]]:
+    """Return the logits (n, V) of what each row may go on with, and by index why a row cannot."""
+    is_finite = np.isfinite(logits.max(1))
+    failed = {i: UserError(NOT_FINITE) for i in np.flatnonzero(~is_finite).tolist()}
+    bound = [i for i, row in enumerate(rows) if row.reply.grammar and i not in failed]
+    allowed = logits.copy() if bound else logits  # the reply is told the model's own
+    for i in bound:
+        try:
+            allowed[i] = rows[i].reply.allowed(logits[i])
+        except UserError as error:
+            failed[i] = error
+    return allowed, failed
+
+
+def choose(rows: list[Row], logits: np.ndarray, wanted: list[int]) -> Iterator[tuple[int, int]]:
     """Yield the index of each wanted row and its next token.
 
     Rows with the same settings are sampled together.
     """
     groups: defaultdict[Sampling, list[int]] = defaultdict(list)
-    for i in np.flatnonzero(wanted).tolist():
+    for i in wanted:
         groups[rows[i].settings].append(i)
     for sampling, group in groups.items():
         replies = [rows[i].reply for i in group]
