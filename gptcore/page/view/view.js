@@ -211,7 +211,7 @@ class View {
     if (event.key === "Escape") {
       closeAlternatives();
       if (event.target.closest?.("dialog, .editing")) return;
-      this.stage.stop();
+      (this.rooms[this.room] ?? this.stage).stop?.();
       this.closeSheets();
     } else if (event.key === "?" && !isTyping) {
       showKeys(this.root, this.list ? "chat" : "text");
