@@ -335,7 +335,7 @@ def test_a_pdf_is_read_and_a_scan_or_a_locked_one_is_refused(tmp_path: Path) -> 
     path = write(tmp_path / "a.pdf", pdf("Once upon a time."))
     assert documents(path) == ["Once upon a time."]
     assert "PDF of 1 page, 1 text" in told(path)
-    with pytest.raises(UserError, match=r"a PDF of 1 pages without text: a scan needs OCR"):
+    with pytest.raises(UserError, match=r"a PDF of 1 page without text: a scan needs OCR"):
         documents(write(tmp_path / "scan.pdf", pdf("")))
     writer = PdfWriter(PdfReader(path))
     writer.encrypt("secret", algorithm="RC4-128")

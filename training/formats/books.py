@@ -5,6 +5,7 @@
 """
 
 import io
+import logging
 import posixpath
 import re
 import zipfile
@@ -83,6 +84,7 @@ def read_pdf(file: File, asked: Asked) -> Found:
     from pypdf import PdfReader
     from pypdf.errors import PyPdfError
 
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # what matters is raised, too
     try:
         with file.open() as stream:
             reader = PdfReader(io.BytesIO(stream.read()))
@@ -95,9 +97,9 @@ def read_pdf(file: File, asked: Asked) -> Found:
         raise Unreadable(f"it is a damaged PDF ({type(error).__name__}: {error})") from None
     pages, n_titles = without_titles(pages)
     text = reflowed("\n".join(pages))
-    if not text.strip():
-        raise Unreadable(f"it is a PDF of {len(pages)} pages without text: a scan needs OCR first")
     kind = f"PDF of {len(pages)} page{'s' * (len(pages) != 1)}"
+    if not text.strip():
+        raise Unreadable(f"it is a {kind} without text: a scan needs OCR first")
     kind += f" without {n_titles:,} lines that recur above or below them" if n_titles else ""
     yield Kind(kind, is_cut=True)
     yield from cut_up([text], asked)
