@@ -15,6 +15,7 @@ from gptcore.checks import UserError
 from training.data.batches import Rows
 from training.data.corpus import Document, read_documents
 from training.data.shards import prepare
+from training.formats.books import without_titles
 from training.formats.found import Asked
 from training.formats.places import find_files
 from training.look.look import look
@@ -148,7 +149,7 @@ def test_tables_are_read_by_the_names_of_their_columns(
         ['Say "hi",\nplease; now', "4"],
         ["Grüße?", "é"],
     ]
-    assert "columns 'id', 'question', 'answer'" in told(path)
+    assert "columns 'question' and 'answer' (not read: 'id')" in told(path)
 
 
 def test_unknown_columns_are_guessed_and_said_or_named_by_the_user(tmp_path: Path) -> None:
@@ -161,6 +162,14 @@ def test_unknown_columns_are_guessed_and_said_or_named_by_the_user(tmp_path: Pat
     more = write(tmp_path / "b.csv", "x,y,z\na,b,c\nd,e,f\n")
     with pytest.raises(UserError, match=r"say which .* --columns QUESTION,ANSWER"):
         documents(more)
+
+
+def test_columns_that_are_not_read_are_named(tmp_path: Path) -> None:
+    table = "Category,Answer,Question,system\nfood,Salt,What is it?,Be kind.\n"
+    path = write(tmp_path / "a.csv", table)
+    assert "columns 'Question', 'Answer', 'system' (not read: 'Category')" in told(path)
+    [messages] = documents(path)
+    assert [message["content"] for message in messages] == ["Be kind.", "What is it?", "Salt"]
 
 
 def test_a_table_without_names_has_numbered_columns_and_its_quotes_are_words(
@@ -326,7 +335,7 @@ def test_a_pdf_is_read_and_a_scan_or_a_locked_one_is_refused(tmp_path: Path) -> 
     path = write(tmp_path / "a.pdf", pdf("Once upon a time."))
     assert documents(path) == ["Once upon a time."]
     assert "PDF of 1 page, 1 text" in told(path)
-    with pytest.raises(UserError, match=r"a PDF of 1 pages without text: a scan needs OCR"):
+    with pytest.raises(UserError, match=r"a PDF of 1 page without text: a scan needs OCR"):
         documents(write(tmp_path / "scan.pdf", pdf("")))
     writer = PdfWriter(PdfReader(path))
     writer.encrypt("secret", algorithm="RC4-128")
@@ -335,6 +344,13 @@ def test_a_pdf_is_read_and_a_scan_or_a_locked_one_is_refused(tmp_path: Path) -> 
         documents(tmp_path / "locked.pdf")
     with pytest.raises(UserError, match=r"cut.pdf: it is a damaged PDF"):
         documents(write(tmp_path / "cut.pdf", path.read_bytes()[:300]))
+
+
+def test_running_titles_and_page_numbers_are_left_out() -> None:
+    words = ("Salt is", "added to", "the dough", "at last.")
+    pages = [f"On Bread {i}\n{text}\nChapter {i % 2}: One\n{i}" for i, text in enumerate(words)]
+    assert without_titles(pages) == ([*words], 12)
+    assert without_titles(["One\nTwo", "One\nTwo"])[1] == 0, "two pages may be alike"
 
 
 def test_a_pattern_names_files_and_a_loop_of_links_ends(tmp_path: Path) -> None:

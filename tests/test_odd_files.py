@@ -138,6 +138,14 @@ def test_an_odd_file_that_can_be_used_is_told_of(
     assert code == 0 or "no document was found" in output.err
 
 
+def test_the_documents_say_what_is_said_of_each() -> None:
+    text = (Path(__file__).parent.parent / "docs/odd-files.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| `([^`]+)` \| (.+) \|$", text, re.MULTILINE))
+    assert [*rows] == [*REFUSED, *USED]
+    for name, (_, said) in (REFUSED | USED).items():
+        assert re.search(said, rows[name]), name
+
+
 def test_a_loop_of_links_and_a_file_nobody_may_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

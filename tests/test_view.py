@@ -16,6 +16,13 @@ pytestmark = pytest.mark.slow
 
 Serve = Callable[[OnnxModel], str]
 STORY = "Tell me a story about a cat."
+SHIFTS = """() => new Promise((resolve) => {
+    const sum = (list) => list.getEntries().filter((shift) => !shift.hadRecentInput)
+        .reduce((total, { value }) => total + value, 0);
+    const observer = new PerformanceObserver((list) => resolve(sum(list)));
+    observer.observe({ type: "layout-shift", buffered: true });
+    setTimeout(() => resolve(0), 1000); // nothing moved
+})"""
 
 
 def test_a_reload_and_a_second_tab_lose_nothing(page: Page, url: str) -> None:
@@ -36,6 +43,19 @@ def test_a_reload_and_a_second_tab_lose_nothing(page: Page, url: str) -> None:
     expect(page.locator(".chats li")).to_have_count(2)
     page.locator(".chats li").last.locator(".title").click()
     expect(replies(page)).to_have_count(5)
+
+
+def test_a_name_is_kept_and_escape_keeps_the_old_one(page: Page) -> None:
+    talk(page, "Hello!")
+    item = page.locator(".chats li")
+    for key, title in (("Escape", "Hello!"), ("Enter", "Greeting")):
+        item.hover()
+        item.get_by_label("Rename").click()
+        item.locator("input").fill("Greeting")
+        item.locator("input").press(key)
+        expect(item.locator(".title")).to_have_text(title)
+    talk(page, "My name is Ada.")  # the open chat knows of its new name
+    expect(item.locator(".title")).to_have_text("Greeting")
 
 
 def test_versions_are_a_tree(page: Page) -> None:
@@ -123,6 +143,9 @@ def test_settings_belong_to_a_chat_and_an_empty_field_is_the_default(page: Page)
     expect(page.locator("#system")).to_have_value("You are Rex.")
     set_number(page, "Temperature", "")
     expect(temperature).to_have_value("0.7")
+    for typed, taken in (("3.7", "4"), ("-5", "1"), ("1e9", "511")):
+        set_number(page, "Max tokens", typed)
+        expect(page.get_by_role("spinbutton", name="Max tokens")).to_have_value(taken)
     page.get_by_role("button", name="Playful").click()
     expect(temperature).to_have_value("1.1")
     # The drawn seed gives the same reply again.
@@ -227,6 +250,22 @@ def test_a_text_is_shown_as_it_was_typed_and_fetches_nothing(page: Page, url: st
     page.locator(".message.user").hover()
     page.locator(".message.user").get_by_label("Copy").click()
     assert page.evaluate("navigator.clipboard.readText()") == typed
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_moves_by_itself(browser: Browser, url: str, width: int) -> None:
+    """The browser's own measure, the sum of layout shifts, stays under 0.05."""
+    page = open_page(browser, url, width)
+    talk(page, "Hello!", STORY)
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_role("button", name="Inspect").click()
+    expect(page.locator(".chip").first).to_be_visible()
+    page.get_by_role("button", name="Chat", exact=True).click()
+    expect(replies(page)).to_have_count(2)
+    moved = page.evaluate(SHIFTS)
+    assert moved < 0.05
+    page.context.close()
 
 
 @pytest.mark.parametrize("dark", [False, True])

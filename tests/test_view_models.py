@@ -73,6 +73,8 @@ def test_two_models_answer_side_by_side_with_one_seed(
     page: Page, model: OnnxModel, folder: Path
 ) -> None:
     set_number(page, "Max tokens", "12")
+    rivals = page.get_by_label("Compare with").locator("option").all_inner_texts()
+    assert model.bundle.name not in rivals, "a model is not compared with itself"
     page.get_by_label("Compare with").select_option("other@int8")
     say(page, HELLO)
     expect(page.locator(".versus .message")).to_have_count(2)

@@ -110,6 +110,13 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     assert (home / "runs" / "shop" / "summary.json").is_file()
 
 
+def test_nothing_is_offered_before_the_server_is_heard(page: Page) -> None:
+    page.route("**/train/state", lambda route: None)
+    enter(page)
+    expect(page.locator(".train progress")).to_be_visible()
+    expect(page.locator(".train :is(button, input, pre, a):visible")).to_have_count(0)
+
+
 def test_nonsense_gets_a_line_and_can_be_removed(page: Page) -> None:
     enter(page)
     give(page, ("photo.png", b"\x89PNG\r\n\x1a\n" + bytes(200)))

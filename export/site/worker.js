@@ -42,22 +42,26 @@ function explain(error) {
 
 // ---- Loading
 
-// Chooses the files for a device, "webgpu" or "wasm".
-async function plan({ site: facts, device }) {
+// Chooses the files for a device: "wasm", or "webgpu", if the site has a file for it.
+async function plan({ site: facts, device: wish }) {
   site = facts;
   files = new Files(ROOT, site);
   const folder = `models/${site.model}/`;
-  const variant = await chooseVariant(device, (name) => folder + MODELS[name] in site.files);
+  const has = (name) => folder + MODELS[name] in site.files;
+  const onGpu = wish === "webgpu" ? await variantOnGpu(has) : null;
+  const device = onGpu ? "webgpu" : "wasm";
+  const variant = onGpu ?? (has("int8") ? "int8" : "fp32");
   // The asyncify build supports WebGPU; the other one is half as large and runs on any CPU.
   const build = `vendor/ort-wasm-simd-threaded${device === "webgpu" ? ".asyncify" : ""}`;
   wanted = { device, folder, build, model: folder + MODELS[variant], wasm: `${build}.wasm` };
   postMessage({ type: "planned", bytes: await files.missing([wanted.model, wanted.wasm]) });
 }
 
-async function chooseVariant(device, has) {
-  if (device === "wasm") return has("int8") ? "int8" : "fp32";
-  const adapter = await navigator.gpu.requestAdapter();
-  return has("fp16") && adapter.features.has("shader-f16") ? "fp16" : "fp32";
+// A GPU computes in floating point; null: the site has no such file.
+async function variantOnGpu(has) {
+  const adapter = await navigator.gpu?.requestAdapter();
+  if (has("fp16") && adapter?.features.has("shader-f16")) return "fp16";
+  return has("fp32") ? "fp32" : null;
 }
 
 async function load() {

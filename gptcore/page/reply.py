@@ -29,7 +29,7 @@ from gptcore.models import Models
 from gptcore.page.facts import highest_max_tokens
 from gptcore.page.inputs import to_messages, to_settings
 from gptcore.page.streaming import Progress, stream
-from gptcore.text.tokenizer import StreamDecoder, Tokenizer
+from gptcore.text.tokenizer import Tokenizer
 
 ALTERNATIVES = 5  # likeliest tokens told for each token
 MOST_STOPS = 8
@@ -123,13 +123,13 @@ class Teller:
     def __init__(self, tokenizer: Tokenizer, request: Request):
         self.tokenizer, self.request = tokenizer, request
         self.decoder = tokenizer.stream()
+        self.special = {token_id: name for name, token_id in tokenizer.special.items()}
         self.begun = [self.token(i) for i in request.begun]
 
     def start(self) -> str:
         request = self.request
         decoder = self.tokenizer.stream()
-        names = {token_id: name for name, token_id in self.tokenizer.special.items()}
-        prompt = [[i, names.get(i) or decoder.push(i)] for i in request.ids]
+        prompt = [[i, self.special.get(i) or decoder.push(i)] for i in request.ids]
         return as_json(
             prompt=prompt,
             begun="".join(text for _, text, _, _ in self.begun),
@@ -165,10 +165,7 @@ class Teller:
 
     def name(self, token_id: int) -> str:
         """Return a token's text; of one that ends the reply, its name."""
-        for name, special_id in self.tokenizer.special.items():
-            if special_id == token_id:
-                return name
-        return StreamDecoder(self.tokenizer).push(token_id) or self.tokenizer.decode([token_id])
+        return self.special.get(token_id) or self.tokenizer.decode([token_id])
 
 
 def as_json(**values: Any) -> str:

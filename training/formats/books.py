@@ -5,9 +5,11 @@
 """
 
 import io
+import logging
 import posixpath
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 
 from training.formats.found import Asked, Found, Kind, Unreadable
@@ -82,6 +84,7 @@ def read_pdf(file: File, asked: Asked) -> Found:
     from pypdf import PdfReader
     from pypdf.errors import PyPdfError
 
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # what matters is raised, too
     try:
         with file.open() as stream:
             reader = PdfReader(io.BytesIO(stream.read()))
@@ -92,11 +95,42 @@ def read_pdf(file: File, asked: Asked) -> Found:
         if isinstance(error, Unreadable):
             raise
         raise Unreadable(f"it is a damaged PDF ({type(error).__name__}: {error})") from None
+    pages, n_titles = without_titles(pages)
     text = reflowed("\n".join(pages))
+    kind = f"PDF of {len(pages)} page{'s' * (len(pages) != 1)}"
     if not text.strip():
-        raise Unreadable(f"it is a PDF of {len(pages)} pages without text: a scan needs OCR first")
-    yield Kind(f"PDF of {len(pages)} page{'s' * (len(pages) != 1)}", is_cut=True)
+        raise Unreadable(f"it is a {kind} without text: a scan needs OCR first")
+    kind += f" without {n_titles:,} lines that recur above or below them" if n_titles else ""
+    yield Kind(kind, is_cut=True)
     yield from cut_up([text], asked)
+
+
+def without_titles(pages: list[str]) -> tuple[list[str], int]:
+    """Return the pages without running titles and page numbers, and how many lines these were.
+
+    Such a line is one of the first or last two of its page and, but for numbers, is there on more
+    than half of the pages.
+    """
+
+    def edges(page: str) -> set[int]:
+        filled = [i for i, line in enumerate(page.split("\n")) if line.strip()]
+        return {*filled[:2], *filled[-2:]}
+
+    def key(line: str) -> str:
+        return re.sub(r"\d+", "0", line).strip()
+
+    count = Counter(
+        found
+        for page in pages
+        for found in {key(line) for i, line in enumerate(page.split("\n")) if i in edges(page)}
+    )
+    n_dropped, kept = 0, []
+    for page in pages:
+        lines, at = page.split("\n"), edges(page)
+        drop = {i for i in at if len(pages) > 2 and 2 * count[key(lines[i])] > len(pages)}
+        n_dropped += len(drop)
+        kept.append("\n".join(line for i, line in enumerate(lines) if i not in drop))
+    return kept, n_dropped
 
 
 def reflowed(text: str) -> str:

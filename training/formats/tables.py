@@ -78,7 +78,7 @@ def csv_rows(stream: TextIO, delimiter: str, has_quoted: bool) -> Iterator[tuple
 
 def is_header(row: list[str]) -> bool:
     """Whether a first row has names of columns, rather than sentences, numbers or dates."""
-    return is_known(row) or all(
+    return bool(known(row)) or all(
         0 < len(name) <= 40 and not re.search(r"[.!?。！？]$|^\W*\d", name) for name in row
     )
 
@@ -110,10 +110,10 @@ def documents(kind: str, rows: Iterator[tuple[str, Row | Skip]], asked: Asked) -
     columns = list(named[0])
     if missing := [name for name in asked.columns if name not in columns]:
         raise Unreadable(f"it has no column {missing[0]!r}: its columns are {listed(columns)}")
-    if asked.columns:
-        kind += f", columns {listed(asked.columns)}"
-    elif is_known(columns):
-        kind += f", columns {listed(columns)}"
+    if used := asked.columns or known(columns):
+        kind += f", columns {listed(used)}"
+        if unread := [name for name in columns if name not in used]:
+            kind += f" (not read: {', '.join(map(repr, unread))})"
     else:
         asked = Asked(columns=guess(named))
         use = "texts" if len(asked.columns) == 1 else "questions and answers"
@@ -131,9 +131,13 @@ def documents(kind: str, rows: Iterator[tuple[str, Row | Skip]], asked: Asked) -
             yield from items_of(row, where, asked)
 
 
-def is_known(columns: list[str]) -> bool:
-    names = {name.strip().lower() for name in columns}
-    return bool(names & {*TEXTS, *CONVERSATIONS}) or any({*pair} <= names for pair in PAIRS)
+def known(columns: list[str]) -> list[str]:
+    """Return the columns whose names say what they hold, as rows.document_of takes them."""
+    keys = {name.strip().lower(): name for name in columns}
+    kinds = [*zip(CONVERSATIONS), *PAIRS, *zip(TEXTS)]
+    found = next((kind for kind in kinds if {*kind} <= {*keys}), ())
+    beside = ("system", "input")[: 1 + ("instruction" in found)] if found else ()
+    return [keys[name] for name in (*found, *beside) if name in keys]
 
 
 def nested(row: Row) -> Row:

@@ -78,6 +78,7 @@ class View {
     return new ChatList(this.store, {
       open: (id) => this.openChat(id),
       fresh: () => this.freshChat(),
+      renamed: (id, title) => id === this.stage.chat.id && Object.assign(this.stage.chat, { title }),
       changed: () => this.listChanged(),
       tell: (text, options) => this.stage.notice.tell(text, options),
     });
@@ -210,11 +211,11 @@ class View {
     if (event.key === "Escape") {
       closeAlternatives();
       if (event.target.closest?.("dialog, .editing")) return;
-      this.stage.stop();
+      (this.rooms[this.room] ?? this.stage).stop?.();
       this.closeSheets();
     } else if (event.key === "?" && !isTyping) {
       showKeys(this.root, this.list ? "chat" : "text");
-    } else if (this.list && event.ctrlKey && event.key.toLowerCase() === "k") {
+    } else if (this.list && (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
       event.preventDefault();
       this.show("chats", true);
       this.list.search.focus();

@@ -6,7 +6,7 @@ import { path } from "../kept/tree.js";
 import { say } from "../words.js";
 
 export class ChatList {
-  // `actions`: open(id), fresh(), changed(), tell(text, options).
+  // `actions`: open(id), fresh(), renamed(id, title), changed(), tell(text, options).
   constructor(store, actions) {
     Object.assign(this, { store, actions, current: null });
     this.search = el("input", { type: "search", placeholder: say("search"), "aria-label": say("search") });
@@ -70,12 +70,17 @@ export class ChatList {
     const save = async () => {
       box.onblur = null;
       const chat = await this.store.load(id);
-      await this.store.save({ ...chat, title: box.value.trim(), changed: Date.now() });
-      this.actions.changed(id);
+      const name = box.value.trim();
+      this.actions.renamed(id, name);
+      await this.store.save({ ...chat, title: name, changed: Date.now() });
+      this.actions.changed();
     };
     box.addEventListener("keydown", (event) => {
       if (event.key === "Enter") save();
-      if (event.key === "Escape") this.refresh();
+      if (event.key === "Escape") {
+        box.onblur = null; // which a box that goes away has, too
+        this.refresh();
+      }
       event.stopPropagation();
     });
     item.replaceChildren(box);
@@ -86,7 +91,7 @@ export class ChatList {
   async remove(id) {
     const undo = await this.store.remove(id);
     if (id === this.current) this.actions.fresh();
-    this.actions.changed(null);
+    this.actions.changed();
     const bring = async () => {
       await undo();
       this.actions.open(id);
@@ -116,14 +121,14 @@ export class ChatList {
     } catch (error) {
       this.actions.tell(say(error.message.startsWith("import.") ? error.message : "store.failed"));
     }
-    this.actions.changed(null);
+    this.actions.changed();
   }
 
   confirmClear() {
     const clear = async () => {
       await this.store.clear();
       this.actions.fresh();
-      this.actions.changed(null);
+      this.actions.changed();
     };
     const buttons = [
       el("button.small.danger", { type: "button", onclick: clear }, say("delete.all.sure")),

@@ -64,6 +64,7 @@ export class Conversation {
 
   choose(changes) {
     Object.assign(this.chat, changes, { changed: Date.now() });
+    if (this.chat.rival === this.facts.name) this.chat.rival = null;
     this.showSettings();
     if (this.nodes().length) this.save();
     this.settings.element.querySelector(`#${"model" in changes ? "model" : "rival"}`).focus();

@@ -249,7 +249,7 @@ export class Inspect {
     const cut = Float32Array.from({ length: names.length * columns }, (_, k) => data[Math.floor(k / columns) * width + (k % columns)]);
     const label = name + (columns < width ? ` · ${say("picture.first", { n: columns, all: width })}` : "");
     const tell = (i, j, value) => say("cell", { from: names[i], to: String(j), value: value.toPrecision(3) });
-    return heatMap({ values: cut, rows: names, columns: [...Array(columns).keys()].map(String), label, tell });
+    return heatMap({ values: cut, rows: names, columns: [...Array(columns).keys()].map(String), label, width: 640, tell });
   }
 
   // What the first layer reads: the embeddings, and with positions that are added, their sum.

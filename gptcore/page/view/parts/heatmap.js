@@ -7,53 +7,50 @@ import { el } from "../dom.js";
 // Nine colours of viridis (van der Walt and Smith, matplotlib, CC0), from low to high.
 const COLOURS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"];
 const STOPS = COLOURS.map((colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16)));
-const SMALLEST_LABEL = 11; // pixels of a cell beside which a name fits
+const SMALLEST_LABEL = 12; // pixels of a cell beside which a name fits
+const ROW = 16; // pixels of the rows of a map with more columns than rows
 
 // `values`: numbers by row; `isMasked(i, j)`: whether a cell has none; `tell(i, j, value)`: what is said
 // of a cell. Without `tell` the map is a small picture. `curve` maps shares from 0 to 1 to colours.
 export function heatMap({ values, rows, columns, isMasked = () => false, label, width = 720, tell, curve = (share) => share }) {
   const [nRows, nColumns] = [rows.length, columns.length];
   const size = Math.max(tell ? 4 : 1, Math.min(26, Math.floor(width / nColumns)));
+  const height = nColumns > nRows ? Math.max(size, Math.min(ROW, Math.floor(width / nRows))) : size;
   const canvas = el("canvas", { role: "img", "aria-label": label });
   const scale = tell ? Math.ceil(devicePixelRatio) : 1;
-  Object.assign(canvas, { width: nColumns * size * scale, height: nRows * size * scale });
-  Object.assign(canvas.style, { width: `${nColumns * size}px`, height: `${nRows * size}px` });
+  Object.assign(canvas, { width: nColumns * size * scale, height: nRows * height * scale });
+  Object.assign(canvas.style, { width: `${nColumns * size}px`, height: `${nRows * height}px` });
   const context = canvas.getContext("2d");
   context.scale(scale, scale);
-  const limits = draw(context, values, nRows, nColumns, size, isMasked, curve);
+  const limits = draw(context, values, [nRows, nColumns], [size, height], isMasked, curve);
   if (!tell) return canvas;
   const said = el("p.cell", { role: "status" });
   const choose = (i, j) => {
     Object.assign(chosen, { i: clamp(i, nRows), j: clamp(j, nColumns) });
     const value = values[chosen.i * nColumns + chosen.j];
     said.textContent = tell(chosen.i, chosen.j, isMasked(chosen.i, chosen.j) ? null : value);
-    mark.style.translate = `${chosen.j * size}px ${chosen.i * size}px`;
+    mark.style.translate = `${chosen.j * size}px ${chosen.i * height}px`;
     mark.hidden = false;
   };
   const chosen = { i: nRows - 1, j: 0 };
   const mark = el("span.mark", { hidden: true });
-  Object.assign(mark.style, { width: `${size}px`, height: `${size}px` });
+  Object.assign(mark.style, { width: `${size}px`, height: `${height}px` });
   canvas.tabIndex = 0;
-  canvas.addEventListener("pointermove", ({ offsetX: x, offsetY: y }) => choose(Math.floor(y / size), Math.floor(x / size)));
+  canvas.addEventListener("pointermove", ({ offsetX: x, offsetY: y }) => choose(Math.floor(y / height), Math.floor(x / size)));
   canvas.addEventListener("keydown", (event) => {
     const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
     if (!step) return;
     event.preventDefault();
     choose(chosen.i + step[0], chosen.j + step[1]);
   });
-  const names = (kind, all) => {
+  const names = (kind, all, cell) => {
+    if (cell < SMALLEST_LABEL) return [];
     const list = el(`ol.names.${kind}`, { "aria-hidden": "true" }, all.map((name) => el("li", {}, el("span", {}, name))));
-    list.style.setProperty("--cell", `${size}px`);
-    return list;
+    list.style.setProperty("--cell", `${cell}px`);
+    return [list];
   };
-  const hasNames = size >= SMALLEST_LABEL;
-  const grid = el(
-    "div.map",
-    {},
-    ...(hasNames ? [names("rows", rows)] : []),
-    el("div.picture", {}, canvas, mark),
-    ...(hasNames ? [names("columns", columns)] : []),
-  );
+  const picture = el("div.picture", {}, canvas, mark);
+  const grid = el("div.map", {}, ...names("rows", rows, height), picture, ...names("columns", columns, size));
   return el("figure", {}, el("figcaption", {}, label), el("div.wide", {}, grid), scaleOf(limits), said);
 }
 
@@ -66,7 +63,7 @@ function scaleOf([low, high]) {
   return el("p.scale", {}, low.toPrecision(2), bar, high.toPrecision(2));
 }
 
-function draw(context, values, nRows, nColumns, size, isMasked, curve) {
+function draw(context, values, [nRows, nColumns], [width, height], isMasked, curve) {
   let [low, high] = [Infinity, -Infinity];
   for (let i = 0; i < nRows; i += 1)
     for (let j = 0; j < nColumns; j += 1) {
@@ -79,8 +76,8 @@ function draw(context, values, nRows, nColumns, size, isMasked, curve) {
       const masked = isMasked(i, j);
       const share = high > low ? (values[i * nColumns + j] - low) / (high - low) : 0;
       context.fillStyle = masked ? "rgb(128 128 128 / 0.14)" : colour(curve(share));
-      context.fillRect(j * size, i * size, size, size);
-      if (masked && size >= 8) hatch(context, j * size, i * size, size);
+      context.fillRect(j * width, i * height, width, height);
+      if (masked && width >= 8) hatch(context, j * width, i * height, width);
     }
   return [low, high];
 }

@@ -23,6 +23,6 @@ export function modelPicker(names, others, { model, rival, isChat }, { choose, c
     "div.models",
     {},
     select("model", "model", [...names.map(option), ...foreign], model, pick),
-    ...(compare && names.length > 1 ? [select("rival", "model.compare", [none, ...names.map(option)], rival, compare)] : []),
+    ...(compare && names.length > 1 ? [select("rival", "model.compare", [none, ...names.filter((name) => name !== model).map(option)], rival, compare)] : []),
   );
 }

@@ -66,7 +66,9 @@ export class Settings {
     if (slider) Object.assign(range, { min: slider[0], max: slider[1], step });
     const take = (text) => {
       const given = text === "" || !Number.isFinite(Number(text)) ? setting.default : Number(text);
-      this.set(name, Math.min(setting.highest, Math.max(setting.lowest, given)));
+      const whole = step === 1 ? Math.round(given) : given;
+      const highest = Math.min(setting.highest, Number.MAX_SAFE_INTEGER);
+      this.set(name, Math.min(highest, Math.max(setting.lowest, whole)));
       this.changed();
     };
     value.addEventListener("change", () => take(value.value)); // an emptied field: the default

@@ -31,22 +31,23 @@ export class Train {
     this.plan = el("pre", { tabindex: "0", "aria-label": say("train.plan") });
     this.said = el("pre", { tabindex: "0" });
     this.status = el("p", { role: "status" });
-    this.bar = el("progress", { "aria-label": say("train.progress") });
+    this.bar = el("progress", { "aria-label": say("train.progress") }); // it goes to and fro until the server is heard
     this.curve = el("div");
     this.samples = el("div.samples");
     this.element = el("main.room.train", { "aria-label": say("room.train") });
+    this.asking = el("div.asking", { hidden: true }, this.textsPart(), this.timePart());
     this.element.append(
       el("h1", {}, say("train.title")),
       el("p", {}, say("train.lead")),
       this.missing,
-      (this.asking = el("div.asking", {}, this.textsPart(), this.timePart())),
-      el("div.row.wrap", {}, ...Object.values(this.buttons), this.report),
+      this.asking,
+      (this.row = el("div.row.wrap", { hidden: true }, ...Object.values(this.buttons), this.report)),
       this.notice.element,
       this.status,
       this.bar,
       this.curve,
       this.samples,
-      el("details", {}, el("summary", {}, say("train.said")), this.said),
+      el("details", { hidden: true }, el("summary", {}, say("train.said")), this.said),
     );
   }
 
@@ -89,10 +90,11 @@ export class Train {
     range.addEventListener("input", () => (number.value = range.value));
     number.addEventListener("input", () => (range.value = number.value));
     this.minutes = this.field("minutes", "train.minutes", number);
-    this.minutes.before(range);
+    const field = this.minutes.parentElement;
+    field.replaceChildren(el("div.head", {}, ...field.children), range);
     this.name = this.field("name", "train.name", el("input", { type: "text", maxLength: 40 }));
     this.range = range;
-    return el("section", {}, el("h2", {}, say("train.time")), this.minutes.parentElement, this.name.parentElement, this.plan);
+    return el("section", {}, el("h2", {}, say("train.time")), field, this.name.parentElement, this.plan);
   }
 
   field(name, key, input) {
@@ -122,6 +124,7 @@ export class Train {
       return true;
     } catch (error) {
       this.notice.tell(told(error.message));
+      this.bar.hidden ||= !this.state;
       return false;
     }
   }
@@ -159,6 +162,7 @@ export class Train {
     this.missing.hidden = !missing;
     this.missing.textContent = missing;
     this.asking.hidden = Boolean(missing) || Boolean(run) || doing === "train";
+    this.row.hidden = false;
     this.showTexts(state);
     const isIdle = !doing && !missing;
     const { plan, train, stop, resume, export: chat, keep, drop } = this.buttons;
