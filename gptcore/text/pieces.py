@@ -6,6 +6,7 @@
 It is slower than tiktoken, and the reference of what tiktoken does inside.
 """
 
+from collections.abc import Iterator
 from functools import cache
 
 import regex
@@ -24,6 +25,13 @@ def pieces(text: str, pattern: str) -> list[str]:
     new = set(regex.findall(WORDS, text)) - known
     seen = text.translate({ord(character): NEVER_ASSIGNED for character in new})
     return [text[slice(*match.span())] for match in regex.finditer(pattern, seen)]
+
+
+def pieces_without(missing: bytes, text: str, pattern: str) -> Iterator[bytes]:
+    """Yield the pieces without some bytes, as the `tokenizers` library does for bytes that a
+    vocabulary lacks: what stood around them may merge."""
+    parts = (piece.encode().translate(None, missing) for piece in pieces(text, pattern))
+    return filter(None, parts)
 
 
 @cache

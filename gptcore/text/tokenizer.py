@@ -31,7 +31,7 @@ import tiktoken
 
 from gptcore.checks import UserError
 from gptcore.text.chat_format import ChatFormat
-from gptcore.text.pieces import pieces
+from gptcore.text.pieces import pieces_without
 
 FILE_NAME = "tokenizer.tiktoken"
 FACTS_NAME = "tokenizer.facts.json"  # what the rank file cannot express; written only if needed
@@ -150,19 +150,11 @@ class Tokenizer:
 
     def _ids(self, text: str, ranks: list[int]) -> list[int]:
         if self._missing and max(ranks, default=0) >= len(self.ranks):
-            ranks = self._ranks_without_missing(text)
+            left = pieces_without(b"".join(self._missing), text, self.pattern)
+            ranks = list(chain.from_iterable(map(self._encoding._encode_single_piece, left)))
         if self._ids_of_rank is None:
             return ranks
         return list(chain.from_iterable(map(self._ids_of_rank.__getitem__, ranks)))
-
-    def _ranks_without_missing(self, text: str) -> list[int]:
-        """Encode a text that has missing bytes as the `tokenizers` library does.
-
-        They are left out of each piece, so that what stood around them may merge.
-        """
-        missing, encode = b"".join(self._missing), self._encoding._encode_single_piece
-        parts = (piece.encode().translate(None, missing) for piece in pieces(text, self.pattern))
-        return [rank for part in parts if part for rank in encode(part)]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids without the special ones; invalid UTF-8 becomes U+FFFD."""
