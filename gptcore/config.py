@@ -45,6 +45,7 @@ class ModelConfig:
     n_layer: int = 4  # number of blocks
     n_head: int = 4  # number of query heads
     n_kv_head: int = 2  # number of key/value heads; queries share them (arXiv 2305.13245)
+    head_size: int = 0  # width of a head; 0 means n_embd / n_head
     n_embd: int = 128  # width of the embeddings and between blocks
     n_inner: int = 352  # width inside the feed-forward; 8/3 of n_embd for a gated one
     norm: Norm = "rmsnorm"  # or "layernorm", "unbiased_layernorm"
@@ -60,6 +61,7 @@ class ModelConfig:
     rope_context: int = 8192  # context length before llama3_rotary extends it, in tokens
     n_position: int = 0  # rows of the position table; 0 means block_size
     feed_forward: FeedForward = "swiglu"  # or "relu", "gelu", "norm_relu"
+    qk_norm: bool = False  # each head's queries and keys are normed (arXiv 2302.05442)
     qkv_bias: bool = False  # queries, keys and values have a bias
     out_bias: bool = False  # the attention's output projection has a bias
     feed_forward_bias: bool = False  # the feed-forward's matrices have a bias
@@ -79,6 +81,7 @@ class ModelConfig:
         check_range(self, "n_layer", 1, MAX_LAYERS)
         check_range(self, "n_inner", 1, 2**31)
         check_range(self, "n_position", 0, 2**31)
+        check_range(self, "head_size", 0, 2**31)
         check_range(self, "norm_eps", 1e-12, 1.0)
         check_range(self, "rope_theta", 1.0, 1e12)
         for name in ("rope_factor", "rope_slow", "rope_fast", "rope_context"):
@@ -100,7 +103,7 @@ class ModelConfig:
     def check_heads(self) -> None:
         for name, whole_name in (("n_head", "n_embd"), ("n_kv_head", "n_head")):
             part, whole = getattr(self, name), getattr(self, whole_name)
-            if whole % part:
+            if whole % part and not (self.head_size and name == "n_head"):
                 # only even head sizes are offered: an odd one would be refused below
                 step = 2 if name == "n_head" else 1
                 choices = [n for n in range(1, min(whole, 64) + 1) if whole % (n * step) == 0]
@@ -109,8 +112,9 @@ class ModelConfig:
                 )
         if self.head_dim % 2 and "rotary" in self.position:
             raise UserError(
-                f"head_dim = n_embd / n_head = {self.head_dim} is odd, and rotary positions rotate "
-                f"pairs of dimensions: change n_head={self.n_head} or n_embd={self.n_embd}"
+                f"head_dim = {'head_size' if self.head_size else 'n_embd / n_head'} = "
+                f"{self.head_dim} is odd, and rotary positions rotate pairs of dimensions: change "
+                f"{'it' if self.head_size else f'n_head={self.n_head} or n_embd={self.n_embd}'}"
             )
         if self.n_embd % 2 and self.position == "sinusoidal":
             raise UserError(
@@ -120,7 +124,7 @@ class ModelConfig:
 
     @property
     def head_dim(self) -> int:
-        return self.n_embd // self.n_head
+        return self.head_size or self.n_embd // self.n_head
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -27,6 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if find_spec("torch") and not hands_out:
         config.pluginmanager.import_plugin("trained")
         config.pluginmanager.import_plugin("sites")
+        config.pluginmanager.import_plugin("foreign")
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from export.formats.hugging_face import llama_config
 from gptcore.config import DECODERS, ModelConfig
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.gpt import GPT, whole_sequence
-from gptcore.nn.llama import from_llama, to_llama
+from gptcore.nn.llama import CLASSES, from_llama, to_llama
 
 # The presets' heads in models that are quick to run.
 SHAPES = {
@@ -26,12 +26,21 @@ SHAPES["untied"] = dataclasses.replace(SHAPES["tiny"], tied_embeddings=False)
 SHAPES["one head"] = dataclasses.replace(SHAPES["tiny"], n_head=1, n_kv_head=1)
 SHAPES["one key"] = dataclasses.replace(SHAPES["tiny"], n_head=8, n_kv_head=1)
 SHAPES["learned"] = dataclasses.replace(SHAPES["tiny"], position="learned", feed_forward="gelu")
-LLAMAS = ["tiny", "nano", "small", "base", "untied", "one head", "one key"]
+SHAPES["wide heads"] = dataclasses.replace(SHAPES["tiny"], head_size=32, tied_embeddings=False)
+SHAPES["qwen2"] = dataclasses.replace(SHAPES["tiny"], qkv_bias=True, n_kv_head=1)
+SHAPES["qwen3"] = dataclasses.replace(SHAPES["tiny"], qk_norm=True, head_size=32)
+STRETCHED = {"position": "llama3_rotary", "rope_context": 32, "rope_theta": 500.0}
+SHAPES["qwen2, untied"] = dataclasses.replace(SHAPES["untied"], qkv_bias=True, **STRETCHED)
+SHAPES["qwen3, untied"] = dataclasses.replace(SHAPES["untied"], qk_norm=True, **STRETCHED)
+QWENS = ["qwen2", "qwen3", "qwen2, untied", "qwen3, untied"]
+LLAMAS = ["tiny", "nano", "small", "base", "untied", "one head", "one key", "wide heads", *QWENS]
 OTHERS = ["wayland", "wayland_post", "annotated", "learned"]
 every_shape = pytest.mark.parametrize("shape", SHAPES)
 llamas = pytest.mark.parametrize("shape", LLAMAS)
 small_llamas = pytest.mark.parametrize("shape", ["tiny", "small", "one head", "one key"])
-small_shapes = pytest.mark.parametrize("shape", ["tiny", "small", "one head", "one key", *OTHERS])
+small_shapes = pytest.mark.parametrize(
+    "shape", ["tiny", "small", "one head", "one key", "qwen2", "qwen3", *OTHERS]
+)
 
 
 def make(config: ModelConfig) -> GPT:
@@ -80,11 +89,12 @@ def test_a_preset_has_as_many_parameters_as_the_formula_says(preset: str, count:
 
 @llamas
 @torch.inference_mode()
-def test_logits_equal_those_of_hugging_faces_llama(shape: str) -> None:
+def test_logits_equal_those_of_hugging_faces_own_class(shape: str) -> None:
     config = SHAPES[shape]
     model, ids = make(config), some_ids(config, 3, 40)
-    settings = LlamaConfig(**llama_config(config, {}))
-    llama = LlamaForCausalLM(settings).eval()
+    settings = AutoConfig.for_model(**llama_config(config, {}))
+    llama = AutoModelForCausalLM.from_config(settings).eval()
+    assert type(llama).__name__ == CLASSES[shape.split(",")[0] if shape in QWENS else "llama"]
     problems = llama.load_state_dict(to_llama(model.state_dict(), config), strict=False)
     assert not problems.unexpected_keys
     assert problems.missing_keys == (["lm_head.weight"] if config.tied_embeddings else [])
@@ -99,7 +109,9 @@ def test_weights_come_back_from_llamas_names_as_the_same_bits(shape: str) -> Non
     config = SHAPES[shape]
     state = make(config).state_dict()
     llama = to_llama(state, config)
-    assert len(llama) == config.n_layer * 9 + 2 + (not config.tied_embeddings)
+    assert len(llama) == config.n_layer * (9 + 3 * config.qkv_bias + 2 * config.qk_norm) + 2 + (
+        not config.tied_embeddings
+    )
     back = from_llama(llama, config)
     assert set(state) - set(back) == ({"head.weight"} if config.tied_embeddings else set())
     assert all(torch.equal(tensor, state[name]) for name, tensor in back.items())
@@ -190,7 +202,7 @@ def test_gradient_flows_to_every_parameter(shape: str) -> None:
             rows = rows[ids[:, :-1].unique()]
         elif name == "position.table":
             rows = rows[: ids.shape[1] - 1]
-        elif name.endswith("qkv.bias"):
+        elif name.endswith("qkv.bias") and "rotary" not in config.position:
             q, k, v = rows.split(module_of(model, name).sizes)
             assert k.max() < 1e-6, "a key's bias moves all scores of a query alike"
             rows = torch.cat([q, v])

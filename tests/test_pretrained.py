@@ -247,10 +247,16 @@ def broken(smollm2: Path, tmp_path: Path) -> Callable[..., Path]:
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [
-        ("config.json", {"model_type": "qwen2"}, "model_type='qwen2' is not supported"),
+        (
+            "config.json",
+            {"model_type": "gemma"},
+            "model_type='gemma' is not supported, only 'llama' or",
+        ),
         ("config.json", {"attention_bias": True}, "attention_bias=True is not supported"),
         ("config.json", {"hidden_act": "gelu"}, "hidden_act='gelu'"),
-        ("config.json", {"head_dim": 64}, "head_dim=64 is not supported"),
+        ("config.json", {"head_dim": 63}, "head_dim = head_size = 63 is odd"),
+        ("config.json", {"model_type": "qwen3"}, "do not match config.json"),
+        ("config.json", {"use_sliding_window": True}, "use_sliding_window=True"),
         ("config.json", {"vocab_size": 300}, "they do not belong together"),
         ("config.json", {"rope_parameters": {"rope_type": "yarn"}}, "rope_type='yarn'"),
         ("config.json", {"num_hidden_layers": 3}, "do not match config.json"),

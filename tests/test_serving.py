@@ -42,6 +42,9 @@ SHAPES = {
         **SMALL, n_head=4, n_kv_head=4, position="learned", residual="post", last_norm=False,
         **BIASES,
     ),
+    "normed queries and keys, wide heads": ModelConfig(
+        **SMALL | {"n_layer": 2}, n_head=4, n_kv_head=2, head_size=32, qk_norm=True
+    ),
     "wayland": replace(PRESETS["wayland"], **SMALL, n_head=4),
     "annotated": replace(PRESETS["annotated"], **SMALL, n_head=4, n_kv_head=2, n_position=100),
     "learned, heads of eight": ModelConfig(

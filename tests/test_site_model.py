@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from export.pretrained.tokenizer import read_tokenizer
 from export.ship.web import SOURCES, fetch_runtime
 from gptcore.bundle import default_model
 from gptcore.engine.sampling import Sampling, sample_rows
 from gptcore.model import OnnxModel, load_model
 from gptcore.text.chat_template import Message, fit, text_opening
+from tests.foreign import N_INCOMPLETE
 
 pytestmark = pytest.mark.peers
 
@@ -143,6 +145,19 @@ def test_texts_become_our_ids_and_come_back(scripts: Path, model: OnnxModel) -> 
     for text, (ids, pieces) in zip(TEXTS, found):
         assert ids == model.tokenizer.encode(text), text
         assert "".join(pieces) == text and "\ufffd" not in "".join(pieces)
+
+
+def test_missing_bytes_are_lost_as_in_python(scripts: Path, incomplete: Path) -> None:
+    ours = read_tokenizer(incomplete, N_INCOMPLETE)
+    content = json.loads((incomplete / "tokenizer.json").read_text())
+    code = """
+        const { Tokens } = await import("./tokens.js");
+        const tokens = new Tokens(given.content, {}, given.special);
+        found = given.texts.map((text) => tokens.encode(text));
+    """
+    texts = ["!\x04!", "a\x04ab", " \x04 \n", "\u65f8x", "\U00045678", "1\x041", "~", *TEXTS]
+    found = node(scripts, code, {"content": content, "special": ours.special, "texts": texts})
+    assert found == list(map(ours.encode, texts))
 
 
 def test_conversations_become_our_prompts(scripts: Path, model: OnnxModel) -> None:

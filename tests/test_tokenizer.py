@@ -15,17 +15,9 @@ from export.formats.hugging_face import write_tokenizer_json
 from gptcore.checks import UserError
 from gptcore.system.files import file_sha256
 from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME, SPECIAL_TOKENS, Tokenizer
+from tests.hard_unicode import FRAGMENTS
 
 SINGLES = {bytes([byte]): byte for byte in range(256)}
-FRAGMENTS = [
-    "the quick brown fox", "Hello", "don't", "DON'T", "I'Ve", "we'LL", "'ſ", "'S", "'s", "'é",
-    "’s", "'", "''re", "naïve", "Straße", "ﬁ", "İ", "ı", "日本語", "한국어", "ไทย", "हिन्दी",
-    "e\u0301", "1", "12", "123", "1234", "3.14159", "٣٤٥", "²³", "Ⅻ", "½", "🙂", "👩‍👧", "🇩🇪",
-    "\U0001f3fd", " ", "  ", "   ", "\t", "\n", "\r\n", "\r", "\n\n", " \n", "\n ", "\v", "\f",
-    "\x00", "\x1c", "\x1f", "\x7f", "\x85", "\u00a0", "\u1680", "\u180e", "\u2003", "\u2028",
-    "\u200b", "\ufeff", "\ufffd", "\ufffe", "\u0378", "\U000e0001", "\U0010ffff", "!", "...",
-    "?!\n\n", "{}[]", "_", "-", "<", "|", "|>", "<end>", "end|>",
-]  # fmt: skip
 TEXTS = st.one_of(st.text(), st.lists(st.sampled_from(FRAGMENTS), max_size=30).map("".join))
 PLAIN_TEXTS = TEXTS.filter(lambda text: not any(name in text for name in SPECIAL_TOKENS))
 SPECIAL_TEXTS = st.lists(st.sampled_from([*SPECIAL_TOKENS, "<|", *FRAGMENTS])).map("".join)

@@ -16,6 +16,7 @@ from export.formats.hugging_face import recover_merges, rope_factors
 from export.formats.weights import Weights
 from gptcore.bundle import Bundle, TranslationBundle, check_whole, load_any_bundle
 from gptcore.checks import UserError, check_choice
+from gptcore.nn.llama import family
 from gptcore.system.files import new_file
 from gptcore.text.tokenizer import byte_to_unicode
 
@@ -59,7 +60,8 @@ def load_llama(folder: Path) -> Bundle:
         raise UserError(
             f"{folder} is a translation model: llama.cpp runs only decoders of Llama's shape"
         )
-    if not (folder / "config.json").is_file() or bundle.tokenizer.facts:
+    is_plain = (folder / "config.json").is_file() and family(bundle.config) == "llama"
+    if not is_plain or bundle.config.head_size or bundle.tokenizer.facts:
         raise UserError(
             f"{folder} is not of Llama's shape, or its tokenizer was not trained here: for a model "
             f"from Hugging Face use llama.cpp's own convert_hf_to_gguf.py"

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gptcore.config import ModelConfig
+from gptcore.nn.llama import CLASSES, family
 from gptcore.text.tokenizer import PORTABLE_PATTERN, SPECIAL_TOKENS, Tokenizer, byte_to_unicode
 
 # The template gives the same prompt as gptcore.text.chat_template.render. Other runtimes parse
@@ -32,11 +33,12 @@ TokenIds = dict[str, Any]  # bos_token_id, eos_token_id, pad_token_id
 
 
 def llama_config(config: ModelConfig, ids: TokenIds) -> dict[str, Any]:
-    """Return config.json of a LlamaForCausalLM with our model's shape."""
-    rope = rope_parameters(config)
+    """Return config.json of transformers' class with our model's shape."""
+    rope, name = rope_parameters(config), family(config)
+    assert name is not None, "no class of transformers holds this shape"
     return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        "architectures": [CLASSES[name]],
+        "model_type": name,
         "vocab_size": config.vocab_size,
         "hidden_size": config.n_embd,
         "intermediate_size": config.n_inner,
@@ -133,7 +135,7 @@ def genai_config(config: ModelConfig, ids: TokenIds) -> dict[str, Any]:
         "past_present_share_buffer": False,
     }
     model = {
-        "type": "llama",
+        "type": family(config),
         "vocab_size": config.vocab_size,
         "context_length": config.block_size,
         **ids,

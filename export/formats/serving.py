@@ -53,6 +53,9 @@ def write_serving(source: Path, path: Path, config: ModelConfig) -> None:
     proto = onnx.load(source, load_external_data=False)
     graph = proto.graph
     rotary = add_rotary(graph, source.parent) if "rotary" in config.position else []
+    if config.qk_norm:
+        width = (config.n_head + 2 * config.n_kv_head) * config.head_dim
+        graph.initializer.append(numpy_helper.from_array(np.array([0, 0, width]), "packed.shape"))
     for layer in range(config.n_layer):
         replace_attention(graph, config, layer, rotary)
     keep_last_logits(graph)
@@ -87,9 +90,11 @@ def replace_attention(
     value = f"present.{layer}.value"
     # Backwards: Concat(past, Transpose(Split(Reshape(packed))))
     packed = makers[value].input[1]
+    split = makers[makers[packed].input[0]]
     for kind in ("Transpose", "Split", "Reshape"):
         assert makers[packed].op_type == kind, f"{packed} comes from {makers[packed].op_type}"
         packed = makers[packed].input[0]
+    normed = normed_queries_keys(readers, split) if config.qk_norm else []
     # Forwards: Reshape(Transpose(Reshape(MatMul(weights, value))))
     result = value
     for kind in ("MatMul", "Reshape", "Transpose", "Reshape"):
@@ -109,9 +114,27 @@ def replace_attention(
         scale=config.head_dim**-0.5,
     )
     at = list(graph.node).index(makers[result])
+    if normed:  # they are packed again, as the operator wants them
+        names = [f"packed.{layer}", f"packed.{layer}.flat"]
+        node.input[0] = names[1]
+        for step in (
+            helper.make_node("Reshape", [names[0], "packed.shape"], [names[1]]),
+            helper.make_node("Concat", [*normed, split.output[1]], [names[0]], axis=2),
+        ):
+            graph.node.insert(at, step)
+        at += 2
     for name in node.output:
         makers[name].output[0] = f"portable.{name}"  # what only these need is removed later
     graph.node.insert(at, node)
+
+
+def normed_queries_keys(readers: dict[str, onnx.NodeProto], split: onnx.NodeProto) -> list[str]:
+    """Return the name of the normed queries and keys: split, normed, and joined again."""
+    node = readers[split.output[0]]
+    assert node.op_type == "Split", f"queries and keys go to {node.op_type}"
+    while node.op_type != "Concat":
+        node = readers[node.output[0]]
+    return [node.output[0]]
 
 
 def keep_last_logits(graph: onnx.GraphProto) -> None:

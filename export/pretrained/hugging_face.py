@@ -28,7 +28,7 @@ from gptcore.config import ModelConfig
 from gptcore.facts import Imported, ModelFacts, read_as
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import model_of
-from gptcore.nn.llama import from_llama, to_llama
+from gptcore.nn.llama import FAMILIES, from_llama, to_llama
 from gptcore.system.files import check_links
 from gptcore.text.chat_template import render
 from gptcore.text.tokenizer import Tokenizer
@@ -40,7 +40,8 @@ from training.machine.progress import waiting
 N_MEASURED = 60  # number of documents for the measurements
 COPIED = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 SUPPORTED = {  # keys of config.json, and the values that gptcore's Llama supports
-    "model_type": ("llama",),
+    "model_type": tuple(FAMILIES),
+    "use_sliding_window": (False,),
     "hidden_act": ("silu",),
     "attention_bias": (False,),
     "mlp_bias": (False,),
@@ -118,7 +119,9 @@ def read_config(settings: dict[str, Any], path: Path, context: int | None) -> Mo
     for key, known in SUPPORTED.items():
         value = settings.get(key, known[0])
         if value not in known:
-            raise UserError(f"{path}: {key}={value!r} is not supported, only {known[0]!r} is")
+            raise UserError(
+                f"{path}: {key}={value!r} is not supported, only {' or '.join(map(repr, known))} is"
+            )
     names = {field.name for field in fields(LlamaShape)}
     shape = read_as(LlamaShape, {k: v for k, v in settings.items() if k in names}, str(path))
     longest = shape.max_position_embeddings
@@ -126,6 +129,8 @@ def read_config(settings: dict[str, Any], path: Path, context: int | None) -> Mo
         raise UserError(
             f"--context {context} is out of range: {path} has max_position_embeddings={longest}"
         )
+    is_usual = shape.head_dim in (None, shape.hidden_size / shape.num_attention_heads)
+    family: dict[str, Any] = FAMILIES[settings.get("model_type", "llama")]
     try:
         config = ModelConfig(
             vocab_size=shape.vocab_size,
@@ -136,16 +141,13 @@ def read_config(settings: dict[str, Any], path: Path, context: int | None) -> Mo
             n_embd=shape.hidden_size,
             n_inner=shape.intermediate_size,
             norm_eps=shape.rms_norm_eps,
+            head_size=0 if is_usual else shape.head_dim,
             tied_embeddings=shape.tie_word_embeddings,
+            **family,
             **read_rope(settings, path),
         )
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    if shape.head_dim not in (None, config.head_dim):
-        raise UserError(
-            f"{path}: head_dim={shape.head_dim} is not supported, only hidden_size / "
-            f"num_attention_heads = {config.head_dim}"
-        )
     return config
 
 

@@ -12,6 +12,17 @@ export class Tokens {
     const words = Object.entries(content.model.vocab);
     this.words = new Map(words.map(([word, id]) => [id, word]));
     this.size = Math.max(...this.words.keys(), ...this.names.keys()) + 1;
+    this.leaveOutMissing(content.model.vocab);
+  }
+
+  // A byte that a vocabulary lacks is left out of its piece before tokens merge, as the library of that
+  // name does in Python; the one here would merge nothing across it.
+  leaveOutMissing(vocabulary) {
+    const missing = new Set([...BYTES.keys()].filter((character) => !Object.hasOwn(vocabulary, character)));
+    if (!missing.size) return;
+    const { model } = this.tokenizer;
+    const merge = model.bpe.bind(model);
+    model.bpe = (piece) => merge([...piece].filter((character) => !missing.has(character)).join(""));
   }
 
   encode(text) {

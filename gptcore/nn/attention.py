@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gptcore.config import ModelConfig
-from gptcore.nn.layers import POSITIONS, PackedLinear, Rotation
+from gptcore.nn.layers import NORMS, POSITIONS, PackedLinear, Rotation
 
 Cache = tuple[Tensor, Tensor]  # keys and values, each (B, K, S, D)
 
@@ -56,6 +56,20 @@ class Weights(nn.Module):
         return self.dropout((scores + bias.to(scores.dtype)).softmax(-1))
 
 
+class QueryKeyNorm(nn.Module):
+    """Norms the queries and the keys of each head (arXiv 2302.05442, section 2)."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.heads = [config.n_head, config.n_kv_head]
+        self.q, self.k = (NORMS[config.norm](config.head_dim, config.norm_eps) for _ in range(2))
+
+    def forward(self, qk: Tensor) -> Tensor:
+        """Map packed queries and keys (B, T, H + K, D) to the same shape."""
+        q, k = qk.split(self.heads, dim=2)
+        return torch.cat([self.q(q), self.k(k)], dim=2)
+
+
 class GroupedAttention(nn.Module):
     """Grouped-query self-attention: G query heads per key/value head (arXiv 2305.13245)."""
 
@@ -66,25 +80,26 @@ class GroupedAttention(nn.Module):
         self.heads = [config.n_head, config.n_kv_head, config.n_kv_head]
         sizes = [n * config.head_dim for n in self.heads]
         self.qkv = PackedLinear(config.n_embd, sizes, config.qkv_bias)
+        self.qk_norm = QueryKeyNorm(config) if config.qk_norm else nn.Identity()
         self.turn = POSITIONS[config.position].turn
         self.weights = Weights(config.attention_dropout)
-        self.out = nn.Linear(config.n_embd, config.n_embd, bias=config.out_bias)
+        self.out = nn.Linear(sizes[0], config.n_embd, bias=config.out_bias)
         self.scale = config.head_dim**-0.5
 
     def forward(
         self, x: Tensor, rotation: Rotation, bias: Tensor, past: Cache | None = None
     ) -> tuple[Tensor, Cache]:
         """Map x (B, T, C) and past (B, K, S - T, D) each to (B, T, C) and (B, K, S, D) each."""
-        B, T, C = x.shape
+        B, T, _ = x.shape
         K, G, D = self.n_kv_head, self.n_group, self.head_dim
         n_turned = self.heads[0] + self.heads[1]
         qkv = self.qkv(x).view(B, T, sum(self.heads), D)
         qk, v = qkv.split([n_turned, self.heads[2]], dim=2)
-        q, k = self.turn(qk, rotation).split(self.heads[:2], dim=2)
+        q, k = self.turn(self.qk_norm(qk), rotation).split(self.heads[:2], dim=2)
         q = (q * self.scale).reshape(B, T, K, G, D).transpose(1, 2).reshape(B, K, T * G, D)
         k, v = extend(past, k.transpose(1, 2), v.transpose(1, 2))
 
-        y = self.attend(q, k, v, bias).view(B, K, T, G, D).transpose(1, 2).reshape(B, T, C)
+        y = self.attend(q, k, v, bias).view(B, K, T, G, D).transpose(1, 2).reshape(B, T, K * G * D)
         return self.out(y), (k, v)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
@@ -105,11 +120,12 @@ class CrossAttention(nn.Module):
         super().__init__()
         self.n_kv_head, self.head_dim = config.n_kv_head, config.head_dim
         self.n_group = config.n_head // config.n_kv_head
-        self.q = nn.Linear(config.n_embd, config.n_embd, bias=config.qkv_bias)
+        width = config.n_head * config.head_dim
+        self.q = nn.Linear(config.n_embd, width, bias=config.qkv_bias)
         sizes = [config.n_kv_head * config.head_dim] * 2
         self.kv = PackedLinear(config.n_embd, sizes, config.qkv_bias)
         self.weights = Weights(config.attention_dropout)
-        self.out = nn.Linear(config.n_embd, config.n_embd, bias=config.out_bias)
+        self.out = nn.Linear(width, config.n_embd, bias=config.out_bias)
         self.scale = config.head_dim**-0.5
 
     def keys_values(self, memory: Tensor) -> Cache:
@@ -121,12 +137,12 @@ class CrossAttention(nn.Module):
 
     def forward(self, x: Tensor, memory: Cache, bias: Tensor) -> Tensor:
         """Map x (B, T, C), memory (B, K, S, D) each and bias (B, 1, 1, S) to (B, T, C)."""
-        B, T, C = x.shape
+        B, T, _ = x.shape
         K, G, D = self.n_kv_head, self.n_group, self.head_dim
         k, v = memory
         q = (self.q(x) * self.scale).view(B, T, K, G, D).transpose(1, 2).reshape(B, K, T * G, D)
         weights = self.weights(q @ k.transpose(-2, -1), bias)  # (B, K, T * G, S)
-        y = (weights @ v).view(B, K, T, G, D).transpose(1, 2).reshape(B, T, C)
+        y = (weights @ v).view(B, K, T, G, D).transpose(1, 2).reshape(B, T, K * G * D)
         return self.out(y)
 
 

@@ -31,7 +31,7 @@ class InspectGPT(nn.Module):
     def forward(self, input_ids: Tensor) -> dict[str, Tensor]:
         """Return logits (B, T, V), embeddings (B, T, C), positions (1, T, width of the table), and
         of all layers: the scores before the mask and the attention weights, (B, L, H, T, T) each;
-        queries (B, L, H, T, D), keys and values (B, L, K, T, D), before positions turn them; and
+        queries (B, L, H, T, D), keys and values (B, L, K, T, D), normed but not yet turned; and
         the outputs of the norms of attention and feed-forward, (B, L, 2, T, C)."""
         model = self.model
         inputs = whole_sequence(input_ids)
@@ -40,19 +40,23 @@ class InspectGPT(nn.Module):
         with (
             watched(weights_of(model, "attention"), model.n_group) as seen,
             outputs(a.qkv for a in attentions) as packed,
+            outputs(a.qk_norm for a in attentions) as queries_keys,
             outputs(norms) as normed,
         ):
             logits, _ = model(**inputs)
-        heads = [split_heads(qkv, a.heads) for qkv, a in zip(packed, attentions)]
+        values = [split_heads(qkv, a.heads)[2] for qkv, a in zip(packed, attentions)]
+        heads = [
+            qk.transpose(1, 2).split(a.heads[:2], dim=1) for qk, a in zip(queries_keys, attentions)
+        ]
         return {
             "logits": logits,
             "embeddings": model.embed(input_ids),
             "positions": F.embedding(inputs["position_ids"], model.position.table),
             "scores": torch.stack([scores for scores, _ in seen], 1),
             "attention": torch.stack([weights for _, weights in seen], 1),
-            "queries": torch.stack([q for q, _, _ in heads], 1),
-            "keys": torch.stack([k for _, k, _ in heads], 1),
-            "values": torch.stack([v for _, _, v in heads], 1),
+            "queries": torch.stack([q for q, _ in heads], 1),
+            "keys": torch.stack([k for _, k in heads], 1),
+            "values": torch.stack(values, 1),
             "normed": torch.stack(normed, 1).unflatten(1, (-1, 2)),
         }
 

@@ -24,32 +24,68 @@ ONE_TO_ONE = {
     "feed_forward_norm": "post_attention_layernorm",
     "feed_forward.down": "mlp.down_proj",
 }
+QK_NORM = {
+    "attention.qk_norm.q": "self_attn.q_norm",
+    "attention.qk_norm.k": "self_attn.k_norm",
+}
 PACKED = {
     "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "feed_forward.gate_up": ("mlp.gate_proj", "mlp.up_proj"),
 }
 
 
-# The settings that every Llama model has in common.
+# The settings that all these families have in common, and those of each, by its model_type.
 LLAMA = {
     "norm": "rmsnorm",
     "shared_norm": False,
     "last_norm": True,
     "residual": "pre",
     "feed_forward": "swiglu",
-    "qkv_bias": False,
     "out_bias": False,
     "feed_forward_bias": False,
     "head_bias": False,
     "embedding_scale": False,
 }
+FAMILIES: dict[str, dict[str, bool]] = {
+    "llama": {"qkv_bias": False, "qk_norm": False},
+    "qwen2": {"qkv_bias": True, "qk_norm": False},  # arXiv 2407.10671, section 2.2.1
+    "qwen3": {"qkv_bias": False, "qk_norm": True},  # arXiv 2505.09388, section 2
+}
+CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
+
+
+def family(config: ModelConfig) -> str | None:
+    """Return the model_type of the class of transformers that holds such a model, or None."""
+    is_rotary = config.position in ("rotary", "llama3_rotary")
+    if not (is_rotary and type(config) is ModelConfig):
+        return None
+    for name, own in FAMILIES.items():
+        if all(getattr(config, key) == value for key, value in (LLAMA | own).items()):
+            return name
+    return None
 
 
 def is_llama(config: ModelConfig) -> bool:
-    """Return whether LlamaForCausalLM can hold a model of this shape."""
-    same = all(getattr(config, name) == value for name, value in LLAMA.items())
-    is_rotary = config.position in ("rotary", "llama3_rotary")
-    return same and is_rotary and type(config) is ModelConfig
+    """Return whether a class of transformers can hold a model of this shape."""
+    return family(config) is not None
+
+
+def one_to_one(config: ModelConfig) -> dict[str, str]:
+    """Return Llama's name for each layer of a block that is one layer there too."""
+    return ONE_TO_ONE | (QK_NORM if config.qk_norm else {})
+
+
+def packed(config: ModelConfig) -> dict[str, tuple[str, ...]]:
+    """Return Llama's names for each parameter that is several there."""
+    names = {
+        f"{ours}.weight": tuple(f"{t}.weight" for t in theirs) for ours, theirs in PACKED.items()
+    }
+    qkv = tuple(f"{name}.bias" for name in PACKED["attention.qkv"])
+    return names | ({"attention.qkv.bias": qkv} if config.qkv_bias else {})
 
 
 def to_llama(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
@@ -57,12 +93,12 @@ def to_llama(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]
     result = {"model.embed_tokens.weight": state["embed.weight"]}
     for layer in range(config.n_layer):
         ours, theirs = f"blocks.{layer}.", f"model.layers.{layer}."
-        for name, llama_name in ONE_TO_ONE.items():
+        for name, llama_name in one_to_one(config).items():
             result[f"{theirs}{llama_name}.weight"] = state[f"{ours}{name}.weight"]
-        for name, llama_names in PACKED.items():
-            parts = state[f"{ours}{name}.weight"].split(part_sizes(name, config))
+        for name, llama_names in packed(config).items():
+            parts = state[f"{ours}{name}"].split(part_sizes(name, config))
             for llama_name, part in zip(llama_names, parts):
-                result[f"{theirs}{llama_name}.weight"] = part
+                result[f"{theirs}{llama_name}"] = part
     result["model.norm.weight"] = state["norm.weight"]
     if not config.tied_embeddings:
         result["lm_head.weight"] = state["head.weight"]
@@ -74,11 +110,11 @@ def from_llama(state: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Te
     result = {"embed.weight": state["model.embed_tokens.weight"]}
     for layer in range(config.n_layer):
         ours, theirs = f"blocks.{layer}.", f"model.layers.{layer}."
-        for name, llama_name in ONE_TO_ONE.items():
+        for name, llama_name in one_to_one(config).items():
             result[f"{ours}{name}.weight"] = state[f"{theirs}{llama_name}.weight"]
-        for name, llama_names in PACKED.items():
-            parts = [state[f"{theirs}{llama_name}.weight"] for llama_name in llama_names]
-            result[f"{ours}{name}.weight"] = torch.cat(parts)
+        for name, llama_names in packed(config).items():
+            parts = [state[f"{theirs}{llama_name}"] for llama_name in llama_names]
+            result[f"{ours}{name}"] = torch.cat(parts)
     result["norm.weight"] = state["model.norm.weight"]
     if not config.tied_embeddings:
         result["head.weight"] = state["lm_head.weight"]
@@ -87,7 +123,7 @@ def from_llama(state: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Te
 
 def part_sizes(name: str, config: ModelConfig) -> list[int]:
     """Return the number of rows of each part of a packed matrix."""
-    if name == "attention.qkv":
+    if name.startswith("attention.qkv"):
         heads = [config.n_head, config.n_kv_head, config.n_kv_head]
         return [n * config.head_dim for n in heads]
     return [config.n_inner, config.n_inner]

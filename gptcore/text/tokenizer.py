@@ -31,6 +31,7 @@ import tiktoken
 
 from gptcore.checks import UserError
 from gptcore.text.chat_format import ChatFormat
+from gptcore.text.pieces import pieces_without
 
 FILE_NAME = "tokenizer.tiktoken"
 FACTS_NAME = "tokenizer.facts.json"  # what the rank file cannot express; written only if needed
@@ -82,6 +83,8 @@ class Tokenizer:
     maps names to ids, and ordinary tokens take the free ids in the order of their ranks; without
     it SPECIAL_TOKENS follow the ordinary ones. `chat` is the format of conversations. Raises
     UserError if ranks, `kept` or `special` are inconsistent.
+
+    A tokenizer made elsewhere may lack single bytes: they get no ids, and encoding loses them.
     """
 
     def __init__(
@@ -100,7 +103,7 @@ class Tokenizer:
         self.kept = None if kept is None else checked_kept(kept, len(ranks))
         self.tokens = by_rank if self.kept is None else [by_rank[rank] for rank in self.kept]
         missing = sorted(set(range(256)) - {t[0] for t in self.tokens if len(t) == 1})
-        if missing:
+        if missing and (special is None or len(missing) == 256):
             what = "ranks" if kept is None else "kept ranks"
             raise UserError(f"the tokenizer's {what} lack the single bytes {missing[:8]}")
         n_tokens = len(self.tokens)
@@ -112,10 +115,12 @@ class Tokenizer:
         is_plain = kept is None and self._bytes[:n_tokens] == by_rank
         self._ids_of_rank = None if is_plain else [ids_of_token(ids, t) for t in by_rank]
         self.max_token_bytes = max(map(len, self.tokens))
+        # tiktoken needs all bytes: those that are missing get ranks that merge with nothing.
+        self._missing = {bytes([byte]): len(ranks) + i for i, byte in enumerate(missing)}
         self._encoding = tiktoken.Encoding(
             name="gptcore",
             pat_str=pattern,
-            mergeable_ranks=ranks,
+            mergeable_ranks=ranks | self._missing,
             special_tokens={},  # special tokens are never recognised in a text
         )
 
@@ -133,7 +138,7 @@ class Tokenizer:
         if not text:  # of which a conversation has many
             return []
         check_runs(text)
-        return self._ids(self._encoding.encode_ordinary(text))
+        return self._ids(text, self._encoding.encode_ordinary(text))
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """Encode many texts on all cores, as `encode` does; raises UserError."""
@@ -141,9 +146,12 @@ class Tokenizer:
             check_runs(text)
         threads = os.cpu_count() or 1
         ranks = self._encoding.encode_ordinary_batch(texts, num_threads=threads)
-        return list(map(self._ids, ranks))
+        return list(map(self._ids, texts, ranks))
 
-    def _ids(self, ranks: list[int]) -> list[int]:
+    def _ids(self, text: str, ranks: list[int]) -> list[int]:
+        if self._missing and max(ranks, default=0) >= len(self.ranks):
+            left = pieces_without(b"".join(self._missing), text, self.pattern)
+            ranks = list(chain.from_iterable(map(self._encoding._encode_single_piece, left)))
         if self._ids_of_rank is None:
             return ranks
         return list(chain.from_iterable(map(self._ids_of_rank.__getitem__, ranks)))

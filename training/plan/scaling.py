@@ -138,8 +138,8 @@ def parameters(model: ModelConfig) -> int:
 
 def matrices(model: ModelConfig) -> list[tuple[int, int]]:
     """Return the shapes of the blocks' matrices, which Muon updates."""
-    C, kv = model.n_embd, 2 * model.n_kv_head * model.head_dim
-    block = [(C, C + kv), (C, C), (C, 2 * model.n_inner), (model.n_inner, C)]
+    C, q, kv = model.n_embd, model.n_head * model.head_dim, 2 * model.n_kv_head * model.head_dim
+    block = [(C, q + kv), (q, C), (C, 2 * model.n_inner), (model.n_inner, C)]
     return block * model.n_layer
 
 
