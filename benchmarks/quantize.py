@@ -4,8 +4,8 @@
         [--context 64 512] [--rounds 5] [--threads 1]
 
 The text is read in rows of 512 tokens, the same for every format. `--against` names a GGUF of the
-same model: its weights are quantised by llama.cpp's own functions (package xllamacpp, installed into
-an environment of its own) and measured on the same ids. In each round every format of the folder
+same model: its weights are quantised by llama.cpp's own functions (package xllamacpp, in an
+environment of its own) and measured on the same ids. In each round every format of the folder
 decodes a few tokens; llama.cpp's formats follow one after the other: compare speeds on idle cores.
 """
 
@@ -46,7 +46,9 @@ def main() -> None:
     ids = bundle.tokenizer.encode_ordinary(options.text.read_text(encoding="utf-8"))
     rows = list(text_rows([ids], ROW))
     n_bytes = int(bundle.tokenizer.byte_lengths[ids[1:]].sum())
-    print(f"{bundle.name}: {len(ids)} tokens, {n_bytes} bytes; tokens/s with {options.threads} thr.")
+    print(
+        f"{bundle.name}: {len(ids)} tokens, {n_bytes} bytes; tokens/s with {options.threads} thr."
+    )
     speeds = "".join(f"{f'at {context}':>8}" for context in options.context)
     print(f"{'format':10}{'MB':>9}{'bits/byte':>11}{'loss':>9}{'same':>8}{speeds}")
     for line in [*own(bundle, rows, options), *peer(rows, n_bytes, options)]:

@@ -74,17 +74,23 @@ def test_tied_weights_are_stored_once_in_each(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("variant", "bits"), [("q8", 8), ("q4", 4)])
-def test_products_in_blocks_are_of_integers_and_the_heads_always_of_8_bits(
+def test_products_in_blocks_are_of_integers_and_sensitive_ones_always_of_8_bits(
     folder: Path, variant: str, bits: int
 ) -> None:
     nodes = onnx.load(folder / VARIANTS[variant]).graph.node
     products = [node for node in nodes if node.op_type == "MatMulNBits"]
-    assert len(products) == 9, "four in each of two layers, and the head"
-    for node in products:
-        settings = {a.name: a.i for a in node.attribute}
-        assert settings["bits"] == (8 if "logits" in node.output else bits)
+    found = [{a.name: a.i for a in node.attribute} for node in products]
+    layer = [8, bits, bits, bits]  # the first computes queries, keys and values
+    assert [settings["bits"] for settings in found] == [*layer, *layer, 8]
+    for node, settings in zip(products, found):
         assert (settings["block_size"], settings["accuracy_level"]) == (32, 4)
-        assert len(node.input) == 3, "symmetric: without zero points"
+        assert len(node.input) == (3 if settings["bits"] == 8 else 4), "zeros only of 4 bits"
+
+
+@pytest.mark.parametrize(("variant", "worst"), [("q8", 0.005), ("q4", 0.04)])
+def test_a_trained_model_loses_little(folder: Path, variant: str, worst: float) -> None:
+    facts = read_facts(folder).variants
+    assert facts[variant].bits_per_byte <= (1 + worst) * facts["fp32"].bits_per_byte
 
 
 @pytest.mark.parametrize("variant", FORMATS)

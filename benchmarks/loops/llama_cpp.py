@@ -18,8 +18,8 @@ from pathlib import Path
 import gguf
 import numpy as np
 import xllamacpp.xllamacpp
-from gguf.constants import GGML_QUANT_SIZES
 from gguf import GGMLQuantizationType as Type
+from gguf.constants import GGML_QUANT_SIZES
 
 STEPS = 32
 library = ctypes.CDLL(xllamacpp.xllamacpp.__file__)

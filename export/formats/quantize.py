@@ -7,8 +7,8 @@
 |------|---------|-------------|
 | fp16 | 16 bits | 16 bits; inputs, outputs and cache stay fp32 |
 | int8 | 8 bits, a scale for each output | 8 bits, scaled at run time; fp32 where a matrix narrows |
-| q8   | 8 bits, a scale for each block of 32 | fp32 |
-| q4   | 4 bits, a scale for each block of 32; the head 8 bits | fp32 |
+| q8   | 8 bits, a scale for each block of 32 | 8 bits, a scale for each block |
+| q4   | 4 bits, a scale and a zero for each block of 32; q, k, v and the head as in q8 | as in q8 |
 
 Embeddings tied to the head are stored once: embedding lookups read the head's integers.
 """
@@ -21,8 +21,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from export.formats.blocks import pack, quantize
+
 HEAD = "head"  # name of the matrix product that computes the logits, and prefix of its weights
 BLOCK_SIZE = 32
+MICROSOFT = "com.microsoft"
 
 
 def save_quantized(source: Path, path: Path, variant: str) -> None:
@@ -103,29 +106,63 @@ def keep_inputs(graph: onnx.GraphProto, node: onnx.NodeProto) -> None:
         helper.make_node("MatMul", [inputs, f"{name}_cast"], [f"{result}_unscaled"], node.name),
         helper.make_node("Mul", [f"{result}_unscaled", f"{name}_scale"], [result]),
     ]
-    at = list(graph.node).index(node)
-    del graph.node[at]
-    for new_node in reversed(nodes):
-        graph.node.insert(at, new_node)
+    replace_node(graph, node, nodes)
 
 
 def to_blocks(proto: onnx.ModelProto, bits: int) -> onnx.ModelProto:
-    """Quantize weights only, in blocks with one scale each; the head always has 8 bits."""
-    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
-
-    table = untie(proto.graph)
-    body = [n.name for n in proto.graph.node if n.op_type == "MatMul" and n.name != HEAD]
-    for n_bits, left_out in ((8, body), (bits, [])):
-        quantizer = MatMulNBitsQuantizer(
-            proto, n_bits, BLOCK_SIZE, is_symmetric=True, accuracy_level=4,
-            nodes_to_exclude=left_out,
-        )  # fmt: skip
-        quantizer.process()
-        proto = quantizer.model.model
+    """Quantize weights only, in blocks; head and attention inputs always have 8 bits."""
+    graph = proto.graph
+    table = untie(graph)
+    weights = initializers(graph)
+    precise = {HEAD, *attention_inputs(graph)}
+    for node in [n for n in graph.node if n.op_type == "MatMul" and n.input[1] in weights]:
+        matrix = numpy_helper.to_array(weights[node.input[1]])
+        multiply_blocks(graph, node, matrix, 8 if node.name in precise else bits)
+    if not any(opset.domain == MICROSOFT for opset in proto.opset_import):
+        proto.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
     # Quantization pads rows to whole blocks, which an embedding lookup could not undo.
-    if table and initializers(proto.graph)[table].dims[1] % BLOCK_SIZE == 0:
-        share(proto.graph, table, f"{HEAD}_Q8", f"{HEAD}_scales", zero=128)
+    if table and initializers(graph)[table].dims[1] % BLOCK_SIZE == 0:
+        share(graph, table, f"{HEAD}_integers", f"{HEAD}_scales", zero=128)
     return proto
+
+
+def attention_inputs(graph: onnx.GraphProto) -> list[str]:
+    """Return the names of the products that compute queries, keys and values together."""
+    makers = {output: node for node in graph.node for output in node.output}
+    names = []
+    for output in graph.output:
+        if output.name.endswith(".value"):
+            node = makers[output.name]
+            while node.op_type != "MatMul":  # Concat, Transpose, Split, Reshape, perhaps a bias
+                node = makers[next(name for name in node.input if name in makers)]
+            names.append(node.name)
+    return names
+
+
+def multiply_blocks(
+    graph: onnx.GraphProto, node: onnx.NodeProto, matrix: np.ndarray, bits: int
+) -> None:
+    """Replace a product with `matrix` (n_in, n_out) by one with its blocks.
+
+    The scales are stored in 16 bits; ONNX Runtime widens them once, when it loads the graph.
+    """
+    (inputs, name), new = node.input, numpy_helper.from_array
+    blocks = quantize(matrix, bits, BLOCK_SIZE)
+    parts = [f"{name}_integers", f"{name}_scales"]
+    stored = [new(pack(blocks.integers, bits), parts[0]), new(blocks.scales, f"{name}_half")]
+    if bits < 8:
+        parts.append(f"{name}_zeros")
+        stored.append(new(pack(blocks.zeros, bits), parts[-1]))
+    graph.initializer.extend(stored)
+    nodes = [
+        helper.make_node("Cast", [f"{name}_half"], [parts[1]], to=TensorProto.FLOAT),
+        helper.make_node(
+            "MatMulNBits", [inputs, *parts], node.output, node.name, domain=MICROSOFT,
+            K=matrix.shape[0], N=matrix.shape[1], bits=bits, block_size=BLOCK_SIZE,
+            accuracy_level=4,
+        ),
+    ]  # fmt: skip
+    replace_node(graph, node, nodes)
 
 
 FORMATS = {
@@ -190,9 +227,15 @@ def share(graph: onnx.GraphProto, table: str, rows: str, scales: str, zero: int)
         node("Mul", ["embedding_centred", "embedding_factors"], ["embedding_blocks"]),
         node("Reshape", ["embedding_blocks", "embedding_shape"], [result]),
     ]
-    graph.node.remove(gather)
-    for new_node in reversed(nodes):
-        graph.node.insert(at, new_node)
+    replace_node(graph, gather, nodes)
+
+
+def replace_node(graph: onnx.GraphProto, node: onnx.NodeProto, nodes: list[onnx.NodeProto]) -> None:
+    """Put `nodes` where `node` was."""
+    at = list(graph.node).index(node)
+    del graph.node[at]
+    for new in reversed(nodes):
+        graph.node.insert(at, new)
 
 
 def initializers(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
