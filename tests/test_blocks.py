@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from export.formats.blocks import candidates, dequantize, nearest, quantize, round_to
+from export.formats.calibrate import compensate
 from export.formats.quantize import multiply_blocks
 
 
@@ -76,7 +77,7 @@ def test_onnx_runtime_multiplies_by_the_very_same_matrix(bits: int, n_in: int) -
         [value("x", TensorProto.FLOAT, None)], [value("y", TensorProto.FLOAT, None)],
         [numpy_helper.from_array(weights, "w")],
     )  # fmt: skip
-    multiply_blocks(graph, graph.node[0], weights, bits)
+    multiply_blocks(graph, graph.node[0], quantize(weights, bits, 32), n_in, bits)
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.name == "accuracy_level":
@@ -88,3 +89,22 @@ def test_onnx_runtime_multiplies_by_the_very_same_matrix(bits: int, n_in: int) -
     )
     expected = dequantize(quantize(weights, bits, 32), n_in)
     np.testing.assert_allclose(y, expected, atol=1e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("n_in", [64, 100])
+def test_what_a_matrix_computes_is_nearer_than_rounded_alone(n_in: int) -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(500, 20)) @ rng.normal(size=(20, n_in))  # inputs that go together
+    x = (x + 0.3 * rng.normal(size=x.shape)).astype(np.float32)
+    weights = matrix(n_in, 48)
+    plain = dequantize(quantize(weights, 4, 32), n_in)
+    fitted = dequantize(compensate(weights, x.T @ x, 4, 32), n_in)
+    errors = [np.square(x @ (found - weights)).sum() for found in (plain, fitted)]
+    assert errors[1] < 0.5 * errors[0]
+
+
+def test_weights_that_were_in_4_bits_stay_as_they_are_when_fitted() -> None:
+    kind = gguf.GGMLQuantizationType.Q4_0
+    weights = gguf.dequantize(gguf.quantize(matrix(128, 96).T.copy(), kind), kind).T
+    x = np.random.default_rng(0).normal(size=(300, 128)).astype(np.float32)
+    assert np.array_equal(dequantize(compensate(weights, x.T @ x, 4, 32), 128), weights)

@@ -1,6 +1,6 @@
 """llama.cpp's own formats of a GGUF: size, nats of a text and speed, for benchmarks/quantize.py.
 
-It runs in an environment with xllamacpp and gguf; xllamacpp's library holds llama.cpp's C functions.
+It runs in an environment with xllamacpp, whose library holds llama.cpp's functions, and gguf.
 
     python llama_cpp.py MODEL.gguf ROWS.npz FOLDER FORMAT [--threads 1] [--context 64 512]
 

@@ -15,25 +15,30 @@ Embeddings tied to the head are stored once: embedding lookups read the head's i
 
 import logging
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from export.formats.blocks import pack, quantize
+from export.formats.blocks import Blocks, pack, quantize
+from export.formats.calibrate import compensate, second_moments
 
 HEAD = "head"  # name of the matrix product that computes the logits, and prefix of its weights
 BLOCK_SIZE = 32
 MICROSOFT = "com.microsoft"
 
 
-def save_quantized(source: Path, path: Path, variant: str) -> None:
-    """Write the fp32 graph at `source` to `path` in the format `variant`."""
+def save_quantized(source: Path, path: Path, variant: str, rows: Iterable[np.ndarray] = ()) -> None:
+    """Write the fp32 graph at `source` to `path` in the format `variant`.
+
+    `rows` are ids (T,) of a text like those that the model will read: 4 bits are fitted to it.
+    """
     # The quantizers log one line per node, and advice that does not apply here.
     logging.disable(logging.WARNING)
     try:
-        proto = FORMATS[variant](onnx.load(source))
+        proto = FORMATS[variant](onnx.load(source), rows)
     finally:
         logging.disable(logging.NOTSET)
     remove_unused(proto.graph)
@@ -109,15 +114,26 @@ def keep_inputs(graph: onnx.GraphProto, node: onnx.NodeProto) -> None:
     replace_node(graph, node, nodes)
 
 
-def to_blocks(proto: onnx.ModelProto, bits: int) -> onnx.ModelProto:
+def to_blocks(
+    proto: onnx.ModelProto, bits: int, rows: Iterable[np.ndarray] = ()
+) -> onnx.ModelProto:
     """Quantize weights only, in blocks; head and attention inputs always have 8 bits."""
     graph = proto.graph
     table = untie(graph)
     weights = initializers(graph)
+    rows = list(rows)
     precise = {HEAD, *attention_inputs(graph)}
-    for node in [n for n in graph.node if n.op_type == "MatMul" and n.input[1] in weights]:
+    products = [n for n in graph.node if n.op_type == "MatMul" and n.input[1] in weights]
+    fitted = [node for node in products if node.name not in precise]
+    moments = second_moments(proto, fitted, rows) if rows else {}
+    for node in products:
         matrix = numpy_helper.to_array(weights[node.input[1]])
-        multiply_blocks(graph, node, matrix, 8 if node.name in precise else bits)
+        n_bits = 8 if node.name in precise else bits
+        if n_bits < 8 and node.input[0] in moments:
+            blocks = compensate(matrix, moments[node.input[0]], n_bits, BLOCK_SIZE)
+        else:
+            blocks = quantize(matrix, n_bits, BLOCK_SIZE)
+        multiply_blocks(graph, node, blocks, len(matrix), n_bits)
     if not any(opset.domain == MICROSOFT for opset in proto.opset_import):
         proto.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
     # Quantization pads rows to whole blocks, which an embedding lookup could not undo.
@@ -140,14 +156,13 @@ def attention_inputs(graph: onnx.GraphProto) -> list[str]:
 
 
 def multiply_blocks(
-    graph: onnx.GraphProto, node: onnx.NodeProto, matrix: np.ndarray, bits: int
+    graph: onnx.GraphProto, node: onnx.NodeProto, blocks: Blocks, n_in: int, bits: int
 ) -> None:
-    """Replace a product with `matrix` (n_in, n_out) by one with its blocks.
+    """Replace a product with a matrix (n_in, n_out) by one with its blocks.
 
     The scales are stored in 16 bits; ONNX Runtime widens them once, when it loads the graph.
     """
     (inputs, name), new = node.input, numpy_helper.from_array
-    blocks = quantize(matrix, bits, BLOCK_SIZE)
     parts = [f"{name}_integers", f"{name}_scales"]
     stored = [new(pack(blocks.integers, bits), parts[0]), new(blocks.scales, f"{name}_half")]
     if bits < 8:
@@ -158,7 +173,7 @@ def multiply_blocks(
         helper.make_node("Cast", [f"{name}_half"], [parts[1]], to=TensorProto.FLOAT),
         helper.make_node(
             "MatMulNBits", [inputs, *parts], node.output, node.name, domain=MICROSOFT,
-            K=matrix.shape[0], N=matrix.shape[1], bits=bits, block_size=BLOCK_SIZE,
+            K=n_in, N=len(blocks.integers), bits=bits, block_size=BLOCK_SIZE,
             accuracy_level=4,
         ),
     ]  # fmt: skip
@@ -166,10 +181,10 @@ def multiply_blocks(
 
 
 FORMATS = {
-    "fp16": to_half,
-    "int8": to_int8,
-    "q8": lambda proto: to_blocks(proto, 8),
-    "q4": lambda proto: to_blocks(proto, 4),
+    "fp16": lambda proto, rows: to_half(proto),
+    "int8": lambda proto, rows: to_int8(proto),
+    "q8": lambda proto, rows: to_blocks(proto, 8),
+    "q4": lambda proto, rows: to_blocks(proto, 4, rows),
 }
 
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from export.folder.card import Hub
-from export.folder.variants import Row, text_rows
+from export.folder.variants import N_CALIBRATION, Row, text_rows
 from export.folder.write import Smaller, write_graph_and_weights, write_verified
 from export.formats.hugging_face import genai_config
 from export.pretrained.tokenizer import chat_template, read_json, read_tokenizer
@@ -87,7 +87,9 @@ def export_pretrained(
         return verify(Bundle(folder, config, tokenizer, facts))
 
     rows = list(measured_rows(tokenizer, facts.chat, text, config.block_size))
-    smaller = Smaller(formats, rows, tokenizer, force)
+    others = measured_rows(tokenizer, facts.chat, text, config.block_size, skip=N_MEASURED)
+    calibration = [ids for ids, _ in others][:N_CALIBRATION]
+    smaller = Smaller(formats, rows, tokenizer, force, calibration)
     return write_verified(out, facts, write, hub, smaller)
 
 
@@ -230,9 +232,9 @@ def write_config(settings: dict[str, Any], config: ModelConfig, source: Path, fo
 
 
 def measured_rows(
-    tokenizer: Tokenizer, is_chat: bool, text: Path | None, block_size: int
+    tokenizer: Tokenizer, is_chat: bool, text: Path | None, block_size: int, skip: int = 0
 ) -> Iterable[Row]:
-    """Return the rows on which bits per byte are measured."""
+    """Return the rows on which bits per byte are measured, or those after `skip` documents."""
     documents = read_documents(find_files([text])) if text else dialogues(0)
     ids = (
         tokenizer.encode(document)
@@ -240,6 +242,6 @@ def measured_rows(
         else render(document, tokenizer)
         if is_chat
         else tokenizer.encode("\n".join(message["content"] for message in document))
-        for document in islice(documents, N_MEASURED)
+        for document in islice(documents, skip, skip + N_MEASURED)
     )
     return text_rows(ids, min(block_size, 512))
