@@ -43,7 +43,9 @@ def dequantize(blocks: Blocks, n_in: int) -> np.ndarray:
 
 def nearest(weights: np.ndarray, bits: int) -> Blocks:
     """Return the blocks (n, size) of least squared error among the candidates, for (n, size)."""
-    best, least = None, None
+    n, size = weights.shape
+    best = Blocks(np.zeros((n, size), np.uint8), np.zeros(n, np.float16), np.zeros(n, np.uint8))
+    least = np.full(n, np.inf, np.float32)
     for scales, zeros in candidates(weights, bits):
         scales = scales.astype(np.float16)
         integers = round_to(weights, scales, zeros, bits)
@@ -51,13 +53,9 @@ def nearest(weights: np.ndarray, bits: int) -> Blocks:
         error *= scales.astype(np.float32)[:, None]
         error -= weights
         error = np.einsum("ns,ns->n", error, error)
-        found = Blocks(integers.astype(np.uint8), scales, zeros.astype(np.uint8))
-        if best is None:
-            best, least = found, error
-            continue
         better = error < least
         least[better] = error[better]
-        for old, new in zip(best, found):
+        for old, new in zip(best, (integers, scales, zeros)):
             old[better] = new[better]
     return best
 
