@@ -14,6 +14,10 @@ COMMANDS = {
         "export.commands.export",
         "turn a training run, or with --from-hf a Hugging Face model, into a verified model folder",
     ),
+    "fetch": Command(
+        "export.commands.fetch",
+        "fetch a small model by name from the Hugging Face Hub, and write its model folder",
+    ),
     "verify": Command(
         "export.commands.verify", "verify a model folder again, or run it in other runtimes"
     ),

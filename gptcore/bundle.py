@@ -39,6 +39,7 @@ SERVING = {
 INSPECT = Path("onnx") / "inspect.onnx"  # a model folder may lack it
 UNTRAINED = Path("onnx") / "untrained.onnx"  # and this, the same before training
 WEIGHTS = "model.safetensors"  # parameters for PyTorch, under Llama's names
+INDEX = "model.safetensors.index.json"  # in place of it if they are in several files
 # A translation model has these two graphs in place of model.onnx, and a second tokenizer for its
 # source language.
 ENCODER, DECODER = "encoder_model.onnx", "decoder_with_past_model.onnx"
@@ -100,6 +101,17 @@ class TranslationBundle(Bundle):
         return list(self.facts.examples)
 
 
+def data_file(graph: Path) -> Path:
+    """Return where the weights of a graph lie if they are too large for its own file."""
+    return graph.with_name(f"{graph.name}_data")
+
+
+def graph_bytes(graph: Path) -> int:
+    """Return the size of a graph's file, and of the one with its weights if it has one."""
+    paths = graph, data_file(graph)
+    return sum(path.stat().st_size for path in paths if path.is_file())
+
+
 def default_model() -> Path:
     """Return the folder of the model that ships with gptcore.
 
@@ -159,8 +171,8 @@ def load_any_bundle(folder: str | Path) -> Bundle:
 
 def check_whole(bundle: Bundle) -> None:
     """Raise UserError if the folder is a small copy without the files that other forms need."""
-    for name in (VARIANTS["fp32"], WEIGHTS):
-        if not (bundle.path / name).is_file():
+    for name, other in ((VARIANTS["fp32"], ""), (WEIGHTS, INDEX)):
+        if not ((bundle.path / name).is_file() or (bundle.path / other).is_file()):
             raise UserError(
                 f"{bundle.path} was shipped without {name}: name the folder that it was made from"
             )

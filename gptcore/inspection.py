@@ -11,8 +11,8 @@ import numpy as np
 
 from gptcore.bundle import INSPECT, UNTRAINED, Bundle, TranslationBundle
 from gptcore.checks import UserError
-from gptcore.engine.generate import Likelihood, likelihoods
 from gptcore.engine.onnx_session import open_inference
+from gptcore.engine.sampling import Likelihood, likelihoods
 from gptcore.text.chat_template import (
     Message,
     check_length,

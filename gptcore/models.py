@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from gptcore.bundle import VARIANTS, read_facts
+from gptcore.bundle import VARIANTS, graph_bytes, read_facts
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
 from gptcore.engine.scheduler import Busy
@@ -133,5 +133,5 @@ class Models:
 def needed_bytes(folder: Path, facts: ModelFacts) -> int:
     """Return the bytes of a model's largest variant and of its full cache."""
     assert not isinstance(facts.config, Seq2SeqConfig)
-    sizes = [path.stat().st_size for file in VARIANTS.values() if (path := folder / file).is_file()]
+    sizes = [graph_bytes(path) for file in VARIANTS.values() if (path := folder / file).is_file()]
     return max(sizes, default=0) + cache_bytes(facts.config)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 import requests
@@ -183,6 +184,47 @@ def test_the_probabilities_of_a_chat_are_those_of_its_tokens(post, nano: OnnxMod
         assert bytes(token["bytes"]).decode() == token["token"]
 
 
+PET = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["cat", "dog"]}, "age": {"type": "integer", "maximum": 30}},
+    "required": ["kind", "age"],
+    "additionalProperties": False,
+}
+
+
+def bound(schema: object) -> dict[str, Any]:
+    form = {"name": "pet", "strict": True, "schema": schema}
+    return {"response_format": {"type": "json_schema", "json_schema": form}}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_replies_with_a_schema_are_json_of_it_several_at_once(post, stream: bool) -> None:
+    wanted = {"messages": HELLO, "max_tokens": 60, "n": 8, "temperature": 2, "top_k": 0, "seed": 3}
+    answer = post(**wanted, **bound(PET), logprobs=True, top_logprobs=3, stream=stream)
+    texts, reasons = [""] * 8, [None] * 8
+    for event in events(answer) if stream else [answer.json()]:
+        for choice in event["choices"]:
+            said = choice["delta"] if stream else choice["message"]
+            texts[choice["index"]] += said.get("content") or ""
+            reasons[choice["index"]] = choice["finish_reason"] or reasons[choice["index"]]
+            for token in (choice.get("logprobs") or {}).get("content") or ():
+                assert len(token["top_logprobs"]) == 3
+    assert reasons.count("stop") > 4  # an integer may be long
+    for text in (text for text, reason in zip(texts, reasons) if reason == "stop"):
+        jsonschema.validate(json.loads(text), PET)
+    assert len(set(texts)) > 1
+
+
+def test_a_json_object_is_one_and_a_text_is_what_it_is_without_a_form(post, nano) -> None:
+    ask = {"messages": HELLO, "max_tokens": 300, "temperature": 1, "seed": 2}
+    (choice,) = post(**ask, response_format={"type": "json_object"}).json()["choices"]
+    assert choice["message"]["content"].startswith("{")
+    assert choice["finish_reason"] == "length" or json.loads(choice["message"]["content"])
+    (choice,) = post(**ask, response_format={"type": "text"}).json()["choices"]
+    (free,) = post(**ask).json()["choices"]
+    assert choice["message"] == free["message"]
+
+
 UNKNOWN = {"frequency_penalty": 0.5, "user": "me", "tools": [], "logit_bias": {}, "nonsense": 1}
 
 
@@ -215,6 +257,11 @@ def test_fields_that_are_not_known_and_null_are_ignored(post) -> None:
         ({"messages": HELLO, "stream": "yes"}, "stream='yes'"),
         ({"messages": HELLO, "stream_options": [1]}, "stream_options"),
         ({"messages": HELLO, "seed": 1.5}, "seed=1.5"),
+        ({"messages": HELLO, "response_format": "json"}, "response_format must be an object"),
+        ({"messages": HELLO, "response_format": {"type": "xml"}}, "response_format.type 'xml'"),
+        ({"messages": HELLO, "response_format": {"type": "json_schema"}}, "response_format needs"),
+        ({"messages": HELLO, "response_format": {"type": "json_schema", "json_schema":
+          {"schema": {"items": {"not": {}}}}}}, 'schema/items: not supported: ["not"]'),
         ({"messages": [{"role": "user", "content": "x" * 100_000}]}, "is too long"),
     ],
     ids=lambda value: str(value)[:50],

@@ -38,6 +38,7 @@ WRONG = {
     },
     "export": {
         "export": "nowhere --out out",
+        "fetch": "nowhere",
         "verify": "nowhere",
         "inspect": "nowhere",
         "serving": "nowhere",

@@ -4,10 +4,12 @@ The logits of this cache are a function of all that a slot has read, so that a s
 mixed up, or cut at the wrong place, gives another reply.
 """
 
+import json
 import threading
 import time
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from threading import Event
 
 import numpy as np
@@ -16,6 +18,7 @@ import pytest
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.engine.generate import Piece, Replies, Reply, Request, generate
+from gptcore.engine.grammar import json_grammar
 from gptcore.engine.sampling import Sampling
 from gptcore.engine.scheduler import READ_ALONE, READ_BESIDE, Engine
 from gptcore.engine.slots import Slots
@@ -307,6 +310,33 @@ def test_logits_that_are_not_finite_end_one_reply() -> None:
     (error,) = bad.pieces
     assert isinstance(error, UserError) and "not finite" in str(error)
     assert good.ids() == alone(request)
+    wait_until_idle(engine)
+
+
+PETS = {"type": "array", "items": {"enum": ["cat", "dog"]}, "maxItems": 3}
+
+
+def test_replies_with_a_grammar_and_without_are_together_what_they_are_alone() -> None:
+    engine, _ = new_engine(6)
+    grammar = json_grammar(PETS, BYTES)
+    requests = [
+        Request(prompt(i, 9), replace(WARM, seed=i), 60, grammar=grammar if i % 2 else None)
+        for i in range(12)
+    ]
+    readers = ask(engine, *requests)
+    assert [reader.ids() for reader in readers] == [alone(request) for request in requests]
+    for reader in readers[1::2]:
+        assert reader.finish == "end"
+        assert {*json.loads(BYTES.decode(reader.ids()))} <= {"cat", "dog"}
+
+
+def test_a_grammar_that_becomes_too_complex_ends_one_reply() -> None:
+    engine, _ = new_engine(2)
+    endless = {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}
+    grammars = [json_grammar(schema, BYTES) for schema in (endless, PETS)]
+    bad, good = ask(engine, *(Request([5], WARM, 60, grammar=grammar) for grammar in grammars))
+    assert good.ids() and bad.done.wait(SECONDS)
+    assert "too complex" in str(bad.pieces[-1])
     wait_until_idle(engine)
 
 

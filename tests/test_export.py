@@ -48,6 +48,11 @@ def reference(model_folder: Path) -> GPT:
 
 
 @pytest.fixture(scope="module")
+def said(reference: GPT) -> checks.Expected:
+    return checks.expect(reference, is_text_wanted=False)
+
+
+@pytest.fixture(scope="module")
 def run_graph(model_folder: Path) -> RunGraph:
     inference = open_inference(model_folder / ONNX, "cpu", threads=1)
     return lambda feeds: inference.run(None, feeds)
@@ -257,16 +262,20 @@ def ignored_mask(run: RunGraph, feeds: Arrays) -> list[np.ndarray]:
 
 
 BENDS = {
-    bent_logits: lambda run, model: checks.check_matrix(model, run)[0],
-    bent_cache: lambda run, model: checks.check_matrix(model, run)[1],
-    forgotten_positions: checks.check_cached,
-    ignored_mask: checks.check_left_padding,
+    bent_logits: lambda run, said, config: checks.check_matrix(said, run)[0],
+    bent_cache: lambda run, said, config: checks.check_matrix(said, run)[1],
+    forgotten_positions: lambda run, said, config: checks.check_cached(run, config),
+    ignored_mask: lambda run, said, config: checks.check_left_padding(run, config),
 }
 
 
 @pytest.mark.parametrize("bend", BENDS)
-def test_each_check_finds_what_it_is_for(bend, run_graph: RunGraph, reference: GPT) -> None:
-    assert not BENDS[bend](lambda feeds: bend(run_graph, feeds), reference).passed
+def test_each_check_finds_what_it_is_for(
+    bend, run_graph: RunGraph, reference: GPT, said: checks.Expected
+) -> None:
+    for is_bent in (False, True):
+        run = (lambda feeds: bend(run_graph, feeds)) if is_bent else run_graph
+        assert BENDS[bend](run, said, reference.config).passed is not is_bent
 
 
 def test_the_checks_suit_a_short_context() -> None:
@@ -278,8 +287,9 @@ def test_the_checks_suit_a_short_context() -> None:
         logits, [cache] = model(ids, mask, positions, [past])
         return [part.numpy() for part in (logits, *cache)]
 
-    found = [*checks.check_matrix(model, run), checks.check_cached(run, model)]
-    assert all(check.passed for check in [*found, checks.check_left_padding(run, model)])
+    config, said = model.config, checks.expect(model, is_text_wanted=False)
+    found = [*checks.check_matrix(said, run), checks.check_cached(run, config)]
+    assert all(check.passed for check in [*found, checks.check_left_padding(run, config)])
 
 
 def test_a_check_of_something_not_finite_or_of_another_shape_fails() -> None:

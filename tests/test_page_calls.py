@@ -25,6 +25,7 @@ from gptcore.page.facts import shown
 from gptcore.page.guard.arguments import check_call
 from gptcore.page.inspect import inspect_endpoint
 from gptcore.page.reply import read
+from gptcore.page.streaming import CROWD_SECONDS, LONGEST_SECONDS, YIELD_SECONDS, pause
 from gptcore.page.translate import crossing_endpoint
 from gptcore.translation.onnx import OnnxTranslator
 
@@ -57,6 +58,20 @@ def text_page(model: OnnxModel) -> gr.Blocks:
 def call(page: gr.Blocks, name: str, data: object) -> None:
     index = next(i for i, event in page.fns.items() if event.api_name == name)
     check_call(page, JOIN, {"fn_index": index, "data": data})
+
+
+def test_no_statistics_of_events_are_made(page: gr.Blocks) -> None:
+    """Gradio would make a table of the last events after each one."""
+    queue = page._queue
+    queue.events_recorded += 1
+    record = {"status": "success", "process_time": 1.0, "function": "reply"}
+    assert queue.compute_analytics_summary([record]) == {"functions": {}}
+
+
+def test_updates_are_fewer_in_a_crowd_and_not_for_one_user() -> None:
+    assert pause(1) == pause(2) == YIELD_SECONDS
+    assert pause(8) / 8 == pause(16) / 16 == CROWD_SECONDS
+    assert pause(1000) == LONGEST_SECONDS
 
 
 def test_what_the_pages_send_is_let_in(page: gr.Blocks, text_page: gr.Blocks) -> None:

@@ -297,7 +297,7 @@ def test_missing_and_damaged_files_are_named(
         assert "is damaged" in refused(main, "--from-hf", copy, "--out", tmp_path / "o")
     for source in (tmp_path / "no", smollm2 / "config.json", "Some/Model-135M"):
         said = refused(main, "--from-hf", source, "--out", tmp_path / "o")
-        assert "is not a folder" in said and "hf download" in said
+        assert "is not a folder" in said and "export fetch OWNER/NAME" in said
     for context in (0, -5, 9999):
         said = refused(main, "--from-hf", smollm2, "--out", tmp_path / "o", "--context", context)
         assert f"--context {context} is out of range" in said

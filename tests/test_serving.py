@@ -224,9 +224,9 @@ def of_variant(
     return made
 
 
-def test_weights_in_few_bits_are_served_too(of_variant: Pair, tmp_path: Path) -> None:
+def test_weights_in_few_bits_are_served_too(of_variant: Pair) -> None:
     """Without rounding of what is multiplied, of which a hair may make a step."""
-    ours, theirs = (open_exact(p, tmp_path) for p in (of_variant.serving, of_variant.portable))
+    ours, theirs = (open_exact(p) for p in (of_variant.serving, of_variant.portable))
     for got, expected in all_logits(ours, theirs, of_variant.config):
         close(got, expected)
     rounded = of_variant.slots(), open_inference(of_variant.portable)

@@ -83,7 +83,8 @@ def test_products_in_blocks_are_of_integers_and_sensitive_ones_always_of_8_bits(
     layer = [8, bits, bits, bits]  # the first computes queries, keys and values
     assert [settings["bits"] for settings in found] == [*layer, *layer, 8]
     for node, settings in zip(products, found):
-        assert (settings["block_size"], settings["accuracy_level"]) == (32, 4)
+        assert settings["block_size"] in ((32,) if settings["bits"] == 8 else (32, 64))
+        assert settings["accuracy_level"] == 4
         assert len(node.input) == (3 if settings["bits"] == 8 else 4), "zeros only of 4 bits"
 
 
@@ -161,7 +162,7 @@ def test_one_that_is_much_worse_is_refused_unless_forced(
     monkeypatch.setitem(FORMATS, "q4", spoilt)
     copy, rows = shutil.copytree(folder, tmp_path / "copy"), held_out(run)
     facts = add_variants(copy, ["q4", "q8"], rows, run.tokenizer, force=False)
-    assert "q4 is over 2% worse: onnx/model_q4.onnx is left out" in capsys.readouterr().out
+    assert "q4 is over 4% worse: onnx/model_q4.onnx is left out" in capsys.readouterr().out
     assert set(facts) == {"fp32", "q8"} and not (copy / VARIANTS["q4"]).exists()
     facts = add_variants(copy, ["q4"], rows, run.tokenizer, force=True)
     assert set(facts) == {"fp32", "q4"} and (copy / VARIANTS["q4"]).exists()

@@ -1,5 +1,6 @@
 """The chat view in a real browser, in the Gradio page; test_web.py has the static site's."""
 
+import json
 import re
 import time
 from collections.abc import Callable
@@ -132,6 +133,40 @@ def test_settings_belong_to_a_chat_and_an_empty_field_is_the_default(page: Page)
     page.locator(".message.assistant").last.get_by_label("Regenerate").click()
     wait_for_the_end(page)
     expect(replies(page).last).to_have_text(drawn)
+
+
+def test_a_reply_is_json_of_the_schema_in_the_settings_and_a_bad_one_is_told(page: Page) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string", "maxLength": 12}, "likes": {"enum": ["tea"]}},
+        "required": ["name", "likes"],
+        "additionalProperties": False,
+    }
+    page.get_by_text("More settings").click()
+    field = page.get_by_label("Replies as JSON of a schema")
+    field.fill(json.dumps(schema))
+    (reply,) = talk(page, "Hello! Who are you?")
+    found = json.loads(reply)
+    assert [*found] == ["name", "likes"] and found["likes"] == "tea" and len(found["name"]) <= 12
+    page.get_by_label("Tint by probability").click()  # the probabilities are the model's own
+    page.locator(".message.assistant .token").first.hover()
+    expect(page.locator(".alternative")).to_have_count(5)
+    page.screenshot(path=SCREENSHOTS / "schema.png")
+    for text, said in (
+        ('{"type": "objekt"}', "schema: Invalid type: objekt"),
+        ('{"type"', "The schema is no JSON"),
+    ):
+        field.fill(text)
+        say(page, "Hello!")
+        expect(page.locator(".notice")).to_contain_text(said)
+        expect(replies(page)).to_have_count(1)
+        expect(box(page)).to_have_value("Hello!")
+    page.reload()
+    page.get_by_text("More settings").click()
+    expect(field).to_have_value('{"type"')  # it belongs to the chat
+    field.fill("")
+    talk(page, "Hello!")
+    expect(page.locator(".notice")).to_be_hidden()
 
 
 def test_stop_keeps_the_text_and_ends_the_computation(

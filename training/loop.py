@@ -33,6 +33,7 @@ from training.machine.devices import (
     pick_dtype,
 )
 from training.machine.flops import gpu_figures
+from training.machine.memory import fits, kept_bytes
 from training.machine.processes import World
 from training.machine.progress import progress, ticking
 from training.report.findings import findings
@@ -42,7 +43,14 @@ from training.report.report import write_report
 from training.run.clock import Clock
 from training.run.config import TrainConfig
 from training.run.directory import Run, write_json
-from training.state import State, build_state, open_checkpoint, save_evidence, save_state
+from training.state import (
+    State,
+    build_state,
+    open_checkpoint,
+    save_evidence,
+    save_state,
+    write_adapter,
+)
 from training.step import step
 
 NAMES = {
@@ -89,13 +97,18 @@ def train(
 ) -> dict[str, Any] | None:
     """Train to the last step and return the summary, or None if the run was paused.
 
-    `initial`: weights to start from (fine-tuning). `stop_at`: the step after which to save and
-    pause, as after Ctrl-C. A step whose loss or gradient is not finite updates nothing.
+    `initial`: weights to start from (fine-tuning); a run of adapters needs them to resume, too.
+    `stop_at`: the step after which to save and pause, as after Ctrl-C. A step whose loss or
+    gradient is not finite updates nothing.
     Raises UserError after PATIENCE such steps in a row, and if there is nothing to resume.
     """
     device = pick_device()
     dtype = pick_dtype(run.train.dtype, device, world)
-    picked = replace(run.train, dtype="bfloat16" if dtype == torch.bfloat16 else "float32")
+    picked = replace(
+        run.train,
+        dtype="bfloat16" if dtype == torch.bfloat16 else "float32",
+        gradient_checkpointing="on" if computes_twice(run, device, dtype, world) else "off",
+    )
     run = replace(run, train=picked)  # a resume keeps it
     keep_freed_memory()
     checkpoint = open_checkpoint(run) if resume else None
@@ -126,6 +139,24 @@ def train(
         for recorder in recorders:
             recorder.close()
     return finish(run, task, state) if world.is_first else {}
+
+
+def computes_twice(run: Run, device: torch.device, dtype: torch.dtype, world: World) -> bool:
+    """Return whether to checkpoint gradients; "auto" does where a micro-batch would not fit.
+
+    The first process decides for all, as memory differs between them.
+    """
+    if run.train.gradient_checkpointing != "auto":
+        return run.train.gradient_checkpointing == "on"
+    n_rows = min(run.train.batch_size, run.train.micro_batch_size)
+    needed = kept_bytes(run.model, n_rows, run.row_tokens, dtype.itemsize)
+    if not world.any(world.is_first and not fits(needed, device)):
+        return False
+    print(
+        f"a micro-batch would keep about {needed / 1e9:.1f} GB, more than half of what is free: "
+        f"its blocks are computed twice (gradient_checkpointing)"
+    )
+    return True
 
 
 def take_steps(
@@ -241,7 +272,7 @@ def measure_if_due(
     with interrupts.at_once():
         with autocast(state.device, state.dtype):
             measured = task.evaluate(state.model)
-        samples = task.samples(state.model)
+            samples = task.samples(state.model)
         for recorder in recorders:
             recorder.samples(state.step, samples)
             recorder.scalars(state.step, measured)
@@ -262,6 +293,8 @@ def finish(run: Run, task: Task, state: State) -> dict[str, Any]:
         "data": as_json(run.data),
     }
     write_json(run.path / "summary.json", summary)
+    if run.train.lora:
+        write_adapter(run)
     write_report(run)
     for found in findings(History(run)):
         print(found)

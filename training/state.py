@@ -6,6 +6,7 @@
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
@@ -14,9 +15,11 @@ from torch import Tensor, nn
 from gptcore.checks import UserError
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import MODEL, Checkpoint, Tensors, load_weights, save_checkpoint
+from gptcore.nn.lora import add_adapters, peft_config, to_peft
 from gptcore.system.files import new_folder
 from training.loss import Loss, build_loss, summed_loss
 from training.machine.devices import speed_up
+from training.machine.memory import recompute_blocks
 from training.machine.parallel import parallelise, whole
 from training.machine.processes import World
 from training.optim.optimizers import (
@@ -24,6 +27,7 @@ from training.optim.optimizers import (
     build_optimizers,
     load_optimizer_tensors,
     optimizer_tensors,
+    trained,
 )
 from training.run.directory import Run
 
@@ -58,17 +62,22 @@ def build_state(
 ) -> State:
     """Build the state: from `checkpoint`, from `initial` weights, or from random weights.
 
-    Raises UserError if the weights do not fit the model.
+    A run of adapters needs `initial` with a checkpoint, too. Raises UserError if the weights do not
+    fit the model.
     """
     torch.manual_seed(run.train.seed)
+    config = run.train
     model = build_model(run.model).train()
+    if initial:
+        load_weights(model, initial, "--init")
+    if config.lora:
+        add_adapters(model, config.lora, dtype)
     if checkpoint:
         load_weights(model, checkpoint.model, checkpoint.path)
-    elif initial:
-        load_weights(model, initial, "--init")
-    config = run.train
-    n_tokens = config.steps * config.batch_size * run.model.block_size
+    n_tokens = config.steps * config.batch_size * run.row_tokens
     is_compiled = speed_up(model, config.compile, device, n_tokens)
+    if config.gradient_checkpointing == "on":
+        recompute_blocks(model)
     network = parallelise(model, config.parallel, world, device)
     optimizers = build_optimizers(model, config, dtype)
     state = State(model, network, optimizers, device, dtype, build_loss(is_compiled))
@@ -94,6 +103,17 @@ def save_state(run: Run, state: State, world: World) -> None:
         run.drop_old_checkpoints()
 
 
+def write_adapter(run: Run) -> None:
+    """Write adapter/ with the best checkpoint's adapters, as PEFT reads them."""
+    assert run.base is not None  # without which there are no adapters
+    adapters = to_peft(run.best_checkpoint().model, run.model)
+    config = peft_config(run.train.lora, str(Path(run.base.path).parent))
+    with new_folder(run.path / "adapter") as folder:
+        save_file(adapters, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+        (folder / "adapter_model.safetensors").chmod(0o644)
+        (folder / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
+
+
 def save_evidence(
     run: Run, state: State, world: World, batch: tuple[Tensor, ...], facts: dict[str, float]
 ) -> None:
@@ -117,8 +137,8 @@ def save_evidence(
 
 
 def whole_weights(model: nn.Module) -> Tensors:
-    """Return all parameters on the CPU, tied ones once."""
-    return {n: whole(p.detach()).cpu().contiguous() for n, p in model.named_parameters()}
+    """Return the parameters that are trained on the CPU, tied ones once."""
+    return {name: whole(p.detach()).cpu().contiguous() for name, p in trained(model)}
 
 
 def open_checkpoint(run: Run) -> Checkpoint:

@@ -61,7 +61,7 @@ def main() -> int:
     parser.add_argument("--model", default="models/nano")
     options = parser.parse_args()
     with tempfile.TemporaryFile("w+") as log:
-        with page(options.model, log) as server:
+        with page(options.model, log=log) as server:
             found = asyncio.run(attack(server.port, options.requests, options.seed))
         log.seek(0)
         said = log.read()

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
+from urllib.error import HTTPError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -38,12 +39,13 @@ def running(
     command: Sequence[object],
     port: int,
     log: IO | int = subprocess.DEVNULL,
+    root: Path = ROOT,
     **environment: str,
 ) -> Iterator[Server]:
     """Run a server until the block ends; what it prints goes to `log`."""
     words = [str(word) for word in command]
     own = os.environ | environment
-    process = subprocess.Popen(words, cwd=ROOT, env=own, stdout=log, stderr=log)
+    process = subprocess.Popen(words, cwd=root, env=own, stdout=log, stderr=log)
     try:
         wait_until_ready(port)
         yield Server(name, port, process)
@@ -53,11 +55,16 @@ def running(
 
 
 @contextmanager
-def page(model: str, log: IO | int = subprocess.DEVNULL) -> Iterator[Server]:
-    """Run the page with its API; every visitor may have an address of its own."""
+def page(
+    model: str, *options: str, log: IO | int = subprocess.DEVNULL, root: Path = ROOT
+) -> Iterator[Server]:
+    """Run the page with its API; every visitor may have an address of its own.
+
+    `root`: a checkout of this project.
+    """
     port = free_port()
     command = [sys.executable, "app.py", "--model", model, "--port", port, "--behind-proxy"]
-    with running("the page", command, port, log) as server:
+    with running("the page", [*command, *options], port, log, root) as server:
         yield server
 
 
@@ -66,8 +73,12 @@ def wait_until_ready(port: int) -> None:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
                 return
+        except HTTPError as error:
+            if error.code < 500:  # an older page has no such address
+                return
         except OSError:
-            time.sleep(0.2)
+            pass
+        time.sleep(0.2)
     raise TimeoutError(f"the server on port {port} did not begin")
 
 

@@ -13,6 +13,7 @@ from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
 from training.formats.places import find_files
 from training.machine.progress import waiting
+from training.run.base import FAMILY
 from training.run.directory import Run
 
 KEPT = "; --out is as it was before"
@@ -25,6 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from-hf", type=Path, metavar="DIR", help="use a Hugging Face Llama in DIR, not a run"
     )
     parser.add_argument("--out", type=Path, required=True, help="the model folder to write")
+    add_folder_arguments(parser)
+
+
+def add_folder_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what the model folder is to have."""
     parser.add_argument("--name", help="the model's name (default: that of the folder)")
     parser.add_argument(
         "--license", help="licence for the model card (default: the model's own or none)"
@@ -43,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--quantize", default="", metavar="FORMATS", help=f"also write these: {','.join(SMALLER)}"
     )
     parser.add_argument(
-        "--force", action="store_true", help="keep a smaller file that is over 2 %% worse than fp32"
+        "--force", action="store_true", help="keep a smaller file that is over 4 %% worse than fp32"
     )
     parser.add_argument(
         "--verbose", action="store_true", help="print each comparison with its worst difference"
@@ -53,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     check(options)
     with waiting("starting PyTorch"):
-        from export.folder.card import UNNAMED, Hub, read_license
+        from export.folder.card import Hub, read_license
         from export.folder.variants import read_names, split_names
         from export.folder.write import export_run
         from export.pretrained.hugging_face import export_pretrained
@@ -61,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
     name, formats = options.name or options.out.name, read_names(options.quantize)
     hub = Hub(
-        options.license or (read_license(options.from_hf) if options.from_hf else UNNAMED),
+        options.license or read_license(options.from_hf or options.run / FAMILY),
         split_names(options.language),
         split_names(options.datasets),
     )
@@ -88,8 +94,8 @@ def check(options: argparse.Namespace) -> None:
         Run.load(options.run)
     elif not options.from_hf.is_dir():
         raise UserError(
-            f"--from-hf {options.from_hf} is not a folder: download the model first, as with "
-            f"`hf download ID --local-dir DIR`"
+            f"--from-hf {options.from_hf} is not a folder: `python -m export fetch "
+            f"OWNER/NAME` fetches a model and exports it"
         )
     if options.text:
         find_files([options.text])

@@ -176,18 +176,19 @@ def yaml_list(key: str, values: Sequence[str]) -> str:
 
 def origin(facts: ModelFacts) -> str:
     """Return sentences that say where the weights come from."""
-    if facts.imported:
+    training = facts.training
+    if facts.imported and not training:
         return (
             f"Exported from the Hugging Face model {facts.imported.source}. Bits per byte are "
             f"measured on {facts.imported.measured_on}."
         )
-    training = facts.training
     assert training is not None  # what is not imported was trained
     data = training.data
     lines = [
         f"Stage {stage.name}: {stage.steps:,} steps on {stage.source}. {took(stage)}"
         for stage in data.stages
     ]
+    lines += [f"Fine-tuned from {facts.imported.source}."] if facts.imported else []
     lines += [
         f"Trained for {training.step:,} steps on {data.source} ({data.n_bytes:,} bytes). "
         f"{took(training)}".rstrip()

@@ -28,7 +28,6 @@ def add_serving(folder: Path) -> None:
     write_facts(folder, bundle.facts)
 
 
-@waiting("writing and comparing the serving graphs")
 def write_serving_graphs(folder: Path, config: ModelConfig, variants: Iterable[str]) -> list[Check]:
     """Write the serving graph of each variant that can have one, and compare it.
 
@@ -42,7 +41,8 @@ def write_serving_graphs(folder: Path, config: ModelConfig, variants: Iterable[s
             continue
         source = folder / VARIANTS[variant]
         with new_file(folder / SERVING[variant]) as path:
-            write_serving(source, path, config)
+            with waiting(f"writing {Path(SERVING[variant]).name}"):
+                write_serving(source, path, config)
             found = compare_serving(source, path, config, Path(SERVING[variant]).name)
             if any_failed(found):
                 print_report(found)

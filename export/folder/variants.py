@@ -15,7 +15,7 @@ import numpy as np
 import onnxruntime as ort
 
 from export.formats.quantize import FORMATS, save_quantized
-from gptcore.bundle import VARIANTS
+from gptcore.bundle import VARIANTS, data_file, graph_bytes
 from gptcore.checks import UserError, check_choice
 from gptcore.engine.onnx_session import open_inference
 from gptcore.engine.sampling import log_softmax
@@ -29,7 +29,7 @@ from training.evaluation.bits_per_byte import Total
 from training.machine.progress import progress
 from training.run.directory import Run
 
-WORST = 0.02  # largest accepted relative increase of bits per byte
+WORST = 0.04  # largest accepted relative increase of bits per byte
 Row = tuple[np.ndarray, np.ndarray]  # ids (T,) and targets (T,); an IGNORED target is not counted
 
 
@@ -57,7 +57,7 @@ class Measured:
         n_tokens = max(self.total.n_tokens, 1)
         return Variant(
             file=name,
-            bytes=file.stat().st_size,
+            bytes=graph_bytes(file),
             bits_per_byte=self.total.bits_per_byte,
             agreement=self.n_agree / n_tokens,
             divergence=self.divergence / n_tokens,
@@ -123,7 +123,7 @@ def add_variants(
     """Write the files into the folder and measure them; return the facts of those that are kept.
 
     `calibration` are rows of ids of other text, which 4 bits are fitted to.
-    A file whose bits per byte are over 2 % worse than fp32's is deleted, unless `force` is set.
+    A file whose bits per byte are over 4 % worse than fp32's is deleted, unless `force` is set.
     """
     calibration = list(calibration)
     for name in names:
@@ -136,6 +136,7 @@ def add_variants(
     for name in names:
         if not force and not (facts[name].bits_per_byte <= limit):
             files[name].unlink()
+            data_file(files[name]).unlink(missing_ok=True)
             del facts[name]
             print(f"{name} is over {WORST:.0%} worse: {VARIANTS[name]} is left out (--force)")
     return facts

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from safetensors.torch import save_file
 from torch import Tensor
 
 from export.folder.card import LOSS, Hub, write_card
@@ -30,6 +29,7 @@ from export.formats.hugging_face import (
 from export.formats.inspect_onnx import compare_inspect, write_inspect, write_untrained
 from export.formats.to_onnx import write_onnx
 from export.formats.translation_to_onnx import write_translator
+from export.formats.weights import write_weights
 from export.verify.decoder import load_reference, verify
 from export.verify.report import TOLERANCE, Check, any_failed, as_facts, print_report
 from export.verify.translation import load_reference as load_seq2seq
@@ -39,7 +39,6 @@ from gptcore.bundle import (
     ONNX,
     SOURCE_TOKENIZER,
     UNTRAINED,
-    WEIGHTS,
     Bundle,
     TranslationBundle,
     load_any_bundle,
@@ -53,9 +52,10 @@ from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import GPT
 from gptcore.nn.llama import is_llama, to_llama
 from gptcore.nn.seq2seq import Seq2Seq
-from gptcore.system.files import new_file, new_folder
+from gptcore.system.files import new_file, new_folder, read_json
 from gptcore.text.tokenizer import Tokenizer
 from training.machine.progress import waiting
+from training.run.base import FAMILY, FAMILY_FILES, whole_weights
 from training.run.directory import Run
 
 
@@ -77,7 +77,7 @@ def export_run(
     rows = held_out(run) if formats else ()
     checkpoint = run.best_checkpoint()
     model = build_model(run.model)
-    load_weights(model, checkpoint.model, checkpoint.path)
+    load_weights(model, whole_weights(run, checkpoint), checkpoint.path)
     step = checkpoint.facts["step"]
     print(f"exporting {checkpoint.path} to {out}{', which is replaced' * out.exists()}")
     took = {key: run.summary()[key] for key in ("tokens", "seconds") if run.is_complete}
@@ -88,6 +88,7 @@ def export_run(
         config=run.model,
         training=Training(step, run.data.text, run.train.to_dict(), **took),
         measured=measured(run, step),
+        imported=run.base.imported if run.base else None,
         loss_curve=(run.path / LOSS).is_file(),
         examples=run.data.examples,
     )
@@ -141,6 +142,7 @@ def write_verified(
 
 def export_decoder(run: Run, model: GPT, folder: Path, facts: ModelFacts) -> list[Check]:
     write_model(model, run.tokenizer, facts.chat, folder)
+    write_family(run.path / FAMILY, run.model, folder)
     return verify(Bundle(folder, run.model, run.tokenizer, facts))
 
 
@@ -159,7 +161,6 @@ KINDS: dict[type[ModelConfig], Write] = {
 }
 
 
-@waiting("writing the graph")
 def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -> None:
     """Write graph, weights and tokenizer; for a Llama also the files of other runtimes."""
     config = model.config
@@ -179,6 +180,19 @@ def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
+def write_family(source: Path, config: ModelConfig, folder: Path) -> None:
+    """Copy the files by which other runtimes know a model made elsewhere, if a run has them."""
+    for name in FAMILY_FILES:
+        if name != "README.md" and (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
+    if (source / "config.json").is_file():
+        content = read_json(source / "config.json")
+        content["max_position_embeddings"] = config.block_size
+        text = json.dumps(content, indent=2) + "\n"
+        (folder / "config.json").write_text(text, encoding="utf-8")
+
+
+@waiting("writing the graph and the weights")
 def write_graph_and_weights(model: GPT, tokenizer: Tokenizer, folder: Path) -> None:
     (folder / ONNX).parent.mkdir()
     write_onnx(model, folder / ONNX)
@@ -198,13 +212,6 @@ def write_translation_model(
     write_weights(dict(model.named_parameters()), folder)
     tokenizer.save(folder)
     source_tokenizer.save(folder / SOURCE_TOKENIZER)
-
-
-def write_weights(state: dict[str, Tensor], folder: Path) -> None:
-    tensors = {name: tensor.detach().contiguous() for name, tensor in state.items()}
-    path = folder / WEIGHTS
-    save_file(tensors, path, metadata={"format": "pt"})
-    path.chmod(0o644)  # save_file makes it readable only for its owner
 
 
 def measured(run: Run, step: int) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import gguf
 import numpy as np
-from safetensors.numpy import load_file
 
 from export.formats.hugging_face import recover_merges, rope_factors
+from export.formats.weights import Weights
 from gptcore.bundle import Bundle, TranslationBundle, check_whole, load_any_bundle
 from gptcore.checks import UserError, check_choice
 from gptcore.system.files import new_file
@@ -114,7 +114,8 @@ def tensors(bundle: Bundle) -> dict[str, np.ndarray]:
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.n_layer)
     heads = {"q_proj": config.n_head, "k_proj": config.n_kv_head}
     result = {}
-    for name, array in load_file(bundle.path / "model.safetensors").items():
+    for name, tensor in Weights(bundle.path).items():
+        array = tensor.numpy()
         n_head = heads.get(name.split(".")[-2])
         array = interleaved(array, n_head) if n_head else array
         result[names[name.removesuffix(".weight")] + ".weight"] = array

@@ -4,7 +4,8 @@
 
 The portable graph copies the whole cache for each token. This one is for ONNX Runtime alone: its
 operator GroupQueryAttention extends the cache where it lies, and each row of a batch has a length
-of its own. The weights stay in the portable file; this one refers to them.
+of its own. The weights stay where the portable
+graph has them, in its file or beside it; this one refers to them.
 
 Inputs (B rows of T tokens, a cache with room for S positions):
 
@@ -20,6 +21,7 @@ Inputs (B rows of T tokens, a cache with room for S positions):
 If T is more than 1, then B must be 1 or the cache empty.
 """
 
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +29,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from export.formats.quantize import head_of, initializers, remove_unused
+from export.formats.save import refer
 from gptcore.config import ModelConfig
 
 EXTERNAL_BYTES = 1024  # smaller weights are stored again
@@ -47,9 +50,9 @@ def cannot_serve(config: ModelConfig) -> str | None:
 
 def write_serving(source: Path, path: Path, config: ModelConfig) -> None:
     """Write the serving graph of the portable graph at `source`, into the same folder."""
-    proto = onnx.load(source)
+    proto = onnx.load(source, load_external_data=False)
     graph = proto.graph
-    rotary = add_rotary(graph) if "rotary" in config.position else []
+    rotary = add_rotary(graph, source.parent) if "rotary" in config.position else []
     for layer in range(config.n_layer):
         replace_attention(graph, config, layer, rotary)
     keep_last_logits(graph)
@@ -61,12 +64,15 @@ def write_serving(source: Path, path: Path, config: ModelConfig) -> None:
     onnx.save(proto, str(path))
 
 
-def add_rotary(graph: onnx.GraphProto) -> list[str]:
-    """Add the tables of cosines and sines as the operator wants them, (positions, D / 2)."""
+def add_rotary(graph: onnx.GraphProto, folder: Path) -> list[str]:
+    """Add the tables of cosines and sines as the operator wants them, (positions, D / 2).
+
+    `folder` is that of the weights beside the graph.
+    """
     weights = initializers(graph)
     for name in ("cos", "sin"):
         # The second half of the portable table has the sines without the sign.
-        table = numpy_helper.to_array(weights[f"position.{name}"])
+        table = numpy_helper.to_array(weights[f"position.{name}"], str(folder))
         half = np.ascontiguousarray(table[:, table.shape[1] // 2 :])
         graph.initializer.append(numpy_helper.from_array(half, f"rotary.{name}"))
     return ["rotary.cos", "rotary.sin"]
@@ -149,19 +155,20 @@ def set_inputs(graph: onnx.GraphProto, config: ModelConfig) -> None:
 
 
 def refer_to_weights(graph: onnx.GraphProto, source: Path) -> None:
-    """Replace the bytes of each weight by their place in the portable file."""
-    content, end = source.read_bytes(), 0
-    for tensor in graph.initializer:
-        if len(tensor.raw_data) < EXTERNAL_BYTES:
-            continue
-        at = content.find(tensor.raw_data, end)  # the weights keep their order
-        if at < 0:
-            at = content.find(tensor.raw_data)
-        if at < 0:
-            continue
-        end = at + len(tensor.raw_data)
-        place = {"location": source.name, "offset": at, "length": len(tensor.raw_data)}
-        for key, value in place.items():
-            tensor.external_data.add(key=key, value=str(value))
-        tensor.data_location = TensorProto.EXTERNAL
-        tensor.ClearField("raw_data")
+    """Replace the bytes of each weight by their place in the portable file.
+
+    Weights that lie beside the portable graph have a place already.
+    """
+    with open(source, "rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+        end = 0
+        for tensor in graph.initializer:
+            length = len(tensor.raw_data)
+            if length < EXTERNAL_BYTES:
+                continue
+            at = content.find(tensor.raw_data, end)  # the weights keep their order
+            if at < 0:
+                at = content.find(tensor.raw_data)
+            if at < 0:
+                continue
+            end = at + length
+            refer(tensor, source.name, at, length)

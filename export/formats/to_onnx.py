@@ -1,35 +1,61 @@
-"""Exports a decoder to one ONNX file: dynamic axes, key/value cache, standard operators only.
+"""Exports a decoder to ONNX: dynamic axes, key/value cache, standard operators only.
 
-    >>> from gptcore.config import PRESETS
+    >>> from export.formats.save import save_graph
+from gptcore.config import PRESETS
     >>> from gptcore.nn import build_model
     >>> write_onnx(build_model(PRESETS["tiny"]), "model.onnx")          # doctest: +SKIP
 
 The graph is traced from the model's own `forward`. Then the axes get the names that other
 runtimes expect, and metadata about the exporting machine is deleted.
+
+A decoder is traced without its weights and with two layers, of which the second is repeated: the
+time of a trace grows with the number of layers, from seconds to minutes. The weights are added by
+their names, in the file of the graph or, if they are too large for it, in one file beside it.
 """
 
 import logging
+import re
 import warnings
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import torch
+from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
+from export.formats.save import save_graph
 from gptcore.config import ModelConfig
+from gptcore.nn import build_model
 from gptcore.nn.gpt import GPT
 
 OPSET = 18  # the lowest opset that the exporter writes; every runtime supports it
-
+TRACED_LAYERS = 2
 
 Axes = dict[str, list]  # per input or output: names of dynamic axes, sizes of others
 
 
 def write_onnx(model: GPT, path: str | Path) -> None:
-    """Export a decoder in fp32, with logits for all T; `axes` names inputs and outputs."""
-    inputs, outputs = axes(model.config)
-    write_graph(model, example_inputs(model.config), inputs, outputs, path)
+    """Export a decoder in fp32, with logits for all T; `axes` names inputs and outputs.
+
+    Weights that are too large for the graph's file are written beside it, see export.formats.save.
+    """
+    proto, weights = decoder_graph(model.config), tensors_of(model)
+    add_weights(proto.graph, weights)
+    transposed = fold_transposes(proto.graph, weights)
+    check(proto, weights)
+
+    def value(tensor: TensorProto) -> np.ndarray:
+        if tensor.name not in weights:
+            return numpy_helper.to_array(tensor)
+        array = weights[tensor.name].detach().float().cpu().numpy()
+        return array.T if tensor.name in transposed else array
+
+    save_graph(proto, Path(path), value)
 
 
 def write_graph(
@@ -39,7 +65,18 @@ def write_graph(
 
     `example` holds its arguments, tensors or nested lists of tensors, in the order of `inputs`.
     """
-    module = module.float().cpu().eval()
+    program = trace(module.float().cpu(), example, inputs, outputs)
+    proto = program.model_proto
+    rename_axes(proto.graph, inputs | outputs)
+    strip_metadata(proto)
+    onnx.checker.check_model(proto, full_check=True)
+    onnx.save(proto, str(path))
+
+
+def trace(
+    module: nn.Module, example: dict[str, Any], inputs: Axes, outputs: Axes, optimize: bool = True
+) -> torch.onnx.ONNXProgram:
+    """Trace a module in evaluation mode; the arguments are those of `write_graph`."""
     names = iter(inputs.values())
 
     def dynamic(value: Any) -> Any:
@@ -52,7 +89,7 @@ def write_graph(
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # about axes that rename_axes names later
         program = torch.onnx.export(
-            module,
+            module.eval(),
             (),
             kwargs=example,
             dynamo=True,
@@ -62,13 +99,139 @@ def write_graph(
             output_names=list(outputs),
             dynamic_shapes={name: dynamic(value) for name, value in example.items()},
             verbose=False,
+            optimize=optimize,
         )
     assert program is not None  # without dynamo it would be
-    proto = program.model_proto
-    rename_axes(proto.graph, inputs | outputs)
+    return program
+
+
+# ------------------------------------------------------------------ a decoder without weights
+
+
+def decoder_graph(config: ModelConfig) -> onnx.ModelProto:
+    """Return the graph of a decoder, whose weights have names but neither shapes nor values."""
+    traced = replace(config, n_layer=min(config.n_layer, TRACED_LAYERS))
+    with torch.device("meta"):
+        model, example = build_model(traced), example_inputs(traced)
+    program = trace(model, example, *axes(traced), optimize=False)
+    for name, initializer in program.model.graph.initializers.items():
+        if name in tensors_of(model):
+            initializer.const_value = None
+    logging.disable(logging.WARNING)  # it warns of each of them
+    try:
+        program.optimize()
+        proto = program.model_proto
+    finally:
+        logging.disable(logging.NOTSET)
+    repeat_layer(proto.graph, config.n_layer - traced.n_layer)
+    inputs, outputs = axes(config)
+    declare(proto.graph.input, inputs)
+    declare(proto.graph.output, outputs)
     strip_metadata(proto)
-    onnx.checker.check_model(proto, full_check=True)
-    onnx.save(proto, str(path))
+    return proto
+
+
+def tensors_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return a model's parameters and buffers by all of their names."""
+    return dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers())
+
+
+def repeat_layer(graph: onnx.GraphProto, times: int) -> None:
+    """Insert copies of the last traced layer after it, which read the weights of further layers.
+
+    The exporter notes in each node which module it comes from.
+    """
+    last = TRACED_LAYERS - 1
+    at = [i for i, node in enumerate(graph.node) if f"'blocks.{last}'" in scopes(node)]
+    if not times:
+        return
+    layer, after = graph.node[at[0] : at[-1] + 1], graph.node[at[-1] + 1 :]
+    made = {name for node in layer for name in node.output}
+    read, written = graph.node[at[0] - 1].output[0], layer[-1].output[0]
+    nodes, result = list(graph.node[: at[-1] + 1]), written
+
+    def renamed(name: str, n: int) -> str:
+        of_layer = re.sub(rf"^(blocks|past_key_values|present)\.{last}\.", rf"\1.{n}.", name)
+        return f"{name}.{n}" if of_layer == name and name in made else of_layer
+
+    for n in range(TRACED_LAYERS, TRACED_LAYERS + times):
+        for node in layer:
+            copy = onnx.NodeProto()
+            copy.CopyFrom(node)
+            copy.name = f"{node.name}.{n}"
+            copy.input[:] = [result if i == read else renamed(i, n) for i in node.input]
+            copy.output[:] = [renamed(o, n) for o in node.output]
+            nodes.append(copy)
+        result = renamed(written, n)
+    for node in after:
+        node.input[:] = [result if name == written else name for name in node.input]
+    nodes += after
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def scopes(node: onnx.NodeProto) -> str:
+    """Return the names of the modules that a node comes from."""
+    return next((p.value for p in node.metadata_props if p.key.endswith("name_scopes")), "")
+
+
+def declare(values: Any, names: Axes) -> None:
+    """Declare a graph's inputs or outputs: those about the cache and the logits are floats."""
+    del values[:]
+    for name, shape in names.items():
+        is_id = name.endswith(("_ids", "_mask"))
+        kind = TensorProto.INT64 if is_id else TensorProto.FLOAT
+        values.append(helper.make_tensor_value_info(name, kind, shape))
+
+
+def add_weights(graph: onnx.GraphProto, weights: dict[str, Tensor]) -> None:
+    """Declare the weights that the graph reads, in the order in which it reads them."""
+    for name in dict.fromkeys(name for node in graph.node for name in node.input):
+        if name in weights:
+            shape = list(weights[name].shape)
+            graph.initializer.append(
+                TensorProto(name=name, dims=shape, data_type=TensorProto.FLOAT)
+            )
+
+
+def fold_transposes(graph: onnx.GraphProto, weights: dict[str, Tensor]) -> set[str]:
+    """Let weights that are only read transposed be stored so; return their names.
+
+    A tied embedding is read in both ways and stays as it is.
+    """
+    n_readers = Counter(name for node in graph.node for name in node.input)
+    folded: dict[str, str] = {}  # the transposed matrix: the weight
+    for node in list(graph.node):
+        name = node.input[0] if node.op_type == "Transpose" else ""
+        if name in weights and n_readers[name] == 1:
+            folded[node.output[0]] = name
+            graph.node.remove(node)
+    for node in graph.node:
+        node.input[:] = [folded.get(name, name) for name in node.input]
+    names = set(folded.values())
+    for tensor in graph.initializer:
+        if tensor.name in names:
+            tensor.dims.reverse()
+    return names
+
+
+def check(proto: onnx.ModelProto, weights: Iterable[str]) -> None:
+    """Check a graph without the values of its weights: here they are inputs."""
+    bare = onnx.ModelProto()
+    bare.CopyFrom(proto)
+    graph, names = bare.graph, set(weights)
+    tensors = list(proto.graph.initializer)
+    del graph.initializer[:]
+    graph.initializer.extend(tensor for tensor in tensors if tensor.name not in names)
+    graph.input.extend(
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+        for tensor in tensors
+        if tensor.name in names
+    )
+    onnx.checker.check_model(bare, full_check=True)
+
+
+# ------------------------------------------------------------------ names
 
 
 def axes(config: ModelConfig) -> tuple[Axes, Axes]:

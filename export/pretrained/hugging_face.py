@@ -12,14 +12,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor
+import torch
 
 from export.folder.card import Hub
-from export.folder.variants import N_CALIBRATION, Row, text_rows
+from export.folder.variants import Row, text_rows
 from export.folder.write import Smaller, write_graph_and_weights, write_verified
 from export.formats.hugging_face import genai_config
+from export.formats.weights import Weights
 from export.pretrained.tokenizer import chat_template, read_json, read_tokenizer
 from export.verify.decoder import verify
 from export.verify.report import Check
@@ -28,7 +27,7 @@ from gptcore.checks import UserError, check_type
 from gptcore.config import ModelConfig
 from gptcore.facts import Imported, ModelFacts, read_as
 from gptcore.nn import build_model, count_parameters
-from gptcore.nn.checkpoint import load_weights
+from gptcore.nn.checkpoint import model_of
 from gptcore.nn.llama import from_llama, to_llama
 from gptcore.system.files import check_links
 from gptcore.text.chat_template import render
@@ -36,6 +35,7 @@ from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import read_documents
 from training.dialogues.generator import dialogues
 from training.formats.places import find_files
+from training.machine.progress import waiting
 
 N_MEASURED = 60  # number of documents for the measurements
 COPIED = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
@@ -65,30 +65,35 @@ def export_pretrained(
     """
     if not source.is_dir():
         raise UserError(
-            f"--from-hf {source} is not a folder: download the model first, as with "
-            f"`hf download ID --local-dir DIR`"
+            f"--from-hf {source} is not a folder: `python -m export fetch "
+            f"OWNER/NAME` fetches a model and exports it"
         )
     check_links(source)
     settings = read_json(source / "config.json")
     config = read_config(settings, source / "config.json", context)
     tokenizer = read_tokenizer(source, config.vocab_size)
     template, _ = chat_template(source)
-    model = build_model(config)
-    weights = read_weights(source, set(to_llama(model.state_dict(), config)))
-    load_weights(model, from_llama(weights, config), source)
+    with torch.device("meta"):
+        shape = build_model(config)  # without values: only one model is in memory at a time
+    weights = read_weights(source, set(to_llama(shape.state_dict(), config)))
     imported = Imported(source.resolve().name, measured_on=text.name if text else OWN)
     facts = ModelFacts(
-        name, template is not None, count_parameters(model), config, imported=imported
+        name, template is not None, count_parameters(shape), config, imported=imported
     )
 
     def write(folder: Path) -> list[Check]:
+        with waiting("reading the weights"):
+            model = model_of(config, from_llama(weights, config), source)
         write_graph_and_weights(model, tokenizer, folder)
+        del model
         write_config(settings, config, source, folder)
         return verify(Bundle(folder, config, tokenizer, facts))
 
     rows = list(measured_rows(tokenizer, facts.chat, text, config.block_size))
-    others = measured_rows(tokenizer, facts.chat, text, config.block_size, skip=N_MEASURED)
-    calibration = [ids for ids, _ in others][:N_CALIBRATION]
+    after = slice(N_MEASURED, 5 * N_MEASURED)
+    others = list(measured_rows(tokenizer, facts.chat, text, config.block_size, after))
+    others = others or measured_rows(tokenizer, facts.chat, None, config.block_size, after)
+    calibration = [ids for ids, _ in others]
     smaller = Smaller(formats, rows, tokenizer, force, calibration)
     return write_verified(out, facts, write, hub, smaller)
 
@@ -174,22 +179,9 @@ def read_rope(settings: dict[str, Any], path: Path) -> dict[str, Any]:
     }
 
 
-def read_weights(source: Path, needed: set[str]) -> dict[str, Tensor]:
-    """Read the needed tensors as fp32, from one file or from several that an index names."""
-    index = source / "model.safetensors.index.json"
-    names = {"model.safetensors"}
-    if index.exists():
-        weight_map = read_json(index).get("weight_map")
-        names = set(read_as(dict[str, str], weight_map, f"{index}: weight_map").values())
-    tensors: dict[str, Tensor] = {}
-    for name in sorted(names):
-        path = source / name
-        if path.parent != source or not path.is_file():
-            raise UserError(f"{path} is missing: --from-hf needs the weights as safetensors")
-        try:
-            tensors |= load_file(path)
-        except SafetensorError as error:
-            raise UserError(f"{path} is damaged: {error}") from None
+def read_weights(source: Path, needed: set[str]) -> Weights:
+    """Return the weights, which are not yet read; raises UserError if others are needed."""
+    tensors = Weights(source)
     # a tied head may be stored a second time, and old files contain the rotary frequencies
     others = {n for n in tensors if n == "lm_head.weight" or n.endswith("rotary_emb.inv_freq")}
     wrong = needed ^ (set(tensors) - (others - needed))
@@ -198,7 +190,7 @@ def read_weights(source: Path, needed: set[str]) -> dict[str, Tensor]:
             f"{source}: the weights do not match config.json, {len(wrong)} tensors are "
             f"superfluous or missing, such as {min(wrong)}"
         )
-    return {name: tensors[name].float() for name in needed}
+    return tensors
 
 
 def write_config(settings: dict[str, Any], config: ModelConfig, source: Path, folder: Path) -> None:
@@ -232,9 +224,13 @@ def write_config(settings: dict[str, Any], config: ModelConfig, source: Path, fo
 
 
 def measured_rows(
-    tokenizer: Tokenizer, is_chat: bool, text: Path | None, block_size: int, skip: int = 0
+    tokenizer: Tokenizer,
+    is_chat: bool,
+    text: Path | None,
+    block_size: int,
+    chosen: slice = slice(N_MEASURED),
 ) -> Iterable[Row]:
-    """Return the rows on which bits per byte are measured, or those after `skip` documents."""
+    """Return the rows on which bits per byte are measured, or of other documents."""
     documents = read_documents(find_files([text])) if text else dialogues(0)
     ids = (
         tokenizer.encode(document)
@@ -242,6 +238,6 @@ def measured_rows(
         else render(document, tokenizer)
         if is_chat
         else tokenizer.encode("\n".join(message["content"] for message in document))
-        for document in islice(documents, skip, skip + N_MEASURED)
+        for document in islice(documents, chosen.start, chosen.stop)
     )
     return text_rows(ids, min(block_size, 512))

@@ -16,10 +16,10 @@ from export.folder.card import read_hub, write_card
 from export.folder.replace import check_model_folder
 from export.formats.quantize import save_quantized
 from gptcore.bundle import (
+    INDEX,
     INSPECT,
     SERVING,
     VARIANTS,
-    WEIGHTS,
     Bundle,
     check_whole,
     load_bundle,
@@ -44,8 +44,12 @@ def ship(source: Path, out: Path, scores: Scores | None = None) -> None:
     kept = kept_variants(bundle)
     variants = {name: bundle.facts.variants[name] for name in kept}
     facts = replace(bundle.facts, variants=variants, evaluation=scores or bundle.facts.evaluation)
-    unneeded = {WEIGHTS, INSPECT.as_posix(), *VARIANTS.values(), *SERVING.values()}
-    names = [name for name in bundle.facts.sha256 if name not in unneeded]
+    unneeded = {INDEX, INSPECT.as_posix(), *VARIANTS.values(), *SERVING.values()}
+    names = [
+        name
+        for name in bundle.facts.sha256
+        if name not in unneeded and not name.endswith((".onnx_data", ".safetensors"))
+    ]
     graphs = [SERVING[name] for name in kept if name in bundle.serving]
     with new_folder(out) as folder:
         for name in [*names, *graphs, *(VARIANTS[name] for name in kept)]:

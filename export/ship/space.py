@@ -36,7 +36,7 @@ short_description: A language model on ONNX Runtime
 starts the same page on any machine. On a Space with a GPU of its own, write
 `onnxruntime-gpu[cuda,cudnn]` in `requirements.txt`, for CUDA's libraries.
 """
-ATTRIBUTES = "*.onnx filter=lfs diff=lfs merge=lfs -text\n"  # the Hub requires LFS for large files
+ATTRIBUTES = "*.onnx* filter=lfs diff=lfs merge=lfs -text\n"  # the Hub requires LFS for large files
 
 
 def write_space(

@@ -21,7 +21,7 @@ from typing import Any
 import gptcore.page
 from export.folder.replace import check_replaceable
 from export.runtimes.environments import NPM
-from gptcore.bundle import INSPECT, UNTRAINED, VARIANTS, Bundle
+from gptcore.bundle import INSPECT, UNTRAINED, VARIANTS, Bundle, data_file
 from gptcore.checks import UserError
 from gptcore.page.facts import view_facts
 from gptcore.system.files import cache_folder, file_sha256, new_folder
@@ -99,6 +99,17 @@ def check_model(bundle: Bundle) -> None:
             f"{bundle.path} has no tokenizer.json: only models with a tokenizer of their own run "
             f"in a browser"
         )
+    if not browser_files(bundle):
+        raise UserError(
+            f"{bundle.path} has no graph that a browser can load, which must be smaller than 2 GB: "
+            f"export it with --quantize int8"
+        )
+
+
+def browser_files(bundle: Bundle) -> list[str]:
+    """Return the graphs for browsers; one whose weights do not fit its own file is too large."""
+    files, listed = (VARIANTS[name] for name in BROWSER_FORMATS), bundle.facts.sha256
+    return [f for f in files if f in listed and data_file(Path(f)).as_posix() not in listed]
 
 
 def parts(out: Path) -> set[str] | None:
@@ -116,7 +127,7 @@ def model_name(folder: Path) -> str:
 
 def model_files(bundle: Bundle) -> list[Path]:
     inspected = (INSPECT.as_posix(), UNTRAINED.as_posix())
-    known = [*MODEL_FILES, *(VARIANTS[name] for name in BROWSER_FORMATS), *inspected]
+    known = [*MODEL_FILES, *browser_files(bundle), *inspected]
     return [bundle.path / name for name in known if name in bundle.facts.sha256]
 
 

@@ -1,182 +1,301 @@
 """Compares a decoder's ONNX graph with PyTorch on the real weights; one Check per claim.
 
 >>> print_report(verify(load_bundle("models/nano")))                 # doctest: +SKIP
+
+PyTorch computes first; what it says is kept, its model is freed, and then ONNX Runtime opens the
+graph: memory holds the weights once. A model that is too large for all cases within FLOPS is
+compared on fewer and smaller ones; the report says how many.
 """
 
+import os
 from collections.abc import Callable
-from itertools import product
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate, product
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import torch
-from safetensors.torch import load_file
 
-from export.verify.llama_config import CONFIG, check_config
+from export.formats.quantize import remove_unused
+from export.formats.weights import Weights
+from export.verify.llama_config import CONFIG, check_config, text_ids
 from export.verify.report import TOLERANCE, USUAL_VALUE, Check, difference
 from export.verify.serving import verify_serving
-from gptcore.bundle import ONNX, WEIGHTS, Bundle, check_whole
+from gptcore.bundle import ONNX, Bundle, check_whole
+from gptcore.config import ModelConfig
 from gptcore.engine.onnx_session import OnnxSession, open_inference
 from gptcore.feeds import decoder_feeds, no_cache
-from gptcore.nn import build_model
-from gptcore.nn.checkpoint import load_weights
+from gptcore.nn import count_parameters
+from gptcore.nn.checkpoint import model_of
 from gptcore.nn.gpt import GPT
 from gptcore.nn.llama import from_llama, is_llama
 from gptcore.nn.torch_session import TorchSession
-from training.machine.progress import waiting
+from training.machine.progress import progress, waiting
 
 BATCHES, LENGTHS, PASTS = (1, 2, 3, 8), (1, 2, 7, 64), (0, 1, 3, 64, 191)
+PROMPTS = ([3], [5, 8, 13], list(range(20, 40)))
 GREEDY_TOKENS = 200
-TOKENS_AT_ONCE = 1024
+CACHED_TOKENS = 96
+TOKENS_AT_ONCE, ROW = 1024, 64
+FLOPS = 1e12  # of PyTorch for one check, about 20 seconds on two cores; 20M parameters need less
+STEP = 20  # a decoding step takes as long as a prompt of about so many tokens
+BYTES = 1e9  # most memory for what PyTorch said
 
-
-@waiting("comparing the graph with PyTorch")
-def verify(bundle: Bundle) -> list[Check]:
-    """Compare onnx/model.onnx with PyTorch on model.safetensors; one Check per claim."""
-    model = load_reference(bundle)
-    inference = open_inference(bundle.path / ONNX, "cpu", threads=1)
-    names = [o.name for o in inference.get_outputs()]
-
-    def run(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-        return inference.run(names, feeds)
-
-    checks = [
-        *check_matrix(model, run),
-        check_every_token(model, inference),
-        check_greedy(model, inference),
-        check_cached(run, model),
-        check_left_padding(run, model),
-    ]
-    checks += verify_serving(bundle)
-    if (bundle.path / CONFIG).is_file():
-        checks.append(check_config(model, bundle.path))
-    if bundle.facts.imported is None:
-        return checks
-    # Imported weights may give values in the hundreds, for which fp32 is not accurate to 1e-4.
-    scale = max(1.0, largest_value(model) / USUAL_VALUE)
-    return [check._replace(limit=check.limit * scale) for check in checks]
-
-
-@torch.inference_mode()
-def largest_value(model: GPT) -> float:
-    """Return the largest of the logits, keys and values for a text of random ids."""
-    n = min(64, model.config.block_size)
-    ids = np.random.default_rng(3).integers(0, model.config.vocab_size, (1, n))
-    return max(float(np.abs(part).max()) for part in run_torch(model, ids, no_cache(model.config)))
-
-
-def load_reference(bundle: Bundle) -> GPT:
-    """Return the PyTorch model with the weights of the folder's model.safetensors."""
-    check_whole(bundle)
-    path = bundle.path / WEIGHTS
-    model, weights = build_model(bundle.config), load_file(path)
-    if is_llama(bundle.config):
-        weights = from_llama(weights, bundle.config)
-    load_weights(model, weights, path)
-    return model.eval()
-
-
+Case = tuple[int, int, int]  # batch, length and past
 Run = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
 
 
-@torch.inference_mode()
-def check_matrix(model: GPT, run: Run) -> list[Check]:
-    """Compare logits and cache for each combination of batch, sequence and past that fits."""
-    rng = np.random.default_rng(0)
-    logits_worst = cache_worst = 0.0
-    cases = [
-        (batch, length, past)
-        for batch, length, past in product(BATCHES, LENGTHS, PASTS)
-        if past + length <= model.config.block_size
+class Expected(NamedTuple):
+    """What PyTorch says of some inputs."""
+
+    cases: list[tuple[np.ndarray, int, list[np.ndarray]]]  # ids (B, past + T), past, outputs
+    greedy: list[tuple[list[int], list[int]]]  # prompts, and the tokens after each
+    text: tuple[np.ndarray, np.ndarray] | None  # ids and logits, where there is a config.json
+    largest: float  # of the logits, keys and values
+
+
+def verify(bundle: Bundle) -> list[Check]:
+    """Compare onnx/model.onnx with PyTorch on model.safetensors; one Check per claim."""
+    with waiting("PyTorch opens the weights"):
+        model = load_reference(bundle)
+    expected = expect(model, is_text_wanted=(bundle.path / CONFIG).is_file())
+    # Imported weights may give values in the hundreds, for which fp32 is not accurate to 1e-4.
+    scale = max(1.0, expected.largest / USUAL_VALUE) if bundle.facts.imported else 1.0
+    n_parameters = count_parameters(model)
+    del model
+    checks = compare_graph(bundle, expected, n_parameters, scale)
+    checks += verify_serving(bundle)
+    if expected.text:
+        checks.append(check_config(*expected.text, bundle.path))
+    return [check._replace(limit=check.limit * scale) for check in checks]
+
+
+def compare_graph(
+    bundle: Bundle, expected: Expected, n_parameters: int, scale: float
+) -> list[Check]:
+    """Compare the portable graph with what PyTorch said, and with itself."""
+    path, config = bundle.path / ONNX, bundle.config
+    # A second thread would slow a small model down.
+    is_large = len(expected.cases) < len(cases_of(config, 0))
+    with waiting("ONNX Runtime opens the graph"):
+        inference = open_inference(path, "cpu", threads=(os.cpu_count() or 1) if is_large else 1)
+    run = partial(inference.run, [output.name for output in inference.get_outputs()])
+    n_cached = min(CACHED_TOKENS, affordable(n_parameters) // (2 * STEP))
+    checks = [
+        *check_matrix(expected, run),
+        check_greedy(expected, inference, config, TOLERANCE * scale),
+        check_cached(run, config, max(n_cached, 2)),
+        check_left_padding(run, config),
     ]
-    for batch, length, past in cases:
-        ids = rng.integers(0, model.config.vocab_size, (batch, past + length))
-        cache = run_torch(model, ids[:, :past], no_cache(model.config, batch))[1:]
-        expected = run_torch(model, ids[:, past:], cache)
-        got = run(decoder_feeds(ids[:, past:], cache))
-        logits_worst = max(logits_worst, difference(expected[0], got[0]))
-        for a, b in zip(expected[1:], got[1:]):
-            cache_worst = max(cache_worst, difference(a, b))
-    return [
-        Check(
-            "logits equal PyTorch's, batch x sequence x past", len(cases), logits_worst, TOLERANCE
-        ),
-        Check(
-            "cache equals PyTorch's, batch x sequence x past", len(cases), cache_worst, TOLERANCE
-        ),
-    ]
+    del inference, run
+    checks.insert(2, check_every_token(bundle))
+    return checks
+
+
+def load_reference(bundle: Bundle, n_layer: int | None = None) -> GPT:
+    """Return the PyTorch model, or its first layers, with the weights of the folder."""
+    check_whole(bundle)
+    weights = Weights(bundle.path)
+    config = replace(bundle.config, n_layer=n_layer or bundle.config.n_layer)
+    if is_llama(config):
+        tensors = from_llama(weights, config)
+    else:
+        layers = tuple(f"blocks.{n}." for n in range(config.n_layer))
+        names = [n for n in weights if n.startswith(layers) or not n.startswith("blocks.")]
+        tensors = {name: weights[name] for name in names}
+    return model_of(config, tensors, bundle.path).eval()
+
+
+# ------------------------------------------------------------------ PyTorch's half
 
 
 @torch.inference_mode()
-def check_every_token(model: GPT, inference: ort.InferenceSession) -> Check:
-    """Compare the first layer's keys and values, for every token and at every position.
+def expect(model: GPT, is_text_wanted: bool) -> Expected:
+    """Compute all that PyTorch is asked for; the model is not needed afterwards."""
+    config, n_parameters, rng = model.config, count_parameters(model), np.random.default_rng(0)
+    cases = []
+    for batch, length, past in progress(
+        cases_of(config, n_parameters), "PyTorch: logits and cache", unit=" cases"
+    ):
+        ids = rng.integers(0, config.vocab_size, (batch, past + length))
+        cache = run_torch(model, ids[:, :past], no_cache(config, batch))[1:]
+        cases.append((ids, past, run_torch(model, ids[:, past:], cache)))
+    texts = []
+    for prompt in PROMPTS:
+        prompt = prompt[: config.block_size // 2]
+        n = min(GREEDY_TOKENS, affordable(n_parameters) // (STEP * len(PROMPTS)))
+        n = min(max(n, 2), config.block_size - len(prompt))
+        texts.append((prompt, greedy(TorchSession(model), prompt, n)))
+    text = None
+    if is_text_wanted:
+        ids = text_ids(config)
+        text = ids, run_torch(model, ids, no_cache(config))[0]
+    ids = np.random.default_rng(3).integers(0, config.vocab_size, (1, min(64, config.block_size)))
+    values = run_torch(model, ids, no_cache(config))
+    return Expected(cases, texts, text, max(float(np.abs(part).max()) for part in values))
 
-    Random ids use few rows of a large embedding, so the other checks would miss a wrong row.
+
+def affordable(n_parameters: int) -> int:
+    """Return how many tokens a model of this size reads within FLOPS."""
+    return int(FLOPS / (2 * n_parameters))
+
+
+def cases_of(config: ModelConfig, n_parameters: int) -> list[Case]:
+    """Return the combinations of batch, length and past that fit the context and the budgets.
+
+    The smallest are taken first.
     """
-    rows, worst = every_id(model.config.vocab_size, model.config.block_size), 0.0
-    for ids in np.array_split(rows, -(-rows.size // TOKENS_AT_ONCE)):
-        expected = run_torch(model, ids, no_cache(model.config, len(ids)))[1:3]
-        names = ["present.0.key", "present.0.value"]
-        got = inference.run(names, decoder_feeds(ids, no_cache(model.config, len(ids))))
-        worst = max(worst, *(difference(a, b) for a, b in zip(expected, got)))
-    return Check("every token, every position", rows.size, worst, TOLERANCE)
 
+    def n_tokens(case: Case) -> int:
+        batch, length, past = case
+        return batch * (length + past)
 
-def every_id(vocab_size: int, block_size: int) -> np.ndarray:
-    """Return ids (n, block_size) that contain every id and have every position."""
-    n_rows = -(-vocab_size // block_size)
-    return (np.arange(n_rows * block_size) % vocab_size).reshape(n_rows, block_size)
+    def n_bytes(case: Case) -> int:
+        batch, length, _ = case
+        n_cache = 2 * config.n_layer * config.n_kv_head * config.head_dim
+        return 4 * (batch * length * config.vocab_size + n_tokens(case) * n_cache)
 
-
-def check_greedy(model: GPT, inference: ort.InferenceSession) -> Check:
-    """Compare the greedy tokens of both sessions, after prompts of one to twenty tokens."""
-    n_different = 0
-    prompts = [[3], [5, 8, 13], list(range(20, 40))[: model.config.block_size // 2]]
-    for prompt in prompts:
-        n = min(GREEDY_TOKENS, model.config.block_size - len(prompt))
-        expected = greedy(TorchSession(model), prompt, n)
-        got = greedy(OnnxSession(inference, model.config), prompt, n)
-        n_different += sum(a != b for a, b in zip(expected, got))
-    return Check(f"{GREEDY_TOKENS} greedy tokens equal PyTorch's", len(prompts), n_different, 0)
+    every = product(BATCHES, LENGTHS, PASTS)
+    cases = sorted((c for c in every if c[1] + c[2] <= config.block_size), key=n_tokens)
+    flops = accumulate(2 * n_parameters * n_tokens(case) for case in cases)
+    kept = accumulate(map(n_bytes, cases))
+    n = sum(f <= FLOPS and b <= BYTES for f, b in zip(flops, kept))
+    return cases[: max(n, 1)]
 
 
 def greedy(session: TorchSession | OnnxSession, prompt: list[int], n: int) -> list[int]:
     ids = [int(session.prefill(prompt).argmax())]
-    while len(ids) < n:
+    for _ in progress(range(n - 1), "greedy tokens", unit=" tokens", leave=False):
         ids.append(int(session.step(ids[-1]).argmax()))
     return ids
 
 
-def check_cached(run: Run, model: GPT) -> Check:
+# ------------------------------------------------------------------ the graph's half
+
+
+def check_matrix(expected: Expected, run: Run) -> list[Check]:
+    """Compare logits and cache for each combination of batch, sequence and past."""
+    logits_worst = cache_worst = 0.0
+    for ids, past, (logits, *cache) in progress(
+        expected.cases, "ONNX Runtime: logits and cache", unit=" cases"
+    ):
+        # The graph gets PyTorch's cache: of its own it would have the rounding of the past too.
+        before = [np.ascontiguousarray(part[:, :, :past]) for part in cache]
+        got = run(decoder_feeds(ids[:, past:], before))
+        logits_worst = max(logits_worst, difference(logits, got[0]))
+        for a, b in zip(cache, got[1:], strict=True):
+            cache_worst = max(cache_worst, difference(a, b))
+    n = len(expected.cases)
+    return [
+        Check("logits equal PyTorch's, batch x sequence x past", n, logits_worst, TOLERANCE),
+        Check("cache equals PyTorch's, batch x sequence x past", n, cache_worst, TOLERANCE),
+    ]
+
+
+@torch.inference_mode()
+def check_every_token(bundle: Bundle) -> Check:
+    """Compare the first layer's keys and values, for every token and at every position.
+
+    Random ids use few rows of a large embedding, so the other checks would miss a wrong row. Both
+    sides compute the first layer alone.
+    """
+    with waiting("opening the first layer"):
+        model, inference = load_reference(bundle, 1), open_first_layer(bundle.path / ONNX)
+    for part in (model, model.blocks[0]):  # what follows the keys and values is not computed
+        part.head = part.feed_forward = torch.nn.Identity()
+    names = [value.name for value in inference.get_inputs()]
+    rows, positions = every_id(model.config.vocab_size, model.config.block_size)
+    worst = 0.0
+    parts = np.arange(len(rows)) // max(TOKENS_AT_ONCE // rows.shape[1], 1)
+    for part in progress(np.unique(parts), "every token, every position", unit=" parts"):
+        ids = rows[parts == part]
+        feeds = decoder_feeds(ids, no_cache(model.config, len(ids)))
+        feeds["position_ids"] = positions[parts == part]
+        tensors = [torch.from_numpy(array) for array in feeds.values()]
+        _, [(key, value)] = model(*tensors[:3])
+        got = inference.run(None, {name: feeds[name] for name in names})
+        worst = max(worst, difference(key.numpy(), got[0]), difference(value.numpy(), got[1]))
+    return Check("every token, every position", rows.size, worst, TOLERANCE)
+
+
+def open_first_layer(path: Path) -> ort.InferenceSession:
+    """Open the part of a graph that computes the first layer's keys and values."""
+    proto = onnx.load(path, load_external_data=False)
+    graph = proto.graph
+    outputs = [o for o in graph.output if o.name in ("present.0.key", "present.0.value")]
+    del graph.output[:]
+    graph.output.extend(outputs)
+    remove_unused(graph)
+    read = {name for node in graph.node for name in node.input}
+    inputs = [value for value in graph.input if value.name in read]
+    del graph.input[:]
+    graph.input.extend(inputs)
+    return open_inference(path, content=proto.SerializeToString())
+
+
+def every_id(vocab_size: int, block_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return ids and positions, (n, T) each, that contain every id and every position."""
+    length = min(block_size, ROW)
+    n_rows = -(-max(vocab_size, block_size) // length)
+    counted = np.arange(n_rows * length).reshape(n_rows, length)
+    return counted % vocab_size, counted % block_size
+
+
+def check_greedy(
+    expected: Expected, inference: ort.InferenceSession, config: ModelConfig, tie: float
+) -> Check:
+    """Count PyTorch's greedy tokens that are not the graph's, after prompts of 1 to 20 tokens.
+
+    The graph reads PyTorch's tokens. Of tokens whose logits differ by less than `tie`, either may
+    be taken.
+    """
+    n_different = 0
+    for prompt, ids in expected.greedy:
+        session = OnnxSession(inference, config)
+        logits = session.prefill(prompt)
+        for i in progress(ids, "ONNX Runtime: greedy tokens", unit=" tokens", leave=False):
+            n_different += not (logits[i] >= logits.max() - tie)
+            if session.slots.lengths[0] < config.block_size:
+                logits = session.step(i)
+    n_most = max(len(ids) for _, ids in expected.greedy)
+    return Check(f"{n_most} greedy tokens equal PyTorch's", len(PROMPTS), n_different, 0)
+
+
+def check_cached(run: Run, config: ModelConfig, length: int = CACHED_TOKENS) -> Check:
     """Compare the logits of a text read token by token, with the cache, and read at once."""
-    length = min(96, model.config.block_size)
-    ids = np.random.default_rng(1).integers(0, model.config.vocab_size, (2, length))
-    whole = run(decoder_feeds(ids, no_cache(model.config, 2)))[0]
-    cache, worst = no_cache(model.config, 2), 0.0
-    for t in range(length):
+    length = min(length, config.block_size)
+    ids = np.random.default_rng(1).integers(0, config.vocab_size, (2, length))
+    whole = run(decoder_feeds(ids, no_cache(config, 2)))[0]
+    cache, worst = no_cache(config, 2), 0.0
+    for t in progress(range(length), "cached equals uncached", unit=" tokens"):
         logits, *cache = run(decoder_feeds(ids[:, t : t + 1], cache))
         worst = max(worst, difference(whole[:, t : t + 1], logits))
     return Check("cached equals uncached", length, worst, TOLERANCE)
 
 
-def check_left_padding(run: Run, model: GPT) -> Check:
+def check_left_padding(run: Run, config: ModelConfig) -> Check:
     """Compare rows padded on the left, and the step after them, with each row alone."""
     rng = np.random.default_rng(2)
-    longest = min(40, model.config.block_size - 1)
+    longest = min(40, config.block_size - 1)
     lengths = [min(n, longest) for n in (5, 17, 1, longest)]
-    rows = [rng.integers(0, model.config.vocab_size, n) for n in lengths]
+    rows = [rng.integers(0, config.vocab_size, n) for n in lengths]
     width = max(map(len, rows))
     ids = np.stack([np.pad(row, (width - len(row), 0)) for row in rows])
     mask = np.stack([np.pad(np.ones_like(row), (width - len(row), 0)) for row in rows])
     positions = np.maximum(mask.cumsum(1) - 1, 0)
-    inputs = decoder_feeds(ids, no_cache(model.config, len(rows)))
+    inputs = decoder_feeds(ids, no_cache(config, len(rows)))
     logits, *cache = run(inputs | {"attention_mask": mask, "position_ids": positions})
     following = np.full((len(rows), 1), 7)
     mask = np.pad(mask, ((0, 0), (0, 1)), constant_values=1)
     inputs = decoder_feeds(following, cache)
     after, *_ = run(inputs | {"attention_mask": mask, "position_ids": positions[:, -1:] + 1})
     worst = 0.0
-    for i, row in enumerate(rows):
-        alone, *cache = run(decoder_feeds(row[None], no_cache(model.config)))
+    for i, row in enumerate(progress(rows, "left-padded rows", unit=" rows")):
+        alone, *cache = run(decoder_feeds(row[None], no_cache(config)))
         worst = max(worst, difference(alone[0], logits[i, width - len(row) :]))
         alone, *_ = run(decoder_feeds(following[:1], cache))
         worst = max(worst, difference(alone[0], after[i]))

@@ -3,7 +3,6 @@
 >>> print_report(verify_serving(load_bundle("models/nano")))         # doctest: +SKIP
 """
 
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from export.verify.report import TOLERANCE, USUAL_VALUE, Check, difference
 from gptcore.bundle import Bundle
 from gptcore.config import ModelConfig
 from gptcore.engine.onnx_session import OnnxSession, open_inference, open_slots
+from training.machine.progress import progress, waiting
 
 LENGTHS = (1, 7, 30, 64)  # of the prompts read together, where the context allows
 STEPS = 8
@@ -36,20 +36,18 @@ def compare_serving(
     lengths = [min(n, config.block_size - STEPS) for n in LENGTHS]
     prompts = [rng.integers(0, config.vocab_size, n).tolist() for n in lengths]
     next_ids = rng.integers(0, config.vocab_size, (STEPS, len(prompts))).tolist()
-    with tempfile.TemporaryDirectory() as folder:
-        ours, reference = (open_exact(path, Path(folder)) for path in (serving, portable))
-    slots = open_slots(ours, config, len(prompts))
-    sessions = [OnnxSession(reference, config) for _ in prompts]
-    read_worst = step_worst = largest = 0.0
-    for slot, (prompt, session) in enumerate(zip(prompts, sessions)):
-        expected = session.slots.read(0, prompt, first=0)
+    read, stepped = said_by(portable, config, prompts, next_ids)
+    read_worst = step_worst = 0.0
+    with waiting(f"opening {name}"):
+        slots = open_slots(open_exact(serving), config, len(prompts))
+    for slot, (prompt, expected) in enumerate(zip(prompts, read)):
         parts = [prompt[at : at + PART] for at in range(0, len(prompt), PART)]
         got = np.concatenate([slots.read(slot, part, first=0) for part in parts])
         read_worst = max(read_worst, difference(expected, got))
-        largest = max(largest, float(np.abs(expected).max()))
-    for ids in next_ids:
-        expected = np.stack([session.step(i) for session, i in zip(sessions, ids)])
+    steps = progress(zip(next_ids, stepped), f"{name}: steps", len(next_ids), leave=False)
+    for ids, expected in steps:
         step_worst = max(step_worst, difference(expected, slots.step(ids)))
+    largest = max(float(np.abs(logits).max()) for logits in read)
     n_read, n_steps = sum(lengths), STEPS * len(prompts)
     limit = TOLERANCE * max(1.0, largest / USUAL_VALUE)
     return [
@@ -58,15 +56,28 @@ def compare_serving(
     ]
 
 
-def open_exact(path: Path, folder: Path) -> ort.InferenceSession:
-    """Open a copy, in `folder`, whose products of weights in few bits do not round their inputs.
+def said_by(
+    portable: Path, config: ModelConfig, prompts: list[list[int]], next_ids: list[list[int]]
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return the portable graph's logits: (T, V) of each prompt, (n, V) of each step of all.
+
+    They are kept so that only one of the two graphs is in memory.
+    """
+    with waiting(f"opening {portable.name}"):
+        inference = open_exact(portable)
+    sessions = [OnnxSession(inference, config) for _ in prompts]
+    read = [session.slots.read(0, ids, first=0) for session, ids in zip(sessions, prompts)]
+    steps = progress(next_ids, f"{portable.name}: steps", leave=False)
+    return read, [np.stack([s.step(i) for s, i in zip(sessions, ids)]) for ids in steps]
+
+
+def open_exact(path: Path) -> ort.InferenceSession:
+    """Open a graph so that its products of weights in few bits do not round their inputs.
 
     Rounded to 8 bits, a difference of 1e-6 in an input may be one of 1 in its integer.
     """
-    proto = onnx.load(path)
-    for node in proto.graph.node:
-        for attribute in node.attribute:
-            if attribute.name == "accuracy_level":
-                attribute.i = 0
-    onnx.save(proto, folder / path.name)
-    return open_inference(folder / path.name)
+    proto = onnx.load(path, load_external_data=False)
+    levels = [a for node in proto.graph.node for a in node.attribute if a.name == "accuracy_level"]
+    for level in levels:
+        level.i = 0
+    return open_inference(path, content=proto.SerializeToString() if levels else None)

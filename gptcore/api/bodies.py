@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from gptcore.checks import UserError, check_type
+from gptcore.checks import UserError, check_choice, check_type
 from gptcore.engine.generate import Request, chat_request
 from gptcore.engine.sampling import SETTINGS, Sampling
 from gptcore.facts import read_as
@@ -22,6 +22,7 @@ from gptcore.text.chat_template import Message, text_opening
 MOST_TOP = 20  # alternatives to each token
 MOST_REPLIES = 128  # replies to one request
 MOST_STOPS = 16
+FORMATS = ("text", "json_object", "json_schema")  # of replies
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ def read_chat(body: Any, model: OnnxModel) -> Asked:
     n_top = read_count(body, "top_logprobs", MOST_TOP) or 0
     limits = (given.max_completion_tokens, given.max_tokens, model.config.block_size)
     most = next(limit for limit in limits if limit is not None)
-    request = chat_request(model, messages, given.sampling(), most)
+    schema = read_format(body.get("response_format"))
+    request = chat_request(model, messages, given.sampling(), most, schema=schema)
     request = replace(request, stops=stops, n_top=n_top if wants_top else None)
     return Asked(repeated([request], given), given.stream, given.include_usage, given.n)
 
@@ -111,6 +113,23 @@ def read_fields(body: Any) -> tuple[Fields, tuple[str, ...]]:
     if len(stops) > MOST_STOPS:
         raise UserError(f"stop holds {len(stops)} texts: give at most {MOST_STOPS}")
     return given, tuple(stops)
+
+
+def read_format(wanted: Any) -> Any:
+    """Return the JSON schema that a reply shall have, not yet checked; None: any text."""
+    if wanted is None:
+        return None
+    if not isinstance(wanted, dict):
+        raise UserError("response_format must be an object")
+    check_choice("response_format.type", wanted.get("type"), FORMATS)
+    if wanted["type"] == "json_object":
+        return {"type": "object"}
+    if wanted["type"] == "text":
+        return None
+    given = wanted.get("json_schema")
+    if not isinstance(given, dict) or "schema" not in given:
+        raise UserError('response_format needs {"json_schema": {"schema": {...}}}')
+    return given["schema"]
 
 
 def read_list(body: dict[str, Any], name: str) -> list:

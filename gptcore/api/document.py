@@ -11,7 +11,7 @@ from types import NoneType
 from typing import Any
 
 from gptcore import __version__
-from gptcore.api.bodies import MOST_REPLIES, MOST_STOPS, MOST_TOP, Fields
+from gptcore.api.bodies import FORMATS, MOST_REPLIES, MOST_STOPS, MOST_TOP, Fields
 from gptcore.engine.sampling import SETTINGS
 
 Schema = dict[str, Any]
@@ -31,10 +31,24 @@ MESSAGE: Schema = {
 NEEDED: Schema = {"type": "string", "minLength": 1}
 STOP: Schema = {"anyOf": [TEXT, {"type": "array", "items": NEEDED, "maxItems": MOST_STOPS}]}
 TOP: Schema = {"type": ["integer", "null"], "minimum": 0, "maximum": MOST_TOP}
+FORMAT: Schema = {
+    "type": ["object", "null"],
+    "description": "what the reply must be: JSON, or JSON of a schema",
+    "properties": {
+        "type": {"enum": [*FORMATS]},
+        "json_schema": {
+            "type": "object",
+            "properties": {"name": TEXT, "schema": {"type": "object"}},
+            "required": ["schema"],
+        },
+    },
+    "required": ["type"],
+}
 CHAT: Schema = {
     "messages": {"type": "array", "items": MESSAGE, "minItems": 1},
     "logprobs": {"type": ["boolean", "null"]},
     "top_logprobs": TOP,
+    "response_format": FORMAT,
 }
 COMPLETION: Schema = {
     "prompt": {"anyOf": [TEXT, IDS, {"type": "array", "items": {"anyOf": [TEXT, IDS]}}]},

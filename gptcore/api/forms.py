@@ -11,7 +11,8 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from gptcore.engine.generate import Finish, Likelihood, Piece
+from gptcore.engine.generate import Finish, Piece
+from gptcore.engine.sampling import Likelihood
 from gptcore.inspection import token_names
 from gptcore.text.tokenizer import Tokenizer
 

@@ -14,13 +14,14 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
-from gptcore.engine.sampling import Sampling, sample
+from gptcore.engine.grammar import Grammar, json_grammar
+from gptcore.engine.sampling import Likelihood, Sampling, likelihoods, sample
 from gptcore.text.chat_template import Message, fit, text_opening
 from gptcore.text.tokenizer import Tokenizer
 
@@ -68,6 +69,7 @@ class Request:
     n_top: int | None = None  # if given: log probabilities of each token and of so many others
     echo: bool = False  # log probabilities of the prompt's tokens, too; max_tokens may be 0
     begun: tuple[int, ...] = ()  # ids with which the reply begins, to be continued
+    grammar: Grammar | None = None  # what the reply must be, from its beginning
 
     def check(self, block_size: int) -> None:
         """Raise UserError if the prompt is empty or leaves no room for one new token.
@@ -82,17 +84,6 @@ class Request:
                 f"the prompt has {n} tokens; the context holds {block_size}, of which "
                 f"at least one must be left for the reply: shorten it"
             )
-
-
-class Likelihood(NamedTuple):
-    """How likely a token was, in nats, and the likeliest tokens in its place, in descending order.
-
-    The first token of a prompt has no probability.
-    """
-
-    token_id: int
-    logprob: float | None
-    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -135,6 +126,7 @@ class Reply:
         room = block_size - len(request.ids) - n_begun
         self.n_most = request.max_tokens if request.slide else min(request.max_tokens, room)
         self.rng, self.decoder = request.sampling.rng(), tokenizer.stream()
+        self.grammar = request.grammar.begin(request.begun) if request.grammar else None
         self.ids = [*request.begun]
         self.text = "".join(map(self.decoder.push, request.begun))
         self.finish: Finish | None = None
@@ -149,14 +141,20 @@ class Reply:
     def n_new(self) -> int:
         return len(self.ids) - len(self.request.begun)
 
+    def allowed(self, logits: np.ndarray) -> np.ndarray:
+        """Return logits (V,) from which to choose the next token; raises as Grammar.restrict."""
+        return self.grammar.restrict(logits) if self.grammar else logits
+
     def add(self, token_id: int, logits: np.ndarray) -> None:
-        """Add the next token, chosen from logits (V,); `finish` is set if it ends the reply."""
+        """Add the next token, and the model's logits (V,); `finish` is set if it ends the reply."""
         if self.request.n_top is not None:  # computed for all tokens of a piece at once
             self.untold.append((token_id, logits.copy()))
         if token_id in self.ends:
             self.end("end")
             return
         self.ids.append(token_id)
+        if self.grammar:
+            self.grammar.add(token_id)
         n_before = len(self.text)
         self.text += self.decoder.push(token_id)
         if self.request.stops and self.cut(n_before):
@@ -221,22 +219,6 @@ class Reply:
         return max(starts, default=0)
 
 
-def likelihoods(ids: Sequence[int], logits: np.ndarray, n_top: int) -> list[Likelihood]:
-    """Return how likely each id was that followed the logits (n, V)."""
-    rows = np.arange(len(logits))
-    peak = logits.max(1)
-    total = peak + np.log(np.exp(logits - peak[:, None]).sum(1))
-    left, best = logits.copy(), []
-    for _ in range(min(n_top, logits.shape[1])):  # a few of thousands: faster than a partition
-        best.append(left.argmax(1))
-        left[rows, best[-1]] = -np.inf
-    top = np.stack(best, 1) if best else np.empty((len(logits), 0), int)
-    log_p = (logits[rows[:, None], top] - total[:, None]).tolist()
-    chosen = (logits[rows, ids] - total).tolist()
-    others = [tuple(zip(*pair)) for pair in zip(top.tolist(), log_p)]
-    return [Likelihood(*one) for one in zip(ids, chosen, others)]
-
-
 def generate(session: Session, reply: Reply, stop: Stop | None = None) -> Iterator[Piece]:
     """Yield a Piece per token until the text ends, or max_tokens or block_size is reached.
 
@@ -247,7 +229,8 @@ def generate(session: Session, reply: Reply, stop: Stop | None = None) -> Iterat
     ids = [*request.ids, *request.begun]
     logits, n_read = session.prefill(ids), len(ids)
     while not (stop and stop.is_set()):
-        reply.add(sample(logits, request.sampling, reply.rng.random(), reply.ids), logits)
+        allowed = reply.allowed(logits)
+        reply.add(sample(allowed, request.sampling, reply.rng.random(), reply.ids), logits)
         yield reply.take()
         if reply.finish:
             return
@@ -271,13 +254,15 @@ def chat(
     sampling: Sampling = Sampling(),
     max_tokens: int = 256,
     stop: Stop | None = None,
+    schema: Any = None,
 ) -> Iterator[Piece]:
     """Yield the reply to a conversation. Old turns are left out if it exceeds the context.
 
-    A quarter of the context (or max_tokens, if less) is reserved for the reply. Raises UserError
-    before the first piece if max_tokens or a message is invalid, or the last message is too long.
+    A quarter of the context (or max_tokens, if less) is reserved for the reply. With a JSON
+    `schema`, a reply that ends by itself is JSON of it. Raises UserError before the first piece if
+    max_tokens, a message or the schema is invalid, or the last message is too long.
     """
-    return model.answer(chat_request(model, messages, sampling, max_tokens), stop)
+    return model.answer(chat_request(model, messages, sampling, max_tokens, schema=schema), stop)
 
 
 def chat_request(
@@ -286,6 +271,7 @@ def chat_request(
     sampling: Sampling,
     max_tokens: int,
     begun: Sequence[int] = (),
+    schema: Any = None,
 ) -> Request:
     """Return the request for the reply to a conversation, which may be begun already.
 
@@ -295,7 +281,12 @@ def chat_request(
     block_size = model.config.block_size
     budget = block_size - min(max_tokens, block_size // 4) - len(begun)
     ids, n_dropped = fit(messages, model.tokenizer, budget, model.recall)
-    return Request(ids, sampling, max_tokens, n_dropped=n_dropped, begun=tuple(begun))
+    grammar = None if schema is None else json_grammar(schema, model.tokenizer)
+    if grammar:
+        grammar.begin(begun)  # refused before anything is told
+    return Request(
+        ids, sampling, max_tokens, n_dropped=n_dropped, begun=tuple(begun), grammar=grammar
+    )
 
 
 def complete(

@@ -13,9 +13,12 @@ import onnxruntime as ort
 
 from gptcore.checks import UserError, check_choice
 from gptcore.config import ModelConfig
+from gptcore.engine.onnx_scan import check_straight
 from gptcore.engine.slots import GrowingCache, ServingCache, Slots
 
 DEVICES = ("cpu", "cuda")
+READ_AT_ONCE = 256  # tokens of a prompt
+BESIDE = "session.model_external_initializers_file_folder_path"
 
 
 class OnnxSession:
@@ -42,7 +45,9 @@ class OnnxSession:
             raise UserError(f"{total} tokens do not fit into the context {self.block_size}")
         if len(ids) == 1 and total > 1:
             return self.slots.step(ids)[0].copy()
-        return self.slots.read(0, ids)[-1]
+        for at in range(0, len(ids), READ_AT_ONCE):  # the portable graph's logits are of all T
+            logits = self.slots.read(0, ids[at : at + READ_AT_ONCE])
+        return logits[-1]
 
 
 def open_slots(inference: ort.InferenceSession, config: ModelConfig, n_slots: int) -> Slots:
@@ -62,16 +67,24 @@ def choose_device(device: str | None) -> str:
     return device
 
 
-def open_inference(path: str | Path, device: str = "cpu", threads: int = 1) -> ort.InferenceSession:
+def open_inference(
+    path: str | Path, device: str = "cpu", threads: int = 1, content: bytes | None = None
+) -> ort.InferenceSession:
+    """Open a graph; `content` is read in place of its file, with the weights that lie beside it.
+
+    Raises UserError if it cannot be loaded, or might never end.
+    """
+    check_straight(path)
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
+    options.add_session_config_entry(BESIDE, str(Path(path).parent))
     providers = ["CPUExecutionProvider"]
     if device == "cuda":
         ort.preload_dlls()  # the CUDA libraries that pip may have installed
         providers.insert(0, "CUDAExecutionProvider")
     try:
-        return ort.InferenceSession(str(path), options, providers=providers)
+        return ort.InferenceSession(content or str(path), options, providers=providers)
     except Exception as error:  # ONNX Runtime raises a different class for each kind of damage
         raise UserError(f"ONNX Runtime cannot load {path}: {cause(error)}") from None
 

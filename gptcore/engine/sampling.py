@@ -1,4 +1,4 @@
-"""Choosing the next token from logits, in numpy.
+"""Choosing the next token from logits, in numpy, and how likely tokens were.
 
 >>> logits = np.array([1.0, 3.0, 2.0], dtype=np.float32)
 >>> sample(logits, Sampling(temperature=0), draw=0.5)
@@ -81,6 +81,17 @@ SETTINGS = (
 )  # fmt: skip
 
 
+class Likelihood(NamedTuple):
+    """How likely a token was, in nats, and the likeliest tokens in its place, in descending order.
+
+    The first token of a prompt has no probability.
+    """
+
+    token_id: int
+    logprob: float | None
+    top: tuple[tuple[int, float], ...] = ()
+
+
 def sample(logits: np.ndarray, sampling: Sampling, draw: float, reply: Sequence[int] = ()) -> int:
     """Choose an id from logits (V,), as `sample_rows` does; raises UserError if none is finite."""
     if not math.isfinite(float(logits.max())):
@@ -123,6 +134,22 @@ def sample_rows(
     target = np.minimum(draws * total[:, -1], np.nextafter(total[:, -1], 0.0))
     chosen = (total > target[:, None]).argmax(1)
     return candidates[np.arange(len(chosen)), chosen]
+
+
+def likelihoods(ids: Sequence[int], logits: np.ndarray, n_top: int) -> list[Likelihood]:
+    """Return how likely each id was that followed the logits (n, V)."""
+    rows = np.arange(len(logits))
+    peak = logits.max(1)
+    total = peak + np.log(np.exp(logits - peak[:, None]).sum(1))
+    left, best = logits.copy(), []
+    for _ in range(min(n_top, logits.shape[1])):  # a few of thousands: faster than a partition
+        best.append(left.argmax(1))
+        left[rows, best[-1]] = -np.inf
+    top = np.stack(best, 1) if best else np.empty((len(logits), 0), int)
+    log_p = (logits[rows[:, None], top] - total[:, None]).tolist()
+    chosen = (logits[rows, ids] - total).tolist()
+    others = [tuple(zip(*pair)) for pair in zip(top.tolist(), log_p)]
+    return [Likelihood(*one) for one in zip(ids, chosen, others)]
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

@@ -30,7 +30,9 @@ from gptcore.engine.sampling import NOT_FINITE, Sampling, sample_rows
 from gptcore.engine.slots import Slots
 from gptcore.text.tokenizer import Tokenizer
 
-READ_ALONE = 128  # prompt tokens read at once while no reply is written; Stop waits for them
+READ_ALONE = 128  # most prompt tokens read at once while no reply is written
+READ_LEAST = 8  # fewest: the weights are fetched from memory for each part
+READ_SECONDS = 0.15  # longest time of a part, as far as it is known; Stop waits for it
 READ_BESIDE = 32  # prompt tokens read between two steps of the replies
 MIN_COPIED = 16  # shorter common beginnings are read anew, which is as fast
 PIECE_SECONDS = 0.025  # text is delivered at most this often
@@ -70,6 +72,7 @@ class Engine:
         self.rows: list[Row | None] = [None] * slots.cache.n_slots  # by slot
         self.used = np.zeros(slots.cache.n_slots)  # time when each slot was last needed
         self.reading: deque[Row] = deque()
+        self.n_at_once = READ_BESIDE  # prompt tokens that are read within READ_SECONDS
         self.n_writing = 0  # replies being written; they have the first slots
         self.n_finished = self.n_new = 0  # replies, and their tokens, since the beginning
 
@@ -175,7 +178,7 @@ class Engine:
 
     def read(self) -> None:
         """Read prompts in the order of their arrival, but not so long that replies would wait."""
-        n_left = READ_BESIDE if self.n_writing else READ_ALONE
+        n_left = min(READ_BESIDE, self.n_at_once) if self.n_writing else self.n_at_once
         while self.reading and n_left > 0:
             row = self.reading[0]
             # No last token is left alone; see place.
@@ -183,12 +186,23 @@ class Engine:
             part, row.unread = row.unread[:n], row.unread[n:]
             n_left -= n
             is_echo = row.reply.request.echo
+            began = time.monotonic()
             logits = self.slots.read(row.slot, part, first=0 if is_echo else -1)
+            self.pace(len(part), time.monotonic() - began)
             if is_echo:
                 row.reply.read(part, logits)
             if not row.unread:
                 self.reading.popleft()
                 self.begin(row, logits[-1:])
+
+    def pace(self, n: int, seconds: float) -> None:
+        """Choose the length of the next part of a prompt, after one of n tokens.
+
+        It is a power of two, so that a prompt is nearly always read in the same parts.
+        """
+        if n >= READ_LEAST:
+            fitting = np.clip(n * READ_SECONDS / max(seconds, 1e-9), READ_LEAST, READ_ALONE)
+            self.n_at_once = 2 ** int(np.log2(fitting))
 
     def begin(self, row: Row, logits: np.ndarray) -> None:
         """Let a reply be written whose prompt is read; its first token follows logits (1, V)."""
@@ -207,12 +221,13 @@ class Engine:
 
     def add_tokens(self, rows: list[Row], logits: np.ndarray) -> None:
         """Choose the next token of each row from logits (n, V), and deliver what is due."""
-        is_finite = np.isfinite(logits.max(1))
-        for row in [row for row, is_good in zip(rows, is_finite) if not is_good]:
-            self.release(row)
-            send(row, UserError(NOT_FINITE))
+        allowed, failed = restricted(rows, logits)
+        for i, error in failed.items():
+            self.release(rows[i])
+            send(rows[i], error)
         now = time.monotonic()
-        for i, token_id in choose(rows, logits, is_finite):
+        wanted = [i for i in range(len(rows)) if i not in failed]
+        for i, token_id in choose(rows, allowed, wanted):
             row, reply = rows[i], rows[i].reply
             reply.add(token_id, logits[i])
             if reply.finish:
@@ -277,13 +292,27 @@ class Engine:
             send(row, error)
 
 
-def choose(rows: list[Row], logits: np.ndarray, wanted: np.ndarray) -> Iterator[tuple[int, int]]:
+def restricted(rows: list[Row], logits: np.ndarray) -> tuple[np.ndarray, dict[int, UserError]]:
+    """Return the logits (n, V) of what each row may go on with, and by index why a row cannot."""
+    is_finite = np.isfinite(logits.max(1))
+    failed = {i: UserError(NOT_FINITE) for i in np.flatnonzero(~is_finite).tolist()}
+    bound = [i for i, row in enumerate(rows) if row.reply.grammar and i not in failed]
+    allowed = logits.copy() if bound else logits  # the reply is told the model's own
+    for i in bound:
+        try:
+            allowed[i] = rows[i].reply.allowed(logits[i])
+        except UserError as error:
+            failed[i] = error
+    return allowed, failed
+
+
+def choose(rows: list[Row], logits: np.ndarray, wanted: list[int]) -> Iterator[tuple[int, int]]:
     """Yield the index of each wanted row and its next token.
 
     Rows with the same settings are sampled together.
     """
     groups: defaultdict[Sampling, list[int]] = defaultdict(list)
-    for i in np.flatnonzero(wanted).tolist():
+    for i in wanted:
         groups[rows[i].settings].append(i)
     for sampling, group in groups.items():
         replies = [rows[i].reply for i in group]

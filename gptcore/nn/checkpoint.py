@@ -15,9 +15,13 @@ from typing import Any, NamedTuple
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from gptcore.checks import UserError
+from gptcore.config import ModelConfig
+from gptcore.nn import build_model
+from gptcore.nn.gpt import GPT
+from gptcore.nn.layers import POSITIONS
 from gptcore.system.files import file_sha256, list_checkpoints, new_folder, sealed, unseal
 
 MODEL, STATE, MANIFEST = "model.safetensors", "state.safetensors", "manifest.json"
@@ -101,11 +105,12 @@ def first_sound(paths: Iterable[Path], folder: Path) -> tuple[Checkpoint, list[s
 
 
 def load_weights(model: torch.nn.Module, tensors: dict[str, Tensor], source: object) -> None:
-    """Copy a checkpoint's tensors into a model; `source` names them in errors.
+    """Copy a checkpoint's tensors into what of a model is trained; `source` names them in errors.
 
     Raises UserError if names or shapes differ from the model's.
     """
-    wanted = {name: tuple(p.shape) for name, p in model.named_parameters()}  # shared ones once
+    trained = ((name, p) for name, p in model.named_parameters() if p.requires_grad)
+    wanted = {name: tuple(p.shape) for name, p in trained}  # shared ones once
     found = {name: tuple(t.shape) for name, t in tensors.items()}
     differing = sorted(dict(wanted.items() ^ found.items()))
     if differing:
@@ -115,3 +120,20 @@ def load_weights(model: torch.nn.Module, tensors: dict[str, Tensor], source: obj
             f"{name}: {found.get(name, 'missing')} where {wanted.get(name, 'none')} is needed"
         )
     model.load_state_dict(tensors, strict=False)
+
+
+def model_of(config: ModelConfig, tensors: Tensors, source: object) -> GPT:
+    """Build a decoder whose parameters are these tensors themselves: memory holds them once.
+
+    Raises UserError as `load_weights` does.
+    """
+    with torch.device("meta"):
+        model = build_model(config)
+    load_weights(model, {name: tensor.to("meta") for name, tensor in tensors.items()}, source)
+    model.position = POSITIONS[config.position](config)  # its tables may be computed, not stored
+    parameters = {name: nn.Parameter(tensor) for name, tensor in tensors.items()}
+    first = {id(parameter): name for name, parameter in model.named_parameters()}
+    names = model.named_parameters(remove_duplicate=False)  # a tied parameter has two
+    state = {name: parameters[first[id(parameter)]] for name, parameter in names}
+    model.load_state_dict(state, strict=False, assign=True)
+    return model

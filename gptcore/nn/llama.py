@@ -11,6 +11,8 @@
 The values stay bit-identical: our packed matrices are Llama's matrices stacked by rows.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -60,14 +62,14 @@ def to_llama(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]
         for name, llama_names in PACKED.items():
             parts = state[f"{ours}{name}.weight"].split(part_sizes(name, config))
             for llama_name, part in zip(llama_names, parts):
-                result[f"{theirs}{llama_name}.weight"] = part.clone()
+                result[f"{theirs}{llama_name}.weight"] = part
     result["model.norm.weight"] = state["norm.weight"]
     if not config.tied_embeddings:
         result["lm_head.weight"] = state["head.weight"]
     return result
 
 
-def from_llama(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
+def from_llama(state: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     """Convert a state dict of LlamaForCausalLM to one of gptcore.nn.gpt.GPT."""
     result = {"embed.weight": state["model.embed_tokens.weight"]}
     for layer in range(config.n_layer):

@@ -4,6 +4,7 @@
 >>> page.launch(**launch_options(models, page))                       # doctest: +SKIP
 """
 
+import os
 from typing import Any
 
 import gradio as gr
@@ -23,6 +24,11 @@ from gptcore.page.translate import add_translation
 from gptcore.translation.onnx import OnnxTranslator
 
 REMEMBERED = 100  # number of visitors whose page is remembered, of up to 0.9 MB each
+# Else Gradio makes a table of the last 10,000 events after each one, which nobody sees.
+NO_STATISTICS = {
+    "GRADIO_ANALYTICS_CACHE_FREQUENCY": "1000000000",
+    "GRADIO_ANALYTICS_MAX_EVENTS": "1",
+}
 CONCURRENT = 4  # events of other kinds that are handled at once; others wait in the queue
 
 
@@ -67,6 +73,7 @@ def launch_options(
 def build_page(models: Models, translator: OnnxTranslator | None = None) -> gr.Blocks:
     """Build the page: the endpoints that its view asks; the view draws itself (page/view)."""
     name = models.first.bundle.name
+    os.environ.update(NO_STATISTICS)  # read when the queue is made
     with gr.Blocks(title=f"{name} · gptcore", analytics_enabled=False) as page:
         add_endpoints(models)
         if translator:

@@ -21,9 +21,9 @@ from typing import Any
 
 import gradio as gr
 
-from gptcore.checks import UserError
-from gptcore.engine.generate import Likelihood, Request, chat_request, completion_request
-from gptcore.engine.sampling import SETTINGS
+from gptcore.checks import UserError, shorten
+from gptcore.engine.generate import Request, chat_request, completion_request
+from gptcore.engine.sampling import SETTINGS, Likelihood
 from gptcore.model import OnnxModel
 from gptcore.models import Models
 from gptcore.page.facts import highest_max_tokens
@@ -82,7 +82,8 @@ def read(model: OnnxModel, prompt: Any, settings: Any, begun: Any) -> Request:
         request = completion_request(model, prompt, sampling, most)
     else:
         ids = read_begun(model.tokenizer, begun)
-        request = chat_request(model, to_messages(prompt, ""), sampling, most, ids)
+        schema = read_schema(values.get("schema", ""))
+        request = chat_request(model, to_messages(prompt, ""), sampling, most, ids, schema)
     return replace(request, stops=check_stops(values.get("stop", [])), n_top=ALTERNATIVES)
 
 
@@ -97,6 +98,16 @@ def read_begun(tokenizer: Tokenizer, begun: Any) -> list[int]:
         if type(i) is not int or i in special or not (0 <= i < tokenizer.vocab_size):
             raise UserError(f"begun holds {str(i)[:50]}, which is no word of this model")
     return begun
+
+
+def read_schema(text: Any) -> Any:
+    """Return the JSON schema that a person wrote, not yet checked; None: they did not."""
+    if not isinstance(text, str):
+        raise UserError("schema must be a text")
+    try:
+        return json.loads(text) if text.strip() else None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"the schema is no JSON: {shorten(str(error))}") from None
 
 
 def check_stops(stops: Any) -> tuple[str, ...]:

@@ -63,6 +63,7 @@ def page_facts(
         "others": others,
         "line": device_line(opened) if opened else "",
         "api": "?view=api",
+        "schemas": True,  # replies may be bound to one
         "translator": translator_facts(translator) if translator else None,
         "events": {event.api_name: i for i, event in page.fns.items()},
     }

@@ -14,7 +14,10 @@ from gptcore.engine.scheduler import Engine
 from gptcore.engine.streams import answers
 
 REPLY_SECONDS = 300.0  # after which a reply is ended, so that others get their turn
-YIELD_SECONDS = 0.05  # one update per token would freeze browsers
+YIELD_SECONDS = 0.05  # between two updates: one per token would freeze browsers
+# Between two updates, whoever's: each takes up to half a millisecond of the event loop.
+CROWD_SECONDS = 0.02
+LONGEST_SECONDS = 0.5  # between two updates in any crowd
 
 
 @dataclass
@@ -50,6 +53,7 @@ class Progress:
 async def stream(engine: Engine, request: Request, stop: Stop) -> AsyncIterator[Progress]:
     """Let the engine answer a request; yield the progress at most every YIELD_SECONDS.
 
+    Where many replies are written, the updates are fewer and larger; the first one comes at once.
     However this generator ends (Stop, a closed tab, an error), the computation ends too.
     """
     progress, shown = Progress(), 0.0
@@ -62,9 +66,14 @@ async def stream(engine: Engine, request: Request, stop: Stop) -> AsyncIterator[
     try:
         async for _, piece in answers(engine, [request], stop):
             progress.add(piece)
-            if piece.finish or progress.latest - shown > YIELD_SECONDS:
+            if piece.finish or progress.latest - shown > pause(engine.n_running):
                 shown = progress.latest
                 yield progress
     finally:
         timer.cancel()
         stop.set()
+
+
+def pause(n_running: int) -> float:
+    """Return the seconds between two updates of a reply while so many are running."""
+    return min(max(YIELD_SECONDS, CROWD_SECONDS * n_running), LONGEST_SECONDS)

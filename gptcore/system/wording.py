@@ -1,10 +1,16 @@
-"""Numbers as people read them: counts with their nouns, and durations.
+"""What people read: counts with their nouns, durations, and tables.
 
 >>> counted(1, "layer"), counted(1200, "layer"), counted(2, "loss")
 ('1 layer', '1,200 layers', '2 losses')
 >>> duration(44.4), duration(192.0), duration(8000.0)
 ('44 seconds', '3.2 minutes', '2.2 hours')
+>>> print(table([("name", "size"), ("tiny", "1"), ("large", "20")]))
+name   size
+tiny   1
+large  20
 """
+
+from collections.abc import Sequence
 
 
 def counted(n: int, noun: str) -> str:
@@ -16,3 +22,10 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} seconds"
     return f"{seconds / 60:.1f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of cells as lines with aligned columns; the first row is the head."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = ("  ".join(cell.ljust(w) for cell, w in zip(row, widths)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)

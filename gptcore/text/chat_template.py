@@ -93,6 +93,35 @@ def render(
     return [*ids, *tokenizer.encode(text)]
 
 
+def replies(
+    messages: list[Message], tokenizer: Tokenizer
+) -> tuple[list[int], list[tuple[int, int]]]:
+    """Return the ids of a conversation, and where each reply is in them, as (start, stop).
+
+    A reply is encoded by itself, as it would be generated, and includes the special token that
+    ends it. Raises UserError for an invalid message.
+    """
+    roles, spans = iter(messages), []
+
+    def mark(before: list[int], text: str) -> list[int] | None:
+        if next(roles)["role"] != "assistant":
+            return None
+        reply = tokenizer.encode(text)
+        spans.append((len(before), len(before) + len(reply)))
+        return reply
+
+    ids = render(messages, tokenizer, recall=mark)
+    after = split_special(tokenizer.chat.assistant[1], tokenizer)
+    if not any(part in tokenizer.special for part in after):
+        return ids, spans  # nothing ends a reply
+    special = set(tokenizer.special.values())
+
+    def end(stop: int) -> int:
+        return next((i for i in range(stop, len(ids)) if ids[i] in special), stop - 1) + 1
+
+    return ids, [(start, end(stop)) for start, stop in spans]
+
+
 def text_opening(tokenizer: Tokenizer) -> list[int]:
     """Return the ids that open a plain text."""
     parts = split_special(tokenizer.chat.text, tokenizer)
@@ -162,8 +191,13 @@ def loss_mask(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
     `<|endoftext|>` or at the beginning, and a reply after `<|assistant|>`, each with the special
     token that ends it. Nothing is learned after `<|system|>`, `<|user|>` and `<|end|>`, and role
     tokens are never learned. The mask follows from the ids, so it is not stored.
+
+    The format of a model made elsewhere may open replies by words, which the ids do not tell from
+    a user's: there the mask is True everywhere, and training/data/corpus.py says what is hidden.
     """
     ids = np.asarray(ids)
+    if not tokenizer.is_ours:
+        return np.ones(len(ids), bool)
     first_special = len(tokenizer.tokens)
     is_special = ids >= first_special
     index = np.arange(len(ids))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gptcore.checks import UserError, check_choice
 from gptcore.system.files import new_file
+from gptcore.system.wording import table
 from training.data.corpus import document_text
 from training.datasets.origins import Dataset
 from training.datasets.reading import VARIABLE, data_folder, read_dataset
@@ -47,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out and options.out.exists():
         raise UserError(f"{options.out} exists: choose another --out")
     if not options.names:
-        print(listed(folder) if options.json else table(folder))
+        print(listed(folder) if options.json else described(folder))
     with new_file(options.out) if options.out else nullcontext() as out:
         for name in options.names:
             take(name, options.data_dir, out)
@@ -77,16 +78,14 @@ def listed(folder: Path) -> str:
     return json.dumps(facts, indent=1)
 
 
-def table(folder: Path) -> str:
+def described(folder: Path) -> str:
     """Return a table of all data sets with their licences and places on the disk."""
     head = ("name", "licence", "share-alike", "where", "hash", "what it is")
     rows = [
         (name, d.licence, "yes" if d.share_alike else "no", where(d, folder), d.trust, d.about)
         for name, d in DATASETS.items()
     ]
-    widths = [max(map(len, column)) for column in zip(head, *rows)]
-    lines = ("  ".join(cell.ljust(w) for cell, w in zip(row, widths)) for row in (head, *rows))
-    return "\n".join([f"data in {folder}", *(line.rstrip() for line in lines), HASHES])
+    return "\n".join([f"data in {folder}", table([head, *rows]), HASHES])
 
 
 def where(dataset: Dataset, folder: Path) -> str:

@@ -19,6 +19,7 @@ from gptcore.system.files import list_checkpoints, step_of
 from gptcore.text.tokenizer import Tokenizer
 from training.data.sentence_pairs import TRAINING, VALIDATION, read_pairs
 from training.data.sources import shards_of
+from training.run.base import frozen_weights
 from training.run.directory import Run
 
 
@@ -90,9 +91,14 @@ def check_checkpoint(run: Run, path: Path) -> None:
     """Raise UserError if a checkpoint is damaged, not this model's, or has non-finite numbers."""
     from gptcore.nn import build_model  # it imports torch
     from gptcore.nn.checkpoint import load_checkpoint, load_weights
+    from gptcore.nn.lora import add_adapters
 
     checkpoint = load_checkpoint(path)
-    load_weights(build_model(run.model), checkpoint.model, path)
+    model, base = build_model(run.model), frozen_weights(run)
+    if base:
+        load_weights(model, base, "the base")
+        add_adapters(model, run.train.lora)
+    load_weights(model, checkpoint.model, path)
     for name, tensor in (checkpoint.model | checkpoint.state).items():
         if not tensor.isfinite().all():
             raise UserError(f"{path}: {name} holds numbers that are not finite")

@@ -13,7 +13,7 @@ from gptcore.system.command_line import INTERRUPTED
 from gptcore.text.encodings import NAMES
 from training.data.sources import OWN, folder_tokenizer
 from training.formats.places import find_files
-from training.jobs.options import DEFAULT_PRESET, asked_of, from_preset
+from training.jobs.options import DEFAULT_PRESET, asked_of, settings_of
 from training.machine.progress import waiting
 from training.run.config import ENCODINGS, TrainConfig
 from training.run.directory import Run, check_free
@@ -34,7 +34,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--plan", action="store_true", help="say size, time and expected loss, and train nothing"
     )
     add_common(parser)
-    parser.add_argument("--init", type=Path, help="fine-tune: start from this run's weights")
+    parser.add_argument(
+        "--init", type=Path, metavar="DIR", help="fine-tune this model folder, or this run"
+    )
+    parser.add_argument(
+        "--lora",
+        type=int,
+        metavar="RANK",
+        help="with --init: train adapters of this rank alone (LoRA), as 16",
+    )
 
 
 def add_text(parser: argparse.ArgumentParser) -> None:
@@ -98,7 +106,4 @@ def check(options: argparse.Namespace) -> None:
         folder_tokenizer(options.tokenizer)
     if options.minutes is not None or options.depth is not None:
         return  # the plan checks its options itself, and chooses what a preset would say
-    if options.init:
-        Run.load(options.init)
-    else:
-        from_preset(options)
+    settings_of(options)

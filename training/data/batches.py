@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from gptcore.checks import UserError
-from gptcore.text.chat_template import loss_mask
+from gptcore.text.chat_template import ROLES, loss_mask
 from training.data.shard import Shard
 from training.data.shards import Shards
 
@@ -35,7 +35,9 @@ class Rows:
     def __init__(self, shards: Shards, split: str, block_size: int):
         self.tokenizer, self.block_size = shards.tokenizer, block_size
         self.split: list[Shard] = shards.split(split)
-        self.roles = [shards.tokenizer.special[f"<|{r}|>"] for r in ("system", "user", "assistant")]
+        special, is_ours = shards.tokenizer.special, shards.tokenizer.is_ours
+        self.roles = [special[f"<|{role}|>"] for role in ROLES] if is_ours else []
+        self.pad = special.get("<|pad|>", 0)  # it comes after all else, so any id would do
         # Keep the tables of two windows; those of all shards could exceed the memory.
         self.table = lru_cache(2 * WINDOW)(self.make_table)
         self.windows = lru_cache(2)(self.deal_windows)
@@ -117,7 +119,7 @@ class Rows:
         over all rows counts each token once.
         """
         T = self.block_size
-        x = np.full((len(which), T), self.tokenizer.special["<|pad|>"], np.int64)
+        x = np.full((len(which), T), self.pad, np.int64)
         y = np.full((len(which), T), IGNORED, np.int64)
         shards = np.searchsorted(self.first, which, side="right") - 1
         for i, (shard, row) in enumerate(zip(shards.tolist(), which)):
@@ -133,8 +135,8 @@ class Rows:
     def read(self, shard: Shard, document: int, start: int) -> tuple[np.ndarray, np.ndarray]:
         """Return a row's ids, and a mask of those that carry a loss.
 
-        The mask of a conversation depends on its beginning, so the ids are read from there. All
-        tokens of a text carry a loss."""
+        The mask of a conversation in our format depends on its beginning, so the ids are read from
+        there. All tokens of a text carry a loss."""
         is_chat = start > document and int(shard[document + 1 : document + 2][0]) in self.roles
         context = document if is_chat else start
         ids = shard[context : start + self.block_size + 1].astype(np.int64)

@@ -10,10 +10,11 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from gptcore.checks import UserError
-from gptcore.text.chat_template import Message, render
+from gptcore.text.chat_template import Message, replies, text_opening
 from gptcore.text.tokenizer import Tokenizer
 from training.formats.found import Asked, Document, Item, Skip
 from training.formats.places import File
@@ -62,22 +63,25 @@ def texts_of(document: Document) -> list[str]:
 
 
 def document_ids(document: Document, tokenizer: Tokenizer) -> list[int]:
-    """Return a document's ids; a text begins with `<|endoftext|>`."""
+    """Return a document's ids; a text begins as the tokenizer's format says."""
     if isinstance(document, str):
-        return [tokenizer.special["<|endoftext|>"], *tokenizer.encode(document)]
-    return render(messages_in(document), tokenizer)
+        return [*text_opening(tokenizer), *tokenizer.encode(document)]
+    return replies(messages_in(document), tokenizer)[0]
 
 
 def unlearned(document: Document, tokenizer: Tokenizer) -> list[tuple[int, int]]:
-    """Return where in document_ids the replies of weight 0 are, as (start, stop)."""
+    """Return the spans of document_ids that gptcore.text.chat_template.loss_mask shows and that
+    are not learned, as (start, stop): replies of weight 0, and in the format of a model made
+    elsewhere everything but the replies."""
     if isinstance(document, str):
-        return []
-    messages = messages_in(document)
-    return [
-        (len(render(messages[:i], tokenizer)), len(render(messages[: i + 1], tokenizer)))
-        for i, message in enumerate(document)
-        if message.get("weight") == 0
-    ]
+        return [] if tokenizer.is_ours else [(0, max(1, len(text_opening(tokenizer))))]
+    ids, spans = replies(messages_in(document), tokenizer)
+    weights = [message.get("weight") for message in document if message["role"] == "assistant"]
+    if tokenizer.is_ours:
+        return [span for span, weight in zip(spans, weights) if weight == 0]
+    learned = [span for span, weight in zip(spans, weights) if weight != 0]
+    bounds = [0, *chain.from_iterable(learned), len(ids)]
+    return [(start, stop) for start, stop in zip(bounds[::2], bounds[1::2]) if start < stop]
 
 
 def messages_in(document: list[dict[str, Any]]) -> list[Message]:

@@ -51,12 +51,12 @@ def open_tokenizer(name: str, corpus: Corpus, full_vocabulary: bool) -> Tokenize
     """Open a folder's tokenizer or a named encoding, or return None if one is to be trained.
 
     A named encoding keeps only the ids that the corpus uses, unless `full_vocabulary` is set.
-    Raises UserError if the tokenizer cannot be loaded or used in training.
+    Raises UserError if the tokenizer cannot be loaded.
     """
     if name == OWN:
         return None
     if name not in NAMES:
-        return folder_tokenizer(name)
+        return Tokenizer.load(name)
     try:
         tokenizer = named_encoding(name)
     except UserError as error:
@@ -70,11 +70,12 @@ def open_tokenizer(name: str, corpus: Corpus, full_vocabulary: bool) -> Tokenize
 
 
 def folder_tokenizer(folder: str) -> Tokenizer:
-    """Open a folder's tokenizer. Raises UserError if training cannot use it."""
+    """Open a folder's tokenizer for a new model. Raises UserError if it is of another family."""
     tokenizer = Tokenizer.load(folder)
     if not tokenizer.is_ours:
         raise UserError(
-            f"--tokenizer {folder} belongs to an imported model: training cannot use it"
+            f"--tokenizer {folder} belongs to an imported model: train that further, with "
+            f"--init {folder}"
         )
     return tokenizer
 

@@ -12,8 +12,10 @@ the file has, only the hash reveals it.)
 
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 import requests
@@ -26,6 +28,7 @@ PAUSES = (1.0, 5.0, 25.0)  # seconds of pause before each further attempt
 TIMEOUT = 60.0  # seconds without data after which an attempt fails
 CHUNK = 1 << 16  # bytes received at a time, which are at most lost with a broken connection
 BUSY = (408, 429)  # client errors worth another attempt
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class Interrupted(Exception):
@@ -55,10 +58,15 @@ def download(url: str, path: Path, sha256: str = "") -> None:
             )
         if not sha256:
             write_whole(beside(path, ".sha256"), f"{found}\n")
-        flush_to_disk(part)
-        part.replace(path)
-        flush_to_disk(path.parent)
-        beside(path, ".part.version").unlink(missing_ok=True)
+        keep(part, path)
+
+
+def keep(part: Path, path: Path) -> None:
+    """Give a verified part its name."""
+    flush_to_disk(part)
+    part.replace(path)
+    flush_to_disk(path.parent)
+    beside(path, ".part.version").unlink(missing_ok=True)
 
 
 def verify(path: Path, sha256: str = "") -> None:
@@ -92,11 +100,11 @@ def beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-def fetch(url: str, path: Path) -> Path:
+def fetch(url: str, path: Path, headers: Mapping[str, str] = NO_HEADERS) -> Path:
     """Download into the `.part` file, with retries. Raises UserError if all attempts fail."""
     for pause in (*PAUSES, None):
         try:
-            return receive(url, path)
+            return receive(url, path, headers)
         except (requests.RequestException, Interrupted) as error:
             if pause is None:
                 raise UserError(
@@ -114,16 +122,18 @@ def reason(error: Exception, url: str) -> str:
     return " ".join(str(error).split())[:300]
 
 
-def receive(url: str, path: Path) -> Path:
+def receive(url: str, path: Path, headers: Mapping[str, str] = NO_HEADERS) -> Path:
     """Request the missing bytes once; return the complete `.part` file.
 
+    `headers` are sent too, such as a token's; another host, to which the server may lead on, gets
+    no token.
     Raises Interrupted if bytes are still missing, and UserError if the server refuses.
     """
     part, version = beside(path, ".part"), beside(path, ".part.version")
     known = version.read_text(encoding="utf-8") if version.exists() and part.exists() else ""
     start = part.stat().st_size if known else 0
     # Without this, a server may compress, and lengths and ranges would not be the file's.
-    headers = {"Accept-Encoding": "identity"}
+    headers = {**headers, "Accept-Encoding": "identity"}
     if start:
         headers |= {"Range": f"bytes={start}-", "If-Range": known}
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:

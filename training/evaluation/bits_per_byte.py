@@ -17,10 +17,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from gptcore.checks import UserError
 from gptcore.engine.generate import Model
 from gptcore.engine.sampling import log_softmax
-from gptcore.text.chat_template import loss_mask, text_opening
+from gptcore.text.chat_template import loss_mask
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import Document, document_ids, unlearned
 from training.machine.progress import progress
@@ -57,8 +56,7 @@ def bits_per_byte(
 ) -> dict[str, Total]:
     """Measure (document, source) pairs; return the totals by source.
 
-    `logits` takes a window of ids (T,) and returns (T, V). Raises UserError for a conversation if
-    the model is imported.
+    `logits` takes a window of ids (T,) and returns (T, V).
     """
     totals: dict[str, Total] = defaultdict(Total)
     lengths = model.tokenizer.byte_lengths
@@ -77,19 +75,12 @@ def bits_per_byte(
 def learned(document: Document, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
     """Return a document's ids and a mask of those that count, each (n,).
 
-    The first id never counts, because nothing predicts it. Raises UserError for a conversation if
-    the tokenizer is imported.
+    The first id never counts, because nothing predicts it.
     """
-    if isinstance(document, str):
-        ids = np.array([*text_opening(tokenizer), *tokenizer.encode(document)])
-        counts = np.ones(len(ids), bool)
-    elif not tokenizer.is_ours:
-        raise UserError("an imported model is measured on texts only: give no conversations")
-    else:
-        ids = np.array(document_ids(document, tokenizer))
-        counts = loss_mask(ids, tokenizer)
-        for start, stop in unlearned(document, tokenizer):
-            counts[start:stop] = False
+    ids = np.array(document_ids(document, tokenizer), np.int64)
+    counts = loss_mask(ids, tokenizer)
+    for start, stop in unlearned(document, tokenizer):
+        counts[start:stop] = False
     counts[:1] = False
     return ids, counts
 

@@ -23,6 +23,7 @@ from gptcore.nn.gpt import whole_sequence
 from gptcore.nn.torch_session import TorchSession
 from training.evaluation.bits_per_byte import Logits
 from training.machine.devices import pick_device
+from training.run.base import whole_weights
 from training.run.directory import Run
 
 
@@ -49,7 +50,7 @@ class TorchModel:
         self.config, self.tokenizer, self.step = run.model, run.tokenizer, checkpoint.facts["step"]
         self.device = pick_device()
         self.network = build_model(run.model).eval()
-        load_weights(self.network, checkpoint.model, checkpoint.path)
+        load_weights(self.network, whole_weights(run, checkpoint), checkpoint.path)
         self.network.to(self.device)
         self.replies = Replies()
         self.recall = self.replies.recall

@@ -7,7 +7,9 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -16,6 +18,7 @@ from gptcore.engine.generate import Reply, Request, generate
 from gptcore.engine.sampling import Sampling
 from gptcore.nn.gpt import GPT, whole_sequence
 from gptcore.nn.torch_session import TorchSession
+from gptcore.text.tokenizer import Tokenizer
 from training.data.batches import IGNORED, Rows
 from training.evaluation.bits_per_byte import Total
 from training.machine.processes import World
@@ -70,27 +73,44 @@ def cost(logits: Tensor, targets: Tensor, byte_lengths: Tensor) -> Total:
     return Total(n_tokens=len(counted), n_bytes=n_bytes, nats=nats.item())
 
 
-def sample_prompts(rows: Rows, n: int = 3) -> list[list[int]]:
+class Prompt(NamedTuple):
+    """The beginning of a held-out document."""
+
+    ids: list[int]
+    asks: bool  # whether a reply follows; otherwise the text goes on
+
+
+def sample_prompts(rows: Rows, n: int = 3) -> list[Prompt]:
     """Return the beginnings of n held-out documents: up to the first reply, or eight tokens."""
-    assistant = rows.tokenizer.special["<|assistant|>"]
     shard = rows.split[0]
     prompts = []
     bounds = [*shard.starts[: n + 1].tolist(), len(shard)]
     for start, end in pairwise(bounds[: n + 1]):
-        head = shard[start : min(end, start + rows.block_size // 2)].tolist()
-        prompts.append(head[: head.index(assistant) + 1] if assistant in head else head[:8])
+        ids, mask = rows.read(shard, start, start)
+        length = min(end - start, rows.block_size // 2)
+        learned = np.flatnonzero(mask[1:length]) + 1
+        asks = bool(len(learned) and learned[0] > 1)
+        prompts.append(Prompt(ids[: min(length, learned[0] if asks else 8)].tolist(), asks))
     return prompts
 
 
 def questions(rows: Rows, n: int = 4) -> tuple[str, ...]:
     """Return short first questions of held-out conversations, for a person to try."""
-    special, asked = rows.tokenizer.special, []
-    for ids in sample_prompts(rows, 4 * n):
-        if ids[-1] == special["<|assistant|>"] and special["<|user|>"] in ids:
-            start = ids.index(special["<|user|>"]) + 1
-            asked.append(rows.tokenizer.decode(ids[start : ids.index(special["<|end|>"], start)]))
+    before, after = rows.tokenizer.chat.user
+    asked = []
+    for prompt in sample_prompts(rows, 4 * n):
+        _, opened, rest = shown(prompt.ids, rows.tokenizer).partition(before)
+        if prompt.asks and before and opened:
+            asked.append(rest.partition(after)[0])
     short = [text for text in asked if len(text) <= SHORT and "\n" not in text]
     return tuple(dict.fromkeys(short))[:n]
+
+
+def shown(ids: list[int], tokenizer: Tokenizer) -> str:
+    """Return the text of ids, with the names of special tokens."""
+    names = {token_id: name.encode() for name, token_id in tokenizer.special.items()}
+    data = b"".join(names.get(i) or tokenizer.token_bytes(i) for i in ids)
+    return data.decode("utf-8", errors="replace")
 
 
 def write_samples(model: GPT, rows: Rows, max_tokens: int = 60) -> list[tuple[str, str]]:
@@ -98,15 +118,12 @@ def write_samples(model: GPT, rows: Rows, max_tokens: int = 60) -> list[tuple[st
 
     A plain text continues beyond a short context, as in `gptcore.engine.generate.complete`.
     """
-    tokenizer, assistant = rows.tokenizer, rows.tokenizer.special["<|assistant|>"]
-    names = {token_id: name.encode() for name, token_id in tokenizer.special.items()}
     sampling = Sampling(temperature=0.7, seed=1)
     samples = []
-    for ids in sample_prompts(rows):
-        shown = b"".join(names.get(i) or tokenizer.token_bytes(i) for i in ids[1:])
+    for ids, asks in sample_prompts(rows):
         with evaluating(model):
-            request = Request(ids, sampling, max_tokens, slide=ids[-1] != assistant)
-            pieces = generate(TorchSession(model), Reply(request, tokenizer, rows.block_size))
-            text = "".join(piece.text for piece in pieces)
-        samples.append((shown.decode("utf-8", errors="replace"), text))
+            request = Request(ids, sampling, max_tokens, slide=not asks)
+            reply = Reply(request, rows.tokenizer, rows.block_size)
+            text = "".join(piece.text for piece in generate(TorchSession(model), reply))
+        samples.append((shown(ids[1:], rows.tokenizer), text))
     return samples

@@ -8,18 +8,21 @@ import dataclasses
 from typing import Any
 
 from gptcore.checks import UserError
+from gptcore.nn.llama import is_llama
 from training.data.batches import Rows
 from training.data.shards import CACHE, Shards
 from training.data.sources import OWN, facts_of, finished_shards, name_of, shards_of
 from training.evaluation.validation import questions
 from training.formats.places import find_files
-from training.jobs.options import from_preset, from_run, has_shards, read_text, tokenised
+from training.jobs.options import has_shards, read_text, settings_of, tokenised
 from training.jobs.telling import tell
 from training.loop import train
 from training.machine.processes import World, join
 from training.plan.given import Given, as_begun
 from training.plan.planner import Planner
+from training.run.base import frozen_weights, open_base
 from training.run.directory import Run, alone_in, check_free, say_next
+from training.run.facts import Base
 from training.run.settings import (
     check_same,
     describe,
@@ -53,7 +56,7 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     """Resume a run. Raises UserError if other options differ from those of its start."""
     run = Run.load(options.out)
     if options.init or options.preset:
-        model, training, _ = from_run(options) if options.init else from_preset(options)
+        model, training, _ = settings_of(options)
     else:
         model, training = read_settings(options.set, run.model, run.train)
     chosen = names_of(options.set)
@@ -65,17 +68,19 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
         fixed["source"] = name_of(find_files(options.text))
     check_same(run, model, training, **fixed)
     shards = world.in_turns(lambda: shards_of(run))
-    return train(run, LanguageModelling(run, shards, world), resume=True, world=world)
+    task = LanguageModelling(run, shards, world)
+    return train(run, task, frozen_weights(run), resume=True, world=world)
 
 
 def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     settings, encoding = open_settings(options, world)
-    initial = Run.load(options.init).best_checkpoint().model if options.init else None
+    initial, base = open_base(options.init) if options.init else (None, None)
+    check_adapters(settings, base)
     shards, source = open_text(options, settings, encoding, world)
     plan = settings.final(shards)
     data = dataclasses.replace(facts_of(shards, source), expected_bits_per_byte=plan.foretold)
     if data.chat and not data.datasets:
-        examples = questions(Rows(shards, "val", plan.model.block_size))
+        examples = questions(Rows(shards, "val", plan.training.row_length(plan.model.block_size)))
         data = dataclasses.replace(data, examples=examples)
     run = Run(
         options.out,
@@ -84,6 +89,7 @@ def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
         data,
         settings.clock(plan),
         fixed_options(options),
+        base,
     )
     task = LanguageModelling(run, shards, world)
     if world.is_first:
@@ -100,12 +106,25 @@ def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     return train(run, task, initial, world=world)
 
 
+def check_adapters(settings: Planner | Given, base: Base | None) -> None:
+    """Raise UserError if adapters are asked for that nothing could hold."""
+    if not (base and isinstance(settings, Given) and settings.training.lora):
+        return
+    if not is_llama(settings.model):
+        raise UserError("--lora is for models of Llama's shape, and this one has another")
+    if base.sha256 == "":
+        raise UserError(
+            "--lora needs weights in a file, and those of --init are adapters themselves: export "
+            "that run, and name the model folder"
+        )
+
+
 def open_settings(options: argparse.Namespace, world: World) -> tuple[Planner | Given, str]:
     """Return what settles the settings, and the tokenizer's name. Raises UserError."""
     if options.minutes is None and options.depth is None:
-        model, training, encoding = from_run(options) if options.init else from_preset(options)
+        model, training, encoding = settings_of(options)
         return Given(model, training, names_of(options.set), options.init, world), encoding
-    for name in ("preset", "init"):
+    for name in ("preset", "init", "lora"):
         if getattr(options, name):
             raise UserError(f"--minutes and --depth plan a new training: drop --{name}")
     if world.size > 1:

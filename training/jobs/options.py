@@ -5,6 +5,7 @@
 """
 
 import argparse
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +23,9 @@ from training.data.survey import Survey, survey
 from training.formats.found import Asked
 from training.formats.places import find_files, n_hidden
 from training.look.look import look
-from training.run.config import ENCODINGS, TRAININGS, TrainConfig
-from training.run.directory import Run
-from training.run.settings import read_settings
+from training.run.base import shape_of
+from training.run.config import ADAPTERS, ENCODINGS, TRAININGS, TrainConfig
+from training.run.settings import names_of, read_settings
 
 DEFAULT_PRESET, DEFAULT_TRANSLATOR = "small", "translator"
 
@@ -34,6 +35,8 @@ def from_preset(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, 
 
     Raises UserError for an unknown preset or a bad setting.
     """
+    if options.lora is not None or "lora" in names_of(options.set):
+        raise UserError("--lora adapts a trained model: name it with --init")
     preset = options.preset or DEFAULT_PRESET
     if preset in TRANSLATORS:
         raise UserError(f"preset {preset} is for translators: use python -m training translate")
@@ -43,18 +46,26 @@ def from_preset(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, 
     return model, training, options.tokenizer or ENCODINGS.get(preset, OWN)
 
 
-def from_run(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str]:
-    """Return model and training settings and the tokenizer's folder from the run of --init.
+def settings_of(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str]:
+    """Return model and training settings and the tokenizer's name. Raises UserError."""
+    return from_init(options) if options.init else from_preset(options)
 
-    Raises UserError if the run is a translator, or with --preset or --tokenizer.
+
+def from_init(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str]:
+    """Return model and training settings and the tokenizer's folder from --init and --lora.
+
+    Raises UserError if it names no decoder, for a bad --lora, or with --preset or --tokenizer.
     """
     if options.preset or options.tokenizer:
         raise UserError("--init sets shape and tokenizer: drop --preset and --tokenizer")
-    base = Run.load(options.init)
-    if base.data.shards is None:
-        raise UserError(f"--init {options.init} is a translator: name a language model's run")
-    model, training = read_settings(options.set, base.model, TrainConfig())
-    return model, training, str(base.path / "tokenizer")
+    shape, tokenizer = shape_of(options.init)
+    training = TrainConfig()
+    if options.lora is not None:
+        if not (1 <= options.lora <= shape.n_embd):
+            raise UserError(f"--lora {options.lora} is out of range: choose 1 to {shape.n_embd}")
+        training = dataclasses.replace(ADAPTERS, lora=options.lora)
+    model, training = read_settings(options.set, shape, training)
+    return model, training, str(tokenizer)
 
 
 def translator_preset(options: argparse.Namespace) -> tuple[Seq2SeqConfig, TrainConfig]:

@@ -24,9 +24,10 @@ def tell(run: Run, task: Task, step_s: float, seconds: float, expected: str) -> 
     training, epochs = run.train, run.train.steps / task.steps_per_epoch
     with torch.device("meta"):
         n_parameters = count_parameters(build_model(run.model))
+    trained = f"; adapters of rank {training.lora} are trained" if training.lora else ""
     print(
         f"size      {n_parameters:,} parameters in {counted(run.model.n_layer, 'layer')}, "
-        f"a context of {run.model.block_size:,} tokens\n"
+        f"a context of {run.model.block_size:,} tokens{trained}\n"
         f"time      about {duration(seconds)} for {training.steps:,} steps, which read the text "
         f"{epochs:.1f} times ({task.tokens_per_step / step_s:,.0f} tokens/s)\n"
         f"expected  {expected}"

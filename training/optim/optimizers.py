@@ -4,6 +4,8 @@
 [0.1, 1.0, 1.0, 0.5, 0.02]
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
@@ -30,7 +32,7 @@ def muon(model: nn.Module, config: TrainConfig, dtype: torch.dtype) -> Optimizer
     Embeddings and the head are decayed; vectors, such as norms, are not.
     """
     matrices, embeddings, vectors = [], [], []
-    for name, parameter in model.named_parameters():
+    for name, parameter in trained(model):
         if parameter.dim() < 2:
             vectors.append(parameter)
         elif "blocks." in name:
@@ -47,8 +49,14 @@ def muon(model: nn.Module, config: TrainConfig, dtype: torch.dtype) -> Optimizer
 
 def adamw(model: nn.Module, config: TrainConfig, dtype: torch.dtype) -> Optimizers:
     """Return AdamW for all parameters, with weight decay on each, which is PyTorch's default."""
-    group = {"params": list(model.parameters()), "weight_decay": config.weight_decay}
+    parameters = [parameter for _, parameter in trained(model)]
+    group = {"params": parameters, "weight_decay": config.weight_decay}
     return [build_adamw([group], config)]
+
+
+def trained(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """Yield the parameters that are not frozen, by name."""
+    return ((name, p) for name, p in model.named_parameters() if p.requires_grad)
 
 
 def build_adamw(groups: list[dict], config: TrainConfig) -> torch.optim.AdamW:

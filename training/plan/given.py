@@ -13,10 +13,15 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from training.data.batches import Rows
 from training.data.shards import Shards
 from training.data.survey import Survey
+from training.machine.devices import pick_device, pick_dtype
+from training.machine.memory import fits, kept_bytes
 from training.machine.processes import World
 from training.plan.pilot import Speed, evaluated_tokens, facts_in, measured_hardness
 from training.plan.plan import BEYOND, Plan
@@ -28,12 +33,14 @@ EPOCHS, FINE_TUNING_EPOCHS = 16, 4  # most passes over a text, for new and for t
 MIN_STEPS = 300  # a small text is read more often for them, up to MANY_EPOCHS
 USEFUL = 20  # steps; fewer are no advice
 PILOTED_S = 60.0  # of a shorter training, nothing is foretold but its time
+SHORT_ROW = 512  # tokens; shorter rows gain nothing
 MIN_STEPS_PER_EPOCH = 4  # a small text gets a smaller batch
 MAX_RATE = 0.1  # the largest learning rate of any preset or plan is 0.02
 FITTED = (
     "steps",
     "batch_size",
     "micro_batch_size",
+    "row_tokens",
     "warmup_steps",
     "decay_share",
     "log_every",
@@ -53,7 +60,13 @@ class Given:
         initial: Path | None,
         world: World,
     ):
-        """`chosen`: names of settings that the user gave. `initial`: the run to start from."""
+        """`chosen`: names of settings that the user gave. `initial`: the run or model folder to
+        start from. Raises UserError for rows that are longer than the context."""
+        if training.row_tokens > model.block_size:
+            raise UserError(
+                f"row_tokens={training.row_tokens} is more than the model's context: choose at "
+                f"most block_size={model.block_size}"
+            )
         self.model, self.training, self.chosen = model, training, chosen
         self.initial, self.world, self.seed = initial, world, training.seed
 
@@ -67,14 +80,21 @@ class Given:
         If the training is new and long, a pilot run tells the expected loss.
         """
         model = dataclasses.replace(self.model, vocab_size=shards.tokenizer.vocab_size)
-        n_rows = len(Rows(shards, "train", model.block_size))
+        training = self.training
+        if self.initial and "row_tokens" not in self.chosen:
+            row = fitted_row(shards, model.block_size)
+            training = dataclasses.replace(training, row_tokens=row)
+        shape = dataclasses.replace(model, block_size=training.row_length(model.block_size))
+        n_rows = len(Rows(shards, "train", shape.block_size))
         epochs = FINE_TUNING_EPOCHS if self.initial else EPOCHS
-        training = fitted(self.training, n_rows, epochs, self.chosen)
+        training = fitted(training, n_rows, epochs, self.chosen)
+        if self.initial and "micro_batch_size" not in self.chosen:
+            training = in_memory(training, shape)
         speed = Speed()
-        speed.measure(model.n_layer, model, training, seconds=0.0)
+        speed.measure(model.n_layer, shape, training, seconds=0.0)
         facts = facts_in(shards)
-        step_s = speed.step_seconds(model.n_layer, model, training.batch_size) / self.world.size
-        evaluation_s = speed.evaluation_seconds(model.n_layer, model, evaluated_tokens(facts))
+        step_s = speed.step_seconds(model.n_layer, shape, training.batch_size) / self.world.size
+        evaluation_s = speed.evaluation_seconds(model.n_layer, shape, evaluated_tokens(facts))
         plan = Plan(model.n_layer, model, training, facts, step_s, evaluation_s)
         if unmeasured := self.why_unmeasured(plan):
             return dataclasses.replace(plan, unmeasured=unmeasured)
@@ -103,6 +123,31 @@ def as_begun(training: TrainConfig, chosen: Collection[str], run: Run) -> TrainC
     """Return the settings as they were fitted when the run began."""
     begun = {name: getattr(run.train, name) for name in FITTED if name not in chosen}
     return dataclasses.replace(training, **begun)
+
+
+def fitted_row(shards: Shards, block_size: int) -> int:
+    """Return the tokens of a row for a model whose context may be far longer than the documents.
+
+    It is a power of two that holds nineteen of twenty documents; 0, a whole context, if that is
+    short.
+    """
+    if block_size <= SHORT_ROW:
+        return 0
+    split = shards.split("train")
+    lengths = np.concatenate([np.diff(shard.starts, append=len(shard)) for shard in split])
+    row = SHORT_ROW
+    while row < min(np.quantile(lengths, 0.95), block_size):
+        row *= 2
+    return 0 if row >= block_size else row
+
+
+def in_memory(training: TrainConfig, shape: ModelConfig) -> TrainConfig:
+    """Return settings whose micro-batch fits the memory, if one row does."""
+    device, n_rows = pick_device(), min(training.micro_batch_size, training.batch_size)
+    size = pick_dtype(training.dtype, device).itemsize
+    while n_rows % 2 == 0 and not fits(kept_bytes(shape, n_rows, shape.block_size, size), device):
+        n_rows //= 2
+    return dataclasses.replace(training, micro_batch_size=n_rows)
 
 
 def fitted(

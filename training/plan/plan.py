@@ -34,7 +34,8 @@ class Plan:
 
     @property
     def tokens(self) -> int:
-        return self.training.steps * self.training.batch_size * self.model.block_size
+        row = self.training.row_length(self.model.block_size)
+        return self.training.steps * self.training.batch_size * row
 
     @property
     def epochs(self) -> float:

@@ -20,6 +20,8 @@ class TrainConfig:
     steps: int = 1000  # number of updates of the weights
     batch_size: int = 32  # sequences of block_size tokens in one step
     micro_batch_size: int = 32  # sequences per forward and backward pass; fewer need less memory
+    row_tokens: int = 0  # tokens of a training row; 0: the model's block_size
+    lora: int = 0  # rank of the adapters that alone are trained (LoRA); 0: all weights are
     optimizer: Literal["muon", "adamw"] = "muon"  # muon: Muon for matrices, else AdamW
     learning_rate: float = 3e-3  # peak learning rate of Muon and of AdamW
     warmup_steps: int = 50  # number of first steps in which the learning rate rises
@@ -33,6 +35,7 @@ class TrainConfig:
     seed: int = 1  # seed of the initial weights, the data order and dropout
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"  # auto: bfloat16 if clearly faster
     compile: Literal["auto", "on", "off"] = "auto"  # compile the blocks; auto: in long runs
+    gradient_checkpointing: Literal["auto", "on", "off"] = "auto"  # auto: if memory asks for it
     log_every: int = 10  # steps between lines of metrics.jsonl
     eval_every: int = 250  # steps between evaluations on held-out text
     save_every: int = 250  # steps between checkpoints
@@ -47,6 +50,8 @@ class TrainConfig:
         check_range(self, "save_every", 1, 10**9)
         check_range(self, "keep_checkpoints", 1, 10**6)
         check_range(self, "warmup_steps", 0, 10**9)
+        check_range(self, "row_tokens", 0, 2**31)
+        check_range(self, "lora", 0, 4096)
         check_range(self, "seed", 0, 2**63 - 1)
         check_range(self, "learning_rate", 0.0, 10.0)
         for name in ("decay_share", "weight_decay", "label_smoothing"):
@@ -54,6 +59,8 @@ class TrainConfig:
         for name in ("momentum", "beta1", "beta2"):
             check_range(self, name, 0.0, 0.9999)
         check_range(self, "grad_clip", 1e-6, 1e6)
+        if self.lora and self.parallel == "fsdp":
+            raise UserError("parallel=fsdp splits whole weights: train adapters with parallel=ddp")
         if self.batch_size % min(self.micro_batch_size, self.batch_size):
             raise UserError(
                 f"micro_batch_size={self.micro_batch_size} does not divide "
@@ -64,6 +71,10 @@ class TrainConfig:
         """Return the number of micro-batches in each process's part of a batch."""
         return math.ceil(math.ceil(self.batch_size / n_processes) / self.micro_batch_size)
 
+    def row_length(self, block_size: int) -> int:
+        """Return the tokens of a row of a model with this context."""
+        return self.row_tokens or block_size
+
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
@@ -72,6 +83,12 @@ class TrainConfig:
         return build(cls, values)
 
 
+# Adapters start at zero and can do little harm: they take a tenfold of the rate that whole weights
+# would bear, and no decay. Muon would make B's first, nearly empty updates as large as all others.
+# Few rows at a time cost no speed, as the frozen matrices need no gradient, and half the memory.
+ADAPTERS = TrainConfig(
+    batch_size=8, micro_batch_size=2, optimizer="adamw", learning_rate=1e-3, weight_decay=0.0
+)
 # The settings of the article (docs/textbook.md): PyTorch's default AdamW, without clipping.
 WAYLAND = TrainConfig(
     steps=5000,

@@ -1,6 +1,8 @@
 """The run directory, which holds everything that a training run writes.
 
 config.json     the resolved settings: model, training, data, clock, options
+family/         of a model made elsewhere: its tokenizer's files, which the export keeps
+adapter/        the best step's adapters (LoRA), as PEFT reads them; written at the end
 tokenizer/      the tokenizer; a translator's target tokenizer, with source_tokenizer/ beside it
 metrics.jsonl   a line for each logged step and each evaluation
 loss.png        the loss curves, redrawn at each evaluation
@@ -40,7 +42,7 @@ from gptcore.system.files import (
 from gptcore.text.tokenizer import Tokenizer
 from training.run.clock import Clock
 from training.run.config import TrainConfig
-from training.run.facts import FORMAT, RunData, Settings
+from training.run.facts import FORMAT, Base, RunData, Settings
 
 CONFIG, LOCK = "config.json", "lock"
 
@@ -58,12 +60,18 @@ class Run:
     data: RunData
     clock: Clock | None = None  # the time budget of a planned run, until the steps are fitted
     options: dict[str, str] = field(default_factory=dict)  # other options of the first command
+    base: Base | None = None  # the weights that a fine-tuning started from
     # Checkpoints that this process wrote or verified (True), or found damaged (False).
     sound: dict[Path, bool] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
+
+    @property
+    def row_tokens(self) -> int:
+        """Tokens of a training row."""
+        return self.train.row_length(self.model.block_size)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -87,7 +95,7 @@ class Run:
         self.write_config()
 
     def write_config(self) -> None:
-        settings = Settings(self.model, self.train, self.data, self.clock, self.options)
+        settings = Settings(self.model, self.train, self.data, self.clock, self.options, self.base)
         write_whole(self.path / CONFIG, sealed(as_json(settings)))
 
     @classmethod
@@ -104,7 +112,9 @@ class Run:
             ) from None
         check_format(values, FORMAT, str(path / CONFIG))
         found = read_as(Settings, values, str(path / CONFIG))
-        return cls(path, found.model, found.train, found.data, found.clock, found.options)
+        return cls(
+            path, found.model, found.train, found.data, found.clock, found.options, found.base
+        )
 
     def log(self, **values: float) -> None:
         with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:

@@ -8,7 +8,7 @@ import dataclasses
 from dataclasses import dataclass, field
 
 from gptcore.config import ModelConfig
-from gptcore.facts import TextFacts
+from gptcore.facts import Imported, TextFacts
 from training.run.clock import Clock
 from training.run.config import TrainConfig
 
@@ -30,6 +30,15 @@ class RunData(TextFacts):
 
 
 @dataclass(frozen=True)
+class Base:
+    """The weights that a run started from, in a file on this machine."""
+
+    path: str
+    sha256: str  # "" if they are a run's adapters merged, which are in no file
+    imported: Imported | None = None  # the model made elsewhere that they come from
+
+
+@dataclass(frozen=True)
 class Settings:
     """The content of a run's config.json."""
 
@@ -38,4 +47,5 @@ class Settings:
     data: RunData
     clock: Clock | None = None  # the time budget of a planned run, until the steps are fitted
     options: dict[str, str] = field(default_factory=dict)  # other options of the first command
+    base: Base | None = None  # of a fine-tuning
     format: int = FORMAT

@@ -23,6 +23,7 @@ ANYTIME = (
     "timeout",
     "verbose",
 )  # options that do not describe the training itself
+PICKED = ("dtype", "gradient_checkpointing")  # at the start, if they are auto
 Shape = TypeVar("Shape", bound=ModelConfig)
 
 
@@ -129,8 +130,8 @@ def check_same(run: Run, model: ModelConfig, training: TrainConfig, **fixed: str
 
 
 def differs(key: str, wanted: Any, own: Any) -> bool:
-    """Return whether a setting differs from the run's; dtype=auto matches every dtype."""
-    return wanted != own and (key, wanted) != ("dtype", "auto")
+    """Return whether a setting differs from the run's; auto matches what was picked."""
+    return wanted != own and (key not in PICKED or wanted != "auto")
 
 
 def settings_help(model: ModelConfig, training: TrainConfig, preset: str) -> str:

@@ -13,6 +13,7 @@ from training.data.batches import Rows
 from training.data.shards import Shards
 from training.evaluation.validation import evaluate, write_samples
 from training.machine.processes import World
+from training.run.base import keep_family
 from training.run.directory import Run
 
 TRAIN_SAMPLE_TOKENS = 1 << 14  # training tokens in each evaluation, which show over-fitting
@@ -22,8 +23,8 @@ class LanguageModelling:
     """Language modelling; implements training.loop.Task."""
 
     def __init__(self, run: Run, shards: Shards, world: World = World()):
-        self.shards, self.world = shards, world
-        self.config, self.block_size = run.train, run.model.block_size
+        self.shards, self.world, self.init = shards, world, run.options.get("init")
+        self.config, self.block_size = run.train, run.row_tokens
         self.tokenizer = shards.tokenizer
         self.train_rows = Rows(shards, "train", self.block_size)
         self.val_rows = Rows(shards, "val", self.block_size)
@@ -32,6 +33,8 @@ class LanguageModelling:
 
     def save(self, folder: Path) -> None:
         self.tokenizer.save(folder / "tokenizer")
+        if self.init:
+            keep_family(Path(self.init), folder)
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Return this process's part of a step's batch: inputs and targets, each (B, T)."""

@@ -49,10 +49,11 @@ export class Conversation {
   }
 
   newSettings(facts, rival = null) {
-    const [names, others] = [[...this.models.keys()], this.host.facts.others ?? []];
+    const { line, api, schemas, others = [] } = this.host.facts;
+    const names = [...this.models.keys()];
     const choices = { choose: (name) => this.choose({ model: name }), compare: (name) => this.choose({ rival: name }) };
     return new Settings(
-      { ...facts, line: this.host.facts.line, api: this.host.facts.api },
+      { ...facts, line, api, schemas },
       {
         change: (settings, system) => this.setUp(settings, system),
         lastSeed: () => this.nodes().findLast((node) => node.seed !== undefined)?.seed,

@@ -1,4 +1,4 @@
-// The settings of a chat: sliders, stop texts, the system prompt, and presets.
+// The settings of a chat: sliders, stop texts, a schema of replies, the system prompt, and presets.
 
 import { el } from "../dom.js";
 import { keep, recall, say, told } from "../words.js";
@@ -11,6 +11,7 @@ const PRESETS = {
 };
 
 // `facts.settings` describes each: {name, lowest, highest, slider: [from, to] or null, step, default}.
+// With `facts.schemas` replies may be bound to a JSON schema, which the server checks.
 export class Settings {
   // `models`: an element that chooses among several models, if there are any.
   constructor(facts, { change, lastSeed, models = null }) {
@@ -21,6 +22,8 @@ export class Settings {
     this.system.addEventListener("input", () => this.changed());
     this.stop = el("textarea", { rows: "2", id: "stop", placeholder: say("stop.hint") });
     this.stop.addEventListener("input", () => this.changed());
+    this.schema = el("textarea", { rows: "3", id: "schema", placeholder: '{"type": "object", ...}', spellcheck: "false" });
+    this.schema.addEventListener("input", () => this.changed());
     const [shown, folded] = [facts.settings.slice(0, 2), facts.settings.slice(2)];
     const again = el("button.small", { type: "button", onclick: () => this.useSeed(lastSeed()) }, say("seed.again"));
     this.presets = el("div.row.wrap");
@@ -39,6 +42,7 @@ export class Settings {
         ...folded.map((setting) => this.field(setting)),
         again,
         this.labelled("stop.texts", "stop", this.stop),
+        ...(facts.schemas && facts.chat ? [this.labelled("schema", "schema", this.schema)] : []),
       ),
     );
     if (facts.api) this.element.append(el("small", {}, el("a", { href: facts.api }, say("api"))));
@@ -83,13 +87,15 @@ export class Settings {
   show({ system, settings }) {
     for (const setting of this.facts.settings) this.set(setting.name, settings[setting.name] ?? setting.default);
     this.stop.value = (settings.stop ?? []).join("\n");
+    this.schema.value = settings.schema ?? "";
     this.system.value = system;
   }
 
   values() {
     const found = {};
     for (const { name } of this.facts.settings) found[name] = Number(this.inputs[name].value.value);
-    return { ...found, stop: this.stop.value.split("\n").filter(Boolean) };
+    const schema = this.schema.value.trim();
+    return { ...found, stop: this.stop.value.split("\n").filter(Boolean), ...(schema && { schema }) };
   }
 
   changed() {

@@ -1,0 +1,111 @@
+"""The stages of an export: seconds, and the most resident memory, of each.
+
+    python benchmarks/export.py ~/models/SmolLM2-135M-Instruct
+    python benchmarks/export.py 1536,28,12,2,8960,151936,32768
+
+The argument is a Hugging Face Llama, or a shape for random weights: n_embd, n_layer, n_head,
+n_kv_head, n_inner, vocab_size and block_size. The same functions are called as by
+`python -m export --from-hf`, all in one process.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import torch
+
+from export.folder.serving import write_serving_graphs
+from export.formats.hugging_face import llama_config
+from export.formats.to_onnx import write_onnx
+from export.formats.weights import Weights, write_weights
+from export.pretrained.hugging_face import read_config
+from export.verify.decoder import compare_graph, expect, load_reference
+from export.verify.llama_config import CONFIG, check_config
+from export.verify.report import print_report
+from gptcore.bundle import ONNX, Bundle, write_facts
+from gptcore.config import ModelConfig
+from gptcore.facts import Imported, ModelFacts
+from gptcore.nn import build_model, count_parameters
+from gptcore.nn.checkpoint import model_of
+from gptcore.nn.gpt import GPT
+from gptcore.nn.llama import from_llama, to_llama
+
+SHAPE = ("n_embd", "n_layer", "n_head", "n_kv_head", "n_inner", "vocab_size", "block_size")
+IDS = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", help="a folder, or a shape")
+    parser.add_argument("--folder", type=Path, help="where the temporary model folder is written")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        export(options.model, Path(name))
+
+
+def export(source: str, folder: Path) -> None:
+    began = time.monotonic()
+    with stage("weights read"):
+        model = read(Path(source)) if Path(source).is_dir() else drawn(source)
+    config, n_parameters = model.config, count_parameters(model)
+    gigabytes = 4 * n_parameters / 1e9
+    print(f"{n_parameters / 1e6:.0f}M parameters, {gigabytes:.2f} GB in fp32")
+    (folder / ONNX).parent.mkdir()
+    with stage("graph written"):
+        write_onnx(model, folder / ONNX)
+    with stage("safetensors written"):
+        write_weights(to_llama(dict(model.named_parameters()), config), folder)
+        (folder / CONFIG).write_text(json.dumps(llama_config(config, IDS)))
+    del model
+    facts = ModelFacts("it", False, n_parameters, config, imported=Imported("it", "nothing"))
+    bundle = Bundle(folder, config, None, facts)  # type: ignore[arg-type]
+    with stage("PyTorch's half"):
+        expected = expect(load_reference(bundle), is_text_wanted=True)
+    scale = max(1.0, expected.largest / 20)
+    with stage("ONNX Runtime's half"):
+        checks = compare_graph(bundle, expected, n_parameters, scale)
+    with stage("transformers"):
+        assert expected.text
+        checks.append(check_config(*expected.text, folder))
+    with stage("serving graph"):
+        checks += write_serving_graphs(folder, config, ["fp32"])
+    with stage("sha256 of all"):
+        write_facts(folder, facts)
+    print(f"{time.monotonic() - began:6.1f} s in all")
+    print_report([check._replace(limit=check.limit * scale) for check in checks])
+
+
+def read(source: Path) -> GPT:
+    settings = json.loads((source / CONFIG).read_text(encoding="utf-8"))
+    config = read_config(settings, source / CONFIG, None)
+    return model_of(config, from_llama(Weights(source), config), source)
+
+
+def drawn(shape: str) -> GPT:
+    sizes = dict(zip(SHAPE, map(int, shape.split(",")), strict=True))
+    torch.manual_seed(0)
+    return build_model(ModelConfig(**sizes))
+
+
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    """Print how long the block took and the most memory it had, as Linux counts it."""
+    Path("/proc/self/clear_refs").write_text("5")
+    began = time.monotonic()
+    yield
+    seconds = time.monotonic() - began
+    status = Path("/proc/self/status").read_text().splitlines()
+    peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+    print(f"{seconds:6.1f} s {peak / 1e6:6.2f} GB  {name}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

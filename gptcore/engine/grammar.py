@@ -1,0 +1,152 @@
+"""Replies that are JSON of a schema: which tokens may come next, by llguidance.
+
+>>> grammar = json_grammar({"type": "boolean"}, tokenizer).begin(())           # doctest: +SKIP
+>>> sample(grammar.restrict(logits), sampling, draw)                          # doctest: +SKIP
+1176
+
+The JSON is written as json.dumps writes it, on one line, so that a small model can waste no tokens
+on white space; keys come in the order of the schema. The grammar restricts what is chosen, and not
+what the model is told to have thought: probabilities stay the model's own.
+"""
+
+import json
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gptcore.checks import UserError, shorten
+from gptcore.engine.schemas import check_schema, where
+from gptcore.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+    from llguidance._lib import JsonCompileOptions
+
+OPTIONS: "JsonCompileOptions" = {
+    "whitespace_flexible": False,
+    "item_separator": ", ",
+    "key_separator": ": ",
+}
+# A schema is compiled recursively, in up to 12 KB for each level of it and of its references, and
+# an overflow would end the process. Memory that is not reached is not taken.
+STACK_BYTES = 2**26
+COMPILING = threading.Lock()  # the size of stacks is the process's; and one schema uses one core
+TOO_COMPLEX = "the schema is too complex for what the reply has come to: simplify it"
+
+
+class Grammar:
+    """How far a text is that must be JSON of a schema."""
+
+    def __init__(self, matcher: "LLMatcher"):
+        self.matcher = matcher
+
+    def begin(self, ids: Sequence[int]) -> "Grammar":
+        """Return the state after `ids`; raises UserError if no JSON of the schema begins so."""
+        matcher = self.matcher.deep_copy()
+        if matcher.try_consume_tokens(list(ids)) < len(ids):
+            raise UserError(
+                "what the reply begins with is no beginning of JSON of the schema, which is "
+                "written on one line"
+            )
+        return Grammar(matcher)
+
+    def restrict(self, logits: np.ndarray) -> np.ndarray:
+        """Return logits (V,) in which only the tokens that may come next are finite.
+
+        A token that ends the reply is among them if the text is complete. Raises UserError if a
+        limit of llguidance's is reached.
+        """
+        mask = np.frombuffer(self.matcher.compute_bitmask(), np.uint8)
+        if self.matcher.is_error():  # the mask would be that of a complete text
+            raise UserError(TOO_COMPLEX)
+        allowed = np.unpackbits(mask, count=len(logits), bitorder="little").view(bool)
+        return np.where(allowed, logits, np.float32(-np.inf))
+
+    def add(self, token_id: int) -> None:
+        """Go on by a token that may come next."""
+        self.matcher.consume_token(token_id)
+
+
+def json_grammar(schema: Any, tokenizer: Tokenizer) -> Grammar:
+    """Return the grammar of a JSON schema (draft 2020-12).
+
+    Raises UserError naming the part that is not supported. It takes a few milliseconds, but may
+    take half a second: call it from a thread that may wait.
+    """
+    check_schema(schema)
+    with COMPILING:
+        before = threading.stack_size(STACK_BYTES)
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(compile_schema, schema, tokenizer).result()
+        finally:
+            threading.stack_size(before)
+
+
+def compile_schema(schema: dict[str, Any], tokenizer: Tokenizer) -> Grammar:
+    matcher = attempt(schema, tokenizer)
+    if matcher.is_error():
+        path, part = where(schema, lambda part: attempt(part, tokenizer).is_error())
+        raise UserError(f"schema{path}: {reason(attempt(part, tokenizer).get_error())}")
+    return Grammar(matcher)
+
+
+def attempt(schema: dict[str, Any], tokenizer: Tokenizer) -> "LLMatcher":
+    """Return a matcher, which knows of itself whether it is usable."""
+    from llguidance import LLMatcher, LLParserLimits
+
+    own = {key: value for key, value in schema.items() if key != "x-guidance"}  # options
+    text = LLMatcher.grammar_from_json_schema(json.dumps(own), overrides=OPTIONS)
+    # So a mask costs at most some 50 ms, once: then the schema is refused, or the reply fails.
+    limits = LLParserLimits(
+        initial_lexer_fuel=300_000,
+        step_lexer_fuel=100_000,
+        step_max_items=10_000,
+        max_lexer_states=50_000,
+        verbose_errors=False,
+    )
+    matcher = LLMatcher(guide(tokenizer), text, log_level=0, limits=limits)
+    matcher.compute_bitmask()  # some errors are found by the first token
+    return matcher
+
+
+def reason(told: str) -> str:
+    """Return in one line why a schema cannot be used, of what llguidance tells."""
+    told = told.partition("\n<")[0]  # a trace may follow
+    if told.startswith(("panic", "lexer error", "initial lexer", "Parser Error", "parser error")):
+        return "it is too complex: simplify it"
+    if told.startswith("NoExtension"):
+        return "no JSON is of it"
+    if told.startswith("oneOf"):
+        return "oneOf is supported only where no two of its schemas can hold: use anyOf"
+    told = told.replace("Unimplemented keys:", "not supported:")
+    return shorten(" ".join(told.split()), 200)
+
+
+@lru_cache(maxsize=4)  # a fifth of a second for 49,000 tokens
+def guide(tokenizer: Tokenizer) -> "LLTokenizer":
+    """Return the same tokens for llguidance, with our ids; any special token ends a text."""
+    from llguidance import LLTokenizer, TokenizerWrapper
+
+    ends = [*tokenizer.special.values()]
+    return LLTokenizer(TokenizerWrapper(Tokens(tokenizer)), eos_token=ends)
+
+
+class Tokens:
+    """A tokenizer as llguidance asks for it. Ids without bytes are in no text."""
+
+    bos_token_id = None
+
+    def __init__(self, tokenizer: Tokenizer):
+        own = [tokenizer.token_bytes(i) for i in range(tokenizer.vocab_size)]
+        self.tokens = [token or b"<|%d|>" % i for i, token in enumerate(own)]
+        self.special_token_ids = [i for i, token in enumerate(own) if not token]
+        self.eos_token_id = next(iter(tokenizer.special.values()))
+        self.encode = tokenizer.encode
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        return self.encode(text.decode() if isinstance(text, bytes) else text)

@@ -1,0 +1,67 @@
+"""Memory of a step: what the backward pass needs, what is free, and blocks that are computed twice.
+
+>>> from gptcore.config import PRESETS
+>>> round(kept_bytes(PRESETS["nano"], n_rows=32, n_tokens=512, size=2) / 1e9, 2)
+0.68
+"""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from gptcore.config import ModelConfig
+
+SHARE = 0.5  # of the free memory that a step's activations may take
+
+
+def kept_bytes(config: ModelConfig, n_rows: int, n_tokens: int, size: int) -> int:
+    """Return about how many bytes a forward pass keeps for the backward pass.
+
+    `n_tokens`: those of a row. `size`: bytes of a number. A token keeps 14 C + 4 n_inner numbers
+    in each layer, and half a row of attention weights for each head, as its second half is hidden
+    (measured, see tests/test_memory.py). Of half of the tokens the logits are computed: the
+    numbers, the same in fp32, and their gradient.
+    """
+    layer = 14 * config.n_embd + 4 * config.n_inner + config.n_head * n_tokens // 2
+    return n_rows * n_tokens * (config.n_layer * layer * size + 6 * config.vocab_size)
+
+
+def free_memory(device: torch.device) -> int:
+    """Return the bytes that are free on a device."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            found = dict(line.split(":") for line in file)
+        return int(found["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):  # not Linux: half of all
+        names = getattr(os, "sysconf_names", {})
+        if not {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= set(names):
+            return 4 << 30
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def fits(n_bytes: int, device: torch.device) -> bool:
+    """Return whether a step may keep so many bytes."""
+    return n_bytes <= SHARE * free_memory(device)
+
+
+def recompute_blocks(model: nn.Module) -> None:
+    """Make each block keep its input alone in training, and compute the rest again in the backward
+    pass (gradient checkpointing, arXiv 1604.06174): the same numbers, for a third more time."""
+    for block in model.blocks:  # type: ignore[union-attr]
+        block.forward = recomputed(block, block.forward)
+
+
+def recomputed(block: nn.Module, plain: Callable[..., Any]) -> Callable[..., Any]:
+    twice = partial(checkpoint, plain, use_reentrant=False)
+
+    def forward(*inputs: Any) -> Any:
+        return twice(*inputs) if block.training else plain(*inputs)
+
+    return forward

@@ -1,0 +1,122 @@
+"""What a fine-tuning starts from: an exported model folder, or another run.
+
+>>> config, tokenizer = shape_of(Path("models/smollm2-135m"))        # doctest: +SKIP
+>>> weights, base = open_base(Path("models/smollm2-135m"))           # doctest: +SKIP
+
+A run of adapters (LoRA) holds only these in its checkpoints. It names the file of the other weights
+with its sha256, and reads it again when it goes on, is measured or exported.
+"""
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gptcore.bundle import FACTS, WEIGHTS, read_facts
+from gptcore.checks import UserError
+from gptcore.config import ModelConfig, Seq2SeqConfig
+from gptcore.system.files import file_sha256, read_json
+from gptcore.text.tokenizer import FACTS_NAME
+from training.run.directory import CONFIG, Run
+from training.run.facts import Base
+
+if TYPE_CHECKING:  # it imports torch, and commands check their options before that
+    from gptcore.nn.checkpoint import Checkpoint, Tensors
+
+FAMILY = "family"  # folder in the run directory
+FAMILY_FILES = (  # those by which other runtimes know a model made elsewhere, and its card
+    "config.json",
+    "generation_config.json",
+    "genai_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "README.md",
+)
+
+
+def shape_of(path: Path) -> tuple[ModelConfig, Path]:
+    """Return the shape of a model folder or run, and its tokenizer's folder. Raises UserError."""
+    if (path / FACTS).is_file():
+        config, tokenizer = read_facts(path).config, path
+    else:
+        check_not_foreign(path)
+        config, tokenizer = Run.load(path).model, path / "tokenizer"
+    if isinstance(config, Seq2SeqConfig):
+        raise UserError(f"--init {path} is a translator: name a language model")
+    return config, tokenizer
+
+
+def check_not_foreign(path: Path) -> None:
+    """Raise UserError if a folder is Hugging Face's, whose import is a command of its own."""
+    try:
+        is_foreign = "model_type" in read_json(path / CONFIG)
+    except (OSError, UserError, TypeError):
+        return  # Run.load says what is wrong
+    if is_foreign:
+        raise UserError(
+            f"--init {path} is in Hugging Face's format: import it first, `python -m export "
+            f"--from-hf {path} --out models/{path.resolve().name}`, and name that folder"
+        )
+
+
+def open_base(path: Path) -> tuple["Tensors", Base]:
+    """Return the weights of a model folder or of a run's best checkpoint, and where they are.
+
+    Raises UserError if they are missing or damaged.
+    """
+    if (path / FACTS).is_file():
+        facts, file = read_facts(path), path / WEIGHTS
+        if not file.is_file():
+            raise UserError(f"{path} was shipped without {WEIGHTS}: name the folder it came from")
+        base = Base(str(file.resolve()), facts.sha256.get(WEIGHTS, ""), facts.imported)
+        return read_base(base, facts.config), base
+    run = Run.load(path)
+    checkpoint = run.best_checkpoint()
+    file = (checkpoint.path / WEIGHTS).resolve()
+    sha256 = "" if run.train.lora else file_sha256(file)  # adapters merged are in no file
+    imported = run.base.imported if run.base else None
+    return whole_weights(run, checkpoint), Base(str(file), sha256, imported)
+
+
+def read_base(base: Base, config: ModelConfig) -> "Tensors":
+    """Return the verified weights of a file under our names. Raises UserError."""
+    from safetensors.torch import load_file
+
+    from gptcore.nn.llama import from_llama
+
+    path = Path(base.path)
+    if not path.is_file():
+        raise UserError(f"the adapters belong to the weights in {path}, which is missing")
+    if file_sha256(path) != base.sha256:
+        raise UserError(f"{path} is damaged or changed (its sha256 differs)")
+    tensors = load_file(path)
+    return from_llama(tensors, config) if "model.embed_tokens.weight" in tensors else tensors
+
+
+def frozen_weights(run: Run) -> "Tensors | None":
+    """Return the weights that a run of adapters does not train; None if it trains all.
+
+    Raises UserError if they are missing or changed.
+    """
+    if not run.train.lora:
+        return None
+    assert run.base is not None  # training.jobs.options offers adapters with --init alone
+    return read_base(run.base, run.model)
+
+
+def whole_weights(run: Run, checkpoint: "Checkpoint") -> "Tensors":
+    """Return a checkpoint's weights of all layers; adapters are merged with what they adapt."""
+    from gptcore.nn.lora import merged
+
+    base = frozen_weights(run)
+    return merged(base, checkpoint.model) if base else checkpoint.model
+
+
+def keep_family(path: Path, run: Path) -> None:
+    """Copy the files of a model made elsewhere from a model folder, or from a run that has them."""
+    source = path if (path / FACTS_NAME).is_file() else path / FAMILY
+    for name in FAMILY_FILES:
+        if (source / name).is_file():
+            (run / FAMILY).mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source / name, run / FAMILY / name)
