@@ -10,12 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from torch import Tensor
 
 from export.folder.card import LOSS, Hub, write_card
 from export.folder.replace import check_model_folder
 from export.folder.serving import write_serving_graphs
-from export.folder.variants import Row, add_variants, held_out
+from export.folder.variants import Row, add_variants, calibration_rows, held_out
 from export.formats.hugging_face import (
     genai_config,
     generation_config,
@@ -97,7 +98,8 @@ def export_run(
             shutil.copyfile(run.path / LOSS, folder / LOSS)
         return KINDS[type(run.model)](run, model, folder, facts)
 
-    smaller = Smaller(formats, rows, run.tokenizer, force) if formats else None
+    calibration = calibration_rows(run) if formats else ()
+    smaller = Smaller(formats, rows, run.tokenizer, force, calibration) if formats else None
     return write_verified(out, facts, write, hub, smaller)
 
 
@@ -108,6 +110,7 @@ class Smaller(NamedTuple):
     rows: Iterable[Row]
     tokenizer: Tokenizer
     force: bool
+    calibration: Iterable[np.ndarray]  # rows of ids of other text
 
 
 def write_verified(

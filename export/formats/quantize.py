@@ -7,32 +7,39 @@
 |------|---------|-------------|
 | fp16 | 16 bits | 16 bits; inputs, outputs and cache stay fp32 |
 | int8 | 8 bits, a scale for each output | 8 bits, scaled at run time; fp32 where a matrix narrows |
-| q8   | 8 bits, a scale for each block of 32 | fp32 |
-| q4   | 4 bits, a scale for each block of 32; the head 8 bits | fp32 |
+| q8   | 8 bits, a scale for each block of 32 | 8 bits, a scale for each block |
+| q4   | 4 bits, a scale and a zero for each block of 64; q, k, v and head as q8 | 8 bits |
 
 Embeddings tied to the head are stored once: embedding lookups read the head's integers.
 """
 
 import logging
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from export.formats.blocks import Blocks, dequantize, pack, quantize
+from export.formats.calibrate import compensate, second_moments
 from export.formats.save import save_graph
 
 HEAD = "head"  # name of the matrix product that computes the logits, and prefix of its weights
 BLOCK_SIZE = 32
+MICROSOFT = "com.microsoft"
 
 
-def save_quantized(source: Path, path: Path, variant: str) -> None:
-    """Write the fp32 graph at `source` to `path` in the format `variant`."""
+def save_quantized(source: Path, path: Path, variant: str, rows: Iterable[np.ndarray] = ()) -> None:
+    """Write the fp32 graph at `source` to `path` in the format `variant`.
+
+    `rows` are ids (T,) of a text like those that the model will read: 4 bits are fitted to it.
+    """
     # The quantizers log one line per node, and advice that does not apply here.
     logging.disable(logging.WARNING)
     try:
-        proto = FORMATS[variant](onnx.load(source))
+        proto = FORMATS[variant](onnx.load(source), rows)
     finally:
         logging.disable(logging.NOTSET)
     remove_unused(proto.graph)
@@ -105,36 +112,93 @@ def keep_inputs(graph: onnx.GraphProto, node: onnx.NodeProto) -> None:
         helper.make_node("MatMul", [inputs, f"{name}_cast"], [f"{result}_unscaled"], node.name),
         helper.make_node("Mul", [f"{result}_unscaled", f"{name}_scale"], [result]),
     ]
-    at = list(graph.node).index(node)
-    del graph.node[at]
-    for new_node in reversed(nodes):
-        graph.node.insert(at, new_node)
+    replace_node(graph, node, nodes)
 
 
-def to_blocks(proto: onnx.ModelProto, bits: int) -> onnx.ModelProto:
-    """Quantize weights only, in blocks with one scale each; the head always has 8 bits."""
-    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
-
-    table = untie(proto.graph)
-    body = [n.name for n in proto.graph.node if n.op_type == "MatMul" and n.name != HEAD]
-    for n_bits, left_out in ((8, body), (bits, [])):
-        quantizer = MatMulNBitsQuantizer(
-            proto, n_bits, BLOCK_SIZE, is_symmetric=True, accuracy_level=4,
-            nodes_to_exclude=left_out,
-        )  # fmt: skip
-        quantizer.process()
-        proto = quantizer.model.model
+def to_blocks(
+    proto: onnx.ModelProto, bits: int, rows: Iterable[np.ndarray] = ()
+) -> onnx.ModelProto:
+    """Quantize weights only, in blocks; head and attention inputs always have 8 bits."""
+    graph = proto.graph
+    table = untie(graph)
+    weights = initializers(graph)
+    rows = list(rows)
+    precise = {HEAD, *attention_inputs(graph)}
+    products = [n for n in graph.node if n.op_type == "MatMul" and n.input[1] in weights]
+    fitted = [node for node in products if node.name not in precise]
+    moments = second_moments(proto, fitted, rows) if rows else {}
+    for node in products:
+        matrix = numpy_helper.to_array(weights[node.input[1]])
+        n_bits = 8 if node.name in precise else bits
+        size = block_size(matrix, n_bits)
+        if n_bits < 8 and node.input[0] in moments:
+            blocks = compensate(matrix, moments[node.input[0]], n_bits, size)
+        else:
+            blocks = quantize(matrix, n_bits, size)
+        multiply_blocks(graph, node, blocks, len(matrix), n_bits)
+    if not any(opset.domain == MICROSOFT for opset in proto.opset_import):
+        proto.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
     # Quantization pads rows to whole blocks, which an embedding lookup could not undo.
-    if table and initializers(proto.graph)[table].dims[1] % BLOCK_SIZE == 0:
-        share(proto.graph, table, f"{HEAD}_Q8", f"{HEAD}_scales", zero=128)
+    if table and initializers(graph)[table].dims[1] % BLOCK_SIZE == 0:
+        share(graph, table, f"{HEAD}_integers", f"{HEAD}_scales", zero=128)
     return proto
 
 
+def block_size(matrix: np.ndarray, bits: int) -> int:
+    """Return how many inputs share a scale.
+
+    4 bits are smaller and faster in blocks of 64, but a GGUF's blocks of 32 are kept exactly.
+    """
+    if bits == 8 or len(matrix) % (2 * BLOCK_SIZE):
+        return BLOCK_SIZE
+    some = matrix[:, :16]
+    is_exact = np.array_equal(dequantize(quantize(some, bits, BLOCK_SIZE), len(some)), some)
+    return BLOCK_SIZE if is_exact else 2 * BLOCK_SIZE
+
+
+def attention_inputs(graph: onnx.GraphProto) -> list[str]:
+    """Return the names of the products that compute queries, keys and values together."""
+    makers = {output: node for node in graph.node for output in node.output}
+    names = []
+    for output in graph.output:
+        if output.name.endswith(".value"):
+            node = makers[output.name]
+            while node.op_type != "MatMul":  # Concat, Transpose, Split, Reshape, perhaps a bias
+                node = makers[next(name for name in node.input if name in makers)]
+            names.append(node.name)
+    return names
+
+
+def multiply_blocks(
+    graph: onnx.GraphProto, node: onnx.NodeProto, blocks: Blocks, n_in: int, bits: int
+) -> None:
+    """Replace a product with a matrix (n_in, n_out) by one with its blocks.
+
+    The scales are stored in 16 bits; ONNX Runtime widens them once, when it loads the graph.
+    """
+    (inputs, name), new = node.input, numpy_helper.from_array
+    parts = [f"{name}_integers", f"{name}_scales"]
+    stored = [new(pack(blocks.integers, bits), parts[0]), new(blocks.scales, f"{name}_half")]
+    if bits < 8:
+        parts.append(f"{name}_zeros")
+        stored.append(new(pack(blocks.zeros, bits), parts[-1]))
+    graph.initializer.extend(stored)
+    nodes = [
+        helper.make_node("Cast", [f"{name}_half"], [parts[1]], to=TensorProto.FLOAT),
+        helper.make_node(
+            "MatMulNBits", [inputs, *parts], node.output, node.name, domain=MICROSOFT,
+            K=n_in, N=len(blocks.integers), bits=bits, block_size=blocks.integers.shape[-1],
+            accuracy_level=4,
+        ),
+    ]  # fmt: skip
+    replace_node(graph, node, nodes)
+
+
 FORMATS = {
-    "fp16": to_half,
-    "int8": to_int8,
-    "q8": lambda proto: to_blocks(proto, 8),
-    "q4": lambda proto: to_blocks(proto, 4),
+    "fp16": lambda proto, rows: to_half(proto),
+    "int8": lambda proto, rows: to_int8(proto),
+    "q8": lambda proto, rows: to_blocks(proto, 8),
+    "q4": lambda proto, rows: to_blocks(proto, 4, rows),
 }
 
 
@@ -192,9 +256,15 @@ def share(graph: onnx.GraphProto, table: str, rows: str, scales: str, zero: int)
         node("Mul", ["embedding_centred", "embedding_factors"], ["embedding_blocks"]),
         node("Reshape", ["embedding_blocks", "embedding_shape"], [result]),
     ]
-    graph.node.remove(gather)
-    for new_node in reversed(nodes):
-        graph.node.insert(at, new_node)
+    replace_node(graph, gather, nodes)
+
+
+def replace_node(graph: onnx.GraphProto, node: onnx.NodeProto, nodes: list[onnx.NodeProto]) -> None:
+    """Put `nodes` where `node` was."""
+    at = list(graph.node).index(node)
+    del graph.node[at]
+    for new in reversed(nodes):
+        graph.node.insert(at, new)
 
 
 def initializers(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:

@@ -91,7 +91,11 @@ def export_pretrained(
         return verify(Bundle(folder, config, tokenizer, facts))
 
     rows = list(measured_rows(tokenizer, facts.chat, text, config.block_size))
-    smaller = Smaller(formats, rows, tokenizer, force)
+    after = slice(N_MEASURED, 5 * N_MEASURED)
+    others = list(measured_rows(tokenizer, facts.chat, text, config.block_size, after))
+    others = others or measured_rows(tokenizer, facts.chat, None, config.block_size, after)
+    calibration = [ids for ids, _ in others]
+    smaller = Smaller(formats, rows, tokenizer, force, calibration)
     return write_verified(out, facts, write, hub, smaller)
 
 
@@ -222,9 +226,13 @@ def write_config(settings: dict[str, Any], config: ModelConfig, source: Path, fo
 
 
 def measured_rows(
-    tokenizer: Tokenizer, is_chat: bool, text: Path | None, block_size: int
+    tokenizer: Tokenizer,
+    is_chat: bool,
+    text: Path | None,
+    block_size: int,
+    chosen: slice = slice(N_MEASURED),
 ) -> Iterable[Row]:
-    """Return the rows on which bits per byte are measured."""
+    """Return the rows on which bits per byte are measured, or of other documents."""
     documents = read_documents(find_files([text])) if text else dialogues(0)
     ids = (
         tokenizer.encode(document)
@@ -232,6 +240,6 @@ def measured_rows(
         else render(document, tokenizer)
         if is_chat
         else tokenizer.encode("\n".join(message["content"] for message in document))
-        for document in islice(documents, N_MEASURED)
+        for document in islice(documents, chosen.start, chosen.stop)
     )
     return text_rows(ids, min(block_size, 512))
