@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 from export.__main__ import main as export_main
-from export.folder.write import write_weights
+from export.formats.hugging_face import llama_config
+from export.formats.weights import write_weights
 from gptcore.bundle import load_bundle, read_facts, write_facts
 from gptcore.config import ModelConfig
 from gptcore.facts import Imported, ModelFacts
@@ -68,7 +69,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_weights(to_llama(dict(model.named_parameters()), CONFIG), folder)
         FOREIGN.save(folder)
         for name, content in {
-            "config.json": {"model_type": "llama", "their": 1, "max_position_embeddings": 1024},
+            "config.json": llama_config(CONFIG, {"eos_token_id": 2}) | {"their": 1},
             "tokenizer_config.json": {"chat_template": TEMPLATE},
             "tokenizer.json": {"theirs": True},
         }.items():
