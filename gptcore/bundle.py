@@ -234,3 +234,17 @@ def write_facts(folder: Path, facts: ModelFacts) -> None:
     facts = dataclasses.replace(facts, sha256=hashes, format=FORMAT)
     text = json.dumps(as_json(facts), indent=2, ensure_ascii=False)
     (folder / FACTS).write_text(text + "\n", encoding="utf-8")
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return a folder's safetensors files; raises UserError if one is missing."""
+    names, index = {WEIGHTS}, folder / INDEX
+    if index.exists():
+        content = read_json(index)
+        weight_map = content.get("weight_map") if isinstance(content, dict) else None
+        names = set(read_as(dict[str, str], weight_map, f"{index}: weight_map").values())
+    paths = [folder / name for name in sorted(names)]
+    for path in paths:
+        if path.parent != folder or not path.is_file():
+            raise UserError(f"{path} is missing: the weights must be there as safetensors")
+    return paths

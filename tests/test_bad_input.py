@@ -67,7 +67,7 @@ SETTINGS = {
     "n_head=3": "n_head=3 does not divide n_embd=64: choose one of [1, 2, 4, 8, 16, 32",
     "n_kv_head=3": "n_kv_head=3 does not divide n_head=4: choose one of [1, 2, 4]",
     "n_layers=2": "unknown setting 'n_layers': did you mean 'n_layer'?",
-    "colour=red": "unknown setting 'colour': known are",
+    "xyz=9": "unknown setting 'xyz': known are",
     "steps": "--set steps: write it as KEY=VALUE",
     "steps=many": "--set steps=many: give a value of type int",
     "steps=1.5": "--set steps=1.5: give a value of type int",

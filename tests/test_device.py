@@ -60,6 +60,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
     for module in (training.loop, training.plan.pilot, training.evaluation.subject):
         monkeypatch.setattr(module, "pick_device", lambda: device)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2**36, 2**37))
     with PretendedDevice():
         yield device
 

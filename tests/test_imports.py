@@ -101,7 +101,7 @@ ROOMS = {
         ),
         *("evaluation", "loop", "tasks", "plan", "jobs", "commands"),
     ],
-    "export": ["verify", "formats", "runtimes", "folder", "pretrained", "ship", "commands"],
+    "export": ["formats", "verify", "runtimes", "folder", "pretrained", "ship", "commands"],
 }
 
 

@@ -11,9 +11,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from export.formats.hugging_face import llama_config
 from gptcore.config import DECODERS, ModelConfig
+from gptcore.families import CLASSES
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.gpt import GPT, whole_sequence
-from gptcore.nn.llama import CLASSES, from_llama, to_llama
+from gptcore.nn.llama import from_llama, to_llama
 
 # The presets' heads in models that are quick to run.
 SHAPES = {

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gptcore.bundle import VARIANTS as FILES
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.facts import EarlierStage, ModelFacts, Training, Variant
-from gptcore.nn.llama import is_llama
+from gptcore.families import is_llama
 from gptcore.system.wording import counted, duration
 from training.data.sources import DIALOGUES
 from training.datasets.registry import DATASETS

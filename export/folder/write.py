@@ -26,11 +26,12 @@ from export.formats.hugging_face import (
     tokenizer_config,
     write_tokenizer_json,
 )
-from export.formats.inspect_onnx import compare_inspect, write_inspect, write_untrained
+from export.formats.inspect_onnx import write_inspect, write_untrained
 from export.formats.to_onnx import write_onnx
 from export.formats.translation_to_onnx import write_translator
 from export.formats.weights import write_weights
 from export.verify.decoder import load_reference, verify
+from export.verify.inspection import compare_inspect
 from export.verify.report import TOLERANCE, Check, any_failed, as_facts, print_report
 from export.verify.translation import load_reference as load_seq2seq
 from export.verify.translation import verify_translation
@@ -47,10 +48,11 @@ from gptcore.bundle import (
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.facts import ModelFacts, Training
+from gptcore.families import is_llama
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import GPT
-from gptcore.nn.llama import is_llama, to_llama
+from gptcore.nn.llama import to_llama
 from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.system.files import new_file, new_folder, read_json
 from gptcore.text.tokenizer import Tokenizer

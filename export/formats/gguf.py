@@ -7,16 +7,23 @@ i + head_dim / 2. The rows of the query and key matrices are therefore reordered
 """
 
 import json
+from itertools import chain
 from pathlib import Path
 
 import gguf
 import numpy as np
+from safetensors.numpy import load_file
 
 from export.formats.hugging_face import recover_merges, rope_factors
-from export.formats.weights import Weights
-from gptcore.bundle import Bundle, TranslationBundle, check_whole, load_any_bundle
+from gptcore.bundle import (
+    Bundle,
+    TranslationBundle,
+    check_whole,
+    load_any_bundle,
+    weight_files,
+)
 from gptcore.checks import UserError, check_choice
-from gptcore.nn.llama import family
+from gptcore.families import family
 from gptcore.system.files import new_file
 from gptcore.text.tokenizer import byte_to_unicode
 
@@ -116,8 +123,7 @@ def tensors(bundle: Bundle) -> dict[str, np.ndarray]:
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.n_layer)
     heads = {"q_proj": config.n_head, "k_proj": config.n_kv_head}
     result = {}
-    for name, tensor in Weights(bundle.path).items():
-        array = tensor.numpy()
+    for name, array in chain.from_iterable(load_file(f).items() for f in weight_files(bundle.path)):
         n_head = heads.get(name.split(".")[-2])
         array = interleaved(array, n_head) if n_head else array
         result[names[name.removesuffix(".weight")] + ".weight"] = array

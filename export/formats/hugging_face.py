@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gptcore.config import ModelConfig
-from gptcore.nn.llama import CLASSES, family
+from gptcore.families import CLASSES, family
 from gptcore.text.tokenizer import PORTABLE_PATTERN, SPECIAL_TOKENS, Tokenizer, byte_to_unicode
 
 # The template gives the same prompt as gptcore.text.chat_template.render. Other runtimes parse

@@ -10,9 +10,7 @@ import torch
 from onnx import helper, numpy_helper
 
 from export.formats.to_onnx import write_graph
-from export.verify.report import difference
 from gptcore.config import ModelConfig
-from gptcore.engine.onnx_session import open_inference
 from gptcore.nn import build_model
 from gptcore.nn.gpt import GPT
 from gptcore.nn.inspect import InspectGPT, InspectSeq2Seq
@@ -91,19 +89,6 @@ def write_untrained(config: ModelConfig, path: Path) -> None:
         graph.initializer.remove(matrix)
         graph.node.insert(i, draw)
     onnx.save(model, path)
-
-
-def compare_inspect(model: GPT | Seq2Seq, path: Path) -> float:
-    """Return the largest difference between the graph's outputs and PyTorch's, on fixed ids."""
-    inference = open_inference(path, "cpu", threads=1)
-    length = min(16, model.config.block_size)
-    sizes = {"input_ids": length, "decoder_input_ids": max(1, length - 3)}
-    ids = {i.name: torch.arange(sizes[i.name])[None] for i in inference.get_inputs()}
-    names = [output.name for output in inference.get_outputs()]
-    got = inference.run(names, {name: tensor.numpy() for name, tensor in ids.items()})
-    with torch.inference_mode():
-        expected = WRAPPERS[type(model)](model.eval())(**ids)
-    return max(difference(expected[name].numpy(), array) for name, array in zip(names, got))
 
 
 WRAPPERS = {GPT: InspectGPT, Seq2Seq: InspectSeq2Seq}

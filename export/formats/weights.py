@@ -16,10 +16,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from gptcore.bundle import INDEX, WEIGHTS
+from gptcore.bundle import INDEX, WEIGHTS, weight_files
 from gptcore.checks import UserError
-from gptcore.facts import read_as
-from gptcore.system.files import read_json
 
 SHARD_BYTES = 2_000_000_000  # most bytes of a file, unless one tensor has more
 
@@ -53,20 +51,6 @@ class Weights(Mapping[str, Tensor]):
                 return list(file.keys())
         except SafetensorError as error:
             raise UserError(f"{path} is damaged: {error}") from None
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """Return a folder's safetensors files; raises UserError if one is missing."""
-    names, index = {WEIGHTS}, folder / INDEX
-    if index.exists():
-        content = read_json(index)
-        weight_map = content.get("weight_map") if isinstance(content, dict) else None
-        names = set(read_as(dict[str, str], weight_map, f"{index}: weight_map").values())
-    paths = [folder / name for name in sorted(names)]
-    for path in paths:
-        if path.parent != folder or not path.is_file():
-            raise UserError(f"{path} is missing: the weights must be there as safetensors")
-    return paths
 
 
 def write_weights(state: dict[str, Tensor], folder: Path) -> None:

@@ -26,9 +26,10 @@ from gptcore.bundle import Bundle
 from gptcore.checks import UserError, check_type
 from gptcore.config import ModelConfig
 from gptcore.facts import Imported, ModelFacts, read_as
+from gptcore.families import FAMILIES
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import model_of
-from gptcore.nn.llama import FAMILIES, from_llama, to_llama
+from gptcore.nn.llama import from_llama, to_llama
 from gptcore.system.files import check_links
 from gptcore.text.chat_template import render
 from gptcore.text.tokenizer import Tokenizer
@@ -93,7 +94,7 @@ def export_pretrained(
     rows = list(measured_rows(tokenizer, facts.chat, text, config.block_size))
     after = slice(N_MEASURED, 5 * N_MEASURED)
     others = list(measured_rows(tokenizer, facts.chat, text, config.block_size, after))
-    others = others or measured_rows(tokenizer, facts.chat, None, config.block_size, after)
+    others = others or list(measured_rows(tokenizer, facts.chat, None, config.block_size, after))
     calibration = [ids for ids, _ in others]
     smaller = Smaller(formats, rows, tokenizer, force, calibration)
     return write_verified(out, facts, write, hub, smaller)
@@ -133,15 +134,16 @@ def read_config(settings: dict[str, Any], path: Path, context: int | None) -> Mo
         raise UserError(
             f"--context {context} is out of range: {path} has max_position_embeddings={longest}"
         )
-    is_usual = shape.head_dim in (None, shape.hidden_size / shape.num_attention_heads)
+    n_head = shape.num_attention_heads
+    is_usual = shape.head_dim is None or shape.head_dim * n_head == shape.hidden_size
     family: dict[str, Any] = FAMILIES[settings.get("model_type", "llama")]
     try:
         config = ModelConfig(
             vocab_size=shape.vocab_size,
             block_size=context or longest,
             n_layer=shape.num_hidden_layers,
-            n_head=shape.num_attention_heads,
-            n_kv_head=shape.num_key_value_heads or shape.num_attention_heads,
+            n_head=n_head,
+            n_kv_head=shape.num_key_value_heads or n_head,
             n_embd=shape.hidden_size,
             n_inner=shape.intermediate_size,
             norm_eps=shape.rms_norm_eps,

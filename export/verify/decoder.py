@@ -28,11 +28,12 @@ from export.verify.serving import verify_serving
 from gptcore.bundle import ONNX, Bundle, check_whole
 from gptcore.config import ModelConfig
 from gptcore.engine.onnx_session import OnnxSession, open_inference
+from gptcore.families import is_llama
 from gptcore.feeds import decoder_feeds, no_cache
 from gptcore.nn import count_parameters
 from gptcore.nn.checkpoint import model_of
 from gptcore.nn.gpt import GPT
-from gptcore.nn.llama import from_llama, is_llama
+from gptcore.nn.llama import from_llama
 from gptcore.nn.torch_session import TorchSession
 from training.machine.progress import progress, waiting
 

@@ -8,7 +8,7 @@ import dataclasses
 from typing import Any
 
 from gptcore.checks import UserError
-from gptcore.nn.llama import is_llama
+from gptcore.families import is_llama
 from training.data.batches import Rows
 from training.data.shards import CACHE, Shards
 from training.data.sources import OWN, facts_of, finished_shards, name_of, shards_of

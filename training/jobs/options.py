@@ -35,7 +35,7 @@ def from_preset(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, 
 
     Raises UserError for an unknown preset or a bad setting.
     """
-    if options.lora is not None or "lora" in names_of(options.set):
+    if "lora" in names_of(options.set):
         raise UserError("--lora adapts a trained model: name it with --init")
     preset = options.preset or DEFAULT_PRESET
     if preset in TRANSLATORS:
@@ -48,7 +48,11 @@ def from_preset(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, 
 
 def settings_of(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str]:
     """Return model and training settings and the tokenizer's name. Raises UserError."""
-    return from_init(options) if options.init else from_preset(options)
+    if options.init:
+        return from_init(options)
+    if options.lora is not None:
+        raise UserError("--lora adapts a trained model: name it with --init")
+    return from_preset(options)
 
 
 def from_init(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str]:
