@@ -353,11 +353,11 @@ def test_our_own_template_is_read_as_our_own_format(model_folder: Path) -> None:
     assert found == ChatFormat(system=("", "<|end|>"), opening="<|endoftext|><|system|>")
 
 
-def test_it_cannot_be_trained_on(
+def test_its_tokenizer_is_not_for_a_new_model(
     imported: tuple[Path, Path], refused: Refused, tmp_path: Path
 ) -> None:
     arguments = ("--preset", "tiny", "--out", tmp_path / "run", "--tokenizer", imported[1])
-    assert "training cannot use it" in refused(training_main, *arguments)
+    assert "train that further, with --init" in refused(training_main, *arguments)
 
 
 def test_a_long_run_of_spaces_does_no_harm(imported: tuple[Path, Path]) -> None:
