@@ -75,7 +75,7 @@ def test_inspect_shows_what_the_server_shows(
     page = open_page(build(folder, tmp_path / "some" / "seen"))
     download(page)
     page.get_by_role("button", name="Inspect").click()
-    for text in ("My name is Ada 🦜.",):
+    for text in ("", "My name is Ada 🦜."):
         page.get_by_label("Text to look at").fill(text)
         page.get_by_role("button", name="Look inside").click()
         told = page.locator(".room .notice.error")

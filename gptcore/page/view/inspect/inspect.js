@@ -59,15 +59,19 @@ export class Inspect {
 
   // `what`: a text, messages, or the ids of tokens.
   async look(what, { keeps = false } = {}) {
+    const asked = (this.asked = Symbol()); // an earlier look may end later: it shows nothing then
     try {
       this.notice.tell(say("inspect.looking"), { isError: false });
       const follow = (event) => this.notice.follow(event);
       const { layer, untrained, facts } = this;
-      this.seen = await this.host.inspect({ what, layer, untrained, model: facts.name }, follow);
+      const seen = await this.host.inspect({ what, layer, untrained, model: facts.name }, follow);
+      if (asked !== this.asked) return;
+      this.seen = seen;
       this.notice.tell("");
       const { n_dropped: n } = this.seen;
       if (n) this.notice.tell(say("inspect.cut", { n }), { isError: false });
     } catch (error) {
+      if (asked !== this.asked) return;
       this.seen = null;
       this.notice.tell(error.message);
     }
