@@ -15,7 +15,7 @@ from onnx import TensorProto, numpy_helper
 from export.formats.quantize import save_quantized
 from export.formats.serving import write_serving
 from export.formats.to_onnx import write_onnx
-from export.verify.report import any_failed
+from export.verify.report import TOLERANCE, any_failed
 from export.verify.serving import compare_serving, open_exact
 from gptcore.bundle import load_bundle
 from gptcore.config import PRESETS, ModelConfig
@@ -138,7 +138,7 @@ def test_prompts_in_parts_and_unequal_rows_have_the_portable_graphs_logits(pair:
     for got, expected in found:
         assert got.shape == expected.shape
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
-    assert not any_failed(compare_serving(pair.portable, pair.serving, pair.config))
+    assert not any_failed(compare_serving(pair.portable, pair.serving, pair.config, TOLERANCE))
 
 
 def test_a_row_has_the_same_logits_in_a_crowd_as_alone_to_the_last_bit(pair: Pair) -> None:
@@ -307,7 +307,7 @@ def test_a_serving_graph_that_computes_something_else_is_found(
             rolled = np.roll(numpy_helper.to_array(tensor), 1, axis=0)
             tensor.CopyFrom(numpy_helper.from_array(rolled, tensor.name))
     onnx.save(proto, tmp_path / "serving.onnx")
-    checks = compare_serving(rotary.portable, tmp_path / "serving.onnx", rotary.config)
+    checks = compare_serving(rotary.portable, tmp_path / "serving.onnx", rotary.config, TOLERANCE)
     assert [check.passed for check in checks] == [False, False]
 
 

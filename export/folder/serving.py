@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from export.formats.serving import cannot_serve, write_serving
-from export.verify.report import Check, any_failed, print_report
+from export.verify.report import Check, any_failed, logits_limit, print_report
 from export.verify.serving import compare_serving
 from gptcore.bundle import SERVING, VARIANTS, load_bundle, write_facts
 from gptcore.checks import UserError
@@ -21,16 +21,20 @@ def add_serving(folder: Path) -> None:
     bundle = load_bundle(folder)
     if reason := cannot_serve(bundle.config):
         raise UserError(f"{folder}: {reason}")
-    checks = write_serving_graphs(folder, bundle.config, bundle.variants)
+    limit = logits_limit(bundle.facts.parity)
+    checks = write_serving_graphs(folder, bundle.config, bundle.variants, limit)
     if not checks:
         raise UserError(f"{folder} has no file that a serving graph can use: {', '.join(SERVING)}")
     print_report(checks)
     write_facts(folder, bundle.facts)
 
 
-def write_serving_graphs(folder: Path, config: ModelConfig, variants: Iterable[str]) -> list[Check]:
+def write_serving_graphs(
+    folder: Path, config: ModelConfig, variants: Iterable[str], limit: float
+) -> list[Check]:
     """Write the serving graph of each variant that can have one, and compare it.
 
+    limit: the largest difference of logits that is allowed.
     Raises UserError if one differs from its portable graph; that one is not written.
     """
     if cannot_serve(config):
@@ -43,7 +47,7 @@ def write_serving_graphs(folder: Path, config: ModelConfig, variants: Iterable[s
         with new_file(folder / SERVING[variant]) as path:
             with waiting(f"writing {Path(SERVING[variant]).name}"):
                 write_serving(source, path, config)
-            found = compare_serving(source, path, config, Path(SERVING[variant]).name)
+            found = compare_serving(source, path, config, limit, Path(SERVING[variant]).name)
             if any_failed(found):
                 print_report(found)
                 raise UserError(f"{folder / SERVING[variant]} differs from {source.name}")

@@ -32,7 +32,7 @@ from export.formats.translation_to_onnx import write_translator
 from export.formats.weights import write_weights
 from export.verify.decoder import load_reference, verify
 from export.verify.inspection import compare_inspect
-from export.verify.report import TOLERANCE, Check, any_failed, as_facts, print_report
+from export.verify.report import TOLERANCE, Check, any_failed, as_facts, logits_limit, print_report
 from export.verify.translation import load_reference as load_seq2seq
 from export.verify.translation import verify_translation
 from gptcore.bundle import (
@@ -135,7 +135,8 @@ def write_verified(
         if smaller:
             facts = replace(facts, variants=add_variants(folder, *smaller))
         if not isinstance(facts.config, Seq2SeqConfig):
-            checks += write_serving_graphs(folder, facts.config, facts.variants or ["fp32"])
+            variants, limit = facts.variants or ["fp32"], logits_limit(checks)
+            checks += write_serving_graphs(folder, facts.config, variants, limit)
         facts = replace(facts, parity=as_facts(checks))
         write_card(folder / "README.md", facts, hub)
         write_facts(folder, facts)

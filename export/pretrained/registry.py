@@ -33,6 +33,7 @@ MODELS = {
     "smollm2-135m": Model(
         *("HuggingFaceTB/SmolLM2-135M-Instruct", "135M", APACHE, 0.27, "llama"),
         "small talk, rewriting; the fastest, and a good start for fine-tuning",
+        tried=True,
     ),
     "smollm2-360m": Model(
         *("HuggingFaceTB/SmolLM2-360M-Instruct", "362M", APACHE, 0.72, "llama"),

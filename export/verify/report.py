@@ -6,7 +6,7 @@ logits equal      3  2e-06      0.0001   ok
 theirs            0  -          0.0001   not compared
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from gptcore.facts import Parity
 from gptcore.system.wording import counted
 
 TOLERANCE = 1e-4
-USUAL_VALUE = 20.0  # about the largest logit of models trained here; fp32 rounds larger ones more
+LOGITS = "logits equal PyTorch's"
 
 
 class Check(NamedTuple):
@@ -37,6 +37,11 @@ def difference(a: np.ndarray, b: np.ndarray) -> float:
     if a.shape != b.shape or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return float("inf")
     return float(np.abs(a - b).max(initial=0.0))
+
+
+def logits_limit(checks: Iterable[Check | Parity]) -> float:
+    """Return the limit that the comparison of the logits with PyTorch's had."""
+    return max((c.limit for c in checks if c.name.startswith(LOGITS)), default=TOLERANCE)
 
 
 def any_failed(checks: Sequence[Check]) -> bool:

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from export.verify.decoder import BATCHES, LENGTHS, PASTS
-from export.verify.report import TOLERANCE, Check, difference
+from export.verify.report import LOGITS, TOLERANCE, Check, difference
 from gptcore.bundle import TranslationBundle
 from gptcore.checks import UserError
 from gptcore.feeds import cache_feeds, no_cache, token_feeds
@@ -96,7 +96,7 @@ def check_decoder(model: Seq2Seq, decoder: ort.InferenceSession) -> list[Check]:
         n_cases += 1
     axes = "batch x sequence x past x source"
     return [
-        Check(f"logits equal PyTorch's, {axes}", n_cases, logits_worst, TOLERANCE),
+        Check(f"{LOGITS}, {axes}", n_cases, logits_worst, TOLERANCE),
         Check(f"cache equals PyTorch's, {axes}", n_cases, cache_worst, TOLERANCE),
     ]
 

@@ -1,0 +1,53 @@
+"""Says how far 32 bits round a model: PyTorch's results in fp32 beside the same in float64.
+
+Two correct programs differ by their rounding, which a test must allow for; what it is depends on
+the weights. SmolLM2's residual stream has values in the thousands beside ones below 1
+(arXiv 2402.17762), and rounds ten times as far as the models that are trained here. The
+difference from float64 as the measure of what is allowed is that of FlashAttention's own tests.
+
+>>> limit_of(5e-6), limit_of(1e-4)
+(0.0001, 0.0002)
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from export.verify.report import TOLERANCE
+from gptcore.nn.gpt import GPT
+
+ROUNDINGS = 2  # each side has its own
+
+
+def limit_of(rounding: float) -> float:
+    """Return the largest difference that is allowed where PyTorch itself rounds by `rounding`."""
+    return max(TOLERANCE, ROUNDINGS * rounding)
+
+
+@contextmanager
+def in_float64(model: GPT) -> Iterator[None]:
+    """Let a model in fp32 compute in float64; each part has its weights so only while it runs."""
+
+    def widen(part: nn.Module, inputs: tuple[Any, ...]) -> Any:
+        part.double()
+        return map_floats(inputs, torch.float64)
+
+    parts = [model.embed, model.position, *model.blocks, model.norm, model.head]
+    hooks = [part.register_forward_pre_hook(widen) for part in parts]
+    hooks += [part.register_forward_hook(lambda part, *_: part.float() and None) for part in parts]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def map_floats(value: Any, dtype: torch.dtype) -> Any:
+    """Convert the floating-point tensors in nested tuples and lists."""
+    if isinstance(value, tuple | list):
+        return type(value)(map_floats(item, dtype) for item in value)
+    is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return value.to(dtype) if is_float else value
