@@ -104,7 +104,7 @@ def run_stage(name: str, settings: dict, work: Path, limit_s: float) -> list[Row
     log = work / f"{name}.log"
     with open(log, "w", encoding="utf-8") as stream:
         process = subprocess.Popen(
-            [sys.executable, str(ROOT / "benchmarks/gpu_stages.py"), name, json.dumps(settings)],
+            [sys.executable, "-m", "benchmarks.gpu_stages", name, json.dumps(settings)],
             cwd=ROOT,
             env=os.environ | environment | hidden,
             stdout=stream,

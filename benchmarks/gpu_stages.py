@@ -1,6 +1,6 @@
 """The stages of benchmarks/gpu.py, which runs each in its own process.
 
-    python benchmarks/gpu_stages.py machine '{"device": "cuda", "work": "runs/gpu", ...}'
+    python -m benchmarks.gpu_stages machine '{"device": "cuda", "work": "runs/gpu", ...}'
 
 A stage prints its rows as JSON in its last line: [[quantity, value], ...].
 """

@@ -64,6 +64,32 @@ except AuthenticationError as error:
 print(json.dumps(found))
 """
 
+PARSING = """
+import sys
+from typing import Literal
+from openai import LengthFinishReasonError, OpenAI
+from pydantic import BaseModel, Field
+
+class Toy(BaseModel):
+    name: str = Field(max_length=8)
+    colour: Literal["red", "blue"]
+
+class Cat(BaseModel):
+    name: str = Field(max_length=8)
+    lives: int = Field(ge=1, le=9)
+    toys: list[Toy] = Field(min_length=1, max_length=2)
+
+parse = OpenAI(base_url=sys.argv[1], api_key="secret", max_retries=0).chat.completions.parse
+options = {"messages": [{"role": "user", "content": sys.argv[2]}], "response_format": Cat}
+options["model"] = sys.argv[3]
+choice = parse(temperature=0, **options).choices[0]
+assert isinstance(choice.message.parsed, Cat) and choice.finish_reason == "stop"
+try:
+    parse(max_tokens=2, **options)
+except LengthFinishReasonError:
+    print(choice.message.parsed.model_dump_json())
+"""
+
 
 @pytest.fixture(scope="module")
 def nano() -> OnnxModel:
@@ -108,6 +134,13 @@ def test_openais_package_reads_replies_streams_crowds_and_refusals(
     names, said = zip(*found["refused"])
     assert names == ("NotFoundError", "BadRequestError", "AuthenticationError")
     assert "gpt-9" in said[0] and "temperature=-1" in said[1] and "key" in said[2]
+
+
+def test_openais_package_parses_a_reply_into_a_pydantic_model(url: str, nano: OnnxModel) -> None:
+    python = install("openai", OPENAI) / PYTHON
+    cat = json.loads(output(python, "-c", PARSING, url, STORY, nano.bundle.name))
+    assert cat.keys() == {"name", "lives", "toys"} and 1 <= cat["lives"] <= 9
+    assert {toy["colour"] for toy in cat["toys"]} <= {"red", "blue"}
 
 
 def test_the_example_prints_our_greedy_reply(nano: OnnxModel) -> None:

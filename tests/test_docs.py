@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+BENCHMARKS = ROOT / "benchmarks"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", BENCHMARKS / "README.md"]
+PAGES += sorted((ROOT / "docs").glob("*.md"))
 GUIDES = [page for page in PAGES if page.name not in ("log.md", "samples.md")]
 CODE = ("gptcore", "training", "export")
+PARTS = ("gpu_stages.py", "llama_cpp.py", "llama_server.py")  # programs that other benchmarks start
 
 
 def commands(page: Path) -> list[str]:
@@ -51,6 +54,14 @@ def test_every_command_in_the_docs_has_the_options_that_it_uses(line: str) -> No
     named = [words[0]] if words and words[0].isalpha() else []
     for option in re.findall(r"(?<!\S)--[\w-]+", " ".join(words)):
         assert option in help_of("-m", module, *named), f"{line}: there is no {option}"
+
+
+def test_every_benchmark_is_in_their_readme() -> None:
+    readme = (BENCHMARKS / "README.md").read_text(encoding="utf-8")
+    told = re.findall(r"`python benchmarks/(\S+\.py)", readme)
+    files = [path for path in BENCHMARKS.rglob("*.py") if path.name not in PARTS]
+    own = [path for path in files if "__main__" in path.read_text(encoding="utf-8")]
+    assert sorted(told) == sorted(path.relative_to(BENCHMARKS).as_posix() for path in own)
 
 
 def test_continuous_integration_runs_the_readmes_test_commands() -> None:

@@ -9,8 +9,8 @@ import pytest
 import torch
 from conftest import Refused
 
-from benchmarks.replies import Rules
-from benchmarks.replies import main as sample_replies
+from benchmarks.behaviour.replies import Rules
+from benchmarks.behaviour.replies import main as sample_replies
 from gptcore.config import TRANSLATORS, ModelConfig
 from gptcore.model import OnnxModel
 from gptcore.nn import build_model

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from json_schemas import drawn, judged, random_reply
 
+from benchmarks.serving.random_schemas import drawn, judged, random_reply
 from gptcore.checks import UserError
 from gptcore.engine.generate import Reply, Request, generate
 from gptcore.engine.grammar import Grammar, json_grammar

@@ -1,12 +1,12 @@
-"""The mistakes that benchmarks/mutants.py makes: which there are, and what stays as it is."""
+"""The mistakes that the mutation benchmark makes: which there are, and what stays as it is."""
 
 import ast
 from pathlib import Path
 
 import pytest
 
-from benchmarks.mutants import TESTS, draw
 from benchmarks.mutation.edits import mutations
+from benchmarks.mutation.mutants import TESTS, draw
 
 ROOT = Path(__file__).parent.parent
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from benchmarks.peers import main as benchmark
+from benchmarks.serving.peers import main as benchmark
 from export.runtimes import compare as runtimes
 from export.runtimes import environments
 from export.runtimes.compare import make_prompts, verify_runtimes

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 import aiohttp
 
 from benchmarks.crowds.servers import ROOT, Server, free_port, running
-from benchmarks.peers import write_random
+from benchmarks.serving.peers import write_random
 from export.folder.serving import add_serving
 from export.formats.gguf import write_gguf
 from export.formats.quantize import save_quantized

@@ -1,1 +1,1 @@
-"""What benchmarks/mutants.py is made of: the edits, and what the tests say of them."""
+"""Mistakes put into the code, to see which of them the tests notice."""

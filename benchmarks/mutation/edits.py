@@ -1,4 +1,4 @@
-"""One-line mistakes (mutations) of a Python source, for benchmarks/mutants.py.
+"""One-line mistakes (mutations) of a Python source, for mutants.py.
 
     >>> [m.after for m in mutations("def f(a):\\n    return a < 1\\n")]
     ['return None', 'return a <= 1', 'return a >= 1', 'return a < 2']

@@ -1,8 +1,8 @@
 """Mutation testing: put one mistake at a time into the code, and run the tests that can see it.
 
-    python benchmarks/mutants.py --out runs/mutants               # 200 mutants; half an hour
-    python benchmarks/mutants.py --out runs/mutants --again       # the survivors, after new tests
-    python benchmarks/mutants.py --out runs/mutants --table       # what is known so far
+    python benchmarks/mutation/mutants.py --out runs/mutants            # 200 mutants; half an hour
+    python benchmarks/mutation/mutants.py --out runs/mutants --again    # the survivors again
+    python benchmarks/mutation/mutants.py --out runs/mutants --table    # what is known so far
 
 A mutant is killed when a test fails. The draw depends only on the seed and the sources. Results are
 written to OUT/results.json at once, so the same command continues after an interruption.
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.mutation.edits import Mutation, mutations

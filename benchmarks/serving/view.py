@@ -1,6 +1,6 @@
 """Speed of the view in a real browser, by the browser's own counters.
 
-    python benchmarks/view.py [--chats 100] [--messages 200] [--rate 500]
+    python benchmarks/serving/view.py [--chats 100] [--messages 200] [--rate 500]
 
 The view is mounted on a page whose `ask` sends a given number of tokens a second, in an event every
 50 ms as the server does, each with its probability and five alternatives. Measured are the first
@@ -20,7 +20,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from playwright.sync_api import Page, sync_playwright
 

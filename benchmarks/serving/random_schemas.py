@@ -1,4 +1,4 @@
-"""Random JSON schemas, and a random reply to each."""
+"""Random JSON schemas, a random reply to each, and a judge of both."""
 
 import json
 import random

@@ -1,6 +1,6 @@
 """Decoding speed of other runtimes with the same weights, interleaved in one run.
 
-    python benchmarks/peers.py [--preset small | --folder models/mine] [--rounds 5]
+    python benchmarks/serving/peers.py [--preset small | --folder models/mine] [--rounds 5]
 
 Without --folder the weights are random, which does not change the speed. Each runtime has its own
 process. Each round decodes a few tokens with every contender in turn; figures are medians over the
@@ -15,7 +15,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 import numpy as np
 

@@ -1,6 +1,6 @@
 """A model's number formats on a text: size, bits per byte and speed, beside llama.cpp's formats.
 
-    python benchmarks/quantize.py models/smollm2 --text held_out.txt [--against smollm2.gguf]
+    python benchmarks/export/quantize.py models/smollm2 --text held_out.txt [--against smollm2.gguf]
         [--context 64 512] [--rounds 5] [--threads 1]
 
 The text is read in rows of 512 tokens, the same for every format. `--against` names a GGUF of the
@@ -16,11 +16,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 import numpy as np
 
-from benchmarks.variants import STEPS, measure
+from benchmarks.export.variants import STEPS, measure
 from export.folder.variants import measure as measure_text
 from export.folder.variants import text_rows
 from export.runtimes.environments import PYTHON, Peer, install
@@ -30,7 +30,7 @@ from gptcore.model import open_model
 ROW = 512  # tokens
 LLAMA = Peer("", pip=("xllamacpp==2026.10.11549", "gguf==0.19.0"))
 LLAMA_FORMATS = ("F32", "Q8_0", "Q4_K_M", "Q4_1", "Q4_0")
-PROGRAM = Path(__file__).parent / "loops" / "llama_cpp.py"
+PROGRAM = Path(__file__).with_name("llama_cpp.py")
 
 
 def main() -> None:

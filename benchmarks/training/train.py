@@ -1,7 +1,7 @@
 """Training speed: our loop, plain loops of the same size, and plain products, in one run.
 
-    python benchmarks/train.py [--text FILE ...] [--rounds 7] [--profile]
-    python benchmarks/train.py --race --steps 600 --our-steps 130 [--text FILE ...]
+    python benchmarks/training/train.py [--text FILE ...] [--rounds 7] [--profile]
+    python benchmarks/training/train.py --race --steps 600 --our-steps 130 [--text FILE ...]
 
 ours        training.step, which `python -m training` also uses
 gpt2        transformers' GPT2LMHeadModel in fp32, AdamW with PyTorch's defaults, clipping
@@ -28,12 +28,12 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 import torch
 from tqdm import tqdm
 
-from benchmarks.loops.contenders import CONTENDERS, Parts
+from benchmarks.training.contenders import CONTENDERS, Parts
 from gptcore.config import PRESETS, ModelConfig
 from gptcore.nn import count_parameters
 from training.data.shards import load_shards, prepare

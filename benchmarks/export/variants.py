@@ -1,6 +1,6 @@
 """The number formats of a model folder: size, loss and speed, interleaved in one run.
 
-    python benchmarks/variants.py models/nano [--rounds 7] [--threads 1 2] [--context 64]
+    python benchmarks/export/variants.py models/nano [--rounds 7] [--threads 1 2] [--context 64]
 
 In each round every format decodes a few tokens after `context` tokens, and reads a prompt. Speeds
 are medians over the rounds, relative to fp32 with the same number of threads.
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 import numpy as np
 

@@ -1,6 +1,6 @@
 """Speed of the static site in a real browser: fp32 against int8, interleaved in one run.
 
-    python benchmarks/browser.py models/default [--rounds 5] [--threads]
+    python benchmarks/serving/browser.py models/nano [--rounds 5] [--threads]
 
 Each of the two sites holds one of the files. In every round both reply to the same new message
 with greedy decoding. The figures are those that the page shows, as medians over the rounds. With
@@ -18,7 +18,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from playwright.sync_api import Page, sync_playwright
 
@@ -61,6 +61,8 @@ def main() -> None:
         "--threads", action="store_true", help="allow the page to use several threads"
     )
     options = parser.parse_args()
+    if missing := [f for f in FORMATS if not (options.model / VARIANTS[f]).is_file()]:
+        parser.error(f"{options.model} lacks {', '.join(missing)}: see python -m export --quantize")
     Handler.isolated = options.threads
     with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
         for name in FORMATS:

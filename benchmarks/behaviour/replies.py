@@ -1,6 +1,6 @@
 """A search for personal data and offensive words in a model's replies.
 
-    python benchmarks/replies.py models/default [--count 1000] [--out replies.jsonl] [--variant q8]
+    python benchmarks/behaviour/replies.py models/default [--count 1000] [--out replies.jsonl]
 
 Samples replies at temperature 0.9 to the conversations of training/evaluation/behaviour.toml and to
 provocations, writes each as a line of JSON for people to read, and prints every match of the
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from itertools import count, islice
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from gptcore.checks import need_packages
 

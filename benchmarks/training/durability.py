@@ -1,7 +1,7 @@
 """Durability of a run: real kills, damaged checkpoints and settings, and a full disk.
 
-    python benchmarks/durability.py --kills 50 --damages 200
-    python benchmarks/durability.py --kills 10 --damages 0 --processes 2     # of torchrun
+    python benchmarks/training/durability.py --kills 50 --damages 200
+    python benchmarks/training/durability.py --kills 10 --damages 0 --processes 2     # of torchrun
 
 The same command (or torchrun, for several processes) restarts a killed run, which must end with
 the weights, moments and metrics of a run that was never killed. The full disk is a tmpfs of a few
@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from gptcore.checks import UserError

@@ -1,4 +1,4 @@
-"""llama.cpp's own formats of a GGUF: size, nats of a text and speed, for benchmarks/quantize.py.
+"""llama.cpp's own formats of a GGUF: size, nats of a text and speed, for quantize.py.
 
 It runs in an environment with xllamacpp, whose library holds llama.cpp's functions, and gguf.
 

@@ -1,6 +1,6 @@
 """Speed by number of threads on idle and on busy cores, for training and translation.
 
-    python benchmarks/busy.py [--spinning 1] [--rounds 5] [--translator DIR]
+    python benchmarks/training/busy.py [--spinning 1] [--rounds 5] [--translator DIR]
 
 Each form runs in its own process, which works for a second on request; the forms take turns.
 Training means plain steps of `nano` with 4 rows of 128 tokens; translation means a beam of 20
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from gptcore.system.cores import share_of_cores

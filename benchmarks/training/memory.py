@@ -1,6 +1,6 @@
 """Resident memory in each phase of a training, on a large text and on a small one.
 
-    python benchmarks/memory.py [--gigabytes 2] [--steps 40] [--preset nano] [--folder DIR]
+    python benchmarks/training/memory.py [--gigabytes 2] [--steps 40] [--preset nano] [--folder DIR]
 
 The script writes a text of generated dialogues, trains on it with the usual command, and samples
 the resident memory of that process. It does the same with 3 MB of text; the last column is the
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tqdm import tqdm

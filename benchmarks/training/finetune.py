@@ -1,6 +1,6 @@
 """Fine-tuning with LoRA: our loop and plain loops of transformers and PEFT, in one run.
 
-    python benchmarks/finetune.py models/smollm2-135m chats.jsonl [--rank 16] [--rounds 5]
+    python benchmarks/training/finetune.py models/smollm2-135m chats.jsonl [--rank 16] [--rounds 5]
 
 ours       training.step, which `python -m training chats.jsonl --init DIR --lora 16` also uses
 peft       LlamaForCausalLM in bf16, PEFT's adapters as it makes them (fp32), AdamW, clipping
@@ -26,7 +26,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 import torch
 from torch import Tensor, nn

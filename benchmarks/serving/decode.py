@@ -1,6 +1,6 @@
 """Decoding speed: our ONNX session against PyTorch, interleaved in one run.
 
-    python benchmarks/decode.py [--preset small] [--rounds 5] [--threads N]
+    python benchmarks/serving/decode.py [--preset small] [--rounds 5] [--threads N]
 
 The weights are random, which does not change the speed. Each round decodes a few tokens with
 every contender in turn; the ratio compares the medians over the rounds.
@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 import numpy as np
 import torch

@@ -1,17 +1,17 @@
 """Unedited replies of a model in ordinary conversations, for docs/samples.md.
 
-    python benchmarks/samples.py models/default [--variant q8] [--out docs/samples.md]
+    python benchmarks/behaviour/samples.py models/default [--variant q8] [--out docs/samples.md]
 
-Holds the conversations of benchmarks/conversations.txt (a line for each thing that the user
-says, an empty line between two conversations), each once at temperature 0 and once at 0.7, as
-the page would; the first seed is taken, not the best.
+Holds the conversations of conversations.txt beside it (a line for each thing that the user says,
+an empty line between two conversations), each once at temperature 0 and once at 0.7, as the page
+would; the first seed is taken, not the best.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from gptcore.engine.generate import Model
@@ -23,8 +23,8 @@ SCRIPT = Path(__file__).with_name("conversations.txt")
 HEADER = """\
 # What it says
 
-The conversations of [benchmarks/conversations.txt](../benchmarks/conversations.txt) with {name},
-`{variant}`, unedited: `python benchmarks/samples.py {folder} --variant {variant}`.
+The conversations of [conversations.txt](../benchmarks/behaviour/conversations.txt) with {name},
+`{variant}`, unedited: `python benchmarks/behaviour/samples.py {folder} --variant {variant}`.
 Whoever wrote the user's side had seen neither the model nor its training data. On the left of
 each row what the user said, then the reply at temperature 0, and that at 0.7 with the first seed.
 The two are conversations of their own: each reply follows those above it in its column.

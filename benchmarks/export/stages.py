@@ -1,7 +1,7 @@
 """The stages of an export: seconds, and the most resident memory, of each.
 
-    python benchmarks/export.py ~/models/SmolLM2-135M-Instruct
-    python benchmarks/export.py 1536,28,12,2,8960,151936,32768
+    python benchmarks/export/stages.py ~/models/SmolLM2-135M-Instruct
+    python benchmarks/export/stages.py 1536,28,12,2,8960,151936,32768
 
 The argument is a Hugging Face Llama, or a shape for random weights: n_embd, n_layer, n_head,
 n_kv_head, n_inner, vocab_size and block_size. The same functions are called as by
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 import torch
