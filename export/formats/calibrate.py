@@ -59,9 +59,11 @@ def compensate(matrix: np.ndarray, moments: np.ndarray, bits: int, size: int) ->
     rows = np.pad(matrix.T, ((0, 0), (0, padding)))  # a copy: errors are added to it
     inverse = root_of_inverse(np.pad(moments.astype(np.float64), (0, padding)))
     found = []
+    # An error in the last input of all is made good by none, and costs its square times these.
+    costs = np.diag(inverse) ** -2
     for start in range(0, n_in, size):
         block = rows[:, start : start + size]
-        blocks = nearest(block, bits)
+        blocks = nearest(block, bits, costs[start : start + size])
         scales, zeros = (part.astype(np.float32) for part in blocks[1:])
         errors = np.empty_like(block)
         for i in range(size):
