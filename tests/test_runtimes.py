@@ -12,13 +12,15 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from benchmarks.serving.peers import main as benchmark
+from export.folder.transformers_js import DTYPES
 from export.runtimes import compare as runtimes
 from export.runtimes import environments
 from export.runtimes.compare import make_prompts, verify_runtimes
 from export.runtimes.environments import NPM, PEERS, Peer, PeerError, start
-from gptcore.bundle import load_bundle, read_facts, write_facts
+from export.verify.decoder import greedy
+from gptcore.bundle import default_model, load_bundle, read_facts, write_facts
 from gptcore.checks import UserError
-from gptcore.model import OnnxModel
+from gptcore.model import OnnxModel, load_model
 
 pytestmark = pytest.mark.peers
 
@@ -63,6 +65,26 @@ def test_real_runtimes_write_our_tokens(capsys: Captured) -> None:
         assert version[0].isdigit() and (equal, ragged) == ("600/600", "600/600"), said
         assert float(speed.removesuffix("x")) > 0
     assert code == 0
+
+
+def test_transformers_js_finds_each_number_format_by_its_name(all_variants: Path) -> None:
+    for variant, dtype in DTYPES.items():
+        session = load_model(all_variants, threads=1, device="cpu", variant=variant).session()
+        prompt = make_prompts(load_bundle(all_variants))[0]
+        assert transformers_js(all_variants, prompt, dtype) == greedy(session, prompt, 12), dtype
+
+
+def test_transformers_js_needs_no_name_for_a_file_of_the_model_that_ships() -> None:
+    """It has no fp32, which transformers.js would look for by itself."""
+    folder = default_model()
+    prompt = make_prompts(load_bundle(folder))[0]
+    assert transformers_js(folder, prompt) == transformers_js(folder, prompt, "int8")
+
+
+def transformers_js(folder: Path, prompt: list[int], *dtype: str) -> list[int]:
+    """Return the first tokens that it writes."""
+    with start("transformers.js", folder, 1, *dtype) as peer:
+        return peer.ask([prompt], 12)["ids"][0]
 
 
 def test_a_base_model_with_a_short_context_is_verified_too(folder: Path, capsys: Captured) -> None:

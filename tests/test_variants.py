@@ -33,6 +33,7 @@ from gptcore.nn.checkpoint import load_weights
 from gptcore.system.runtime import device_line
 from tests.conftest import Refused
 from training.data.batches import IGNORED
+from training.evaluation.bits_per_byte import Total
 from training.run.directory import Run
 
 ALL = ("fp32", *FORMATS)
@@ -88,10 +89,28 @@ def test_products_in_blocks_are_of_integers_and_sensitive_ones_always_of_8_bits(
         assert len(node.input) == (3 if settings["bits"] == 8 else 4), "zeros only of 4 bits"
 
 
-@pytest.mark.parametrize(("variant", "worst"), [("q8", 0.005), ("q4", 0.04)])
+@pytest.mark.parametrize(
+    ("variant", "worst"), [("fp16", 0.005), ("int8", 0.04), ("q8", 0.005), ("q4", 0.04)]
+)
 def test_a_trained_model_loses_little(folder: Path, variant: str, worst: float) -> None:
     facts = read_facts(folder).variants
     assert facts[variant].bits_per_byte <= (1 + worst) * facts["fp32"].bits_per_byte
+
+
+@pytest.mark.parametrize(("variant", "worse"), [("q8", 0.006), ("q4", 0.041)])
+def test_each_format_has_a_limit_of_its_own(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variant: str, worse: float
+) -> None:
+    """Losses made up on both sides of it."""
+    copy, tokenizer = shutil.copytree(folder, tmp_path / "copy"), load_bundle(folder).tokenizer
+    for loss, is_kept in ((worse - 0.002, True), (worse, False)):
+        found = {
+            "fp32": Measured(Total(n_bytes=1, nats=1)),
+            variant: Measured(Total(n_bytes=1, nats=1 + loss)),
+        }
+        monkeypatch.setattr(variants, "measure", lambda *_, found=found: found)
+        facts = add_variants(copy, [variant], [], tokenizer, force=False)
+        assert (variant in facts) == is_kept
 
 
 @pytest.mark.parametrize("variant", FORMATS)

@@ -110,7 +110,7 @@ def model_folder(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def all_variants(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with every smaller file, by the real command; none is over 2 % worse."""
+    """The same with every smaller file, by the real command; none is left out as much worse."""
     options = ["--quantize", ",".join(FORMATS)]
 
     def make(out: Path) -> None:

@@ -49,7 +49,7 @@ def add_folder_arguments(parser: argparse.ArgumentParser) -> None:
         "--quantize", default="", metavar="FORMATS", help=f"also write these: {','.join(SMALLER)}"
     )
     parser.add_argument(
-        "--force", action="store_true", help="keep a smaller file that is over 4 %% worse than fp32"
+        "--force", action="store_true", help="keep smaller files that are much worse than fp32"
     )
     parser.add_argument(
         "--verbose", action="store_true", help="print each comparison with its worst difference"

@@ -29,7 +29,8 @@ from training.evaluation.bits_per_byte import Total
 from training.machine.progress import progress
 from training.run.directory import Run
 
-WORST = 0.04  # largest accepted relative increase of bits per byte
+# Largest accepted relative increase of bits per byte.
+WORST = {"fp16": 0.005, "int8": 0.04, "q8": 0.005, "q4": 0.04}
 Row = tuple[np.ndarray, np.ndarray]  # ids (T,) and targets (T,); an IGNORED target is not counted
 
 
@@ -123,7 +124,8 @@ def add_variants(
     """Write the files into the folder and measure them; return the facts of those that are kept.
 
     `calibration` are rows of ids of other text, which 4 bits are fitted to.
-    A file whose bits per byte are over 4 % worse than fp32's is deleted, unless `force` is set.
+    A file whose bits per byte are worse than fp32's by more than WORST is deleted, unless `force`
+    is set.
     """
     calibration = list(calibration)
     for name in names:
@@ -132,13 +134,14 @@ def add_variants(
     measured = measure(files, rows, tokenizer.byte_lengths)
     facts = {name: measured[name].facts(files[name], VARIANTS[name]) for name in files}
     print_table(facts)
-    limit = (1 + WORST) * facts["fp32"].bits_per_byte
     for name in names:
+        limit = (1 + WORST[name]) * facts["fp32"].bits_per_byte
         if not force and not (facts[name].bits_per_byte <= limit):
             files[name].unlink()
             data_file(files[name]).unlink(missing_ok=True)
             del facts[name]
-            print(f"{name} is over {WORST:.0%} worse: {VARIANTS[name]} is left out (--force)")
+            worst = f"{100 * WORST[name]:g}%"
+            print(f"{name} is over {worst} worse: {VARIANTS[name]} is left out (--force)")
     return facts
 
 

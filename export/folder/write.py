@@ -16,6 +16,7 @@ from torch import Tensor
 from export.folder.card import LOSS, Hub, write_card
 from export.folder.replace import check_model_folder
 from export.folder.serving import write_serving_graphs
+from export.folder.transformers_js import tell_transformers_js
 from export.folder.variants import Row, add_variants, calibration_rows, held_out
 from export.formats.hugging_face import (
     genai_config,
@@ -134,6 +135,7 @@ def write_verified(
             raise UserError(f"the exported graph differs from the model: {out} was not written")
         if smaller:
             facts = replace(facts, variants=add_variants(folder, *smaller))
+        tell_transformers_js(folder, facts.variants or ["fp32"])
         if not isinstance(facts.config, Seq2SeqConfig):
             variants, limit = facts.variants or ["fp32"], logits_limit(checks)
             checks += write_serving_graphs(folder, facts.config, variants, limit)

@@ -41,9 +41,13 @@ def dequantize(blocks: Blocks, n_in: int) -> np.ndarray:
     return weights.reshape(len(weights), -1)[:, :n_in].T
 
 
-def nearest(weights: np.ndarray, bits: int) -> Blocks:
-    """Return the blocks (n, size) of least squared error among the candidates, for (n, size)."""
+def nearest(weights: np.ndarray, bits: int, importance: np.ndarray | None = None) -> Blocks:
+    """Return the blocks (n, size) of least squared error among the candidates, for (n, size).
+
+    `importance` (size,) multiplies the squared error of each input's weights.
+    """
     n, size = weights.shape
+    importance = np.ones(size, np.float32) if importance is None else importance
     best = Blocks(np.zeros((n, size), np.uint8), np.zeros(n, np.float16), np.zeros(n, np.uint8))
     least = np.full(n, np.inf, np.float32)
     for scales, zeros in candidates(weights, bits):
@@ -52,7 +56,8 @@ def nearest(weights: np.ndarray, bits: int) -> Blocks:
         error = integers - zeros[:, None]
         error *= scales.astype(np.float32)[:, None]
         error -= weights
-        error = np.einsum("ns,ns->n", error, error)
+        error *= error
+        error = error @ importance
         better = error < least
         least[better] = error[better]
         for old, new in zip(best, (integers, scales, zeros)):

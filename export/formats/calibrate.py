@@ -8,14 +8,18 @@ products' inputs on some text say.
     >>> blocks = compensate(matrix, moments["mul_96"], bits=4, size=32)  # doctest: +SKIP
 """
 
+import os
+import tempfile
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from export.formats.blocks import Blocks, nearest, round_to
+from export.formats.save import save_graph
+from gptcore.engine.onnx_session import open_inference
 from gptcore.feeds import token_feeds
 
 DAMPING = 0.01  # of the mean of the moments' diagonal is added to it
@@ -32,11 +36,10 @@ def second_moments(
     for name in names:
         value = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
         observed.graph.output.append(value)
-    settings = ort.SessionOptions()
-    settings.log_severity_level = 3
-    session = ort.InferenceSession(
-        observed.SerializeToString(), settings, providers=["CPUExecutionProvider"]
-    )
+    with tempfile.TemporaryDirectory() as folder:  # a graph in memory is limited to 2 GB
+        path = Path(folder) / "observed.onnx"
+        save_graph(observed, path)
+        session = open_inference(path, threads=os.cpu_count() or 1)
     moments: dict[str, np.ndarray] = {}
     for ids in rows:
         feeds = token_feeds(ids[None])
@@ -56,9 +59,11 @@ def compensate(matrix: np.ndarray, moments: np.ndarray, bits: int, size: int) ->
     rows = np.pad(matrix.T, ((0, 0), (0, padding)))  # a copy: errors are added to it
     inverse = root_of_inverse(np.pad(moments.astype(np.float64), (0, padding)))
     found = []
+    # An error in the last input of all is made good by none, and costs its square times these.
+    costs = np.diag(inverse) ** -2
     for start in range(0, n_in, size):
         block = rows[:, start : start + size]
-        blocks = nearest(block, bits)
+        blocks = nearest(block, bits, costs[start : start + size])
         scales, zeros = (part.astype(np.float32) for part in blocks[1:])
         errors = np.empty_like(block)
         for i in range(size):

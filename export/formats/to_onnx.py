@@ -1,7 +1,6 @@
 """Exports a decoder to ONNX: dynamic axes, key/value cache, standard operators only.
 
-    >>> from export.formats.save import save_graph
-from gptcore.config import PRESETS
+    >>> from gptcore.config import PRESETS
     >>> from gptcore.nn import build_model
     >>> write_onnx(build_model(PRESETS["tiny"]), "model.onnx")          # doctest: +SKIP
 

@@ -1,4 +1,4 @@
-// transformers.js in Node: generate() on onnx/model.onnx and config.json.
+// transformers.js in Node: generate() on the file of a dtype, or on the one that config.json names.
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 
@@ -7,10 +7,10 @@ console.log = console.error;
 const require = createRequire(`${process.cwd()}/`); // the environment's node_modules
 const { AutoModelForCausalLM, Tensor, env } = require("@huggingface/transformers");
 
-const [folder, threads] = process.argv.slice(2);
+const [folder, threads, dtype] = process.argv.slice(2);
 env.allowRemoteModels = false;
 const model = await AutoModelForCausalLM.from_pretrained(folder, {
-  dtype: "fp32",
+  dtype,
   session_options: { intraOpNumThreads: Number(threads) },
 });
 
@@ -36,7 +36,7 @@ async function answer({ prompts, n }) {
   };
 }
 
-log(JSON.stringify({ runtime: "transformers.js", version: env.version, file: "onnx/model.onnx" }));
+log(JSON.stringify({ runtime: "transformers.js", version: env.version, file: dtype ?? "onnx/model.onnx" }));
 for await (const line of createInterface({ input: process.stdin })) {
   log(JSON.stringify(await answer(JSON.parse(line))));
 }

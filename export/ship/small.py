@@ -14,6 +14,7 @@ from pathlib import Path
 
 from export.folder.card import read_hub, write_card
 from export.folder.replace import check_model_folder
+from export.folder.transformers_js import tell_transformers_js
 from export.formats.quantize import save_quantized
 from gptcore.bundle import (
     INDEX,
@@ -58,6 +59,7 @@ def ship(source: Path, out: Path, scores: Scores | None = None) -> None:
         if bundle.inspect:
             save_quantized(bundle.inspect, folder / INSPECT, INSPECT_FORMAT)
         name_file(folder / "genai_config.json", VARIANTS[kept[0]])
+        tell_transformers_js(folder, kept)
         write_card(folder / "README.md", facts, read_hub(source))
         check_sizes(folder)
         write_facts(folder, facts)
