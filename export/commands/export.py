@@ -7,6 +7,7 @@ python -m export --from-hf DIR --out models/NAME        from a Hugging Face mode
 
 import argparse
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from gptcore.bundle import VARIANTS, read_facts
 from gptcore.checks import UserError
@@ -24,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, nargs="?", help="the run directory that training wrote")
     parser.add_argument(
         "--from-hf", type=Path, metavar="DIR", help="use a Hugging Face Llama in DIR, not a run"
+    )
+    parser.add_argument(
+        "--from-gguf", type=Path, metavar="FILE", help="use a GGUF file, unpacked, not a run"
     )
     parser.add_argument("--out", type=Path, required=True, help="the model folder to write")
     add_folder_arguments(parser)
@@ -58,6 +62,8 @@ def add_folder_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     check(options)
+    if options.from_gguf:
+        return run_gguf(options)
     with waiting("starting PyTorch"):
         from export.folder.card import Hub, read_license
         from export.folder.variants import read_names, split_names
@@ -84,15 +90,26 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def run_gguf(options: argparse.Namespace) -> int:
+    """Unpack the file into a folder of Hugging Face's kind, and export that."""
+    from export.pretrained.gguf import to_hugging_face
+
+    with TemporaryDirectory() as place:
+        folder = Path(place) / (options.from_gguf.stem or "model")
+        with waiting("unpacking the file"):
+            to_hugging_face(options.from_gguf, folder)
+        return run(argparse.Namespace(**vars(options) | {"from_hf": folder, "from_gguf": None}))
+
+
 def check(options: argparse.Namespace) -> None:
     """Raise UserError for mistakes that can be found before torch is imported."""
-    if (options.run is None) == (options.from_hf is None):
-        raise UserError("name either a run directory or --from-hf DIR")
+    if sum(source is not None for source in (options.run, options.from_hf, options.from_gguf)) != 1:
+        raise UserError("name one of a run directory, --from-hf DIR or --from-gguf FILE")
     if options.run:
         if options.context or options.text:
-            raise UserError("--context and --text are only for --from-hf: a run has its own")
+            raise UserError("--context and --text are for models made elsewhere: a run has its own")
         Run.load(options.run)
-    elif not options.from_hf.is_dir():
+    elif options.from_hf and not options.from_hf.is_dir():
         raise UserError(
             f"--from-hf {options.from_hf} is not a folder: `python -m export fetch "
             f"OWNER/NAME` fetches a model and exports it"
