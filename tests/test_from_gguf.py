@@ -18,6 +18,7 @@ from tests.conftest import Refused
 from tests.hard_unicode import hard_texts
 
 WRITTEN = b"\x05" + b"\0" * 7  # a text of five letters follows
+N_TENSORS = 38  # of models/nano
 NANO = Path(__file__).parent.parent / "models" / "nano"
 
 
@@ -55,14 +56,32 @@ def replaced(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
     return change
 
 
+def n_tensors(n: int) -> Callable[[bytes], bytes]:
+    return lambda data: data[:8] + struct.pack("<Q", n) + data[16:]
+
+
 def kind_of_first_tensor(kind: int) -> Callable[[bytes], bytes]:
     """The number follows the name, the number of dimensions and the dimensions."""
 
     def change(data: bytes) -> bytes:
-        at = data.index(name := b"token_embd.weight") + len(name) + 4 + 2 * 8
+        at = after_first_shape(data)
         return data[:at] + struct.pack("<I", kind) + data[at + 4 :]
 
     return change
+
+
+def offset_of_first_tensor(offset: int) -> Callable[[bytes], bytes]:
+    """The number follows that of its quantisation."""
+
+    def change(data: bytes) -> bytes:
+        at = after_first_shape(data) + 4
+        return data[:at] + struct.pack("<Q", offset) + data[at + 8 :]
+
+    return change
+
+
+def after_first_shape(data: bytes) -> int:
+    return data.index(name := b"token_embd.weight") + len(name) + 4 + 2 * 8
 
 
 @pytest.mark.parametrize(
@@ -75,7 +94,11 @@ def kind_of_first_tensor(kind: int) -> Callable[[bytes], bytes]:
         (lambda data: data[: len(data) // 2], "is cut short"),
         (lambda data: data[:5000], "is cut short"),
         (lambda data: data[:8] + struct.pack("<Q", 2**60) + data[16:], "it claims"),
-        (lambda data: data[:8] + struct.pack("<Q", 9999) + data[16:], "is cut short, or damaged"),
+        (n_tensors(9999), "is damaged"),
+        (n_tensors(N_TENSORS - 1), "is damaged"),
+        (n_tensors(0), "is damaged"),
+        (offset_of_first_tensor(32), "is damaged: 'token_embd.weight' begins at"),
+        (lambda data: data + b"\0" * 64, "is damaged: it goes on"),
         (lambda data: data[:16] + struct.pack("<Q", 2**62) + data[24:], "it claims"),
         (lambda data: data[:24] + struct.pack("<Q", 2**63) + data[32:], "it claims"),
         (replaced(WRITTEN + b"llama", WRITTEN + b"bloom"), "architecture='bloom'"),
@@ -83,7 +106,7 @@ def kind_of_first_tensor(kind: int) -> Callable[[bytes], bytes]:
         (replaced(b"llama.block_count", b"llama.block_cound"), "llama.block_count=None"),
         (kind_of_first_tensor(77), "unknown quantisation 77"),
         (kind_of_first_tensor(10), "no whole blocks of Q2_K"),
-        (kind_of_first_tensor(9), "quantisation Q8_1 of token_embd.weight is not supported"),
+        (kind_of_first_tensor(26), "quantisation I32 of token_embd.weight is not supported"),
         (replaced(b"output_norm.weight", b"output_nerm.weight"), "'output_nerm.weight'"),
     ],
 )  # fmt: skip
@@ -97,7 +120,7 @@ def test_bad_files_are_refused_in_a_line(
 
 
 def test_what_is_no_file_is_named(refused: Refused, tmp_path: Path) -> None:
-    for path, said in ((tmp_path / "no.gguf", "does not exist"), (tmp_path, "is a folder")):
-        assert said in refused(main, "--from-gguf", path, "--out", tmp_path / "out")
+    for path in (tmp_path / "no.gguf", tmp_path):
+        assert "is not a file" in refused(main, "--from-gguf", path, "--out", tmp_path / "out")
     said = refused(main, "--from-gguf", path, "--from-hf", path, "--out", tmp_path / "out")
     assert "name one of" in said

@@ -109,6 +109,8 @@ def check(options: argparse.Namespace) -> None:
         if options.context or options.text:
             raise UserError("--context and --text are for models made elsewhere: a run has its own")
         Run.load(options.run)
+    elif options.from_gguf and not options.from_gguf.is_file():
+        raise UserError(f"--from-gguf {options.from_gguf} is not a file: name a .gguf file")
     elif options.from_hf and not options.from_hf.is_dir():
         raise UserError(
             f"--from-hf {options.from_hf} is not a folder: `python -m export fetch "

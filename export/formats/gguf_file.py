@@ -36,6 +36,15 @@ class Place(NamedTuple):
     n_bytes: int
 
 
+class Info(NamedTuple):
+    """What the header says of a tensor; the offset counts from the end of the header."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: int
+    offset: int
+
+
 @dataclass(frozen=True)
 class GGUF:
     path: Path
@@ -52,7 +61,8 @@ class GGUF:
             raise UserError(
                 f"{self.path}: the quantisation {kind.name} of {name} is not supported"
             ) from None
-        return values.reshape(shape).astype(np.float32)
+        # fp32 is not unpacked but a part of the file, which must not be written
+        return np.require(values.reshape(shape), np.float32, "W")
 
 
 def read_gguf(path: Path) -> GGUF:
@@ -60,10 +70,8 @@ def read_gguf(path: Path) -> GGUF:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return Reader(path, data).read()
-    except FileNotFoundError:
-        raise UserError(f"--from-gguf {path} does not exist") from None
-    except IsADirectoryError:
-        raise UserError(f"--from-gguf {path} is a folder: name a .gguf file in it") from None
+    except UserError:
+        raise
     except ValueError as error:  # an empty file, texts that are no UTF-8
         raise UserError(f"{path} is not a sound GGUF file: {error}") from None
 
@@ -90,11 +98,25 @@ class Reader:
             raise UserError(
                 f"{self.path}: general.alignment={alignment!r} is not a positive number"
             )
-        start = -(-self.at // alignment) * alignment
-        places = {info[0]: self.place(start, *info) for info in infos}
-        if len(places) < n_tensors:
-            raise UserError(f"{self.path} names a tensor twice")
-        return GGUF(self.path, metadata, places)
+        return GGUF(self.path, metadata, self.places(infos, alignment))
+
+    def places(self, infos: list[Info], alignment: int) -> dict[str, Place]:
+        """Return where the tensors are, which must follow each other up to the end of the file."""
+        start = end = -(-self.at // alignment) * alignment
+        places = {}
+        for info in infos:
+            place = places[info.name] = self.place(start, info)
+            if place.start != end:
+                raise UserError(
+                    f"{self.path} is damaged: {info.name!r} begins at byte {place.start:,}, and "
+                    f"not at {end:,}, where the tensor before it ends"
+                )
+            end += -(-place.n_bytes // alignment) * alignment
+        if len(places) < len(infos):
+            raise UserError(f"{self.path} is damaged: it names a tensor twice")
+        if end < len(self.data):
+            raise UserError(f"{self.path} is damaged: it goes on after the last of its tensors")
+        return places
 
     def take(self, n: int) -> bytes:
         if n > len(self.data) - self.at:
@@ -104,7 +126,9 @@ class Reader:
 
     def number(self, form: str) -> Any:
         form = f"<{form}"
-        return struct.unpack(form, self.take(struct.calcsize(form)))[0]
+        value = struct.unpack(form, self.take(struct.calcsize(form)))[0]
+        # 1e-05 and not 9.999999747378752e-06: the shortest number that fp32 keeps as this one
+        return float(str(np.float32(value))) if form == "<f" else value
 
     def count(self, least: int) -> int:
         """Read a number of things that take `least` bytes each."""
@@ -135,15 +159,17 @@ class Reader:
             raise UserError(f"{self.path} is damaged: no metadata have the type {kind}")
         return SCALARS[kind]
 
-    def info(self) -> tuple[str, tuple[int, ...], int, int]:
-        """Read a tensor's name, shape, number of its quantisation, and offset."""
+    def info(self) -> Info:
         name, n = self.text(), self.number("I")
         if not (1 <= n <= MOST_DIMENSIONS):
             raise UserError(f"{self.path} is damaged: {name!r} has {n} dimensions")
         shape = tuple(self.number("Q") for _ in range(n))[::-1]
-        return name, shape, self.number("I"), self.number("Q")
+        if 0 in shape:
+            raise UserError(f"{self.path} is damaged: {name!r} is empty")
+        return Info(name, shape, self.number("I"), self.number("Q"))
 
-    def place(self, start: int, name: str, shape: tuple[int, ...], kind: int, offset: int) -> Place:
+    def place(self, start: int, info: Info) -> Place:
+        name, shape, kind, offset = info
         try:
             known = GGMLQuantizationType(kind)
             n_values, n_bytes = GGML_QUANT_SIZES[known]

@@ -8,7 +8,7 @@ query and key matrices have their rows in another order there (see export.format
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from export.formats.weights import write_weights
 from export.pretrained.gguf_tokenizer import check_vocabulary, tokenizer_config, tokenizer_json
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
-from gptcore.nn.llama import CLASSES
+from gptcore.families import CLASSES
 
 LAYERS = {  # by llama.cpp's name of a layer of a block
     "attn_norm": "input_layernorm",
@@ -37,6 +37,8 @@ LAYERS = {  # by llama.cpp's name of a layer of a block
     "ffn_down": "mlp.down_proj",
 }
 OTHERS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+# Settings that change what a model computes, unless they are "none".
+UNSUPPORTED = ("rope.scaling.type", "rope.scale_linear", "attention.sliding_window", "expert_count")
 FREQUENCIES = "rope_freqs.weight"
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
@@ -51,6 +53,7 @@ def to_hugging_face(path: Path, folder: Path) -> None:
             f"{', '.join(CLASSES)} are"
         )
     config = config_json(file, family)
+    names = hugging_face_names(file)
     check_vocabulary(file, config["vocab_size"])
     folder.mkdir()
     for name, content in (
@@ -63,7 +66,7 @@ def to_hugging_face(path: Path, folder: Path) -> None:
     if isinstance(licence, str) and re.fullmatch(r"[\w.-]+", licence):
         (folder / "README.md").write_text(f"---\nlicense: {licence}\n---\n", encoding="utf-8")
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
-    write_weights(dict(tensors(file, heads if family == "llama" else {})), folder)
+    write_weights(tensors(file, names, heads if family == "llama" else {}), folder)
 
 
 def config_json(file: GGUF, family: str) -> dict[str, Any]:
@@ -83,11 +86,6 @@ def config_json(file: GGUF, family: str) -> dict[str, Any]:
             f"{file.path}: {family}.rope.dimension_count={turned} is not supported, only whole "
             f"heads of {head_dim}"
         )
-    ids = {
-        f"{name}_token_id": file.metadata[f"tokenizer.ggml.{key}_token_id"]
-        for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))
-        if f"tokenizer.ggml.{key}_token_id" in file.metadata
-    }
     config = {
         "architectures": [CLASSES[family]],
         "model_type": family,
@@ -102,12 +100,12 @@ def config_json(file: GGUF, family: str) -> dict[str, Any]:
         "hidden_act": "silu",
         "rms_norm_eps": value("attention.layer_norm_rms_epsilon", float),
         "tie_word_embeddings": "output.weight" not in file.places,
-        **ids,
+        **token_ids(file),
     }
+    for key in (f"{family}.{name}" for name in UNSUPPORTED):
+        if file.metadata.get(key, "none") != "none":
+            raise UserError(f"{file.path}: {key}={file.metadata[key]!r} is not supported")
     rope = {"rope_type": "default", "rope_theta": value("rope.freq_base", float, 10000.0)}
-    kind = value("rope.scaling.type", str, "none")
-    if kind != "none":
-        raise UserError(f"{file.path}: {family}.rope.scaling.type={kind!r} is not supported")
     if FREQUENCIES in file.places:
         rope |= llama3_rope(file, rope["rope_theta"], head_dim)
     return config | {"rope_parameters": rope}
@@ -130,21 +128,40 @@ def llama3_rope(file: GGUF, theta: float, head_dim: int) -> dict[str, Any]:
     raise UserError(f"{file.path}: the factors {FREQUENCIES} are not Llama 3's: not supported")
 
 
-def tensors(file: GGUF, heads: dict[str, int]) -> Iterable[tuple[str, torch.Tensor]]:
-    """Yield the tensors by Hugging Face's names; `heads`: the numbers of heads to put in order."""
+def token_ids(file: GGUF) -> dict[str, Any]:
+    """Return the ids of the tokens that begin, end and fill up a text, as far as they are named."""
+    ids = {
+        name: file.metadata.get(f"tokenizer.ggml.{name}_token_id")
+        for name in ("bos", "eos", "eot", "padding")
+    }
+    ends = [i for i in dict.fromkeys((ids["eos"], ids["eot"])) if i is not None]
+    eos = ends if len(ends) > 1 else ids["eos"]
+    found = {"bos_token_id": ids["bos"], "eos_token_id": eos, "pad_token_id": ids["padding"]}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def hugging_face_names(file: GGUF) -> dict[str, str]:
+    """Return Hugging Face's names of the tensors by llama.cpp's."""
+    names = {}
     for name in file.places:
-        if name == FREQUENCIES:
-            continue
-        array = file.tensor(name)
         match name.split("."):
             case ["blk", layer, kind, part] if kind in LAYERS:
-                if part == "weight" and kind in heads:
-                    array = in_halves(array, heads[kind])
-                yield f"model.layers.{layer}.{LAYERS[kind]}.{part}", torch.from_numpy(array)
+                names[name] = f"model.layers.{layer}.{LAYERS[kind]}.{part}"
             case [kind, part] if kind in OTHERS:
-                yield f"{OTHERS[kind]}.{part}", torch.from_numpy(array)
-            case _:
+                names[name] = f"{OTHERS[kind]}.{part}"
+            case _ if name != FREQUENCIES:
                 raise UserError(f"{file.path} has a tensor {name!r}, which is not supported")
+    return names
+
+
+def tensors(
+    file: GGUF, names: dict[str, str], heads: dict[str, int]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors, one in memory at a time; the rows of those in `heads` are put in order."""
+    for name, theirs in names.items():
+        array = file.tensor(name)
+        n_head = heads.get(name.split(".")[-2])
+        yield theirs, torch.from_numpy(in_halves(array, n_head) if n_head else array)
 
 
 def in_halves(array: np.ndarray, n_head: int) -> np.ndarray:

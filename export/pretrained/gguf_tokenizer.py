@@ -9,7 +9,8 @@ from typing import Any
 from export.formats.gguf_file import GGUF
 from gptcore.checks import UserError
 
-CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # types of tokens
+NORMAL, CONTROL, USER_DEFINED = 1, 3, 4  # types of tokens; those of other types fill up ids
+USED = (NORMAL, CONTROL, USER_DEFINED)
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
 GPT2 = BYTE_LEVEL | {"use_regex": True}
 
@@ -36,7 +37,9 @@ PRE_TOKENIZERS = {
     "llama-bpe": split(CL100K.replace("DIGITS", "{1,3}")),
     "qwen2": split(CL100K.replace("DIGITS", "")),
 }
+NORMALISERS = {"qwen2": {"type": "NFC"}}  # which llama.cpp does not do, but Qwen's own tokenizer
 IGNORE_MERGES = ("llama-bpe",)  # a piece that is a token is not merged from its bytes
+BEGINS = ("llama-bpe",)  # texts begin with the token of the beginning, unless the file says no
 
 
 def listed(file: GGUF, key: str, kind: type) -> list:
@@ -81,14 +84,14 @@ def tokenizer_json(file: GGUF) -> dict[str, Any]:
     added = [
         {"id": i, "content": token, **plain, "special": kind != USER_DEFINED}
         for i, (token, kind) in enumerate(zip(tokens, types))
-        if kind in (CONTROL, USER_DEFINED, UNUSED)
+        if kind in (CONTROL, USER_DEFINED)
     ]
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": added,
-        "normalizer": None,
+        "normalizer": NORMALISERS.get(pre),
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": PRE_TOKENIZERS[pre]},
         "post_processor": opening(file, tokens),
         "decoder": GPT2,
@@ -101,7 +104,7 @@ def tokenizer_json(file: GGUF) -> dict[str, Any]:
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": pre in IGNORE_MERGES,
-            "vocab": {token: i for i, token in enumerate(tokens)},
+            "vocab": {token: i for i, token in enumerate(tokens) if types[i] in USED},
             "merges": [merge.split(" ") for merge in listed(file, "merges", str)],
         },
     }
@@ -110,7 +113,8 @@ def tokenizer_json(file: GGUF) -> dict[str, Any]:
 def opening(file: GGUF, tokens: list[str]) -> dict[str, Any] | None:
     """Return what puts the token of the beginning before each text, if the model wants it."""
     bos = name_of(file, "bos", tokens)
-    if not file.metadata.get("tokenizer.ggml.add_bos_token") or bos is None:
+    begins = file.metadata["tokenizer.ggml.pre"] in BEGINS
+    if not file.metadata.get("tokenizer.ggml.add_bos_token", begins) or bos is None:
         return None
     first = {"SpecialToken": {"id": bos, "type_id": 0}}
     text = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
