@@ -261,7 +261,7 @@ def broken(smollm2: Path, tmp_path: Path) -> Callable[..., Path]:
         ("config.json", {"rope_parameters": {"rope_type": "yarn"}}, "rope_type='yarn'"),
         ("config.json", {"num_hidden_layers": 3}, "do not match config.json"),
         ("config.json", {"num_hidden_layers": 1}, "do not match config.json"),
-        ("tokenizer.json", {"normalizer": {"type": "NFC"}}, "byte-level BPE tokenizer"),
+        ("tokenizer.json", {"normalizer": {"type": "NFKC"}}, "byte-level BPE tokenizer"),
         ("tokenizer.json", {"pre_tokenizer": {"type": "Whitespace"}}, "pre_tokenizer"),
         ("tokenizer.json", {"model": {"type": "WordPiece"}}, "its model is WordPiece"),
     ],
