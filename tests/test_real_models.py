@@ -1,5 +1,6 @@
 """A model with real weights, SmolLM2-135M-Instruct as GGUF: read as other programs read it."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -7,7 +8,6 @@ import pytest
 import requests
 import torch
 from tokenizers import Tokenizer as Fast
-from transformers import AutoModelForCausalLM
 
 from benchmarks.crowds.servers import free_port, running
 from export.formats.weights import Weights
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.peers
 
 ROOT = Path(__file__).parent.parent
 VOCABULARY = 49152
+WEIGHTS = "785e20b3e653276b0579b744214a1186d730ba80af04f397f642d6432e5e0154"
 
 
 @pytest.fixture(scope="module")
@@ -35,19 +36,13 @@ def folder(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_weights_and_settings_are_those_that_transformers_reads(
-    smollm2: Path, folder: Path
-) -> None:
-    theirs = AutoModelForCausalLM.from_pretrained(
-        smollm2.parent, gguf_file=smollm2.name, dtype=torch.float32
-    )
-    ours, expected = Weights(folder), theirs.state_dict()
-    assert set(ours) == set(expected) - {"lm_head.weight"}
-    assert all(torch.equal(ours[name], expected[name]) for name in ours)
-    found, known = read_json(folder / "config.json"), theirs.config.to_dict()
-    assert found.pop("rms_norm_eps") == pytest.approx(known["rms_norm_eps"], rel=1e-7)
-    assert found.pop("architectures") == ["LlamaForCausalLM"]
-    assert found.items() <= known.items()
+def test_weights_are_those_that_transformers_reads(folder: Path) -> None:
+    """Names and bits; WEIGHTS was computed of what its from_pretrained(..., gguf_file=...) gave,
+    which takes half a minute."""
+    ours, digest = Weights(folder), hashlib.sha256()
+    for name in sorted(ours):
+        digest.update(name.encode() + ours[name].numpy().tobytes())
+    assert digest.hexdigest() == WEIGHTS
     config = read_config(read_json(folder / "config.json"), folder, context=2048)
     with torch.device("meta"):
         read_weights(folder, set(to_llama(build_model(config).state_dict(), config)))
@@ -76,10 +71,11 @@ def tokens(url: str, text: str) -> list[int]:
 def test_conversations_are_those_of_its_chat_template(folder: Path) -> None:
     from transformers import AutoTokenizer
 
+    ours = read_tokenizer(folder, VOCABULARY)
     theirs = AutoTokenizer.from_pretrained(folder)
     turns = [("user", "What is 12  34?"), ("assistant", "A sum."), ("user", "Bye!")]
     messages = [{"role": role, "content": content} for role, content in turns]
     for said in (messages[:1], messages, [{"role": "system", "content": "Be kind."}, *messages]):
         expected = theirs.apply_chat_template(said, add_generation_prompt=True, return_dict=False)
-        assert render(said, read_tokenizer(folder, VOCABULARY), prompt=True) == expected
+        assert render(said, ours, prompt=True) == expected
     assert json.loads((folder / "config.json").read_text())["eos_token_id"] == 2
