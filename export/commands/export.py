@@ -3,6 +3,7 @@
 python -m export runs/NAME --out models/NAME            from a training run
 python -m export --from-hf DIR --out models/NAME        from a Hugging Face model of Llama's
                                                         shape, such as SmolLM2-135M-Instruct
+python -m export --from-gguf FILE --out models/NAME     from the same as llama.cpp's file
 """
 
 import argparse
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from-hf", type=Path, metavar="DIR", help="use a Hugging Face Llama in DIR, not a run"
     )
     parser.add_argument(
-        "--from-gguf", type=Path, metavar="FILE", help="use a GGUF file, unpacked, not a run"
+        "--from-gguf", type=Path, metavar="FILE", help="use a GGUF file of such a model, not a run"
     )
     parser.add_argument("--out", type=Path, required=True, help="the model folder to write")
     add_folder_arguments(parser)
@@ -42,12 +43,14 @@ def add_folder_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--language", default="", help="languages for the model card, as `en,zh`")
     parser.add_argument("--datasets", default="", help="Hub names of data sets for the model card")
     parser.add_argument(
-        "--context", type=int, help="reduce the context to this many tokens (with --from-hf)"
+        "--context",
+        type=int,
+        help="reduce the context to this many tokens (of a model made elsewhere)",
     )
     parser.add_argument(
         "--text",
         type=Path,
-        help="text for the measurements (with --from-hf; default: the project's own dialogues)",
+        help="text for the measurements of such a model (default: the project's own dialogues)",
     )
     parser.add_argument(
         "--quantize", default="", metavar="FORMATS", help=f"also write these: {','.join(SMALLER)}"
@@ -94,7 +97,9 @@ def run_gguf(options: argparse.Namespace) -> int:
     """Unpack the file into a folder of Hugging Face's kind, and export that."""
     from export.pretrained.gguf import to_hugging_face
 
-    with TemporaryDirectory() as place:
+    # beside the model folder: weights in fp32 may be more than a system's own place can hold
+    beside = next(folder for folder in options.out.resolve().parents if folder.is_dir())
+    with TemporaryDirectory(dir=beside, prefix=".gguf-") as place:
         folder = Path(place) / (options.from_gguf.stem or "model")
         with waiting("unpacking the file"):
             to_hugging_face(options.from_gguf, folder)
