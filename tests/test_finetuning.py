@@ -66,7 +66,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.manual_seed(1)
         folder.mkdir()
         model = build_model(CONFIG)
-        write_weights(to_llama(dict(model.named_parameters()), CONFIG), folder)
+        write_weights(to_llama(dict(model.named_parameters()), CONFIG).items(), folder)
         FOREIGN.save(folder)
         for name, content in {
             "config.json": llama_config(CONFIG, {}) | {"their": 1, "max_position_embeddings": 1024},

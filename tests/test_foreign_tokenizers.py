@@ -3,17 +3,23 @@
 Here they are small and made for the test; tests/test_real_models.py reads a real one.
 """
 
+import json
+import pickle
+import unicodedata
 from itertools import islice
 from pathlib import Path
 
 import pytest
 from tokenizers import Regex, pre_tokenizers
 from tokenizers import Tokenizer as Fast
+from tokenizers.normalizers import NFC
 
+from export.pretrained.gguf_tokenizer import PRE_TOKENIZERS
 from export.pretrained.tokenizer import GPT2, GPT2_DIGITS, read_tokenizer
+from gptcore.text.parts import LONGEST_RUN
 from gptcore.text.pieces import pieces
 from gptcore.text.tokenizer import PATTERN, PORTABLE_PATTERN, Tokenizer, byte_to_unicode
-from tests.foreign import MISSING, N_INCOMPLETE
+from tests.foreign import ADDED, MISSING, N_INCOMPLETE, N_TRAINED
 from tests.hard_unicode import hard_texts
 
 
@@ -86,3 +92,69 @@ def test_pieces_are_split_as_in_the_other_library(pattern: str, written: list) -
             "".join(char_of[byte] for byte in piece.encode()) for piece in pieces(text, pattern)
         ]
         assert found == [piece for piece, _ in split.pre_tokenize_str(text)]
+
+
+@pytest.mark.parametrize("n", [500, pytest.param(25_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", PRE_TOKENIZERS)
+def test_ids_of_hard_unicode_are_those_of_the_other_library(
+    kind: str, n: int, trained_elsewhere: dict[str, Path]
+) -> None:
+    """In all 100,000 texts for the four ways of splitting them, and some marks to be put in order.
+
+    That library's NFC is of Unicode 9: of 100 marks that are newer it does not know the order.
+    """
+    ours = read_tokenizer(trained_elsewhere[kind], N_TRAINED)
+    theirs = without_special(trained_elsewhere[kind])
+    marks = ("e\u0301\u0327", "<end>\u0338", "\u1100\u1161\u11a8", "\u212b\u0344", "end|>!!")
+    texts = [*marks, "", *hard_texts(n, seed=6)]
+    known = [t for t in texts if not ours.normal_form or NFC().normalize_str(t) == nfc(t)]
+    assert len(known) >= 0.9999 * len(texts)
+    expected = [e.ids for e in theirs.encode_batch(known, add_special_tokens=False)]
+    assert ours.encode_batch(known) == expected
+    assert [ours.encode(text) for text in known[:500]] == expected[:500]
+    assert all(ours.special["<|stop|>"] not in ids for ids in expected)
+    change = nfc if ours.normal_form else str
+    whole = [text for text in known[:500] if not set(ADDED) & set(ours._parts.split(text))]
+    assert len(whole) > 300
+    for text in whole:
+        assert ours.decode(ours.encode(text)) == change(text)
+
+
+def without_special(folder: Path) -> Fast:
+    """The other library's tokenizer, which does not take a text's words for special tokens."""
+    content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    for token in content["added_tokens"]:
+        if token["special"]:
+            token["content"] = f"\0 in no text {token['id']}"
+    return Fast.from_str(json.dumps(content))
+
+
+def nfc(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
+def test_an_added_token_is_text_that_no_normalising_and_no_end_touches(
+    trained_elsewhere: dict[str, Path], tmp_path: Path
+) -> None:
+    ours = read_tokenizer(trained_elsewhere["qwen2"], N_TRAINED)
+    ids = ours.encode("e\u0301<end>\u0338<|stop|>")
+    assert ours.added["<end>"] in ids and ours.special.keys() >= {"<|stop|>"}
+    assert "<end>" not in ours.special and ours.special["<|stop|>"] not in ids
+    assert ours.decode(ids) == "\u00e9<end>\u0338<|stop|>"
+    stream = ours.stream()
+    assert "".join(map(stream.push, ids)) + stream.finish() == ours.decode(ids)
+    ours.save(tmp_path)
+    again = Tokenizer.load(tmp_path)
+    assert again.sha256 == ours.sha256 and again.encode("e\u0301<end>") == ours.encode(
+        "\u00e9<end>"
+    )
+    assert pickle.loads(pickle.dumps(ours)).encode("e\u0301<end>") == again.encode("e\u0301<end>")
+
+
+@pytest.mark.parametrize("pre", ["qwen2", "llama-bpe"])
+def test_the_longest_run_of_white_space_overflows_no_stack(
+    pre: str, trained_elsewhere: dict[str, Path]
+) -> None:
+    ours = read_tokenizer(trained_elsewhere[pre], N_TRAINED)
+    for text in (" " * LONGEST_RUN + "x", " " * (2 * LONGEST_RUN), "\n" * (LONGEST_RUN - 1) + " x"):
+        assert ours.decode(ours.encode(text)) == text

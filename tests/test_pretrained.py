@@ -14,11 +14,18 @@ import pytest
 import torch
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Fast
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+)
 
 import export.pretrained.chat_template
 from export.__main__ import main
 from export.pretrained.chat_template import read_format
+from export.pretrained.hugging_face import read_config
 from gptcore.bundle import load_bundle
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
@@ -261,7 +268,7 @@ def broken(smollm2: Path, tmp_path: Path) -> Callable[..., Path]:
         ("config.json", {"rope_parameters": {"rope_type": "yarn"}}, "rope_type='yarn'"),
         ("config.json", {"num_hidden_layers": 3}, "do not match config.json"),
         ("config.json", {"num_hidden_layers": 1}, "do not match config.json"),
-        ("tokenizer.json", {"normalizer": {"type": "NFC"}}, "byte-level BPE tokenizer"),
+        ("tokenizer.json", {"normalizer": {"type": "NFKC"}}, "byte-level BPE tokenizer"),
         ("tokenizer.json", {"pre_tokenizer": {"type": "Whitespace"}}, "pre_tokenizer"),
         ("tokenizer.json", {"model": {"type": "WordPiece"}}, "its model is WordPiece"),
     ],
@@ -278,6 +285,14 @@ def test_what_is_not_supported_is_named(
     folder = broken(name, lambda data: data.update(change))
     assert said in refused(main, "--from-hf", folder, "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_what_qwen3_leaves_out_is_what_transformers_takes(smollm2: Path) -> None:
+    settings = json.loads((smollm2 / "config.json").read_text())
+    settings.pop("head_dim")
+    assert read_config(settings, smollm2, None).head_dim == 16
+    config = read_config(settings | {"model_type": "qwen3"}, smollm2, None)
+    assert config.head_dim == Qwen3Config().head_dim == 128
 
 
 def test_merges_out_of_order_are_refused(

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from export.pretrained.gguf_tokenizer import PRE_TOKENIZERS
 from export.pretrained.tokenizer import read_tokenizer
 from export.ship.web import SOURCES, fetch_runtime
 from gptcore.bundle import default_model
 from gptcore.engine.sampling import Sampling, sample_rows
 from gptcore.model import OnnxModel, load_model
 from gptcore.text.chat_template import Message, fit, text_opening
-from tests.foreign import N_INCOMPLETE
+from tests.foreign import N_INCOMPLETE, N_TRAINED
 
 pytestmark = pytest.mark.peers
 
@@ -158,6 +159,27 @@ def test_missing_bytes_are_lost_as_in_python(scripts: Path, incomplete: Path) ->
     texts = ["!\x04!", "a\x04ab", " \x04 \n", "\u65f8x", "\U00045678", "1\x041", "~", *TEXTS]
     found = node(scripts, code, {"content": content, "special": ours.special, "texts": texts})
     assert found == list(map(ours.encode, texts))
+
+
+@pytest.mark.parametrize("kind", PRE_TOKENIZERS)
+def test_tokenizers_made_elsewhere_give_the_ids_of_python(
+    kind: str, scripts: Path, trained_elsewhere: dict[str, Path]
+) -> None:
+    """With NFC, and with added tokens that are ordinary text, which come back."""
+    ours = read_tokenizer(trained_elsewhere[kind], N_TRAINED)
+    content = json.loads((trained_elsewhere[kind] / "tokenizer.json").read_text())
+    code = """
+        const { Tokens } = await import("./tokens.js");
+        const tokens = new Tokens(given.content, {}, given.special);
+        found = given.texts.map((text) => {
+            const ids = tokens.encode(text);
+            const decode = tokens.stream();
+            return [ids, [...ids.map((id) => decode(id)), decode()].join("")];
+        });
+    """
+    texts = ["e\u0301 <end>\u0338", "end|>!! 12  345 a\n \n", "we'LL <|stop|>", *TEXTS]
+    found = node(scripts, code, {"content": content, "special": ours.special, "texts": texts})
+    assert found == [[ids, ours.decode(ids)] for ids in map(ours.encode, texts)]
 
 
 def test_conversations_become_our_prompts(scripts: Path, model: OnnxModel) -> None:

@@ -62,7 +62,7 @@ def export(source: str, folder: Path) -> None:
     with stage("graph written"):
         write_onnx(model, folder / ONNX)
     with stage("safetensors written"):
-        write_weights(to_llama(dict(model.named_parameters()), config), folder)
+        write_weights(to_llama(dict(model.named_parameters()), config).items(), folder)
         (folder / CONFIG).write_text(json.dumps(llama_config(config, IDS)))
     del model
     facts = ModelFacts("it", False, n_parameters, config, imported=Imported("it", "nothing"))

@@ -3,10 +3,12 @@
 python -m export runs/NAME --out models/NAME            from a training run
 python -m export --from-hf DIR --out models/NAME        from a Hugging Face model of Llama's
                                                         shape, such as SmolLM2-135M-Instruct
+python -m export --from-gguf FILE --out models/NAME     from the same as llama.cpp's file
 """
 
 import argparse
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from gptcore.bundle import VARIANTS, read_facts
 from gptcore.checks import UserError
@@ -25,6 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from-hf", type=Path, metavar="DIR", help="use a Hugging Face Llama in DIR, not a run"
     )
+    parser.add_argument(
+        "--from-gguf", type=Path, metavar="FILE", help="use a GGUF file of such a model, not a run"
+    )
     parser.add_argument("--out", type=Path, required=True, help="the model folder to write")
     add_folder_arguments(parser)
 
@@ -38,12 +43,14 @@ def add_folder_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--language", default="", help="languages for the model card, as `en,zh`")
     parser.add_argument("--datasets", default="", help="Hub names of data sets for the model card")
     parser.add_argument(
-        "--context", type=int, help="reduce the context to this many tokens (with --from-hf)"
+        "--context",
+        type=int,
+        help="reduce the context to this many tokens (of a model made elsewhere)",
     )
     parser.add_argument(
         "--text",
         type=Path,
-        help="text for the measurements (with --from-hf; default: the project's own dialogues)",
+        help="text for the measurements of such a model (default: the project's own dialogues)",
     )
     parser.add_argument(
         "--quantize", default="", metavar="FORMATS", help=f"also write these: {','.join(SMALLER)}"
@@ -58,6 +65,8 @@ def add_folder_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     check(options)
+    if options.from_gguf:
+        return run_gguf(options)
     with waiting("starting PyTorch"):
         from export.folder.card import Hub, read_license
         from export.folder.variants import read_names, split_names
@@ -84,15 +93,30 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def run_gguf(options: argparse.Namespace) -> int:
+    """Unpack the file into a folder of Hugging Face's kind, and export that."""
+    from export.pretrained.gguf import to_hugging_face
+
+    # beside the model folder: weights in fp32 may be more than a system's own place can hold
+    beside = next(folder for folder in options.out.resolve().parents if folder.is_dir())
+    with TemporaryDirectory(dir=beside, prefix=".gguf-") as place:
+        folder = Path(place) / (options.from_gguf.stem or "model")
+        with waiting("unpacking the file"):
+            to_hugging_face(options.from_gguf, folder)
+        return run(argparse.Namespace(**vars(options) | {"from_hf": folder, "from_gguf": None}))
+
+
 def check(options: argparse.Namespace) -> None:
     """Raise UserError for mistakes that can be found before torch is imported."""
-    if (options.run is None) == (options.from_hf is None):
-        raise UserError("name either a run directory or --from-hf DIR")
+    if sum(source is not None for source in (options.run, options.from_hf, options.from_gguf)) != 1:
+        raise UserError("name one of a run directory, --from-hf DIR or --from-gguf FILE")
     if options.run:
         if options.context or options.text:
-            raise UserError("--context and --text are only for --from-hf: a run has its own")
+            raise UserError("--context and --text are for models made elsewhere: a run has its own")
         Run.load(options.run)
-    elif not options.from_hf.is_dir():
+    elif options.from_gguf and not options.from_gguf.is_file():
+        raise UserError(f"--from-gguf {options.from_gguf} is not a file: name a .gguf file")
+    elif options.from_hf and not options.from_hf.is_dir():
         raise UserError(
             f"--from-hf {options.from_hf} is not a folder: `python -m export fetch "
             f"OWNER/NAME` fetches a model and exports it"

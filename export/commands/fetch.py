@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         folder = home() / model.repo
         fetch(folder, model.repo, lambda folder: check_supported(folder, options))
-    options.run, options.from_hf = None, folder
+    options.run, options.from_gguf, options.from_hf = None, None, folder
     code = export.run(options)
     family = read_json(folder / "config.json")["model_type"]
     if not is_tried(family):

@@ -203,7 +203,8 @@ def write_graph_and_weights(model: GPT, tokenizer: Tokenizer, folder: Path) -> N
     write_onnx(model, folder / ONNX)
     tokenizer.save(folder)
     state: dict[str, Tensor] = dict(model.named_parameters())
-    write_weights(to_llama(state, model.config) if is_llama(model.config) else state, folder)
+    state = to_llama(state, model.config) if is_llama(model.config) else state
+    write_weights(state.items(), folder)
 
 
 @waiting("writing the graphs")
@@ -214,7 +215,7 @@ def write_translation_model(
     (folder / ONNX).parent.mkdir()
     write_translator(model, (folder / ONNX).parent)
     write_checked_inspect(model, folder / INSPECT)
-    write_weights(dict(model.named_parameters()), folder)
+    write_weights(model.named_parameters(), folder)
     tokenizer.save(folder)
     source_tokenizer.save(folder / SOURCE_TOKENIZER)
 

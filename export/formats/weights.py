@@ -1,6 +1,6 @@
 """Parameters as safetensors: written in one file or in shards, read one tensor at a time.
 
->>> write_weights({"norm.weight": torch.ones(64)}, Path("models/mine"))     # doctest: +SKIP
+>>> write_weights([("norm.weight", torch.ones(64))], Path("models/mine"))   # doctest: +SKIP
 >>> Weights(Path("models/mine"))["norm.weight"].shape                       # doctest: +SKIP
 torch.Size([64])
 
@@ -8,7 +8,7 @@ A folder has `model.safetensors`, or the shards that `model.safetensors.index.js
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -53,29 +53,43 @@ class Weights(Mapping[str, Tensor]):
             raise UserError(f"{path} is damaged: {error}") from None
 
 
-def write_weights(state: dict[str, Tensor], folder: Path) -> None:
-    """Write model.safetensors, or several files and their index if one would be too large."""
-    shards = list(split(state))
+def write_weights(tensors: Iterable[tuple[str, Tensor]], folder: Path) -> None:
+    """Write model.safetensors, or several files and their index if one would be too large.
+
+    No more tensors than those of one file are in memory at a time, if they are made when asked for.
+    """
+    files: list[list[str]] = []  # the names of the tensors of each
+    n_bytes = 0
+    for shard in split(tensors):
+        save_file(shard, path := folder / part_name(len(files)), metadata={"format": "pt"})
+        path.chmod(0o644)  # save_file makes it readable only for its owner
+        n_bytes += sum(tensor.nbytes for tensor in shard.values())
+        files.append(list(shard))
+        del shard
     names = [WEIGHTS]
-    if len(shards) > 1:
-        stem, n = Path(WEIGHTS).stem, len(shards)
+    if (n := len(files)) > 1:
+        stem = Path(WEIGHTS).stem
         names = [f"{stem}-{i:05}-of-{n:05}.safetensors" for i in range(1, n + 1)]
-        size = sum(tensor.nbytes for tensor in state.values())
-        files = {key: name for name, shard in zip(names, shards) for key in shard}
-        index = {"metadata": {"total_size": size}, "weight_map": files}
+        places = {key: name for name, keys in zip(names, files) for key in keys}
+        index = {"metadata": {"total_size": n_bytes}, "weight_map": places}
         (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-    for name, shard in zip(names, shards):
-        tensors = {key: tensor.detach().contiguous() for key, tensor in shard.items()}
-        save_file(tensors, folder / name, metadata={"format": "pt"})
-        (folder / name).chmod(0o644)  # save_file makes it readable only for its owner
+    for i, name in enumerate(names):
+        (folder / part_name(i)).rename(folder / name)
 
 
-def split(state: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+def part_name(i: int) -> str:
+    """Return a file's name while it is not known how many there will be."""
+    return f"{WEIGHTS}.{i}"
+
+
+def split(tensors: Iterable[tuple[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
     """Yield the tensors in parts of at most SHARD_BYTES, or of one tensor."""
     part: dict[str, Tensor] = {}
-    for name, tensor in state.items():
-        if part and sum(t.nbytes for t in part.values()) + tensor.nbytes > SHARD_BYTES:
+    n_bytes = 0
+    for name, tensor in tensors:
+        if part and n_bytes + tensor.nbytes > SHARD_BYTES:
             yield part
-            part = {}
-        part[name] = tensor
+            part, n_bytes = {}, 0
+        part[name] = tensor.detach().contiguous()
+        n_bytes += tensor.nbytes
     yield part

@@ -103,6 +103,10 @@ def export_pretrained(
 OWN = "the project's own dialogues"
 
 
+# What a family's class of transformers takes for a key that config.json leaves out.
+DEFAULTS = {"qwen3": {"head_dim": 128}}
+
+
 @dataclass(frozen=True)
 class LlamaShape:
     """The keys of a Llama's config.json that define its shape."""
@@ -127,8 +131,10 @@ def read_config(settings: dict[str, Any], path: Path, context: int | None) -> Mo
             raise UserError(
                 f"{path}: {key}={value!r} is not supported, only {' or '.join(map(repr, known))} is"
             )
+    name = settings.get("model_type", "llama")
+    given = DEFAULTS.get(name, {}) | settings
     names = {field.name for field in fields(LlamaShape)}
-    shape = read_as(LlamaShape, {k: v for k, v in settings.items() if k in names}, str(path))
+    shape = read_as(LlamaShape, {k: v for k, v in given.items() if k in names}, str(path))
     longest = shape.max_position_embeddings
     if context is not None and not (1 <= context <= longest):
         raise UserError(
@@ -136,7 +142,7 @@ def read_config(settings: dict[str, Any], path: Path, context: int | None) -> Mo
         )
     n_head = shape.num_attention_heads
     is_usual = shape.head_dim is None or shape.head_dim * n_head == shape.hidden_size
-    family: dict[str, Any] = FAMILIES[settings.get("model_type", "llama")]
+    family: dict[str, Any] = FAMILIES[name]
     try:
         config = ModelConfig(
             vocab_size=shape.vocab_size,

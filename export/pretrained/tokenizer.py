@@ -13,6 +13,7 @@ from export.pretrained.chat_template import read_format
 from gptcore.checks import UserError
 from gptcore.system import files
 from gptcore.text.chat_format import ChatFormat
+from gptcore.text.parts import Form
 from gptcore.text.tokenizer import Tokenizer, byte_to_unicode
 from training.dialogues.generator import dialogues
 
@@ -25,6 +26,7 @@ LAST, SAFE_LAST = r"|\s+(?!\S)|\s+", r"|\s++$|\s+(?!\S)|\s"
 GPT2 = WORDS + r" ?\p{N}++|" + SPACES
 GPT2_DIGITS = WORDS + r"\p{N}|\s++(?=\p{N})|" + SPACES
 
+NORMALISERS = (None, {"type": "NFC"})
 TRICKY = (
     "a  b   12 34  5é\n\n  x\t\r\n y  ", "I'm we'LL don't ''s '12", "中文字符，３ ４５",
     "👩‍👩‍👧 e\u0301 \u00a0\u3000!",
@@ -45,9 +47,13 @@ def read_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
 
 def parse_tokenizer(data: dict[str, Any], folder: Path, vocab_size: int) -> Tokenizer:
     check_kind(data, folder / "tokenizer.json")
-    special = {token["content"]: token["id"] for token in data["added_tokens"]}
-    ranks = read_ranks(data["model"]["vocab"], special, folder)
-    taken = {*special.values(), *(i for t, i in data["model"]["vocab"].items() if t not in special)}
+    added, special = (
+        {t["content"]: t["id"] for t in data["added_tokens"] if t["special"] is is_special}
+        for is_special in (False, True)
+    )
+    names, vocab = added | special, data["model"]["vocab"]
+    ranks = read_ranks(vocab, names, folder)
+    taken = {*names.values(), *(i for token, i in vocab.items() if token not in names)}
     if not taken <= set(range(vocab_size)):
         raise UserError(
             f"{folder / 'tokenizer.json'} has the id {max(taken)}, but the model has only "
@@ -55,9 +61,9 @@ def parse_tokenizer(data: dict[str, Any], folder: Path, vocab_size: int) -> Toke
         )
     special |= {f"<|unused_{i}|>": i for i in range(vocab_size) if i not in taken}
     check_merges(ranks, data["model"], folder)
-    tokenizer = Tokenizer(
-        ranks, pattern_of(data["pre_tokenizer"]), None, special, read_chat(folder, special)
-    )
+    pattern, chat = pattern_of(data["pre_tokenizer"]), read_chat(folder, special)
+    form: Form = "NFC" if data.get("normalizer") else ""
+    tokenizer = Tokenizer(ranks, pattern, None, special, chat, added, form)
     check_ids(tokenizer, folder / "tokenizer.json")
     return tokenizer
 
@@ -67,17 +73,25 @@ def check_kind(data: dict[str, Any], path: Path) -> None:
     for is_so, what in (
         (model.get("type") != "BPE", f"its model is {model.get('type')}"),
         (model.get("byte_fallback"), "it falls back to bytes (SentencePiece)"),
-        (data.get("normalizer") is not None, "it normalises texts"),
+        (data.get("normalizer") not in NORMALISERS, "it normalises texts, and not to NFC"),
         (model.get("unk_token") and model.get("fuse_unk"), "it has an unknown token"),
     ):
         if is_so:
             raise UserError(f"{path} is not a supported byte-level BPE tokenizer: {what}")
+    for token in data["added_tokens"]:
+        loose = [key for key in ("lstrip", "rstrip", "single_word") if token.get(key)]
+        if data.get("normalizer") and token.get("normalized"):
+            loose.append("normalized")
+        if loose and not token["special"]:
+            raise UserError(
+                f"{path} is not supported: the added token {token['content']!r} has {loose[0]}"
+            )
 
 
-def read_ranks(vocab: dict[str, int], special: dict[str, int], folder: Path) -> dict[bytes, int]:
+def read_ranks(vocab: dict[str, int], names: dict[str, int], folder: Path) -> dict[bytes, int]:
     """Return the bytes of the ordinary tokens, numbered in the order of their ids."""
     byte_of = {char: byte for byte, char in byte_to_unicode().items()}
-    ordinary = sorted((i, token) for token, i in vocab.items() if token not in special)
+    ordinary = sorted((i, token) for token, i in vocab.items() if token not in names)
     try:
         return {bytes(byte_of[c] for c in token): n for n, (_, token) in enumerate(ordinary)}
     except KeyError as error:
@@ -161,7 +175,7 @@ def check_ids(tokenizer: Tokenizer, path: Path) -> None:
 
     fast = Fast.from_file(str(path))
     talk = (m["content"] for messages in islice(dialogues(1), 200) for m in messages)
-    for text in (*TRICKY, *talk):
+    for text in (*TRICKY, *(f"a {name}  {name}\n" for name in tokenizer.added), *talk):
         ids, expected = tokenizer.encode(text), fast.encode(text, add_special_tokens=False).ids
         if ids != expected:
             raise UserError(

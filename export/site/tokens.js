@@ -5,13 +5,16 @@ import { Tokenizer } from "./vendor/tokenizers.min.mjs";
 export class Tokens {
   // `content` and `config`: tokenizer.json and tokenizer_config.json; `special`: ids by name.
   constructor(content, config, special) {
-    // Without added tokens the tokenizer encodes every text as ordinary text.
-    this.tokenizer = new Tokenizer({ ...content, added_tokens: [] }, config);
+    // Without special tokens the tokenizer encodes every text as ordinary text. The other added tokens
+    // are such text.
+    const added = content.added_tokens.filter((token) => !token.special);
+    this.tokenizer = new Tokenizer({ ...content, added_tokens: added }, config);
+    this.added = new Map(added.map((token) => [token.id, new TextEncoder().encode(token.content)]));
     this.special = special;
     this.names = new Map(Object.entries(special).map(([name, id]) => [id, name]));
     const words = Object.entries(content.model.vocab);
     this.words = new Map(words.map(([word, id]) => [id, word]));
-    this.size = Math.max(...this.words.keys(), ...this.names.keys()) + 1;
+    this.size = Math.max(...this.added.keys(), ...this.words.keys(), ...this.names.keys()) + 1;
     this.leaveOutMissing(content.model.vocab);
   }
 
@@ -30,6 +33,7 @@ export class Tokens {
   }
 
   bytes(id) {
+    if (this.added.has(id)) return this.added.get(id);
     const word = this.words.get(id) ?? "";
     return Uint8Array.from(word, (character) => BYTES.get(character));
   }

@@ -11,7 +11,8 @@ gptcore.text.chat_template puts these ids into prompts.
 
 A rank is a token's number in the list of merges. It is also the token's id, unless only some
 ranks are `kept` (see gptcore.text.encodings.compact); then ids number the kept ranks. A tokenizer
-made elsewhere may have `special` tokens of its own with any ids.
+made elsewhere may have `special` tokens of its own with any ids, and `added` ones, which are
+ordinary text that is always one token.
 """
 
 import base64
@@ -20,7 +21,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -31,10 +32,12 @@ import tiktoken
 
 from gptcore.checks import UserError
 from gptcore.text.chat_format import ChatFormat
+from gptcore.text.parts import Form, Parts, check_runs
 from gptcore.text.pieces import pieces_without
 
 FILE_NAME = "tokenizer.tiktoken"
 FACTS_NAME = "tokenizer.facts.json"  # what the rank file cannot express; written only if needed
+OPTIONAL = {"added", "normal_form"}  # facts that few tokenizers have
 
 # Their ids follow those of the ordinary tokens, in this order.
 SPECIAL_TOKENS = (
@@ -69,10 +72,6 @@ PORTABLE_PATTERN = (
     r"|\s+(?![\s\S])|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-# The engine backtracks through white space that is followed by a word and uses a stack frame per
-# character, so a longer run would overflow its stack.
-LONGEST_RUN = 500_000
-
 
 class Tokenizer:
     """Encodes text to token ids and decodes ids to text.
@@ -81,8 +80,10 @@ class Tokenizer:
     pieces; tokens merge only within a piece. `kept` lists the ranks, ascending, that have ids;
     any other token is written as its single bytes, so all single bytes must be kept. `special`
     maps names to ids, and ordinary tokens take the free ids in the order of their ranks; without
-    it SPECIAL_TOKENS follow the ordinary ones. `chat` is the format of conversations. Raises
-    UserError if ranks, `kept` or `special` are inconsistent.
+    it SPECIAL_TOKENS follow the ordinary ones. `chat` is the format of conversations. `added` maps
+    texts that are always one token to ids; what is between them is normalised to `normal_form`
+    ("NFC", or "" for as it is) before it is encoded, and comes back so. Raises UserError if ranks,
+    `kept`, `special` or `added` are inconsistent.
 
     A tokenizer made elsewhere may lack single bytes: they get no ids, and encoding loses them.
     """
@@ -94,6 +95,8 @@ class Tokenizer:
         kept: Sequence[int] | None = None,
         special: dict[str, int] | None = None,
         chat: ChatFormat = ChatFormat(),
+        added: dict[str, int] | None = None,
+        normal_form: Form = "",
     ):
         if sorted(ranks.values()) != list(range(len(ranks))):
             raise UserError("the tokenizer's ranks are not the numbers 0 to n-1, once each")
@@ -108,13 +111,17 @@ class Tokenizer:
             raise UserError(f"the tokenizer's {what} lack the single bytes {missing[:8]}")
         n_tokens = len(self.tokens)
         self.special = special or {name: n_tokens + i for i, name in enumerate(SPECIAL_TOKENS)}
-        self.vocab_size = n_tokens + len(self.special)
-        self.chat = chat
-        self._bytes = bytes_by_id(self.tokens, self.special)
+        self.added = added or {}
+        self.vocab_size = n_tokens + len(self.special) + len(self.added)
+        self.chat, self.normal_form = chat, normal_form
+        self._parts = Parts(self.added, normal_form)
+        self._bytes = bytes_by_id(self.tokens, [*self.special.values(), *self.added.values()])
         ids = {token: i for i, token in enumerate(self._bytes) if token}
         is_plain = kept is None and self._bytes[:n_tokens] == by_rank
         self._ids_of_rank = None if is_plain else [ids_of_token(ids, t) for t in by_rank]
-        self.max_token_bytes = max(map(len, self.tokens))
+        for name, i in self.added.items():
+            self._bytes[i] = name.encode()
+        self.max_token_bytes = max(map(len, self._bytes))
         # tiktoken needs all bytes: those that are missing get ranks that merge with nothing.
         self._missing = {bytes([byte]): len(ranks) + i for i, byte in enumerate(missing)}
         self._encoding = tiktoken.Encoding(
@@ -125,7 +132,8 @@ class Tokenizer:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Tokenizer, (self.ranks, self.pattern, self.kept, self.special, self.chat)
+        own = self.special, self.chat, self.added, self.normal_form
+        return Tokenizer, (self.ranks, self.pattern, self.kept, *own)
 
     @cached_property
     def special_pattern(self) -> re.Pattern[str]:
@@ -138,15 +146,25 @@ class Tokenizer:
         if not text:  # of which a conversation has many
             return []
         check_runs(text)
-        return self._ids(text, self._encoding.encode_ordinary(text))
+        parts = self._parts.split(text)
+        return self._joined(parts, map(self._encoding.encode_ordinary, parts[::2]))
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """Encode many texts on all cores, as `encode` does; raises UserError."""
         for text in texts:
             check_runs(text)
         threads = os.cpu_count() or 1
-        ranks = self._encoding.encode_ordinary_batch(texts, num_threads=threads)
-        return list(map(self._ids, texts, ranks))
+        split = list(map(self._parts.split, texts))
+        plain = [part for parts in split for part in parts[::2]]
+        ranks = iter(self._encoding.encode_ordinary_batch(plain, num_threads=threads))
+        return [self._joined(parts, ranks) for parts in split]
+
+    def _joined(self, parts: list[str], ranks: Iterator[list[int]]) -> list[int]:
+        """Return the ids of a text's parts, of which every second is an added token."""
+        ids = self._ids(parts[0], next(ranks))
+        for name, part in zip(parts[1::2], parts[2::2]):
+            ids += [self.added[name], *self._ids(part, next(ranks))]
+        return ids
 
     def _ids(self, text: str, ranks: list[int]) -> list[int]:
         if self._missing and max(ranks, default=0) >= len(self.ranks):
@@ -180,19 +198,20 @@ class Tokenizer:
     @property
     def is_ours(self) -> bool:
         """Whether the special tokens are those that training needs."""
-        return list(self.special) == list(SPECIAL_TOKENS)
+        is_plain = not self.added and not self.normal_form
+        return is_plain and list(self.special) == list(SPECIAL_TOKENS)
 
     @property
     def facts(self) -> dict[str, Any]:
         """What the rank file cannot express; empty for a tokenizer with our defaults."""
         if self.is_ours and self.pattern == PATTERN and self.kept is None:
             return {}
-        facts = {"pattern": self.pattern, "kept": self.kept}
-        return (
-            facts
-            if self.is_ours
-            else facts | {"special": self.special, "chat": self.chat.to_dict()}
-        )
+        facts: dict[str, Any] = {"pattern": self.pattern, "kept": self.kept}
+        if self.is_ours:
+            return facts
+        optional = {"added": self.added, "normal_form": self.normal_form}
+        facts |= {"special": self.special, "chat": self.chat.to_dict()}
+        return facts | {key: value for key, value in optional.items() if value}
 
     @cached_property
     def sha256(self) -> str:
@@ -260,18 +279,6 @@ class Tokenizer:
         return cls({bytes(to_byte[c] for c in token): i for token, i in vocab.items()})
 
 
-def check_runs(text: str) -> None:
-    """Raise UserError if a run of white space is so long that the engine would panic."""
-    if len(text) <= LONGEST_RUN:
-        return
-    for run in re.finditer(r"\s++", text):
-        if run.end() - run.start() > LONGEST_RUN and run.end() < len(text):
-            raise UserError(
-                f"the text holds more than {LONGEST_RUN:,} characters of white space in a row: "
-                f"remove some"
-            )
-
-
 def checked_kept(kept: Sequence[int], n_ranks: int) -> list[int]:
     """Return `kept` as a list; raises UserError unless it is ascending ranks below n_ranks."""
     array = np.asarray(kept)
@@ -282,12 +289,12 @@ def checked_kept(kept: Sequence[int], n_ranks: int) -> list[int]:
     return array.tolist()
 
 
-def bytes_by_id(tokens: list[bytes], special: dict[str, int]) -> list[bytes]:
-    """Return the bytes of every id: special ids have none, the others take `tokens` in order."""
-    taken, result = set(special.values()), [b""] * (len(tokens) + len(special))
-    if len(taken) != len(special) or not taken <= set(range(len(result))):
+def bytes_by_id(tokens: list[bytes], taken_ids: list[int]) -> list[bytes]:
+    """Return the bytes of every id: taken ids have none, the others take `tokens` in order."""
+    taken, result = set(taken_ids), [b""] * (len(tokens) + len(taken_ids))
+    if len(taken) != len(taken_ids) or not taken <= set(range(len(result))):
         raise UserError(
-            f"the special tokens' ids are not {len(special)} different ones below {len(result)}"
+            f"the special tokens' ids are not {len(taken_ids)} different ones below {len(result)}"
         )
     free = (i for i in range(len(result)) if i not in taken)
     for i, token in zip(free, tokens):
@@ -312,13 +319,14 @@ def read_facts(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("JSON that is nested too deeply") from None
     needed, foreign = {"pattern", "kept"}, {"pattern", "kept", "special", "chat"}
-    is_sound = isinstance(facts, dict) and set(facts) in (needed, foreign)
+    is_sound = isinstance(facts, dict) and set(facts) - OPTIONAL in (needed, foreign)
     if not is_sound or not isinstance(facts["pattern"], str):
         raise ValueError("a pattern and the kept ranks are needed, and nothing else")
+    for key in ("special", "added"):
+        names = facts.get(key, {})
+        if not isinstance(names, dict) or not all(type(i) is int for i in names.values()):
+            raise ValueError(f"the {key} tokens are not names with ids")
     if "special" in facts:
-        special = facts["special"]
-        if not isinstance(special, dict) or not all(type(i) is int for i in special.values()):
-            raise ValueError("the special tokens are not names with ids")
         facts["chat"] = ChatFormat.from_dict(facts["chat"])
     return facts
 

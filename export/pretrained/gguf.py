@@ -1,0 +1,172 @@
+"""Writes a GGUF file as a model folder in Hugging Face's format, which is then exported as such.
+
+>>> to_hugging_face(Path("SmolLM2-135M-Instruct.Q4_1.gguf"), Path("SmolLM2"))   # doctest: +SKIP
+
+Tensors are unpacked to fp32. llama.cpp rotates neighbouring rows of a head together, so a Llama's
+query and key matrices have their rows in another order there (see export.formats.gguf).
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from export.formats.gguf_file import GGUF, read_gguf
+from export.formats.hugging_face import rope_factors
+from export.formats.weights import write_weights
+from export.pretrained.gguf_tokenizer import check_vocabulary, tokenizer_config, tokenizer_json
+from gptcore.checks import UserError
+from gptcore.config import ModelConfig
+from gptcore.families import CLASSES
+
+LAYERS = {  # by llama.cpp's name of a layer of a block
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+OTHERS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+# Settings that change what a model computes, unless they are "none".
+UNSUPPORTED = ("rope.scaling.type", "rope.scale_linear", "attention.sliding_window", "expert_count")
+FREQUENCIES = "rope_freqs.weight"
+LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+
+
+def to_hugging_face(path: Path, folder: Path) -> None:
+    """Fill a new folder; raises UserError naming what is not supported."""
+    file = read_gguf(path)
+    family = file.metadata.get("general.architecture")
+    if family not in CLASSES:
+        raise UserError(
+            f"{path}: general.architecture={family!r} is not supported, only "
+            f"{', '.join(CLASSES)} are"
+        )
+    config = config_json(file, family)
+    names = hugging_face_names(file)
+    check_vocabulary(file, config["vocab_size"])
+    folder.mkdir()
+    for name, content in (
+        ("config.json", config),
+        ("tokenizer.json", tokenizer_json(file)),
+        ("tokenizer_config.json", tokenizer_config(file)),
+    ):
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    licence = file.metadata.get("general.license")
+    if isinstance(licence, str) and re.fullmatch(r"[\w.-]+", licence):
+        (folder / "README.md").write_text(f"---\nlicense: {licence}\n---\n", encoding="utf-8")
+    heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
+    write_weights(tensors(file, names, heads if family == "llama" else {}), folder)
+
+
+def config_json(file: GGUF, family: str) -> dict[str, Any]:
+    def value(key: str, kind: type, default: Any = None) -> Any:
+        found = file.metadata.get(f"{family}.{key}", default)
+        if type(found) is not kind:
+            raise UserError(f"{file.path}: {family}.{key}={found!r} is not of type {kind.__name__}")
+        return found
+
+    if "token_embd.weight" not in file.places:
+        raise UserError(f"{file.path} has no token_embd.weight: it is not a whole model")
+    width, n_head = value("embedding_length", int), value("attention.head_count", int)
+    head_dim = value("attention.key_length", int, width // max(n_head, 1))
+    turned = value("rope.dimension_count", int, head_dim)
+    if turned != head_dim:
+        raise UserError(
+            f"{file.path}: {family}.rope.dimension_count={turned} is not supported, only whole "
+            f"heads of {head_dim}"
+        )
+    config = {
+        "architectures": [CLASSES[family]],
+        "model_type": family,
+        "vocab_size": file.places["token_embd.weight"].shape[0],
+        "hidden_size": width,
+        "intermediate_size": value("feed_forward_length", int),
+        "num_hidden_layers": value("block_count", int),
+        "num_attention_heads": n_head,
+        "num_key_value_heads": value("attention.head_count_kv", int, n_head),
+        "head_dim": head_dim,
+        "max_position_embeddings": value("context_length", int),
+        "hidden_act": "silu",
+        "rms_norm_eps": value("attention.layer_norm_rms_epsilon", float),
+        "tie_word_embeddings": "output.weight" not in file.places,
+        **token_ids(file),
+    }
+    for key in (f"{family}.{name}" for name in UNSUPPORTED):
+        if file.metadata.get(key, "none") != "none":
+            raise UserError(f"{file.path}: {key}={file.metadata[key]!r} is not supported")
+    rope = {"rope_type": "default", "rope_theta": value("rope.freq_base", float, 10000.0)}
+    if FREQUENCIES in file.places:
+        rope |= llama3_rope(file, rope["rope_theta"], head_dim)
+    return config | {"rope_parameters": rope}
+
+
+def llama3_rope(file: GGUF, theta: float, head_dim: int) -> dict[str, Any]:
+    """Return Llama 3's settings, of which the file has only the frequencies' factors."""
+    found = file.tensor(FREQUENCIES)
+    factor = float(found.max())
+    if np.isfinite(factor) and 1 < factor < 1e6:
+        config = ModelConfig(
+            head_size=head_dim,
+            position="llama3_rotary",
+            rope_theta=theta,
+            rope_factor=factor,
+        )
+        expected = rope_factors(config)
+        if expected.shape == found.shape and np.allclose(expected, found, rtol=1e-4):
+            return {"rope_type": "llama3", "factor": factor, **LLAMA3}
+    raise UserError(f"{file.path}: the factors {FREQUENCIES} are not Llama 3's: not supported")
+
+
+def token_ids(file: GGUF) -> dict[str, Any]:
+    """Return the ids of the tokens that begin, end and fill up a text, as far as they are named."""
+    ids = {
+        name: file.metadata.get(f"tokenizer.ggml.{name}_token_id")
+        for name in ("bos", "eos", "eot", "padding")
+    }
+    ends = [i for i in dict.fromkeys((ids["eos"], ids["eot"])) if i is not None]
+    eos = ends if len(ends) > 1 else ids["eos"]
+    found = {"bos_token_id": ids["bos"], "eos_token_id": eos, "pad_token_id": ids["padding"]}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def hugging_face_names(file: GGUF) -> dict[str, str]:
+    """Return Hugging Face's names of the tensors by llama.cpp's."""
+    names = {}
+    for name in file.places:
+        match name.split("."):
+            case ["blk", layer, kind, part] if kind in LAYERS:
+                names[name] = f"model.layers.{layer}.{LAYERS[kind]}.{part}"
+            case [kind, part] if kind in OTHERS:
+                names[name] = f"{OTHERS[kind]}.{part}"
+            case _ if name != FREQUENCIES:
+                raise UserError(f"{file.path} has a tensor {name!r}, which is not supported")
+    return names
+
+
+def tensors(
+    file: GGUF, names: dict[str, str], heads: dict[str, int]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors, one in memory at a time; the rows of those in `heads` are put in order."""
+    for name, theirs in names.items():
+        array = file.tensor(name)
+        n_head = heads.get(name.split(".")[-2])
+        yield theirs, torch.from_numpy(in_halves(array, n_head) if n_head else array)
+
+
+def in_halves(array: np.ndarray, n_head: int) -> np.ndarray:
+    """Undo export.formats.gguf.interleaved."""
+    if array.ndim != 2 or len(array) % (2 * n_head):
+        raise UserError(f"a matrix of {array.shape} cannot have {n_head} heads")
+    pairs = array.reshape(n_head, -1, 2, array.shape[1])
+    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(array.shape)

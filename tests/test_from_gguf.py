@@ -1,0 +1,126 @@
+"""A GGUF file through `--from-gguf`: the same weights and ids, and clear refusals."""
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from export.__main__ import main
+from export.formats.gguf import write_gguf
+from export.formats.weights import Weights
+from export.pretrained.gguf import to_hugging_face
+from export.pretrained.hugging_face import read_config
+from export.pretrained.tokenizer import read_json, read_tokenizer
+from gptcore.bundle import load_bundle
+from tests.conftest import Refused
+from tests.hard_unicode import hard_texts
+
+WRITTEN = b"\x05" + b"\0" * 7  # a text of five letters follows
+N_TENSORS = 38  # of models/nano
+NANO = Path(__file__).parent.parent / "models" / "nano"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """models/nano as llama.cpp takes it."""
+    path = tmp_path_factory.mktemp("gguf") / "nano.gguf"
+    write_gguf(NANO, path)
+    return path
+
+
+def test_a_file_of_ours_comes_back_with_the_same_weights_and_ids(
+    file: Path, tmp_path: Path
+) -> None:
+    to_hugging_face(file, tmp_path / "hf")
+    ours, theirs = Weights(NANO), Weights(tmp_path / "hf")
+    assert set(ours) == set(theirs)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    bundle = load_bundle(NANO)
+    config = read_config(read_json(tmp_path / "hf" / "config.json"), tmp_path, None)
+    same = {"n_layer", "n_head", "n_kv_head", "head_dim", "n_embd", "n_inner", "block_size"}
+    assert all(getattr(config, name) == getattr(bundle.config, name) for name in same)
+    tokenizer = read_tokenizer(tmp_path / "hf", config.vocab_size)
+    assert tokenizer.special == bundle.tokenizer.special
+    # llama.cpp's pattern splits a line break before the last white space of a text otherwise
+    texts = [text.strip() for text in hard_texts(500)]
+    assert tokenizer.encode_batch(texts) == bundle.tokenizer.encode_batch(texts)
+
+
+def replaced(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
+    def change(data: bytes) -> bytes:
+        assert old in data and len(old) == len(new)
+        return data.replace(old, new, 1)
+
+    return change
+
+
+def n_tensors(n: int) -> Callable[[bytes], bytes]:
+    return lambda data: data[:8] + struct.pack("<Q", n) + data[16:]
+
+
+def kind_of_first_tensor(kind: int) -> Callable[[bytes], bytes]:
+    """The number follows the name, the number of dimensions and the dimensions."""
+
+    def change(data: bytes) -> bytes:
+        at = after_first_shape(data)
+        return data[:at] + struct.pack("<I", kind) + data[at + 4 :]
+
+    return change
+
+
+def offset_of_first_tensor(offset: int) -> Callable[[bytes], bytes]:
+    """The number follows that of its quantisation."""
+
+    def change(data: bytes) -> bytes:
+        at = after_first_shape(data) + 4
+        return data[:at] + struct.pack("<Q", offset) + data[at + 8 :]
+
+    return change
+
+
+def after_first_shape(data: bytes) -> int:
+    return data.index(name := b"token_embd.weight") + len(name) + 4 + 2 * 8
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda data: b"", "is not a sound GGUF file"),
+        (lambda data: b"PK" + data[2:], "is not a GGUF file"),
+        (lambda data: data[:4] + struct.pack("<I", 9) + data[8:], "version 9"),
+        (lambda data: data[:-1], "is cut short"),
+        (lambda data: data[: len(data) // 2], "is cut short"),
+        (lambda data: data[:5000], "is cut short"),
+        (lambda data: data[:8] + struct.pack("<Q", 2**60) + data[16:], "it claims"),
+        (n_tensors(9999), "is damaged"),
+        (n_tensors(N_TENSORS - 1), "is damaged"),
+        (n_tensors(0), "is damaged"),
+        (offset_of_first_tensor(32), "is damaged: 'token_embd.weight' begins at"),
+        (lambda data: data + b"\0" * 64, "is damaged: it goes on"),
+        (lambda data: data[:16] + struct.pack("<Q", 2**62) + data[24:], "it claims"),
+        (lambda data: data[:24] + struct.pack("<Q", 2**63) + data[32:], "it claims"),
+        (replaced(WRITTEN + b"llama", WRITTEN + b"bloom"), "architecture='bloom'"),
+        (replaced(b"llama-bpe", b"chameleon"), "tokenizer.ggml.pre='chameleon'"),
+        (replaced(b"llama.block_count", b"llama.block_cound"), "llama.block_count=None"),
+        (kind_of_first_tensor(77), "unknown quantisation 77"),
+        (kind_of_first_tensor(10), "no whole blocks of Q2_K"),
+        (kind_of_first_tensor(26), "quantisation I32 of token_embd.weight is not supported"),
+        (replaced(b"output_norm.weight", b"output_nerm.weight"), "'output_nerm.weight'"),
+    ],
+)  # fmt: skip
+def test_bad_files_are_refused_in_a_line(
+    file: Path, refused: Refused, tmp_path: Path, change: Callable[[bytes], bytes], said: str
+) -> None:
+    path = tmp_path / "bad.gguf"
+    path.write_bytes(change(file.read_bytes()))
+    assert said in refused(main, "--from-gguf", path, "--out", tmp_path / "out")
+    assert [each.name for each in tmp_path.iterdir()] == ["bad.gguf"]
+
+
+def test_what_is_no_file_is_named(refused: Refused, tmp_path: Path) -> None:
+    for path in (tmp_path / "no.gguf", tmp_path):
+        assert "is not a file" in refused(main, "--from-gguf", path, "--out", tmp_path / "out")
+    said = refused(main, "--from-gguf", path, "--from-hf", path, "--out", tmp_path / "out")
+    assert "name one of" in said
