@@ -24,7 +24,7 @@ from export.formats.weights import Weights
 from export.ship.web import check_model, model_files
 from export.verify import decoder
 from export.verify.decoder import load_reference, verify
-from export.verify.report import any_failed
+from export.verify.report import TOLERANCE, any_failed
 from gptcore.bundle import (
     INDEX,
     ONNX,
@@ -62,7 +62,7 @@ def large(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Pat
         write_model(model, tokenizer, False, folder)
         assert not any_failed(verify(Bundle(folder, CONFIG, tokenizer, facts)))
         save_quantized(folder / VARIANTS["fp32"], folder / VARIANTS["q8"], "q8")
-        assert not any_failed(write_serving_graphs(folder, CONFIG, ["fp32", "q8"]))
+        assert not any_failed(write_serving_graphs(folder, CONFIG, ["fp32", "q8"], TOLERANCE))
     write_facts(folder, facts)
     return folder
 
