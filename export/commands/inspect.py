@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from gptcore.bundle import read_facts
+from training.machine.progress import waiting
 
 KEPT = "; the model folder is as it was before"
 
@@ -14,7 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     read_facts(options.model)
-    from export.folder.write import add_inspect  # this module imports torch
+    with waiting("starting PyTorch"):
+        from export.folder.write import add_inspect
 
     add_inspect(options.model)
     return 0

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from gptcore.bundle import load_translation_bundle
 from training.data.sentence_pairs import is_reversed, read_pairs
+from training.machine.progress import waiting
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +21,8 @@ def run(options: argparse.Namespace) -> int:
     training = bundle.facts.training
     source = training.data.source if training else ""
     pairs = read_pairs(options.pairs, is_reversed(source))
-    from export.verify.score import score_folder  # this module imports torch
+    with waiting("starting PyTorch"):
+        from export.verify.score import score_folder
 
     n_different = score_folder(bundle, pairs, options.beams, options.samples, options.untrained)
     return 1 if n_different else 0

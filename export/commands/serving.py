@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from gptcore.bundle import read_facts
+from training.machine.progress import waiting
 
 KEPT = "; the model folder is as it was before"
 
@@ -14,7 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     read_facts(options.model)
-    from export.folder.serving import add_serving
+    with waiting("starting PyTorch"):
+        from export.folder.serving import add_serving
 
     add_serving(options.model)
     return 0

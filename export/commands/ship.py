@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from gptcore.bundle import read_facts
+from training.machine.progress import waiting
 
 KEPT = "; --out is as it was before"
 
@@ -16,7 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     read_facts(options.model)
-    from export.ship.small import read_scores, ship  # this module imports torch
+    with waiting("starting PyTorch"):
+        from export.ship.small import read_scores, ship
 
     ship(options.model, options.out, read_scores(options.scores))
     size = sum(path.stat().st_size for path in options.out.rglob("*") if path.is_file())

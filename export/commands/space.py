@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from gptcore.bundle import read_facts
+from training.machine.progress import waiting
 
 KEPT = "; --out is as it was before"
 
@@ -18,7 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     for folder in filter(None, (options.model, options.translate)):
         read_facts(folder)
-    from export.ship.space import write_space  # this module imports torch
+    with waiting("starting PyTorch"):
+        from export.ship.space import write_space
 
     write_space(options.model, options.out, options.translate, options.license)
     print(f"wrote {options.out}; next: python -m export push {options.out} USER/NAME")

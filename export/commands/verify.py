@@ -9,6 +9,7 @@ from pathlib import Path
 
 from export.runtimes.environments import PEERS
 from gptcore.bundle import TranslationBundle, load_any_bundle, read_facts
+from training.machine.progress import waiting
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,12 +27,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     read_facts(options.model)
     if options.runtimes is not None:
-        from export.runtimes.compare import verify_runtimes  # imports torch, as the others do
+        with waiting("starting PyTorch"):
+            from export.runtimes.compare import verify_runtimes
 
         return verify_runtimes(options.model, options.runtimes.split(","))
-    from export.verify.decoder import verify
-    from export.verify.report import any_failed, print_report
-    from export.verify.translation import verify_translation
+    with waiting("starting PyTorch"):
+        from export.verify.decoder import verify
+        from export.verify.report import any_failed, print_report
+        from export.verify.translation import verify_translation
 
     bundle = load_any_bundle(options.model)
     checks = verify_translation(bundle) if isinstance(bundle, TranslationBundle) else verify(bundle)

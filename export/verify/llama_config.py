@@ -31,12 +31,12 @@ def check_config(ids: np.ndarray, expected: np.ndarray, folder: Path) -> Check:
 
     The Check is "not compared" if transformers cannot be imported.
     """
-    try:
-        from transformers import AutoModelForCausalLM, logging
-    except ImportError:
-        return Check(NAME, 0, None, LIMIT)
-    logging.disable_progress_bar()
     with waiting("transformers opens and reads"):
+        try:
+            from transformers import AutoModelForCausalLM, logging
+        except ImportError:
+            return Check(NAME, 0, None, LIMIT)
+        logging.disable_progress_bar()
         theirs = AutoModelForCausalLM.from_pretrained(folder).eval()
         got = theirs(input_ids=torch.from_numpy(ids)).logits
     return Check(NAME, ids.size, difference(expected, got.numpy()), LIMIT)

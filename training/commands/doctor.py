@@ -19,6 +19,7 @@ from gptcore.system.files import list_checkpoints, step_of
 from gptcore.text.tokenizer import Tokenizer
 from training.data.sentence_pairs import TRAINING, VALIDATION, read_pairs
 from training.data.sources import shards_of
+from training.machine.progress import waiting
 from training.run.base import frozen_weights
 from training.run.directory import Run
 
@@ -36,7 +37,8 @@ def examine_all(run: Run) -> int:
     parts, damaged, sound_steps = list(parts_of(run)), [], []
     for name, examine in parts:
         try:
-            examine()
+            with waiting(f"checking {name}"):
+                examine()
         except UserError as error:
             damaged.append(name)
             print(f"DAMAGED  {error}")

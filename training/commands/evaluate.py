@@ -24,6 +24,7 @@ from training.evaluation.behaviour import Conversation, load_suite
 from training.evaluation.bits_per_byte import Total, bits_per_byte
 from training.evaluation.rounds import TEMPERATURE, Rounds, by_skill, hold, told
 from training.formats.places import File, find_files
+from training.machine.progress import waiting
 from training.run.directory import Run, write_json
 
 SEEDS = 5  # sampled rounds of the suite
@@ -73,9 +74,11 @@ def evaluate(
     options: argparse.Namespace, files: list[File], suite: list[Conversation]
 ) -> dict[str, Any]:
     """Measure the model, print the results, and return them for --out. Raises UserError."""
-    from training.evaluation.subject import one_thread, open_subject  # it imports torch
+    with waiting("starting PyTorch"):
+        from training.evaluation.subject import one_thread, open_subject
 
-    subject = open_subject(options.directory, options.variant)
+    with waiting("opening the model"):
+        subject = open_subject(options.directory, options.variant)
     print(subject.name)
     started = time.perf_counter()
     report: dict[str, Any] = {"model": subject.name}

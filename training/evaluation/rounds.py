@@ -12,7 +12,7 @@ from typing import Any
 from gptcore.engine.generate import Model
 from gptcore.engine.sampling import Sampling
 from training.evaluation.behaviour import GREEDY, Conversation, Result, answers_of, converse
-from training.machine.progress import progress
+from training.machine.progress import progress, ticking
 
 TEMPERATURE = 0.7
 Rounds = list[list[Result]]  # the suite's results: the first greedy, then one list for each seed
@@ -37,6 +37,7 @@ def hold(suite: list[Conversation], model: Model, n_seeds: int, n_together: int 
     pairs = [(seed, number) for seed in range(n_seeds + 1) for number in range(len(suite))]
     with (
         progress(None, "talking", len(pairs), " conversations") as bar,
+        ticking(bar),
         ThreadPoolExecutor(n_together) as pool,
     ):
         results = list(pool.map(converse_with, *zip(*pairs)))

@@ -21,7 +21,7 @@ def progress(
     total: int | None = None,
     unit: str = "it",
     *,
-    delay: float = 2.0,
+    delay: float = 1.0,
     **form: Any,
 ) -> tqdm:
     """Return the items with a progress bar on standard error, shown after `delay` seconds.

@@ -185,7 +185,9 @@ def page(named: list[Run], earlier_ones: list[Run]) -> str:
     data = json.dumps({"runs": drawn, "charts": charts, "axes": axes}, separators=(",", ":"))
     differences = differing(histories)
     everything = {key: [str(value)] for key, value in histories[0].settings.items()}
-    marks = [run_mark(n, h.name) if n_named > 1 else "" for n, h in enumerate(histories)]
+    marks = [
+        f"<b>{run_mark(n, h.name)}</b>" if n_named > 1 else "" for n, h in enumerate(histories)
+    ]
     said = "".join(map(findings_of, histories[:n_named], marks))
     here = Path(__file__)
     return Template(here.with_suffix(".html").read_text(encoding="utf-8")).substitute(
