@@ -8,7 +8,7 @@
 | fp16 | 16 bits | 16 bits; inputs, outputs and cache stay fp32 |
 | int8 | 8 bits, a scale for each output | 8 bits, scaled at run time; fp32 where a matrix narrows |
 | q8   | 8 bits, a scale for each block of 32 | 8 bits, a scale for each block |
-| q4   | 4 bits, a scale and a zero for each block of 64; q, k, v and head as q8 | 8 bits |
+| q4   | 4 bits, a scale and a zero for each block of 64; values and head as q8 | 8 bits |
 
 Embeddings tied to the head are stored once: embedding lookups read the head's integers.
 """
@@ -118,12 +118,12 @@ def keep_inputs(graph: onnx.GraphProto, node: onnx.NodeProto) -> None:
 def to_blocks(
     proto: onnx.ModelProto, bits: int, rows: Iterable[np.ndarray] = ()
 ) -> onnx.ModelProto:
-    """Quantize weights only, in blocks; head and attention inputs always have 8 bits."""
+    """Quantize weights only, in blocks; the head and the attentions' values always have 8 bits."""
     graph = proto.graph
     table = untie(graph)
+    precise = {HEAD, *(separate_values(graph) if bits < 8 else ())}
     weights = initializers(graph)
     rows = list(rows)
-    precise = {HEAD, *attention_inputs(graph)}
     products = [n for n in graph.node if n.op_type == "MatMul" and n.input[1] in weights]
     fitted = [node for node in products if node.name not in precise]
     moments = second_moments(proto, fitted, rows) if rows else {}
@@ -156,16 +156,34 @@ def block_size(matrix: np.ndarray, bits: int) -> int:
     return BLOCK_SIZE if is_exact else 2 * BLOCK_SIZE
 
 
-def attention_inputs(graph: onnx.GraphProto) -> list[str]:
-    """Return the names of the products that compute queries, keys and values together."""
+def separate_values(graph: onnx.GraphProto) -> list[str]:
+    """Give each attention's values, which are its last outputs, a product of their own.
+
+    Return the names of these products. Errors in values reach the output as they are; those in
+    queries and keys only shift attention.
+    """
     makers = {output: node for node in graph.node for output in node.output}
-    names = []
+    weights, names = initializers(graph), []
     for output in graph.output:
-        if output.name.endswith(".value"):
-            node = makers[output.name]
-            while node.op_type != "MatMul":  # Concat, Transpose, Split, Reshape, perhaps a bias
-                node = makers[next(name for name in node.input if name in makers)]
-            names.append(node.name)
+        if not output.name.endswith(".value"):
+            continue
+        node = makers[output.name]
+        while node.op_type != "MatMul":  # Concat, Transpose, Split, Reshape, perhaps a bias
+            node = makers[next(name for name in node.input if name in makers)]
+        _, n_head, _, head_dim = (axis.dim_value for axis in output.type.tensor_type.shape.dim)
+        matrix = numpy_helper.to_array(weights[node.input[1]])
+        at = matrix.shape[1] - n_head * head_dim
+        parts = []
+        for kind, columns in (("queries_keys", matrix[:, :at]), ("values", matrix[:, at:])):
+            weight = numpy_helper.from_array(columns, f"{node.input[1]}.{kind}")
+            graph.initializer.append(weight)
+            product = f"{node.name}.{kind}"
+            parts.append(
+                helper.make_node("MatMul", [node.input[0], weight.name], [product], product)
+            )
+        joined = helper.make_node("Concat", [p.name for p in parts], node.output, axis=-1)
+        replace_node(graph, node, [*parts, joined])
+        names.append(parts[1].name)
     return names
 
 
