@@ -13,7 +13,8 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Fast
 
 from export.formats.hugging_face import recover_merges
-from export.pretrained.gguf_tokenizer import NORMALISERS, PRE_TOKENIZERS
+from export.formats.pre_tokenizers import PRE_TOKENIZERS
+from export.pretrained.gguf_tokenizer import NORMALISERS
 from export.runtimes.environments import Peer
 from gptcore.system.files import cache_folder, file_sha256, locked
 from gptcore.text.tokenizer import byte_to_unicode

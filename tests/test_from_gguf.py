@@ -1,20 +1,28 @@
 """A GGUF file through `--from-gguf`: the same weights and ids, and clear refusals."""
 
+import json
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from export.__main__ import main
 from export.formats.gguf import write_gguf
-from export.formats.weights import Weights
+from export.formats.hugging_face import llama_config
+from export.formats.weights import Weights, write_weights
 from export.pretrained.gguf import to_hugging_face
 from export.pretrained.hugging_face import read_config
 from export.pretrained.tokenizer import read_json, read_tokenizer
-from gptcore.bundle import load_bundle
+from gptcore.bundle import ONNX, load_bundle, write_facts
+from gptcore.config import ModelConfig
+from gptcore.facts import ModelFacts
+from gptcore.nn import build_model
+from gptcore.nn.llama import to_llama
 from tests.conftest import Refused
+from tests.foreign import N_TRAINED
 from tests.hard_unicode import hard_texts
 
 WRITTEN = b"\x05" + b"\0" * 7  # a text of five letters follows
@@ -46,6 +54,60 @@ def test_a_file_of_ours_comes_back_with_the_same_weights_and_ids(
     # llama.cpp's pattern splits a line break before the last white space of a text otherwise
     texts = [text.strip() for text in hard_texts(500)]
     assert tokenizer.encode_batch(texts) == bundle.tokenizer.encode_batch(texts)
+
+
+SHAPE = {"n_layer": 2, "n_head": 4, "n_kv_head": 2, "n_embd": 64, "n_inner": 96, "block_size": 64}
+LLAMA3 = {"position": "llama3_rotary", "rope_theta": 5e5, "rope_factor": 32.0}
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {  # how texts are split, and the shape
+    "llama, tied": ("smollm", {"rope_theta": 1e5}),
+    "llama, another norm": ("gpt-2", {"norm_eps": 1e-6, "tied_embeddings": False}),
+    "llama 3": ("llama-bpe", LLAMA3 | {"tied_embeddings": False}),
+    "qwen2": ("qwen2", {"qkv_bias": True, "rope_theta": 1e6}),
+    "qwen3": ("qwen2", {"qk_norm": True, "head_size": 32, "tied_embeddings": False}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_family_goes_to_a_file_and_comes_back(
+    kind: str, trained_elsewhere: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = made_elsewhere(kind, trained_elsewhere, tmp_path)
+    write_gguf(folder, tmp_path / "model.gguf")
+    to_hugging_face(tmp_path / "model.gguf", tmp_path / "again")
+    ours, theirs = Weights(folder), Weights(tmp_path / "again")
+    assert set(ours) == set(theirs)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    before, after = load_bundle(folder), tmp_path / "again"
+    assert read_config(read_json(after / "config.json"), after, None) == before.config
+    tokenizer = read_tokenizer(after, N_TRAINED)
+    assert (tokenizer.added, tokenizer.special) == (
+        before.tokenizer.added,
+        before.tokenizer.special,
+    )
+    texts = list(hard_texts(500))
+    assert tokenizer.encode_batch(texts) == before.tokenizer.encode_batch(texts)
+    assert tokenizer.sha256 == before.tokenizer.sha256
+
+
+def made_elsewhere(kind: str, tokenizers: dict[str, Path], place: Path) -> Path:
+    """A model folder of random weights, as an import writes it, but without graphs."""
+    split, shape = KINDS[kind]
+    source, folder = tokenizers[split], place / "model"
+    config = ModelConfig(vocab_size=N_TRAINED, **SHAPE | shape)
+    tokenizer = read_tokenizer(source, N_TRAINED)
+    torch.manual_seed(3)
+    model = build_model(config)
+    with torch.no_grad():
+        for parameter in model.parameters():  # norms and biases too
+            parameter += 0.1 * torch.randn_like(parameter)
+    (folder / ONNX).parent.mkdir(parents=True)
+    (folder / ONNX).touch()
+    tokenizer.save(folder)
+    ids = {"eos_token_id": tokenizer.special["<|stop|>"]}
+    (folder / "config.json").write_text(json.dumps(llama_config(config, ids)))
+    write_weights(to_llama(dict(model.named_parameters()), config).items(), folder)
+    write_facts(folder, ModelFacts("made", chat=False, parameters=1, config=config))
+    return folder
 
 
 def replaced(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
