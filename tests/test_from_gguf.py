@@ -3,10 +3,13 @@
 import json
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import requests
 import torch
 
 from export.__main__ import main
@@ -19,14 +22,18 @@ from export.pretrained.tokenizer import read_json, read_tokenizer
 from gptcore.bundle import ONNX, load_bundle, write_facts
 from gptcore.config import ModelConfig
 from gptcore.facts import ModelFacts
+from gptcore.model import load_model
 from gptcore.nn import build_model
-from gptcore.nn.llama import to_llama
+from gptcore.nn.checkpoint import model_of
+from gptcore.nn.llama import from_llama, to_llama
+from gptcore.nn.torch_session import TorchSession
 from tests.conftest import Refused
-from tests.foreign import N_TRAINED
+from tests.foreign import N_TRAINED, llama_server
 from tests.hard_unicode import hard_texts
 
 WRITTEN = b"\x05" + b"\0" * 7  # a text of five letters follows
 N_TENSORS = 38  # of models/nano
+IDS = [5, 8, 13, 21]
 NANO = Path(__file__).parent.parent / "models" / "nano"
 
 
@@ -108,6 +115,46 @@ def made_elsewhere(kind: str, tokenizers: dict[str, Path], place: Path) -> Path:
     write_weights(to_llama(dict(model.named_parameters()), config).items(), folder)
     write_facts(folder, ModelFacts("made", chat=False, parameters=1, config=config))
     return folder
+
+
+@pytest.mark.slow
+def test_a_file_becomes_a_verified_model_folder(
+    trained_elsewhere: dict[str, Path], tmp_path: Path
+) -> None:
+    """Of Qwen's kind, with its tokenizer; nothing else is left beside the folder."""
+    made = made_elsewhere("qwen2", trained_elsewhere, tmp_path)
+    write_gguf(made, file := tmp_path / "tiny.gguf")
+    words = ["--from-gguf", file, "--context", 32, "--out", tmp_path / "out"]
+    assert main([str(word) for word in words]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "out", "tiny.gguf"]
+    model, ours = load_model(tmp_path / "out", threads=1), load_bundle(made)
+    assert model.config == replace(ours.config, block_size=32)
+    assert model.tokenizer.encode("e\u0301 <end>x") == ours.tokenizer.encode("\u00e9 <end>x")
+    assert "Exported from tiny.gguf" in (tmp_path / "out" / "README.md").read_text()
+    np.testing.assert_allclose(model.session().prefill(IDS), logits_of(made, IDS), atol=1e-4)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("kind", KINDS)
+def test_llama_cpp_computes_what_we_compute(
+    kind: str, trained_elsewhere: dict[str, Path], tmp_path: Path
+) -> None:
+    made = made_elsewhere(kind, trained_elsewhere, tmp_path)
+    write_gguf(made, file := tmp_path / "tiny.gguf")
+    body = {"prompt": IDS, "n_predict": 8, "return_tokens": True, "temperature": 0}
+    with llama_server(file, context=64) as url:
+        told = requests.post(f"{url}/completion", json=body, timeout=60).json()
+    written = list(IDS)
+    while len(written) < len(IDS) + 8:
+        written.append(int(logits_of(made, written).argmax()))
+    assert told["tokens"] == written[len(IDS) :]
+
+
+def logits_of(folder: Path, ids: list[int]) -> np.ndarray:
+    """What PyTorch says comes after some ids."""
+    config = load_bundle(folder).config
+    model = model_of(config, from_llama(Weights(folder), config), folder)
+    return TorchSession(model.eval()).prefill(ids)
 
 
 def replaced(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
