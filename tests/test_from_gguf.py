@@ -1,24 +1,39 @@
 """A GGUF file through `--from-gguf`: the same weights and ids, and clear refusals."""
 
+import json
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import requests
 import torch
 
 from export.__main__ import main
 from export.formats.gguf import write_gguf
-from export.formats.weights import Weights
+from export.formats.hugging_face import llama_config
+from export.formats.weights import Weights, write_weights
 from export.pretrained.gguf import to_hugging_face
 from export.pretrained.hugging_face import read_config
 from export.pretrained.tokenizer import read_json, read_tokenizer
-from gptcore.bundle import load_bundle
+from gptcore.bundle import ONNX, load_bundle, write_facts
+from gptcore.config import ModelConfig
+from gptcore.facts import ModelFacts
+from gptcore.model import load_model
+from gptcore.nn import build_model
+from gptcore.nn.checkpoint import model_of
+from gptcore.nn.llama import from_llama, to_llama
+from gptcore.nn.torch_session import TorchSession
 from tests.conftest import Refused
+from tests.foreign import N_TRAINED, llama_server
 from tests.hard_unicode import hard_texts
 
 WRITTEN = b"\x05" + b"\0" * 7  # a text of five letters follows
 N_TENSORS = 38  # of models/nano
+IDS = [5, 8, 13, 21]
 NANO = Path(__file__).parent.parent / "models" / "nano"
 
 
@@ -46,6 +61,100 @@ def test_a_file_of_ours_comes_back_with_the_same_weights_and_ids(
     # llama.cpp's pattern splits a line break before the last white space of a text otherwise
     texts = [text.strip() for text in hard_texts(500)]
     assert tokenizer.encode_batch(texts) == bundle.tokenizer.encode_batch(texts)
+
+
+SHAPE = {"n_layer": 2, "n_head": 4, "n_kv_head": 2, "n_embd": 64, "n_inner": 96, "block_size": 64}
+LLAMA3 = {"position": "llama3_rotary", "rope_theta": 5e5, "rope_factor": 32.0}
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {  # how texts are split, and the shape
+    "llama, tied": ("smollm", {"rope_theta": 1e5}),
+    "llama, another norm": ("gpt-2", {"norm_eps": 1e-6, "tied_embeddings": False}),
+    "llama 3": ("llama-bpe", LLAMA3 | {"tied_embeddings": False}),
+    "qwen2": ("qwen2", {"qkv_bias": True, "rope_theta": 1e6}),
+    "qwen3": ("qwen2", {"qk_norm": True, "head_size": 32, "tied_embeddings": False}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_family_goes_to_a_file_and_comes_back(
+    kind: str, trained_elsewhere: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = made_elsewhere(kind, trained_elsewhere, tmp_path)
+    write_gguf(folder, tmp_path / "model.gguf")
+    to_hugging_face(tmp_path / "model.gguf", tmp_path / "again")
+    ours, theirs = Weights(folder), Weights(tmp_path / "again")
+    assert set(ours) == set(theirs)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    before, after = load_bundle(folder), tmp_path / "again"
+    assert read_config(read_json(after / "config.json"), after, None) == before.config
+    tokenizer = read_tokenizer(after, N_TRAINED)
+    assert (tokenizer.added, tokenizer.special) == (
+        before.tokenizer.added,
+        before.tokenizer.special,
+    )
+    texts = list(hard_texts(500))
+    assert tokenizer.encode_batch(texts) == before.tokenizer.encode_batch(texts)
+    assert tokenizer.sha256 == before.tokenizer.sha256
+
+
+def made_elsewhere(kind: str, tokenizers: dict[str, Path], place: Path) -> Path:
+    """A model folder of random weights, as an import writes it, but without graphs."""
+    split, shape = KINDS[kind]
+    source, folder = tokenizers[split], place / "model"
+    config = ModelConfig(vocab_size=N_TRAINED, **SHAPE | shape)
+    tokenizer = read_tokenizer(source, N_TRAINED)
+    torch.manual_seed(3)
+    model = build_model(config)
+    with torch.no_grad():
+        for parameter in model.parameters():  # norms and biases too
+            parameter += 0.1 * torch.randn_like(parameter)
+    (folder / ONNX).parent.mkdir(parents=True)
+    (folder / ONNX).touch()
+    tokenizer.save(folder)
+    ids = {"eos_token_id": tokenizer.special["<|stop|>"]}
+    (folder / "config.json").write_text(json.dumps(llama_config(config, ids)))
+    write_weights(to_llama(dict(model.named_parameters()), config).items(), folder)
+    write_facts(folder, ModelFacts("made", chat=False, parameters=1, config=config))
+    return folder
+
+
+@pytest.mark.slow
+def test_a_file_becomes_a_verified_model_folder(
+    trained_elsewhere: dict[str, Path], tmp_path: Path
+) -> None:
+    """Of Qwen's kind, with its tokenizer; nothing else is left beside the folder."""
+    made = made_elsewhere("qwen2", trained_elsewhere, tmp_path)
+    write_gguf(made, file := tmp_path / "tiny.gguf")
+    words = ["--from-gguf", file, "--context", 32, "--out", tmp_path / "out"]
+    assert main([str(word) for word in words]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "out", "tiny.gguf"]
+    model, ours = load_model(tmp_path / "out", threads=1), load_bundle(made)
+    assert model.config == replace(ours.config, block_size=32)
+    assert model.tokenizer.encode("e\u0301 <end>x") == ours.tokenizer.encode("\u00e9 <end>x")
+    assert "Exported from tiny.gguf" in (tmp_path / "out" / "README.md").read_text()
+    np.testing.assert_allclose(model.session().prefill(IDS), logits_of(made, IDS), atol=1e-4)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("kind", KINDS)
+def test_llama_cpp_computes_what_we_compute(
+    kind: str, trained_elsewhere: dict[str, Path], tmp_path: Path
+) -> None:
+    made = made_elsewhere(kind, trained_elsewhere, tmp_path)
+    write_gguf(made, file := tmp_path / "tiny.gguf")
+    body = {"prompt": IDS, "n_predict": 8, "return_tokens": True, "temperature": 0}
+    with llama_server(file, context=64) as url:
+        told = requests.post(f"{url}/completion", json=body, timeout=60).json()
+    written = list(IDS)
+    while len(written) < len(IDS) + 8:
+        written.append(int(logits_of(made, written).argmax()))
+    assert told["tokens"] == written[len(IDS) :]
+
+
+def logits_of(folder: Path, ids: list[int]) -> np.ndarray:
+    """What PyTorch says comes after some ids."""
+    config = load_bundle(folder).config
+    model = model_of(config, from_llama(Weights(folder), config), folder)
+    return TorchSession(model.eval()).prefill(ids)
 
 
 def replaced(old: bytes, new: bytes) -> Callable[[bytes], bytes]:

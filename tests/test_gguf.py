@@ -163,7 +163,7 @@ print("torch" in sys.modules)
 def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "model.gguf"
     path.write_text("the old one")
-    monkeypatch.setattr("export.formats.gguf.tensors", lambda bundle: 1 / 0)
+    monkeypatch.setattr("export.formats.gguf.tensors", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         write_gguf(NANO, path)
     assert [file.read_text() for file in tmp_path.iterdir()] == ["the old one"]
@@ -186,7 +186,7 @@ def test_what_llama_cpp_cannot_run_is_refused(
     (folder / "config.json").touch()
     Tokenizer(tokenizer.ranks, pattern=r"\s+|\S+").save(folder)
     write_facts(folder, replace(facts, config=ModelConfig(vocab_size=512)))
-    assert "its tokenizer was not trained here" in refused(main, "gguf", folder)
+    assert "llama.cpp has no name" in refused(main, "gguf", folder)
     assert "no model folder" in refused(main, "gguf", tmp_path / "none")
     assert "is a folder" in refused(main, "gguf", NANO, "--out", tmp_path)
     with pytest.raises(UserError, match="f16"):

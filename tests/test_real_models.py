@@ -9,21 +9,18 @@ import requests
 import torch
 from tokenizers import Tokenizer as Fast
 
-from benchmarks.crowds.servers import free_port, running
 from export.formats.weights import Weights
 from export.pretrained.gguf import to_hugging_face
 from export.pretrained.hugging_face import read_config, read_weights
 from export.pretrained.tokenizer import read_json, read_tokenizer
-from export.runtimes.environments import PYTHON, install
 from gptcore.nn import build_model
 from gptcore.nn.llama import to_llama
 from gptcore.text.chat_template import render
-from tests.foreign import LLAMA
+from tests.foreign import llama_server
 from tests.hard_unicode import hard_texts
 
 pytestmark = pytest.mark.peers
 
-ROOT = Path(__file__).parent.parent
 VOCABULARY = 49152
 WEIGHTS = "785e20b3e653276b0579b744214a1186d730ba80af04f397f642d6432e5e0154"
 
@@ -55,11 +52,9 @@ def test_ids_are_those_of_other_tokenizers(smollm2: Path, folder: Path) -> None:
     texts = ["a  12 x", "1234", "  5", *hard_texts(5000)]
     expected = [e.ids for e in theirs.encode_batch(texts, add_special_tokens=False)]
     assert ours.encode_batch(texts) == expected
-    python, port = install("xllamacpp", LLAMA) / PYTHON, free_port()
-    program = ROOT / "benchmarks" / "crowds" / "llama_server.py"
-    with running("llama.cpp", [python, program, smollm2, port, 1, 512, 1], port) as server:
+    with llama_server(smollm2, context=512) as url:
         tried = [text for text in texts[:500] if "\0" not in text]
-        same = [tokens(server.url, text) == ours.encode(text) for text in tried]
+        same = [tokens(url, text) == ours.encode(text) for text in tried]
     assert all(same[:3]) and sum(same) >= 0.995 * len(same)
 
 

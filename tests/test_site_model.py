@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.pretrained.gguf_tokenizer import PRE_TOKENIZERS
+from export.formats.pre_tokenizers import PRE_TOKENIZERS
 from export.pretrained.tokenizer import read_tokenizer
 from export.ship.web import SOURCES, fetch_runtime
 from gptcore.bundle import default_model

@@ -100,7 +100,7 @@ def run_gguf(options: argparse.Namespace) -> int:
     # beside the model folder: weights in fp32 may be more than a system's own place can hold
     beside = next(folder for folder in options.out.resolve().parents if folder.is_dir())
     with TemporaryDirectory(dir=beside, prefix=".gguf-") as place:
-        folder = Path(place) / (options.from_gguf.stem or "model")
+        folder = Path(place) / options.from_gguf.name
         with waiting("unpacking the file"):
             to_hugging_face(options.from_gguf, folder)
         return run(argparse.Namespace(**vars(options) | {"from_hf": folder, "from_gguf": None}))

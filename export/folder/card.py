@@ -179,7 +179,7 @@ def origin(facts: ModelFacts) -> str:
     training = facts.training
     if facts.imported and not training:
         return (
-            f"Exported from the Hugging Face model {facts.imported.source}. Bits per byte are "
+            f"Exported from {facts.imported.source}, a model made elsewhere. Bits per byte are "
             f"measured on {facts.imported.measured_on}."
         )
     assert training is not None  # what is not imported was trained

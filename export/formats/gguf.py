@@ -2,19 +2,21 @@
 
 >>> write_gguf(Path("models/nano"), Path("models/nano.gguf"))  # doctest: +SKIP
 
-llama.cpp rotates neighbouring rows of a head together; gptcore rotates rows i and
-i + head_dim / 2. The rows of the query and key matrices are therefore reordered.
+In Llamas llama.cpp rotates neighbouring rows of a head together; gptcore rotates rows i and
+i + head_dim / 2. The rows of their query and key matrices are therefore reordered.
 """
 
 import json
-from itertools import chain
+from collections.abc import Iterator
 from pathlib import Path
 
 import gguf
 import numpy as np
-from safetensors.numpy import load_file
+from gguf import MODEL_ARCH, LlamaFileType, TokenType
+from safetensors import safe_open
 
 from export.formats.hugging_face import recover_merges, rope_factors
+from export.formats.pre_tokenizers import PRE_TOKENIZERS, pattern_of
 from gptcore.bundle import (
     Bundle,
     TranslationBundle,
@@ -24,54 +26,59 @@ from gptcore.bundle import (
 )
 from gptcore.checks import UserError, check_choice
 from gptcore.families import family
-from gptcore.system.files import new_file
-from gptcore.text.tokenizer import byte_to_unicode
+from gptcore.system.files import new_file, read_json
+from gptcore.text.tokenizer import PATTERN, Tokenizer, byte_to_unicode
 
-FILE_TYPES = {"f32": gguf.LlamaFileType.ALL_F32, "f16": gguf.LlamaFileType.MOSTLY_F16}
-# llama.cpp's name for our pattern. The two differ only if a text ends in a line break followed by
-# more white space: our pattern keeps these characters together.
-PRE_TOKENIZER = "llama-bpe"
+FILE_TYPES = {"f32": LlamaFileType.ALL_F32, "f16": LlamaFileType.MOSTLY_F16}
+ARCHITECTURES = {"llama": MODEL_ARCH.LLAMA, "qwen2": MODEL_ARCH.QWEN2, "qwen3": MODEL_ARCH.QWEN3}
+# llama.cpp's names for patterns. It and our own pattern differ only if a text ends in a line break
+# followed by more white space: ours keeps these characters together.
+PRE_NAMES = {PATTERN: "llama-bpe"} | {
+    pattern_of({"pretokenizers": parts}): name for name, parts in PRE_TOKENIZERS.items()
+}
 
 
 def write_gguf(folder: Path, path: Path, dtype: str = "f32") -> None:
     """Write a verified model folder as a GGUF file; `dtype` is "f32" or "f16".
 
-    Raises UserError unless the model is a Llama whose tokenizer was trained by gptcore.
+    Raises UserError unless the model is of a known family, and its tokenizer of a kind that
+    llama.cpp has a name for.
     """
     check_choice("dtype", dtype, FILE_TYPES)
-    bundle = load_llama(folder)
+    bundle = load_model_for_llama_cpp(folder)
     if path.is_dir():
         raise UserError(f"--out {path} is a folder: name a file, such as {path / 'model.gguf'}")
     try:
         with new_file(path) as temporary:
-            writer = gguf.GGUFWriter(temporary, "llama")
+            writer = gguf.GGUFWriter(temporary, str(family(bundle.config)))
             writer.add_file_type(FILE_TYPES[dtype])
             add_shape(writer, bundle)
             add_tokenizer(writer, bundle)
-            for name, array in tensors(bundle).items():
-                # llama.cpp requires the vectors of the norms in fp32.
-                narrow = dtype == "f16" and array.ndim > 1
-                writer.add_tensor(name, array.astype(np.float16) if narrow else array)
+            for name, array in tensors(bundle, dtype):
+                writer.add_tensor_info(name, array.shape, array.dtype, array.nbytes)
             writer.write_header_to_file()
             writer.write_kv_data_to_file()
-            writer.write_tensors_to_file()
+            writer.write_ti_data_to_file()
+            for _, array in tensors(bundle, dtype):  # read again: one is in memory at a time
+                writer.write_tensor_data(array)
             writer.close()
     except OSError as error:  # numpy's error gives only the number of bytes written
         raise OSError(f"{path} cannot be written: {error}") from None
 
 
-def load_llama(folder: Path) -> Bundle:
+def load_model_for_llama_cpp(folder: Path) -> Bundle:
     """Load and verify a folder; raises UserError if llama.cpp cannot run the model or tokenizer."""
     bundle = load_any_bundle(folder)
     if isinstance(bundle, TranslationBundle):
         raise UserError(
             f"{folder} is a translation model: llama.cpp runs only decoders of Llama's shape"
         )
-    is_plain = (folder / "config.json").is_file() and family(bundle.config) == "llama"
-    if not is_plain or bundle.config.head_size or bundle.tokenizer.facts:
+    if not (folder / "config.json").is_file() or family(bundle.config) not in ARCHITECTURES:
+        raise UserError(f"{folder} is not of Llama's shape or that of its kin: llama.cpp needs one")
+    if bundle.tokenizer.pattern not in PRE_NAMES or bundle.tokenizer.kept is not None:
         raise UserError(
-            f"{folder} is not of Llama's shape, or its tokenizer was not trained here: for a model "
-            f"from Hugging Face use llama.cpp's own convert_hf_to_gguf.py"
+            f"{folder} has a tokenizer for which llama.cpp has no name: for a model from Hugging "
+            f"Face use llama.cpp's own convert_hf_to_gguf.py"
         )
     check_whole(bundle)
     return bundle
@@ -87,6 +94,8 @@ def add_shape(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
     writer.add_feed_forward_length(config.n_inner)
     writer.add_head_count(config.n_head)
     writer.add_head_count_kv(config.n_kv_head)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
     writer.add_layer_norm_rms_eps(config.norm_eps)
     writer.add_rope_dimension_count(config.head_dim)
     writer.add_rope_freq_base(config.rope_theta)
@@ -94,42 +103,67 @@ def add_shape(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
 
 def add_tokenizer(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
     tokenizer = bundle.tokenizer
-    special = tokenizer.special
-    char_of = byte_to_unicode()
-
-    def written(token: bytes) -> str:
-        return "".join(char_of[byte] for byte in token)
-
+    tokens, kinds = vocabulary(tokenizer)
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(PRE_TOKENIZER)
-    writer.add_token_list([*map(written, tokenizer.tokens), *special])
-    kinds = [gguf.TokenType.NORMAL] * len(tokenizer.tokens)
-    writer.add_token_types(kinds + [gguf.TokenType.CONTROL] * len(special))
+    writer.add_tokenizer_pre(PRE_NAMES[tokenizer.pattern])
+    writer.add_token_list(tokens)
+    writer.add_token_types(kinds)
     merges = recover_merges(tokenizer.ranks)
     writer.add_token_merges([f"{written(a)} {written(b)}" for a, b in merges])
-    writer.add_bos_token_id(special["<|endoftext|>"])
-    writer.add_eos_token_id(special["<|end|>"])
-    writer.add_eot_token_id(special["<|end|>"])
-    writer.add_pad_token_id(special["<|pad|>"])
-    writer.add_add_bos_token(not bundle.is_chat)  # the chat template already contains it
+    ids = read_json(bundle.path / "config.json")
+    ends = ids.get("eos_token_id")
+    end = ends[0] if isinstance(ends, list) else ends
+    for add, i in (
+        (writer.add_bos_token_id, ids.get("bos_token_id")),
+        (writer.add_eos_token_id, end),
+        (writer.add_eot_token_id, end),
+        (writer.add_pad_token_id, ids.get("pad_token_id")),
+    ):
+        if i is not None:
+            add(i)
+    # the chat template already contains it
+    writer.add_add_bos_token(bool(tokenizer.chat.text) and not bundle.is_chat)
     if bundle.is_chat:
         settings = json.loads((bundle.path / "tokenizer_config.json").read_text(encoding="utf-8"))
         writer.add_chat_template(settings["chat_template"])
 
 
-def tensors(bundle: Bundle) -> dict[str, np.ndarray]:
-    """Return the weights by llama.cpp's names; without a head it uses the embedding for both."""
-    config = bundle.config
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.n_layer)
-    heads = {"q_proj": config.n_head, "k_proj": config.n_kv_head}
-    result = {}
-    for name, array in chain.from_iterable(load_file(f).items() for f in weight_files(bundle.path)):
-        n_head = heads.get(name.split(".")[-2])
-        array = interleaved(array, n_head) if n_head else array
-        result[names[name.removesuffix(".weight")] + ".weight"] = array
+def vocabulary(tokenizer: Tokenizer) -> tuple[list[str], list[TokenType]]:
+    """Return the text of each id in llama.cpp's letters, and its type."""
+    tokens = [written(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)]
+    kinds = [TokenType.NORMAL] * len(tokens)
+    for name, i in tokenizer.special.items():
+        # ids without a token are filled up (export.pretrained.tokenizer)
+        is_unused = name == f"<|unused_{i}|>"
+        tokens[i], kinds[i] = name, TokenType.UNUSED if is_unused else TokenType.CONTROL
+    for name, i in tokenizer.added.items():
+        tokens[i], kinds[i] = name, TokenType.USER_DEFINED
+    return tokens, kinds
+
+
+def written(token: bytes) -> str:
+    return "".join(map(CHAR_OF.__getitem__, token))
+
+
+CHAR_OF = byte_to_unicode()
+
+
+def tensors(bundle: Bundle, dtype: str) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the weights by llama.cpp's names; without a head it uses the embedding for both."""
+    config, kind = bundle.config, str(family(bundle.config))
+    names = gguf.get_tensor_name_map(ARCHITECTURES[kind], config.n_layer)
+    heads = {"q_proj": config.n_head, "k_proj": config.n_kv_head} if kind == "llama" else {}
+    for path in weight_files(bundle.path):
+        with safe_open(path, "np") as file:
+            for name in sorted(file.keys()):
+                array, (stem, _, part) = file.get_tensor(name), name.rpartition(".")
+                n_head = heads.get(stem.rpartition(".")[2])
+                array = interleaved(array, n_head) if n_head else array
+                # llama.cpp requires vectors, such as those of the norms, in fp32.
+                narrow = dtype == "f16" and array.ndim > 1
+                yield f"{names[stem]}.{part}", array.astype(np.float16) if narrow else array
     if config.position == "llama3_rotary":
-        result["rope_freqs.weight"] = rope_factors(config)
-    return result
+        yield "rope_freqs.weight", rope_factors(config)
 
 
 def interleaved(array: np.ndarray, n_head: int) -> np.ndarray:

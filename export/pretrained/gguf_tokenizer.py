@@ -6,38 +6,15 @@
 
 from typing import Any
 
+from gguf import TokenType
+
 from export.formats.gguf_file import GGUF
+from export.formats.pre_tokenizers import GPT2_LEVEL, NFC, PRE_TOKENIZERS
 from gptcore.checks import UserError
 
-NORMAL, CONTROL, USER_DEFINED = 1, 3, 4  # types of tokens; those of other types fill up ids
-USED = (NORMAL, CONTROL, USER_DEFINED)
-BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
-GPT2 = BYTE_LEVEL | {"use_regex": True}
-
-
-def split(pattern: str) -> list[dict[str, Any]]:
-    first = {
-        "type": "Split",
-        "pattern": {"Regex": pattern},
-        "behavior": "Isolated",
-        "invert": False,
-    }
-    return [first, BYTE_LEVEL | {"use_regex": False}]
-
-
-# The pattern of Llama 3; Qwen's has one digit instead of three.
-CL100K = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}DIGITS| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-# By tokenizer.ggml.pre, llama.cpp's name for how a text is split into pieces.
-PRE_TOKENIZERS = {
-    "gpt-2": [GPT2],
-    "smollm": [{"type": "Digits", "individual_digits": True}, GPT2],
-    "llama-bpe": split(CL100K.replace("DIGITS", "{1,3}")),
-    "qwen2": split(CL100K.replace("DIGITS", "")),
-}
-NORMALISERS = {"qwen2": {"type": "NFC"}}  # which llama.cpp does not do, but Qwen's own tokenizer
+ADDED = (TokenType.CONTROL, TokenType.USER_DEFINED)
+USED = (TokenType.NORMAL, *ADDED)  # those of other types fill up ids
+NORMALISERS = {"qwen2": NFC}  # which llama.cpp does not do, but Qwen's own tokenizer
 IGNORE_MERGES = ("llama-bpe",)  # a piece that is a token is not merged from its bytes
 BEGINS = ("llama-bpe",)  # texts begin with the token of the beginning, unless the file says no
 
@@ -82,9 +59,9 @@ def tokenizer_json(file: GGUF) -> dict[str, Any]:
     tokens, types = listed(file, "tokens", str), listed(file, "token_type", int)
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     added = [
-        {"id": i, "content": token, **plain, "special": kind != USER_DEFINED}
+        {"id": i, "content": token, **plain, "special": kind == TokenType.CONTROL}
         for i, (token, kind) in enumerate(zip(tokens, types))
-        if kind in (CONTROL, USER_DEFINED)
+        if kind in ADDED
     ]
     return {
         "version": "1.0",
@@ -94,7 +71,7 @@ def tokenizer_json(file: GGUF) -> dict[str, Any]:
         "normalizer": NORMALISERS.get(pre),
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": PRE_TOKENIZERS[pre]},
         "post_processor": opening(file, tokens),
-        "decoder": GPT2,
+        "decoder": GPT2_LEVEL,
         "model": {
             "type": "BPE",
             "dropout": None,

@@ -43,6 +43,26 @@ MODELS = {
         *("HuggingFaceTB/SmolLM2-1.7B-Instruct", "1.7B", APACHE, 3.42, "llama"),
         "general questions, summaries, rewriting; English",
     ),
+    "qwen2.5-0.5b": Model(
+        *("Qwen/Qwen2.5-0.5B-Instruct", "494M", APACHE, 0.99, "qwen2"),
+        "many languages, short answers, JSON",
+    ),
+    "qwen2.5-1.5b": Model(
+        *("Qwen/Qwen2.5-1.5B-Instruct", "1.5B", APACHE, 3.09, "qwen2"),
+        "general questions in many languages, arithmetic, JSON",
+    ),
+    "qwen2.5-coder-1.5b": Model(
+        *("Qwen/Qwen2.5-Coder-1.5B-Instruct", "1.5B", APACHE, 3.09, "qwen2"),
+        "writing and explaining programs",
+    ),
+    "qwen3-0.6b": Model(
+        *("Qwen/Qwen3-0.6B", "596M", APACHE, 1.5, "qwen3"),
+        "many languages, thinking aloud before an answer",
+    ),
+    "qwen3-1.7b": Model(
+        *("Qwen/Qwen3-1.7B", "1.7B", APACHE, 4.06, "qwen3"),
+        "the same with more knowledge",
+    ),
     "llama-3.2-1b": Model(
         *("meta-llama/Llama-3.2-1B-Instruct", "1.2B", "Llama 3.2 Community", 2.47, "llama"),
         "general questions, summaries; gated: accept its licence on the Hub, then `hf auth login`",

@@ -3,12 +3,12 @@
 >>> tokenizer = read_tokenizer(Path("SmolLM2-135M-Instruct"), vocab_size=49152)  # doctest: +SKIP
 """
 
-import json
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from export.formats.hugging_face import recover_merges
+from export.formats.pre_tokenizers import NFC, pattern_of
 from export.pretrained.chat_template import read_format
 from gptcore.checks import UserError
 from gptcore.system import files
@@ -17,16 +17,6 @@ from gptcore.text.parts import Form
 from gptcore.text.tokenizer import Tokenizer, byte_to_unicode
 from training.dialogues.generator import dialogues
 
-# GPT-2's pattern, written so that no number of spaces overflows the engine's stack. With `Digits`
-# before it, each digit is a piece of its own without the space before it.
-WORDS = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++|"
-SPACES = r" ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
-# The usual end of a pattern, and an equivalent that many spaces do not overflow.
-LAST, SAFE_LAST = r"|\s+(?!\S)|\s+", r"|\s++$|\s+(?!\S)|\s"
-GPT2 = WORDS + r" ?\p{N}++|" + SPACES
-GPT2_DIGITS = WORDS + r"\p{N}|\s++(?=\p{N})|" + SPACES
-
-NORMALISERS = (None, {"type": "NFC"})
 TRICKY = (
     "a  b   12 34  5é\n\n  x\t\r\n y  ", "I'm we'LL don't ''s '12", "中文字符，３ ４５",
     "👩‍👩‍👧 e\u0301 \u00a0\u3000!",
@@ -73,7 +63,7 @@ def check_kind(data: dict[str, Any], path: Path) -> None:
     for is_so, what in (
         (model.get("type") != "BPE", f"its model is {model.get('type')}"),
         (model.get("byte_fallback"), "it falls back to bytes (SentencePiece)"),
-        (data.get("normalizer") not in NORMALISERS, "it normalises texts, and not to NFC"),
+        (data.get("normalizer") not in (None, NFC), "it normalises texts, and not to NFC"),
         (model.get("unk_token") and model.get("fuse_unk"), "it has an unknown token"),
     ):
         if is_so:
@@ -117,27 +107,6 @@ def check_merges(ranks: dict[bytes, int], model: dict[str, Any], folder: Path) -
             f"{folder / 'tokenizer.json'} is not supported: its merges are not in the order of its "
             f"ids, so tiktoken would not give the same ids"
         )
-
-
-def pattern_of(pre_tokenizer: dict[str, Any] | None) -> str:
-    """Return the pattern that splits a text into pieces; tokens merge only within a piece."""
-    match (pre_tokenizer or {}).get("pretokenizers", [pre_tokenizer]):
-        case [{"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}]:
-            return GPT2
-        case [
-            {"type": "Digits", "individual_digits": True},
-            {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
-        ]:
-            return GPT2_DIGITS
-        case [
-            {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated"},
-            {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
-        ]:
-            return pattern.removesuffix(LAST) + SAFE_LAST if pattern.endswith(LAST) else pattern
-    raise UserError(
-        f"the pre_tokenizer of tokenizer.json is not supported, it must be ByteLevel without "
-        f"add_prefix_space, alone or after Digits or one Split: {json.dumps(pre_tokenizer)[:200]}"
-    )
 
 
 def read_chat(folder: Path, special: dict[str, int]) -> ChatFormat:
