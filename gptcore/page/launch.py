@@ -98,6 +98,7 @@ def run(options: argparse.Namespace) -> int:
     models = load_models(options)
     model = models.first
     translator = load_translator(options.translate) if options.translate else None
+    print("starting the page ...", flush=True)
     from gptcore.api.door import Door
     from gptcore.page.build import build_page, launch_options
     from gptcore.page.train.workbench import Workbench
