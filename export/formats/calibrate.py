@@ -1,7 +1,7 @@
 """Chooses 4-bit integers by what a matrix computes on real text: GPTQ (arXiv 2210.17323).
 
-Columns of inputs are rounded one after the other, and each one's error is made good by the inputs
-that are not rounded yet. How much one input can stand in for another, the second moments of the
+The weights of one input are rounded after those of the other, the largest inputs first, and each
+one's error is made good by the inputs that are not rounded yet. How much one input can stand in for another, the second moments of the
 products' inputs on some text say.
 
     >>> moments = second_moments(onnx.load("model.onnx"), rows)          # doctest: +SKIP
@@ -23,6 +23,7 @@ from gptcore.engine.onnx_session import open_inference
 from gptcore.feeds import token_feeds
 
 DAMPING = 0.01  # of the mean of the moments' diagonal is added to it
+STRIDE = 64  # inputs; what their errors change beyond them is computed for all at once
 
 
 def second_moments(
@@ -53,28 +54,49 @@ def second_moments(
 
 
 def compensate(matrix: np.ndarray, moments: np.ndarray, bits: int, size: int) -> Blocks:
-    """Quantise (n_in, n_out) for inputs with these second moments (n_in, n_in)."""
-    n_in = len(matrix)
+    """Quantise (n_in, n_out) for inputs with these second moments (n_in, n_in).
+
+    The largest inputs come first, when most others can still make good their errors. So scales and
+    zeros are chosen before all of them, by what the rest of an error will cost.
+    """
+    n_in, n_out = matrix.shape
     padding = -n_in % size
-    rows = np.pad(matrix.T, ((0, 0), (0, padding)))  # a copy: errors are added to it
-    inverse = root_of_inverse(np.pad(moments.astype(np.float64), (0, padding)))
-    found = []
-    # An error in the last input of all is made good by none, and costs its square times these.
-    costs = np.diag(inverse) ** -2
-    for start in range(0, n_in, size):
-        block = rows[:, start : start + size]
-        blocks = nearest(block, bits, costs[start : start + size])
-        scales, zeros = (part.astype(np.float32) for part in blocks[1:])
-        errors = np.empty_like(block)
-        for i in range(size):
+    rows = np.pad(matrix.T, ((0, 0), (0, padding)))  # (n_out, n)
+    moments = np.pad(moments, (0, padding)).astype(np.float64)
+    order = np.argsort(-np.diag(moments), kind="stable")
+    inverse = root_of_inverse(moments[np.ix_(order, order)])
+    costs = np.empty(len(order), np.float32)
+    costs[order] = np.diag(inverse) ** -2
+    found = [
+        nearest(rows[:, at : at + size], bits, costs[at : at + size])
+        for at in range(0, len(order), size)
+    ]
+    blocks = Blocks(*(np.stack(parts, 1) for parts in zip(*found)))
+    scales, zeros = (np.repeat(p.astype(np.float32), size, 1)[:, order] for p in blocks[1:])
+    integers = fit(rows[:, order], inverse, scales, zeros, bits)
+    blocks.integers.reshape(n_out, -1)[:, order] = integers
+    return blocks
+
+
+def fit(
+    rows: np.ndarray, inverse: np.ndarray, scales: np.ndarray, zeros: np.ndarray, bits: int
+) -> np.ndarray:
+    """Return integers (n_out, n) for weights `rows` of the same shape, which are changed.
+
+    inverse: (n, n), see root_of_inverse; scales, zeros: (n_out, n), those of each weight.
+    """
+    integers = np.empty(rows.shape, np.uint8)
+    for start in range(0, rows.shape[1], STRIDE):
+        part = slice(start, start + STRIDE)
+        some, errors = rows[:, part], np.empty_like(rows[:, part])
+        for i in range(some.shape[1]):
             at = start + i
-            integers = round_to(block[:, i : i + 1], scales, zeros, bits)[:, 0]
-            blocks.integers[:, i] = integers
-            errors[:, i] = (block[:, i] - scales * (integers - zeros)) / inverse[at, at]
-            block[:, i:] -= np.outer(errors[:, i], inverse[at, at : start + size])
-        rows[:, start + size :] -= errors @ inverse[start : start + size, start + size :]
-        found.append(blocks)
-    return Blocks(*(np.stack(parts, 1) for parts in zip(*found)))
+            scale, zero = scales[:, at], zeros[:, at]
+            integers[:, at] = round_to(some[:, i : i + 1], scale, zero, bits)[:, 0]
+            errors[:, i] = (some[:, i] - scale * (integers[:, at] - zero)) / inverse[at, at]
+            some[:, i:] -= np.outer(errors[:, i], inverse[at, at : part.stop])
+        rows[:, part.stop :] -= errors @ inverse[part, part.stop :]
+    return integers
 
 
 def root_of_inverse(moments: np.ndarray) -> np.ndarray:
