@@ -59,43 +59,45 @@ def compensate(matrix: np.ndarray, moments: np.ndarray, bits: int, size: int) ->
     The largest inputs come first, when most others can still make good their errors. So scales and
     zeros are chosen before all of them, by what the rest of an error will cost.
     """
-    n_in, n_out = matrix.shape
-    padding = -n_in % size
-    rows = np.pad(matrix.T, ((0, 0), (0, padding)))  # (n_out, n)
+    padding = -len(matrix) % size
+    weights = np.pad(matrix, ((0, padding), (0, 0)))  # (n, n_out)
     moments = np.pad(moments, (0, padding)).astype(np.float64)
     order = np.argsort(-np.diag(moments), kind="stable")
     inverse = root_of_inverse(moments[np.ix_(order, order)])
     costs = np.empty(len(order), np.float32)
     costs[order] = np.diag(inverse) ** -2
     found = [
-        nearest(rows[:, at : at + size], bits, costs[at : at + size])
+        nearest(weights[at : at + size].T, bits, costs[at : at + size])
         for at in range(0, len(order), size)
     ]
-    blocks = Blocks(*(np.stack(parts, 1) for parts in zip(*found)))
-    scales, zeros = (np.repeat(p.astype(np.float32), size, 1)[:, order] for p in blocks[1:])
-    integers = fit(rows[:, order], inverse, scales, zeros, bits)
-    blocks.integers.reshape(n_out, -1)[:, order] = integers
-    return blocks
+    integers, scales, zeros = (np.stack(parts, 1) for parts in zip(*found))
+
+    def of_weights(part: np.ndarray) -> np.ndarray:
+        return np.repeat(part.T.astype(np.float32), size, 0)[order]  # (n, n_out)
+
+    fitted = np.empty(weights.shape, np.uint8)
+    fitted[order] = fit(weights[order], inverse, of_weights(scales), of_weights(zeros), bits)
+    return Blocks(fitted.T.reshape(integers.shape), scales, zeros)
 
 
 def fit(
-    rows: np.ndarray, inverse: np.ndarray, scales: np.ndarray, zeros: np.ndarray, bits: int
+    weights: np.ndarray, inverse: np.ndarray, scales: np.ndarray, zeros: np.ndarray, bits: int
 ) -> np.ndarray:
-    """Return integers (n_out, n) for weights `rows` of the same shape, which are changed.
+    """Return integers (n, n_out) for weights of the same shape, which are changed.
 
-    inverse: (n, n), see root_of_inverse; scales, zeros: (n_out, n), those of each weight.
+    inverse: (n, n), see root_of_inverse; scales, zeros: (n, n_out), those of each weight.
     """
-    integers = np.empty(rows.shape, np.uint8)
-    for start in range(0, rows.shape[1], STRIDE):
-        part = slice(start, start + STRIDE)
-        some, errors = rows[:, part], np.empty_like(rows[:, part])
-        for i in range(some.shape[1]):
-            at = start + i
-            scale, zero = scales[:, at], zeros[:, at]
-            integers[:, at] = round_to(some[:, i : i + 1], scale, zero, bits)[:, 0]
-            errors[:, i] = (some[:, i] - scale * (integers[:, at] - zero)) / inverse[at, at]
-            some[:, i:] -= np.outer(errors[:, i], inverse[at, at : part.stop])
-        rows[:, part.stop :] -= errors @ inverse[part, part.stop :]
+    integers = np.empty(weights.shape, np.uint8)
+    for start in range(0, len(weights), STRIDE):
+        part = slice(start, min(start + STRIDE, len(weights)))
+        errors = np.empty_like(weights[part])
+        for at in range(part.start, part.stop):
+            scale, zero, left = scales[at], zeros[at], weights[at : part.stop]
+            integers[at] = round_to(left[:1].T, scale, zero, bits)[:, 0]
+            error = (left[0] - scale * (integers[at] - zero)) / inverse[at, at]
+            left -= np.outer(inverse[at, at : part.stop], error)
+            errors[at - start] = error
+        weights[part.stop :] -= inverse[part, part.stop :].T @ errors
     return integers
 
 
