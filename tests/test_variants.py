@@ -85,7 +85,7 @@ def test_products_in_blocks_are_of_integers_and_sensitive_ones_always_of_8_bits(
     layer = [bits, 8, bits, bits, bits] if bits < 8 else [8, 8, 8, 8]
     assert [settings["bits"] for settings in found] == [*layer, *layer, 8]
     for node, settings in zip(products, found):
-        assert settings["block_size"] in ((32,) if settings["bits"] == 8 else (32, 64))
+        assert settings["block_size"] == 32
         assert settings["accuracy_level"] == 4
         assert len(node.input) == (3 if settings["bits"] == 8 else 4), "zeros only of 4 bits"
 

@@ -73,6 +73,7 @@ def candidates(weights: np.ndarray, bits: int) -> Iterator[tuple[np.ndarray, np.
     middle = np.full(len(weights), half, np.float32)
     if bits == 8:
         yield np.abs(furthest) / (half - 1), middle
+        yield furthest / -8, middle  # of Q4_0: its integers are among those of 8 bits
         return
     yield furthest / -half, middle
     low, high = np.minimum(low, 0), np.maximum(high, 0)

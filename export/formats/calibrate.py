@@ -1,8 +1,8 @@
 """Chooses 4-bit integers by what a matrix computes on real text: GPTQ (arXiv 2210.17323).
 
-Columns of inputs are rounded one after the other, and each one's error is made good by the inputs
-that are not rounded yet. How much one input can stand in for another, the second moments of the
-products' inputs on some text say.
+The weights of one input are rounded after those of another, the largest inputs first, and each
+one's error is made good by the inputs that are not rounded yet. How much one input can stand in for
+another, the second moments of the products' inputs on some text say.
 
     >>> moments = second_moments(onnx.load("model.onnx"), rows)          # doctest: +SKIP
     >>> blocks = compensate(matrix, moments["mul_96"], bits=4, size=32)  # doctest: +SKIP
@@ -23,6 +23,7 @@ from gptcore.engine.onnx_session import open_inference
 from gptcore.feeds import token_feeds
 
 DAMPING = 0.01  # of the mean of the moments' diagonal is added to it
+STRIDE = 64  # inputs; what their errors change beyond them is computed for all at once
 
 
 def second_moments(
@@ -53,28 +54,51 @@ def second_moments(
 
 
 def compensate(matrix: np.ndarray, moments: np.ndarray, bits: int, size: int) -> Blocks:
-    """Quantise (n_in, n_out) for inputs with these second moments (n_in, n_in)."""
-    n_in = len(matrix)
-    padding = -n_in % size
-    rows = np.pad(matrix.T, ((0, 0), (0, padding)))  # a copy: errors are added to it
-    inverse = root_of_inverse(np.pad(moments.astype(np.float64), (0, padding)))
-    found = []
-    # An error in the last input of all is made good by none, and costs its square times these.
-    costs = np.diag(inverse) ** -2
-    for start in range(0, n_in, size):
-        block = rows[:, start : start + size]
-        blocks = nearest(block, bits, costs[start : start + size])
-        scales, zeros = (part.astype(np.float32) for part in blocks[1:])
-        errors = np.empty_like(block)
-        for i in range(size):
-            at = start + i
-            integers = round_to(block[:, i : i + 1], scales, zeros, bits)[:, 0]
-            blocks.integers[:, i] = integers
-            errors[:, i] = (block[:, i] - scales * (integers - zeros)) / inverse[at, at]
-            block[:, i:] -= np.outer(errors[:, i], inverse[at, at : start + size])
-        rows[:, start + size :] -= errors @ inverse[start : start + size, start + size :]
-        found.append(blocks)
-    return Blocks(*(np.stack(parts, 1) for parts in zip(*found)))
+    """Quantise (n_in, n_out) for inputs with these second moments (n_in, n_in).
+
+    The largest inputs come first, when most others can still make good their errors. So scales and
+    zeros are chosen before all of them, by what the rest of an error will cost.
+    """
+    padding = -len(matrix) % size
+    weights = np.pad(matrix, ((0, padding), (0, 0)))  # (n, n_out)
+    moments = np.pad(moments, (0, padding)).astype(np.float64)
+    order = np.argsort(-np.diag(moments), kind="stable")
+    inverse = root_of_inverse(moments[np.ix_(order, order)])
+    costs = np.empty(len(order), np.float32)
+    costs[order] = np.diag(inverse) ** -2
+    found = [
+        nearest(weights[at : at + size].T, bits, costs[at : at + size])
+        for at in range(0, len(order), size)
+    ]
+    integers, scales, zeros = (np.stack(parts, 1) for parts in zip(*found))
+
+    def of_weights(part: np.ndarray) -> np.ndarray:
+        return np.repeat(part.T.astype(np.float32), size, 0)[order]  # (n, n_out)
+
+    fitted = np.empty(weights.shape, np.uint8)
+    fitted[order] = fit(weights[order], inverse, of_weights(scales), of_weights(zeros), bits)
+    return Blocks(fitted.T.reshape(integers.shape), scales, zeros)
+
+
+def fit(
+    weights: np.ndarray, inverse: np.ndarray, scales: np.ndarray, zeros: np.ndarray, bits: int
+) -> np.ndarray:
+    """Return integers (n, n_out) for weights of the same shape, which are changed.
+
+    inverse: (n, n), see root_of_inverse; scales, zeros: (n, n_out), those of each weight.
+    """
+    integers = np.empty(weights.shape, np.uint8)
+    for start in range(0, len(weights), STRIDE):
+        part = slice(start, min(start + STRIDE, len(weights)))
+        errors = np.empty_like(weights[part])
+        for at in range(part.start, part.stop):
+            scale, zero, left = scales[at], zeros[at], weights[at : part.stop]
+            integers[at] = round_to(left[:1].T, scale, zero, bits)[:, 0]
+            error = (left[0] - scale * (integers[at] - zero)) / inverse[at, at]
+            left -= np.outer(inverse[at, at : part.stop], error)
+            errors[at - start] = error
+        weights[part.stop :] -= inverse[part, part.stop :].T @ errors
+    return integers
 
 
 def root_of_inverse(moments: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@
 | fp16 | 16 bits | 16 bits; inputs, outputs and cache stay fp32 |
 | int8 | 8 bits, a scale for each output | 8 bits, scaled at run time; fp32 where a matrix narrows |
 | q8   | 8 bits, a scale for each block of 32 | 8 bits, a scale for each block |
-| q4   | 4 bits, a scale and a zero for each block of 64; values and head as q8 | 8 bits |
+| q4   | 4 bits, a scale and a zero for each block of 32; values and head as q8 | 8 bits |
 
 Embeddings tied to the head are stored once: embedding lookups read the head's integers.
 """
@@ -22,12 +22,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from export.formats.blocks import Blocks, dequantize, pack, quantize
+from export.formats.blocks import Blocks, pack, quantize
 from export.formats.calibrate import compensate, second_moments
 from export.formats.save import save_graph
 
 HEAD = "head"  # name of the matrix product that computes the logits, and prefix of its weights
-BLOCK_SIZE = 32
+BLOCK_SIZE = 32  # as GGUF's: its Q4_0 and Q8_0 are kept exactly
 MICROSOFT = "com.microsoft"
 
 
@@ -130,11 +130,10 @@ def to_blocks(
     for node in products:
         matrix = numpy_helper.to_array(weights[node.input[1]])
         n_bits = 8 if node.name in precise else bits
-        size = block_size(matrix, n_bits)
         if n_bits < 8 and node.input[0] in moments:
-            blocks = compensate(matrix, moments[node.input[0]], n_bits, size)
+            blocks = compensate(matrix, moments[node.input[0]], n_bits, BLOCK_SIZE)
         else:
-            blocks = quantize(matrix, n_bits, size)
+            blocks = quantize(matrix, n_bits, BLOCK_SIZE)
         multiply_blocks(graph, node, blocks, len(matrix), n_bits)
     if not any(opset.domain == MICROSOFT for opset in proto.opset_import):
         proto.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
@@ -142,18 +141,6 @@ def to_blocks(
     if table and initializers(graph)[table].dims[1] % BLOCK_SIZE == 0:
         share(graph, table, f"{HEAD}_integers", f"{HEAD}_scales", zero=128)
     return proto
-
-
-def block_size(matrix: np.ndarray, bits: int) -> int:
-    """Return how many inputs share a scale.
-
-    4 bits are smaller and faster in blocks of 64, but a GGUF's blocks of 32 are kept exactly.
-    """
-    if bits == 8 or len(matrix) % (2 * BLOCK_SIZE):
-        return BLOCK_SIZE
-    some = matrix[:, :16]
-    is_exact = np.array_equal(dequantize(quantize(some, bits, BLOCK_SIZE), len(some)), some)
-    return BLOCK_SIZE if is_exact else 2 * BLOCK_SIZE
 
 
 def separate_values(graph: onnx.GraphProto) -> list[str]:

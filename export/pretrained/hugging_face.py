@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from export.folder.card import Hub
@@ -39,6 +40,7 @@ from training.formats.places import find_files
 from training.machine.progress import waiting
 
 N_MEASURED = 60  # number of documents for the measurements
+N_FITTED = 16_384  # tokens that 4 bits are fitted to, about
 COPIED = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 SUPPORTED = {  # keys of config.json, and the values that gptcore's Llama supports
     "model_type": tuple(FAMILIES),
@@ -93,9 +95,10 @@ def export_pretrained(
 
     rows = list(measured_rows(tokenizer, facts.chat, text, config.block_size))
     after = slice(N_MEASURED, 5 * N_MEASURED)
-    others = list(measured_rows(tokenizer, facts.chat, text, config.block_size, after))
-    others = others or list(measured_rows(tokenizer, facts.chat, None, config.block_size, after))
-    calibration = [ids for ids, _ in others]
+    calibration = first_ids(measured_rows(tokenizer, facts.chat, text, config.block_size, after))
+    calibration = calibration or first_ids(
+        measured_rows(tokenizer, facts.chat, None, config.block_size, after)
+    )
     smaller = Smaller(formats, rows, tokenizer, force, calibration)
     return write_verified(out, facts, write, hub, smaller)
 
@@ -231,6 +234,16 @@ def write_config(settings: dict[str, Any], config: ModelConfig, source: Path, fo
     ):
         content.pop("auto_map", None)  # names code that its reader would be asked to trust
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def first_ids(rows: Iterable[Row]) -> list[np.ndarray]:
+    """Return the ids of the first rows, N_FITTED in all or a row more."""
+    found: list[np.ndarray] = []
+    for ids, _ in rows:
+        if sum(map(len, found)) >= N_FITTED:
+            break
+        found.append(ids)
+    return found
 
 
 def measured_rows(
