@@ -31,8 +31,10 @@ from training.data.corpus import document_ids, unlearned
 from training.data.sources import shards_of
 from training.evaluation.validation import questions, sample_prompts
 from training.look.samples import seen
-from training.plan.given import fitted_row
+from training.machine.memory import kept_bytes
+from training.plan.given import CPU_KEPT, fitted_row, in_memory
 from training.run.base import whole_weights
+from training.run.config import TrainConfig
 from training.run.directory import Run
 
 NANO = Path(__file__).parent.parent / "models" / "nano"
@@ -176,6 +178,22 @@ def test_rows_of_a_long_context_are_as_long_as_the_conversations(tuned: Run) -> 
     assert fitted_row(shards, block_size=row) == fitted_row(shards, block_size=256) == 0
 
 
+def test_a_micro_batch_takes_no_more_than_it_gains_from() -> None:
+    smollm2 = ModelConfig(
+        vocab_size=49152,
+        block_size=512,
+        n_layer=30,
+        n_head=9,
+        n_kv_head=3,
+        n_embd=576,
+        n_inner=1536,
+    )
+    given = TrainConfig(batch_size=8, micro_batch_size=8, dtype="bfloat16")
+    n_rows = in_memory(given, smollm2).micro_batch_size
+    assert 1 <= n_rows < 8 and kept_bytes(smollm2, n_rows, 512, size=2) <= CPU_KEPT
+    assert in_memory(given, CONFIG).micro_batch_size == 8
+
+
 def test_samples_and_questions_follow_the_foreign_format(tuned: Run) -> None:
     rows = Rows(shards_of(tuned), "val", 512)
     prompt = sample_prompts(rows)[0]
@@ -208,6 +226,13 @@ def test_the_whole_weights_of_a_run_of_adapters_are_those_that_were_measured(tun
     adapter = load_file(tuned.path / "adapter" / "adapter_model.safetensors")
     name = "base_model.model.model.layers.0.mlp.down_proj.lora_B.weight"
     assert torch.equal(adapter[name], checkpoint.model["blocks.0.feed_forward.down.lora_b"])
+
+
+def test_samples_are_shown_as_the_base_sees_them(
+    chats: Path, base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tune(chats, base, tmp_path / "run", steps=1, save_every=1, eval_every=1) == 0
+    assert "<|im_start|>assistant⏎«" in capsys.readouterr().out
 
 
 def test_a_resumed_run_of_adapters_is_bit_identical(

@@ -1,17 +1,19 @@
-"""llama.cpp's own formats of a GGUF: size, nats of a text and speed, for quantize.py.
+"""llama.cpp's own formats of a GGUF, for quantize.py and serving/llama_speed.py.
 
 It runs in an environment with xllamacpp, whose library holds llama.cpp's functions, and gguf.
 
-    python llama_cpp.py MODEL.gguf ROWS.npz FOLDER FORMAT [--threads 1] [--context 64 512]
+    python llama_cpp.py MODEL.gguf ROWS.npz FOLDER FORMAT [--threads 1] [--context 512]
 
 ROWS.npz holds rows of token ids. The weights of the GGUF are dequantised, quantised again in FORMAT
-(F32, Q8_0, Q4_0, Q4_1 or Q4_K_M) by llama.cpp's functions, and written into FOLDER.
+(F32, Q8_0, Q4_0, Q4_1 or Q4_K_M) by llama.cpp's functions, and written into FOLDER. The first line
+of the output is the file's size and the rows' nats; for each context on the input, a line of times
+follows.
 """
 
 import argparse
 import ctypes
 import json
-import statistics
+import sys
 import time
 from pathlib import Path
 
@@ -155,13 +157,13 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("format")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--context", type=int, nargs="*", default=[])
+    parser.add_argument("--context", type=int, default=0, help="the longest that is asked for")
     options = parser.parse_args()
     path = options.folder / f"{options.format}.gguf"
     if not path.exists():
         quantize(options.model, path, options.format)
     rows = list(np.load(options.rows).values())
-    longest = max(len(rows[0]), *options.context, 0) + STEPS * 2
+    longest = max(len(rows[0]), options.context) + STEPS
     model = Model(path, longest, options.threads)
     nats, likeliest = 0.0, []
     for row in rows:
@@ -171,22 +173,21 @@ def main() -> None:
         log_sum = np.log(np.exp(logits - highest).sum(1)) + highest[:, 0]
         nats += float((log_sum - logits[np.arange(len(row) - 1), row[1:]]).sum())
         likeliest += logits.argmax(1).tolist()
-    speeds = {context: decode(model, rows[0], context) for context in options.context}
-    result = {"bytes": path.stat().st_size, "nats": nats, "likeliest": likeliest, "speeds": speeds}
-    print(json.dumps(result))
+    result = {"bytes": path.stat().st_size, "nats": nats, "likeliest": likeliest}
+    print(json.dumps(result), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(seconds(model, rows[0], int(line))), flush=True)
 
 
-def decode(model: Model, ids: np.ndarray, context: int) -> float:
-    """Return tokens/s after `context` tokens."""
-    times = []
-    for _ in range(3):
-        model.clear()
-        model.read(np.resize(ids, context), 0, every=False)
-        start = time.perf_counter()
-        for step in range(STEPS):
-            model.read(ids[:1], context + step, every=False)
-        times.append(time.perf_counter() - start)
-    return STEPS / statistics.median(times)
+def seconds(model: Model, ids: np.ndarray, context: int) -> dict[str, float]:
+    """Return the time in which `context` tokens are read, and STEPS more written after them."""
+    model.clear()
+    start = time.perf_counter()
+    model.read(np.resize(ids, context), 0, every=False)
+    read = time.perf_counter()
+    for step in range(STEPS):
+        model.read(ids[:1], context + step, every=False)
+    return {"prefill": read - start, "decode": time.perf_counter() - read}
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any
 
 from gptcore.checks import UserError
 from gptcore.families import is_llama
+from gptcore.text.tokenizer import Tokenizer
 from training.data.batches import Rows
 from training.data.shards import CACHE, Shards
 from training.data.sources import OWN, facts_of, finished_shards, name_of, shards_of
@@ -20,7 +21,7 @@ from training.loop import train
 from training.machine.processes import World, join
 from training.plan.given import Given, as_begun
 from training.plan.planner import Planner
-from training.run.base import frozen_weights, open_base
+from training.run.base import frozen_weights, open_base, shape_of
 from training.run.directory import Run, alone_in, check_free, say_next
 from training.run.facts import Base
 from training.run.settings import (
@@ -140,7 +141,8 @@ def open_text(
         where = options.shards
         cache = options.out / CACHE
         return world.in_turns(lambda: finished_shards(where, cache, encoding)), where
-    text = read_text(options, settings.seed, world.is_first)
+    own = Tokenizer.load(shape_of(options.init)[1]) if options.init else None
+    text = read_text(options, settings.seed, world.is_first, own)
     model = settings.first(text.survey)
     folder = options.out.parent / "shards"
     return world.in_turns(lambda: tokenised(options, text, folder, model, encoding)), text.source

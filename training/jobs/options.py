@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gptcore.checks import UserError, check_choice
 from gptcore.config import DECODERS, TRANSLATORS, ModelConfig, Seq2SeqConfig
+from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import Corpus
 from training.data.shards import Shards, is_finished, prepare
 from training.data.sources import (
@@ -93,8 +94,16 @@ def has_shards(options: argparse.Namespace) -> bool:
     return bool(options.shards) and not options.text and is_finished(options.shards)
 
 
-def read_text(options: argparse.Namespace, seed: int, tells: bool = True) -> Text:
-    """Read the texts once, and say what is in them. Raises UserError if nothing can be learned."""
+def read_text(
+    options: argparse.Namespace,
+    seed: int,
+    tells: bool = True,
+    tokenizer: Tokenizer | None = None,
+) -> Text:
+    """Read the texts once, and say what is in them. Raises UserError if nothing can be learned.
+
+    tokenizer: the one with which samples are shown, if it is known already.
+    """
     if not options.text:
         corpus, source = open_corpus([], seed)
         return Text(corpus, source, survey(corpus))
@@ -104,7 +113,7 @@ def read_text(options: argparse.Namespace, seed: int, tells: bool = True) -> Tex
         print(found.table())
         if n := n_hidden(options.text):
             print(f"{n:,} hidden files are left out")
-        print(found.summary(), flush=True)
+        print(found.summary(tokenizer), flush=True)
     return Text(*open_corpus(options.text, seed, asked), found.survey)
 
 

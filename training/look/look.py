@@ -29,7 +29,7 @@ LITTLE = (
     "megabyte is a good beginning"
 )
 NOT_USED = Kind("not used")
-VOCABULARY = 2048  # of the tokenizer that estimates the number of tokens
+VOCABULARY = 2048  # of the tokenizer that estimates the number of tokens of a new model
 
 
 @dataclass
@@ -93,12 +93,15 @@ class Look:
             lines.append(f"and {len(others):,} more files, in which {n_skipped:,} are skipped")
         return "\n".join(lines)
 
-    def summary(self) -> str:
+    def summary(self, tokenizer: Tokenizer | None = None) -> str:
         """Return the whole amount, what is odd, and samples as the model sees them.
 
-        Raises UserError if there is no document.
+        tokenizer: the model's own, if there is a model already. Raises UserError if there is no
+        document.
         """
-        found, tokenizer = self.survey, self.tokenizer()
+        self.check()
+        found = self.survey
+        tokenizer = tokenizer or Tokenizer.train(found.beginning, VOCABULARY)
         n_skipped = sum(sum(file.skipped.values()) for file in self.files)
         n_tokens = found.n_bytes / bytes_per_token(found, tokenizer)
         lines = [
@@ -112,7 +115,8 @@ class Look:
         lines += [f"  {shortened(seen(document, tokenizer))}" for document in self.samples]
         return "\n".join(lines)
 
-    def tokenizer(self) -> Tokenizer:
+    def check(self) -> None:
+        """Raise UserError if there is no document."""
         if not self.survey.n_documents:
             reasons = (
                 f"{file.name}{', ' * bool(where)}{where}: {reason}"
@@ -120,7 +124,6 @@ class Look:
                 for reason, where in file.first.items()
             )
             raise UserError(f"no document was found: {next(reasons, 'the files hold none')}")
-        return Tokenizer.train(self.survey.beginning, VOCABULARY)
 
 
 def look(files: list[File], asked: Asked = Asked()) -> Look:

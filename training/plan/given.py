@@ -31,6 +31,7 @@ from training.run.directory import Run
 
 EPOCHS, FINE_TUNING_EPOCHS = 16, 4  # most passes over a text, for new and for trained weights
 MIN_STEPS = 300  # a small text is read more often for them, up to MANY_EPOCHS
+CPU_KEPT = 2e9  # bytes of a micro-batch: a CPU is no faster with more rows at a time
 USEFUL = 20  # steps; fewer are no advice
 PILOTED_S = 60.0  # of a shorter training, nothing is foretold but its time
 SHORT_ROW = 512  # tokens; shorter rows gain nothing
@@ -145,7 +146,12 @@ def in_memory(training: TrainConfig, shape: ModelConfig) -> TrainConfig:
     """Return settings whose micro-batch fits the memory, if one row does."""
     device, n_rows = pick_device(), min(training.micro_batch_size, training.batch_size)
     size = pick_dtype(training.dtype, device).itemsize
-    while n_rows % 2 == 0 and not fits(kept_bytes(shape, n_rows, shape.block_size, size), device):
+
+    def is_small(n_rows: int) -> bool:
+        kept = kept_bytes(shape, n_rows, shape.block_size, size)
+        return fits(kept, device) and (device.type != "cpu" or kept <= CPU_KEPT)
+
+    while n_rows % 2 == 0 and not is_small(n_rows):
         n_rows //= 2
     return dataclasses.replace(training, micro_batch_size=n_rows)
 
