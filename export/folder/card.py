@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gptcore.bundle import VARIANTS as FILES
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.facts import EarlierStage, ModelFacts, Training, Variant
-from gptcore.families import is_llama
+from gptcore.families import CLASSES, family, is_llama
 from gptcore.system.wording import counted, duration
 from training.data.sources import DIALOGUES
 from training.datasets.registry import DATASETS
@@ -36,7 +36,7 @@ license: {hub.license}
 {lists}{front_matter}
 tags:
 - onnx
-{llama_tag}- gptcore
+{family_tag}- gptcore
 ---
 
 # {name}
@@ -152,7 +152,7 @@ def write_card(path: Path, facts: ModelFacts, hub: Hub) -> None:
         name=facts.name,
         hub=hub,
         lists=yaml_list("language", hub.languages) + yaml_list("datasets", hub.datasets),
-        llama_tag="- llama\n" if is_llama(config) else "",
+        family_tag=f"- {family(config)}\n" if is_llama(config) else "",
         rows="\n".join(f"| {name} | {value} |" for name, value in rows),
         origin=origin(facts),
         variants=variants_table(facts.variants),
@@ -269,7 +269,8 @@ def of_decoder(config: ModelConfig, facts: ModelFacts) -> dict[str, str]:
         is_for_browsers = "int8" in facts.variants  # transformers.js loads this file in browsers
         library = "transformers.js" if is_for_browsers else "transformers"
         is_whole = "fp32" in (facts.variants or ["fp32"])
-        loads = " `model.safetensors` loads as\n`LlamaForCausalLM`." if is_whole else ""
+        name = CLASSES[str(family(config))]
+        loads = f" `model.safetensors` loads as\n`{name}`." if is_whole else ""
     return {
         "front_matter": f"library_name: {library}\npipeline_tag: text-generation",
         "shape": shape(DECODER_SHAPE, facts),

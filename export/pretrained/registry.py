@@ -54,6 +54,7 @@ MODELS = {
     "qwen2.5-coder-1.5b": Model(
         *("Qwen/Qwen2.5-Coder-1.5B-Instruct", "1.5B", APACHE, 3.09, "qwen2"),
         "writing and explaining programs",
+        tried=True,
     ),
     "qwen3-0.6b": Model(
         *("Qwen/Qwen3-0.6B", "596M", APACHE, 1.5, "qwen3"),
