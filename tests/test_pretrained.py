@@ -214,6 +214,16 @@ def test_no_foreign_code_is_named_in_what_is_handed_on(imported: tuple[Path, Pat
     assert not [path.name for path in out.glob("*.json") if "auto_map" in path.read_text()]
 
 
+def test_no_conversation_contains_what_onnxruntime_genai_pads_with(
+    imported: tuple[Path, Path],
+) -> None:
+    """It hides the padding token wherever it stands, and fails where one is in a prompt."""
+    folder, tokenizer = imported[1], load_bundle(imported[1]).tokenizer
+    pad = json.loads((folder / "genai_config.json").read_text())["model"]["pad_token_id"]
+    messages = [{"role": role, "content": "Hi"} for role in ("system", "user", "assistant")]
+    assert pad not in render(messages, tokenizer) and pad < tokenizer.vocab_size
+
+
 def test_the_card_says_where_it_comes_from(imported: tuple[Path, Path]) -> None:
     card = (imported[1] / "README.md").read_text()
     assert "a model made elsewhere" in card and "| int8 |" in card

@@ -90,7 +90,7 @@ def export_pretrained(
             model = model_of(config, from_llama(weights, config), source)
         write_graph_and_weights(model, tokenizer, folder)
         del model
-        write_config(settings, config, source, folder)
+        write_config(settings, config, tokenizer, source, folder)
         return verify(Bundle(folder, config, tokenizer, facts))
 
     rows = list(measured_rows(tokenizer, facts.chat, text, config.block_size))
@@ -206,7 +206,9 @@ def read_weights(source: Path, needed: set[str]) -> Weights:
     return tensors
 
 
-def write_config(settings: dict[str, Any], config: ModelConfig, source: Path, folder: Path) -> None:
+def write_config(
+    settings: dict[str, Any], config: ModelConfig, tokenizer: Tokenizer, source: Path, folder: Path
+) -> None:
     """Write the files for other runtimes; those about tokens are copied unchanged."""
     for name in COPIED:
         if (source / name).exists():
@@ -230,10 +232,25 @@ def write_config(settings: dict[str, Any], config: ModelConfig, source: Path, fo
         ("tokenizer_config.json", tokens),
         ("config.json", settings | ours),
         ("generation_config.json", read_json(generation) if generation.exists() else ids),
-        ("genai_config.json", genai_config(config, ids)),
+        (
+            "genai_config.json",
+            genai_config(config, ids | {"pad_token_id": padding(ids, tokenizer)}),
+        ),
     ):
         content.pop("auto_map", None)  # names code that its reader would be asked to trust
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def padding(ids: dict[str, Any], tokenizer: Tokenizer) -> int | None:
+    """Return a token for padding that no prompt contains, if there is one.
+
+    SmolLM2's and others' ends a message, too. onnxruntime-genai hides the padding token wherever it
+    stands, and fails at a prompt that contains it.
+    """
+    written = str(tokenizer.chat)
+    free = [i for name, i in tokenizer.special.items() if name not in written]
+    named = ids["pad_token_id"]
+    return named if named in free else next(iter(free), named)
 
 
 def first_ids(rows: Iterable[Row]) -> list[np.ndarray]:

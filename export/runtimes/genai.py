@@ -13,7 +13,7 @@ def load(folder: Path, threads: int) -> tuple[str, Generate]:
     facts = json.loads((folder / "genai_config.json").read_text(encoding="utf-8"))["model"]
     pad = facts["pad_token_id"]
     session_options = {"intra_op_num_threads": threads}
-    # An end token is required; the padding token is chosen because no model generates it.
+    # An end token is required; the padding token is chosen because no prompt contains it.
     changes = {"eos_token_id": pad, "decoder": {"session_options": session_options}}
     config = og.Config(str(folder))
     config.overlay(json.dumps({"model": changes}))
