@@ -11,10 +11,12 @@ import torch
 
 from export.verify.report import TOLERANCE, Check, difference
 from gptcore.config import ModelConfig
+from gptcore.families import CLASSES
+from gptcore.system.files import read_json
 from training.machine.progress import waiting
 
 CONFIG = "config.json"
-NAME = "logits of transformers' LlamaForCausalLM equal PyTorch's"
+NAME = "logits of transformers' {} equal PyTorch's"
 LONGEST = 256  # number of positions that are compared
 LIMIT = 5 * TOLERANCE  # its angles are in fp32, which at position 256 are off by 1e-5
 
@@ -31,12 +33,13 @@ def check_config(ids: np.ndarray, expected: np.ndarray, folder: Path) -> Check:
 
     The Check is "not compared" if transformers cannot be imported.
     """
+    name = NAME.format(CLASSES[read_json(folder / CONFIG)["model_type"]])
     with waiting("transformers opens and reads"):
         try:
             from transformers import AutoModelForCausalLM, logging
         except ImportError:
-            return Check(NAME, 0, None, LIMIT)
+            return Check(name, 0, None, LIMIT)
         logging.disable_progress_bar()
         theirs = AutoModelForCausalLM.from_pretrained(folder).eval()
         got = theirs(input_ids=torch.from_numpy(ids)).logits
-    return Check(NAME, ids.size, difference(expected, got.numpy()), LIMIT)
+    return Check(name, ids.size, difference(expected, got.numpy()), LIMIT)
