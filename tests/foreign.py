@@ -17,7 +17,7 @@ from tokenizers import Tokenizer as Fast
 from benchmarks.crowds.servers import ROOT, free_port, running
 from export.formats.hugging_face import recover_merges
 from export.formats.pre_tokenizers import PRE_TOKENIZERS
-from export.pretrained.gguf_tokenizer import NORMALISERS
+from export.gguf.tokenizer import NORMALISERS
 from export.runtimes.environments import PYTHON, Peer, install
 from gptcore.system.files import cache_folder, file_sha256, locked
 from gptcore.text.tokenizer import byte_to_unicode

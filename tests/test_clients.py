@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from benchmarks.crowds.servers import free_port, running
-from export.formats.gguf import write_gguf
+from export.gguf.write import write_gguf
 from export.runtimes.environments import PYTHON, Peer, install
 from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling, log_softmax

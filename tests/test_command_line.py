@@ -13,8 +13,8 @@ import gptcore.__main__
 import training.__main__
 from export.commands.export import SMALLER
 from export.commands.gguf import DTYPES
-from export.formats.gguf import FILE_TYPES
 from export.formats.quantize import FORMATS
+from export.gguf.write import FILE_TYPES
 from gptcore.system.command_line import INTERRUPTED, Program, choose, guard
 
 ROOT = Path(__file__).parent.parent

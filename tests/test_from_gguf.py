@@ -13,10 +13,10 @@ import requests
 import torch
 
 from export.__main__ import main
-from export.formats.gguf import write_gguf
 from export.formats.hugging_face import llama_config
 from export.formats.weights import Weights, write_weights
-from export.pretrained.gguf import to_hugging_face
+from export.gguf.to_hugging_face import to_hugging_face
+from export.gguf.write import write_gguf
 from export.pretrained.hugging_face import read_config
 from export.pretrained.tokenizer import read_json, read_tokenizer
 from gptcore.bundle import ONNX, load_bundle, write_facts

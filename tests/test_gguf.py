@@ -12,8 +12,8 @@ from gguf import GGUFReader
 from safetensors.numpy import load_file
 
 from export.__main__ import main
-from export.formats.gguf import write_gguf
 from export.formats.hugging_face import CHAT_TEMPLATE, recover_merges
+from export.gguf.write import write_gguf
 from gptcore.bundle import SOURCE_TOKENIZER, load_bundle, write_facts
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
@@ -151,7 +151,7 @@ def test_a_file_for_llama_cpp_is_written_without_torch(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from export.formats.gguf import write_gguf
+from export.gguf.write import write_gguf
 write_gguf(*map(Path, sys.argv[1:]))
 print("torch" in sys.modules)
 """
@@ -163,7 +163,7 @@ print("torch" in sys.modules)
 def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "model.gguf"
     path.write_text("the old one")
-    monkeypatch.setattr("export.formats.gguf.tensors", lambda *_: 1 / 0)
+    monkeypatch.setattr("export.gguf.write.tensors", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         write_gguf(NANO, path)
     assert [file.read_text() for file in tmp_path.iterdir()] == ["the old one"]

@@ -101,7 +101,7 @@ ROOMS = {
         ),
         *("evaluation", "loop", "tasks", "plan", "jobs", "commands"),
     ],
-    "export": ["formats", "verify", "runtimes", "folder", "pretrained", "ship", "commands"],
+    "export": ["formats", "gguf", "verify", "runtimes", "folder", "pretrained", "ship", "commands"],
 }
 
 

@@ -10,7 +10,7 @@ import torch
 from tokenizers import Tokenizer as Fast
 
 from export.formats.weights import Weights
-from export.pretrained.gguf import to_hugging_face
+from export.gguf.to_hugging_face import to_hugging_face
 from export.pretrained.hugging_face import read_config, read_weights
 from export.pretrained.tokenizer import read_json, read_tokenizer
 from gptcore.nn import build_model

@@ -21,7 +21,7 @@ import numpy as np
 
 from export.folder.serving import add_serving
 from export.folder.write import write_model
-from export.formats.gguf import write_gguf
+from export.gguf.write import write_gguf
 from export.runtimes.environments import PEERS, PeerError, Running, start
 from gptcore.bundle import load_bundle, write_facts
 from gptcore.config import PRESETS

@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
 
 def run_gguf(options: argparse.Namespace) -> int:
     """Unpack the file into a folder of Hugging Face's kind, and export that."""
-    from export.pretrained.gguf import to_hugging_face
+    from export.gguf.to_hugging_face import to_hugging_face
 
     # beside the model folder: weights in fp32 may be more than a system's own place can hold
     beside = next(folder for folder in options.out.resolve().parents if folder.is_dir())

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     read_facts(options.model)
-    from export.formats.gguf import write_gguf  # this module imports the package gguf
+    from export.gguf.write import write_gguf  # this module imports the package gguf
 
     folder = options.model.resolve()
     out = options.out or folder.with_name(folder.name + ".gguf")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from export.formats.gguf import write_gguf
+from export.gguf.write import write_gguf
 from export.runtimes.environments import PEERS, PeerError, Running, start
 from export.verify.decoder import GREEDY_TOKENS, greedy
 from gptcore.bundle import Bundle, check_whole, load_bundle

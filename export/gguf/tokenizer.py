@@ -8,8 +8,8 @@ from typing import Any
 
 from gguf import TokenType
 
-from export.formats.gguf_file import GGUF
 from export.formats.pre_tokenizers import GPT2_LEVEL, NFC, PRE_TOKENIZERS
+from export.gguf.file import GGUF
 from gptcore.checks import UserError
 
 ADDED = (TokenType.CONTROL, TokenType.USER_DEFINED)

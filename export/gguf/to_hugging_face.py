@@ -3,7 +3,7 @@
 >>> to_hugging_face(Path("SmolLM2-135M-Instruct.Q4_1.gguf"), Path("SmolLM2"))   # doctest: +SKIP
 
 Tensors are unpacked to fp32. llama.cpp rotates neighbouring rows of a head together, so a Llama's
-query and key matrices have their rows in another order there (see export.formats.gguf).
+query and key matrices have their rows in another order there (see export.gguf.write).
 """
 
 import json
@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from export.formats.gguf_file import GGUF, read_gguf
 from export.formats.hugging_face import rope_factors
 from export.formats.weights import write_weights
-from export.pretrained.gguf_tokenizer import check_vocabulary, tokenizer_config, tokenizer_json
+from export.gguf.file import GGUF, read_gguf
+from export.gguf.tokenizer import check_vocabulary, tokenizer_config, tokenizer_json
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.families import CLASSES
@@ -165,7 +165,7 @@ def tensors(
 
 
 def in_halves(array: np.ndarray, n_head: int) -> np.ndarray:
-    """Undo export.formats.gguf.interleaved."""
+    """Undo export.gguf.write.interleaved."""
     if array.ndim != 2 or len(array) % (2 * n_head):
         raise UserError(f"a matrix of {array.shape} cannot have {n_head} heads")
     pairs = array.reshape(n_head, -1, 2, array.shape[1])
