@@ -93,6 +93,14 @@ def test_of_a_chat_the_assistants_words_count(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode(ids[counts].tolist()) == "It is late."
 
 
+def test_without_seeds_no_conversations_are_held(
+    model_folder: Path, files: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", str(model_folder), "--seeds", "0", "--data", str(files[0])]) == 0
+    printed = capsys.readouterr().out
+    assert "bits per byte" in printed and "skill" not in printed
+
+
 def test_the_command_prints_tables_and_writes_all_replies(
     model_folder: Path, files: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -154,7 +162,7 @@ def test_what_cannot_be_evaluated_is_named(run: Run, tmp_path: Path, refused: Re
     assert "only exported folders have variants" in refused(
         main, "evaluate", run.path, "--variant", "int8"
     )
-    assert "--seeds 0 is out of range" in refused(main, "evaluate", run.path, "--seeds", 0)
+    assert "--seeds 101 is out of range" in refused(main, "evaluate", run.path, "--seeds", 101)
     assert "no such file" in refused(main, "evaluate", run.path, "--data", tmp_path / "no.txt")
     translation = Run(tmp_path, TRANSLATORS["translator"], TrainConfig(), RunData("", False, 0))
     translation.create()

@@ -43,15 +43,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--suite", type=Path, default=SUITE, help="another suite, a .toml file")
     parser.add_argument(
-        "--seeds", type=int, default=SEEDS, help=f"number of sampled rounds ({SEEDS})"
+        "--seeds",
+        type=int,
+        default=SEEDS,
+        help=f"number of sampled rounds ({SEEDS}); 0: no conversations, which take long with a "
+        "large model",
     )
     parser.add_argument("--verbose", action="store_true", help="print the replies that failed")
     parser.add_argument("--out", type=Path, help="write all figures and replies to this .json")
 
 
 def run(options: argparse.Namespace) -> int:
-    if not (1 <= options.seeds <= 100):
-        raise UserError(f"--seeds {options.seeds} is out of range: choose 1 to 100")
+    if not (0 <= options.seeds <= 100):
+        raise UserError(f"--seeds {options.seeds} is out of range: choose 0 to 100")
     files, suite = find_files(options.data), load_suite(options.suite)
     check_directory(options.directory)
     report = evaluate(options, files, suite)
@@ -86,7 +90,7 @@ def evaluate(
         with one_thread():
             totals = bits_per_byte(subject.model, subject.logits, read_sourced(files))
         report["bits_per_byte"] = print_bits(totals)
-    if subject.is_chat:
+    if subject.is_chat and options.seeds:
         with one_thread():
             rounds = hold(suite, subject.model, options.seeds, subject.n_together)
         report |= {"n_seeds": options.seeds, "skills": by_skill(rounds)}
@@ -94,7 +98,7 @@ def evaluate(
         print_skills(report["skills"], options.seeds)
         if options.verbose:
             print_failed(rounds)
-    else:
+    elif not subject.is_chat:
         print("the model was not trained on conversations: the behaviour suite is skipped")
     report["seconds"] = round(time.perf_counter() - started, 1)
     print(f"evaluated in {report['seconds']} s")
