@@ -6,7 +6,7 @@ the weights. SmolLM2's residual stream has values in the thousands beside ones b
 difference from float64 as the measure of what is allowed is that of FlashAttention's own tests.
 
 >>> limit_of(5e-6), limit_of(1e-4)
-(0.0001, 0.0002)
+(0.0001, 0.0004)
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from torch import nn
 from export.verify.report import TOLERANCE
 from gptcore.nn.gpt import GPT
 
-ROUNDINGS = 2  # each side has its own
+ROUNDINGS = 4  # each side has its own, and one's worst case is not the other's
 
 
 def limit_of(rounding: float) -> float:
