@@ -338,5 +338,5 @@ def test_mistakes_are_named(
     said = refused(main, moved.path, "--out", tmp_path / "out", "--quantize", "q8")
     assert "leave out --quantize" in said
     said = refused(main, run.path, "--from-hf", folder, "--out", tmp_path / "out")
-    assert "either a run directory or --from-hf" in said
+    assert "name one of a run directory, --from-hf DIR or --from-gguf FILE" in said
     assert not (tmp_path / "out").exists()

@@ -21,11 +21,19 @@ class Worked {
     this.worker = new Worker(URL.createObjectURL(code), { type: "module" });
     this.loading = null;
     this.device = device;
+    this.answered = Promise.resolve();
     return this.until("planned", { type: "plan", site: this.site, device });
   }
 
-  // Posts a message and waits for the last answer of a type; `onMessage` is told of all.
+  // Posts a message, once what was asked before is answered, and waits for the last answer of a type;
+  // `onMessage` is told of all.
   until(type, message, onMessage = () => {}) {
+    const answer = this.answered.then(() => this.ask(type, message, onMessage));
+    this.answered = answer.catch(() => {});
+    return answer;
+  }
+
+  ask(type, message, onMessage) {
     const { worker } = this;
     const isLast = (data) => data.type === type && (type !== "event" || data.event.finish);
     return new Promise((resolve, reject) => {
