@@ -15,6 +15,7 @@ export class Files {
   // `sizes` and `versions` are by name, as in site.json.
   constructor(root, { files, versions }) {
     Object.assign(this, { root, sizes: files, versions });
+    this.damaged = new Set(); // names whose download was not whole; the browser's own cache may hold it
   }
 
   address(name) {
@@ -42,11 +43,14 @@ export class Files {
     const [address, cache] = [this.address(name), await openCache()];
     const kept = await cache?.match(address);
     if (kept) return kept.arrayBuffer();
-    const response = await fetch(address).catch(() => null);
+    const response = await fetch(address, { cache: this.damaged.has(name) ? "reload" : "default" }).catch(() => null);
     if (!response) throw new Told("file.lost", { name });
     if (!response.ok) throw new Told(response.status === 404 ? "file.missing" : "file.lost", { name });
     const content = await read(response, this.sizes[name], count);
-    if (!content) throw new Told("file.lost", { name });
+    if (!content) {
+      this.damaged.add(name);
+      throw new Told("file.lost", { name });
+    }
     const headers = { "Content-Type": response.headers.get("Content-Type") ?? "application/octet-stream" };
     await cache?.delete(this.root + name, { ignoreSearch: true });
     await cache?.put(address, new Response(content, { headers })).catch(() => {}); // there is no room
