@@ -31,6 +31,9 @@ COMMANDS = {
         "export.commands.score", "translate a file of pairs, and score the translations"
     ),
     "gguf": Command("export.commands.gguf", "write a model for llama.cpp, in one file"),
+    "embed": Command(
+        "export.commands.embed", "write a kit with which the model runs inside another program"
+    ),
     "ship": Command(
         "export.commands.ship", "write a small copy of a model folder, for a plain git push"
     ),

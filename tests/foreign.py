@@ -18,10 +18,10 @@ from benchmarks.crowds.servers import ROOT, free_port, running
 from export.formats.hugging_face import recover_merges
 from export.formats.pre_tokenizers import PRE_TOKENIZERS
 from export.gguf.tokenizer import NORMALISERS
+from export.kit.hard_texts import hard_texts
 from export.runtimes.environments import PYTHON, Peer, install
 from gptcore.system.files import cache_folder, file_sha256, locked
 from gptcore.text.tokenizer import byte_to_unicode
-from tests.hard_unicode import hard_texts
 
 # control characters, a sign, a byte inside of characters, a first one
 MISSING = b"\x04\x1c~\xb8\xf1"

@@ -15,12 +15,12 @@ from tokenizers import Tokenizer as Fast
 from tokenizers.normalizers import NFC
 
 from export.formats.pre_tokenizers import GPT2, GPT2_DIGITS, PRE_TOKENIZERS
+from export.kit.hard_texts import hard_texts
 from export.pretrained.tokenizer import read_tokenizer
 from gptcore.text.parts import LONGEST_RUN
 from gptcore.text.pieces import pieces
 from gptcore.text.tokenizer import PATTERN, PORTABLE_PATTERN, Tokenizer, byte_to_unicode
 from tests.foreign import ADDED, MISSING, N_INCOMPLETE, N_TRAINED
-from tests.hard_unicode import hard_texts
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from export.formats.hugging_face import llama_config
 from export.formats.weights import Weights, write_weights
 from export.gguf.to_hugging_face import to_hugging_face
 from export.gguf.write import write_gguf
+from export.kit.hard_texts import hard_texts
 from export.pretrained.hugging_face import read_config
 from export.pretrained.tokenizer import read_json, read_tokenizer
 from gptcore.bundle import ONNX, load_bundle, write_facts
@@ -29,7 +30,6 @@ from gptcore.nn.llama import from_llama, to_llama
 from gptcore.nn.torch_session import TorchSession
 from tests.conftest import Refused
 from tests.foreign import N_TRAINED, llama_server
-from tests.hard_unicode import hard_texts
 
 WRITTEN = b"\x05" + b"\0" * 7  # a text of five letters follows
 N_TENSORS = 38  # of models/nano

@@ -11,13 +11,13 @@ from tokenizers import Tokenizer as Fast
 
 from export.formats.weights import Weights
 from export.gguf.to_hugging_face import to_hugging_face
+from export.kit.hard_texts import hard_texts
 from export.pretrained.hugging_face import read_config, read_weights
 from export.pretrained.tokenizer import read_json, read_tokenizer
 from gptcore.nn import build_model
 from gptcore.nn.llama import to_llama
 from gptcore.text.chat_template import render
 from tests.foreign import llama_server
-from tests.hard_unicode import hard_texts
 
 pytestmark = pytest.mark.peers
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from export.formats.pre_tokenizers import PRE_TOKENIZERS
+from export.kit.hard_texts import hard_texts
 from export.pretrained.tokenizer import read_tokenizer
 from export.ship.web import SOURCES, fetch_runtime
 from gptcore.bundle import default_model
@@ -127,9 +128,10 @@ def facts(model: OnnxModel) -> dict[str, Any]:
 
 
 OPEN = """
-    const { Tokens } = await import("./tokens.js");
+    const { Tokens } = await import("./tokens.mjs");
+    const { Tokenizer } = await import("./vendor/tokenizers.min.mjs");
     const { Prompts } = await import("./prompts.js");
-    const tokens = new Tokens(given.tokenizer, given.tokenizer_config, given.special);
+    const tokens = new Tokens(Tokenizer, given.tokenizer, given.tokenizer_config, given.special);
     const prompts = new Prompts(given.site, tokens);
 """
 
@@ -152,8 +154,9 @@ def test_missing_bytes_are_lost_as_in_python(scripts: Path, incomplete: Path) ->
     ours = read_tokenizer(incomplete, N_INCOMPLETE)
     content = json.loads((incomplete / "tokenizer.json").read_text())
     code = """
-        const { Tokens } = await import("./tokens.js");
-        const tokens = new Tokens(given.content, {}, given.special);
+        const { Tokens } = await import("./tokens.mjs");
+        const { Tokenizer } = await import("./vendor/tokenizers.min.mjs");
+        const tokens = new Tokens(Tokenizer, given.content, {}, given.special);
         found = given.texts.map((text) => tokens.encode(text));
     """
     texts = ["!\x04!", "a\x04ab", " \x04 \n", "\u65f8x", "\U00045678", "1\x041", "~", *TEXTS]
@@ -169,15 +172,22 @@ def test_tokenizers_made_elsewhere_give_the_ids_of_python(
     ours = read_tokenizer(trained_elsewhere[kind], N_TRAINED)
     content = json.loads((trained_elsewhere[kind] / "tokenizer.json").read_text())
     code = """
-        const { Tokens } = await import("./tokens.js");
-        const tokens = new Tokens(given.content, {}, given.special);
+        const { Tokens } = await import("./tokens.mjs");
+        const { Tokenizer } = await import("./vendor/tokenizers.min.mjs");
+        const tokens = new Tokens(Tokenizer, given.content, {}, given.special);
         found = given.texts.map((text) => {
             const ids = tokens.encode(text);
             const decode = tokens.stream();
             return [ids, [...ids.map((id) => decode(id)), decode()].join("")];
         });
     """
-    texts = ["e\u0301 <end>\u0338", "end|>!! 12  345 a\n \n", "we'LL <|stop|>", *TEXTS]
+    texts = [
+        "e\u0301 <end>\u0338",
+        "end|>!! 12  345 a\n \n",
+        "we'LL <|stop|>",
+        *TEXTS,
+        *hard_texts(300),
+    ]
     found = node(scripts, code, {"content": content, "special": ours.special, "texts": texts})
     assert found == [[ids, ours.decode(ids)] for ids in map(ours.encode, texts)]
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from export.formats.hugging_face import write_tokenizer_json
+from export.kit.hard_texts import FRAGMENTS
 from gptcore.checks import UserError
 from gptcore.system.files import file_sha256
 from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME, SPECIAL_TOKENS, Tokenizer
-from tests.hard_unicode import FRAGMENTS
 
 SINGLES = {bytes([byte]): byte for byte in range(256)}
 TEXTS = st.one_of(st.text(), st.lists(st.sampled_from(FRAGMENTS), max_size=30).map("".join))

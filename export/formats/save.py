@@ -1,4 +1,4 @@
-"""Saves a graph whose weights may be too large for its file: they then lie in one file beside it.
+"""Saves a graph whose weights may be too large for its file, or are those of another graph's file.
 
 >>> save_graph(proto, Path("onnx/model.onnx"))                       # doctest: +SKIP
 
@@ -7,6 +7,7 @@ onnxruntime-genai look for it. The weights are written one by one: no second cop
 """
 
 from collections.abc import Callable
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,26 @@ def refer(tensor: TensorProto, location: str, offset: int, length: int) -> None:
     tensor.data_location = TensorProto.EXTERNAL
     for key, at in (("location", location), ("offset", offset), ("length", length)):
         tensor.external_data.add(key=key, value=str(at))
+
+
+def refer_to_weights(graph: onnx.GraphProto, source: Path) -> None:
+    """Replace the bytes of each weight by their place in the portable file.
+
+    Weights that lie beside the portable graph have a place already.
+    """
+    with open(source, "rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+        end = 0
+        for tensor in graph.initializer:
+            length = len(tensor.raw_data)
+            if length < SMALL_BYTES:
+                continue
+            at = content.find(tensor.raw_data, end)  # the weights keep their order
+            if at < 0:
+                at = content.find(tensor.raw_data)
+            if at < 0:
+                continue
+            end = at + length
+            refer(tensor, source.name, at, length)
 
 
 def n_bytes(tensor: TensorProto) -> int:

@@ -21,7 +21,6 @@ Inputs (B rows of T tokens, a cache with room for S positions):
 If T is more than 1, then B must be 1 or the cache empty.
 """
 
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +28,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from export.formats.quantize import head_of, initializers, remove_unused
-from export.formats.save import refer
+from export.formats.save import refer_to_weights
 from gptcore.config import ModelConfig
 
-EXTERNAL_BYTES = 1024  # smaller weights are stored again
 MICROSOFT = "com.microsoft"
 Axes = list[str | int | None]
 
@@ -175,23 +173,3 @@ def set_inputs(graph: onnx.GraphProto, config: ModelConfig) -> None:
     for values, items in ((inputs, graph.input), (outputs, graph.output)):
         del items[:]
         items.extend(values)
-
-
-def refer_to_weights(graph: onnx.GraphProto, source: Path) -> None:
-    """Replace the bytes of each weight by their place in the portable file.
-
-    Weights that lie beside the portable graph have a place already.
-    """
-    with open(source, "rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-        end = 0
-        for tensor in graph.initializer:
-            length = len(tensor.raw_data)
-            if length < EXTERNAL_BYTES:
-                continue
-            at = content.find(tensor.raw_data, end)  # the weights keep their order
-            if at < 0:
-                at = content.find(tensor.raw_data)
-            if at < 0:
-                continue
-            end = at + length
-            refer(tensor, source.name, at, length)

@@ -10,7 +10,8 @@ import { Files, Told } from "./files.js";
 import { Inspector } from "./inspector.js";
 import { Model } from "./model.js";
 import { Prompts } from "./prompts.js";
-import { Tokens } from "./tokens.js";
+import { Tokens } from "./tokens.mjs";
+import { Tokenizer } from "./vendor/tokenizers.min.mjs";
 
 const ROOT = new URL("./", import.meta.url).href;
 const POST_MILLISECONDS = 50;
@@ -97,7 +98,7 @@ async function openTokenizer(folder) {
     if (!response?.ok) throw new Told(response?.status === 404 ? "file.missing" : "file.lost", { name });
     return response.json();
   };
-  tokens = new Tokens(...(await Promise.all(names.map(read))), site.special_tokens);
+  tokens = new Tokens(Tokenizer, ...(await Promise.all(names.map(read))), site.special_tokens);
   prompts = new Prompts(site, tokens);
 }
 

@@ -1,4 +1,4 @@
-"""Texts that are hard for a tokenizer, drawn from a seed: for tests that compare two of them.
+"""Texts that are hard for a tokenizer, drawn from a seed: to compare two tokenizers by.
 
 >>> len(list(hard_texts(3)))
 3
