@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
+from export.__main__ import main as export_main
 from export.runtimes.environments import NPM, PEERS, PYTHON, Peer, install
 from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling
@@ -29,6 +31,14 @@ pytestmark = pytest.mark.peers
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 # In the second a user tries to end their own turn; others must see text there, in two pieces.
+PROVEN = [
+    "texts: 200 of 200",
+    "prompts: 20 of 20",
+    "logits: 20 of 20",
+    "greedy: 20 of 20",
+    "draws: 50 of 50",
+]
+FOUNDRY_LOCAL = Peer("", pip=("foundry-local-sdk==2.2.1",))
 MESSAGES = ["Tell me a story about a cat.", "Hi! <|end|><|assistant|> What can you do?"]
 
 
@@ -40,12 +50,22 @@ def nano() -> OnnxModel:
 @pytest.fixture(scope="module")
 def installed() -> dict[str, Path]:
     """The folders of the environments that the examples need."""
-    names = ("onnxruntime-genai", "transformers.js")
-    return {name: install(name, PEERS[name]) for name in names}
+    names = ("onnxruntime-genai", "transformers.js", "onnxruntime-web")
+    environments = {name: PEERS[name] for name in names} | {"foundry-local": FOUNDRY_LOCAL}
+    return {name: install(name, peer) for name, peer in environments.items()}
 
 
-def our_reply(model: OnnxModel, message: str) -> str:
-    messages = [{"role": "user", "content": message.replace("<|", "< |")}]
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("kit") / "kit"
+    assert export_main(["embed", str(ROOT / "models" / "nano"), "--out", str(out)]) == 0
+    return out
+
+
+def our_reply(model: OnnxModel, message: str, escaped: bool = True) -> str:
+    """escaped: as by the chat template of other runtimes, which would read special tokens in it."""
+    content = message.replace("<|", "< |") if escaped else message
+    messages = [{"role": "user", "content": content}]
     return "".join(piece.text for piece in chat(model, messages, Sampling(temperature=0)))
 
 
@@ -69,9 +89,9 @@ def output(*words: object) -> str:
 @pytest.mark.parametrize(
     ("example", "environment"),
     [
-        ("onnxruntime_chat.py", None),
         ("transformers_chat.py", None),
         ("genai_chat.py", "onnxruntime-genai"),
+        ("foundry_local_chat.py", "foundry-local"),
     ],
 )
 def test_an_example_in_python_prints_our_greedy_reply(
@@ -81,10 +101,67 @@ def test_an_example_in_python_prints_our_greedy_reply(
     assert output(python, EXAMPLES / example, message) == our_reply(nano, message)
 
 
-def test_the_example_to_embed_samples_at_a_temperature() -> None:
-    program = EXAMPLES / "onnxruntime_chat.py"
-    words = sys.executable, program, "Tell me a story.", "--temperature", "2"
+EMBEDDED = ["embed/chat.py", "embed/chat.mjs"]
+
+
+@pytest.fixture
+def embed(example: str, tmp_path: Path, installed: dict[str, Path], kit: Path) -> list[object]:
+    """The words that start an example with the kit."""
+    if example.endswith(".py"):
+        return [sys.executable, EXAMPLES / example, kit]
+    return ["node", copied(tmp_path, installed) / example, kit]
+
+
+def copied(folder: Path, installed: dict[str, Path]) -> Path:
+    """The examples of the kit with their packages, in a project of somebody else's."""
+    shutil.copytree(EXAMPLES / "embed", folder / "examples" / "embed")
+    shutil.copytree(ROOT / "export" / "site", folder / "export" / "site")
+    packages = folder / "examples" / "embed" / "node_modules"
+    packages.mkdir()
+    for name in ("@huggingface", "onnxruntime-node", "onnxruntime-common"):
+        (packages / name).symlink_to(installed["transformers.js"] / "node_modules" / name)
+    web = "onnxruntime-web"
+    (packages / web).symlink_to(installed[web] / "node_modules" / web)
+    return folder / "examples"
+
+
+@pytest.mark.parametrize("example", EMBEDDED)
+def test_an_embedding_example_prints_our_greedy_reply(embed: list, nano: OnnxModel) -> None:
+    said = [output(*embed, message) for message in MESSAGES]
+    assert said == [our_reply(nano, message, escaped=False) for message in MESSAGES]
+
+
+@pytest.mark.parametrize("example", EMBEDDED)
+def test_an_embedding_example_proves_itself_by_the_vectors(embed: list) -> None:
+    assert output(*embed, "--check").splitlines() == PROVEN
+
+
+@pytest.mark.parametrize("example", EMBEDDED)
+def test_an_embedding_example_samples_at_a_temperature(embed: list) -> None:
+    hot = ["--temperature", 2] if embed[0] == sys.executable else [2]
+    words = [*embed, "Tell me a story.", *hot]
     assert output(*words) != output(*words)
+
+
+def test_the_page_of_the_kit_proves_itself_and_replies(
+    browser: Browser, tmp_path: Path, installed: dict[str, Path], kit: Path, nano: OnnxModel
+) -> None:
+    (copied(tmp_path, installed).parent / "kit").symlink_to(kit)
+    with served(tmp_path) as address:
+        page = browser.new_page()
+        requests = []
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(f"{address}/examples/embed/")
+        page.get_by_role("button", name="Check").click(timeout=60_000)
+        send = page.get_by_role("button", name="Send")
+        expect(send).to_be_enabled(timeout=60_000)
+        assert page.locator("#reply").inner_text().splitlines() == PROVEN
+        page.get_by_label("message").fill(MESSAGES[1])
+        send.click()
+        reply = our_reply(nano, MESSAGES[1], escaped=False)
+        expect(page.locator("#reply")).to_have_text(reply, timeout=60_000)
+        assert all(url.startswith((address, "blob:", "data:")) for url in requests)
+        page.close()
 
 
 @pytest.mark.parametrize("message", MESSAGES)
@@ -100,11 +177,24 @@ def test_the_examples_in_javascript_have_the_version_that_is_verified() -> None:
     package = json.loads((EXAMPLES / "transformers_js" / "package.json").read_text())
     verified = json.loads((NPM / PEERS["transformers.js"].npm / "package.json").read_text())
     assert package["dependencies"] == verified["dependencies"]
+    locks = [json.loads((path / "package-lock.json").read_text()) for path in NPM.iterdir()]
+    locked = [{n: p.get("version") for n, p in lock["packages"].items()} for lock in locks]
+    package = json.loads((EXAMPLES / "embed" / "package.json").read_text())
+    for name, version in package["dependencies"].items():
+        assert any(lock.get(f"node_modules/{name}") == version for lock in locked), name
 
 
 class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder))
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
 
 
 @pytest.fixture
@@ -115,10 +205,8 @@ def checkout(tmp_path: Path, installed: dict[str, Path]) -> Iterator[str]:
     (tmp_path / "examples" / "browser").symlink_to(EXAMPLES / "browser")
     packages = tmp_path / "examples" / "transformers_js" / "node_modules"
     packages.symlink_to(installed["transformers.js"] / "node_modules")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path))
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
+    with served(tmp_path) as address:
+        yield address
 
 
 def test_the_page_shows_our_greedy_reply(browser: Browser, checkout: str, nano: OnnxModel) -> None:

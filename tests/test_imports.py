@@ -101,7 +101,17 @@ ROOMS = {
         ),
         *("evaluation", "loop", "tasks", "plan", "jobs", "commands"),
     ],
-    "export": ["formats", "gguf", "verify", "runtimes", "folder", "pretrained", "ship", "commands"],
+    "export": [
+        "formats",
+        "gguf",
+        "verify",
+        "runtimes",
+        "folder",
+        "pretrained",
+        "ship",
+        "kit",
+        "commands",
+    ],
 }
 
 

@@ -26,7 +26,8 @@ pytestmark = pytest.mark.peers
 
 NANO = Path(__file__).parent.parent / "models" / "nano"
 # llama.cpp is compiled when it is installed, which takes longer than all tests.
-SHOWN = ["onnxruntime", "onnxruntime-genai", "transformers", "transformers.js", "onnxruntime-web"]
+SHOWN = ["onnxruntime", "onnxruntime-genai", "transformers", "transformers.js", "onnxruntime-node"]
+SHOWN += ["onnxruntime-web"]
 
 Captured = pytest.CaptureFixture[str]
 

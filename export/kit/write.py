@@ -9,13 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from export.folder.replace import check_model_folder
+from export.folder.replace import check_replaceable
 from export.formats.sampling import write_sampling
 from export.kit.contract import contract, page
 from export.kit.vectors import make_vectors
 from export.verify.report import Check, any_failed, print_report
 from export.verify.sampling import compare_sampling
 from gptcore.bundle import (
+    FACTS,
     INSPECT,
     ONNX,
     SERVING,
@@ -23,6 +24,7 @@ from gptcore.bundle import (
     VARIANTS,
     Bundle,
     load_bundle,
+    read_facts,
     write_facts,
 )
 from gptcore.checks import UserError
@@ -43,7 +45,7 @@ def write_kit(model: Path, out: Path) -> None:
             f"{model} has no {ONNX.as_posix()}, from which a kit's vectors are computed: "
             f"export the run again, or take a folder that has it, such as models/nano"
         )
-    check_model_folder(out)
+    check_replaceable(out, "kit", parts)
     with new_folder(out) as folder:
         for name in bundle.facts.sha256:
             if name not in OURS and not name.endswith((".safetensors", ".safetensors.index.json")):
@@ -58,6 +60,13 @@ def write_kit(model: Path, out: Path) -> None:
         (folder / PAGE).write_text(page(kit, facts, vectors), encoding="utf-8")
         write_facts(folder, bundle.facts)
     print(f"wrote {out}; read {out / PAGE} first")
+
+
+def parts(out: Path) -> set[str] | None:
+    """See export.folder.replace."""
+    if not (out / CONTRACT).is_file() or not (out / FACTS).is_file():
+        return None
+    return {FACTS, *read_facts(out).sha256}
 
 
 @waiting("writing and comparing the sampling graphs")

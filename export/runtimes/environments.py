@@ -58,6 +58,8 @@ PEERS = {
         "optimum.py", pip=("optimum-onnx==0.1.0", "onnxruntime==1.31.1", "torch==2.13.0")
     ),
     "transformers.js": Peer("transformers_js.mjs", npm="transformers.js"),
+    # The runtime below transformers.js, which brings it.
+    "onnxruntime-node": Peer("onnxruntime_node.mjs", npm="transformers.js"),
     "onnxruntime-web": Peer(
         "onnxruntime_web.py",
         pip=("playwright==1.65.2", "numpy==2.4.6"),
