@@ -36,6 +36,7 @@ SERVING = {
     "q8": "onnx/serving_int8.onnx",
     "q4": "onnx/serving_q4.onnx",
 }
+LARGE_BYTES = 1e9
 INSPECT = Path("onnx") / "inspect.onnx"  # a model folder may lack it
 UNTRAINED = Path("onnx") / "untrained.onnx"  # and this, the same before training
 WEIGHTS = "model.safetensors"  # parameters for PyTorch, under Llama's names
@@ -167,6 +168,13 @@ def load_any_bundle(folder: str | Path) -> Bundle:
     """Read and verify a model folder of either kind; raises UserError as `load_bundle` does."""
     is_translation = isinstance(read_facts(Path(folder)).config, Seq2SeqConfig)
     return (load_translation_bundle if is_translation else load_bundle)(folder)
+
+
+def say_if_large(folder: Path) -> None:
+    """Print one line if the files of a folder are so large that checking them takes seconds."""
+    n_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    if n_bytes >= LARGE_BYTES:
+        print(f"checking the files of {folder}: {n_bytes / 1e9:.1f} GB ...", flush=True)
 
 
 def check_whole(bundle: Bundle) -> None:

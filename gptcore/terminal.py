@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Event
 from types import FrameType
 
-from gptcore.bundle import VARIANTS, default_model, read_facts
+from gptcore.bundle import VARIANTS, default_model, read_facts, say_if_large
 from gptcore.checks import UserError
 from gptcore.engine.generate import FINISH, Model, Piece, chat, check_max_tokens, complete
 from gptcore.engine.sampling import SETTINGS, Sampling
@@ -59,6 +59,7 @@ def run(options: argparse.Namespace) -> int:
     check_runtime()
     from gptcore.model import load_model
 
+    say_if_large(options.model)
     model = load_model(options.model, variant=options.variant)
     if options.system and not model.bundle.is_chat:
         raise UserError(f"--system: {options.model} was not trained on conversations")

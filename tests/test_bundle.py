@@ -11,8 +11,18 @@ import onnx
 import pytest
 from trained import without_serving
 
+from gptcore import bundle as bundle_module
 from gptcore.__main__ import main as app_main
-from gptcore.bundle import FACTS, ONNX, SERVING, VARIANTS, load_bundle, read_facts, write_facts
+from gptcore.bundle import (
+    FACTS,
+    ONNX,
+    SERVING,
+    VARIANTS,
+    load_bundle,
+    read_facts,
+    say_if_large,
+    write_facts,
+)
 from gptcore.checks import UserError
 from gptcore.config import PRESETS
 from gptcore.facts import ModelFacts
@@ -308,3 +318,13 @@ def test_a_new_folder_replaces_an_old_one_and_what_a_crash_left(tmp_path: Path) 
     with new_folder(path) as folder:
         (folder / "new.txt").write_text("new")
     assert list(tmp_path.rglob("*")) == [path, path / "new.txt"]
+
+
+def test_checking_large_files_is_said_before_the_wait(
+    model_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say_if_large(model_folder)
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr(bundle_module, "LARGE_BYTES", 1000)
+    say_if_large(model_folder)
+    assert f"checking the files of {model_folder}: 0.0 GB" in capsys.readouterr().out

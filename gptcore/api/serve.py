@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gptcore.bundle import find_models, read_facts
+from gptcore.bundle import find_models, read_facts, say_if_large
 from gptcore.checks import UserError
 from gptcore.system.cores import say_if_busy
 from gptcore.system.network import allow_connections, check_port, is_loopback, reachable
@@ -100,6 +100,7 @@ def load_models(options: argparse.Namespace) -> "Models":
     default = MODELS if MODELS.is_dir() else None
     folder = options.models or default
     folders, others = find_models(folder) if folder else ([], [])
+    say_if_large(options.model)
     first = load_model(options.model, variant=options.variant)
     print(f"{first.bundle.name}: {device_line(first)}")
     models = Models(first, folders, options.memory * GB)
