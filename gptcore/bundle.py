@@ -29,6 +29,7 @@ VARIANTS = {
     "int8": "onnx/model_quantized.onnx",  # weights and activations in 8 bits; used in browsers
     "q8": "onnx/model_int8.onnx",  # weights alone in 8 bits, one scale per block
     "q4": "onnx/model_q4.onnx",
+    "q4f16": "onnx/model_q4f16.onnx",
 }
 # The graphs of export/formats/serving.py, for our own engine; their weights are in the files above.
 SERVING = {

@@ -20,7 +20,8 @@ from gptcore.engine.onnx_session import OnnxSession, choose_device, open_inferen
 from gptcore.engine.scheduler import Engine
 from gptcore.system.cores import fastest, median_seconds, thread_counts
 
-ON_CUDA = ("fp16", "fp32", "q8", "q4", "int8")  # best first; int8's products run on the CPU
+ON_CUDA = ("fp16", "fp32", "q8", "q4f16", "q4", "int8")  # best first; int8 runs on the CPU
+HALF = ("fp16", "q4f16")  # never faster on a CPU, and some CPUs cannot load them
 CACHE_BYTES = 2**30  # most memory for the keys and values of all conversations
 MAX_SLOTS = 64  # most conversations whose keys and values are kept
 
@@ -80,8 +81,7 @@ def load_model(
     if device == "cuda":
         name = variant or next(name for name in ON_CUDA if name in bundle.variants)
         return open_model(bundle, "cuda", threads or os.cpu_count() or 1, name)
-    # fp16 is never faster on a CPU, and some CPUs cannot load it
-    others = [name for name in bundle.variants if name != "fp16"]
+    others = [name for name in bundle.variants if name not in HALF]
     names = [variant] if variant else [*bundle.serving] or others
     models = (open_model(bundle, "cpu", threads or 1, name) for name in names)
     best = fastest(models, step_seconds)

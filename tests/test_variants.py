@@ -48,7 +48,7 @@ def folder(all_variants: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 def test_the_files_have_the_names_that_transformers_js_looks_for(folder: Path) -> None:
     assert {p.name for p in (folder / "onnx").iterdir()} == {
         "model.onnx", "model_quantized.onnx", "model_int8.onnx", "model_q4.onnx",
-        "model_fp16.onnx", *(Path(name).name for name in SERVING.values()),
+        "model_fp16.onnx", "model_q4f16.onnx", *(Path(name).name for name in SERVING.values()),
     }  # fmt: skip
     assert list(load_bundle(folder).variants) == list(VARIANTS)
 
@@ -91,7 +91,8 @@ def test_products_in_blocks_are_of_integers_and_sensitive_ones_always_of_8_bits(
 
 
 @pytest.mark.parametrize(
-    ("variant", "worst"), [("fp16", 0.005), ("int8", 0.04), ("q8", 0.005), ("q4", 0.04)]
+    ("variant", "worst"),
+    [("fp16", 0.005), ("int8", 0.04), ("q8", 0.005), ("q4", 0.04), ("q4f16", 0.04)],
 )
 def test_a_trained_model_loses_little(folder: Path, variant: str, worst: float) -> None:
     facts = read_facts(folder).variants
@@ -232,7 +233,7 @@ def test_each_answers(folder: Path, variant: str) -> None:
     assert list(chat(model, messages, Sampling(temperature=0), 5))[-1].n_new >= 1
 
 
-@pytest.mark.parametrize("variant", ("fp16", "q8", "q4"))
+@pytest.mark.parametrize("variant", ("fp16", "q8", "q4", "q4f16"))
 def test_cached_equals_uncached(folder: Path, variant: str) -> None:
     """Not for int8, whose scales depend on what is read at a time."""
     model = load_model(folder, threads=1, variant=variant)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from export.folder.transformers_js import DTYPES
 from gptcore.bundle import VARIANTS as FILES
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.facts import EarlierStage, ModelFacts, Training, Variant
@@ -128,7 +129,6 @@ at temperature 0.7 with {n_seeds} seeds (mean, and the worst seed).{unseen}
 
 """
 UNSEEN = " Conversations with a sentence of\nthe suite were left out of its training."
-DTYPES = {"fp32": "fp32", "fp16": "fp16", "int8": "q8", "q8": "int8", "q4": "q4"}
 LABELS = {
     "bits_per_byte": ("bits per byte, held-out text", ".4f"),
     "val_loss": ("loss, nats per token", ".4f"),

@@ -12,9 +12,17 @@ from pathlib import Path
 
 from gptcore.bundle import VARIANTS, data_file
 
-DTYPES = {"fp32": "fp32", "fp16": "fp16", "int8": "q8", "q8": "int8", "q4": "q4"}
-ANYWHERE = ("fp32", "q8", "q4", "int8", "fp16")  # the first that the folder has is taken
-WEB_ASSEMBLY = ("int8", "q8", "q4", "fp32", "fp16")  # it is slow with blocks, see docs/export.md
+# What transformers.js calls each variant.
+DTYPES = {name: name for name in ("fp32", "fp16", "q4", "q4f16")} | {"int8": "q8", "q8": "int8"}
+ANYWHERE = ("fp32", "q8", "q4", "int8", "fp16", "q4f16")  # the first that the folder has is taken
+WEB_ASSEMBLY = (
+    "int8",
+    "q8",
+    "q4",
+    "fp32",
+    "fp16",
+    "q4f16",
+)  # it is slow with blocks, see docs/export.md
 
 
 def tell_transformers_js(folder: Path, variants: Collection[str]) -> None:

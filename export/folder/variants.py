@@ -30,7 +30,7 @@ from training.machine.progress import progress
 from training.run.directory import Run
 
 # Largest accepted relative increase of bits per byte.
-WORST = {"fp16": 0.005, "int8": 0.04, "q8": 0.005, "q4": 0.04}
+WORST = {"fp16": 0.005, "int8": 0.04, "q8": 0.005, "q4": 0.04, "q4f16": 0.04}
 Row = tuple[np.ndarray, np.ndarray]  # ids (T,) and targets (T,); an IGNORED target is not counted
 
 

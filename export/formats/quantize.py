@@ -9,6 +9,7 @@
 | int8 | 8 bits, a scale for each output | 8 bits, scaled at run time; fp32 where a matrix narrows |
 | q8   | 8 bits, a scale for each block of 32 | 8 bits, a scale for each block |
 | q4   | 4 bits, a scale and a zero for each block of 32; values and head as q8 | 8 bits |
+| q4f16 | as q4, and everything else as fp16 | 16 bits |
 
 Embeddings tied to the head are stored once: embedding lookups read the head's integers.
 """
@@ -204,6 +205,7 @@ FORMATS = {
     "int8": lambda proto, rows: to_int8(proto),
     "q8": lambda proto, rows: to_blocks(proto, 8),
     "q4": lambda proto, rows: to_blocks(proto, 4, rows),
+    "q4f16": lambda proto, rows: to_half(to_blocks(proto, 4, rows)),
 }
 
 
