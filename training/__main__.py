@@ -6,7 +6,7 @@ python -m training doctor runs/NAME               doctor.py checks a run
 
 import sys
 
-from gptcore.system.command_line import Command, Program, run_program
+from gptcore.system.command_line import Command, Program, leave, run_program
 from gptcore.system.cores import choose_waiting_policy
 
 COMMANDS = {
@@ -52,4 +52,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 if __name__ == "__main__":
     choose_waiting_policy()
-    sys.exit(main())
+    leave(main())
