@@ -36,14 +36,14 @@ from benchmarks.mutation.witness import Witness, read, write
 # The files, and the tests that can see them, the likeliest and quickest first.
 TESTS = {
     "gptcore/engine/sampling.py": "test_sampling",
-    "gptcore/text/chat_template.py": "test_chat runtime/test_conversation",
+    "gptcore/text/chat_template.py": "test_chat runtime/test_conversation test_finetuning",
     "gptcore/engine/generate.py": "test_replies runtime/test_conversation test_generate test_api",
     "gptcore/engine/scheduler.py": "test_engine test_conversations",
     "gptcore/engine/slots.py": "test_engine test_serving test_sessions",
     "gptcore/model.py": "test_sessions test_variants",
     "gptcore/engine/onnx_session.py": "test_sessions runtime/test_devices",
     "training/data/batches.py": "test_batches",
-    "training/step.py": "test_step test_loop",
+    "training/step.py": "test_step test_loop test_device",
     "training/loop.py": "test_loop test_step test_training",
     "training/state.py": "test_step test_resume",
     "export/formats/to_onnx.py": "test_to_onnx test_export",
