@@ -242,6 +242,9 @@ def test_the_probabilities_of_all_tokens_are_the_references() -> None:
         probability = reference(row, 1.0, 0, 1.0, 0.0)
         expected = [probability.get(i, 0.0) for i in range(N_TOKENS)]
         assert np.exp(log_p) == pytest.approx(expected, abs=1e-9)
+    with np.errstate(over="raise"):
+        shifted = log_softmax(logits.astype(np.float64) + 1000)
+    assert np.abs(shifted - log_softmax(logits)).max() < 1e-9, "only differences count"
 
 
 def test_settings_cannot_be_changed_once_they_have_been_checked() -> None:
