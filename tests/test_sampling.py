@@ -244,7 +244,9 @@ def test_the_probabilities_of_all_tokens_are_the_references() -> None:
         assert np.exp(log_p) == pytest.approx(expected, abs=1e-9)
     with np.errstate(over="raise"):
         shifted = log_softmax(logits.astype(np.float64) + 1000)
+        far_apart = log_softmax(logits * 1000)
     assert np.abs(shifted - log_softmax(logits)).max() < 1e-9, "only differences count"
+    assert np.isfinite(far_apart).all() and far_apart.max() == pytest.approx(0)
 
 
 def test_settings_cannot_be_changed_once_they_have_been_checked() -> None:
