@@ -29,9 +29,7 @@ MAX_SLOTS = 64  # most conversations whose keys and values are kept
 class OnnxModel:
     """A loaded model folder. It is safe to use from several threads."""
 
-    def __init__(
-        self, bundle: Bundle, inference: ort.InferenceSession, threads: int, variant: str = "fp32"
-    ):
+    def __init__(self, bundle: Bundle, inference: ort.InferenceSession, threads: int, variant: str):
         check_graph(bundle, inference)
         self.bundle, self.config, self.tokenizer = bundle, bundle.config, bundle.tokenizer
         self.inference, self.threads = inference, threads

@@ -142,7 +142,7 @@ def test_one_address_has_so_many_calls_open_and_no_more() -> None:
 
 def test_a_base_model_completes_and_does_not_chat(nano: OnnxModel) -> None:
     facts = replace(nano.bundle.facts, chat=False)
-    base = OnnxModel(replace(nano.bundle, facts=facts), nano.inference, 1)
+    base = OnnxModel(replace(nano.bundle, facts=facts), nano.inference, 1, nano.variant)
     with served(base, Door()) as url:
         answer = requests.post(f"{url}/v1/chat/completions", json={"messages": HELLO}, timeout=9)
         assert "was not trained on conversations" in error_of(answer, 400)

@@ -14,7 +14,7 @@ from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.text.chat_template import loss_mask
 from gptcore.text.tokenizer import Tokenizer
-from training.data.batches import IGNORED, WINDOW, Rows
+from training.data.batches import IGNORED, WINDOW, Rows, row_table
 from training.data.corpus import read_documents
 from training.data.shards import Shards, prepare
 from training.data.survey import survey
@@ -100,6 +100,13 @@ def table_of(rows: Rows) -> list[tuple[int, int, int, int]]:
 
 def all_of(rows: Rows, fresh_only: bool) -> tuple[torch.Tensor, torch.Tensor]:
     return rows.batch(np.arange(len(rows)), fresh_only)
+
+
+def test_a_row_begins_with_the_last_document_that_begins_in_the_row_before() -> None:
+    """Or goes on with that one, if it is longer than a row."""
+    table = row_table(np.array([0, 2, 5, 12]), end=30, block_size=6)
+    rows = [[0, 0, 5], [5, 5, 6], [5, 11, 1], [12, 12, 6], [12, 18, 6], [12, 24, 5]]
+    assert table.tolist() == rows
 
 
 @unhurried
@@ -190,6 +197,20 @@ def test_a_row_that_goes_on_with_a_conversation_knows_whose_words_they_are(shard
     targets = np.where(loss_mask(ids, shards.tokenizer), ids.astype(np.int64), IGNORED)
     for (_, start, _), y in zip(table[going_on].tolist(), rows.batch(going_on)[1]):
         assert y.tolist() == targets[start + 1 : start + 25].tolist()
+
+
+@pytest.mark.parametrize("block_size", [3, 7, 50])
+def test_what_shall_not_be_learned_is_no_target_in_any_row(block_size: int) -> None:
+    """As the prompts of a foreign format, of which the shard says where they are."""
+    ids, spans = np.arange(100, 140), np.array([[2, 9], [11, 12], [13, 31]])
+
+    class Spared(Tokens):
+        def split(self, name: str) -> list[Part]:
+            return [Part("0", ids, np.array([0, 20]), spans)]
+
+    y = all_of(Rows(Spared([], [], []), "val", block_size), fresh_only=True)[1]
+    spared = {i for start, stop in spans for i in range(start, stop)}
+    assert y[y != IGNORED].tolist() == [ids[i] for i in range(1, 40) if i not in spared]
 
 
 def plain_rows(n_rows: int) -> Rows:

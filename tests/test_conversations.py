@@ -29,7 +29,7 @@ class Counting(OnnxModel):
     """Counts the tokens that it computes."""
 
     def __init__(self, model: OnnxModel):
-        super().__init__(model.bundle, model.inference, threads=1)
+        super().__init__(model.bundle, model.inference, 1, model.variant)
         self.n_before = 0
 
     @property

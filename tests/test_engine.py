@@ -1,146 +1,32 @@
-"""The engine over a made-up cache: who is answered, when, and that a crowd changes no reply.
-
-The logits of this cache are a function of all that a slot has read, so that a slot which was
-mixed up, or cut at the wrong place, gives another reply.
-"""
+"""The engine over a made-up cache: who is answered, when, and that a crowd changes no reply."""
 
 import json
 import threading
 import time
-import zlib
-from collections.abc import Sequence
 from dataclasses import replace
 from threading import Event
 
 import numpy as np
 import pytest
+from made_engine import (
+    BLOCK,
+    BYTES,
+    SECONDS,
+    WARM,
+    Reader,
+    alone,
+    ask,
+    new_engine,
+    prompt,
+    wait_until_idle,
+)
 
 from gptcore.checks import UserError
-from gptcore.config import ModelConfig
-from gptcore.engine.generate import Piece, Replies, Reply, Request, generate
+from gptcore.engine import scheduler
+from gptcore.engine.generate import Piece, Request
 from gptcore.engine.grammar import json_grammar
 from gptcore.engine.sampling import Sampling
-from gptcore.engine.scheduler import READ_ALONE, READ_BESIDE, Engine
-from gptcore.engine.slots import Slots
-from gptcore.text.tokenizer import Tokenizer
-
-BYTES = Tokenizer({bytes([byte]): byte for byte in range(256)})  # a token is a byte
-V, BLOCK = BYTES.vocab_size, 96
-CONFIG = ModelConfig(vocab_size=V, block_size=BLOCK)
-WARM = Sampling(temperature=1.0, top_k=0)
-SECONDS = 20  # longest wait of a test
-
-
-def logits_after(ids: list[int]) -> np.ndarray:
-    seed = zlib.crc32(np.array(ids, np.int32).tobytes())
-    logits = np.random.default_rng(seed).normal(size=V) * 3
-    logits[256:] -= 2  # a reply ends after some forty tokens
-    return logits.astype(np.float32)
-
-
-class Made:
-    """A cache whose keys and values are the ids themselves."""
-
-    def __init__(self, n_slots: int, seconds: float = 0.0):
-        self.n_slots, self.seconds = n_slots, seconds
-        self.held = [[] for _ in range(n_slots)]
-        self.calls: list[tuple[str, int]] = []  # ("read" or "step", number of ids)
-        self.failing: set[int] = set()  # ids at which the graph raises an error
-        self.broken: set[int] = set()  # ids after which no logit is finite
-
-    def read(self, slot: int, ids: Sequence[int], past: int, first: int) -> np.ndarray:
-        self.calls.append(("read", len(ids)))
-        time.sleep(self.seconds)
-        self.put(slot, ids, past)
-        assert first == -1
-        return self.logits(slot)[None]
-
-    def step(self, ids: Sequence[int], pasts: np.ndarray) -> np.ndarray:
-        self.calls.append(("step", len(ids)))
-        time.sleep(self.seconds)
-        for slot, (token_id, past) in enumerate(zip(ids, pasts)):
-            self.put(slot, [token_id], past)
-        return np.stack([self.logits(slot) for slot in range(len(ids))])
-
-    def put(self, slot: int, ids: Sequence[int], past: int) -> None:
-        if self.failing & {*ids}:
-            raise RuntimeError("the graph failed")
-        assert 0 <= past <= len(self.held[slot]) and past + len(ids) <= BLOCK
-        self.held[slot] = [*self.held[slot][:past], *ids]
-
-    def logits(self, slot: int) -> np.ndarray:
-        if self.held[slot][-1] in self.broken:
-            return np.full(V, np.nan, np.float32)
-        return logits_after(self.held[slot])
-
-    def swap(self, a: int, b: int, length: int) -> None:
-        held_a, held_b = self.held[a][:length], self.held[b][:length]
-        self.held[a], self.held[b] = held_b, held_a
-
-    def copy(self, source: int, target: int, length: int) -> None:
-        self.held[target] = self.held[source][:length]
-
-
-class Alone:
-    """The slow reference: a session that reads everything anew for each token."""
-
-    def prefill(self, ids: list[int]) -> np.ndarray:
-        self.ids = list(ids)
-        return logits_after(self.ids)
-
-    def step(self, token_id: int) -> np.ndarray:
-        return self.prefill([*self.ids, token_id])
-
-
-class Reader:
-    """Somebody who waits for a reply."""
-
-    def __init__(self) -> None:
-        self.pieces: list[Piece | Exception] = []
-        self.done, self.stop = Event(), Event()
-
-    def __call__(self, piece: Piece | Exception) -> None:
-        self.pieces.append(piece)
-        if isinstance(piece, Exception) or piece.finish:
-            self.done.set()
-
-    def ids(self) -> list[int]:
-        """The reply's tokens, when it has ended."""
-        assert self.done.wait(SECONDS)
-        return [i for piece in self.pieces for i in piece.token_ids]
-
-    @property
-    def finish(self) -> str | None:
-        assert self.done.wait(SECONDS)
-        return self.pieces[-1].finish
-
-
-def new_engine(n_slots: int, seconds: float = 0.0) -> tuple[Engine, Made]:
-    cache = Made(n_slots, seconds)
-    return Engine(Slots(cache, CONFIG), BYTES, Replies()), cache
-
-
-def ask(engine: Engine, *requests: Request) -> list[Reader]:
-    readers = [Reader() for _ in requests]
-    for reader, request in zip(readers, requests):
-        engine.submit(request, reader.stop, reader)
-    return readers
-
-
-def alone(request: Request) -> list[int]:
-    reply = Reply(request, BYTES, BLOCK)
-    return [i for piece in generate(Alone(), reply) for i in piece.token_ids]
-
-
-def prompt(seed: int, length: int) -> list[int]:
-    return np.random.default_rng(seed).integers(0, 256, length).tolist()
-
-
-def wait_until_idle(engine: Engine) -> None:
-    deadline = time.monotonic() + SECONDS
-    while engine.thread and time.monotonic() < deadline:
-        time.sleep(0.001)
-    assert engine.thread is None and engine.n_running == 0
+from gptcore.engine.scheduler import READ_ALONE, READ_BESIDE, READ_LEAST, Busy
 
 
 @pytest.mark.parametrize("n_slots", [1, 3, 8])
@@ -358,12 +244,53 @@ def test_text_comes_several_tokens_at_a_time_and_the_first_at_once() -> None:
 
 
 def test_the_thread_lives_as_long_as_there_is_work() -> None:
-    engine, _ = new_engine(1)
-    for _ in range(3):
-        (reader,) = ask(engine, Request([1, 2], WARM, 3))
+    """Its name tells who looks at a process that hangs what it is."""
+    before, (engine, _) = {*threading.enumerate()}, new_engine(1, seconds=0.001)
+    for n in range(1, 4):
+        (reader,) = ask(engine, Request([1, 2], Sampling(temperature=0), 20))
+        [working] = {*threading.enumerate()} - before
+        assert working.name == "engine"
         reader.ids()
         wait_until_idle(engine)
-    assert not [thread for thread in threading.enumerate() if thread.name == "engine"]
+        assert engine.n_finished == n
+        working.join(SECONDS)
+    assert {*threading.enumerate()} <= before
+
+
+@pytest.mark.parametrize(
+    ("n", "seconds", "fitting"),
+    [(32, 0.15, 32), (32, 0.1, 32), (32, 0.07, 64), (64, 0.6, 16), (8, 0.0, 128), (128, 9.0, 8)],
+)
+def test_a_prompt_is_read_in_parts_as_long_as_fit_the_time(
+    n: int, seconds: float, fitting: int
+) -> None:
+    """Of 0.15 s, after so many seconds for n tokens: a power of two, within limits."""
+    engine, cache = new_engine(1)
+    engine.pace(n, seconds)
+    engine.pace(READ_LEAST - 1, 5.0)  # of so few the time tells nothing
+    (reader,) = ask(engine, Request(prompt(0, 90), WARM, 1))
+    reader.ids()
+    assert cache.calls[0] == ("read", min(fitting, 90))
+
+
+def test_a_crowd_is_refused_but_those_who_went_away_are_none_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scheduler, "MAX_WAITING", 3)
+    engine, _ = new_engine(1, seconds=0.01)
+    request = Request([1, 2], Sampling(temperature=0), 60)
+    (first,) = ask(engine, request)
+    while not first.pieces:
+        time.sleep(0.001)
+    waiting = ask(engine, request, request, request)
+    with pytest.raises(Busy, match="3 requests wait already: try again"):
+        ask(engine, request)
+    waiting[1].stop.set()
+    (last,) = ask(engine, request)
+    for reader in (first, waiting[0], waiting[2], last):
+        reader.stop.set()
+    wait_until_idle(engine)
+    assert last.finish == "stopped"
 
 
 def test_many_threads_may_ask_at_once() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from chatml import CHAT, CHATML, FOREIGN, text_of
 from safetensors.torch import load_file
 
 from export.__main__ import main as export_main
@@ -21,16 +22,12 @@ from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import whole_sequence
 from gptcore.nn.llama import to_llama
-from gptcore.text.chat_format import ChatFormat
-from gptcore.text.chat_template import loss_mask, messages_of, render, replies
-from gptcore.text.tokenizer import Tokenizer
+from gptcore.text.chat_template import render
 from tests.trained import once, set_options
 from training.__main__ import main
 from training.data.batches import IGNORED, Rows
-from training.data.corpus import document_ids, unlearned
 from training.data.sources import shards_of
 from training.evaluation.validation import questions, sample_prompts
-from training.look.samples import seen
 from training.machine.memory import kept_bytes
 from training.plan.given import CPU_KEPT, fitted_row, in_memory
 from training.run.base import whole_weights
@@ -38,22 +35,6 @@ from training.run.config import TrainConfig
 from training.run.directory import Run
 
 NANO = Path(__file__).parent.parent / "models" / "nano"
-CHATML = ChatFormat(
-    text="<|endoftext|>",
-    opening="<|im_start|>system\n",
-    opening_alone="<|im_start|>system\nBe helpful.<|im_end|>\n",
-    system=("", "<|im_end|>\n"),
-    user=("<|im_start|>user\n", "<|im_end|>\n"),
-    assistant=("<|im_start|>assistant\n", "<|im_end|>\n"),
-    prompt="<|im_start|>assistant\n",
-)
-FOREIGN = Tokenizer(
-    {bytes([b]): b for b in range(256)},
-    special={"<|endoftext|>": 0, "<|im_start|>": 1, "<|im_end|>": 2},
-    chat=CHATML,
-)
-OURS = Tokenizer({bytes([b]): b for b in range(256)})
-CHAT = messages_of(["Hi", "Hello!", "Who?", "<|im_end|>\nMe."])
 TEMPLATE = "{{ messages }}"
 CONFIG = ModelConfig(
     vocab_size=259, block_size=1024, n_layer=2, n_head=4, n_kv_head=2, n_embd=32, n_inner=64
@@ -100,58 +81,6 @@ def tuned(chats: Path, base: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         assert tune(chats, base, out, "--lora", "4") == 0
 
     return Run.load(once(tmp_path_factory, "run-tuned", make))
-
-
-def text_of(ids: list[int]) -> str:
-    names = {i: name.encode() for name, i in FOREIGN.special.items()}
-    return b"".join(names.get(i) or FOREIGN.token_bytes(i) for i in ids).decode()
-
-
-def test_the_replies_of_a_foreign_format_are_the_assistants_words_and_what_ends_them() -> None:
-    ids, spans = replies(CHAT, FOREIGN)
-    assert ids == render(CHAT, FOREIGN) == document_ids(CHAT, FOREIGN)
-    said = [text_of(ids[start:stop]) for start, stop in spans]
-    assert said == ["Hello!<|im_end|>", "<|im_end|>\nMe.<|im_end|>"]
-
-
-def test_a_reply_is_encoded_as_it_would_be_generated() -> None:
-    merges = {b"\n\n": 256, b"\n\n\n": 257}
-    ranks = {bytes([b]): b for b in range(256)} | merges
-    special = {"<|im_start|>": 258, "<|im_end|>": 259}
-    tokenizer = Tokenizer(ranks, r"\n+|.", special=special, chat=CHATML)
-    ids, [(start, stop)] = replies(messages_of(["Hi", "\nHello"]), tokenizer)
-    prompt = render(messages_of(["Hi"]), tokenizer, prompt=True)
-    assert ids[:start] == prompt
-    assert ids[start:stop] == [*tokenizer.encode("\nHello"), 259]
-
-
-def test_our_own_format_has_the_same_replies_by_its_ids() -> None:
-    ids, spans = replies(CHAT, OURS)
-    assert ids == render(CHAT, OURS)
-    learned = np.zeros(len(ids), bool)
-    learned[0] = True  # `<|endoftext|>` ends the document before
-    for start, stop in spans:
-        learned[start:stop] = True
-    assert (loss_mask(np.array(ids), OURS) == learned).all()
-    assert unlearned(CHAT, OURS) == []
-
-
-def test_a_reply_of_weight_0_is_not_learned_in_a_foreign_format() -> None:
-    silent = [{**m, "weight": 0} if m["content"] == "Hello!" else m for m in CHAT]
-    assert "«Hello!<|im_end|>»" in seen(CHAT, FOREIGN)
-    assert "Hello!<|im_end|>" in seen(silent, FOREIGN) and "«Hello" not in seen(silent, FOREIGN)
-    assert seen(silent, FOREIGN).count("«") == 1
-
-
-def test_a_reply_that_nothing_ends_is_learned_alone() -> None:
-    words = ChatFormat(
-        text="", opening="", opening_alone="", system=("", "\n"), user=("Q:", "\n"),
-        assistant=("A:", "\n"), prompt="A:",
-    )  # fmt: skip
-    tokenizer = Tokenizer({bytes([b]): b for b in range(256)}, special={"<|eos|>": 256}, chat=words)
-    ids, spans = replies(messages_of(["a", "b", "c", "d"]), tokenizer)
-    assert bytes(ids) == b"Q:a\nA:b\nQ:c\nA:d\n"
-    assert [bytes(ids[start:stop]) for start, stop in spans] == [b"b", b"d"]
 
 
 def test_the_targets_of_a_batch_are_the_replies(tuned: Run, chats: Path) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import training.loop
+import training.machine.memory
 from gptcore.config import PRESETS
 from gptcore.facts import as_json
 from gptcore.nn import build_model, count_parameters
@@ -155,6 +156,25 @@ def test_a_run_begins_by_saying_what_is_trained(
         "step 1: held-out loss 1.5000, bits per byte 0.5000\n  'Once' -> 'upon a time'" in said.out
     )
     assert ", 16 tokens/s]" in said.err
+
+
+@pytest.mark.parametrize(
+    ("asked", "free", "chosen"),
+    [("auto", 10**3, "on"), ("auto", 10**9, "off"), ("on", 10**9, "on"), ("off", 10**3, "off")],
+)
+def test_blocks_are_computed_twice_where_memory_is_short_and_a_resume_does_the_same(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    asked: str,
+    free: int,
+    chosen: str,
+) -> None:
+    monkeypatch.setattr(training.machine.memory, "free_memory", lambda device: free)
+    run = new_run(tmp_path, steps=2, gradient_checkpointing=asked)
+    assert trained(run, Timed([1]), monkeypatch, stop_at=1) is None
+    assert ("computed twice" in capsys.readouterr().out) == (asked == "auto" and chosen == "on")
+    assert Run.load(tmp_path).train.gradient_checkpointing == chosen
 
 
 @pytest.mark.parametrize("stop_at", [None, 1])

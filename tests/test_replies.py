@@ -1,6 +1,7 @@
 """Replies of a made-up model: what it is asked to read and to keep, and how much it may say."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,10 +16,11 @@ from gptcore.engine.generate import (
     Request,
     Stop,
     chat,
+    chat_request,
     complete,
     generate,
 )
-from gptcore.engine.sampling import Sampling
+from gptcore.engine.sampling import Likelihood, Sampling, log_softmax
 from gptcore.text.tokenizer import Tokenizer
 
 BYTES = Tokenizer({bytes([byte]): byte for byte in range(256)})  # a token is a byte
@@ -58,6 +60,17 @@ def begin(way: str, model: Scripted, **options) -> Iterator[Piece]:
     return model.answer(Request([*b"Hello"], GREEDY, **options))
 
 
+def test_what_a_reply_was_begun_with_is_not_counted_as_new() -> None:
+    reply = Reply(Request([*b"Hello"], GREEDY, 3, begun=tuple(b"Hi")), BYTES, 1000)
+    assert (reply.n_new, reply.text, reply.take().text) == (0, "Hi", "")
+    for n, word in enumerate(b"you", 1):
+        assert reply.finish is None
+        reply.add(word, np.zeros(BYTES.vocab_size, np.float32))
+        assert reply.n_new == n
+    piece = reply.take()
+    assert (piece.text, piece.n_prompt, piece.n_new, piece.finish) == ("you", 7, 3, "length")
+
+
 @pytest.mark.parametrize("way", ["chat", "complete", "request"])
 def test_a_reply_has_256_tokens_at_the_most_unless_told_otherwise(way: str) -> None:
     *pieces, last = begin(way, Scripted([]))
@@ -88,6 +101,41 @@ def test_a_text_goes_on_past_the_context_by_what_is_nearest() -> None:
     assert "".join(piece.text for piece in pieces) == "bcdefgh"
     assert (pieces[-1].finish, pieces[-1].n_prompt) == ("length", 8)
     assert model.prompts == [[*b"3456789a"], [*b"89ab"], [*b"defg"]]
+
+
+def test_a_conversation_may_ask_for_the_rest_of_a_reply_that_is_begun() -> None:
+    model = Scripted([*b"ee you", END])
+    request = chat_request(model, HELLO, GREEDY, 20, begun=b"I s")
+    pieces = list(model.answer(request))
+    assert "".join(piece.text for piece in pieces) == "ee you"
+    [read] = model.prompts
+    assert BYTES.decode(read).endswith("I s") and pieces[-1].n_prompt == len(read)
+
+
+def test_a_stop_text_in_what_was_begun_ends_nothing() -> None:
+    """It was shown already; whoever continues it wants more."""
+    request = Request([*b"Hello"], GREEDY, stops=("!",), begun=tuple(b"Hi!"))
+    pieces = list(Scripted([*b" You?!"]).answer(request))
+    assert "".join(piece.text for piece in pieces) == " You?" and pieces[-1].finish == "end"
+
+
+@pytest.mark.parametrize("n_top", [None, 0, 3])
+def test_a_prompt_read_in_parts_is_told_as_likely_as_read_at_once(n_top: int | None) -> None:
+    logits = np.random.default_rng(2).normal(0, 3, (9, BYTES.vocab_size)).astype(np.float32)
+    request = Request([*b"Good day!"], GREEDY, 0, echo=True, n_top=n_top)
+
+    def told(cuts: list[int]) -> tuple[Likelihood, ...]:
+        reply = Reply(request, BYTES, 1000)
+        for start, stop in pairwise([0, *cuts, 9]):
+            reply.read(request.ids[start:stop], logits[start:stop])
+        return reply.take().prompt
+
+    whole = told([])
+    assert [one.token_id for one in whole] == request.ids and whole[0].logprob is None
+    log_p = log_softmax(logits[:-1])[range(8), request.ids[1:]]
+    assert [one.logprob for one in whole[1:]] == pytest.approx(log_p, abs=1e-5)
+    assert {len(one.top) for one in whole[1:]} == {n_top or 0}
+    assert told([1]) == told([4, 5]) == told([1, 2, 8]) == whole
 
 
 def test_each_way_to_end_has_words() -> None:

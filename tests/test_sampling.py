@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 
 from gptcore.checks import UserError
-from gptcore.engine.sampling import SETTINGS, Sampling, Setting, penalise, sample, sample_rows
+from gptcore.engine.sampling import (
+    SETTINGS,
+    Sampling,
+    Setting,
+    likelihoods,
+    log_softmax,
+    penalise,
+    sample,
+    sample_rows,
+)
 
 NAN, INF = float("nan"), float("inf")
 N_TOKENS, N_DRAWS = 24, 5000
@@ -210,6 +219,36 @@ def test_the_edges_of_the_ranges_are_allowed() -> None:
     Sampling(temperature=10, top_k=10**6, top_p=0.01, min_p=1, repetition_penalty=5, seed=2**63 - 1)
 
 
+@pytest.mark.parametrize("n_top", [0, 1, 5, N_TOKENS + 9])
+def test_tokens_are_told_as_likely_as_the_reference_says_with_the_likeliest_in_their_place(
+    n_top: int,
+) -> None:
+    logits = np.random.default_rng(7).normal(0, 4, (6, N_TOKENS)).astype(np.float32)
+    before, ids = logits.copy(), [3, 0, 23, 7, 7, 11]
+    told = likelihoods(ids, logits, n_top)
+    assert [one.token_id for one in told] == ids and np.array_equal(logits, before)
+    for one, row in zip(told, logits.tolist()):
+        probability = reference(row, 1.0, 0, 1.0, 0.0)
+        assert math.exp(one.logprob or 0) == pytest.approx(probability[one.token_id], rel=1e-5)
+        likeliest = sorted(probability, key=lambda i: -row[i])[:n_top]
+        assert [i for i, _ in one.top] == likeliest
+        logprobs = [logprob for _, logprob in one.top]
+        assert np.exp(logprobs) == pytest.approx([probability[i] for i in likeliest], rel=1e-5)
+
+
+def test_the_probabilities_of_all_tokens_are_the_references() -> None:
+    logits = np.stack([LOGITS, LOGITS[::-1] * 30])
+    for row, log_p in zip(logits.tolist(), log_softmax(logits)):
+        probability = reference(row, 1.0, 0, 1.0, 0.0)
+        expected = [probability.get(i, 0.0) for i in range(N_TOKENS)]
+        assert np.exp(log_p) == pytest.approx(expected, abs=1e-9)
+    with np.errstate(over="raise"):
+        shifted = log_softmax(logits.astype(np.float64) + 1000)
+        far_apart = log_softmax(logits * 1000)
+    assert np.abs(shifted - log_softmax(logits)).max() < 1e-9, "only differences count"
+    assert np.isfinite(far_apart).all() and far_apart.max() == pytest.approx(0)
+
+
 def test_settings_cannot_be_changed_once_they_have_been_checked() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Sampling().temperature = -1.0
@@ -240,3 +279,4 @@ def test_what_a_slider_offers_and_the_limits_are_accepted_and_no_more(setting: S
             Sampling(**{setting.name: value})
     if setting.slider:
         assert setting.slider[0] <= setting.default <= setting.slider[1]
+    assert setting.step == 1 or not setting.is_whole, "every whole number can be chosen"

@@ -17,12 +17,20 @@ from gptcore.config import ModelConfig
 from gptcore.engine import onnx_session
 from gptcore.engine.generate import MAX_REPLIES, Replies, Reply, Request, Session
 from gptcore.engine.onnx_session import OnnxSession
-from gptcore.model import OnnxModel, load_model, open_model, step_seconds
+from gptcore.model import (
+    MAX_SLOTS,
+    OnnxModel,
+    cache_bytes,
+    load_model,
+    open_model,
+    step_seconds,
+)
 from gptcore.nn.gpt import GPT
 from gptcore.nn.torch_session import TorchSession, UncachedTorchSession
 from gptcore.system import cores
 from gptcore.text.tokenizer import Tokenizer
 
+HUGE = {"n_layer": 80, "block_size": 2**17}
 PROMPTS = [[3], [506, 509, 40, 41, 42, 511, 510], list(range(100, 160))]
 
 
@@ -185,7 +193,7 @@ def test_a_graph_whose_cache_is_not_the_configurations_is_refused(
 ) -> None:
     bundle = replace(either.bundle, config=replace(either.config, **change))
     with pytest.raises(UserError, match="are of different exports"):
-        OnnxModel(bundle, either.inference, threads=1)
+        OnnxModel(bundle, either.inference, threads=1, variant="fp32")
 
 
 @pytest.mark.parametrize(
@@ -212,6 +220,20 @@ def test_on_a_gpu_the_form_that_suits_it_best_is_taken_on_all_cores(
     load_model("somewhere")
     load_model("somewhere", threads=3, device="cuda", variant="int8")
     assert opened == [("cuda", os.cpu_count(), chosen), ("cuda", 3, "int8")]
+
+
+@pytest.mark.parametrize(
+    ("shape", "n_slots"), [({}, MAX_SLOTS), ({"n_layer": 24, "block_size": 1024}, 10), (HUGE, 1)]
+)
+def test_the_conversations_that_are_kept_take_a_gigabyte_at_the_most_but_one_is(
+    shape: dict[str, int], n_slots: int
+) -> None:
+    config = ModelConfig(
+        **{"n_layer": 2, "n_embd": 512, "n_head": 8, "n_kv_head": 8, "block_size": 64} | shape
+    )
+    one = 2 * 4 * config.n_layer * 512 * config.block_size  # keys and values of 4 bytes
+    assert cache_bytes(config) == n_slots * one
+    assert n_slots * one <= 2**30 or n_slots == 1
 
 
 @pytest.mark.parametrize(
@@ -274,16 +296,22 @@ class Driver:
     ],
     ids=["a GPU", "no GPU", "no answer", "no start", "no driver", "no CUDA in ONNX Runtime"],
 )
+@pytest.mark.parametrize("system", ["linux", "win32"])
 def test_a_gpu_is_found_where_runtime_driver_and_device_are_there(
-    monkeypatch: pytest.MonkeyPatch, providers: list[str], driver: Driver | None, found: bool
+    monkeypatch: pytest.MonkeyPatch,
+    system: str,
+    providers: list[str],
+    driver: Driver | None,
+    found: bool,
 ) -> None:
     """Drivers are made up here; benchmarks/gpu.py runs on a real one."""
 
     def load(name: str) -> Driver:
-        if driver is None or name not in ("libcuda.so.1", "nvcuda.dll"):
+        if driver is None or name != {"linux": "libcuda.so.1", "win32": "nvcuda.dll"}[system]:
             raise OSError(name)
         return driver
 
+    monkeypatch.setattr(onnx_session, "sys", SimpleNamespace(platform=system))
     monkeypatch.setattr(onnx_session.ort, "get_available_providers", lambda: providers)
     monkeypatch.setattr(onnx_session.ctypes, "CDLL", load)
     assert onnx_session.has_cuda() is found

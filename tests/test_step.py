@@ -88,6 +88,29 @@ def test_gradients_do_not_depend_on_the_micro_batches(n_ignored: int) -> None:
         assert (a - b).abs().max() < 1e-5
 
 
+def test_the_mean_of_all_processes_gradients_is_the_gradient_of_the_whole_batch() -> None:
+    """Two processes have equal halves here, so each one's gradient is their mean."""
+
+    class Twin(World):
+        def sum(self, *values: float) -> list[float]:
+            return [2 * value for value in values]
+
+    torch.manual_seed(0)
+    model = build_model(SMALL)
+    x, y = torch.randint(0, 512, (2, 2, 64))
+
+    def gradients(world: World, n_rows: int) -> tuple[float, list[Tensor]]:
+        model.zero_grad()
+        config = TrainConfig(batch_size=n_rows, micro_batch_size=1)
+        loss = accumulate_gradients(model, logits_of, (x, y), config, world)
+        return loss, [p.grad.clone() for p in model.parameters()]
+
+    alone, half = gradients(World(), 2), gradients(Twin(size=2), 4)
+    assert half[0] == pytest.approx(alone[0], abs=1e-6)
+    for a, b in zip(alone[1], half[1]):
+        torch.testing.assert_close(a, b)
+
+
 @pytest.mark.parametrize("n_ignored", [0, 130, 256])
 def test_the_head_computes_learned_positions_alone_with_the_same_gradients(n_ignored: int) -> None:
     torch.manual_seed(0)

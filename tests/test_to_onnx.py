@@ -1,7 +1,7 @@
 """What the export does to a graph afterwards: names of axes, and nothing of the machine."""
 
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,15 @@ import pytest
 import torch
 from onnx import ModelProto, TensorProto, helper
 
-from export.formats.to_onnx import axes, example_inputs, rename_axes, strip_metadata, write_onnx
+from export.formats import to_onnx
+from export.formats.to_onnx import (
+    axes,
+    example_inputs,
+    rename_axes,
+    strip_metadata,
+    trace,
+    write_onnx,
+)
 from export.verify.decoder import load_reference, run_torch
 from gptcore.bundle import ONNX
 from gptcore.config import PRESETS
@@ -18,6 +26,7 @@ from gptcore.engine.onnx_session import open_inference
 from gptcore.feeds import decoder_feeds, no_cache
 from gptcore.model import OnnxModel
 from gptcore.nn import build_model
+from gptcore.nn.gpt import GPT
 
 SECRET = "/home/somebody/secret.py"
 
@@ -82,6 +91,57 @@ def test_the_example_has_the_shapes_of_the_contract_and_no_two_axes_of_one_size(
         "logits",
         *(name.replace("past_key_values", "present") for name in list(inputs)[3:]),
     ]
+
+
+@dataclass(frozen=True)
+class Deep:
+    """A model of more layers than are traced, its graph, and how many layers were traced."""
+
+    model: GPT
+    path: Path
+    traced: list[int]
+
+
+@pytest.fixture(scope="module")
+def deep(tmp_path_factory: pytest.TempPathFactory) -> Deep:
+    torch.manual_seed(5)
+    model = build_model(replace(PRESETS["tiny"], n_layer=4)).eval()
+    path, traced = tmp_path_factory.mktemp("deep") / "model.onnx", []
+
+    def watched(module: GPT, *how: object, **more: object) -> object:
+        traced.append(len(module.blocks))
+        return trace(module, *how, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(to_onnx, "trace", watched)
+        write_onnx(model, path)
+    return Deep(model, path, traced)
+
+
+def test_a_graph_of_many_layers_is_traced_with_two_and_computes_what_pytorch_does(
+    deep: Deep,
+) -> None:
+    assert deep.traced == [2]
+    session, cache = open_inference(deep.path), no_cache(deep.model.config, batch=2)
+    assert [output.name for output in session.get_outputs()] == list(axes(deep.model.config)[1])
+    for ids in np.random.default_rng(1).integers(0, 512, (2, 2, 6)):  # the later six after a cache
+        got = session.run(None, decoder_feeds(ids, cache))
+        with torch.no_grad():
+            expected = run_torch(deep.model, ids, cache)
+        assert len(got) == len(expected) == 1 + 2 * 4
+        for ours, theirs in zip(got, expected):
+            np.testing.assert_allclose(ours, theirs, atol=1e-4)
+        cache = expected[1:]
+
+
+def test_no_weight_is_transposed_while_the_model_runs_but_one_that_is_read_in_both_ways(
+    deep: Deep,
+) -> None:
+    graph = onnx.load(deep.path).graph
+    stored = {tensor.name for tensor in graph.initializer}
+    turned = {node.input[0] for node in graph.node if node.op_type == "Transpose"} & stored
+    looked_up = {node.input[0] for node in graph.node if node.op_type == "Gather"}
+    assert len(turned) == 1 and turned < looked_up
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ import gptcore.model
 from export.__main__ import main
 from export.folder import variants
 from export.folder.variants import Measured, add_variants, held_out, measure, text_rows
-from export.formats.quantize import FORMATS, keep_inputs, save_quantized
+from export.formats.quantize import FORMATS, HEAD, keep_inputs, save_quantized
 from export.formats.to_onnx import write_onnx
 from gptcore.__main__ import main as app_main
 from gptcore.bundle import SERVING, VARIANTS, load_bundle, read_facts
@@ -296,6 +296,8 @@ def test_a_model_of_any_shape_is_quantised(shape: str, tmp_path: Path) -> None:
         assert found[variant].total.nats == pytest.approx(found["fp32"].total.nats, rel=0.01)
         assert abs(found[variant].divergence) < 1
     assert found["fp32"].total.n_tokens == 89
+    [head] = [node for node in onnx.load(files["q4"]).graph.node if node.name == HEAD]
+    assert {a.name: a.i for a in head.attribute}["bits"] == 8, "each token depends on it"
 
 
 @pytest.mark.parametrize("fastest", [1, 4])

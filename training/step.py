@@ -94,7 +94,7 @@ def accumulate_gradients(
     device = next(network.parameters()).device
     [n_targets] = world.sum((batch[-1] != IGNORED).sum().item())
     n_parts = config.n_micro_batches(world.size)
-    total = torch.zeros((), device=device)
+    losses: list[Tensor] = []
     for i, part in enumerate(zip(*(tensor.tensor_split(n_parts) for tensor in batch))):
         *inputs, targets = (tensor.to(device) for tensor in part)
         synchronise(network, i == n_parts - 1)
@@ -103,5 +103,5 @@ def accumulate_gradients(
             logits = logits_of(network, *inputs).flatten(0, -2)
         loss = loss_of(logits, targets.flatten()[rows], config.label_smoothing) / max(n_targets, 1)
         (loss * world.size).backward()  # DDP and FSDP average the gradients; this makes it a sum
-        total += loss.detach()
-    return world.sum(total.item())[0]
+        losses.append(loss.detach())
+    return world.sum(float(sum(losses)))[0]

@@ -1,7 +1,7 @@
 """Mutation testing: put one mistake at a time into the code, and run the tests that can see it.
 
     python benchmarks/mutation/mutants.py --out runs/mutants            # 200 mutants; half an hour
-    python benchmarks/mutation/mutants.py --out runs/mutants --again    # the survivors again
+    python benchmarks/mutation/mutants.py --out runs/mutants --again    # what was not killed, again
     python benchmarks/mutation/mutants.py --out runs/mutants --table    # what is known so far
 
 A mutant is killed when a test fails. The draw depends only on the seed and the sources. Results are
@@ -36,14 +36,14 @@ from benchmarks.mutation.witness import Witness, read, write
 # The files, and the tests that can see them, the likeliest and quickest first.
 TESTS = {
     "gptcore/engine/sampling.py": "test_sampling",
-    "gptcore/text/chat_template.py": "test_chat runtime/test_conversation",
+    "gptcore/text/chat_template.py": "test_chat runtime/test_conversation test_learned",
     "gptcore/engine/generate.py": "test_replies runtime/test_conversation test_generate test_api",
     "gptcore/engine/scheduler.py": "test_engine test_conversations",
     "gptcore/engine/slots.py": "test_engine test_serving test_sessions",
     "gptcore/model.py": "test_sessions test_variants",
     "gptcore/engine/onnx_session.py": "test_sessions runtime/test_devices",
     "training/data/batches.py": "test_batches",
-    "training/step.py": "test_step test_loop",
+    "training/step.py": "test_step test_loop test_device",
     "training/loop.py": "test_loop test_step test_training",
     "training/state.py": "test_step test_resume",
     "export/formats/to_onnx.py": "test_to_onnx test_export",
@@ -102,14 +102,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--files", nargs="+", default=list(TESTS), help="only their mutants")
-    parser.add_argument("--again", action="store_true", help="run the survivors once more")
+    parser.add_argument("--again", action="store_true", help="run once more what was not killed")
     parser.add_argument("--table", action="store_true", help="only print the table")
     options = parser.parse_args()
     out = options.out.resolve()
     drawn = [m for m in draw(options.mutants, options.seed) if m.path in options.files]
     found = read(out / "results.json")
     if not options.table:
-        over = {"killed", "timed out"} | (set() if options.again else {"survived"})
+        over = {"killed"} if options.again else {"killed", "timed out", "survived"}
         left = [m for m in drawn if found.get(m.key, {}).get("result") not in over]
         run(left, found, out, options.processes)
     print(table(drawn, found))

@@ -91,16 +91,14 @@ def trace(
             module.eval(),
             (),
             kwargs=example,
-            dynamo=True,
             opset_version=OPSET,
-            external_data=False,
             input_names=list(inputs),
             output_names=list(outputs),
             dynamic_shapes={name: dynamic(value) for name, value in example.items()},
             verbose=False,
             optimize=optimize,
         )
-    assert program is not None  # without dynamo it would be
+    assert program is not None  # torch's older exporter returns None
     return program
 
 

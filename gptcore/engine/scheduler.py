@@ -46,7 +46,7 @@ class Busy(UserError):
     """More requests wait than can be answered soon."""
 
 
-@dataclass(eq=False)
+@dataclass
 class Row:
     """A reply in progress."""
 
