@@ -14,6 +14,7 @@ from made_engine import (
     SECONDS,
     WARM,
     Reader,
+    V,
     alone,
     ask,
     new_engine,
@@ -185,6 +186,16 @@ def test_an_error_of_the_graph_reaches_everybody_and_the_next_request_is_answere
     request = Request([1, 2, 3, 4], Sampling(temperature=0), 8)
     assert ask(engine, request)[0].ids() == alone(request)
     wait_until_idle(engine)
+
+
+def test_who_waits_when_the_graph_fails_is_told_so_and_not_answered_later() -> None:
+    engine, cache = new_engine(1, seconds=0.01)
+    first, second = ask(engine, *[Request([1, 2], Sampling(temperature=0), 60)] * 2)
+    cache.failing = {*range(V)}
+    assert first.done.wait(SECONDS) and second.done.wait(SECONDS)
+    cache.failing = set()
+    wait_until_idle(engine)
+    assert [type(piece) for piece in second.pieces] == [RuntimeError]
 
 
 def test_logits_that_are_not_finite_end_one_reply() -> None:

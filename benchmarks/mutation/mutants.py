@@ -44,7 +44,7 @@ TESTS = {
     "gptcore/engine/onnx_session.py": "test_sessions runtime/test_devices",
     "training/data/batches.py": "test_batches",
     "training/step.py": "test_step test_loop test_device",
-    "training/loop.py": "test_loop test_step test_training",
+    "training/loop.py": "test_loop test_step test_training test_resume",
     "training/state.py": "test_step test_resume",
     "export/formats/to_onnx.py": "test_to_onnx test_export",
     "export/formats/quantize.py": "test_variants",
