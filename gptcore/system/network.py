@@ -4,6 +4,7 @@
 ('[::1]', True)
 """
 
+import os
 import socket
 from ipaddress import ip_address
 
@@ -20,17 +21,28 @@ def in_url(host: str) -> str:
 def check_port(host: str, port: int) -> None:
     """Raise UserError if the page cannot listen on this port; Gradio would show a traceback."""
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, _, _, (address, _, *rest) = found[0]
-        with socket.socket(family, kind) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            probe.bind((address, port, *rest))
+        bind(host, port).close()
     except (OSError, OverflowError, UnicodeError) as error:
         raise UserError(
             f"cannot listen on {in_url(host)}:{port} ({error}): choose another --host or --port"
         ) from None
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that has this port, for a server to listen on. Raises OSError and others."""
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, _, _, (address, _, *rest) = found[0]
+    bound = socket.socket(family, kind)
+    try:
+        if os.name != "nt":  # where it would let two servers have one port
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind((address, port, *rest))
+    except BaseException:
+        bound.close()
+        raise
+    return bound
 
 
 def allow_connections() -> None:
