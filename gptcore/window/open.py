@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from gptcore.checks import UserError
 from gptcore.window.browser import Browser, find_browser
-from gptcore.window.home import HOST, AlreadyOpen, Home
+from gptcore.window.home import AlreadyOpen, Home
 from gptcore.window.webview import WebView, has_webview
 
 if TYPE_CHECKING:
