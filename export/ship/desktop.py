@@ -27,12 +27,18 @@ from gptcore.window.application import FILES, ICON, MODEL, hashes
 
 INSTALL = "pip install 'pyinstaller>=6.16,<7'"
 START = "import sys\nfrom gptcore.window.application import main\nsys.exit(main())\n"
-# The extension is found by its import. PyInstaller's own hook adds CUDA's 284 MB.
-HOOK = "binaries = []\n"
+# Imports lead to the extension. PyInstaller's own hook adds every library, CUDA's 284 MB too.
+HOOK = """\
+from PyInstaller.utils.hooks import collect_dynamic_libs
+
+found = collect_dynamic_libs("onnxruntime")
+binaries = [(source, target) for source, target in found if "providers_shared" in source]
+"""
 UNNEEDED = (  # imported somewhere, but never in a window
     *("gradio", "pandas", "PIL", "matplotlib", "torch", "transformers", "tokenizers", "onnx"),
     *("requests", "urllib3", "certifi", "charset_normalizer", "httptools", "uvloop", "websockets"),
     *("onnxruntime.quantization", "onnxruntime.tools", "onnxruntime.transformers"),
+    *("cryptography", "cffi", "filelock", "itsdangerous", "jinja2", "psutil", "yaml"),
     *("numpy.f2py", "setuptools", "pip", "tkinter", "unittest", "pydoc", "lib2to3", "sqlite3"),
 )
 HIDDEN = (  # imported by name, when they are first needed
@@ -57,6 +63,7 @@ def build_application(bundle: Bundle, out: Path) -> None:
         work = Path(temporary)
         copy_model(bundle, work / "model")
         run_pyinstaller(name, work)
+        strip_python(work / "dist" / name)
         shutil.copytree(work / "dist" / name, folder, dirs_exist_ok=True, symlinks=True)
         shutil.copyfile(VIEW / "looks" / "icon-512.png", folder / ICON)
         (folder / FILES).write_text(json.dumps(hashes(folder), indent=2) + "\n", encoding="utf-8")
@@ -96,6 +103,17 @@ def run_pyinstaller(name: str, work: Path) -> None:
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
         raise UserError(f"PyInstaller failed: {said[-1][-300:]}")
+
+
+def strip_python(folder: Path) -> None:
+    """Leave out the debugging symbols of a Python that was built from source, 22 MB of them.
+
+    Wheels have none; and some of their files are no longer sound when they are stripped.
+    """
+    strip = shutil.which("strip") if sys.platform == "linux" else None
+    own = [*folder.glob("_internal/libpython*"), *folder.glob("_internal/python3*/lib-dynload/*")]
+    if strip:
+        subprocess.run([strip, "--strip-debug", *map(str, own)], check=True)
 
 
 def sizes_by_package(folder: Path) -> Counter[str]:

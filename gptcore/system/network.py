@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from gptcore.checks import UserError
 
 CONNECTIONS = 4096
+WAITING = 64  # connections that wait for a server to accept them
 
 
 def in_url(host: str) -> str:
@@ -21,15 +22,18 @@ def in_url(host: str) -> str:
 def check_port(host: str, port: int) -> None:
     """Raise UserError if the page cannot listen on this port; Gradio would show a traceback."""
     try:
-        bind(host, port).close()
+        listen(host, port).close()
     except (OSError, OverflowError, UnicodeError) as error:
         raise UserError(
             f"cannot listen on {in_url(host)}:{port} ({error}): choose another --host or --port"
         ) from None
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that has this port, for a server to listen on. Raises OSError and others."""
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on this port, and lets callers wait for the server.
+
+    Raises OSError and others. Two sockets may be bound to a port, but only one can listen.
+    """
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, kind, _, _, (address, _, *rest) = found[0]
     bound = socket.socket(family, kind)
@@ -39,6 +43,7 @@ def bind(host: str, port: int) -> socket.socket:
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         bound.bind((address, port, *rest))
+        bound.listen(WAITING)
     except BaseException:
         bound.close()
         raise

@@ -4,7 +4,7 @@ A browser keeps the chats by the address of their page, so the port of the first
 all later ones.
 
 >>> home = Home(data_folder() / "window")                            # doctest: +SKIP
->>> bound = home.bind()                                              # doctest: +SKIP
+>>> bound = home.listen()                                              # doctest: +SKIP
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any
 
 from gptcore.checks import UserError
 from gptcore.system.files import read_json, write_whole
-from gptcore.system.network import bind
+from gptcore.system.network import listen
 
 HOST = "127.0.0.1"
 PORTS = range(7861, 7961)  # of a first start; below those that systems give to outgoing connections
@@ -39,16 +39,16 @@ class Home:
     def remember(self, **values: Any) -> None:
         write_whole(self.file, json.dumps(self.known() | values))
 
-    def bind(self) -> socket.socket:
-        """Return a socket with the port of the last start, or at the first one with a free port.
+    def listen(self) -> socket.socket:
+        """Return a socket that listens on the port of the last start, at first on one that is free.
 
         Raises UserError if another program has it, and AlreadyOpen if a window of this home does.
         """
         port = self.known().get("port")
         if not isinstance(port, int):
-            return self.bind_first()
+            return self.first_listen()
         with suppress(OSError, OverflowError):
-            return bind(HOST, port)
+            return listen(HOST, port)
         if model := open_model(port, self.folder):
             raise AlreadyOpen(f"the window is open already: http://localhost:{port} ({model})")
         raise UserError(
@@ -56,10 +56,10 @@ class Home:
             f"end it, or delete {self.file} to begin at another one without them"
         )
 
-    def bind_first(self) -> socket.socket:
+    def first_listen(self) -> socket.socket:
         for port in PORTS:
             with suppress(OSError):
-                bound = bind(HOST, port)
+                bound = listen(HOST, port)
                 self.remember(port=port)
                 return bound
         raise UserError(f"no port from {PORTS[0]} to {PORTS[-1]} is free: end a program with one")

@@ -21,8 +21,8 @@ from gptcore.window.webview import WebView, has_webview
 if TYPE_CHECKING:
     import uvicorn
     from starlette.applications import Starlette
+    from starlette.responses import Response
 
-BACKLOG = 64
 Load = Callable[[Callable[[], None]], "Starlette"]  # from what shows the window to its application
 
 
@@ -33,17 +33,16 @@ def open_window(load: Load, home: Home, title: str) -> int:
     """
     check_display()
     try:
-        bound = home.bind()
+        listening = home.listen()
     except AlreadyOpen as told:
         print(told)
         return 0
-    with bound:
-        bound.listen(BACKLOG)
+    with listening:
         # By name: under a key with dots, which an address has, Chromium finds no window's place.
-        url = f"http://localhost:{bound.getsockname()[1]}"
+        url = f"http://localhost:{listening.getsockname()[1]}"
         window = new_window(title, url, home)
         print(f"{url} (its window closes it)", flush=True)
-        serving = Serving(load, window, bound)
+        serving = Serving(load, window, listening)
         serving.start()
         try:
             window.run()
@@ -74,9 +73,9 @@ def new_window(title: str, url: str, home: Home) -> WebView | Browser:
 class Serving(Thread):
     """The server, in a thread of its own: a webview needs the process's first one."""
 
-    def __init__(self, load: Load, window: WebView | Browser, bound: socket.socket):
+    def __init__(self, load: Load, window: WebView | Browser, listening: socket.socket):
         super().__init__(name="server", daemon=True)
-        self.load, self.window, self.bound = load, window, bound
+        self.load, self.window, self.listening = load, window, listening
         self.error: Exception | None = None
         self.server: uvicorn.Server | None = None
 
@@ -84,16 +83,26 @@ class Serving(Thread):
         try:
             import uvicorn
 
-            app = self.load(self.window.show)
+            app = self.application()
             # What "auto" would choose may not be installed, or not be in an application folder.
             config = uvicorn.Config(
                 app, http="h11", loop="asyncio", ws="none", lifespan="off", log_level="warning"
             )
             self.server = uvicorn.Server(config)
-            self.server.run(sockets=[self.bound])
-        except Exception as error:  # the first thread raises it
+            self.server.run(sockets=[self.listening])
+        except Exception as error:  # of this program; the first thread raises it
             self.error = error
             self.window.close()
+
+    def application(self) -> "Starlette | Response":
+        """Return what the window shows: where nothing can be served, the reason."""
+        from starlette.responses import PlainTextResponse
+
+        try:
+            return self.load(self.window.show)
+        except UserError as error:
+            self.error = error
+            return PlainTextResponse(f"error: {error}", 500)
 
     def end(self) -> None:
         """End the server; one that still loads ends with the process."""
