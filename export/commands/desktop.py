@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
+from export.ship.desktop import build_application
 from gptcore.bundle import load_bundle
-from training.machine.progress import waiting
 
 KEPT = "; --out is as it was before"
 
@@ -15,9 +15,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    bundle = load_bundle(options.model)
-    with waiting("starting PyTorch"):
-        from export.ship.desktop import build_application
-
-    build_application(bundle, options.out)
+    build_application(load_bundle(options.model), options.out)
     return 0
