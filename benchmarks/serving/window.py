@@ -111,8 +111,9 @@ def use(program: Program, browser: BrowserType, starts: int, screenshot: Path | 
         reply = ask(page)
         if screenshot:
             page.screenshot(path=screenshot)
-        again = program.begin()
-        out, error = again.communicate(timeout=SECONDS)
+        with page.context.expect_page():  # one more window of the same program
+            again = program.begin()
+            out, error = again.communicate(timeout=SECONDS)
         assert again.returncode == 0 and "is open already: http://localhost:" in out, out + error
         page.evaluate(FOLLOW, LINK)
         wait_for(lambda: program.opened.read_text() if program.opened.exists() else "")

@@ -7,6 +7,7 @@ process ends with its last window.
 """
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -46,7 +47,7 @@ def find_browser() -> list[str]:
             return [path]
     raise UserError(
         "there is neither pywebview nor a browser for a window: install Chromium, Chrome or Edge, "
-        "or start without --window and open the page in any browser"
+        f"name one in {CHOSEN}, or serve the page to any browser: gptcore, without --window"
     )
 
 
@@ -85,7 +86,8 @@ class Browser:
             raise
         if code > 0:
             lines = self.said.read_text("utf-8", "replace").splitlines() or ["it said nothing"]
-            raise UserError(f"{self.words[0]} ended with code {code}: {shorten(lines[-1], 200)}")
+            last = re.sub(r"^\[.*?\] ", "", lines[-1])  # without the time and place of a log
+            raise UserError(f"{self.words[0]} ended with code {code}: {shorten(last, 200)}")
 
     def close(self) -> None:
         self.process.terminate()

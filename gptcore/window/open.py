@@ -59,7 +59,7 @@ def check_display() -> None:
     ):
         raise UserError(
             "there is no display for a window (neither DISPLAY nor WAYLAND_DISPLAY is set): start "
-            "without --window, and open the page's address in a browser"
+            "it in a desktop session, or serve the page to a browser: gptcore, without --window"
         )
 
 
