@@ -37,13 +37,24 @@ class WebView:
         place: dict[str, Any] = home.known().get("place") or SIZE
         window = webview.create_window(title, url, text_select=True, **place)
         assert window
-        self.window = window
+        self.window, self.asked, self.drift = window, place, (0, 0)
+        window.events.loaded += self.settle
         window.events.closing += self.remember
 
+    def settle(self) -> None:
+        """See how far the toolkit's places are from those that it was asked for.
+
+        Qt's are within the frame, so that a window would sink by its title at each start.
+        """
+        window, asked = self.window, self.asked
+        if "x" in asked:
+            self.drift = window.x - asked["x"], window.y - asked["y"]
+        window.events.loaded -= self.settle
+
     def remember(self) -> None:
-        window = self.window
-        place = {"x": window.x, "y": window.y, "width": window.width, "height": window.height}
-        self.home.remember(place=place)
+        window, (right, down) = self.window, self.drift
+        place = {"x": window.x - right, "y": window.y - down}
+        self.home.remember(place=place | {"width": window.width, "height": window.height})
 
     def show(self) -> None:
         self.window.restore()
