@@ -174,7 +174,7 @@ def main() -> None:
     if options.offline:
         be_offline()
     path = Path(options.program[0])
-    words = [str(path.resolve()) if path.is_file() else str(path), *options.program[1:]]
+    words = [str(path.absolute()) if path.is_file() else str(path), *options.program[1:]]
     with tempfile.TemporaryDirectory() as home, display() as name, sync_playwright() as playwright:
         program = Program(words, Path(home), name)
         use(program, playwright.chromium, options.starts, options.screenshot)
