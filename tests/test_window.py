@@ -196,7 +196,9 @@ def test_a_window_needs_a_display(refused: Refused, monkeypatch: pytest.MonkeyPa
     assert "there is no display for a window" in refused(main, "--window")
 
 
-@pytest.mark.parametrize("words", [["--host", "0.0.0.0"], ["--auth", "ada"], ["--public"]])
+@pytest.mark.parametrize(
+    "words", [["--host", "0.0.0.0"], ["--auth", "ada"], ["--api-key"], ["--public"]]
+)
 def test_a_window_is_for_this_machine_alone(refused: Refused, words: list[str]) -> None:
     assert "--window is for this machine alone" in refused(main, "--window", *words)
 

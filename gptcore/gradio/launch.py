@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--window",
         action="store_true",
-        help="a window of its own, which keeps its chats, for this machine alone",
+        help="open a window of its own, whose port is that of its first start",
     )
 
 
@@ -135,8 +135,10 @@ def run(options: argparse.Namespace) -> int:
 
 def run_window(options: argparse.Namespace, host: str) -> int:
     """Open a window; what it shows comes by a server of its own, without Gradio."""
-    if options.auth or options.public or not is_loopback(host):
-        raise UserError("--window is for this machine alone: leave out --host, --auth and --public")
+    if options.auth or options.api_key or options.public or not is_loopback(host):
+        raise UserError(
+            "--window is for this machine alone: leave out --host, --auth, --api-key and --public"
+        )
     from gptcore.window.application import show_models
 
     return show_models(options, trains(options, host))

@@ -69,7 +69,7 @@ class Browser:
         size = [] if folder.is_dir() else [f"--window-size={SIZE}"]  # later it remembers its own
         folder.mkdir(parents=True, exist_ok=True)
         self.words = [*command, f"--app={url}", f"--user-data-dir={folder}", *QUIET, *size]
-        self.said = folder / "browser.log"
+        self.said, self.is_closed = folder / "browser.log", False
         with open(self.said, "wb") as log:
             self.process = subprocess.Popen(self.words, stdout=log, stderr=subprocess.STDOUT)
 
@@ -84,11 +84,12 @@ class Browser:
         except KeyboardInterrupt:
             self.close()
             raise
-        if code > 0:
+        if code > 0 and not self.is_closed:
             lines = self.said.read_text("utf-8", "replace").splitlines() or ["it said nothing"]
             last = re.sub(r"^\[.*?\] ", "", lines[-1])  # without the time and place of a log
             raise UserError(f"{self.words[0]} ended with code {code}: {shorten(last, 200)}")
 
     def close(self) -> None:
+        self.is_closed = True
         self.process.terminate()
         self.process.wait()
