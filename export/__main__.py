@@ -44,6 +44,9 @@ COMMANDS = {
     "web": Command(
         "export.commands.web", "write a static page that chats in the browser, without a server"
     ),
+    "desktop": Command(
+        "export.commands.desktop", "write an application folder that starts without Python"
+    ),
 }
 PROGRAM = Program("python -m export", COMMANDS, "export", "requirements-train.txt")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from gptcore.system.command_line import Command, Program, run_program
 
 COMMANDS = {
-    "page": Command("gptcore.page.launch", "open the chat page"),
+    "page": Command("gptcore.gradio.launch", "open the chat page"),
     "serve": Command("gptcore.api.serve", "answer clients that speak OpenAI's protocol"),
     "chat": Command("gptcore.terminal", "talk with a model in the terminal"),
 }

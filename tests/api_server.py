@@ -23,10 +23,16 @@ SECONDS = 20
 @contextmanager
 def served(model: OnnxModel | Models, door: Door) -> Iterator[str]:
     """The address of the API on a free port."""
-    models = Models(model) if isinstance(model, OnnxModel) else model
+    with running(Api(model if isinstance(model, Models) else Models(model), door)) as address:
+        yield address
+
+
+@contextmanager
+def running(app: object, port: int = 0) -> Iterator[str]:
+    """The address of an ASGI application, by default on a free port."""
     with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(Api(models, door), log_level="warning"))
+        listening.bind(("127.0.0.1", port))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         while not server.started:

@@ -47,7 +47,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
 @pytest.fixture(scope="module")
 def serve() -> Iterator[Callable[..., str]]:
     """Serves the page of a model, and of a translator and Train if given; the address."""
-    from gptcore.page.build import build_page, launch_options
+    from gptcore.gradio.build import build_page, launch_options
     from gptcore.page.train.workbench import Workbench
 
     pages = []

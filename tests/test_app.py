@@ -19,8 +19,8 @@ from gradio_client.exceptions import AppError
 from gptcore.bundle import default_model
 from gptcore.checks import UserError
 from gptcore.engine.sampling import SETTINGS
+from gptcore.gradio.endpoints import chat_endpoint, completion_endpoint
 from gptcore.model import OnnxModel, load_model
-from gptcore.page.endpoints import chat_endpoint, completion_endpoint
 from gptcore.page.inputs import to_settings
 from gptcore.page.translate import translate_lines
 from gptcore.translation.onnx import OnnxTranslator

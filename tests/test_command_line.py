@@ -49,6 +49,7 @@ WRONG = {
         "space": "nowhere",
         "push": "nowhere me/mine",
         "web": "nowhere --out out",
+        "desktop": "nowhere --out out",
     },
 }
 LINES = [

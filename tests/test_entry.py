@@ -18,10 +18,10 @@ from benchmarks.crowds.servers import free_port, wait_until_ready
 from gptcore.api.door import Door
 from gptcore.api.entry import GUESSES, Entry
 from gptcore.checks import UserError
+from gptcore.gradio.build import build_page, launch_options
+from gptcore.gradio.launch import choose_entry
 from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
-from gptcore.page.build import build_page, launch_options
-from gptcore.page.launch import choose_entry
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -54,9 +54,9 @@ def test_torch_is_imported_below_nn_alone(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", within("gptcore"), ids=str)
-def test_gradio_is_imported_by_the_page_alone(path: Path) -> None:
-    page = {name for name in imported(path) if name.startswith("gptcore.page")}
-    assert path.is_relative_to("gptcore/page") or not ({"gradio"} & packages(path) | page)
+def test_gradio_is_imported_in_its_room_alone(path: Path) -> None:
+    room = {name for name in imported(path) if name.startswith("gptcore.gradio")}
+    assert path.is_relative_to("gptcore/gradio") or not ({"gradio"} & packages(path) | room)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_no_import_goes_in_a_circle() -> None:
 def test_the_page_starts_without_torch() -> None:
     """The page is imported in a process of its own, with all that gradio brings along."""
     program = (
-        "import app, gptcore.page.build, sys; "
+        "import app, gptcore.gradio.build, sys; "
         "print(*sorted({name.split('.')[0] for name in sys.modules}))"
     )
     result = subprocess.run(

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 import gradio as gr
 import pytest
 
-import gptcore.page.guard.crowd
+import gptcore.gradio.guard.crowd
 from gptcore.api.door import Refused
 from gptcore.bundle import default_model
 from gptcore.checks import UserError
+from gptcore.gradio.build import build_page
+from gptcore.gradio.guard.arguments import check_call
 from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
-from gptcore.page.build import build_page
 from gptcore.page.facts import shown
-from gptcore.page.guard.arguments import check_call
 from gptcore.page.inspect import inspect_endpoint
 from gptcore.page.reply import read
 from gptcore.page.streaming import CROWD_SECONDS, LONGEST_SECONDS, YIELD_SECONDS, pause
@@ -147,7 +147,7 @@ def test_what_the_view_never_asks_is_refused(model: OnnxModel, change: dict, wor
     ids=lambda value: str(value)[:40],
 )
 def test_what_cannot_be_looked_at_is_refused(model: OnnxModel, what: object, words: str) -> None:
-    with pytest.raises(gr.Error, match=re.escape(words)):
+    with pytest.raises(UserError, match=re.escape(words)):
         looked(model, what, 0)
 
 
@@ -157,7 +157,7 @@ def test_what_cannot_be_looked_at_is_refused(model: OnnxModel, what: object, wor
      (None, "layer is empty"), (0.5, "not a whole number"), ("0", "not a whole number")],
 )  # fmt: skip
 def test_a_layer_that_is_not_there_is_refused(model: OnnxModel, layer: object, words: str) -> None:
-    with pytest.raises(gr.Error, match=re.escape(words)):
+    with pytest.raises(UserError, match=re.escape(words)):
         looked(model, "Hi", layer)
 
 
@@ -178,7 +178,7 @@ def looked(model: OnnxModel, what: object, layer: object) -> str:
 def test_what_cannot_be_crossed_is_refused(
     translator: OnnxTranslator, source: object, target: object, words: str
 ) -> None:
-    with pytest.raises(gr.Error, match=re.escape(words)):
+    with pytest.raises(UserError, match=re.escape(words)):
         asyncio.run(anext(crossing_endpoint(translator.bundle)(source, target)))
 
 
@@ -220,7 +220,7 @@ def test_a_page_that_is_busy_says_so_and_keeps_what_was_typed(
     tab.goto(serve(load_model(default_model(), threads=1)))
     box = tab.locator(".composer .box")
     box.fill("Hello!")
-    monkeypatch.setattr(gptcore.page.guard.crowd, "EVENTS", 0)
+    monkeypatch.setattr(gptcore.gradio.guard.crowd, "EVENTS", 0)
     box.press("Enter")
     tab.get_by_text("0 of your requests wait or run: let one end first").wait_for()
     assert box.input_value() == "Hello!"

@@ -14,9 +14,9 @@ import pytest
 
 import gptcore.page.train.workbench as workbench
 from gptcore.checks import UserError
+from gptcore.gradio.launch import trains
 from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
-from gptcore.page.launch import trains
 from gptcore.page.train.child import Child, output_of
 from gptcore.page.train.progress import progress_of, thinned
 from gptcore.page.train.workbench import Workbench, checked

@@ -13,10 +13,10 @@ from in_browser import box, new_tab, say, set_number, talk
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from export.folder.write import add_inspect
+from gptcore.gradio.build import build_page, launch_options
 from gptcore.inspection import Inspector, ids_of_messages, inspect_ids, inspect_text
 from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
-from gptcore.page.build import build_page, launch_options
 from gptcore.translation.onnx import OnnxTranslator
 from gptcore.translation.search import translate
 

@@ -29,6 +29,7 @@ from gptcore.system.files import cache_folder, file_sha256, new_folder
 SOURCES = Path(__file__).parent.parent / "site"
 VIEW = Path(gptcore.page.__file__).parent / "view"
 SITE = "site.json"  # the page's facts about its model; a folder with this file is a site
+OF_SERVERS = ("host.js", "page.js", "window.js")  # the view's modules that ask a server
 BROWSER_FORMATS = ("fp32", "fp16", "int8")
 MODEL_FILES = ("tokenizer.json", "tokenizer_config.json")
 # The packages of npm, by the folder with the lock file that pins each, and the files wanted.
@@ -77,7 +78,7 @@ def build_site(bundle: Bundle, out: Path) -> None:
     model = model_name(bundle.path)
     with new_folder(out) as folder:
         shutil.copytree(SOURCES, folder, dirs_exist_ok=True)
-        shutil.copytree(VIEW, folder / "view", ignore=shutil.ignore_patterns("page.js"))
+        shutil.copytree(VIEW, folder / "view", ignore=shutil.ignore_patterns(*OF_SERVERS))
         shutil.copytree(runtime, folder / "vendor")
         for source in model_files(bundle):
             target = folder / "models" / model / source.relative_to(bundle.path)
@@ -158,7 +159,7 @@ def manifest(bundle: Bundle) -> dict[str, Any]:
         "background_color": "#f7f8fb",
         "theme_color": "#4446d8",
         "icons": [
-            {"src": f"icon-{size}.png", "sizes": f"{size}x{size}", "type": "image/png"}
+            {"src": f"view/looks/icon-{size}.png", "sizes": f"{size}x{size}", "type": "image/png"}
             for size in (192, 512)
         ],
     }

@@ -14,6 +14,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 
@@ -126,6 +127,14 @@ def visitor(scope: Scope, behind_proxy: bool) -> str:
     told = Headers(scope=scope).get("x-forwarded-for", "") if behind_proxy else ""
     client = scope.get("client") or ("",)
     return told.rpartition(",")[2].strip() or client[0]
+
+
+def check_origin(scope: Scope) -> None:
+    """Raise Refused if a page of another site asks, which its visitor's browser tells."""
+    headers = Headers(scope=scope)
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+        raise Refused(403, "another page may not ask this")
 
 
 async def read_body(scope: Scope, receive: Receive) -> bytes:

@@ -1,1 +1,1 @@
-"""The chat page: its command line and its tabs. Only this room imports gradio. No torch."""
+"""The chat view, and what it asks of whoever serves it: Gradio, or the server of the window."""

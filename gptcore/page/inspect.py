@@ -1,4 +1,4 @@
-"""The endpoint of the view's Inspect: how a decoder reads a text, one layer at a time.
+"""What the view's Inspect asks: how a decoder reads a text, one layer at a time.
 
     {"tokens": [[2, "<|user|>"], ...], "following": [[[48, "Hi", -0.1], ...], ...], "n_dropped": 0,
      "arrays": {"attention": {"shape": [9, 5, 5], "data": "..."}, ...}}
@@ -21,13 +21,13 @@ from gptcore.inspection import Inspector, ids_of_messages, ids_of_text, inspect_
 from gptcore.model import OnnxModel
 from gptcore.models import Models
 from gptcore.page.inputs import to_messages, whole_number
-from gptcore.page.reply import as_json, told
+from gptcore.page.reply import as_json
 
 N_NEXT = 8
 
 
 def inspect_endpoint(models: Models) -> Callable:
-    """Return the function of the endpoint; its graphs are opened when needed."""
+    """Return the function that answers; its graphs are opened when needed. It raises UserError."""
     inspectors: WeakKeyDictionary[OnnxModel, Inspector] = WeakKeyDictionary()  # of open models
 
     def inspector(model: OnnxModel) -> Inspector:
@@ -61,9 +61,8 @@ def inspect_endpoint(models: Models) -> Callable:
     async def inspect(
         what: list[Any] | str, layer: int, name: str | None, untrained: bool
     ) -> AsyncIterator[str]:
-        with told():
-            model = await models.get(models.check(name))
-            yield await asyncio.to_thread(look, model, what, layer, untrained)
+        model = await models.get(models.check(name))
+        yield await asyncio.to_thread(look, model, what, layer, untrained)
 
     return inspect
 

@@ -1,4 +1,4 @@
-"""The endpoint of the view: a reply as events, each a JSON object of its own.
+"""What the view asks for: a reply as events, each a JSON object of its own.
 
 The first says what the model reads, the others which tokens it has written since the one before:
 
@@ -13,13 +13,10 @@ begin a stop text.
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from threading import Event
 from typing import Any
-
-import gradio as gr
 
 from gptcore.checks import UserError, shorten
 from gptcore.engine.generate import Request, chat_request, completion_request
@@ -36,17 +33,8 @@ MOST_STOPS = 8
 SEEDS = 2**31  # drawn seeds are below it
 
 
-@contextmanager
-def told() -> Iterator[None]:
-    """Send a UserError to the caller as a message."""
-    try:
-        yield
-    except UserError as error:
-        raise gr.Error(str(error), print_exception=False) from None
-
-
 def reply_endpoint(models: Models) -> Callable:
-    """Return the function of the endpoint."""
+    """Return the function that answers; it raises UserError."""
 
     async def reply(
         prompt: list[dict[str, Any]] | str,
@@ -54,13 +42,12 @@ def reply_endpoint(models: Models) -> Callable:
         begun: list[int] | str,
         name: str | None,
     ) -> AsyncIterator[str]:
-        with told():
-            model = await models.get(models.check(name))
-            request = await asyncio.to_thread(read, model, prompt, settings, begun)
-            teller = Teller(model.tokenizer, request)
-            yield teller.start()
-            async for progress in stream(model.engine, request, Event()):
-                yield teller.more(progress)
+        model = await models.get(models.check(name))
+        request = await asyncio.to_thread(read, model, prompt, settings, begun)
+        teller = Teller(model.tokenizer, request)
+        yield teller.start()
+        async for progress in stream(model.engine, request, Event()):
+            yield teller.more(progress)
 
     return reply
 

@@ -1,13 +1,12 @@
-"""What the chat view needs of the server: its files, and the facts of the model.
+"""What the chat view needs of a server: its files, and the facts of the model.
 
->>> launch(app_kwargs={"routes": view_routes(facts)}, head=HEAD)       # doctest: +SKIP
+>>> launch(app_kwargs={"routes": view_routes(facts)}, head=head("page.js"))   # doctest: +SKIP
 """
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gradio as gr
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
@@ -21,8 +20,12 @@ from gptcore.translation.onnx import OnnxTranslator
 
 VIEW = Path(__file__).parent / "view"
 LOOKS = [f"view/looks/{name}.css" for name in ("base", "conversation", "text", "sides", "rooms")]
-HEAD = "".join(f'<link rel="stylesheet" href="{path}">' for path in LOOKS)
-HEAD += '<script type="module" src="view/page.js"></script>'
+
+
+def head(module: str) -> str:
+    """Return the tags of a page that shows the view; `module` is what fetches its replies."""
+    looks = "".join(f'<link rel="stylesheet" href="{path}">' for path in LOOKS)
+    return f'{looks}<script type="module" src="view/{module}"></script>'
 
 
 class Files(StaticFiles):
@@ -44,9 +47,9 @@ def view_routes(facts: Callable[[Request], dict[str, Any]]) -> list[BaseRoute]:
 
 
 def page_facts(
-    models: Models, translator: OnnxTranslator | None, page: gr.Blocks, name: str | None = None
+    models: Models, translator: OnnxTranslator | None, name: str | None = None
 ) -> dict[str, Any]:
-    """Return what view/page.js asks for: the view's facts, and the numbers of the events.
+    """Return what view/host.js asks for.
 
     `name`: the model that the view opens with; by default the first. `models` are those of its
     kind that the view offers, in each format, and `others` the names of those of the other kind,
@@ -62,8 +65,6 @@ def page_facts(
         "models": [facts for facts in by_name.values() if facts["chat"] == first["chat"]],
         "others": others,
         "line": device_line(opened) if opened else "",
-        "api": "?view=api",
         "schemas": True,  # replies may be bound to one
         "translator": translator_facts(translator) if translator else None,
-        "events": {event.api_name: i for i, event in page.fns.items()},
     }

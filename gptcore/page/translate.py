@@ -1,6 +1,6 @@
-"""The endpoints of the translator: those of the view's Translate, and /translate for programs.
+"""What the view's Translate asks: translations, and where their words came from.
 
-The view's `translation` gives an event for each line, {"line": 1, "text": ..., "source": ids,
+`translation` gives an event for each line, {"line": 1, "text": ..., "source": ids,
 "target": ids, "finished": true}, and `crossing` the cross-attention of one of them:
 
     {"source": names, "target": names, "arrays": {"cross": {"shape": [L, H, T, S], "data": "..."},
@@ -10,17 +10,16 @@ The view's `translation` gives an event for each line, {"line": 1, "text": ..., 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import cache
-from inspect import getdoc
 from typing import Any
 
-import gradio as gr
+from starlette.concurrency import iterate_in_threadpool
 
 from gptcore.bundle import TranslationBundle
 from gptcore.checks import UserError
 from gptcore.inspection import MAX_TOKENS, Inspector, inspect_translation
 from gptcore.page.inputs import whole_number
 from gptcore.page.inspect import packed
-from gptcore.page.reply import as_json, told
+from gptcore.page.reply import as_json
 from gptcore.system.runtime import device_line
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.onnx import OnnxTranslator
@@ -29,16 +28,6 @@ from gptcore.translation.search import MAX_BEAMS, Translation, read_source, tran
 BEAMS = 4
 MAX_LINES = 100
 NOTHING = Translation("", [], [], True)  # the result for an empty line
-
-
-def add_translation(model: OnnxTranslator) -> None:
-    """Add the endpoints of a translator."""
-    private: dict[str, Any] = {"api_visibility": "private"}
-    gr.api(translation_endpoint(model), api_name="translation", **private)
-    if model.bundle.inspect:
-        gr.api(crossing_endpoint(model.bundle), api_name="crossing", **private)
-    public = translate_endpoint(model)
-    gr.api(public, api_name="translate", api_description=getdoc(public))
 
 
 def translator_facts(model: OnnxTranslator) -> dict[str, Any]:
@@ -54,16 +43,17 @@ def translator_facts(model: OnnxTranslator) -> dict[str, Any]:
 
 
 def translation_endpoint(model: OnnxTranslator) -> Callable:
-    def translation(text: str, beams: int) -> Iterator[str]:
-        with told():
-            for line, result in enumerate(translate_lines(model, text, beams), 1):
-                yield as_json(
-                    line=line,  # Gradio sends nothing for an event that equals the one before
-                    text=result.text,
-                    source=result.source_ids,
-                    target=result.target_ids,
-                    finished=result.finished,
-                )
+    async def translation(text: str, beams: int) -> AsyncIterator[str]:
+        line = 0
+        async for result in iterate_in_threadpool(translate_lines(model, text, beams)):
+            line += 1
+            yield as_json(
+                line=line,  # Gradio sends nothing for an event that equals the one before
+                text=result.text,
+                source=result.source_ids,
+                target=result.target_ids,
+                finished=result.finished,
+            )
 
     return translation
 
@@ -80,8 +70,7 @@ def crossing_endpoint(bundle: TranslationBundle) -> Callable:
         return as_json(source=seen.source, target=seen.target, arrays=arrays)
 
     async def crossing(source: list[int], target: list[int]) -> AsyncIterator[str]:
-        with told():
-            yield await asyncio.to_thread(look, source, target)
+        yield await asyncio.to_thread(look, source, target)
 
     return crossing
 
@@ -113,22 +102,3 @@ def translate_lines(model: OnnxTranslator, text: Any, beams: Any) -> Iterator[Tr
             where = f"sentence {number}: " if len(lines) > 1 else ""
             raise UserError(f"{where}{error}") from None
     return (translate(model, line, beams) if line.strip() else NOTHING for line in lines)
-
-
-def translate_endpoint(model: OnnxTranslator) -> Callable:
-    """Return the function of the API's /translate; it yields the growing text, line by line."""
-
-    def translate_text(text: str, beams: int = BEAMS) -> Iterator[str]:
-        """Translate each line of a text; what arrives is the growing translation.
-
-        Parameters:
-            text: the sentences, each on a line of its own
-            beams: how many translations of a sentence are followed at once; 1 is greedy
-        """
-        found: list[str] = []
-        with told():
-            for result in translate_lines(model, text, beams):
-                found.append(result.text)
-                yield "\n".join(found)
-
-    return translate_text

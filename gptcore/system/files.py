@@ -153,6 +153,15 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gptcore"
 
 
+def data_folder() -> Path:
+    """Return the folder for what this user keeps: $XDG_DATA_HOME/gptcore or ~/.local/share/gptcore.
+
+    On Windows it is in %LOCALAPPDATA%.
+    """
+    place = os.environ.get("XDG_DATA_HOME") or os.environ.get("LOCALAPPDATA")
+    return Path(place or Path.home() / ".local" / "share") / "gptcore"
+
+
 def step_of(folder: Path) -> int:
     return int(folder.name.removeprefix("step-"))
 

@@ -4,12 +4,14 @@
 ('[::1]', True)
 """
 
+import os
 import socket
 from ipaddress import ip_address
 
 from gptcore.checks import UserError
 
 CONNECTIONS = 4096
+WAITING = 64  # connections that wait for a server to accept them
 
 
 def in_url(host: str) -> str:
@@ -20,17 +22,32 @@ def in_url(host: str) -> str:
 def check_port(host: str, port: int) -> None:
     """Raise UserError if the page cannot listen on this port; Gradio would show a traceback."""
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, _, _, (address, _, *rest) = found[0]
-        with socket.socket(family, kind) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            probe.bind((address, port, *rest))
+        listen(host, port).close()
     except (OSError, OverflowError, UnicodeError) as error:
         raise UserError(
             f"cannot listen on {in_url(host)}:{port} ({error}): choose another --host or --port"
         ) from None
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on this port, and lets callers wait for the server.
+
+    Raises OSError and others. Two sockets may be bound to a port, but only one can listen.
+    """
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, _, _, (address, _, *rest) = found[0]
+    bound = socket.socket(family, kind)
+    try:
+        if os.name != "nt":  # where it would let two servers have one port
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind((address, port, *rest))
+        bound.listen(WAITING)
+    except BaseException:
+        bound.close()
+        raise
+    return bound
 
 
 def allow_connections() -> None:

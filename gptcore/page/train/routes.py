@@ -10,13 +10,13 @@ POST /train/ACTION            fetch, look, plan, train, export, stop, remove or 
 
 import asyncio
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 
-from gptcore.api.door import Receive, Refused, Scope, Send, read_json
+from gptcore.api.door import Receive, Refused, Scope, Send, check_origin, read_json
 from gptcore.checks import UserError
 from gptcore.page.train.workbench import KINDS, Workbench
 from gptcore.system.network import is_loopback
@@ -36,10 +36,7 @@ def check_here(scope: Scope) -> None:
     """Raise Refused unless a person at this machine asks, from this page."""
     if not is_of_this_machine(scope):
         raise Refused(403, "only this machine itself may train: open the page on it")
-    headers = Headers(scope=scope)
-    origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != headers.get("host"):
-        raise Refused(403, "another page may not train here")
+    check_origin(scope)
 
 
 class TrainRoutes:

@@ -32,8 +32,8 @@ from gptcore.api.door import (
 from gptcore.api.entry import Entry
 from gptcore.api.routes import PATHS as API_PATHS
 from gptcore.api.routes import Api
-from gptcore.page.guard.arguments import check_call
-from gptcore.page.guard.crowd import Crowd, session_read
+from gptcore.gradio.guard.arguments import check_call
+from gptcore.gradio.guard.crowd import Crowd, session_read
 from gptcore.page.train.routes import PREFIX as TRAIN_PATHS
 from gptcore.page.train.routes import TrainRoutes
 

@@ -14,13 +14,12 @@ from starlette.requests import Request
 from gptcore.api.door import Door
 from gptcore.api.entry import Entry
 from gptcore.api.routes import Api
+from gptcore.gradio.endpoints import add_endpoints, add_translation
+from gptcore.gradio.guard.middleware import Guard
 from gptcore.models import Models
-from gptcore.page.endpoints import add_endpoints
-from gptcore.page.guard.middleware import Guard
-from gptcore.page.shell import HEAD, page_facts, view_routes
+from gptcore.page.shell import head, page_facts, view_routes
 from gptcore.page.train.routes import TrainRoutes, is_of_this_machine
 from gptcore.page.train.workbench import Workbench
-from gptcore.page.translate import add_translation
 from gptcore.translation.onnx import OnnxTranslator
 
 REMEMBERED = 100  # number of visitors whose page is remembered, of up to 0.9 MB each
@@ -47,14 +46,18 @@ def launch_options(
     """
 
     def facts(request: Request) -> dict[str, Any]:
-        told = page_facts(models, translator, page, request.query_params.get("model"))
-        return told | {"train": bench is not None and is_of_this_machine(request.scope)}
+        told = page_facts(models, translator, request.query_params.get("model"))
+        return told | {
+            "api": "?view=api",
+            "events": {event.api_name: i for i, event in page.fns.items()},
+            "train": bench is not None and is_of_this_machine(request.scope),
+        }
 
     train = TrainRoutes(bench) if bench else None
     guard = Middleware(Guard, api=Api(models, door or Door()), entry=entry, train=train)
     return {
         "theme": gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
-        "head": HEAD,
+        "head": head("page.js"),
         "footer_links": ["api"],
         "share": False,
         "quiet": True,

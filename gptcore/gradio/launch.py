@@ -59,6 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--auth", metavar="USER", help=f"ask for this user and a password, of {PASSWORD} or typed"
     )
     add_door_arguments(parser)
+    parser.add_argument(
+        "--window",
+        action="store_true",
+        help="open a window of its own, whose port is that of its first start",
+    )
 
 
 def choose_entry(options: argparse.Namespace, host: str) -> "Entry | None":
@@ -85,6 +90,8 @@ def trains(options: argparse.Namespace, host: str) -> bool:
 def run(options: argparse.Namespace) -> int:
     """Check the options, import what takes seconds to load, and serve until Ctrl-C."""
     host = options.host.strip("[]")  # the user may have copied an IPv6 address from a URL
+    if options.window:
+        return run_window(options, host)
     check_port(host, options.port)
     allow_connections()
     for folder in filter(None, (options.model, options.translate)):
@@ -100,9 +107,9 @@ def run(options: argparse.Namespace) -> int:
     translator = load_translator(options.translate) if options.translate else None
     print("starting the page ...", flush=True)
     from gptcore.api.door import Door
-    from gptcore.page.build import build_page, launch_options
+    from gptcore.gradio.build import build_page, launch_options
+    from gptcore.gradio.zero_gpu import declare_gpu_function
     from gptcore.page.train.workbench import Workbench
-    from gptcore.page.zero_gpu import declare_gpu_function
 
     door = Door(read_keys(options), options.cors, options.rate_limit, options.behind_proxy, host)
     declare_gpu_function()
@@ -124,3 +131,14 @@ def run(options: argparse.Namespace) -> int:
         **launch_options(models, page, door, entry, translator, bench),
     )
     return 0
+
+
+def run_window(options: argparse.Namespace, host: str) -> int:
+    """Open a window; what it shows comes by a server of its own, without Gradio."""
+    if options.auth or options.api_key or options.public or not is_loopback(host):
+        raise UserError(
+            "--window is for this machine alone: leave out --host, --auth, --api-key and --public"
+        )
+    from gptcore.window.application import show_models
+
+    return show_models(options, trains(options, host))

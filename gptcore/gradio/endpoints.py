@@ -1,14 +1,16 @@
-"""The endpoints of a model: what the view asks, and /chat or /complete for programs."""
+"""The endpoints: what the view asks, and /chat, /complete and /translate for programs."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from functools import partial
+from functools import partial, wraps
 from inspect import getdoc
 from threading import Event
 from typing import Any
 
 import gradio as gr
+from starlette.concurrency import iterate_in_threadpool
 
+from gptcore.checks import UserError
 from gptcore.engine.generate import Request, chat_request, completion_request
 from gptcore.engine.sampling import Sampling
 from gptcore.model import OnnxModel
@@ -16,23 +18,52 @@ from gptcore.models import Models
 from gptcore.page.facts import default_max_tokens, highest_max_tokens
 from gptcore.page.inputs import text_of, to_messages, to_settings
 from gptcore.page.inspect import inspect_endpoint
-from gptcore.page.reply import reply_endpoint, told
+from gptcore.page.reply import reply_endpoint
 from gptcore.page.streaming import stream
+from gptcore.page.translate import BEAMS, crossing_endpoint, translate_lines, translation_endpoint
+from gptcore.translation.onnx import OnnxTranslator
 
 REPLIES = 32  # replies to one kind of event that are written at once; others wait in the queue
+PRIVATE: dict[str, Any] = {"api_visibility": "private"}  # of the view, not for programs
 
 
 def add_endpoints(models: Models) -> None:
     """Add the endpoints; the view, which draws itself (page/view), has a choice of models."""
     answering: dict[str, Any] = {"concurrency_limit": REPLIES}
-    gr.api(reply_endpoint(models), api_name="reply", api_visibility="private", **answering)
-    gr.api(inspect_endpoint(models), api_name="inspect", api_visibility="private")
+    gr.api(told(reply_endpoint(models)), api_name="reply", **PRIVATE, **answering)
+    gr.api(told(inspect_endpoint(models)), api_name="inspect", **PRIVATE)
     model = models.first
     is_chat = model.bundle.is_chat
     answer = chat_endpoint(model) if is_chat else completion_endpoint(model)
+    add_public(answer, "chat" if is_chat else "complete", **answering)
+
+
+def add_translation(model: OnnxTranslator) -> None:
+    """Add the endpoints of a translator."""
+    gr.api(told(translation_endpoint(model)), api_name="translation", **PRIVATE)
+    if model.bundle.inspect:
+        gr.api(told(crossing_endpoint(model.bundle)), api_name="crossing", **PRIVATE)
+    add_public(translate_endpoint(model), "translate")
+
+
+def add_public(answer: Callable, name: str, **more: Any) -> None:
+    """Add an endpoint for programs."""
     # Gradio shows no more than the first lines of a docstring by itself.
-    told = {"api_name": "chat" if is_chat else "complete", "api_description": getdoc(answer)}
-    gr.api(answer, **told, **answering)
+    gr.api(told(answer), api_name=name, api_description=getdoc(answer), **more)
+
+
+def told(endpoint: Callable[..., AsyncIterator[str]]) -> Callable[..., AsyncIterator[str]]:
+    """Return an endpoint whose UserError Gradio sends to the caller as a message."""
+
+    @wraps(endpoint)
+    async def telling(*values: Any, **named: Any) -> AsyncIterator[str]:
+        try:
+            async for text in endpoint(*values, **named):
+                yield text
+        except UserError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+
+    return telling
 
 
 def chat_endpoint(model: OnnxModel) -> Callable:
@@ -114,9 +145,26 @@ def completion_endpoint(model: OnnxModel) -> Callable:
 async def api_texts(
     model: OnnxModel, values: tuple, begin: Callable[[Sampling, int], Request]
 ) -> AsyncIterator[str]:
-    """Yield the growing reply of an API call."""
-    with told():
-        settings = to_settings(values, highest_max_tokens(model.bundle.facts))
-        request = await asyncio.to_thread(begin, *settings)
-        async for progress in stream(model.engine, request, Event()):
-            yield progress.text
+    """Yield the growing reply of an API call. Raises UserError."""
+    settings = to_settings(values, highest_max_tokens(model.bundle.facts))
+    request = await asyncio.to_thread(begin, *settings)
+    async for progress in stream(model.engine, request, Event()):
+        yield progress.text
+
+
+def translate_endpoint(model: OnnxTranslator) -> Callable:
+    """Return the function of the API's /translate; it yields the growing text, line by line."""
+
+    async def translate_text(text: str, beams: int = BEAMS) -> AsyncIterator[str]:
+        """Translate each line of a text; what arrives is the growing translation.
+
+        Parameters:
+            text: the sentences, each on a line of its own
+            beams: how many translations of a sentence are followed at once; 1 is greedy
+        """
+        found: list[str] = []
+        async for result in iterate_in_threadpool(translate_lines(model, text, beams)):
+            found.append(result.text)
+            yield "\n".join(found)
+
+    return translate_text

@@ -1,0 +1,1 @@
+"""The page in a window of its own, by a small server without Gradio."""

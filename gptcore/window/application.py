@@ -1,0 +1,125 @@
+"""The window's program: `gptcore --window`, and the application that `export desktop` writes.
+
+An application folder has one model, in the place of the model that ships.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gptcore import __version__
+from gptcore.api.serve import MODELS, load_models
+from gptcore.bundle import default_model, read_facts
+from gptcore.checks import UserError
+from gptcore.system.command_line import guard
+from gptcore.system.files import data_folder, file_sha256, read_json, write_whole
+from gptcore.system.network import allow_connections
+from gptcore.system.runtime import check_runtime
+from gptcore.window.home import Home
+from gptcore.window.open import open_window
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+MODEL = Path("gptcore") / "models" / "default"  # as in an installed package
+FILES, ICON = "files.json", "icon.png"  # the hashes of an application folder, and its picture
+ENTRY = """[Desktop Entry]
+Type=Application
+Name={name}
+Comment=Talk with a language model on this machine
+Exec="{program}"
+Icon={icon}
+Terminal=false
+Categories=Utility;
+"""
+
+
+def show_models(
+    options: argparse.Namespace,
+    trains: bool = False,
+    name: str = "window",
+    check: Callable[[], None] = lambda: None,
+) -> int:
+    """Show the models of the options in a window; return the exit code. Raises UserError.
+
+    `trains`: whether Train is offered. `name`: of the program, whose windows share what is kept.
+    `check` is called before anything large is loaded.
+    """
+    for folder in filter(None, (options.model, options.translate)):
+        read_facts(folder)
+    allow_connections()
+    home = Home(data_folder() / name)
+
+    def load(show: Callable[[], None]) -> "Starlette":
+        check()
+        check_runtime()
+        from gptcore.page.train.workbench import Workbench
+        from gptcore.translation.onnx import load_translator
+        from gptcore.window.server import window_app
+
+        models = load_models(options)
+        translator = load_translator(options.translate) if options.translate else None
+        bench = Workbench(Path("runs"), options.models or MODELS, models.add) if trains else None
+        return window_app(models, translator, bench, show, home.folder)
+
+    return open_window(load, home, title=read_facts(options.model).name)
+
+
+def main() -> int:
+    """Run an application folder: its own model, and those that somebody put beside it."""
+    own = Path(sys.executable)
+    forget_pyinstaller()
+    parser = argparse.ArgumentParser(prog=own.stem, description="Talk with a model in a window.")
+    parser.add_argument("--version", action="version", version=f"gptcore {__version__}")
+    parser.add_argument("--install", action="store_true", help="add it to the desktop's menu")
+    install = parser.parse_args().install
+    model = default_model()
+    options = argparse.Namespace(
+        model=model, models=model.parent, variant=None, translate=None, memory=4
+    )
+
+    def run() -> int:
+        if install:
+            return add_to_menu(own)
+        return show_models(options, name=own.stem, check=lambda: check_files(own.parent))
+
+    return guard(run, "requirements.txt")
+
+
+def forget_pyinstaller() -> None:
+    """Undo what PyInstaller set for this process, so that the browser finds its own libraries."""
+    before = os.environ.pop("LD_LIBRARY_PATH_ORIG", None)
+    os.environ.pop("LD_LIBRARY_PATH", None)
+    if before is not None:
+        os.environ["LD_LIBRARY_PATH"] = before
+    if sys.stdout is None:  # a program without a terminal on Windows
+        sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """Return the sha256 of every file of an application folder, by its place."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): file_sha256(path) for path in files}
+
+
+def check_files(folder: Path) -> None:
+    """Raise UserError unless every file of the folder is as it was written."""
+    for name, expected in read_json(folder / FILES).items():
+        path = folder / name
+        if not path.is_file() or file_sha256(path) != expected:
+            state = "damaged" if path.exists() else "missing"
+            raise UserError(f"{path} is {state}: unpack or copy the application folder again")
+
+
+def add_to_menu(own: Path) -> int:
+    """Write the entry of the menu for this user (freedesktop.org, Desktop Entry Specification)."""
+    if sys.platform != "linux":
+        raise UserError("--install is for Linux: elsewhere make a shortcut to the program")
+    entry = data_folder().parent / "applications" / f"{own.stem}.desktop"
+    name = read_facts(default_model()).name
+    write_whole(entry, ENTRY.format(name=name, program=own, icon=own.with_name(ICON)))
+    print(f"wrote {entry}")
+    return 0

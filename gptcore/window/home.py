@@ -1,0 +1,78 @@
+"""What a window keeps between its starts: its address, its place, the folder of its browser.
+
+A browser keeps the chats by the address of their page, so the port of the first start is that of
+all later ones.
+
+>>> home = Home(data_folder() / "window")                            # doctest: +SKIP
+>>> bound = home.listen()                                              # doctest: +SKIP
+"""
+
+import json
+import socket
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any
+
+from gptcore.checks import UserError
+from gptcore.system.files import read_json, write_whole
+from gptcore.system.network import listen
+
+HOST = "127.0.0.1"
+PORTS = range(7861, 7961)  # of a first start; below those that systems give to outgoing connections
+SECONDS = 20.0  # for an open window to answer, which may still be loading its model
+
+
+class Home:
+    """A folder of the user's, for one program."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.file = folder, folder / "window.json"
+
+    def known(self) -> dict[str, Any]:
+        """Return what is remembered; a file that is damaged is as good as none."""
+        with suppress(OSError, UserError):
+            known = read_json(self.file)
+            return known if isinstance(known, dict) else {}
+        return {}
+
+    def remember(self, **values: Any) -> None:
+        write_whole(self.file, json.dumps(self.known() | values))
+
+    def listen(self) -> socket.socket:
+        """Return a socket that listens on the port of the last start, at first on one that is free.
+
+        Raises UserError if another program has it, and AlreadyOpen if a window of this home does.
+        """
+        port = self.known().get("port")
+        if not isinstance(port, int):
+            return self.first_listen()
+        with suppress(OSError, OverflowError):
+            return listen(HOST, port)
+        if model := open_model(port, self.folder):
+            raise AlreadyOpen(f"the window is open already: http://localhost:{port} ({model})")
+        raise UserError(
+            f"another program has port {port}, and the window's chats are kept by that address: "
+            f"end it, or delete {self.file} to begin at another one without them"
+        )
+
+    def first_listen(self) -> socket.socket:
+        for port in PORTS:
+            with suppress(OSError):
+                bound = listen(HOST, port)
+                self.remember(port=port)
+                return bound
+        raise UserError(f"no port from {PORTS[0]} to {PORTS[-1]} is free: end a program with one")
+
+
+class AlreadyOpen(Exception):
+    """There is a window of this home; it was asked to come forward."""
+
+
+def open_model(port: int, folder: Path) -> str:
+    """Ask this home's window to come forward; return its model's name, "" if there is none."""
+    with suppress(OSError, HTTPException, ValueError, LookupError, TypeError):
+        connection = HTTPConnection(HOST, port, timeout=SECONDS)
+        connection.request("POST", "/show", json.dumps(str(folder)))
+        return json.loads(connection.getresponse().read())["model"]
+    return ""

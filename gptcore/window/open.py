@@ -1,0 +1,111 @@
+"""Opens the page in a window of its own, and ends with it: `gptcore --window`.
+
+>>> open_window(load, Home(data_folder() / "window"))                 # doctest: +SKIP
+
+The window opens at once. Its first request waits until the model is loaded and the server answers,
+which takes less time than a browser needs to start.
+"""
+
+import os
+import socket
+import sys
+from collections.abc import Callable
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from gptcore.checks import UserError
+from gptcore.window.browser import Browser, find_browser
+from gptcore.window.home import AlreadyOpen, Home
+from gptcore.window.webview import WebView, has_webview
+
+if TYPE_CHECKING:
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.responses import Response
+
+Load = Callable[[Callable[[], None]], "Starlette"]  # from what shows the window to its application
+
+
+def open_window(load: Load, home: Home, title: str) -> int:
+    """Serve the application that `load` returns until its window is closed; return the exit code.
+
+    Raises UserError if no window can be opened, or as `load` does.
+    """
+    check_display()
+    try:
+        listening = home.listen()
+    except AlreadyOpen as told:
+        print(told)
+        return 0
+    with listening:
+        # By name: under a key with dots, which an address has, Chromium finds no window's place.
+        url = f"http://localhost:{listening.getsockname()[1]}"
+        window = new_window(title, url, home)
+        print(f"{url} (its window closes it)", flush=True)
+        serving = Serving(load, window, listening)
+        serving.start()
+        try:
+            window.run()
+        finally:
+            serving.end()
+    if serving.error:
+        raise serving.error
+    return 0
+
+
+def check_display() -> None:
+    if sys.platform == "linux" and not (
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    ):
+        raise UserError(
+            "there is no display for a window (neither DISPLAY nor WAYLAND_DISPLAY is set): start "
+            "it in a desktop session, or serve the page to a browser: gptcore, without --window"
+        )
+
+
+def new_window(title: str, url: str, home: Home) -> WebView | Browser:
+    """Return the system's webview, or a browser in its place. Raises UserError."""
+    if has_webview():
+        return WebView(title, url, home)
+    return Browser(find_browser(), url, home.folder / "browser")
+
+
+class Serving(Thread):
+    """The server, in a thread of its own: a webview needs the process's first one."""
+
+    def __init__(self, load: Load, window: WebView | Browser, listening: socket.socket):
+        super().__init__(name="server", daemon=True)
+        self.load, self.window, self.listening = load, window, listening
+        self.error: Exception | None = None
+        self.server: uvicorn.Server | None = None
+
+    def run(self) -> None:
+        try:
+            import uvicorn
+
+            app = self.application()
+            # What "auto" would choose may not be installed, or not be in an application folder.
+            config = uvicorn.Config(
+                app, http="h11", loop="asyncio", ws="none", lifespan="off", log_level="warning"
+            )
+            self.server = uvicorn.Server(config)
+            self.server.run(sockets=[self.listening])
+        except Exception as error:  # of this program; the first thread raises it
+            self.error = error
+            self.window.close()
+
+    def application(self) -> "Starlette | Response":
+        """Return what the window shows: where nothing can be served, the reason."""
+        from starlette.responses import PlainTextResponse
+
+        try:
+            return self.load(self.window.show)
+        except UserError as error:
+            self.error = error
+            return PlainTextResponse(f"error: {error}", 500)
+
+    def end(self) -> None:
+        """End the server; one that still loads ends with the process."""
+        if self.server:
+            self.server.should_exit = self.server.force_exit = True
+            self.join()

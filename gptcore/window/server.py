@@ -1,0 +1,157 @@
+"""The page's own server, for a window on this machine; it needs no Gradio and starts in less time.
+
+GET  /                  the page
+GET  /view/...          the view's files and facts
+POST /ask/NAME          what the view asks: a JSON list of values; server-sent events answer
+POST /open              an address that a person clicked on, for the system's browser
+POST /show              brings the window to the front, for a second start
+/v1/, /health, /train/  the API, and Train where it is offered
+
+>>> uvicorn.run(window_app(Models(model)), port=7861)                  # doctest: +SKIP
+"""
+
+import inspect
+import webbrowser
+from collections.abc import AsyncIterator, Awaitable, Callable
+from html import escape
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+
+from gptcore.api.door import Door, Receive, Refused, Scope, Send, check_origin, read_json
+from gptcore.api.routes import Api
+from gptcore.checks import UserError
+from gptcore.models import Models
+from gptcore.page.inspect import inspect_endpoint
+from gptcore.page.reply import as_json, reply_endpoint
+from gptcore.page.shell import head, page_facts, view_routes
+from gptcore.page.train.routes import TrainRoutes
+from gptcore.page.train.workbench import Workbench
+from gptcore.page.translate import crossing_endpoint, translation_endpoint
+from gptcore.translation.onnx import OnnxTranslator
+
+Ask = Callable[..., AsyncIterator[str]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+LINKS = ("http", "https", "mailto")
+PAGE = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark"><title>{title}</title>
+<link rel="icon" href="view/looks/icon.svg">{head}</head>
+<body></body>
+</html>
+"""
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+        "font-src 'self' data:; object-src 'none'; base-uri 'self'; form-action 'self'; "
+        "frame-ancestors 'none'"
+    ),
+    "Cache-Control": "no-cache",
+}
+
+
+def window_app(
+    models: Models,
+    translator: OnnxTranslator | None = None,
+    bench: Workbench | None = None,
+    show: Callable[[], None] = lambda: None,
+    home: Path = Path(),
+) -> Starlette:
+    """Return the ASGI application.
+
+    `bench`: for Train. `show` brings the window to the front. `home`: whose window it is.
+    """
+    asks = endpoints(models, translator)
+    title = escape(models.names[0])
+
+    def facts(request: Request) -> dict[str, Any]:
+        told = page_facts(models, translator, request.query_params.get("model"))
+        return told | {"train": bench is not None}
+
+    async def page(request: Request) -> Response:
+        return HTMLResponse(PAGE.format(title=title, head=head("window.js")), headers=HEADERS)
+
+    async def ask(request: Request) -> Response:
+        name, values = request.path_params["name"], await read_json(request.scope, request.receive)
+        if name not in asks:
+            raise Refused(404, f"this page has no {name!r}")
+        known = [*inspect.signature(asks[name]).parameters]
+        if not isinstance(values, list) or len(values) != len(known):
+            raise Refused(400, f"{name} takes a list of {len(known)} values: {', '.join(known)}")
+        return StreamingResponse(events(asks[name](*values)), media_type="text/event-stream")
+
+    async def open_link(request: Request) -> Response:
+        address = await read_json(request.scope, request.receive)
+        if not isinstance(address, str) or urlsplit(address).scheme not in LINKS:
+            raise Refused(400, f"only an address of {', '.join(LINKS)} is opened")
+        webbrowser.open(address)
+        return JSONResponse({})
+
+    async def come_forward(request: Request) -> Response:
+        if await read_json(request.scope, request.receive) != str(home):
+            raise Refused(409, "this is the window of another program")
+        show()
+        return JSONResponse({"model": models.names[0]})
+
+    door = Door()
+    routes = [
+        Route("/", page),
+        *view_routes(facts),
+        Route("/ask/{name}", ask, methods=["POST"]),
+        Route("/open", open_link, methods=["POST"]),
+        Route("/show", come_forward, methods=["POST"]),
+        *([Mount("/train", TrainRoutes(bench))] if bench else []),
+        Mount("/", Api(models, door)),
+    ]
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(OfThisPage, door=door)],
+        exception_handlers={
+            Refused: lambda request, no: JSONResponse({"detail": str(no)}, no.status)
+        },
+    )
+
+
+def endpoints(models: Models, translator: OnnxTranslator | None) -> dict[str, Ask]:
+    """Return what the view asks, by the names that view/host.js calls it by."""
+    found = {"reply": reply_endpoint(models), "inspect": inspect_endpoint(models)}
+    if translator:
+        found["translation"] = translation_endpoint(translator)
+        if translator.bundle.inspect:
+            found["crossing"] = crossing_endpoint(translator.bundle)
+    return found
+
+
+async def events(answer: AsyncIterator[str]) -> AsyncIterator[str]:
+    """Yield the events of an answer, and as the last one what is wrong, if something is."""
+    try:
+        async for text in answer:
+            yield f"data: {text}\n\n"
+    except UserError as error:
+        yield f"data: {as_json(error=str(error))}\n\n"
+
+
+class OfThisPage:
+    """ASGI middleware that lets in what comes to this machine's name, from no other page."""
+
+    def __init__(self, app: Asgi, door: Door):
+        self.app, self.door = app, door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            try:
+                self.door.check_name(scope)
+                check_origin(scope)
+            except Refused as refused:
+                answer = JSONResponse({"detail": str(refused)}, refused.status)
+                await answer(scope, receive, send)
+                return
+        await self.app(scope, receive, send)

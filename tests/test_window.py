@@ -1,0 +1,280 @@
+"""The window's own server, what it keeps between its starts, and what people are told."""
+
+import json
+import re
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import requests
+from api_server import running
+from conftest import Refused
+
+from gptcore.__main__ import main
+from gptcore.bundle import default_model
+from gptcore.checks import UserError
+from gptcore.model import OnnxModel, load_model
+from gptcore.models import Models
+from gptcore.page.translate import translate_lines
+from gptcore.translation.onnx import OnnxTranslator
+from gptcore.window.application import FILES, add_to_menu, check_files, hashes
+from gptcore.window.browser import CHOSEN, find_browser
+from gptcore.window.home import PORTS, AlreadyOpen, Home
+from gptcore.window.open import open_window
+from gptcore.window.server import window_app
+
+HELLO = [{"role": "user", "content": "Tell me a story about a cat."}]
+SETTINGS = {"temperature": 1.2, "seed": 7, "max_tokens": 40}
+MEASURED = ("first_ms", "speed")
+
+
+@pytest.fixture(scope="module")
+def model() -> OnnxModel:
+    return load_model(default_model(), threads=1)
+
+
+@pytest.fixture(scope="module")
+def address(model: OnnxModel) -> Iterator[str]:
+    with running(window_app(Models(model))) as found:
+        yield found
+
+
+def events(response: requests.Response) -> list[dict]:
+    lines = response.iter_lines(decode_unicode=True)
+    return [json.loads(line.removeprefix("data:")) for line in lines if line.startswith("data:")]
+
+
+def ask(address: str, name: str, *values: object) -> list[dict]:
+    return events(requests.post(f"{address}/ask/{name}", json=[*values], stream=True, timeout=60))
+
+
+def ask_gradio(url: str, name: str, *values: object) -> list[dict]:
+    """The same by Gradio's queue, whose later outputs are differences that replace the value."""
+    number = requests.get(f"{url}view/facts.json", timeout=60).json()["events"][name]
+    session = {"session_hash": "window"}
+    body = {"data": [*values], "fn_index": number} | session
+    requests.post(f"{url}gradio_api/queue/join", json=body, timeout=60).raise_for_status()
+    answer = requests.get(f"{url}gradio_api/queue/data", session, stream=True, timeout=60)
+    found = []
+    for message in events(answer):
+        if message["msg"] == "process_generating":
+            (value,) = message["output"]["data"]
+            found.append(json.loads(value if isinstance(value, str) else value[-1][-1]))
+    return found
+
+
+def whole(told: list[dict]) -> dict:
+    """A reply of events, which come as often as there is time, in one; without its times."""
+    first, *later = told
+    last = {k: v for k, v in later[-1].items() if k not in (*MEASURED, "tokens", "text")}
+    tokens = [token for event in told for token in event["tokens"]]
+    return {**first, **last, "tokens": tokens, "text": "".join(event["text"] for event in later)}
+
+
+@pytest.mark.slow  # importing Gradio
+def test_a_reply_has_the_same_events_as_in_the_gradio_page(
+    serve: Callable[..., str], model: OnnxModel, address: str
+) -> None:
+    values = HELLO, SETTINGS, [], None
+    ours, theirs = ask(address, "reply", *values), ask_gradio(serve(model), "reply", *values)
+    assert whole(ours)["n_new"] > 10
+    assert whole(ours) == whole(theirs)
+
+
+def test_inspect_and_translate_answer_as_events(
+    model: OnnxModel, first_translator: OnnxTranslator
+) -> None:
+    with running(window_app(Models(model), first_translator)) as address:
+        (seen,) = ask(address, "inspect", "Hello there", 0, None, False)
+        told = ask(address, "translation", "hello\n\nhello", 1)
+        facts = requests.get(f"{address}/view/facts.json", timeout=20).json()
+    assert seen["arrays"]["attention"]["data"] and " there" in [text for _, text in seen["tokens"]]
+    expected = translate_lines(first_translator, "hello\n\nhello", 1)
+    assert [event["text"] for event in told] == [line.text for line in expected]
+    assert facts["translator"]["name"] == first_translator.bundle.name and not facts["train"]
+
+
+def test_a_mistake_is_the_last_event(address: str) -> None:
+    (told,) = ask(address, "reply", HELLO, {"temperature": -1}, [], None)
+    assert "temperature=-1 is out of range" in told["error"]
+
+
+def test_the_computation_ends_with_the_connection(address: str, model: OnnxModel) -> None:
+    settings = {"max_tokens": 400, "temperature": 5, "min_p": 0}
+    values = [HELLO, settings, [], None]
+    with requests.post(f"{address}/ask/reply", json=values, stream=True, timeout=20) as answer:
+        next(answer.iter_lines())
+    deadline = time.monotonic() + 10
+    while model.engine.n_running and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not model.engine.n_running
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "headers", "status", "words"),
+    [
+        ("ask/nothing", [], {}, 404, "this page has no 'nothing'"),
+        ("ask/reply", [1], {}, 400, "reply takes a list of 4 values: prompt, settings, begun"),
+        ("ask/reply", {"a": 1}, {}, 400, "reply takes a list of 4 values"),
+        ("ask/reply", [], {"Origin": "http://elsewhere.org"}, 403, "another page may not ask this"),
+        ("v1/completions", {}, {"Origin": "http://elsewhere.org"}, 403, "another page"),
+        ("ask/reply", [], {"Host": "elsewhere.org"}, 421, "this server is not called"),
+        ("open", "file:///etc/passwd", {}, 400, "only an address of http, https, mailto is opened"),
+        ("open", ["http://a.org"], {}, 400, "only an address"),
+        ("show", "/another/folder", {}, 409, "this is the window of another program"),
+    ],
+    ids=str,
+)
+def test_what_the_window_does_not_ask_is_refused(
+    address: str, path: str, content: object, headers: dict, status: int, words: str
+) -> None:
+    answer = requests.post(f"{address}/{path}", json=content, headers=headers, timeout=20)
+    assert answer.status_code == status and words in answer.json()["detail"]
+
+
+def test_the_page_may_load_nothing_from_elsewhere_and_the_api_is_beside_it(address: str) -> None:
+    page = requests.get(address, timeout=20)
+    assert "default-src 'self'" in page.headers["Content-Security-Policy"]
+    for path in re.findall(r'(?:href|src)="([^"]+)"', page.text):
+        assert requests.get(f"{address}/{path}", timeout=20).ok, path
+    asked = {"messages": HELLO, "max_tokens": 3}
+    assert requests.post(f"{address}/v1/chat/completions", json=asked, timeout=20).ok
+
+
+# ---------------------------------------------------------------- between the starts
+
+
+def test_the_port_of_the_first_start_is_that_of_later_ones(tmp_path: Path) -> None:
+    with Home(tmp_path).listen() as first, Home(tmp_path / "other").listen() as other:
+        port = first.getsockname()[1]
+        assert port in PORTS and other.getsockname()[1] > port
+    with Home(tmp_path).listen() as again:
+        assert again.getsockname()[1] == port
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"port": "x"}', '{"port": true}'])
+def test_a_damaged_memory_is_as_good_as_none(tmp_path: Path, text: str) -> None:
+    home = Home(tmp_path)
+    home.file.write_text(text)
+    with home.listen() as bound:
+        assert home.known()["port"] == bound.getsockname()[1]
+
+
+def test_a_second_start_says_where_the_window_is_and_brings_it_forward(
+    tmp_path: Path, model: OnnxModel
+) -> None:
+    home, shown = Home(tmp_path), []
+    with home.listen() as bound:
+        port = bound.getsockname()[1]
+    app = window_app(Models(model), show=lambda: shown.append(1), home=tmp_path)
+    told = f"open already: http://localhost:{port} "
+    with running(app, port), pytest.raises(AlreadyOpen, match=told):
+        home.listen()
+    assert shown
+
+
+def test_a_port_that_another_program_has_is_named(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        home.remember(port=other.getsockname()[1])
+        with pytest.raises(UserError) as told:
+            home.listen()
+    assert re.fullmatch(rf"another program has port \d+, .+ delete {home.file} .+", str(told.value))
+
+
+# ---------------------------------------------------------------- what people are told
+
+
+def test_a_window_needs_a_display(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert "there is no display for a window" in refused(main, "--window")
+
+
+@pytest.mark.parametrize(
+    "words", [["--host", "0.0.0.0"], ["--auth", "ada"], ["--api-key"], ["--public"]]
+)
+def test_a_window_is_for_this_machine_alone(refused: Refused, words: list[str]) -> None:
+    assert "--window is for this machine alone" in refused(main, "--window", *words)
+
+
+def test_a_window_needs_a_browser_or_a_webview(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(UserError, match="install Chromium, Chrome or Edge"):
+        find_browser()
+
+
+# A browser that shows nothing: it writes what the page answers, and then its window is closed.
+READS = """
+import sys, urllib.error, urllib.request
+url = next(word for word in sys.argv if word.startswith("--app="))[6:]
+try:
+    text = urllib.request.urlopen(url).read()
+except urllib.error.HTTPError as error:
+    text = error.read()
+open(sys.argv[1], "wb").write(text)
+"""
+
+
+@pytest.fixture
+def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file where such a browser writes what it was answered."""
+    (tmp_path / "reads.py").write_text(READS)
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setenv(CHOSEN, f"'{sys.executable}' {tmp_path / 'reads.py'} {tmp_path / 'answer'}")
+    return tmp_path / "answer"
+
+
+def test_the_server_ends_with_its_window(reader: Path, tmp_path: Path, model: OnnxModel) -> None:
+    home = Home(tmp_path / "home")
+    assert open_window(lambda show: window_app(Models(model)), home, "a") == 0
+    assert "view/window.js" in reader.read_text()
+    with home.listen():
+        pass  # its port is free
+
+
+def test_the_window_shows_why_nothing_can_be_served(reader: Path, tmp_path: Path) -> None:
+    def load(show: Callable[[], None]) -> None:
+        raise UserError("model.onnx is damaged")
+
+    with pytest.raises(UserError, match=r"model\.onnx is damaged"):
+        open_window(load, Home(tmp_path / "home"), "a")
+    assert reader.read_text() == "error: model.onnx is damaged"
+
+
+def test_a_browser_that_cannot_open_a_window_is_told_with_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: OnnxModel
+) -> None:
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setenv(CHOSEN, "sh -c 'echo Missing X server; exit 3'")
+    with pytest.raises(UserError, match="sh ended with code 3: Missing X server"):
+        open_window(lambda show: window_app(Models(model)), Home(tmp_path), "a")
+
+
+@pytest.mark.parametrize(("harm", "word"), [(b"x", "damaged"), (None, "missing")])
+def test_a_damaged_application_folder_is_told_in_one_line(
+    tmp_path: Path, harm: bytes | None, word: str
+) -> None:
+    part = tmp_path / "_internal" / "numpy.so"
+    part.parent.mkdir()
+    part.write_bytes(b"sound")
+    (tmp_path / FILES).write_text(json.dumps(hashes(tmp_path)))
+    check_files(tmp_path)
+    part.write_bytes(harm) if harm else part.unlink()
+    with pytest.raises(UserError, match=f"numpy.so is {word}: unpack or copy the application"):
+        check_files(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the menu of freedesktop.org")
+def test_an_application_enters_itself_into_the_menu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    add_to_menu(Path("/opt/chat/gptcore-chat"))
+    entry = (tmp_path / "applications" / "gptcore-chat.desktop").read_text()
+    assert 'Exec="/opt/chat/gptcore-chat"\nIcon=/opt/chat/icon.png\n' in entry
