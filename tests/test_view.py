@@ -158,6 +158,28 @@ def test_settings_belong_to_a_chat_and_an_empty_field_is_the_default(page: Page)
     expect(replies(page).last).to_have_text(drawn)
 
 
+def test_a_setting_that_changes_while_the_one_before_is_kept_is_kept_too(page: Page) -> None:
+    talk(page, "Hello!")
+    page.evaluate(
+        """() => {
+            const { put } = IDBObjectStore.prototype;
+            IDBObjectStore.prototype.put = function (...given) {
+                IDBObjectStore.prototype.put = put;
+                const request = put.apply(this, given);
+                const stop = document.querySelector("#stop");
+                stop.value = "Halt";
+                stop.dispatchEvent(new Event("input"));
+                return request;
+            };
+        }"""
+    )
+    set_number(page, "Max tokens", "30")
+    page.wait_for_timeout(300)  # both are kept
+    page.get_by_role("button", name="New chat").first.click()
+    expect(page.locator("#stop")).to_have_value("Halt")
+    expect(page.get_by_role("spinbutton", name="Max tokens")).to_have_value("30")
+
+
 def test_a_reply_is_json_of_the_schema_in_the_settings_and_a_bad_one_is_told(page: Page) -> None:
     schema = {
         "type": "object",

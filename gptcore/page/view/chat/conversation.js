@@ -1,6 +1,6 @@
 // The open chat: sends, regenerates, continues, branches, edits and deletes, and keeps the result.
 
-import { ROOT, add, newChat, pairOf, path, randomId, remove, turn, versionOf } from "../kept/tree.js";
+import { ROOT, add, merge, newChat, pairOf, path, randomId, remove, turn, versionOf } from "../kept/tree.js";
 import { isChat } from "../kept/transfer.js";
 import { el } from "../dom.js";
 import { keep, recall, say } from "../words.js";
@@ -169,7 +169,8 @@ export class Conversation {
   async save(tokens) {
     try {
       const kept = await this.store.save(this.chat, tokens);
-      if (!this.isBusy && kept.id === this.chat.id) Object.assign(this.chat, kept);
+      // The chat may have changed while it was kept.
+      if (!this.isBusy && kept.id === this.chat.id) Object.assign(this.chat, merge(kept, this.chat));
     } catch (error) {
       this.notice.tell(say(error?.name === "QuotaExceededError" ? "store.full" : "store.failed"));
     }
