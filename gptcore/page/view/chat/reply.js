@@ -68,7 +68,8 @@ async function keep(chat, kept, node, { known, failure, already }) {
     chat.refresh();
     chat.composer.box.focus({ preventScroll: true });
   }
-  await chat.save(known.tokens.length ? { [node.id]: known } : {});
+  const isKept = await chat.save(kept, known.tokens.length ? { [node.id]: known } : {});
+  if (isKept && chat.known.get(node.id) === known) chat.known.delete(node.id); // it takes much memory
   if (failure) chat.notice.tell(failure);
 }
 
