@@ -3,8 +3,8 @@
     python benchmarks/export/spaces.py models/default [--sdk docker] [--python python3.12]
 
 An empty environment gets the Space's requirements alone. The Space starts in it as its README.md or
-its Dockerfile says, as user 1000, who may not write to the code, with the Hub's variables, on port
-7860. Then it answers its own examples. Run it as root, or user and permissions stay as they are.
+its Dockerfile says, as user 1000, who may not write to the code, with the Hub's variables. Then it
+answers its own examples. Run it as root, or user and permissions stay as they are.
 """
 
 import argparse
@@ -40,7 +40,10 @@ def main() -> None:
     parser.add_argument("model", type=Path, help="a model folder")
     parser.add_argument("--sdk", choices=SDKS, default="gradio")
     parser.add_argument("--python", default=sys.executable, help="(default: this one)")
+    parser.add_argument("--port", default=PORT, help="(default: the Hub's, 7860)")
     options = parser.parse_args()
+    if listens(options.port):
+        parser.error(f"something listens on port {options.port}: give another --port")
     with tempfile.TemporaryDirectory() as temporary:
         space, environment = Path(temporary) / "space", Path(temporary) / "environment"
         write_space(options.model, space, sdk=options.sdk)
@@ -48,8 +51,8 @@ def main() -> None:
         python = install(options.python, environment, space / "requirements.txt")
         print(f"installed in {time.perf_counter() - begun:.0f} s, {megabytes(environment):.0f} MB")
         begun = time.perf_counter()
-        with started(space, str(python), PORT) as process:
-            client = connected(process, PORT)
+        with started(space, str(python), options.port) as process:
+            client = connected(process, options.port)
             print(f"answers after {time.perf_counter() - begun:.1f} s")
             for example in read_facts(options.model).examples or EXAMPLES:
                 print(f"{example!r}: {client.predict(example, api_name='/chat')!r}")
@@ -103,13 +106,19 @@ def connected(process: subprocess.Popen, port: str) -> Client:
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
         assert process.poll() is None, "the page ended"
-        try:
-            socket.create_connection(("127.0.0.1", int(port)), timeout=1).close()
-        except OSError:
-            time.sleep(0.2)
-        else:
+        if listens(port):
             return Client(f"http://127.0.0.1:{port}", verbose=False)
+        time.sleep(0.2)
     raise AssertionError("the page did not start")
+
+
+def listens(port: str) -> bool:
+    """Return whether anything listens on a port of this machine."""
+    try:
+        socket.create_connection(("127.0.0.1", int(port)), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def megabytes(folder: Path) -> float:
