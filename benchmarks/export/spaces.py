@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -80,6 +81,15 @@ def command_of(space: Path) -> tuple[list[str], dict[str, str]]:
     return words, {}
 
 
+def as_user(python: str) -> list[str]:
+    """Return the words before a command that runs as user 1000; none where that is not allowed."""
+    words = [*AS_USER, *READS]
+    if not shutil.which(words[0]):
+        return []
+    tried = subprocess.run([*words, python, "-c", ""], capture_output=True)
+    return [] if tried.returncode else words
+
+
 @contextmanager
 def started(space: Path, python: str, port: str) -> Iterator[subprocess.Popen]:
     """Start a Space with an interpreter, on a port in place of 7860."""
@@ -89,11 +99,10 @@ def started(space: Path, python: str, port: str) -> Iterator[subprocess.Popen]:
     with tempfile.TemporaryDirectory() as home:
         cache = Path(home) / ".cache" / "huggingface"
         hub = {"SPACE_ID": "ada/chat", "SYSTEM": "spaces", "HOME": home, "HF_HOME": str(cache)}
-        if os.geteuid() == 0:
+        if user := as_user(python):
             os.chown(home, USER, USER)
-            words = [*AS_USER, *READS, *words]
         environment = {"PATH": os.environ["PATH"], **hub, **names}
-        process = subprocess.Popen(words, cwd=space, env=environment)
+        process = subprocess.Popen([*user, *words], cwd=space, env=environment)
         try:
             yield process
         finally:
