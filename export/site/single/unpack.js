@@ -9,7 +9,7 @@ const addresses = {}; // by name
 self.inside = { addresses };
 
 // `files`: [name, Blob], each after those that it names.
-async function open(files) {
+async function place(files) {
   for (const [name, content] of files) {
     const isLinked = name.endsWith(".js");
     const part = isLinked ? linked(await content.text(), name) : content;
@@ -41,7 +41,7 @@ async function startPage(source) {
     worker.postMessage(files);
     return worker;
   };
-  await open(files);
+  await place(files);
   await import(addresses["site.js"]);
 }
 
@@ -56,7 +56,7 @@ function unpack(element) {
 async function startWorker({ data: files }) {
   const waiting = [];
   self.onmessage = (event) => waiting.push(event);
-  await open(files);
+  await place(files);
   await import(addresses["worker.js"]); // which takes over the messages
   for (const event of waiting) self.onmessage(event);
 }
