@@ -243,7 +243,7 @@ def test_stop_keeps_the_text_and_ends_the_computation(
     kept = replies(page).inner_text()
     assert len(kept) > 3
     page.reload()
-    expect(replies(page)).to_have_text([kept])
+    expect(replies(page)).to_have_text([kept], use_inner_text=True)
     page.context.close()
 
 

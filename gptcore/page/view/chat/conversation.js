@@ -37,7 +37,7 @@ export class Conversation {
     const parts = [this.messages.jump, this.notice.element, this.composer.element, this.legend, this.figures.element];
     this.element = el("main.stage", {}, this.messages.log, this.empty, el("div.foot", {}, parts));
     this.last = recall(LAST); // the chat that was open when the page was closed
-    this.known = new Map(); // by id: what is known of replies beyond their text, until it is kept
+    this.known = new Map(); // by id: what is known of the latest replies beyond their text
     this.start();
   }
 
