@@ -42,7 +42,8 @@ COMMANDS = {
         "export.commands.push", "upload a model folder, a Space or a static page to the Hub"
     ),
     "web": Command(
-        "export.commands.web", "write a static page that chats in the browser, without a server"
+        "export.commands.web",
+        "write a static page that chats in the browser, without a server: a folder, or one file",
     ),
     "desktop": Command(
         "export.commands.desktop", "write an application folder that starts without Python"

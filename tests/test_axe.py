@@ -107,6 +107,7 @@ def test_nothing_is_found_in_any_state_of_a_chat(page: Page, axe: str) -> None:
         check(page, axe)
         page.keyboard.press("Escape")
     page.get_by_role("button", name="What the model read").last.click()
+    expect(page.locator("dialog")).to_be_visible()
     check(page, axe)
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Edit").last.click()

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import huggingface_hub.constants
 import pytest
@@ -38,6 +40,7 @@ class Hub(ThreadingHTTPServer):
         self.created: dict[str, dict] = {}
         self.objects: dict[str, bytes] = {}
         self.files: dict[str, dict[str, bytes]] = {}
+        self.breaks: dict[str, int] = {}  # how many uploads of an object break off, by its hash
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -54,9 +57,16 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def answer(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        length = int(self.headers.get("Content-Length") or 0)
         path = self.path.split("?")[0]
         self.server.requests.append((self.command, path))
+        oid = path.removeprefix("/objects/")
+        if self.server.breaks.get(oid, 0):
+            self.server.breaks[oid] -= 1
+            self.rfile.read(length // 2)
+            self.close_connection = True
+            return self.connection.shutdown(socket.SHUT_RDWR)
+        body = self.rfile.read(length)
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
         if token in REFUSALS and not path.endswith("validate-yaml"):
             return self.reply(REFUSALS[token], {"error": "the\nserver's words"})
@@ -69,7 +79,7 @@ class Handler(BaseHTTPRequestHandler):
         if path.endswith("/info/lfs/objects/batch"):
             return self.reply(200, {"objects": list(map(self.slot, json.loads(body)["objects"]))})
         if path.startswith("/objects/"):
-            self.server.objects[path.removeprefix("/objects/")] = body
+            self.server.objects[oid] = body
             return self.reply(200, {})
         if "/commit/" in path:
             lines = [json.loads(line) for line in body.splitlines()]
@@ -83,6 +93,8 @@ class Handler(BaseHTTPRequestHandler):
         return {"url": f"{self.server.url}/{prefix}{name}"}
 
     def slot(self, wanted: dict) -> dict:
+        if wanted["oid"] in self.server.objects:
+            return {"oid": wanted["oid"], "size": wanted["size"]}
         upload = {"href": f"{self.server.url}/objects/{wanted['oid']}"}
         return {"oid": wanted["oid"], "size": wanted["size"], "actions": {"upload": upload}}
 
@@ -181,6 +193,36 @@ def test_a_static_page_is_a_space_too_and_a_name_alone_is_mine(hub: Hub, tmp_pat
     assert push(tmp_path, "site") == f"{hub.url}/spaces/me/site"
     assert hub.created["me/site"]["sdk"] == "static"
     assert hub.files["me/site"] == contents(tmp_path)
+
+
+@pytest.fixture
+def graph(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The hash of a large file; huggingface_hub does not wait before it tries again."""
+    waits = SimpleNamespace(sleep=lambda seconds: None)
+    monkeypatch.setattr(huggingface_hub.utils._http, "time", waits)
+    return hashlib.sha256((NANO / "onnx" / "model.onnx").read_bytes()).hexdigest()
+
+
+def test_an_upload_that_breaks_off_goes_on(hub: Hub, graph: str) -> None:
+    hub.breaks[graph] = 2
+    push(NANO, "me/nano")
+    assert hub.requests.count(("PUT", f"/objects/{graph}")) == 3
+    assert hub.files["me/nano"] == contents(NANO)
+
+
+def test_after_a_lost_connection_the_same_command_sends_what_is_missing(
+    hub: Hub, graph: str
+) -> None:
+    hub.breaks[graph] = 1000
+    with pytest.raises(UserError, match=f"cannot reach {hub.url} .*run the same command later"):
+        push(NANO, "me/nano")
+    assert "me/nano" not in hub.files, "a repository has all of a folder or nothing"
+    arrived, hub.requests = set(hub.objects), []
+    hub.breaks.clear()
+    push(NANO, "me/nano")
+    sent = [path.removeprefix("/objects/") for method, path in hub.requests if method == "PUT"]
+    assert arrived and graph in sent and not arrived & set(sent)
+    assert hub.files["me/nano"] == contents(NANO)
 
 
 @pytest.mark.parametrize("inner", ["", "models/default"])

@@ -1,24 +1,21 @@
 """The folder for a Hugging Face Space: started as a Space starts it, and what it holds."""
 
-import os
 import re
-import socket
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from conftest import Refused
-from gradio_client import Client
 
+from benchmarks.crowds.servers import free_port
+from benchmarks.export.spaces import connected, started
 from export.__main__ import main
-from gptcore.bundle import load_bundle, load_translation_bundle
+from export.ship.space import SDKS
+from gptcore.bundle import load_bundle, load_translation_bundle, read_facts
 from gptcore.gradio.zero_gpu import declare_gpu_function
+from gptcore.page.facts import EXAMPLES
 
 ROOT = Path(__file__).parent.parent
 DEFAULT = ROOT / "models" / "default"
@@ -37,42 +34,23 @@ def names(folder: Path) -> set[str]:
     return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
 
 
-@contextmanager
-def started(space: Path) -> Iterator[Client]:
-    """`python app.py` in the folder, with what a Space has in its environment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    environment |= {"GRADIO_SERVER_NAME": "0.0.0.0", "PORT": str(port), "SPACE_ID": "ada/chat"}
-    command = [sys.executable, "app.py"]
-    process = subprocess.Popen(command, cwd=space, env=environment)
-    try:
-        yield connected(process, port)
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-
-
-def connected(process: subprocess.Popen, port: int) -> Client:
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline:
-        assert process.poll() is None, "the page ended"
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.2)
-        else:
-            return Client(f"http://127.0.0.1:{port}", verbose=False)
-    raise AssertionError("the page did not start")
-
-
 @pytest.mark.slow
-def test_a_space_answers_and_translates(space: Path) -> None:
-    with started(space) as client:
-        reply = client.predict("Hello!", temperature=0, api_name="/chat")
-        assert reply.lower().startswith(("hello", "hi", "hey"))
-        assert client.predict("跑猫红二。", api_name="/translate")
+@pytest.mark.parametrize("sdk", SDKS)
+def test_a_space_starts_as_the_hub_starts_it_and_answers_its_examples(
+    space: Path, tmp_path: Path, sdk: str
+) -> None:
+    """As user 1000 who may write to nothing but the home, where the tests may choose the user."""
+    if sdk == "docker":
+        space = tmp_path / "space"
+        assert main(["space", str(DEFAULT), "--out", str(space), "--sdk", sdk]) == 0
+    before, port = names(space), str(free_port())
+    with started(space, sys.executable, port) as process:
+        client = connected(process, port)
+        for example in read_facts(DEFAULT).examples or EXAMPLES:
+            assert client.predict(example, temperature=0, api_name="/chat")
+        if sdk == "gradio":
+            assert client.predict("跑猫红二。", api_name="/translate")
+    assert names(space) == before
 
 
 def test_it_holds_what_the_page_reads_and_nothing_else(space: Path) -> None:
@@ -103,6 +81,16 @@ def test_the_hub_is_told_which_gradio_and_that_is_the_one_of_the_requirements(sp
     theirs = (space / "requirements.txt").read_text().splitlines()
     changed = [(a, b) for a, b in zip(ours, theirs, strict=True) if a != b]
     assert [b for _, b in changed] == [f"gradio=={version('gradio')}"]
+
+
+def test_the_hub_is_told_what_a_docker_space_listens_on(tmp_path: Path) -> None:
+    out = tmp_path / "space"
+    assert main(["space", str(DEFAULT), "--out", str(out), "--sdk", "docker"]) == 0
+    front_matter = (out / "README.md").read_text(encoding="utf-8").split("---\n")[1]
+    assert "sdk: docker\napp_port: 7860\n" in front_matter
+    dockerfile = (out / "Dockerfile").read_text(encoding="utf-8")
+    assert "USER user" in dockerfile and "EXPOSE 7860" in dockerfile
+    assert dockerfile.index("pip install") < dockerfile.index("COPY . ."), "installs are kept"
 
 
 def test_large_files_go_to_lfs(space: Path) -> None:

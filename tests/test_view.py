@@ -45,6 +45,18 @@ def test_a_reload_and_a_second_tab_lose_nothing(page: Page, url: str) -> None:
     expect(replies(page)).to_have_count(5)
 
 
+def test_a_chat_that_is_left_in_the_middle_of_a_reply_is_kept(page: Page) -> None:
+    say(page, STORY)
+    expect(replies(page).last).not_to_be_empty()
+    page.get_by_role("button", name="New chat").first.click()
+    expect(replies(page)).to_have_count(0)
+    talk(page, "Hello!")
+    expect(page.locator(".chats li .title")).to_have_text(["Hello!", STORY])
+    page.locator(".chats li .title").last.click()
+    expect(asked(page)).to_have_text([STORY])
+    expect(replies(page)).not_to_be_empty()
+
+
 def test_a_name_is_kept_and_escape_keeps_the_old_one(page: Page) -> None:
     talk(page, "Hello!")
     item = page.locator(".chats li")
@@ -125,8 +137,7 @@ def test_the_glass_box_shows_what_might_have_been_and_branches(page: Page) -> No
     branched = "".join(page.locator(".message.assistant .token").all_text_contents())
     assert branched.startswith(before) and branched != reply
     page.get_by_label("What the model read").click()
-    read = page.locator("dialog .token")
-    assert "cat" in "".join(read.all_text_contents())
+    expect(page.locator("dialog")).to_contain_text("cat")
     expect(page.locator("dialog .special").last).to_have_text("<|assistant|>")
 
 
@@ -156,6 +167,28 @@ def test_settings_belong_to_a_chat_and_an_empty_field_is_the_default(page: Page)
     page.locator(".message.assistant").last.get_by_label("Regenerate").click()
     wait_for_the_end(page)
     expect(replies(page).last).to_have_text(drawn)
+
+
+def test_a_setting_that_changes_while_the_one_before_is_kept_is_kept_too(page: Page) -> None:
+    talk(page, "Hello!")
+    page.evaluate(
+        """() => {
+            const { put } = IDBObjectStore.prototype;
+            IDBObjectStore.prototype.put = function (...given) {
+                IDBObjectStore.prototype.put = put;
+                const request = put.apply(this, given);
+                const stop = document.querySelector("#stop");
+                stop.value = "Halt";
+                stop.dispatchEvent(new Event("input"));
+                return request;
+            };
+        }"""
+    )
+    set_number(page, "Max tokens", "30")
+    page.wait_for_timeout(300)  # both are kept
+    page.get_by_role("button", name="New chat").first.click()
+    expect(page.locator("#stop")).to_have_value("Halt")
+    expect(page.get_by_role("spinbutton", name="Max tokens")).to_have_value("30")
 
 
 def test_a_reply_is_json_of_the_schema_in_the_settings_and_a_bad_one_is_told(page: Page) -> None:
@@ -210,7 +243,7 @@ def test_stop_keeps_the_text_and_ends_the_computation(
     kept = replies(page).inner_text()
     assert len(kept) > 3
     page.reload()
-    expect(replies(page)).to_have_text([kept])
+    expect(replies(page)).to_have_text([kept], use_inner_text=True)
     page.context.close()
 
 

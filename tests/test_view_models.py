@@ -99,6 +99,7 @@ def test_two_models_answer_side_by_side_with_one_seed(
     wait_for_the_end(page)
     expect(replies(page)).to_have_count(3)
     page.get_by_role("button", name="What the model read").last.click()
+    expect(page.locator("dialog")).to_be_visible()
     read = "".join(page.locator("dialog .token").all_text_contents())
     assert second.split()[0] in read
     assert page.errors == []

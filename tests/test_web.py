@@ -64,7 +64,7 @@ def test_the_glass_box_shows_the_models_probabilities(
     expect(page.locator(".versions")).to_have_text("2/2")
     wait_for_the_end(page)
     page.get_by_role("button", name="What the model read").last.click()
-    assert page.locator("dialog .token").count() == len(request.ids)
+    expect(page.locator("dialog .token")).to_have_count(len(request.ids))
 
 
 def test_inspect_shows_what_the_server_shows(

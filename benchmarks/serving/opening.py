@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from benchmarks.crowds.servers import ROOT, free_port, running
 
 GRADIO = "import gradio"
-OURS = "import gptcore.page.build"
+OURS = "import gptcore.gradio.build"
 
 
 def main() -> None:

@@ -13,6 +13,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, help="the model folder")
     parser.add_argument("--translate", type=Path, help="also add this translation model")
     parser.add_argument("--out", type=Path, default=Path("space"), help="(default: space)")
+    parser.add_argument(
+        "--sdk", choices=("gradio", "docker"), default="gradio", help="(default: gradio)"
+    )
     parser.add_argument("--license", help="licence for README.md (default: the model card's)")
 
 
@@ -22,6 +25,6 @@ def run(options: argparse.Namespace) -> int:
     with waiting("starting PyTorch"):
         from export.ship.space import write_space
 
-    write_space(options.model, options.out, options.translate, options.license)
+    write_space(options.model, options.out, options.translate, options.license, options.sdk)
     print(f"wrote {options.out}; next: python -m export push {options.out} USER/NAME")
     return 0

@@ -1,8 +1,12 @@
-"""python -m export web models/NAME --out site: write a static page that chats in the browser."""
+"""python -m export web models/NAME --out site: write a static page that chats in the browser.
+
+python -m export web models/NAME --single-file --out chat.html    the same in one file
+"""
 
 import argparse
 from pathlib import Path
 
+from export.ship.single import build_single_file
 from export.ship.web import build_site
 from gptcore.bundle import load_bundle
 
@@ -12,8 +16,14 @@ KEPT = "; --out is as it was before"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, help="the model folder")
     parser.add_argument("--out", type=Path, required=True, help="the folder to write the site to")
+    parser.add_argument(
+        "--single-file",
+        action="store_true",
+        help="write one file, which opens by a double click; for models up to 30 MB",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    build_site(load_bundle(options.model), options.out)
+    build = build_single_file if options.single_file else build_site
+    build(load_bundle(options.model), options.out)
     return 0

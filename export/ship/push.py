@@ -47,11 +47,22 @@ def push(folder: Path, repo: str, kind: str | None = None, private: bool = False
         )
     except HFValidationError:
         raise UserError(f"repo={repo!r} is not a repository name: write USER/NAME") from None
-    except HfHubHTTPError as error:
-        raise UserError(f"the Hub refused {repo}: {reason(error)}") from None
-    except (httpx.TransportError, ConnectionError) as error:
-        raise UserError(f"cannot reach {constants.ENDPOINT} ({error}): try again later") from None
+    except (HfHubHTTPError, httpx.TransportError, ConnectionError) as error:
+        raise explained(repo, error) from None
+    except RuntimeError as error:  # what huggingface_hub makes of those above in large files
+        if not isinstance(error.__cause__, HfHubHTTPError | httpx.TransportError):
+            raise
+        raise explained(repo, error.__cause__) from None
     return str(made)
+
+
+def explained(repo: str, error: Exception) -> UserError:
+    if isinstance(error, HfHubHTTPError):
+        return UserError(f"the Hub refused {repo}: {reason(error)}")
+    return UserError(
+        f"cannot reach {constants.ENDPOINT} ({error}): run the same command later; large files "
+        f"that have arrived are not sent again"
+    )
 
 
 def ask_token() -> str:

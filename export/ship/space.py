@@ -1,5 +1,8 @@
 """Makes a Hugging Face Space: a folder with the page and a model, which starts on its own.
 
+Its kind ("sdk") is "gradio", for which the Hub installs requirements.txt and starts app.py, or
+"docker", for which it builds the Dockerfile; that starts on any machine with Docker, too.
+
 >>> write_space(Path("models/default"), Path("space"))               # doctest: +SKIP
 """
 
@@ -22,25 +25,51 @@ title: {title}
 emoji: 💬
 colorFrom: indigo
 colorTo: blue
-sdk: gradio
-sdk_version: {gradio}
-python_version: "3.12"
-app_file: app.py
+{sdk}
 license: {license_name}
 short_description: A language model on ONNX Runtime
 ---
 
 # {name}
 
-{parameters:,} parameters, run by ONNX Runtime. `pip install -r requirements.txt && python app.py`
+{parameters:,} parameters, run by ONNX Runtime. `{command}`
 starts the same page on any machine. On a Space with a GPU of its own, write
 `onnxruntime-gpu[cuda,cudnn]` in `requirements.txt`, for CUDA's libraries.
+"""
+PORT = 7860  # the one that the Hub expects
+# What README.md tells the Hub of each kind, and the command that starts it elsewhere.
+SDKS = {
+    "gradio": (
+        'sdk: gradio\nsdk_version: {gradio}\npython_version: "3.12"\napp_file: app.py',
+        "pip install -r requirements.txt && python app.py",
+    ),
+    "docker": (
+        f"sdk: docker\napp_port: {PORT}",
+        f"docker build -t chat . && docker run -p {PORT}:{PORT} chat",
+    ),
+}
+# The Hub runs it as user 1000, who may write to nothing but the home and /tmp.
+DOCKERFILE = f"""\
+FROM python:3.12-slim
+RUN useradd --create-home --uid 1000 user
+WORKDIR /app
+COPY requirements.txt .
+RUN pip install --no-cache-dir -r requirements.txt
+COPY . .
+USER user
+ENV HOME=/home/user HF_HOME=/home/user/.cache/huggingface
+EXPOSE {PORT}
+CMD ["python", "app.py", "--host", "0.0.0.0", "--port", "{PORT}"]
 """
 ATTRIBUTES = "*.onnx* filter=lfs diff=lfs merge=lfs -text\n"  # the Hub requires LFS for large files
 
 
 def write_space(
-    model: Path, out: Path, translator: Path | None = None, license_name: str | None = None
+    model: Path,
+    out: Path,
+    translator: Path | None = None,
+    license_name: str | None = None,
+    sdk: str = "gradio",
 ) -> None:
     """Write the page, the torch-free core, and the files of the models that the page reads."""
     bundle = load_bundle(model)
@@ -54,23 +83,27 @@ def write_space(
         copy_model(bundle, folder / MODEL)
         if translation:
             copy_model(translation, folder / TRANSLATOR)
+        told, command = SDKS[sdk]
         text = README.format(
             title=json.dumps(bundle.name, ensure_ascii=False),  # JSON quotes strings as YAML does
             name=bundle.name,
             parameters=bundle.facts.parameters,
-            gradio=version("gradio"),
+            sdk=told.format(gradio=version("gradio")),
+            command=command,
             license_name=license_name or read_license(model),
         )
         (folder / "README.md").write_text(text, encoding="utf-8")
         (folder / "requirements.txt").write_text(requirements(), encoding="utf-8")
         (folder / ".gitattributes").write_text(ATTRIBUTES, encoding="utf-8")
+        if sdk == "docker":
+            (folder / "Dockerfile").write_text(DOCKERFILE, encoding="utf-8")
 
 
 def parts(out: Path) -> set[str] | None:
     """See export.folder.replace."""
     if not (out / MODEL / FACTS).is_file():
         return None
-    files = {"app.py", "LICENSE", "README.md", "requirements.txt", ".gitattributes"}
+    files = {"app.py", "LICENSE", "README.md", "requirements.txt", ".gitattributes", "Dockerfile"}
     return files | {"gptcore", *map(Path.as_posix, (MODEL, TRANSLATOR))}
 
 

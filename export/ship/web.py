@@ -74,16 +74,8 @@ def build_site(bundle: Bundle, out: Path) -> None:
     """Write the site of a model; if it fails, nothing is left at `out`."""
     check_model(bundle)
     check_replaceable(out, "site", parts)
-    runtime = fetch_runtime()
-    model = model_name(bundle.path)
     with new_folder(out) as folder:
-        shutil.copytree(SOURCES, folder, dirs_exist_ok=True)
-        shutil.copytree(VIEW, folder / "view", ignore=shutil.ignore_patterns(*OF_SERVERS))
-        shutil.copytree(runtime, folder / "vendor")
-        for source in model_files(bundle):
-            target = folder / "models" / model / source.relative_to(bundle.path)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
+        model = copy_files(bundle, folder, browser_files(bundle))
         (folder / "README.md").write_text(card(bundle), encoding="utf-8")
         write_json(folder / "manifest.webmanifest", manifest(bundle))
         facts = site_facts(bundle, model, folder)
@@ -92,6 +84,20 @@ def build_site(bundle: Bundle, out: Path) -> None:
         print("without a GPU the page runs fp32; --quantize int8 adds a file a third as large")
     size = sum(facts["files"].values()) / 1e6
     print(f"wrote {out} ({size:.1f} MB); next: python -m http.server --directory {out}")
+
+
+def copy_files(bundle: Bundle, folder: Path, graphs: list[str]) -> str:
+    """Copy the page, the runtime and a model with these graphs; return the model's name there."""
+    runtime, model = fetch_runtime(), model_name(bundle.path)
+    shutil.copytree(SOURCES, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("single"))
+    shutil.copytree(VIEW, folder / "view", ignore=shutil.ignore_patterns(*OF_SERVERS))
+    shutil.copytree(runtime, folder / "vendor")
+    for name in (*MODEL_FILES, *graphs, INSPECT.as_posix(), UNTRAINED.as_posix()):
+        if name in bundle.facts.sha256:
+            target = folder / "models" / model / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(bundle.path / name, target)
+    return model
 
 
 def check_model(bundle: Bundle) -> None:
@@ -124,12 +130,6 @@ def parts(out: Path) -> set[str] | None:
 def model_name(folder: Path) -> str:
     """Return the folder's name in a form that is safe in URLs."""
     return re.sub(r"[^A-Za-z0-9]+", "-", folder.resolve().name).strip("-") or "model"
-
-
-def model_files(bundle: Bundle) -> list[Path]:
-    inspected = (INSPECT.as_posix(), UNTRAINED.as_posix())
-    known = [*MODEL_FILES, *browser_files(bundle), *inspected]
-    return [bundle.path / name for name in known if name in bundle.facts.sha256]
 
 
 def site_facts(bundle: Bundle, model: str, folder: Path) -> dict[str, Any]:

@@ -12,21 +12,24 @@ export class Told extends Error {
 }
 
 export class Files {
-  // `sizes` and `versions` are by name, as in site.json.
-  constructor(root, { files, versions }) {
-    Object.assign(this, { root, sizes: files, versions });
+  // `root`: the site's address; sizes and versions are by name, as in site.json.
+  constructor({ root, files, versions }) {
+    // The addresses of files that a page in one file has inside; see single/unpack.js.
+    const inside = self.inside?.addresses ?? {};
+    Object.assign(this, { root, sizes: files, versions, inside });
     this.damaged = new Set(); // names whose download was not whole; the browser's own cache may hold it
   }
 
   address(name) {
     const version = this.versions[name];
-    return this.root + name + (version ? `?v=${version}` : "");
+    return this.inside[name] ?? this.root + name + (version ? `?v=${version}` : "");
   }
 
   // Returns how many bytes of these files are to be downloaded.
   async missing(names) {
     const cache = await openCache();
-    const isKept = await Promise.all(names.map((name) => cache?.match(this.address(name))));
+    const isHere = async (name) => name in this.inside || cache?.match(this.address(name));
+    const isKept = await Promise.all(names.map(isHere));
     return names.reduce((sum, name, i) => sum + (isKept[i] ? 0 : this.sizes[name]), 0);
   }
 
@@ -43,6 +46,7 @@ export class Files {
     const [address, cache] = [this.address(name), await openCache()];
     const kept = await cache?.match(address);
     if (kept) return kept.arrayBuffer();
+    if (name in this.inside) return (await fetch(address)).arrayBuffer();
     const response = await fetch(address, { cache: this.damaged.has(name) ? "reload" : "default" }).catch(() => null);
     if (!response) throw new Told("file.lost", { name });
     if (!response.ok) throw new Told(response.status === 404 ? "file.missing" : "file.lost", { name });

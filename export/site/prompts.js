@@ -3,6 +3,8 @@
 
 import { Told } from "./files.js";
 
+const MOST_REPLIES = 200; // that are remembered; no conversation in the context has as many
+
 export class Prompts {
   // `site`: {block_size, chat_format, max_token_bytes}.
   constructor(site, tokens) {
@@ -92,6 +94,8 @@ export class Prompts {
   // Keeps the ids of a reply, so that its cache fits the next prompt: its text may encode to others.
   remember(before, ids, text) {
     this.replies.set(key(before, text), ids);
+    const [oldest] = this.replies.keys();
+    if (this.replies.size > MOST_REPLIES) this.replies.delete(oldest);
   }
 
   // Splits a template into the ids of its special tokens and the words between them.

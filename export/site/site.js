@@ -12,13 +12,9 @@ class Worked {
     this.device = null;
   }
 
-  // The worker is started from a blob, because only then does this page's policy, which forbids
-  // requests to other hosts, apply to it.
   start(device) {
     this.worker?.terminate();
-    const address = new URL("worker.js", location.href).href;
-    const code = new Blob([`import ${JSON.stringify(address)};`], { type: "text/javascript" });
-    this.worker = new Worker(URL.createObjectURL(code), { type: "module" });
+    this.worker = self.inside ? self.inside.startWorker() : startWorker(); // see single/unpack.js
     this.loading = null;
     this.device = device;
     this.answered = Promise.resolve();
@@ -70,6 +66,14 @@ class Worked {
   }
 }
 
+// The worker is started from a blob, because only then does this page's policy, which forbids requests
+// to other hosts, apply to it.
+function startWorker() {
+  const address = new URL("worker.js", location.href).href;
+  const code = new Blob([`import ${JSON.stringify(address)};`], { type: "text/javascript" });
+  return new Worker(URL.createObjectURL(code), { type: "module" });
+}
+
 async function hasGpu() {
   try {
     const adapter = await navigator.gpu?.requestAdapter();
@@ -81,9 +85,9 @@ async function hasGpu() {
 }
 
 async function readSite() {
-  const response = await fetch("site.json", { cache: "no-cache" }).catch(() => null);
+  const response = await fetch("./site.json", { cache: "no-cache" }).catch(() => null);
   if (!response?.ok) throw new Error(say("file.missing", { name: "site.json" }));
-  return response.json();
+  return { ...(await response.json()), root: new URL("./", location.href).href };
 }
 
 function line({ file, device, threads }, { parameters }) {

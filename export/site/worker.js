@@ -13,9 +13,13 @@ import { Prompts } from "./prompts.js";
 import { Tokens } from "./tokens.mjs";
 import { Tokenizer } from "./vendor/tokenizers.min.mjs";
 
-const ROOT = new URL("./", import.meta.url).href;
 const POST_MILLISECONDS = 50;
 const MODELS = { fp32: "onnx/model.onnx", fp16: "onnx/model_fp16.onnx", int8: "onnx/model_quantized.onnx" };
+// The asyncify build supports WebGPU; the other one is half as large and runs on any CPU.
+const BUILDS = {
+  wasm: "vendor/ort-wasm-simd-threaded.wasm",
+  webgpu: "vendor/ort-wasm-simd-threaded.asyncify.wasm",
+};
 const SEEDS = 2 ** 31; // drawn seeds are below it
 
 const INSPECT = "onnx/inspect.onnx";
@@ -46,15 +50,13 @@ function explain(error) {
 // Chooses the files for a device: "wasm", or "webgpu", if the site has a file for it.
 async function plan({ site: facts, device: wish }) {
   site = facts;
-  files = new Files(ROOT, site);
+  files = new Files(site);
   const folder = `models/${site.model}/`;
   const has = (name) => folder + MODELS[name] in site.files;
-  const onGpu = wish === "webgpu" ? await variantOnGpu(has) : null;
+  const onGpu = wish === "webgpu" && BUILDS.webgpu in site.files ? await variantOnGpu(has) : null;
   const device = onGpu ? "webgpu" : "wasm";
   const variant = onGpu ?? (has("int8") ? "int8" : "fp32");
-  // The asyncify build supports WebGPU; the other one is half as large and runs on any CPU.
-  const build = `vendor/ort-wasm-simd-threaded${device === "webgpu" ? ".asyncify" : ""}`;
-  wanted = { device, folder, build, model: folder + MODELS[variant], wasm: `${build}.wasm` };
+  wanted = { device, folder, model: folder + MODELS[variant], wasm: BUILDS[device] };
   postMessage({ type: "planned", bytes: await files.missing([wanted.model, wanted.wasm]) });
 }
 
@@ -66,16 +68,16 @@ async function variantOnGpu(has) {
 }
 
 async function load() {
-  const { device, folder, build, model: file, wasm: binary } = wanted;
+  const { device, folder, model: file, wasm: binary } = wanted;
   const progress = (done) => postMessage({ type: "progress", ...done });
   const [contents, module] = await Promise.all([
     files.get([file, binary], progress),
-    import(`./vendor/ort.${device}.min.mjs`),
+    import(files.address(`vendor/ort.${device}.min.mjs`)),
     openTokenizer(folder),
   ]);
   runtime = module;
   const { wasm } = runtime.env;
-  wasm.wasmPaths = { mjs: `${ROOT}${build}.mjs`, wasm: `${ROOT}${binary}` };
+  wasm.wasmPaths = { mjs: files.address(binary.replace(".wasm", ".mjs")), wasm: files.address(binary) };
   wasm.wasmBinary = contents[binary];
   wasm.numThreads = self.crossOriginIsolated ? Math.min(navigator.hardwareConcurrency, 4) : 1;
   const options = { executionProviders: [device] };
@@ -94,7 +96,7 @@ function presentsOnGpu(nLayer) {
 async function openTokenizer(folder) {
   const names = ["tokenizer.json", "tokenizer_config.json"].map((name) => folder + name);
   const read = async (name) => {
-    const response = await fetch(ROOT + name).catch(() => null);
+    const response = await fetch(files.address(name)).catch(() => null);
     if (!response?.ok) throw new Told(response?.status === 404 ? "file.missing" : "file.lost", { name });
     return response.json();
   };

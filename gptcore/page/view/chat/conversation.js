@@ -1,6 +1,6 @@
 // The open chat: sends, regenerates, continues, branches, edits and deletes, and keeps the result.
 
-import { ROOT, add, newChat, pairOf, path, randomId, remove, turn, versionOf } from "../kept/tree.js";
+import { ROOT, add, merge, newChat, pairOf, path, randomId, remove, turn, versionOf } from "../kept/tree.js";
 import { isChat } from "../kept/transfer.js";
 import { el } from "../dom.js";
 import { keep, recall, say } from "../words.js";
@@ -37,7 +37,7 @@ export class Conversation {
     const parts = [this.messages.jump, this.notice.element, this.composer.element, this.legend, this.figures.element];
     this.element = el("main.stage", {}, this.messages.log, this.empty, el("div.foot", {}, parts));
     this.last = recall(LAST); // the chat that was open when the page was closed
-    this.known = new Map(); // by id: what is known of replies of this visit beyond their text
+    this.known = new Map(); // by id: what is known of the latest replies beyond their text
     this.start();
   }
 
@@ -166,14 +166,19 @@ export class Conversation {
     this.messages.markCut(last?.n_dropped ? nodes[last.n_dropped] : null);
   }
 
-  async save(tokens) {
+  // Keeps the open chat, or another one, and the tokens of new replies; returns whether it is kept.
+  async save(chat = this.chat, tokens = {}) {
+    let isKept = true;
     try {
-      const kept = await this.store.save(this.chat, tokens);
-      if (!this.isBusy && kept.id === this.chat.id) Object.assign(this.chat, kept);
+      const kept = await this.store.save(chat, tokens);
+      // The chat may have changed while it was kept.
+      if (!this.isBusy && kept.id === this.chat.id) Object.assign(this.chat, merge(kept, this.chat));
     } catch (error) {
+      isKept = false;
       this.notice.tell(say(error?.name === "QuotaExceededError" ? "store.full" : "store.failed"));
     }
     this.changed();
+    return isKept;
   }
 
   setUp(settings, system) {

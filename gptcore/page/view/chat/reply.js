@@ -12,6 +12,7 @@ export async function writeReply(chat, node, begun, changes) {
   const prompt = chat.what().slice(0, chat.nodes().indexOf(node) - chat.nodes().length);
   const known = { tokens: [], prompt: null, n_dropped: 0 };
   const already = node.text; // stays if nothing comes
+  for (const [id, { isKept }] of chat.known) if (isKept) chat.known.delete(id); // it takes much memory
   chat.known.set(node.id, known);
   chat.writing = new AbortController();
   const { signal } = chat.writing;
@@ -68,7 +69,8 @@ async function keep(chat, kept, node, { known, failure, already }) {
     chat.refresh();
     chat.composer.box.focus({ preventScroll: true });
   }
-  await chat.save(known.tokens.length ? { [node.id]: known } : {});
+  const isKept = await chat.save(kept, known.tokens.length ? { [node.id]: known } : {});
+  known.isKept = isKept;
   if (failure) chat.notice.tell(failure);
 }
 

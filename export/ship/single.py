@@ -1,0 +1,116 @@
+"""Makes the static page in one file, which opens by a double click, without a server or a network.
+
+    >>> build_single_file(load_bundle("models/default"), Path("chat.html"))     # doctest: +SKIP
+
+A page that was opened as a file may fetch nothing, not even its neighbours. So the site's files are
+inside it, and export/site/single/unpack.js gives each an address in the browser.
+"""
+
+import base64
+import hashlib
+import html
+import re
+import zlib
+from graphlib import TopologicalSorter
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+from posixpath import normpath
+from string import Template
+from tempfile import TemporaryDirectory
+
+from export.ship.web import (
+    SITE,
+    SOURCES,
+    browser_files,
+    check_model,
+    copy_files,
+    site_facts,
+    write_json,
+)
+from gptcore.bundle import VARIANTS, Bundle
+from gptcore.checks import UserError
+from gptcore.system.files import new_file
+
+PAGE, UNPACK = (SOURCES / "single" / name for name in ("page.html", "unpack.js"))
+MARK = "data-name="  # of a packed file; a page with one is ours
+MOST = 30e6  # bytes of a graph
+# WebGPU needs the fp32 graph, and a runtime of 27 MB.
+UNNEEDED = ("*.webgpu.*", "*.asyncify.*", "index.html", "icon*", "offline.js", "README.md")
+LICENCES = ("vendor/LICENSE", "view/vendor/LICENSES.txt")
+STYLE = re.compile(r'rel="stylesheet" href="(.+?)"')
+NEIGHBOUR = re.compile(r'"(\.{1,2}/[\w./-]+)"')  # as in unpack.js
+
+
+def build_single_file(bundle: Bundle, out: Path) -> None:
+    """Write the page of a model as one file; if it fails, `out` is as it was before."""
+    check_model(bundle)
+    graph = smallest_graph(bundle)
+    check_out(out)
+    with TemporaryDirectory() as temporary, new_file(out) as file:
+        folder = Path(temporary)
+        model = copy_files(bundle, folder, [graph])
+        for path in [path for pattern in UNNEEDED for path in folder.rglob(pattern)]:
+            path.unlink()
+        licences = [(folder / name).read_text(encoding="utf-8") for name in LICENCES]
+        write_json(folder / SITE, site_facts(bundle, model, folder))
+        script = UNPACK.read_text(encoding="utf-8")
+        page = Template(PAGE.read_text(encoding="utf-8")).substitute(
+            title=html.escape(bundle.name),
+            hash=f"sha256-{in_base64(hashlib.sha256(script.encode()).digest())}",
+            icon=in_base64((SOURCES / "icon.svg").read_bytes()),
+            files="\n".join(element(folder, name) for name in ordered(folder)),
+            licences=html.escape("\n".join(licences)),
+            script=script,
+        )
+        file.write_text(page, encoding="utf-8")
+    print(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB); next: open it in a browser")
+
+
+def smallest_graph(bundle: Bundle) -> str:
+    """Return the graph that a browser without WebGPU takes; raises UserError if it is too large."""
+    found = [VARIANTS[n] for n in ("int8", "fp32") if VARIANTS[n] in browser_files(bundle)]
+    if not found:
+        raise UserError(f"{bundle.path} has no int8 or fp32 graph: export it with --quantize int8")
+    size = (bundle.path / found[0]).stat().st_size
+    if size > MOST:
+        raise UserError(
+            f"{bundle.path / found[0]} has {size / 1e6:.1f} MB, and a page in one file may have a "
+            f"model of {MOST / 1e6:.0f} MB at most: export a smaller one with --quantize int8, or "
+            f"write a site, without --single-file"
+        )
+    return found[0]
+
+
+def check_out(out: Path) -> None:
+    """Raise UserError if `out` exists and is not such a page."""
+    if out.is_dir():
+        raise UserError(f"--out {out} is a folder: name a file, such as {out / 'chat.html'}")
+    if out.exists() and MARK.encode() not in out.read_bytes():
+        raise UserError(f"{out} exists and is not such a page: choose another --out")
+
+
+def ordered(folder: Path) -> list[str]:
+    """Return the names of the files, each after those that it names."""
+    names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+    page = (SOURCES / "index.html").read_text(encoding="utf-8")
+    needs = {name: sorted(neighbours(folder, name) & set(names)) for name in names}
+    styles = STYLE.findall(page)
+    needs |= {later: [earlier] for earlier, later in pairwise(styles)}
+    return list(TopologicalSorter(needs).static_order())
+
+
+def neighbours(folder: Path, name: str) -> set[str]:
+    """Return the files that a module names, as unpack.js finds them."""
+    if not name.endswith(".js"):
+        return set()
+    paths = NEIGHBOUR.findall((folder / name).read_text(encoding="utf-8"))
+    return {normpath(PurePosixPath(name).parent / path) for path in paths}
+
+
+def element(folder: Path, name: str) -> str:
+    content = in_base64(zlib.compress((folder / name).read_bytes(), 9))
+    return f'    <script type="text/plain" {MARK}"{name}">{content}</script>'
+
+
+def in_base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()

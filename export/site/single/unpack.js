@@ -1,0 +1,70 @@
+// The first script of a site in one file (python -m export web --single-file), and of its worker: it
+// gives each file that is inside an address in this browser, a "blob:" URL, and starts the page.
+//
+// Browsers give a page that was opened as a file no address that its worker may read, and no worker
+// that is a module. So the worker begins with this script, too, and makes addresses of its own.
+
+const KINDS = { js: "text/javascript", mjs: "text/javascript", wasm: "application/wasm" };
+const addresses = {}; // by name
+self.inside = { addresses };
+
+// `files`: [name, Blob], each after those that it names.
+async function place(files) {
+  for (const [name, content] of files) {
+    const isLinked = name.endsWith(".js");
+    const part = isLinked ? linked(await content.text(), name) : content;
+    const type = KINDS[name.split(".").at(-1)] ?? "";
+    addresses[name] = URL.createObjectURL(new Blob([part], { type }));
+  }
+}
+
+// A blob has no neighbours: each path in quotes that leads to a file becomes its address.
+function linked(text, name) {
+  return text.replace(/"(\.{1,2}\/[\w./-]+)"/g, (found, path) => {
+    const { pathname } = new URL(path, `file:///${name}`);
+    const address = addresses[pathname.slice(1)];
+    return address ? `"${address}"` : found;
+  });
+}
+
+async function startPage(source) {
+  const elements = [...document.querySelectorAll("script[data-name]")];
+  const files = await Promise.all(elements.map(async (element) => [element.dataset.name, await unpack(element)]));
+  for (const [name, content] of files) {
+    if (!name.endsWith(".css")) continue;
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync(await content.text());
+    document.adoptedStyleSheets.push(sheet);
+  }
+  self.inside.startWorker = () => {
+    const worker = new Worker(URL.createObjectURL(new Blob([source], { type: KINDS.js })));
+    worker.postMessage(files);
+    return worker;
+  };
+  await place(files);
+  await import(addresses["site.js"]);
+}
+
+function unpack(element) {
+  const text = atob(element.textContent);
+  element.remove(); // its memory is needed
+  const packed = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i += 1) packed[i] = text.charCodeAt(i);
+  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).blob();
+}
+
+async function startWorker({ data: files }) {
+  const waiting = [];
+  self.onmessage = (event) => waiting.push(event);
+  await place(files);
+  await import(addresses["worker.js"]); // which takes over the messages
+  for (const event of waiting) self.onmessage(event);
+}
+
+if (self.document) {
+  startPage(document.currentScript.textContent).catch(({ message }) => {
+    document.getElementById("view").textContent = `The file is damaged: get it again. 文件已损坏，请重新获取。(${message})`;
+  });
+} else {
+  self.onmessage = (event) => startWorker(event).catch(reportError);
+}
