@@ -29,6 +29,7 @@ from export.ship.web import (
 )
 from gptcore.bundle import VARIANTS, Bundle
 from gptcore.checks import UserError
+from gptcore.page.shell import VIEW
 from gptcore.system.files import new_file
 
 PAGE, UNPACK = (SOURCES / "single" / name for name in ("page.html", "unpack.js"))
@@ -57,7 +58,7 @@ def build_single_file(bundle: Bundle, out: Path) -> None:
         page = Template(PAGE.read_text(encoding="utf-8")).substitute(
             title=html.escape(bundle.name),
             hash=f"sha256-{in_base64(hashlib.sha256(script.encode()).digest())}",
-            icon=in_base64((SOURCES / "icon.svg").read_bytes()),
+            icon=in_base64((VIEW / "looks" / "icon.svg").read_bytes()),
             files="\n".join(element(folder, name) for name in ordered(folder)),
             licences=html.escape("\n".join(licences)),
             script=script,
