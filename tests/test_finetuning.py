@@ -164,15 +164,19 @@ def test_samples_are_shown_as_the_base_sees_them(
     assert "<|im_start|>assistant⏎«" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("is_short", [False, True], ids=["as it began", "as it is told"])
 def test_a_resumed_run_of_adapters_is_bit_identical(
-    tuned: Run, chats: Path, base: Path, tmp_path: Path
+    tuned: Run, chats: Path, base: Path, tmp_path: Path, is_short: bool
 ) -> None:
     out = tmp_path / "run-tuned"
     shutil.copytree(tuned.path, out)
     for name in ("summary.json", "lock"):
         (out / name).unlink()
     shutil.rmtree(out / "checkpoints" / "step-4")
-    assert tune(chats, base, out, "--lora", "4", "--resume") == 0
+    if is_short:
+        assert main(["--out", str(out), "--resume"]) == 0
+    else:
+        assert tune(chats, base, out, "--lora", "4", "--resume") == 0
     again = Run.load(out).newest_checkpoint()
     once = Run.load(tuned.path).newest_checkpoint()
     assert again.facts["step"] == once.facts["step"] == 4
@@ -217,7 +221,7 @@ def test_a_base_that_changed_is_noticed(
         (["--init", "HF"], "python -m export --from-hf"),
         (["--init", "RUN", "--lora", "4"], "export that run, and name the model folder"),
         (["--tokenizer", "BASE"], "with --init"),
-        (["--init", "BASE", "--minutes", "1"], "drop --init"),
+        (["--init", "BASE", "--minutes", "1"], "with --init leave them out"),
     ],
 )
 def test_mistakes_are_told_in_a_line(

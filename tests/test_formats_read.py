@@ -152,6 +152,24 @@ def test_tables_are_read_by_the_names_of_their_columns(
     assert "columns 'question' and 'answer' (not read: 'id')" in told(path)
 
 
+@pytest.mark.parametrize("head", ["Nr.,Kundenfrage,Unsere Antwort", "Nr.,Frage?,Antwort!"])
+def test_names_of_columns_may_end_in_a_mark(tmp_path: Path, head: str) -> None:
+    """Spreadsheets have such names; a first row of sentences has none."""
+    path = tmp_path / "faq.csv"
+    rows = [f"{i},What is {i} and {i}?,It is {2 * i} in all." for i in range(5)]
+    path.write_text("\n".join([head, *rows]))
+    assert len(documents(path)) == 5
+    question, answer = head.split(",")[1:]
+    assert f"{question!r} and {answer!r}" in told(path)
+
+
+def test_a_column_that_the_user_names_makes_the_first_row_one_of_names(tmp_path: Path) -> None:
+    path = tmp_path / "faq.csv"
+    path.write_text("What do they ask?,What do we say?\nWho are you?,A shop.\n")
+    columns = ("What do they ask?", "What do we say?")
+    assert len(documents(path, columns=columns)) == 1
+
+
 def test_unknown_columns_are_guessed_and_said_or_named_by_the_user(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "nr,Wer fragt,Und dann\n1,Hi,Hello!\n2,Bye,Goodbye!\n")
     assert documents(path)[0] == CHAT

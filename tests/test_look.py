@@ -97,6 +97,7 @@ def test_equal_and_nearly_equal_documents_are_counted() -> None:
         ("write to Ann.Lee+news@mail.example.org today", "1 e-mail address:"),
         ("call +49 (30) 123-4567 now", "1 phone number:"),
         ("call (212) 555-0123", "1 phone number:"),
+        ("ruf 0151 2345678 oder 089/1234567 an", "2 phone numbers:"),
     ],
 )
 def test_what_is_unlike_prose_is_noticed(line: str, told: str) -> None:

@@ -48,7 +48,8 @@ def failed(file: File, error: Exception) -> Found:
     if isinstance(error, Unreadable):
         reason = str(error)
     elif isinstance(error, UnicodeDecodeError):
-        reason = f"it is not {error.encoding.upper()} text ({error.reason}): save it as UTF-8"
+        remedy = "save it as UTF-8, in Excel as CSV UTF-8"
+        reason = f"it is not {error.encoding.upper()} text ({error.reason}): {remedy}"
     elif isinstance(error, OSError) and error.strerror:
         reason = error.strerror
     else:

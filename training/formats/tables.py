@@ -17,6 +17,7 @@ from training.formats.lines import MAX_VALUE, open_text
 from training.formats.places import File
 from training.formats.rows import CONVERSATIONS, PAIRS, TEXTS, items_of, parse_row
 
+SPOKEN = re.compile(r"(?<!^\w\w)(?<!^\w\w\w)[.!?。！？]$|^\W*\d")  # no name; "Nr." and "No." are
 LOOKED_AT = 100  # rows that a guess is made from
 Row = dict[str, Any]
 
@@ -27,7 +28,7 @@ def read_table(file: File, asked: Asked) -> Found:
         delimiter = delimiter_of(stream.read(HEAD))
     with open_text(file) as stream:
         name = "TSV" if delimiter == "\t" else "CSV"
-        rows = csv_rows(stream, delimiter, is_quoted(file, delimiter))
+        rows = csv_rows(stream, delimiter, is_quoted(file, delimiter), asked.columns)
         yield from documents(name, rows, asked)
 
 
@@ -37,12 +38,15 @@ def is_quoted(file: File, delimiter: str) -> bool:
         return True
     try:
         with open_text(file) as stream:
-            return all(True for _ in csv_rows(stream, delimiter, has_quoted=True))
+            return all(True for _ in csv_rows(stream, delimiter, has_quoted=True, columns=()))
     except Unreadable:
         return False
 
 
-def csv_rows(stream: TextIO, delimiter: str, has_quoted: bool) -> Iterator[tuple[str, Row | Skip]]:
+def csv_rows(
+    stream: TextIO, delimiter: str, has_quoted: bool, columns: tuple[str, ...]
+) -> Iterator[tuple[str, Row | Skip]]:
+    """Yield the rows by the names of their columns; `columns` are names that the user gave."""
     csv.field_size_limit(min(MAX_VALUE, sys.maxsize))
     reader = csv.reader(
         stream,
@@ -66,7 +70,7 @@ def csv_rows(stream: TextIO, delimiter: str, has_quoted: bool) -> Iterator[tuple
             continue
         if not head:
             head = [name.strip() for name in row]
-            if is_header(head):
+            if {*columns} & {*head} or is_header(head):
                 continue
             head = [f"column {number}" for number in range(1, len(row) + 1)]
         if len(row) != len(head):
@@ -78,9 +82,8 @@ def csv_rows(stream: TextIO, delimiter: str, has_quoted: bool) -> Iterator[tuple
 
 def is_header(row: list[str]) -> bool:
     """Whether a first row has names of columns, rather than sentences, numbers or dates."""
-    return bool(known(row)) or all(
-        0 < len(name) <= 40 and not re.search(r"[.!?。！？]$|^\W*\d", name) for name in row
-    )
+    bare = [name.strip(" .:?!") for name in row]
+    return bool(known(bare)) or all(0 < len(name) <= 40 and not SPOKEN.search(name) for name in row)
 
 
 def read_parquet(file: File, asked: Asked) -> Found:

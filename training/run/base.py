@@ -68,7 +68,10 @@ def open_base(path: Path) -> tuple["Tensors", Base]:
     if (path / FACTS).is_file():
         facts, file = read_facts(path), path / WEIGHTS
         if not file.is_file():
-            raise UserError(f"{path} was shipped without {WEIGHTS}: name the folder it came from")
+            raise UserError(
+                f"{path} was shipped without {WEIGHTS}: name the folder it came from, or one with "
+                f"weights, such as models/nano or what `python -m export fetch` writes"
+            )
         base = Base(str(file.resolve()), facts.sha256.get(WEIGHTS, ""), facts.imported)
         return read_base(base, facts.config), base
     run = Run.load(path)

@@ -119,8 +119,12 @@ def check_same(run: Run, model: ModelConfig, training: TrainConfig, **fixed: str
 
     Vocabulary sizes may differ: a tokenizer can turn out smaller than asked for.
     """
-    own = run.model.to_dict() | run.train.to_dict() | as_json(run.data) | run.options
-    for key, value in (model.to_dict() | training.to_dict() | fixed).items():
+    # Apart, because one of each has the name "init".
+    settings = model.to_dict() | training.to_dict(), run.model.to_dict() | run.train.to_dict()
+    options = fixed, as_json(run.data) | run.options
+    for key, value, own in (
+        (k, v, own) for given, own in (settings, options) for k, v in given.items()
+    ):
         if differs(key, value, own.get(key)) and not key.endswith("vocab_size"):
             found = f"has {key}={own[key]}" if key in own else "was started without it"
             raise UserError(

@@ -227,7 +227,9 @@ def checked(asked: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(chosen[key], str) or len(chosen[key]) > 200 or "\0" in chosen[key]:
             raise UserError(f"{key} must be a short text")
     if not NAME.fullmatch(chosen.get("name", "mine")):
-        raise UserError("the name may have 40 letters, digits, dots, dashes and underscores")
+        raise UserError(
+            "the name may have 40 letters, digits, dots, dashes and underscores, and no spaces"
+        )
     minutes = chosen.get("minutes", 1)
     if type(minutes) not in (int, float) or not (0 < minutes <= MOST_MINUTES):
         raise UserError(f"minutes must be a number from 1 to {MOST_MINUTES:,}")

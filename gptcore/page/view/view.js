@@ -121,8 +121,10 @@ class View {
     const speak = async () => {
       this.stage.stop();
       await this.stage.done; // what was written is kept
+      const typed = this.stage.composer?.box.value;
       chooseLanguage(next);
       this.build();
+      if (typed) this.stage.composer.set(typed);
     };
     return el(
       "span.extras",

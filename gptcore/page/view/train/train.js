@@ -21,7 +21,7 @@ export class Train {
       stop: button("stop", () => this.act("stop"), ".primary"),
       resume: button("train.resume", () => this.begin("train"), ".primary"),
       export: button("train.chat", () => this.begin("export"), ".primary"),
-      keep: button("train.again", () => this.act("clear", { keeps: true })),
+      keep: button("train.again", () => this.clear(true)),
       drop: button("train.drop", () => this.drop()),
     };
     this.report = el("a", { href: "train/report", target: "_blank" }, say("train.report"));
@@ -149,7 +149,13 @@ export class Train {
   }
 
   drop() {
-    if (confirm(say("train.drop.sure", { path: this.state.run?.path ?? this.state.name }))) this.act("clear", { keeps: false });
+    if (confirm(say("train.drop.sure", { path: this.state.run?.path ?? this.state.name }))) this.clear(false);
+  }
+
+  // What was said of the last files is not said of the next ones.
+  clear(keeps) {
+    this.isFilled = false;
+    return this.act("clear", { keeps });
   }
 
   // ---- What is shown
