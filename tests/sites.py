@@ -110,3 +110,14 @@ def user(text: str) -> dict[str, str]:
 def shown(text: str) -> str:
     """A reply as Markdown shows it, but for white space."""
     return "".join(text.split())
+
+
+def check_hosts_forbidden(page: Page) -> None:
+    """The policy stops a request to another host, of the page and of its worker."""
+    nobody = "https://example.com/"
+    violation = """(url) => new Promise((resolve) => {
+        addEventListener("securitypolicyviolation", (event) => resolve(event.blockedURI));
+        fetch(url).catch(() => {});
+    })"""
+    for place in (page, page.workers[0]):
+        assert place.evaluate(violation, nobody) == nobody

@@ -7,7 +7,7 @@ import pytest
 from conftest import SCREENSHOTS, Refused
 from in_browser import box, new_tab, replies, set_number, talk
 from playwright.sync_api import Browser, Page, expect
-from sites import NO_GPU, our_reply, shown, user
+from sites import NO_GPU, check_hosts_forbidden, our_reply, shown, user
 
 from export.__main__ import main
 from export.ship import single
@@ -15,7 +15,6 @@ from gptcore.model import OnnxModel
 
 pytestmark = pytest.mark.peers
 
-NOBODY = "https://example.com/"
 REFUSE = "{ get() { throw new DOMException('denied', 'SecurityError'); } }"
 FORBIDDEN = (
     f"for (const name of ['indexedDB', 'localStorage'])"
@@ -99,12 +98,7 @@ def test_every_host_is_forbidden_to_the_page_and_its_worker(
 ) -> None:
     page = open_file(chat_file)
     expect(page.locator(".device")).not_to_be_empty()
-    violation = """(url) => new Promise((resolve) => {
-        addEventListener("securitypolicyviolation", (event) => resolve(event.blockedURI));
-        fetch(url).catch(() => {});
-    })"""
-    assert page.evaluate(violation, NOBODY) == NOBODY
-    assert page.workers[0].evaluate(violation, NOBODY) == NOBODY
+    check_hosts_forbidden(page)
 
 
 def test_a_damaged_file_says_so(chat_file: Path, open_file: Open, tmp_path: Path) -> None:

@@ -9,12 +9,20 @@ from pathlib import Path
 import pytest
 from in_browser import box, replies, say, set_number, talk
 from playwright.sync_api import Browser, expect
-from sites import Isolated, Open, build, download, our_reply, set_greedy, shown, user
+from sites import (
+    Isolated,
+    Open,
+    build,
+    check_hosts_forbidden,
+    download,
+    our_reply,
+    set_greedy,
+    shown,
+    user,
+)
 
 from gptcore.bundle import read_facts, write_facts
 from gptcore.model import OnnxModel
-
-NOBODY = "https://example.com/"
 
 pytestmark = pytest.mark.peers
 
@@ -155,9 +163,4 @@ def test_threads_where_the_headers_allow_them_and_no_gpu_that_does_not_work(
 def test_other_hosts_are_forbidden_to_the_page_and_its_worker(site: Path, open_page: Open) -> None:
     page = open_page(site)
     download(page)
-    violation = """(url) => new Promise((resolve) => {
-        addEventListener("securitypolicyviolation", (event) => resolve(event.blockedURI));
-        fetch(url).catch(() => {});
-    })"""
-    assert page.evaluate(violation, NOBODY) == NOBODY
-    assert page.workers[0].evaluate(violation, NOBODY) == NOBODY
+    check_hosts_forbidden(page)
