@@ -140,7 +140,7 @@ async def events(answer: AsyncIterator[str]) -> AsyncIterator[str]:
 
 
 class OfThisPage:
-    """ASGI middleware that lets in what comes to this machine's name, from no other page."""
+    """ASGI middleware that refuses other host names than this machine's, and other sites' pages."""
 
     def __init__(self, app: Asgi, door: Door):
         self.app, self.door = app, door
