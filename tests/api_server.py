@@ -31,6 +31,8 @@ def served(model: OnnxModel | Models, door: Door) -> Iterator[str]:
 def running(app: object, port: int = 0) -> Iterator[str]:
     """The address of an ASGI application, by default on a free port."""
     with socket.socket() as listening:
+        # A named port may have connections of a server that has just ended.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", port))
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
