@@ -17,6 +17,7 @@ from training.datasets.origins import (
     raw,
 )
 from training.datasets.story_questions import ask_about_story
+from training.datasets.story_requests import ask_for_story
 from training.datasets.told import conversations
 
 CDLA = "CDLA-Sharing-1.0"
@@ -334,6 +335,18 @@ DATASETS |= {
         DATASETS["tinystories-chat"],
         "the stories of tinystories-chat, and questions about them with answers from their text",
         ask_about_story,
+    ),
+    "story-requests": derived(
+        "stories",
+        DATASETS["stories"],
+        "the short ones of stories, each asked for by what is in it",
+        ask_for_story,
+    ),
+    "story-chat": derived(
+        "tinystories-chat",
+        DATASETS["tinystories-chat"],
+        "the stories of tinystories-chat, each asked for by what is in it",
+        ask_for_story,
     ),
     "story-facts": derived(
         "tinystories-chat",

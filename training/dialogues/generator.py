@@ -1,8 +1,9 @@
 """The generated training corpus: simple English dialogues, which need no download.
 
-This module chooses the order of topics. ``topics.py``, ``questions.py`` and ``stories.py`` hold
-the topics, ``talk.py`` builds turns and remembers what the user told, ``words.py`` imitates how
-people type, and ``phrases/`` holds the phrases.
+This module chooses the order of topics. ``topics.py``, ``questions.py``, ``told.py`` and
+``stories.py`` hold the topics, ``talk.py`` builds turns and remembers what the user told,
+``words.py`` imitates how people type, ``phrases/`` holds the phrases, and ``structures/`` the
+sentences in which a user tells facts.
 `python -m training.dialogues --count 5` prints some dialogues.
 
 >>> chat = next(dialogues(seed=1))
@@ -15,7 +16,9 @@ from collections.abc import Iterator
 
 from training.dialogues import questions, stories
 from training.dialogues import topics as about
+from training.dialogues.care import careful, danger, harmless
 from training.dialogues.talk import ASKS_NAME, Talk, alike, ask_untold, recall, tell_two
+from training.dialogues.told import ask_fact, tell_facts
 from training.dialogues.words import a_name, fill, tables
 
 MAX_USER_TURNS = 10
@@ -36,6 +39,7 @@ TOPICS: dict[about.Topic, tuple[float, float]] = {
     questions.comparison: (6, 3), questions.echo: (2, 2), questions.in_one_word: (5, 1),
     questions.member: (4, 1), questions.explained: (4, 0), questions.reason: (4, 0),
     questions.statement: (5, 0),
+    tell_facts: (110, 20), danger: (16, 6), harmless: (14, 4), careful: (7, 3),
     stories.joke: (4, 0), stories.riddle: (2, 0), stories.story: (9, 0),
     stories.open_story: (3, 0),
 }  # fmt: skip
@@ -83,6 +87,8 @@ def follow_up(talk: Talk, topic: about.Topic) -> None:
         about.after_fact(talk)
     elif talk.chance(0.05):
         about.after_all(talk)
+    elif talk.told and talk.chance(0.35):
+        ask_fact(talk)
     elif talk.chance(ASKED_BACK.get(topic, 0.35)):
         recall(talk)
 
@@ -108,6 +114,8 @@ def dialogue(rng: random.Random) -> list[dict[str, str]]:
             topic(talk)
         if has_room(talk):
             follow_up(talk, topic)
+    if talk.told and has_room(talk) and talk.chance(0.6):
+        ask_fact(talk)
     for closing, probability in ((recall, 0.7), (about.thanks, 0.15), (about.goodbye, 0.2)):
         if talk.chance(probability) and (talk.memory or closing is not recall):
             closing(talk)

@@ -3,11 +3,11 @@
 import random
 from dataclasses import dataclass, field
 
+from training.dialogues.structures import Slots, Told
 from training.dialogues.words import a_name, as_typed, fill, first_sentence, tables
 
 ASKS_NAME = ("What is your name?", "What should I call you?")
 NAMES = ("names", "pet_names")  # tables of names; some names are invented instead
-Slots = dict[str, str]
 
 
 @dataclass
@@ -17,6 +17,7 @@ class Talk:
     rng: random.Random
     messages: list[dict[str, str]] = field(default_factory=list)
     memory: dict[str, Slots] = field(default_factory=dict)  # the details under each memory_key
+    told: list[Told] = field(default_factory=list)  # facts of the structures
     bot: str = ""
     brief: bool = False
     recalled: int = 0  # how many messages there were after the last recall

@@ -57,11 +57,23 @@ def plural(noun: str) -> str:
     return " ".join([*before, irregular.get(last, last)])
 
 
+class Forms(dict[str, str]):
+    """The values of slots, and their forms: ``a_x``, ``x_s`` for the plural, ``X``, ``A_x``."""
+
+    def __missing__(self, key: str) -> str:
+        if key[0].isupper():
+            text = self[key[0].lower() + key[1:]]
+            return text[:1].upper() + text[1:]
+        if key.startswith("a_"):
+            return with_article(self[key[2:]])
+        if key.endswith("_s"):
+            return plural(self[key[:-2]])
+        raise KeyError(key)
+
+
 def fill(template: str, **slots: str) -> str:
-    """Fill ``{x}``; ``{X}``, ``{a_x}`` and ``{A_x}`` add a capital letter and an article."""
-    forms = slots | {f"a_{key}": with_article(value) for key, value in slots.items()}
-    forms |= {key.capitalize(): text[:1].upper() + text[1:] for key, text in forms.items()}
-    return template.format(**forms)
+    """Fill ``{x}``; ``{X}``, ``{a_x}`` and ``{x_s}`` add a capital letter, an article, a plural."""
+    return template.format_map(Forms(slots))
 
 
 def third_person(verb: str) -> str:

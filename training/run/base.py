@@ -69,8 +69,8 @@ def open_base(path: Path) -> tuple["Tensors", Base]:
         facts, file = read_facts(path), path / WEIGHTS
         if not file.is_file():
             raise UserError(
-                f"{path} was shipped without {WEIGHTS}: name the folder it came from, or one with "
-                f"weights, such as models/nano or what `python -m export fetch` writes"
+                f"{path} was shipped without {WEIGHTS}: `python -m export restore {path}` reads "
+                f"them from its 8-bit file"
             )
         base = Base(str(file.resolve()), facts.sha256.get(WEIGHTS, ""), facts.imported)
         return read_base(base, facts.config), base

@@ -1,0 +1,43 @@
+"""python -m export restore DIR: add the weights that a shipped folder was stripped of.
+
+    python -m export restore models/default
+    python -m training chats.jsonl --init models/default --out runs/mine
+
+The command reads them from the 8-bit (else the 4-bit) file of the folder, and writes
+model.safetensors, from which a training can go on.
+"""
+
+import argparse
+from pathlib import Path
+
+from gptcore.bundle import INDEX, VARIANTS, WEIGHTS, load_bundle, write_facts
+from gptcore.checks import UserError
+from training.machine.progress import waiting
+
+SOURCES = ("q8", "q4")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, help="a model folder without model.safetensors")
+
+
+def run(options: argparse.Namespace) -> int:
+    bundle = load_bundle(options.folder)
+    if any((options.folder / name).exists() for name in (WEIGHTS, INDEX)):
+        raise UserError(f"{options.folder} has its weights already: nothing is to be restored")
+    source = next((name for name in SOURCES if name in bundle.variants), None)
+    if source is None:
+        raise UserError(f"{options.folder} has none of {', '.join(SOURCES)} to restore from")
+    with waiting("starting PyTorch"):
+        from export.formats.restore import restored
+        from export.formats.weights import write_weights
+        from gptcore.families import is_llama
+        from gptcore.nn.llama import to_llama
+    with waiting(f"reading {VARIANTS[source]}"):
+        weights = restored(bundle.variants[source], bundle.config)
+        if is_llama(bundle.config):
+            weights = to_llama(weights, bundle.config)
+        write_weights(weights.items(), options.folder)
+    write_facts(options.folder, bundle.facts)
+    print(f"{options.folder / WEIGHTS}: the weights of {VARIANTS[source]}, in fp32")
+    return 0
