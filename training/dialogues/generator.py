@@ -1,7 +1,7 @@
 """The generated training corpus: simple English dialogues, which need no download.
 
-This module chooses the order of topics. ``topics.py``, ``questions.py``, ``told.py`` and
-``stories.py`` hold the topics, ``talk.py`` builds turns and remembers what the user told,
+This module chooses the order of topics. ``topics.py``, ``questions.py``, ``told.py``,
+``care.py``, ``exchanges.py`` and ``stories.py`` hold the topics, ``talk.py`` builds turns and remembers what the user told,
 ``words.py`` imitates how people type, ``phrases/`` holds the phrases, and ``structures/`` the
 sentences in which a user tells facts.
 `python -m training.dialogues --count 5` prints some dialogues.
@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from training.dialogues import questions, stories
 from training.dialogues import topics as about
 from training.dialogues.care import careful, danger, harmless
+from training.dialogues.exchanges import exchange
 from training.dialogues.talk import ASKS_NAME, Talk, alike, ask_untold, recall, tell_two
 from training.dialogues.told import ask_fact, tell_facts
 from training.dialogues.words import a_name, fill, tables
@@ -39,7 +40,7 @@ TOPICS: dict[about.Topic, tuple[float, float]] = {
     questions.comparison: (6, 3), questions.echo: (2, 2), questions.in_one_word: (5, 1),
     questions.member: (4, 1), questions.explained: (4, 0), questions.reason: (4, 0),
     questions.statement: (5, 0),
-    tell_facts: (110, 20), danger: (16, 6), harmless: (14, 4), careful: (7, 3),
+    tell_facts: (110, 20), danger: (16, 6), harmless: (14, 4), careful: (7, 3), exchange: (22, 6),
     stories.joke: (4, 0), stories.riddle: (2, 0), stories.story: (9, 0),
     stories.open_story: (3, 0),
 }  # fmt: skip
