@@ -6,7 +6,9 @@
 The command prints bits per byte of the given texts by source (a row's "source", else the file;
 see training/evaluation/bits_per_byte.py), and the share of conversations passed by skill (see
 training/evaluation/behaviour.toml). Each conversation is held once at temperature 0, and once
-at 0.7 for each of a few seeds. PyTorch computes a run, ONNX Runtime an exported folder.
+at 0.7 for each of a few seeds. Then it says how often the model repeats a value that it was told,
+in structures of sentences that this project's dialogues teach, and in some that they do not.
+PyTorch computes a run, ONNX Runtime an exported folder.
 """
 
 import argparse
@@ -22,6 +24,7 @@ from training.data.corpus import read_sourced
 from training.data.leaks import SUITE
 from training.evaluation.behaviour import Conversation, load_suite
 from training.evaluation.bits_per_byte import Total, bits_per_byte
+from training.evaluation.copying import HELD_OUT, TAUGHT, copy_suite
 from training.evaluation.rounds import TEMPERATURE, Rounds, by_skill, hold, told
 from training.formats.places import File, find_files
 from training.machine.progress import waiting
@@ -96,6 +99,11 @@ def evaluate(
         report |= {"n_seeds": options.seeds, "skills": by_skill(rounds)}
         report["conversations"] = told(rounds)
         print_skills(report["skills"], options.seeds)
+        if options.suite == SUITE:
+            with one_thread():
+                copies = by_skill(hold(copy_suite(), subject.model, 1, subject.n_together))
+            report["copies"] = {kind: copies[kind] for kind in (TAUGHT, HELD_OUT)}
+            print_skills(report["copies"], 1)
         if options.verbose:
             print_failed(rounds)
     elif not subject.is_chat:

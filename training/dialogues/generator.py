@@ -1,9 +1,9 @@
 """The generated training corpus: simple English dialogues, which need no download.
 
-This module chooses the order of topics. ``topics.py``, ``questions.py``, ``told.py``,
-``care.py``, ``exchanges.py`` and ``stories.py`` hold the topics, ``talk.py`` builds turns and remembers what the user told,
-``words.py`` imitates how people type, ``phrases/`` holds the phrases, and ``structures/`` the
-sentences in which a user tells facts.
+This module chooses the order of topics. ``topics.py``, ``questions.py``, ``told.py``, ``care.py``,
+``exchanges.py`` and ``stories.py`` hold the topics, ``talk.py`` builds turns and remembers what the
+user told, ``words.py`` imitates how people type, ``phrases/`` and ``exchanges/`` hold the phrases,
+and ``structures/`` the sentences in which a user tells facts.
 `python -m training.dialogues --count 5` prints some dialogues.
 
 >>> chat = next(dialogues(seed=1))

@@ -17,7 +17,7 @@ from training.dialogues.structures import Pair, Structure, draw, slots_of, struc
 from training.dialogues.words import fill
 from training.evaluation.behaviour import Conversation
 
-COUNT = 200  # conversations of each kind
+COUNT = 100  # conversations of each kind
 TAUGHT, HELD_OUT = "taught structures", "held-out structures"
 
 
