@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from export.__main__ import main as export
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from training.__main__ import main
@@ -121,6 +122,26 @@ def test_stages_go_on_from_each_other_and_a_finished_one_is_not_repeated(
     assert main(command) == 0
     assert second.is_complete
     assert (first.path / "summary.json").stat().st_mtime_ns == untouched
+
+
+@pytest.mark.slow
+def test_a_later_stage_starts_from_a_folder(data_dir, tmp_path, refused) -> None:
+    stages = ('name = "first"\nmix = {dialogues = 1}',
+              'name = "second"\nmix = {dialogues = 2}\ntrain = {learning_rate = 0.0}')  # fmt: skip
+    recipe = write(tmp_path / "two.toml", *stages)
+    command = ["recipe", str(recipe), "--data-dir", str(data_dir)]
+    assert main([*command, "--out", str(tmp_path / "runs")]) == 0
+    folder = tmp_path / "model"
+    assert export([str(tmp_path / "runs" / "first"), "--out", str(folder)]) == 0
+    alone = [*command, "--out", str(tmp_path / "alone"), "--from", "second"]
+    assert "--init" in refused(main, *alone)
+    assert main([*alone, "--init", str(folder)]) == 0
+    both = [Run.load(tmp_path / name / "second") for name in ("runs", "alone")]
+    weights = [run.best_checkpoint().model for run in both]
+    assert all((weights[0][name] == weights[1][name]).all() for name in weights[0])
+    assert both[1].data.datasets == both[0].data.datasets == {"dialogues": 3}
+    assert [stage.name for stage in both[1].data.stages] == ["model"]
+    assert "first" in refused(main, *alone[:-1], "third", "--init", str(folder))
 
 
 def test_no_stage_measures_on_what_another_has_learned(data_dir, tmp_path, monkeypatch) -> None:

@@ -3,23 +3,27 @@
     >>> train_stages(read_recipe("default"), Path("runs/default"), None, 300.0)  # doctest: +SKIP
 
 A stage is one pass over its mix of datasets and starts from the best weights of the previous
-stage. Each stage is a run in OUT/STAGE. The same command continues after an interruption.
+stage, or of a model folder. Each stage is a run in OUT/STAGE. The same command continues after an
+interruption.
 """
 
 import dataclasses
 import math
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gptcore.bundle import read_facts
 from gptcore.checks import UserError
 from gptcore.facts import EarlierStage
+from gptcore.text.tokenizer import Tokenizer
 from training.data.batches import Rows
 from training.data.shards import Shards, prepare
 from training.data.sources import facts_of, shards_of
 from training.jobs.stages import SHARDS, Stage, mixed
 from training.loop import train
 from training.machine.processes import World, join
+from training.run.base import open_base, shape_of
 from training.run.directory import Run, alone_in, begun, say_next
 from training.run.settings import describe, differs
 from training.tasks.language import LanguageModelling
@@ -28,15 +32,32 @@ from training.tasks.language import LanguageModelling
 # documents that another one was trained on: a document's hash decides if it is held out.
 HELD_OUT = 0.005
 
+if TYPE_CHECKING:
+    from gptcore.nn.checkpoint import Tensors
+
+
+class Before(NamedTuple):
+    """What a stage starts from."""
+
+    tokenizer: Tokenizer
+    weights: "Tensors"
+    datasets: dict[str, float]  # number of passes over each, in all stages so far
+    stages: tuple[EarlierStage, ...]
+
 
 def train_stages(
-    stages: list[Stage], out: Path, data_dir: Path | None, timeout_s: float
+    stages: list[Stage],
+    out: Path,
+    data_dir: Path | None,
+    timeout_s: float,
+    init: Path | None = None,
 ) -> dict[str, Any] | None:
-    """Train all stages; return the summary of the last one, or None if a stage was paused.
+    """Train the stages; return the summary of the last one, or None if a stage was paused.
 
-    Raises UserError if a stage has changed since its run was started.
+    `init`: the model folder that the first of them starts from. Raises UserError if it has another
+    shape, or if a stage has changed since its run was started.
     """
-    before, summary = None, None
+    before, summary = after_folder(init, stages[0]) if init else None, None
     with join(timeout_s) as world:
         for stage in stages:
             with alone_in(out / stage.name, world.is_first):
@@ -44,13 +65,13 @@ def train_stages(
             if summary is None:
                 print("to continue: run the same command again")
                 return None
-            before = Run.load(out / stage.name)
+            before = after_run(Run.load(out / stage.name))
         say_next(out / stages[-1].name, "", summary)
     return summary
 
 
 def run_stage(
-    stage: Stage, out: Path, data_dir: Path | None, before: Run | None, world: World
+    stage: Stage, out: Path, data_dir: Path | None, before: Before | None, world: World
 ) -> dict[str, Any] | None:
     """Start a stage, resume it, or skip it if it is complete; return its summary."""
     print(f"stage {stage.name}: {stage}")
@@ -59,7 +80,7 @@ def run_stage(
         shards = world.in_turns(lambda: make_shards(stage, out, data_dir, before))
         run = new_run(stage, path, shards, before)
         print(describe(run.model, run.train))
-        initial = before.best_checkpoint().model if before else None
+        initial = before.weights if before else None
         return train(run, LanguageModelling(run, shards, world), initial, world=world)
     run = Run.load(path)
     check_unchanged(stage, run)
@@ -70,7 +91,7 @@ def run_stage(
     return train(run, LanguageModelling(run, shards, world), resume=True, world=world)
 
 
-def make_shards(stage: Stage, out: Path, data_dir: Path | None, before: Run | None) -> Shards:
+def make_shards(stage: Stage, out: Path, data_dir: Path | None, before: Before | None) -> Shards:
     """Return a stage's shards; the first stage trains the tokenizer for all stages."""
     return prepare(
         mixed(stage, data_dir),
@@ -81,13 +102,17 @@ def make_shards(stage: Stage, out: Path, data_dir: Path | None, before: Run | No
     )
 
 
-def new_run(stage: Stage, path: Path, shards: Shards, before: Run | None) -> Run:
+def new_run(stage: Stage, path: Path, shards: Shards, before: Before | None) -> Run:
     """Return a new run of one pass over the stage's mix."""
     model = dataclasses.replace(stage.model, vocab_size=shards.tokenizer.vocab_size)
     n_rows = len(Rows(shards, "train", model.block_size))
     steps = math.ceil(n_rows / stage.training.batch_size)
+    passes = Counter(before.datasets if before else {})
+    passes.update(stage.mix)
     data = dataclasses.replace(
-        facts_of(shards, str(stage)), datasets=all_passes(stage, before), stages=earlier(before)
+        facts_of(shards, str(stage)),
+        datasets=dict(passes),
+        stages=before.stages if before else (),
     )
     return Run(path, model, dataclasses.replace(stage.training, steps=steps), data)
 
@@ -107,17 +132,27 @@ def check_unchanged(stage: Stage, run: Run) -> None:
             )
 
 
-def all_passes(stage: Stage, before: Run | None) -> dict[str, float]:
-    """Return the number of passes over each dataset, including the earlier stages."""
-    passes = Counter(before.data.datasets if before else {})
-    passes.update(stage.mix)
-    return dict(passes)
-
-
-def earlier(before: Run | None) -> tuple[EarlierStage, ...]:
-    """Return steps, tokens and seconds of this run and of the stages before it."""
-    if before is None:
-        return ()
-    summary = before.summary()
+def after_run(run: Run) -> Before:
+    """Return what a stage starts from that follows a complete run."""
+    summary = run.summary()
     took = {key: summary[key] for key in ("steps", "tokens", "seconds")}
-    return (*before.data.stages, EarlierStage(before.path.name, before.data.source, **took))
+    last = EarlierStage(run.path.name, run.data.source, **took)
+    weights, data = run.best_checkpoint().model, run.data
+    return Before(run.tokenizer, weights, data.datasets, (*data.stages, last))
+
+
+def after_folder(path: Path, stage: Stage) -> Before:
+    """Return what a stage starts from that follows a model folder. Raises UserError."""
+    shape, tokenizer = shape_of(path)
+    wanted = dataclasses.replace(stage.model, vocab_size=shape.vocab_size)
+    if shape != wanted:
+        raise UserError(f"--init {path} has another shape than the recipe's models: {shape}")
+    weights, _ = open_base(path)
+    training = read_facts(path).training
+    if training is None:
+        return Before(Tokenizer.load(tokenizer), weights, {}, ())
+    data = training.data
+    last = EarlierStage(
+        path.resolve().name, data.source, training.step, training.tokens or 0, training.seconds or 0
+    )
+    return Before(Tokenizer.load(tokenizer), weights, data.datasets, (*data.stages, last))
