@@ -14,7 +14,14 @@ from tokenizers import Regex, pre_tokenizers
 from tokenizers import Tokenizer as Fast
 from tokenizers.normalizers import NFC
 
-from export.formats.pre_tokenizers import GPT2, GPT2_DIGITS, PRE_TOKENIZERS
+from export.formats.pre_tokenizers import (
+    BYTE_LEVEL,
+    GPT2,
+    GPT2_DIGITS,
+    PRE_TOKENIZERS,
+    explicit,
+    pattern_of,
+)
 from export.kit.hard_texts import hard_texts
 from export.pretrained.tokenizer import read_tokenizer
 from gptcore.text.parts import LONGEST_RUN
@@ -118,6 +125,20 @@ def test_ids_of_hard_unicode_are_those_of_the_other_library(
     assert len(whole) > 300
     for text in whole:
         assert ours.decode(ours.encode(text)) == change(text)
+
+
+@pytest.mark.parametrize("kind", PRE_TOKENIZERS)
+def test_steps_that_are_written_out_give_the_same_ids(
+    kind: str, trained_elsewhere: dict[str, Path]
+) -> None:
+    content = json.loads((trained_elsewhere[kind] / "tokenizer.json").read_text(encoding="utf-8"))
+    before = Fast.from_str(json.dumps(content))
+    steps = explicit(content["pre_tokenizer"])
+    after = Fast.from_str(json.dumps(content | {"pre_tokenizer": steps}))
+    assert steps["pretokenizers"][-1] == BYTE_LEVEL | {"use_regex": False}
+    assert pattern_of(steps) == pattern_of(content["pre_tokenizer"])  # llama.cpp's name follows
+    texts = [*hard_texts(3000, seed=9)]
+    assert [e.ids for e in after.encode_batch(texts)] == [e.ids for e in before.encode_batch(texts)]
 
 
 def without_special(folder: Path) -> Fast:

@@ -4,18 +4,23 @@
 
 Each of --users holds one conversation after the other, over the API, or, one in ten, over the
 page's queue. One reply in twenty is left in the middle, and one in fifty read slowly. Meanwhile
-/health is asked ten times a second. The memory is that of the server's process, after each
-twentieth of the requests.
+a process that does nothing else asks for /health ten times a second. The memory is that of the
+server's process, after each twentieth of the requests.
 """
 
 import argparse
 import asyncio
 import json
+import multiprocessing
 import random
 import statistics
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
@@ -28,6 +33,33 @@ ASKED = ["Hello! Who are you?", "My name is Ada.", "Tell me a story.", "What is 
 SETTINGS = [0.7, 16, 50, 1, 0, 1, -1]
 
 
+def ping(port: int, pipe: Connection) -> None:
+    """Ask for /health until the pipe says stop, and send the seconds of each answer into it."""
+    connection, seconds = HTTPConnection("127.0.0.1", port), []
+    while not pipe.poll(0.1):
+        begun = time.perf_counter()
+        connection.request("GET", "/health")
+        connection.getresponse().read()
+        seconds.append(time.perf_counter() - begun)
+    pipe.send(seconds)
+
+
+@contextmanager
+def pinging(port: int) -> Iterator[list[float]]:
+    """Ask for /health in a process of its own; the list has the seconds when the block ends."""
+    ours, its = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=ping, args=(port, its))
+    process.start()
+    seconds: list[float] = []
+    try:
+        yield seconds
+        ours.send("stop")
+        seconds += ours.recv()
+    finally:
+        process.terminate()
+        process.join()
+
+
 class Soak:
     """A server, those who talk with it, and what they saw."""
 
@@ -35,7 +67,6 @@ class Soak:
         self.server, self.options = server, options
         self.turns = options.requests // options.conversations
         self.seen: Counter[str] = Counter()
-        self.pings: list[float] = []
         self.memory: list[float] = []  # megabytes
         self.n_asked = self.n_begun = 0
 
@@ -44,27 +75,18 @@ class Soak:
         base = f"http://127.0.0.1:{self.server.port}"
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(base, timeout=limits, connector=connector) as session:
-            pinging = asyncio.create_task(self.ping(session))
-            await asyncio.gather(*(self.user(session) for _ in range(self.options.users)))
-            pinging.cancel()
+            with pinging(self.server.port) as pings:
+                await asyncio.gather(*(self.user(session) for _ in range(self.options.users)))
             await asyncio.sleep(12)  # what nobody reads is given up
             async with session.get("/metrics") as answer:
                 left = [line for line in (await answer.text()).splitlines() if "_running" in line]
         print(f"{self.n_asked:,} requests in {self.n_begun:,} conversations: {dict(self.seen)}; "
               f"in the end {left[-1]}")  # fmt: skip
-        cuts = statistics.quantiles(self.pings, n=100)
+        cuts = statistics.quantiles(pings, n=100)
         print(f"/health: p50 {1000 * cuts[49]:.0f} ms, p99 {1000 * cuts[98]:.0f} ms, "
-              f"longest {1000 * max(self.pings):.0f} ms of {len(self.pings):,}")  # fmt: skip
+              f"longest {1000 * max(pings):.0f} ms of {len(pings):,}")  # fmt: skip
         print("memory, MB: " + " ".join(f"{m:.0f}" for m in [*self.memory, self.server.memory]))
         print(f"in the end / after the first twentieth: {self.server.memory / self.memory[0]:.3f}")
-
-    async def ping(self, session: aiohttp.ClientSession) -> None:
-        while True:
-            begun = time.perf_counter()
-            async with session.get("/health") as answer:
-                await answer.read()
-            self.pings.append(time.perf_counter() - begun)
-            await asyncio.sleep(0.1)
 
     async def user(self, session: aiohttp.ClientSession) -> None:
         while self.n_begun < self.options.conversations:

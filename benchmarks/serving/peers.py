@@ -78,11 +78,15 @@ def sources(
     folder: Path, runtimes: list[str], temporary: Path
 ) -> dict[str, tuple[str, Path, tuple[str, ...]]]:
     """Return contender -> (runtime, path of the model, options); ours is always the first."""
-    found = {"gptcore": ("gptcore", folder, ())}
-    for variant in load_bundle(folder).variants:
-        if variant != "fp32":
-            found[f"gptcore {variant}"] = ("gptcore", folder, (variant,))
+    variants = load_bundle(folder).variants
+    first = next(iter(variants))  # fp32, where the folder has it
+    found = {"gptcore": ("gptcore", folder, (first,))}
+    for variant in list(variants)[1:]:
+        found[f"gptcore {variant}"] = ("gptcore", folder, (variant,))
     for name in runtimes:
+        if name == "onnxruntime":
+            found[name] = (name, folder, (f"onnx/{variants[first].name}",))
+            continue
         if name != "llama.cpp":
             found.setdefault(name, (name, folder, ()))
             continue

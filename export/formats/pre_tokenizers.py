@@ -22,18 +22,17 @@ LAST, SAFE_LAST = r"|\s+(?!\S)|\s+", r"|\s++$|\s+(?!\S)|\s"
 GPT2 = WORDS + r" ?\p{N}++|" + SPACES
 GPT2_DIGITS = WORDS + r"\p{N}|\s++(?=\p{N})|" + SPACES
 
+PLAIN_GPT2 = GPT2.replace("++", "+").removesuffix(SAFE_LAST.replace("++", "+")) + LAST
+
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+DIGITS = {"type": "Digits", "individual_digits": True}
 GPT2_LEVEL = BYTE_LEVEL | {"use_regex": True}
 
 
-def split(pattern: str) -> list[dict[str, Any]]:
-    first = {
-        "type": "Split",
-        "pattern": {"Regex": pattern},
-        "behavior": "Isolated",
-        "invert": False,
-    }
-    return [first, BYTE_LEVEL | {"use_regex": False}]
+def split(*patterns: str) -> list[dict[str, Any]]:
+    first = {"type": "Split", "behavior": "Isolated", "invert": False}
+    steps = [first | {"pattern": {"Regex": pattern}} for pattern in patterns]
+    return [*steps, BYTE_LEVEL | {"use_regex": False}]
 
 
 # The pattern of Llama 3; Qwen's has one digit instead of three.
@@ -44,10 +43,25 @@ CL100K = (
 # By tokenizer.ggml.pre, llama.cpp's name for how a text is split into pieces.
 PRE_TOKENIZERS = {
     "gpt-2": [GPT2_LEVEL],
-    "smollm": [{"type": "Digits", "individual_digits": True}, GPT2_LEVEL],
+    "smollm": [DIGITS, GPT2_LEVEL],
     "llama-bpe": split(CL100K.replace("DIGITS", "{1,3}")),
     "qwen2": split(CL100K.replace("DIGITS", "")),
 }
+
+
+# What `Digits` and `ByteLevel` do of themselves, written out: in transformers.js they know the ten
+# digits alone and JavaScript's white space, where they know every script's in Python. `Digits`
+# stays before the pattern: in Python it knows numbers that are newer than the patterns' engine.
+EXPLICIT = {
+    GPT2: split(PLAIN_GPT2),
+    GPT2_DIGITS: [DIGITS, *split(r"\p{N}", PLAIN_GPT2)],
+}
+
+
+def explicit(pre_tokenizer: dict[str, Any]) -> dict[str, Any]:
+    """Return a pre_tokenizer of the same pieces, of steps that all runtimes read alike."""
+    steps = EXPLICIT.get(pattern_of(pre_tokenizer))
+    return {"type": "Sequence", "pretokenizers": steps} if steps else pre_tokenizer
 
 
 def pattern_of(pre_tokenizer: dict[str, Any] | None) -> str:
@@ -64,7 +78,11 @@ def pattern_of(pre_tokenizer: dict[str, Any] | None) -> str:
             {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated"},
             {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
         ]:
+            if pattern == PLAIN_GPT2:
+                return GPT2
             return pattern.removesuffix(LAST) + SAFE_LAST if pattern.endswith(LAST) else pattern
+        case parts if parts == EXPLICIT[GPT2_DIGITS]:
+            return GPT2_DIGITS
     raise UserError(
         f"the pre_tokenizer of tokenizer.json is not supported, it must be ByteLevel without "
         f"add_prefix_space, alone or after Digits or one Split: {json.dumps(pre_tokenizer)[:200]}"

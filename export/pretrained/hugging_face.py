@@ -19,6 +19,7 @@ from export.folder.card import Hub
 from export.folder.variants import Row, text_rows
 from export.folder.write import Smaller, write_graph_and_weights, write_verified
 from export.formats.hugging_face import genai_config
+from export.formats.pre_tokenizers import explicit
 from export.formats.weights import Weights
 from export.pretrained.tokenizer import chat_template, read_json, read_tokenizer
 from export.verify.decoder import verify
@@ -41,7 +42,7 @@ from training.machine.progress import waiting
 
 N_MEASURED = 60  # number of documents for the measurements
 N_FITTED = 16_384  # tokens that 4 bits are fitted to, about
-COPIED = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+COPIED = ("tokenizer_config.json", "special_tokens_map.json")
 SUPPORTED = {  # keys of config.json, and the values that gptcore's Llama supports
     "model_type": tuple(FAMILIES),
     "use_sliding_window": (False,),
@@ -209,7 +210,11 @@ def read_weights(source: Path, needed: set[str]) -> Weights:
 def write_config(
     settings: dict[str, Any], config: ModelConfig, tokenizer: Tokenizer, source: Path, folder: Path
 ) -> None:
-    """Write the files for other runtimes; those about tokens are copied unchanged."""
+    """Write the files for other runtimes."""
+    tokens = read_json(source / "tokenizer.json")
+    tokens["pre_tokenizer"] = explicit(tokens["pre_tokenizer"])
+    text = json.dumps(tokens, indent=1, ensure_ascii=False)
+    (folder / "tokenizer.json").write_text(text, encoding="utf-8")
     for name in COPIED:
         if (source / name).exists():
             shutil.copy(source / name, folder / name)

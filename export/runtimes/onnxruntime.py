@@ -10,10 +10,10 @@ from export.runtimes.serving import Generate, greedy, serve
 FILE = "onnx/model.onnx"
 
 
-def load(folder: Path, threads: int) -> tuple[str, Generate]:
+def load(folder: Path, threads: int, file: str = FILE) -> tuple[str, Generate]:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
-    session = ort.InferenceSession(folder / FILE, options, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(folder / file, options, providers=["CPUExecutionProvider"])
     caches = {i.name: i.shape for i in session.get_inputs() if i.name.startswith("past")}
 
     def generate(prompts, n, tick):
@@ -23,7 +23,7 @@ def load(folder: Path, threads: int) -> tuple[str, Generate]:
         }
         return greedy(lambda feeds: session.run(None, feeds), cache, prompts, n, tick)
 
-    return FILE, generate
+    return file, generate
 
 
 if __name__ == "__main__":

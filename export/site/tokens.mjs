@@ -7,8 +7,7 @@ export class Tokens {
     // Without special tokens the tokenizer encodes every text as ordinary text. The other added tokens
     // are such text.
     const added = content.added_tokens.filter((token) => !token.special);
-    const [pre_tokenizer] = asInPython(content.pre_tokenizer);
-    this.tokenizer = new Tokenizer({ ...content, added_tokens: added, pre_tokenizer }, config);
+    this.tokenizer = new Tokenizer({ ...content, added_tokens: added }, config);
     this.added = new Map(added.map((token) => [token.id, new TextEncoder().encode(token.content)]));
     this.special = special;
     this.names = new Map(Object.entries(special).map(([name, id]) => [id, name]));
@@ -58,23 +57,4 @@ for (let byte = 0, next = 256; byte < 256; byte += 1) {
   const isVisible = (33 <= byte && byte <= 126) || (161 <= byte && byte <= 172) || 174 <= byte;
   BYTES.set(String.fromCodePoint(isVisible ? byte : next), byte);
   if (!isVisible) next += 1;
-}
-
-// GPT-2's pattern (openai/gpt-2, encoder.py), which ByteLevel brings.
-const GPT2 = "'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-
-// Returns the steps that split a text as the library does in Python, where `\s` is Unicode's white space,
-// and Digits finds the numbers of every script. Here they are JavaScript's `\s` and the ten digits.
-function asInPython(step) {
-  const split = (pattern) => {
-    const Regex = pattern.replaceAll("\\s", "\\p{White_Space}").replaceAll("\\S", "\\P{White_Space}");
-    return { type: "Split", pattern: { Regex }, behavior: "Isolated", invert: false };
-  };
-  const { type, pretokenizers, pattern } = step;
-  if (type === "Sequence") return [{ ...step, pretokenizers: pretokenizers.flatMap(asInPython) }];
-  if (type === "Digits" && step.individual_digits) return [split("\\p{N}")];
-  if (type === "Split" && pattern.Regex) return [split(pattern.Regex)];
-  const levels = [split(GPT2), { ...step, use_regex: false }];
-  if (type === "ByteLevel" && step.use_regex) return [{ type: "Sequence", pretokenizers: levels }];
-  return [step];
 }
