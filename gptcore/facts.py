@@ -103,6 +103,7 @@ class Scores:
 
     n_seeds: int
     skills: dict[str, Skill]
+    copies: dict[str, Skill] = field(default_factory=dict)  # values repeated as they were told
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,15 @@ at temperature 0.7 with {n_seeds} seeds (mean, and the worst seed).{unseen}
 | skill | n | greedy | sampled | lowest |
 |---|--:|--:|--:|--:|
 {skills}
+{copies}
+"""
+COPIES = """
+A user tells a fact with values drawn anew, and asks for it: how often the reply has the value, out
+of structures of sentences that the training data has, and out of others.
 
+| | n | greedy | sampled |
+|---|--:|--:|--:|
+{rows}
 """
 UNSEEN = " Conversations with a sentence of\nthe suite were left out of its training."
 LABELS = {
@@ -253,7 +261,13 @@ def evaluation_table(facts: ModelFacts) -> str:
         for name, s in scores.skills.items()
     ]
     unseen = UNSEEN if facts.training and facts.training.data.datasets else ""
-    return EVALUATION.format(n_seeds=scores.n_seeds, unseen=unseen, skills="\n".join(lines))
+    rows = [
+        f"| {name} | {s.n} | {s.greedy:.1%} | {s.sampled:.1%} |"
+        for name, s in scores.copies.items()
+    ]
+    copies = COPIES.format(rows="\n".join(rows)) if rows else ""
+    skills = "\n".join(lines)
+    return EVALUATION.format(n_seeds=scores.n_seeds, unseen=unseen, skills=skills, copies=copies)
 
 
 def of_decoder(config: ModelConfig, facts: ModelFacts) -> dict[str, str]:

@@ -101,7 +101,8 @@ def read_scores(path: Path | None) -> Scores | None:
         return None
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return read_as(Scores, {key: found[key] for key in ("skills", "n_seeds")}, str(path))
+        kept = {key: found[key] for key in ("skills", "n_seeds")}
+        return read_as(Scores, kept | {"copies": found.get("copies", {})}, str(path))
     except (OSError, ValueError, LookupError, TypeError):
         raise UserError(
             f"--scores {path} is not a file that python -m training evaluate wrote"
