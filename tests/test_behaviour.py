@@ -9,7 +9,7 @@ import pytest
 from gptcore.checks import UserError
 from gptcore.engine.sampling import Sampling
 from gptcore.text.chat_template import messages_of
-from training.data.leaks import leaks, normalised, suite_sentences, without_leaks
+from training.data.leaks import barred, leaks, normalised, without_leaks
 from training.data.sources import open_corpus
 from training.dialogues.generator import dialogues
 from training.evaluation.behaviour import (
@@ -190,30 +190,40 @@ def test_a_mistake_in_a_suite_is_named(tmp_path: Path, text: str, said: str) -> 
     assert said in str(error.value)
 
 
-def test_a_sentence_of_the_suite_is_found_in_a_chat() -> None:
-    assert leaks(messages_of(["what do cows EAT", "Grass."]))
-    assert leaks(messages_of(["Hi!", "Hello!", "Nice to see you. What do cows eat?", "Grass."]))
-    assert leaks(messages_of(["我想吃苹果"]))
-    assert not leaks(messages_of(["What do brown cows eat?", "What do cows eat?"]))
-    assert not leaks("What do cows eat?")
-    assert not any(
-        leaks(messages_of([text])) for text in ("hi", "Thank you!", "bye", "why?", "hello")
-    )
+LONG = "Hi, how are you doing this fine day?"  # a line of the suite
 
 
-def test_normalised_sentences_have_lower_case_letters_and_digits() -> None:
+def test_a_long_line_of_the_suite_is_found_in_a_chat_and_nearly_so() -> None:
+    assert leaks(messages_of(["hi HOW are you doing this fine day", "Well."]))
+    assert leaks(messages_of(["Hello!", "Hello!", f"Nice. {LONG} I am fine.", "Good."]))
+    assert leaks(messages_of(["hi how are you doing this very fine day", "Well."]))
+    assert not leaks(messages_of(["How are you doing?", LONG]))  # the assistant may say it
+    assert not leaks(LONG)
+
+
+def test_what_everybody_says_is_no_leak_but_a_whole_conversation_is() -> None:
+    for text in ("hi", "Thank you!", "why?", "What do cows eat?", "How many legs do ducks have?"):
+        assert not leaks(messages_of([text, "Well."]))
+    turns = next(c.user for c in load_suite() if len(c.user) > 1)
+    chat = messages_of(part for turn in turns for part in (turn, "I see."))
+    assert leaks(chat) and leaks(messages_of(["Hello!", "Hello!"]) + chat)
+    assert not leaks(chat[:2])
+
+
+def test_normalised_lines_have_lower_case_letters_and_digits() -> None:
     assert normalised("  What’s THAT--2 cats?\n") == "whats that 2 cats"
-    assert "what do cows eat" in suite_sentences() and "hi" not in suite_sentences()
+    assert normalised(LONG) in barred().lines
+    assert all(len(line.split()) >= 7 for line in barred().lines) and len(barred().lines) > 80
 
 
 def test_the_projects_own_conversations_are_free_of_the_suite_once_filtered() -> None:
     made = list(islice(dialogues(5), 3000))
-    planted = messages_of(["Tell me a story about a dragon.", "No."])
+    planted = messages_of([LONG, "Fine."])
     kept = list(without_leaks([*made, planted]))
     assert planted not in kept
-    assert len(kept) > 0.9 * len(made), "the suite's wordings are too near to the generator's"
+    assert len(kept) > 0.95 * len(made), "the suite's wordings are too near to the generator's"
     said = {normalised(m["content"]) for chat in kept for m in chat if m["role"] == "user"}
-    assert said and not said & suite_sentences()
+    assert said and not said & set(barred().lines)
 
 
 def test_the_projects_own_corpus_is_kept_free_of_the_suite() -> None:

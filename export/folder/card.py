@@ -136,7 +136,9 @@ of structures of sentences that the training data has, and out of others.
 |---|--:|--:|--:|
 {rows}
 """
-UNSEEN = " Conversations with a sentence of\nthe suite were left out of its training."
+UNSEEN = """ Conversations of
+the suite, and lines nearly like its lines of seven words and more, were left out of its
+training."""
 LABELS = {
     "bits_per_byte": ("bits per byte, held-out text", ".4f"),
     "val_loss": ("loss, nats per token", ".4f"),
