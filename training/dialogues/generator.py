@@ -40,9 +40,9 @@ TOPICS: dict[about.Topic, tuple[float, float]] = {
     questions.comparison: (6, 3), questions.echo: (2, 2), questions.in_one_word: (5, 1),
     questions.member: (4, 1), questions.explained: (4, 0), questions.reason: (4, 0),
     questions.statement: (5, 0),
-    tell_facts: (140, 25), danger: (16, 6), harmless: (14, 4), careful: (7, 3), exchange: (22, 6),
-    stories.joke: (4, 0), stories.riddle: (2, 0), stories.story: (4, 0),
-    stories.open_story: (2, 0),
+    tell_facts: (110, 20), danger: (26, 7), harmless: (26, 5), careful: (10, 3), exchange: (22, 6),
+    stories.joke: (4, 0), stories.riddle: (2, 0), stories.story: (9, 0),
+    stories.open_story: (3, 0),
 }  # fmt: skip
 ASKED_BACK: dict[about.Topic, float] = {
     tell_two: 0.7,
