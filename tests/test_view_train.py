@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from conftest import SCREENSHOTS
 from in_browser import new_tab, talk
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from gptcore.model import load_model
 from gptcore.models import Models
@@ -117,6 +117,19 @@ def test_nothing_is_offered_before_the_server_is_heard(page: Page) -> None:
     expect(page.locator(".train :is(button, input, pre, a):visible")).to_have_count(0)
 
 
+def test_a_model_of_books_writes_and_what_is_learned_by_heart_is_said(page: Page) -> None:
+    def answer(route: Route) -> None:
+        curve = {"loss": [[1, 7.0], [2, 2.0]], "held_out": [[1, 3.0], [2, 4.0]]}
+        run = {"path": "runs/book", "step": 2, "steps": 2, "left_s": 0, "samples": []}
+        run |= {"bits_per_byte": 1.5, "is_saved": True, "is_complete": True, "is_chat": False}
+        route.fulfill(json=route.fetch().json() | {"run": run | curve})
+
+    page.route("**/train/state", answer)
+    enter(page)
+    expect(status(page)).to_contain_text("by heart")
+    expect(page.locator(".train").get_by_role("button", name="Write with it")).to_be_visible()
+
+
 def test_nonsense_gets_a_line_and_can_be_removed(page: Page) -> None:
     enter(page)
     give(page, ("photo.png", b"\x89PNG\r\n\x1a\n" + bytes(200)))
@@ -133,6 +146,7 @@ def test_a_whatsapp_chat_asks_whose_words_are_learned(page: Page) -> None:
     lines = [line.format(i=i, name=("Ann", "Ben")[i % 2]) for i in range(10)]
     give(page, ("_chat.txt", "".join(lines).encode()))
     expect(page.locator(".train .notice")).to_contain_text("Ann")
+    expect(page.locator(".train .notice")).to_contain_text("“Of a WhatsApp chat")  # no --me here
     field = page.get_by_label("Of a WhatsApp chat")
     expect(field).to_be_visible()
     field.fill("Ben")

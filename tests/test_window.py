@@ -197,10 +197,21 @@ def test_a_window_needs_a_display(refused: Refused, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    "words", [["--host", "0.0.0.0"], ["--auth", "ada"], ["--api-key"], ["--public"]]
+    "words",
+    [
+        ["--host", "0.0.0.0"],
+        ["--auth", "ada"],
+        ["--api-key"],
+        ["--public"],
+        ["--cors", "https://a.example"],
+        ["--rate-limit", "9"],
+        ["--behind-proxy"],
+    ],
+    ids=" ".join,
 )
 def test_a_window_is_for_this_machine_alone(refused: Refused, words: list[str]) -> None:
-    assert "--window is for this machine alone" in refused(main, "--window", *words)
+    said = refused(main, "--window", *words)
+    assert f"--window is for this machine alone: leave out {words[0]}" in said
 
 
 def test_a_window_needs_a_browser_or_a_webview(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gptcore.api.entry import Entry
 
 PASSWORD = "GPTCORE_PASSWORD"
+FOR_OTHERS = ("auth", "api_key", "public", "cors", "rate_limit", "behind_proxy")  # options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -135,10 +136,11 @@ def run(options: argparse.Namespace) -> int:
 
 def run_window(options: argparse.Namespace, host: str) -> int:
     """Open a window; what it shows comes by a server of its own, without Gradio."""
-    if options.auth or options.api_key or options.public or not is_loopback(host):
-        raise UserError(
-            "--window is for this machine alone: leave out --host, --auth, --api-key and --public"
-        )
+    for_others = [name for name in FOR_OTHERS if getattr(options, name)]
+    for_others += [] if is_loopback(host) else ["host"]
+    if for_others:
+        given = " and ".join("--" + name.replace("_", "-") for name in for_others)
+        raise UserError(f"--window is for this machine alone: leave out {given}")
     from gptcore.window.application import show_models
 
     return show_models(options, trains(options, host))

@@ -4,6 +4,7 @@
 [1, 2, 3]
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 WATCHED_S, LOGGED_S = 0.2, 30.0  # seconds between two updates in a terminal and in a log file
+EVERY_S = "GPTCORE_PROGRESS_S"  # in the environment: the seconds, for whoever reads along
 
 
 def progress(
@@ -71,4 +73,6 @@ def beside(show: Callable[[Event], None]) -> Iterator[None]:
 
 def interval() -> float:
     """Return the seconds between two updates."""
+    if given := os.environ.get(EVERY_S):
+        return float(given)
     return WATCHED_S if sys.stderr.isatty() else LOGGED_S

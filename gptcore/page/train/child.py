@@ -30,6 +30,7 @@ class Child:
             "PYTHONPATH": os.pathsep.join(paths),
             "PYTHONUNBUFFERED": "1",
             "PYTHONIOENCODING": "utf-8",
+            "GPTCORE_PROGRESS_S": "1",  # the page shows the last line
         }
         # In a group of its own, so that it can be told to stop, alone, on Windows too.
         group = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)

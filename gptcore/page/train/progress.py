@@ -19,9 +19,10 @@ SAMPLES = 3
 def progress_of(run: Path) -> dict[str, Any] | None:
     """Return the curves, the last samples and the time left of a run; None before it begins."""
     try:
-        steps = read_json(run / "config.json")["train"]["steps"]
+        config = read_json(run / "config.json")
     except OSError:
         return None
+    steps = config["train"]["steps"]
     rows = metrics(run / "metrics.jsonl")
     losses = [[row["step"], row["loss"]] for row in rows if "loss" in row]
     held_out = [[row["step"], row["val_loss"]] for row in rows if "val_loss" in row]
@@ -36,6 +37,7 @@ def progress_of(run: Path) -> dict[str, Any] | None:
         "held_out": held_out,
         "bits_per_byte": next((r["bits_per_byte"] for r in rows[::-1] if "val_loss" in r), None),
         "samples": samples(run / "samples.md"),
+        "is_chat": config["data"]["chat"],
         "is_saved": bool(list_checkpoints(run / "checkpoints")),
         "is_complete": (run / "summary.json").is_file(),
     }

@@ -45,7 +45,10 @@ export class Settings {
         ...(facts.schemas && facts.chat ? [this.labelled("schema", "schema", this.schema)] : []),
       ),
     );
-    if (facts.api) this.element.append(el("small", {}, el("a", { href: facts.api }, say("api"))));
+    if (facts.api) {
+      const url = new URL("v1", document.baseURI).href;
+      this.element.append(el("small", {}, el("a", { href: facts.api }, say("api")), ` ${say("api.openai", { url })}`));
+    }
     this.device = el("small.device", {}, told(facts.line ?? ""));
     this.element.append(this.device);
     this.showPresets();

@@ -8,6 +8,15 @@ import { chart } from "./chart.js";
 
 const EVERY_MS = 1000;
 const MOST_MINUTES = 120; // of the slider; the number beside it may be larger
+const RISEN = 1.03; // times the lowest held-out loss: what is new to the model becomes harder
+
+// The commands' own words name options; here they are fields.
+const ofFields = (text) => text.replace(/--(me|columns)\b/g, (_, name) => `“${say(`train.${name}`)}”`);
+
+function isByHeart({ held_out: heldOut }) {
+  const losses = heldOut.map(([, value]) => value);
+  return losses.length > 1 && losses.at(-1) > RISEN * Math.min(...losses);
+}
 
 export class Train {
   // `host`: {state, put, act}, each of which returns what gptcore/page/train/workbench.py describes.
@@ -184,7 +193,8 @@ export class Train {
     this.set(this.said, state.said);
     this.showRun(state);
     this.status.textContent = this.stage(state);
-    if (state.error && (wasDoing || !this.wasTold)) this.notice.tell(told(state.error));
+    chat.textContent = say(run?.is_chat === false ? "train.write" : "train.chat");
+    if (state.error && (wasDoing || !this.wasTold)) this.notice.tell(told(ofFields(state.error)));
     this.wasTold = Boolean(state.error);
     if (/--(me|columns)/.test(state.error)) this.about.open = true;
     if (wasDoing === "export" && !doing && state.model) location.search = `?model=${encodeURIComponent(state.model)}`;
@@ -221,7 +231,7 @@ export class Train {
     }
     if (!doing) this.dataset.value = "";
     this.files.disabled = this.dataset.disabled = Boolean(doing);
-    this.set(this.look, look);
+    this.set(this.look, ofFields(look));
     this.set(this.plan, plan);
   }
 
@@ -239,14 +249,15 @@ export class Train {
   }
 
   // What goes on, in one line.
-  stage({ doing, run }) {
-    if (doing && !(doing === "train" && run?.step)) return say(`doing.${doing}`);
+  stage({ doing, run, said }) {
+    if (doing && !(doing === "train" && run?.step)) return `${say(`doing.${doing}`)} ${said.split("\n").at(-1)}`;
     if (!run) return "";
     const { step, steps, left_s: left, bits_per_byte: bits } = run;
     const parts = [say("train.step", { step, steps })];
     if (doing) parts.push(left < 90 ? say("train.left.s", { s: Math.round(left) }) : say("train.left", { minutes: Math.round(left / 60) }));
     else parts.push(say(run.is_complete ? "train.complete" : "train.paused"));
     if (bits !== null) parts.push(say("train.bits", { bits: bits.toFixed(2) }));
+    if (isByHeart(run)) parts.push(say("train.heart"));
     return parts.join(" · ");
   }
 }
