@@ -74,6 +74,7 @@ def test_the_exported_file_is_read_alike_by_other_runtimes(folder: Path, tmp_pat
     another version of Unicode, and in onnxruntime-genai U+0085, which is no white space there."""
     ours, settings = read_tokenizer(folder, VOCABULARY), read_json(folder / "config.json")
     write_config(settings, read_config(settings, folder, context=2048), ours, folder, tmp_path)
+    assert read_tokenizer(tmp_path, VOCABULARY).sha256 == ours.sha256  # what it wrote, it reads
     hard = [text for text in hard_texts(3000, seed=20) if "\0" not in text]
     whole = [text for text in hard if ours.decode(ours.encode(text)) == text]
     assert len(whole) > 1500
