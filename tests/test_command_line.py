@@ -42,6 +42,7 @@ WRONG = {
         "verify": "nowhere",
         "inspect": "nowhere",
         "serving": "nowhere",
+        "restore": "nowhere",
         "embed": "nowhere",
         "score": "nowhere pairs.tsv",
         "gguf": "nowhere",

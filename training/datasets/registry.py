@@ -9,6 +9,7 @@ from training.datasets.origins import (
     GITHUB,
     HUB,
     Dataset,
+    Derive,
     Origin,
     Parser,
     archive,
@@ -329,35 +330,15 @@ DATASETS = {
     ),
 }
 
+STORIES, PEOPLE = "tinystories-chat", "synthetic-persona-chat"
+DERIVED: tuple[tuple[str, str, str, Derive], ...] = (
+    ("story-questions", STORIES, "these stories, with questions about them", ask_about_story),
+    ("story-chat", STORIES, "these stories, asked for by what is in them", ask_for_story),
+    ("story-requests", "stories", "short stories, asked for by what is in them", ask_for_story),
+    ("story-facts", STORIES, "their sentences as a user tells them, and questions", conversations),
+    ("persona-facts", PEOPLE, "what people tell of themselves, and questions", conversations),
+)
 DATASETS |= {
-    "story-questions": derived(
-        "tinystories-chat",
-        DATASETS["tinystories-chat"],
-        "the stories of tinystories-chat, and questions about them with answers from their text",
-        ask_about_story,
-    ),
-    "story-requests": derived(
-        "stories",
-        DATASETS["stories"],
-        "the short ones of stories, each asked for by what is in it",
-        ask_for_story,
-    ),
-    "story-chat": derived(
-        "tinystories-chat",
-        DATASETS["tinystories-chat"],
-        "the stories of tinystories-chat, each asked for by what is in it",
-        ask_for_story,
-    ),
-    "story-facts": derived(
-        "tinystories-chat",
-        DATASETS["tinystories-chat"],
-        "sentences of tinystories-chat as a user might tell them, and questions about them",
-        conversations,
-    ),
-    "persona-facts": derived(
-        "synthetic-persona-chat",
-        DATASETS["synthetic-persona-chat"],
-        "what people of synthetic-persona-chat tell about themselves, and questions about it",
-        conversations,
-    ),
+    name: derived(source, DATASETS[source], about, derive)
+    for name, source, about, derive in DERIVED
 }
