@@ -174,6 +174,7 @@ def test_a_server_that_starts_again_in_the_middle_of_a_reply_loses_nothing(
     with running("first", command, port) as server:
         page = open_page(browser, server.url)
         set_number(page, "Temperature", "0")  # it never ends by itself
+        set_number(page, "Max tokens", "1500")
         say(page, "Hello!")
         expect(replies(page).last).not_to_be_empty()
         server.process.kill()

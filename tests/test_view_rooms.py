@@ -265,6 +265,7 @@ def test_inspect_opens_on_the_last_word_and_goes_on_with_a_token(
     page: Page, seen_model: OnnxModel
 ) -> None:
     set_number(page, "Temperature", "0")
+    set_number(page, "Max tokens", "20")  # the picture holds 128
     reply = talk(page, "My name is Ada.")[-1]
     enter(page, "Inspect")
     roles = [("user", "My name is Ada."), ("assistant", reply)]
