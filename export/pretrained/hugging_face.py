@@ -220,8 +220,10 @@ def write_config(
             shutil.copy(source / name, folder / name)
     template, _ = chat_template(source)
     path = folder / "tokenizer_config.json"
-    tokens = read_json(path) if path.exists() else {"tokenizer_class": "PreTrainedTokenizerFast"}
-    tokens |= {"padding_side": "left"} | ({"chat_template": template} if template else {})
+    tokens = read_json(path) if path.exists() else {}
+    # a class of its own, such as GPT2Tokenizer, would split by its own rules, not by the file's
+    tokens |= {"tokenizer_class": "PreTrainedTokenizerFast", "padding_side": "left"}
+    tokens |= {"chat_template": template} if template else {}
     generation = source / "generation_config.json"
     given = settings | (read_json(generation) if generation.exists() else {})
     eos = given.get("eos_token_id")
