@@ -15,7 +15,7 @@ from export.commands.export import SMALLER
 from export.commands.gguf import DTYPES
 from export.formats.quantize import FORMATS
 from export.gguf.write import FILE_TYPES
-from gptcore.system.command_line import INTERRUPTED, Program, choose, guard
+from gptcore.system.command_line import INTERRUPTED, Program, choose, guard, run_program
 
 ROOT = Path(__file__).parent.parent
 MODEL = ROOT / "models" / "nano"
@@ -175,3 +175,14 @@ def test_an_error_of_our_own_keeps_its_traceback() -> None:
 def test_the_names_in_the_help_are_those_of_the_formats() -> None:
     assert list(FORMATS) == SMALLER
     assert tuple(FILE_TYPES) == DTYPES
+
+
+def test_a_setting_without_its_option_is_told_what_it_lacks(capsys) -> None:
+    program = PROGRAMS["training"]
+    for more, hint in (
+        ("n_layer=2", ": each KEY=VALUE needs a --set of its own\n"),
+        ("--odd", "\n"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            run_program(program, ["README.md", "--set", "steps=2", "--out", "no", more])
+        assert capsys.readouterr().err.endswith(f"unrecognized arguments: {more}{hint}")

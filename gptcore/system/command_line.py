@@ -63,7 +63,12 @@ def run_program(program: Program, arguments: Sequence[str]) -> int:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         module.add_arguments(parser)
-        return module.run(parser.parse_args(rest))
+        options, unknown = parser.parse_known_args(rest)
+        if unknown:
+            is_setting = "=" in unknown[0] and not unknown[0].startswith("-")
+            hint = ": each KEY=VALUE needs a --set of its own" * is_setting
+            parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return module.run(options)
 
     return guard(run, program.requirements, lambda: kept)
 
