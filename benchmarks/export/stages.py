@@ -22,6 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 import torch
 
+from benchmarks.memory import peak_memory, reset_peak
 from export.folder.serving import write_serving_graphs
 from export.formats.hugging_face import llama_config
 from export.formats.to_onnx import write_onnx
@@ -99,13 +100,11 @@ def drawn(shape: str) -> GPT:
 @contextmanager
 def stage(name: str) -> Iterator[None]:
     """Print how long the block took and the most memory it had, as Linux counts it."""
-    Path("/proc/self/clear_refs").write_text("5")
+    reset_peak()
     began = time.monotonic()
     yield
     seconds = time.monotonic() - began
-    status = Path("/proc/self/status").read_text().splitlines()
-    peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
-    print(f"{seconds:6.1f} s {peak / 1e6:6.2f} GB  {name}", flush=True)
+    print(f"{seconds:6.1f} s {peak_memory() / 1e9:6.2f} GB  {name}", flush=True)
 
 
 if __name__ == "__main__":
