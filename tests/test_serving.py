@@ -1,5 +1,7 @@
 """The serving graph: the portable graph's logits, in one buffer for all, and no weight twice."""
 
+import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +22,7 @@ from export.verify.serving import compare_serving, open_exact
 from gptcore.bundle import load_bundle
 from gptcore.config import PRESETS, ModelConfig
 from gptcore.engine.onnx_session import OnnxSession, open_inference, open_slots
-from gptcore.engine.slots import GrowingCache, ServingCache, Slots
+from gptcore.engine.slots import GrowingCache, ServingCache, Slots, untouched_zeros
 from gptcore.nn import build_model
 
 SMALL = {"vocab_size": 300, "block_size": 64, "n_layer": 1, "n_embd": 64, "n_inner": 96}
@@ -196,6 +198,18 @@ def test_swapped_and_copied_slots_hold_what_was_read(rotary: Pair, form: str) ->
 
 def close(got: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is read from /proc")
+def test_a_slot_takes_the_memory_of_what_it_has_read_and_not_of_its_context() -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+    before = resident()
+    buffer = untouched_zeros((20, 2, 3, 8192, 64))  # 252 MB
+    buffer[:, 0, :, :100] = 1
+    assert 1_500_000 < resident() - before < 10_000_000
+    assert not buffer[:, 1].any() and buffer[:, 0].sum() == 20 * 3 * 100 * 64
 
 
 def test_rows_of_the_portable_graph_step_one_by_one_to_the_same_end(rotary: Pair) -> None:

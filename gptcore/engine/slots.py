@@ -10,6 +10,9 @@ Two caches have the same methods. ServingCache keeps all slots in one buffer tha
 runs the portable graph, one slot after the other; every folder has that graph.
 """
 
+import math
+import mmap
+import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -104,8 +107,7 @@ class ServingCache:
     def __init__(self, inference: ort.InferenceSession, config: ModelConfig, n_slots: int):
         self.inference, self.n_slots = inference, n_slots
         size = config.n_kv_head, config.block_size, config.head_dim
-        # Memory that was never written is not taken from the system.
-        self.buffer = np.zeros((2 * config.n_layer, n_slots, *size), np.float32)
+        self.buffer = untouched_zeros((2 * config.n_layer, n_slots, *size))
         names = [value.name for value in inference.get_inputs()]
         self.past_names = [name for name in names if name.startswith("past_key_values.")]
         self.has_positions = "position_ids" in names
@@ -172,10 +174,23 @@ class ServingCache:
         return binding
 
     def swap(self, a: int, b: int, length: int) -> None:
-        self.buffer[:, [a, b], :, :length] = self.buffer[:, [b, a], :, :length]
+        for layer in self.buffer:  # one at a time, since both slots are copied on the way
+            layer[[a, b], :, :length] = layer[[b, a], :, :length]
 
     def copy(self, source: int, target: int, length: int) -> None:
         self.buffer[:, target, :, :length] = self.buffer[:, source, :, :length]
+
+
+def untouched_zeros(shape: tuple[int, ...]) -> np.ndarray:
+    """Return zeros of which the system lends only the pages that are written.
+
+    np.zeros asks for pages of 2 MB: in each the first token would take the place of a thousand.
+    """
+    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if os.name == "posix" else {}
+    memory = mmap.mmap(-1, 4 * math.prod(shape), **private)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):  # Linux
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, np.float32).reshape(shape)
 
 
 class GrowingCache:
