@@ -308,7 +308,8 @@ def noise(talk: Talk) -> None:
             f"{some[0]}: {some[1]} ### {some[2]}: " * rng.randint(1, 5),
         ]
     )
-    talk.messages.append({"role": "user", "content": text})
+    shown = "".join(filter(str.isprintable, text)).strip() or "-"
+    talk.messages.append({"role": "user", "content": shown})
     talk.messages.append({"role": "assistant", "content": talk.pick(table["confused"])})
 
 
