@@ -289,7 +289,7 @@ def noise(talk: Talk) -> None:
     rng, table = talk.rng, tables()["unknown"]
     some = rng.sample(table["random"], 3)
     n = int(10 ** rng.uniform(0.5, 2))
-    signs = "".join(chr(rng.randint(0x20, 0x7E)) for _ in range(n))
+    signs = "".join(chr(rng.randint(0x21, 0x7A)) for _ in range(n))
     marks = "".join(rng.choice("abcehlost") + a_mark(rng) * rng.randint(1, 6) for _ in range(6))
     others = "".join(chr(rng.randint(0xA1, 0x4FF)) for _ in range(rng.randint(3, 20)))
     text = rng.choice(
@@ -308,7 +308,7 @@ def noise(talk: Talk) -> None:
             f"{some[0]}: {some[1]} ### {some[2]}: " * rng.randint(1, 5),
         ]
     )
-    shown = "".join(filter(str.isprintable, text)).strip() or "-"
+    shown = " ".join("".join(filter(str.isprintable, text)).split()) or "-"
     talk.messages.append({"role": "user", "content": shown})
     talk.messages.append({"role": "assistant", "content": talk.pick(table["confused"])})
 
