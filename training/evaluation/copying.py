@@ -54,5 +54,6 @@ def told(
 ) -> Conversation:
     values = draw(rng, structure)
     user = [fill(rng.choice(texts), **values) for texts in (structure.say, pair.asks)]
-    orders = permutations([re.escape(values[slot]) for slot in wanted])
+    forms = [(values[slot], fill(f"{{{slot}_s}}", **values)) for slot in wanted]
+    orders = permutations([f"(?:{'|'.join(map(re.escape, either))})" for either in forms])
     return Conversation(skill, user, want="|".join(".*".join(order) for order in orders))
