@@ -9,12 +9,13 @@ import pytest
 from training.dialogues.care import careful, danger, harmless
 from training.dialogues.exchanges import exchanges
 from training.dialogues.generator import dialogues
-from training.dialogues.structures import Structure, draw, kind_of, slots_of, structures
+from training.dialogues.predicates import predicates, structures_of
+from training.dialogues.structures import Structure, Told, draw, kind_of, slots_of, structures
 from training.dialogues.talk import Talk
-from training.dialogues.told import ask_fact, tell_facts
+from training.dialogues.told import LONGEST, correct, tell_facts, tell_many
 from training.dialogues.words import fill, tables
 from training.evaluation.behaviour import Reply, converse
-from training.evaluation.copying import COUNT, HELD_OUT, TAUGHT, copy_suite
+from training.evaluation.copying import COUNT, HELD_OUT, TAUGHT, VERBS, copy_suite
 
 ALL = [*structures(), *structures(held_out=True)]
 
@@ -39,6 +40,16 @@ def test_each_wording_says_what_is_asked_for(structure: Structure) -> None:
             assert "{" not in fill(text, **values)
 
 
+def test_a_talk_tells_facts_of_both_kinds() -> None:
+    heads = {each.about for each in predicates()}
+    told = []
+    for seed in range(200):
+        talk = Talk(random.Random(seed))
+        tell_facts(talk)
+        told.append(talk.told[0].structure.about in heads)
+    assert 60 < sum(told) < 140
+
+
 def test_held_out_structures_are_a_tenth_and_in_no_dialogue() -> None:
     taught, held_out = structures(), structures(held_out=True)
     assert 0.05 < len(held_out) / len(ALL) < 0.2
@@ -49,22 +60,65 @@ def test_held_out_structures_are_a_tenth_and_in_no_dialogue() -> None:
     assert not [text for text in longest if len(text) > 25 and text in said]
 
 
-def test_a_corrected_value_is_the_one_that_is_answered() -> None:
+@pytest.mark.parametrize("held_out", [False, True])
+def test_what_people_do_is_said_of_every_subject(held_out: bool) -> None:
+    lines = {each.about for each in predicates(held_out)}
+    assert len(predicates(held_out)) == 7 * len(lines) and len(lines) >= 15
+    assert not lines & {each.about for each in predicates(not held_out)}
+    for structure in predicates(held_out):
+        told = set(slots_of(structure.say[0]))
+        values = draw(random.Random(3), structure)
+        for pair in [*structure.asks, *structure.untold, *structure.fixes]:
+            for text in [*pair.asks, *pair.answers]:
+                assert re.search(r"[.?!:]$|^[a-z]", text) and "_" not in fill(text, **values)
+            assert all(
+                set(slots_of(text)) <= told for text in pair.answers if pair.asks[0][-1] == "?"
+            )
+
+
+def test_verbs_agree_with_their_subjects() -> None:
+    line = "be was | in {city} ? where > in {city}"
+    i, relative, *_, we = structures_of(line)
+    assert (i.say[0], i.asks[0].asks[0], i.asks[0].answers[-1]) == (
+        "I was in {city}.", "Where was I?", "You were in {city}."
+    )  # fmt: skip
+    assert (we.say[0], we.asks[0].asks[0]) == ("We were in {city}.", "Where were we?")
+    assert "Do you remember where my {relative} was?" in relative.asks[0].asks
+    i, relative, *_ = structures_of("have has | {a_animal} ? which animal > {a_animal}")
+    assert (i.say[0], i.asks[0].asks[0]) == ("I have {a_animal}.", "Which animal do I have?")
+    assert "Who has {a_animal}?" in relative.asks[2].asks
+    assert relative.asks[-1].asks == ["Does my {relative} have {a_animal2}?"]
+    i, *_ = structures_of("buy bought | {a_object} ? what > {a_object}")
+    assert (i.asks[0].asks[0], i.asks[0].answers[0]) == ("What did I buy?", "{A_object}.")
+
+
+def test_after_a_correction_the_new_value_is_true_and_the_old_one_is_not() -> None:
     n_corrected = 0
-    for seed in range(3000):
+    for structure in [*structures(), *predicates()]:
+        talk = Talk(random.Random(1))
+        told = Told(structure, draw(talk.rng, structure))
+        now = correct(talk, told).slots if structure.fixes else told.slots
+        changed = [slot for slot in structure.slots if now[slot] != told.slots[slot]]
+        assert sorted(now.values()) == sorted(told.slots.values()), "the two values are swapped"
+        n_corrected += bool(changed)
+        no = [pair for pair in structure.asks if pair.answers[0].startswith("No")]
+        for question in (fill(text, **now) for pair in no for text in pair.asks):
+            for slot in changed:
+                assert not re.search(rf"\b{re.escape(now[slot])}\b", question), question
+    assert n_corrected > 800
+
+
+def test_facts_that_are_told_together_are_asked_for() -> None:
+    for seed in range(300):
         talk = Talk(random.Random(seed))
-        tell_facts(talk)
-        structure, slots = talk.told[0]
-        first = draw(random.Random(seed), structure)  # not the same: the talk draws more
-        assert set(slots) == set(first)
-        ask_fact(talk, talk.told[0])
-        n_corrected += any(slots[s] == slots.get(f"{s}2") for s in slots)
-    assert n_corrected > 20
+        tell_many(talk)
+        assert len(talk.told) in (2, 3) and len(talk.messages) // 2 <= LONGEST
+        assert len({each.structure.about.split()[0] for each in talk.told}) == len(talk.told)
 
 
 def test_a_copier_passes_the_probe_and_a_model_that_knows_nothing_does_not() -> None:
     suite = copy_suite()
-    assert [c.skill for c in suite] == [TAUGHT] * COUNT + [HELD_OUT] * COUNT
+    assert [c.skill for c in suite] == [k for k in (TAUGHT, HELD_OUT, VERBS) for _ in range(COUNT)]
     assert suite == copy_suite()
 
     def copier(messages, sampling) -> Reply:

@@ -24,7 +24,7 @@ from training.data.corpus import read_sourced
 from training.data.leaks import SUITE
 from training.evaluation.behaviour import Conversation, load_suite
 from training.evaluation.bits_per_byte import Total, bits_per_byte
-from training.evaluation.copying import HELD_OUT, TAUGHT, copy_suite
+from training.evaluation.copying import HELD_OUT, TAUGHT, VERBS, copy_suite
 from training.evaluation.rounds import TEMPERATURE, Rounds, by_skill, hold, told
 from training.formats.places import File, find_files
 from training.machine.progress import waiting
@@ -102,7 +102,7 @@ def evaluate(
         if options.suite == SUITE:
             with one_thread():
                 copies = by_skill(hold(copy_suite(), subject.model, 1, subject.n_together))
-            report["copies"] = {kind: copies[kind] for kind in (TAUGHT, HELD_OUT)}
+            report["copies"] = {kind: copies[kind] for kind in (TAUGHT, HELD_OUT, VERBS)}
             print_skills(report["copies"], 1)
         if options.verbose:
             print_failed(rounds)

@@ -3,7 +3,7 @@
 This module chooses the order of topics. ``topics.py``, ``questions.py``, ``told.py``, ``care.py``,
 ``exchanges.py`` and ``stories.py`` hold the topics, ``talk.py`` builds turns and remembers what the
 user told, ``words.py`` imitates how people type, ``phrases/`` and ``exchanges/`` hold the phrases,
-and ``structures/`` the sentences in which a user tells facts.
+``structures/`` and ``predicates.txt`` the sentences in which a user tells facts.
 `python -m training.dialogues --count 5` prints some dialogues.
 
 >>> chat = next(dialogues(seed=1))
@@ -19,11 +19,10 @@ from training.dialogues import topics as about
 from training.dialogues.care import careful, danger, harmless
 from training.dialogues.exchanges import exchange
 from training.dialogues.talk import ASKS_NAME, Talk, alike, ask_untold, recall, tell_two
-from training.dialogues.told import ask_fact, tell_facts
+from training.dialogues.told import LONGEST, ask_fact, tell_facts, tell_many
 from training.dialogues.words import a_name, fill, tables
 
 MAX_USER_TURNS = 10
-LONGEST_TOPIC = 4
 ASKS_HOW = ("ow are you?", "ow are you today?", "ow about you?", "day going?")
 
 # How often each topic comes up; the second number is for short answers.
@@ -34,13 +33,15 @@ TOPICS: dict[about.Topic, tuple[float, float]] = {
     about.health: (2, 1), about.news: (3, 0), about.advice: (6, 0), about.guess: (2, 0),
     about.plan: (2, 0), about.weather: (1.5, 1), about.meal: (2, 0), about.opinion: (2, 0),
     about.small_talk: (14, 1), about.cannot: (7, 3), about.harm: (6, 3),
-    about.out_of_scope: (6, 4), about.nonsense: (5, 2), about.not_english: (3, 2),
+    about.out_of_scope: (6, 4), about.nonsense: (5, 2),
+    about.noise: (7, 2), about.not_english: (3, 2),
     questions.fact: (30, 20), questions.arithmetic: (15, 6), questions.sequence: (4, 3),
     questions.calendar: (4, 2), questions.counting: (1.5, 1), questions.three_things: (2.5, 2),
     questions.comparison: (6, 3), questions.echo: (2, 2), questions.in_one_word: (5, 1),
     questions.member: (4, 1), questions.explained: (4, 0), questions.reason: (4, 0),
     questions.statement: (5, 0),
-    tell_facts: (110, 20), danger: (26, 7), harmless: (26, 5), careful: (10, 3), exchange: (22, 6),
+    tell_facts: (80, 20), tell_many: (40, 10), danger: (26, 7), harmless: (36, 7),
+    careful: (10, 3), exchange: (22, 6),
     stories.joke: (4, 0), stories.riddle: (2, 0), stories.story: (9, 0),
     stories.open_story: (3, 0),
 }  # fmt: skip
@@ -95,7 +96,7 @@ def follow_up(talk: Talk, topic: about.Topic) -> None:
 
 
 def has_room(talk: Talk) -> bool:
-    return len(talk.messages) // 2 <= MAX_USER_TURNS - LONGEST_TOPIC
+    return len(talk.messages) // 2 <= MAX_USER_TURNS - LONGEST
 
 
 def dialogue(rng: random.Random) -> list[dict[str, str]]:

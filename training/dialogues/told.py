@@ -6,18 +6,29 @@
 1
 """
 
+from training.dialogues.predicates import predicates
 from training.dialogues.structures import Told, draw, kind_of, slots_of, structures
 from training.dialogues.talk import Talk
+
+LONGEST = 5  # turns that a topic may have
 
 
 def sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?", ")", '"')) else text + "."
 
 
+def new_facts(talk: Talk) -> Told:
+    """Draw facts of another kind than those that were told."""
+    known = {each.structure.about.split()[0] for each in talk.told}
+    among = predicates() if talk.chance(0.5) else structures()
+    structure = talk.rng.choice([each for each in among if each.about.split()[0] not in known])
+    return Told(structure, draw(talk.rng, structure))
+
+
 def tell_facts(talk: Talk) -> None:
     """Let the user tell facts, perhaps with a question about them, and perhaps correct them."""
-    structure = talk.rng.choice(structures())
-    told = Told(structure, draw(talk.rng, structure))
+    told = new_facts(talk)
+    structure = told.structure
     if talk.chance(0.2):
         said = sentence(talk.pick(structure.say, **told.slots))
         asks, answers = talk.rng.choice(structure.asks)
@@ -31,6 +42,23 @@ def tell_facts(talk: Talk) -> None:
     talk.told.append(told)
 
 
+def tell_many(talk: Talk) -> None:
+    """Let the user tell two or three facts, in one turn or in several, and ask for them."""
+    many: list[Told] = []
+    for _ in range(talk.rng.choice([2, 2, 3])):
+        many.append(new_facts(talk))
+        talk.told.append(many[-1])
+    if talk.chance(0.5):
+        said = [sentence(talk.pick(structure.say, **slots)) for structure, slots in many]
+        structure, slots = many[-1]
+        talk.turn(" ".join(said), talk.pick(structure.react, **slots))
+    else:
+        for structure, slots in many:
+            talk.exchange(structure.say, structure.react, **slots)
+    for _ in range(LONGEST - len(many)):
+        ask_fact(talk, talk.rng.choice(many))
+
+
 def correct(talk: Talk, told: Told) -> Told:
     """Let the user correct a value, and ask for it; return what is true then."""
     structure, slots = told
@@ -42,7 +70,7 @@ def correct(talk: Talk, told: Told) -> Told:
             same = [old for old in same if old in named]
         if len(same) != 1:
             return told  # nobody knows which one
-        slots = slots | {same[0]: slots[new]}
+        slots = slots | {same[0]: slots[new], new: slots[same[0]]}
     talk.exchange(fix.asks, fix.answers, **told.slots)
     now = Told(structure, slots)
     if talk.chance(0.7):

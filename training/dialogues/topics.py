@@ -3,6 +3,7 @@
 Questions stand in ``questions.py``, jokes and stories in ``stories.py``.
 """
 
+import base64
 import random
 from collections.abc import Callable
 from typing import Any
@@ -281,6 +282,40 @@ def nonsense(talk: Talk) -> None:
     noise = rng.choice(table["noise"])
     text = rng.choice([letters, letters[:4] * 2, signs, pieces, held, words, words, words, noise])
     talk.turn(text, talk.pick(table["confused"]))
+
+
+def noise(talk: Talk) -> None:
+    """Let the user send what nobody says: the same over and over, digits, marks, broken bytes."""
+    rng, table = talk.rng, tables()["unknown"]
+    some = rng.sample(table["random"], 3)
+    n = int(10 ** rng.uniform(0.5, 2))
+    signs = "".join(chr(rng.randint(0x21, 0x7A)) for _ in range(n))
+    marks = "".join(rng.choice("abcehlost") + a_mark(rng) * rng.randint(1, 6) for _ in range(6))
+    others = "".join(chr(rng.randint(0xA1, 0x4FF)) for _ in range(rng.randint(3, 20)))
+    text = rng.choice(
+        [
+            " ".join(some[:1] * n),
+            " ".join(some[:2] * (n // 2 + 1)),
+            " ".join(rng.choices(table["random"], k=n)),
+            rng.choice("abcdefghijklmnopqrstuvwxyz.!?0123456789-_ =") * n,
+            (some[0][:2] * n)[: 3 * n],
+            "".join(rng.choices("0123456789", k=n)),
+            signs,
+            marks,
+            others,
+            others.encode().decode("latin-1"),
+            base64.b64encode(signs.encode()).decode(),
+            f"{some[0]}: {some[1]} ### {some[2]}: " * rng.randint(1, 5),
+        ]
+    )
+    shown = " ".join("".join(filter(str.isprintable, text)).split()) or "-"
+    talk.messages.append({"role": "user", "content": shown})
+    talk.messages.append({"role": "assistant", "content": talk.pick(table["confused"])})
+
+
+def a_mark(rng: random.Random) -> str:
+    """Return an accent that stands on the letter before."""
+    return chr(rng.randint(0x300, 0x36F))
 
 
 def not_english(talk: Talk) -> None:

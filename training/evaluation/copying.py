@@ -5,7 +5,8 @@
 'taught'
 
 A user tells a fact with values that are drawn anew, and asks for it. The reply must have the value.
-No dialogue of the training data has a held-out structure; see training/dialogues/structures.py.
+No dialogue of the training data has a held-out structure, nor a held-out verb with what follows it;
+see training/dialogues/structures.py and predicates.py.
 """
 
 import random
@@ -13,18 +14,19 @@ import re
 from collections.abc import Sequence
 from itertools import permutations
 
+from training.dialogues.predicates import predicates
 from training.dialogues.structures import Pair, Structure, draw, slots_of, structures
 from training.dialogues.words import fill
 from training.evaluation.behaviour import Conversation
 
 COUNT = 100  # conversations of each kind
-TAUGHT, HELD_OUT = "taught structures", "held-out structures"
+TAUGHT, HELD_OUT, VERBS = "taught structures", "held-out structures", "held-out verbs"
 
 
 def copy_suite() -> list[Conversation]:
-    """Return conversations over taught structures, then as many over held-out ones."""
-    taught = conversations(TAUGHT, structures(), COUNT)
-    return taught + conversations(HELD_OUT, structures(held_out=True), COUNT)
+    """Return conversations over taught structures, held-out ones and held-out verbs."""
+    kinds = (TAUGHT, structures()), (HELD_OUT, structures(True)), (VERBS, predicates(True))
+    return [each for kind, among in kinds for each in conversations(kind, among, COUNT)]
 
 
 def conversations(skill: str, among: Sequence[Structure], count: int) -> list[Conversation]:
@@ -52,5 +54,6 @@ def told(
 ) -> Conversation:
     values = draw(rng, structure)
     user = [fill(rng.choice(texts), **values) for texts in (structure.say, pair.asks)]
-    orders = permutations([re.escape(values[slot]) for slot in wanted])
+    forms = [(values[slot], fill(f"{{{slot}_s}}", **values)) for slot in wanted]
+    orders = permutations([f"(?:{'|'.join(map(re.escape, either))})" for either in forms])
     return Conversation(skill, user, want="|".join(".*".join(order) for order in orders))
