@@ -1,4 +1,4 @@
-"""The static site on a small device; benchmarks/serving/small_device.py has its speed."""
+"""The static site on a small device; benchmarks/pages/small_device.py has its speed."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 from in_browser import set_number, talk
 from sites import Open, download
 
-from benchmarks.serving.small_device import SCREEN, Memory
+from benchmarks.pages.small_device import SCREEN, Memory
 
 pytestmark = pytest.mark.peers
 MOST_GROWTH = 0.5  # MB of each heap; the texts alone are a quarter of a megabyte

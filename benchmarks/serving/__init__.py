@@ -1,1 +1,1 @@
-"""One user's replies: speed of decoding here, in other runtimes and in a browser."""
+"""One user's replies: speed and memory of reading and decoding, here and in other runtimes."""

@@ -1,6 +1,6 @@
 """What the probabilities that the view shows cost: tokens/s of one reply with and without them.
 
-    python benchmarks/serving/glass_box.py [FOLDER ...] [--tokens 400] [--rounds 40]
+    python benchmarks/pages/glass_box.py [FOLDER ...] [--tokens 400] [--rounds 40]
 
 Replies with and without take turns, each from the same seed; the ratio is of the medians.
 """

@@ -1,6 +1,6 @@
 """From a command to its page: seconds until the first answered request, beside `import gradio`.
 
-    python benchmarks/serving/opening.py [--rounds 6]
+    python benchmarks/pages/opening.py [--rounds 6]
 
 All take turns; the ratios are of the medians, and of the fastest, which other programs disturb
 least.

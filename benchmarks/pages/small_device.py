@@ -1,6 +1,6 @@
 """Speed and memory of the static site on a small device: a narrow screen, a slow processor.
 
-    python benchmarks/serving/small_device.py models/default [--slower 4] [--single-file]
+    python benchmarks/pages/small_device.py models/default [--slower 4] [--single-file]
 
 The page, 360 pixels wide, answers the same questions again and again in one chat. After every tenth
 reply, garbage is collected, and the heaps of the page and of its worker and the memory of the

@@ -1,6 +1,6 @@
 """Speed of the view in a real browser, by the browser's own counters.
 
-    python benchmarks/serving/view.py [--chats 100] [--messages 200] [--rate 500]
+    python benchmarks/pages/view.py [--chats 100] [--messages 200] [--rate 500]
 
 The view is mounted on a page whose `ask` sends a given number of tokens a second, in an event every
 50 ms as the server does, each with its probability and five alternatives. Measured are the first

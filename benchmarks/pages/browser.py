@@ -1,6 +1,6 @@
 """Speed of the static site in a real browser: fp32 against int8, interleaved in one run.
 
-    python benchmarks/serving/browser.py models/nano [--rounds 5] [--threads]
+    python benchmarks/pages/browser.py models/nano [--rounds 5] [--threads]
 
 Each of the two sites holds one of the files. In every round both reply to the same new message
 with greedy decoding. The figures are those that the page shows, as medians over the rounds. With

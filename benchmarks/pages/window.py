@@ -1,7 +1,7 @@
 """A window used as a person does, on a virtual display in an empty home, and how fast it is there.
 
-    python benchmarks/serving/window.py [--starts 3] [--offline] dist/gptcore-chat
-    python benchmarks/serving/window.py python -m gptcore --window
+    python benchmarks/pages/window.py [--starts 3] [--offline] dist/gptcore-chat
+    python benchmarks/pages/window.py python -m gptcore --window
 
 It is talked with, started a second time while it is open, asked to follow a link, closed, and
 started again: the chats must still be there. The time is that from the start of the program until
