@@ -80,6 +80,14 @@ def test_a_mix_reads_each_dataset_as_often_as_it_says_and_is_the_same_again(data
     assert list(mix()) == documents
 
 
+def test_a_mix_is_as_even_at_its_end_as_at_its_beginning(data_dir) -> None:
+    texts = list(mixed(stage(rasbt_instruct=4.5, dialogues=0.5), data_dir)())
+    ours = [chat[0]["content"] in TASKS for chat in texts]
+    quarter = len(ours) // 4
+    shares = [sum(ours[i * quarter : (i + 1) * quarter]) / quarter for i in range(4)]
+    assert max(shares) - min(shares) < 0.15  # in whole passes over all, the last has 1.0
+
+
 def test_no_two_stages_draw_the_same_dialogues(data_dir) -> None:
     first, second = (
         {json.dumps(chat) for chat in mixed(stage(name, dialogues=2), data_dir)()}

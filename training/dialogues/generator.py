@@ -27,21 +27,21 @@ ASKS_HOW = ("ow are you?", "ow are you today?", "ow about you?", "day going?")
 
 # How often each topic comes up; the second number is for short answers.
 TOPICS: dict[about.Topic, tuple[float, float]] = {
-    about.tell_name: (8, 4), about.who_are_you: (5, 4), about.about_assistant: (13, 5),
+    about.tell_name: (12, 4), about.who_are_you: (8, 4), about.about_assistant: (22, 6),
     ask_untold: (4, 3), about.unnamed: (2, 1), about.tell_something: (15, 3), tell_two: (7, 2),
-    about.correct_something: (8, 2), alike: (4, 1), about.pet: (4, 0), about.feeling: (6, 0),
+    about.correct_something: (12, 2), alike: (4, 1), about.pet: (4, 0), about.feeling: (6, 0),
     about.health: (2, 1), about.news: (3, 0), about.advice: (6, 0), about.guess: (2, 0),
     about.plan: (2, 0), about.weather: (1.5, 1), about.meal: (2, 0), about.opinion: (2, 0),
     about.small_talk: (14, 1), about.cannot: (7, 3), about.harm: (6, 3),
-    about.out_of_scope: (6, 4), about.nonsense: (5, 2),
+    about.out_of_scope: (9, 4), about.nonsense: (5, 2),
     about.noise: (7, 2), about.not_english: (3, 2),
-    questions.fact: (30, 20), questions.arithmetic: (15, 6), questions.sequence: (4, 3),
+    questions.fact: (55, 25), questions.arithmetic: (24, 8), questions.sequence: (4, 3),
     questions.calendar: (4, 2), questions.counting: (1.5, 1), questions.three_things: (2.5, 2),
     questions.comparison: (6, 3), questions.echo: (2, 2), questions.in_one_word: (5, 1),
     questions.member: (4, 1), questions.explained: (4, 0), questions.reason: (4, 0),
     questions.statement: (5, 0),
-    tell_facts: (80, 20), tell_many: (40, 10), danger: (26, 7), harmless: (36, 7),
-    careful: (10, 3), exchange: (22, 6),
+    tell_facts: (75, 20), tell_many: (35, 10), danger: (24, 7), harmless: (36, 8),
+    careful: (10, 3), exchange: (28, 6),
     stories.joke: (4, 0), stories.riddle: (2, 0), stories.story: (9, 0),
     stories.open_story: (3, 0),
 }  # fmt: skip

@@ -95,8 +95,10 @@ def check_keys(where: str, values: Any, known: Collection[str]) -> dict[str, Any
 def mixed(stage: Stage, data_dir: Path | None) -> Corpus:
     """Return the corpus of a stage's mix, in a random order that is the same each time.
 
-    The last of 2.5 passes reads a random half of a dataset. Documents with the behaviour suite's
-    questions are left out. Each stage has its own generated dialogues.
+    Each pass over a dataset is spread evenly over an equal part of the stage, so that the stage
+    ends on the mix that it began with. The last of 2.5 passes reads a random half of a dataset.
+    Documents with the behaviour suite's questions are left out. Each stage has its own generated
+    dialogues.
     """
     seed = f"{stage.training.seed} {stage.name}"
     found = {name: read_dataset(name, data_dir) for name in stage.mix if name != DIALOGUES}
@@ -105,15 +107,14 @@ def mixed(stage: Stage, data_dir: Path | None) -> Corpus:
     def documents() -> Iterator[Document]:
         rng = random.Random(seed)
         own = own_dialogues(seed)
-        for i in range(math.ceil(max(stage.mix.values()))):
-            shares = {name: min(max(passes - i, 0), 1) for name, passes in stage.mix.items()}
-            order: list[Document | None] = []
-            for name, share in shares.items():
-                if name == DIALOGUES:
-                    order += [None] * round(share * N_DIALOGUES)
-                else:
-                    order += rng.sample(texts[name], round(share * len(texts[name])))
-            rng.shuffle(order)
-            yield from (next(own) if document is None else document for document in order)
+        order: list[tuple[float, str, int]] = []  # place in the stage, dataset, document
+        for name, passes in stage.mix.items():
+            size = N_DIALOGUES if name == DIALOGUES else len(texts[name])
+            for i in range(math.ceil(passes)):
+                share = min(passes - i, 1)
+                which = rng.sample(range(size), round(share * size))
+                order += [((i + share * rng.random()) / passes, name, one) for one in which]
+        for _, name, one in sorted(order):
+            yield next(own) if name == DIALOGUES else texts[name][one]
 
     return documents
