@@ -4,8 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import ZipFile
@@ -14,12 +13,11 @@ import pytest
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Fast
 
-from benchmarks.crowds.servers import ROOT, free_port, running
 from export.formats.hugging_face import recover_merges
 from export.formats.pre_tokenizers import PRE_TOKENIZERS
 from export.gguf.tokenizer import NORMALISERS
 from export.kit.hard_texts import hard_texts
-from export.runtimes.environments import PEERS, PYTHON, Peer, install, which
+from export.runtimes.environments import PEERS, PYTHON, install, which
 from gptcore.system.files import cache_folder, file_sha256, locked
 from gptcore.text.chat_template import Message
 from gptcore.text.tokenizer import byte_to_unicode
@@ -81,18 +79,6 @@ def train_elsewhere(kind: str, folder: Path) -> Path:
     fast.add_tokens([AddedToken(name, normalized=False) for name in ADDED])
     fast.save(str(folder / "tokenizer.json"))
     return folder
-
-
-LLAMA = Peer("", pip=("xllamacpp==2026.10.11549",))  # llama.cpp's own server
-
-
-@contextmanager
-def llama_server(path: Path, context: int) -> Iterator[str]:
-    """llama.cpp's server of a GGUF file; its address."""
-    python, port = install("xllamacpp", LLAMA) / PYTHON, free_port()
-    program = ROOT / "benchmarks" / "crowds" / "llama_server.py"
-    with running("llama.cpp", [python, program, path, port, 1, context, 1], port) as server:
-        yield server.url
 
 
 NODE = """

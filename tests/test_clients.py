@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 import requests
 
-from benchmarks.crowds.servers import free_port, running
+from benchmarks.crowds.servers import free_port, llama, running
 from export.gguf.write import write_gguf
 from export.runtimes.environments import PYTHON, Peer, install
 from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling, log_softmax
 from gptcore.model import OnnxModel, load_model
-from tests.foreign import LLAMA
 
 pytestmark = pytest.mark.peers
 
@@ -204,14 +203,11 @@ def test_llama_cpps_server_takes_over_with_the_same_greedy_tokens(
 ) -> None:
     """Where a fleet is needed: the same folder, the same client, another server."""
     write_gguf(NANO, tmp_path / "nano.gguf")
-    python, port = install("xllamacpp", LLAMA) / PYTHON, free_port()
-    program = ROOT / "benchmarks" / "crowds" / "llama_server.py"
     prompts = [nano.tokenizer.encode(text) for text in ("Once upon a time", STORY, "Hello!")]
     body = {"prompt": prompts, "max_tokens": 40, "temperature": 0, "stop": ["\n\n"]}
     headers = {"Authorization": "Bearer secret"}
     ours = requests.post(f"{url}/completions", json=body, headers=headers, timeout=60).json()
-    command = [python, program, tmp_path / "nano.gguf", port, 4, 512, 1]
-    with running("llama.cpp", command, port) as theirs:
+    with llama(tmp_path / "nano.gguf", context=512, n_slots=4) as theirs:
         address = f"{theirs.url}/v1/completions"
         texts = [
             requests.post(address, json=body | {"prompt": ids}, timeout=60).json()

@@ -12,6 +12,7 @@ import pytest
 import requests
 import torch
 
+from benchmarks.crowds.servers import llama
 from export.__main__ import main
 from export.formats.hugging_face import llama_config
 from export.formats.weights import Weights, write_weights
@@ -29,7 +30,7 @@ from gptcore.nn.checkpoint import model_of
 from gptcore.nn.llama import from_llama, to_llama
 from gptcore.nn.torch_session import TorchSession
 from tests.conftest import Refused
-from tests.foreign import N_TRAINED, llama_server
+from tests.foreign import N_TRAINED
 
 WRITTEN = b"\x05" + b"\0" * 7  # a text of five letters follows
 N_TENSORS = 38  # of models/nano
@@ -142,8 +143,8 @@ def test_llama_cpp_computes_what_we_compute(
     made = made_elsewhere(kind, trained_elsewhere, tmp_path)
     write_gguf(made, file := tmp_path / "tiny.gguf")
     body = {"prompt": IDS, "n_predict": 8, "return_tokens": True, "temperature": 0}
-    with llama_server(file, context=64) as url:
-        told = requests.post(f"{url}/completion", json=body, timeout=60).json()
+    with llama(file, context=64) as server:
+        told = requests.post(f"{server.url}/completion", json=body, timeout=60).json()
     written = list(IDS)
     while len(written) < len(IDS) + 8:
         written.append(int(logits_of(made, written).argmax()))

@@ -9,6 +9,7 @@ import requests
 import torch
 from tokenizers import Tokenizer as Fast
 
+from benchmarks.crowds.servers import llama
 from export.formats.weights import Weights
 from export.gguf.to_hugging_face import to_hugging_face
 from export.kit.hard_texts import hard_texts
@@ -17,7 +18,7 @@ from export.pretrained.tokenizer import read_json, read_tokenizer
 from gptcore.nn import build_model
 from gptcore.nn.llama import to_llama
 from gptcore.text.chat_template import render
-from tests.foreign import in_onnxruntime_genai, in_transformers_js, llama_server
+from tests.foreign import in_onnxruntime_genai, in_transformers_js
 
 pytestmark = pytest.mark.peers
 
@@ -57,9 +58,9 @@ def test_ids_are_those_of_other_tokenizers(smollm2: Path, folder: Path) -> None:
     texts = ["a  12 x", "1234", "  5", *hard_texts(5000)]
     expected = [e.ids for e in theirs.encode_batch(texts, add_special_tokens=False)]
     assert ours.encode_batch(texts) == expected
-    with llama_server(smollm2, context=512) as url:
+    with llama(smollm2, context=512) as server:
         tried = [text for text in texts[:500] if "\0" not in text]
-        same = [tokens(url, text) == ours.encode(text) for text in tried]
+        same = [tokens(server.url, text) == ours.encode(text) for text in tried]
     assert all(same[:3]) and sum(same) >= 0.995 * len(same)
 
 

@@ -27,18 +27,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 import aiohttp
 
-from benchmarks.crowds.servers import ROOT, Server, free_port, running
+from benchmarks.crowds.servers import ROOT, Server, free_port, llama, running
 from benchmarks.serving.peers import write_random
 from export.folder.serving import add_serving
 from export.formats.quantize import save_quantized
 from export.gguf.write import write_gguf
-from export.runtimes.environments import PYTHON, Peer, install
 from gptcore.bundle import VARIANTS, load_bundle, write_facts
 from gptcore.config import PRESETS
 
 ASKED = ["Hello! Who are you?", "My name is Ada.", "Tell me a story about a cat.",
          "What is the capital of France?", "Can you count to ten?", "Tell me a joke."]  # fmt: skip
-LLAMA = Peer("", pip=("xllamacpp==2026.10.11549",))
 AT_ONE_ADDRESS = 32  # users
 N_PROMPT, N_NEW = 32, 64  # ids, with random weights
 
@@ -91,8 +89,8 @@ def measure(model: str, options: argparse.Namespace, temporary: Path) -> None:
             slots = min(max(options.users), 64)
             gguf = temporary / "model.gguf"
             write_gguf(folder, gguf)
-            size = (slots, bundle.config.block_size, options.threads)
-            servers.append(stack.enter_context(llama(gguf, *size)))
+            theirs = llama(gguf, bundle.config.block_size, slots, options.threads)
+            servers.append(stack.enter_context(theirs))
         for users in options.users:
             for server in servers:
                 result = ask(server, users, options.seconds, is_random)
@@ -104,16 +102,6 @@ def ours(folder: Path, variant: str) -> Iterator[Server]:
     port = free_port()
     command = [sys.executable, "-m", "gptcore", "serve", folder, "--variant", variant]
     with running(f"gptcore {variant}", [*command, "--port", port], port) as server:
-        yield server
-
-
-@contextmanager
-def llama(gguf: Path, n_slots: int, context: int, threads: int) -> Iterator[Server]:
-    port = free_port()
-    python = install("xllamacpp", LLAMA) / PYTHON
-    program = Path(__file__).with_name("llama_server.py")
-    command = [python, program, gguf, port, n_slots, context, threads]
-    with running("llama.cpp fp32", command, port) as server:
         yield server
 
 

@@ -13,6 +13,11 @@ from typing import IO, NamedTuple
 from urllib.error import HTTPError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT))
+
+from export.runtimes.environments import PYTHON, Peer, install
+
+LLAMA = Peer("", pip=("xllamacpp==2026.10.11549",))
 
 
 class Server(NamedTuple):
@@ -66,6 +71,16 @@ def page(
     command = [sys.executable, "app.py", "--model", model, "--port", port, "--behind-proxy"]
     with running("the page", [*command, *options], port, log, root) as server:
         yield server
+
+
+@contextmanager
+def llama(gguf: Path, context: int, n_slots: int = 1, threads: int = 1) -> Iterator[Server]:
+    """Run llama.cpp's own server; each slot holds a conversation of `context` tokens."""
+    port = free_port()
+    python = install("xllamacpp", LLAMA) / PYTHON
+    program = Path(__file__).with_name("llama_server.py")
+    with running("llama.cpp", [python, program, gguf, port, n_slots, context, threads], port) as it:
+        yield it
 
 
 def wait_until_ready(port: int) -> None:
