@@ -22,10 +22,12 @@ def run_with(
     held_out: Sequence[float] = (),
     of_text: Sequence[float] = (),
     expected: float | None = None,
+    planned: int | None = None,
     **options: str,
 ) -> Run:
     """A run of 100 steps with these logged losses, and evaluations at even distances."""
-    data = RunData("text.txt", False, 9, shards="x", expected_bits_per_byte=expected)
+    plan = {"expected_bits_per_byte": expected, "planned_steps": planned}
+    data = RunData("text.txt", False, 9, shards="x", **plan)  # type: ignore[arg-type]
     run = Run(path, PRESETS["tiny"], TrainConfig(steps=100), data, options=options)
     run.create()
     for i, loss in enumerate(losses, 1):
@@ -88,6 +90,11 @@ def test_a_loss_that_the_plan_did_not_expect(tmp_path: Path) -> None:
     [found] = said(tmp_path / "a", FALLING, [4, 3, 2.5, 2.48], expected=1.0)
     assert found.text.startswith("The plan expected 1.00 bits per byte, and it became 1.24:")
     assert found.remedy == "" and "try" not in str(found)
+    [found] = said(
+        tmp_path / "c", FALLING, [4, 3, 2.5, 2.48], expected=1.0, planned=250, minutes="2"
+    )
+    assert "there was time for 100 steps, where 250 were planned" in found.text
+    assert found.remedy == "a longer training: --minutes 5"
     best_is_exported = said(tmp_path / "b", FALLING, [4, 2, 2.5, 3.5], expected=1.0)
     assert not any("plan expected" in found.text for found in best_is_exported)
 

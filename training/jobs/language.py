@@ -79,7 +79,11 @@ def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     check_adapters(settings, base)
     shards, source = open_text(options, settings, encoding, world)
     plan = settings.final(shards)
-    data = dataclasses.replace(facts_of(shards, source), expected_bits_per_byte=plan.foretold)
+    data = dataclasses.replace(
+        facts_of(shards, source),
+        expected_bits_per_byte=plan.foretold,
+        planned_steps=plan.training.steps,
+    )
     if data.chat and not data.datasets:
         examples = questions(Rows(shards, "val", plan.training.row_length(plan.model.block_size)))
         data = dataclasses.replace(data, examples=examples)

@@ -18,6 +18,7 @@ GAP = 0.75  # of the loss of the training text over the held-out loss: soon lear
 SPIKE = 1.25  # of the smoothed training loss over its earlier minimum
 SPIKE_NATS = 0.2  # and by how much it rises at least: near 0 a loss wobbles by half and more
 LEARNED = 0.97  # of the last over the first training loss
+FEWER = 0.8  # of the planned steps
 LATE = 1.1  # of the minutes that were asked for
 SMOOTHED = 5  # logged losses in a median
 BITS = "bits_per_byte"
@@ -110,11 +111,18 @@ def unfinished(history: History) -> Iterator[Finding]:
 def unexpected(history: History) -> Iterator[Finding]:
     """The plan expected less of the weights that the export takes."""
     expected, (_, reached) = history.run.data.expected_bits_per_byte, history.column(BITS)
-    if expected and len(reached) and reached.min() > 1.1 * expected:
+    if not (expected and len(reached) and reached.min() > 1.1 * expected):
+        return
+    said = f"The plan expected {expected:.2f} bits per byte, and it became {reached.min():.2f}: "
+    planned, taken = history.run.data.planned_steps, history.run.train.steps
+    if planned and taken < FEWER * planned:
         yield Finding(
-            f"The plan expected {expected:.2f} bits per byte, and it became {reached.min():.2f}: "
-            f"docs/scaling.md has the errors of its rule."
+            f"{said}there was time for {taken:,} steps, where {planned:,} were planned, as the "
+            f"machine was slower than when it was measured.",
+            f"a longer training: {length(history, planned)}",
         )
+    else:
+        yield Finding(f"{said}docs/scaling.md has the errors of its rule.")
 
 
 def late(history: History) -> Iterator[Finding]:

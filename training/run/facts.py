@@ -20,6 +20,7 @@ class RunData(TextFacts):
     """Facts about the training text, and its place on this machine."""
 
     shards: str | None = None  # folder or URL of the token shards; None for a translator
+    planned_steps: int | None = None  # those that the expected bits per byte are for
     examples: tuple[str, ...] = ()  # held-out questions or sentences for a person to try
 
     @property
