@@ -8,7 +8,9 @@ from itertools import islice
 
 import pytest
 
+from training.dialogues.care import danger
 from training.dialogues.generator import MAX_USER_TURNS, dialogues
+from training.dialogues.manners import called
 from training.dialogues.talk import Talk, alike
 from training.dialogues.words import indirect, tables
 
@@ -138,3 +140,21 @@ def test_a_system_turn_opens_about_one_dialogue_in_five(chats) -> None:
 )
 def test_a_question_becomes_part_of_a_sentence(direct: str, other: str) -> None:
     assert indirect(direct) == other
+
+
+def test_a_manner_is_kept_in_every_reply_and_dropped_in_danger(chats) -> None:
+    ends = re.compile(r'End every answer with "(.+)"\.$')
+    asked = [(found[1], chat[1:]) for chat in chats if (found := ends.search(chat[0]["content"]))]
+    assert len(asked) > 1
+    for words, turns in asked:
+        kept = [turn["content"].endswith(f" {words}") for turn in turns[1::2]]
+        assert kept == sorted(kept, reverse=True)  # from a danger on, the program is serious
+    talk = Talk(random.Random(1), manner=str.upper)
+    talk.add("hello", "Hello!")
+    danger(talk)
+    assert talk.messages[1]["content"] == "HELLO!" and not talk.messages[3]["content"].isupper()
+
+
+def test_a_title_stands_before_the_first_mark() -> None:
+    assert called("No! I like 3.5 more.", "sir") == "No, sir! I like 3.5 more."
+    assert called("Yes", "sir") == "Yes"

@@ -14,7 +14,8 @@ from training.dialogues.words import a_name, tables
 
 
 def danger(talk: Talk) -> None:
-    """Let somebody be in acute danger; the reply sends them to help, in any topic."""
+    """Let somebody be in acute danger; the reply sends them to help, in any topic, and plainly."""
+    talk.manner = str
     kinds = tables()["danger"]
     kind = kinds[talk.rng.choice(list(kinds))]
     talk.exchange(kind["say"], kind["reply"], **somebody(talk.rng))

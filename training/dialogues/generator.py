@@ -2,8 +2,9 @@
 
 This module chooses the order of topics. ``topics.py``, ``questions.py``, ``told.py``, ``care.py``,
 ``exchanges.py`` and ``stories.py`` hold the topics, ``talk.py`` builds turns and remembers what the
-user told, ``words.py`` imitates how people type, ``phrases/`` and ``exchanges/`` hold the phrases,
-``structures/`` and ``predicates.txt`` the sentences in which a user tells facts.
+user told, ``manners.py`` says how the assistant speaks, ``words.py`` imitates how people type,
+``phrases/`` and ``exchanges/`` hold the phrases, ``structures/`` and ``predicates.txt`` the
+sentences in which a user tells facts.
 `python -m training.dialogues --count 5` prints some dialogues.
 
 >>> chat = next(dialogues(seed=1))
@@ -18,6 +19,7 @@ from training.dialogues import questions, stories
 from training.dialogues import topics as about
 from training.dialogues.care import careful, danger, harmless
 from training.dialogues.exchanges import exchange
+from training.dialogues.manners import a_manner
 from training.dialogues.talk import ASKS_NAME, Talk, alike, ask_untold, recall, tell_two
 from training.dialogues.told import LONGEST, ask_fact, tell_facts, tell_many
 from training.dialogues.words import a_name, fill, tables
@@ -65,8 +67,8 @@ ANSWERS: list[tuple[str | tuple[str, ...], float, about.Topic]] = [
 
 
 def start(talk: Talk) -> None:
-    """Begin one dialogue in five with a system turn, some of which matter later."""
-    kind = talk.rng.choices(["", "plain", "bot", "user", "brief"], [80, 8, 6, 3, 3])[0]
+    """Begin one dialogue in four with a system turn, some of which matter later."""
+    kind = talk.rng.choices(["", "plain", "bot", "user", "brief", "manner"], [77, 7, 6, 3, 3, 4])[0]
     if not kind:
         return
     name = a_name(talk.rng)
@@ -75,7 +77,13 @@ def start(talk: Talk) -> None:
     elif kind == "user":
         talk.memory["name"] = {"name": name}
     talk.brief = kind == "brief"
-    text = fill(talk.rng.choice(tables()["system"][kind]), bot=name, name=name)
+    if kind == "manner":
+        text, talk.manner = a_manner(talk.rng)
+        if talk.chance(0.3):
+            talk.bot = name
+            text = f"{fill(talk.rng.choice(tables()['system']['bot']), bot=name)} {text}"
+    else:
+        text = fill(talk.rng.choice(tables()["system"][kind]), bot=name, name=name)
     talk.messages.append({"role": "system", "content": text})
 
 

@@ -1,6 +1,7 @@
 """The state of a dialogue: its turns, what the user has told, and questions about that."""
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from training.dialogues.structures import Slots, Told
@@ -20,15 +21,13 @@ class Talk:
     told: list[Told] = field(default_factory=list)  # facts of the structures
     bot: str = ""
     brief: bool = False
+    manner: Callable[[str], str] = str  # what becomes of each reply
+    last: str = ""  # the last reply, before that
     recalled: int = 0  # how many messages there were after the last recall
 
     @property
     def name(self) -> str:
         return self.memory["name"]["name"] if "name" in self.memory else ""
-
-    @property
-    def last(self) -> str:
-        return self.messages[-1]["content"] if self.messages else ""
 
     def chance(self, probability: float) -> bool:
         return self.rng.random() < probability
@@ -41,9 +40,13 @@ class Talk:
     def turn(self, user: str, assistant: str) -> None:
         if len(self.messages) < 2 and not user.startswith(("H", "Good")) and self.chance(0.1):
             user = self.pick(tables()["offers"]["hello"]) + user
-        reply = first_sentence(assistant) if self.brief else assistant
-        self.messages.append({"role": "user", "content": as_typed(self.rng, user)})
-        self.messages.append({"role": "assistant", "content": reply})
+        self.add(as_typed(self.rng, user), assistant)
+
+    def add(self, user: str, assistant: str) -> None:
+        """Add a user's turn as it is, and a reply in the manner of this dialogue."""
+        self.last = first_sentence(assistant) if self.brief else assistant
+        self.messages.append({"role": "user", "content": user})
+        self.messages.append({"role": "assistant", "content": self.manner(self.last)})
 
     def exchange(self, asks: list[str], replies: list[str], **slots: str) -> None:
         """Add a user turn and a reply, each drawn from a list of phrases."""

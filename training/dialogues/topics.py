@@ -309,8 +309,7 @@ def noise(talk: Talk) -> None:
         ]
     )
     shown = " ".join("".join(filter(str.isprintable, text)).split()) or "-"
-    talk.messages.append({"role": "user", "content": shown})
-    talk.messages.append({"role": "assistant", "content": talk.pick(table["confused"])})
+    talk.add(shown, talk.pick(table["confused"]))
 
 
 def a_mark(rng: random.Random) -> str:
