@@ -40,6 +40,11 @@ def test_each_wording_says_what_is_asked_for(structure: Structure) -> None:
             assert "{" not in fill(text, **values)
 
 
+def test_a_past_that_looks_like_its_base_is_a_past() -> None:
+    structure = structures_of("put put | the lamp {place_at_home} ? where _ the lamp > here")[1]
+    assert structure.asks[0].asks[0] == "Where did my {relative} put the lamp?"
+
+
 def test_a_talk_tells_facts_of_both_kinds() -> None:
     heads = {each.about for each in predicates()}
     told = []

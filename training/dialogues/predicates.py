@@ -51,20 +51,21 @@ class Verb(NamedTuple):
     base: str
     finite: str
 
+    @property
+    def is_present(self) -> bool:
+        return self.finite.endswith("s")
+
     def of(self, subject: str, third: bool) -> str:
         """Return the form that follows a subject: ``collects``, ``collect``, ``am``."""
         if self.base == "be":
             return BE[self.finite].get(subject, self.finite)
-        present = self.finite == "has" or re.fullmatch(r"\w+s", self.finite)
-        return self.base if present and not third else self.finite
+        return self.base if self.is_present and not third else self.finite
 
     def question(self, subject: str, third: bool) -> str:
         """Return verb and subject in a question's order: ``does my aunt collect``."""
-        form = self.of(subject, third)
         if self.base == "be":
-            return f"{form} {subject}"
-        present = form == self.base or re.fullmatch(r"\w+s", self.finite)
-        helper = ("does" if third else "do") if present else "did"
+            return f"{self.of(subject, third)} {subject}"
+        helper = ("does" if third else "do") if self.is_present else "did"
         return f"{helper} {subject} {self.base}"
 
 
