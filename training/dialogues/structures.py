@@ -185,13 +185,20 @@ def a_value(rng: random.Random, kind: str, structure: Structure) -> str:
     return value
 
 
+def is_part(words: str, text: str) -> bool:
+    return f" {words} " in f" {text} "
+
+
 def draw(rng: random.Random, structure: Structure) -> Slots:
-    """Draw values for all slots of a structure, also those of its corrections: all different."""
+    """Draw values for all slots of a structure, also those of its corrections.
+
+    All are different, and none is a part of another, as "tea" is of "green tea".
+    """
     fixes = [text for pair in structure.fixes for text in [*pair.asks, *pair.answers]]
     drawn: Slots = {}
     for slot in dict.fromkeys(slot for text in [*structure.say, *fixes] for slot in slots_of(text)):
         value = a_value(rng, kind_of(slot), structure)
-        while value in drawn.values():
+        while any(is_part(value, other) or is_part(other, value) for other in drawn.values()):
             value = a_value(rng, kind_of(slot), structure)
         drawn[slot] = value
     return drawn
