@@ -42,8 +42,8 @@ TOPICS: dict[about.Topic, tuple[float, float]] = {
     questions.comparison: (6, 3), questions.echo: (2, 2), questions.in_one_word: (5, 1),
     questions.member: (4, 1), questions.explained: (4, 0), questions.reason: (4, 0),
     questions.statement: (5, 0),
-    tell_facts: (50, 16), tell_many: (16, 6), danger: (60, 15), harmless: (75, 16),
-    careful: (18, 4), exchange: (28, 6),
+    tell_facts: (65, 18), tell_many: (22, 8), danger: (36, 9), harmless: (60, 12),
+    careful: (14, 4), exchange: (28, 6),
     stories.joke: (4, 0), stories.riddle: (2, 0), stories.story: (9, 0),
     stories.open_story: (3, 0),
 }  # fmt: skip
