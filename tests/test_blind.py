@@ -17,8 +17,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ]
     (tmp_path / "conversations.json").write_text(json.dumps(talks), encoding="utf-8")
     monkeypatch.setattr(blind, "CONVERSATIONS", tmp_path / "conversations.json")
-    blind.ask([f"one={NANO}"], tmp_path, threads=1)
-    blind.ask([f"one={NANO}", f"two={NANO}"], tmp_path, threads=1)
+    blind.ask([f"one={NANO}"], tmp_path, threads=1, variant="fp32")
+    blind.ask([f"one={NANO}", f"two={NANO}"], tmp_path, threads=1, variant="fp32")
     return tmp_path
 
 

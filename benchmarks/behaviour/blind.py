@@ -56,6 +56,7 @@ def main() -> None:
     asking.add_argument("models", nargs="+", metavar="NAME=FOLDER|FILE.gguf")
     asking.add_argument("--out", type=Path, required=True)
     asking.add_argument("--threads", type=int, default=2, help="of llama.cpp")
+    asking.add_argument("--variant", help="of the folders (the fastest)")
     counting = commands.add_parser("count", help="count the grades")
     counting.add_argument("folder", type=Path)
     options = parser.parse_args()
@@ -63,10 +64,10 @@ def main() -> None:
         count(options.folder)
     else:
         options.out.mkdir(parents=True, exist_ok=True)
-        ask(options.models, options.out, options.threads)
+        ask(options.models, options.out, options.threads, options.variant)
 
 
-def ask(models: list[str], out: Path, threads: int) -> None:
+def ask(models: list[str], out: Path, threads: int, variant: str | None = None) -> None:
     """Hold the conversations with each model, unless they were held; write replies and sheet."""
     talks = json.loads(CONVERSATIONS.read_text(encoding="utf-8"))
     path = out / "replies.jsonl"
@@ -75,7 +76,7 @@ def ask(models: list[str], out: Path, threads: int) -> None:
         name, model = named.split("=", 1)
         if any(row["model"] == name for row in rows):
             continue
-        with open_answer(Path(model), threads) as (answer, system):
+        with open_answer(Path(model), threads, variant) as (answer, system):
             for i, talk in enumerate(tqdm(talks, name, disable=None)):
                 text = "\n".join(filter(None, (system, talk.get("system"))))
                 result = converse(Conversation(talk["skill"], talk["user"], text), answer)
@@ -92,10 +93,10 @@ def ask(models: list[str], out: Path, threads: int) -> None:
 
 
 @contextmanager
-def open_answer(model: Path, threads: int) -> Iterator[tuple[Answer, str]]:
+def open_answer(model: Path, threads: int, variant: str | None) -> Iterator[tuple[Answer, str]]:
     """Open a model: what answers, and the system prompt that it gets."""
     if model.suffix != ".gguf":
-        yield answers_of(load_model(model)), ""
+        yield answers_of(load_model(model, variant=variant)), ""
         return
     with llama(model, context=2048, threads=threads) as server:
 
