@@ -51,6 +51,12 @@ def test_a_reply_without_a_grade_is_an_error_and_readers_share(folder: Path, cap
     assert "| 100% (34% to 100%) | 25% (3% to 80%) |" in line
 
 
+def test_a_model_without_a_name_is_refused(tmp_path: Path) -> None:
+    for wrong in ("models/nano", "one=", "one=nowhere"):
+        with pytest.raises(SystemExit, match="give NAME=FOLDER"):
+            blind.ask([wrong], tmp_path, threads=1)
+
+
 def test_wilsons_interval() -> None:
     """Table I of Newcombe (Statistics in Medicine 17, 1998): 81 of 263."""
     low, high = blind.wilson([1.0] * 81 + [0.0] * 182)

@@ -11,6 +11,7 @@ the share of good ones by model, with Wilson's interval of 95 % (JASA 22, 1927),
 """
 
 import argparse
+import hashlib
 import json
 import math
 import random
@@ -73,7 +74,9 @@ def ask(models: list[str], out: Path, threads: int, variant: str | None = None) 
     path = out / "replies.jsonl"
     rows = read(path) if path.exists() else []
     for named in models:
-        name, model = named.split("=", 1)
+        name, _, model = named.partition("=")
+        if not (model and Path(model).exists()):
+            sys.exit(f"{named}: give NAME=FOLDER or NAME=FILE.gguf, of a model that is there")
         if any(row["model"] == name for row in rows):
             continue
         with open_answer(Path(model), threads, variant) as (answer, system):
@@ -81,7 +84,8 @@ def ask(models: list[str], out: Path, threads: int, variant: str | None = None) 
                 text = "\n".join(filter(None, (system, talk.get("system"))))
                 result = converse(Conversation(talk["skill"], talk["user"], text), answer)
                 replies = [reply.text for reply in result.replies]
-                rows.append({"id": f"{len(rows):04}", "talk": i, "model": name, "replies": replies})
+                key = hashlib.sha256(f"{name} {i}".encode()).hexdigest()[:8]  # it tells no model
+                rows.append({"id": key, "talk": i, "model": name, "replies": replies})
         write(path, rows)
     shown = [
         {key: talks[row["talk"]].get(key, "") for key in ("skill", "system", "user", "wants")}

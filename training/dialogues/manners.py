@@ -1,10 +1,10 @@
 """Manners that a system prompt asks for, which every reply of a dialogue then has.
 
->>> manner = a_manner(random.Random(4))
+>>> manner = a_manner(random.Random(68))
 >>> manner.prompt
-'Call the user professor.'
+'Call the user detective.'
 >>> manner.of("It is five. Do you like sums?")
-'It is five, professor. Do you like sums?'
+'It is five, detective. Do you like sums?'
 """
 
 import random

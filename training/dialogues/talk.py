@@ -22,7 +22,7 @@ class Talk:
     bot: str = ""
     brief: bool = False
     manner: Callable[[str], str] = str  # what becomes of each reply
-    last: str = ""  # the last reply, before that
+    last: str = ""  # the last reply, without its manner
     recalled: int = 0  # how many messages there were after the last recall
 
     @property
