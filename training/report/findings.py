@@ -117,8 +117,7 @@ def unexpected(history: History) -> Iterator[Finding]:
     planned, taken = history.run.data.planned_steps, history.run.train.steps
     if planned and taken < FEWER * planned:
         yield Finding(
-            f"{said}there was time for {taken:,} steps, where {planned:,} were planned, as the "
-            f"machine was slower than when it was measured.",
+            f"{said}there was time for {taken:,} steps, where {planned:,} were planned.",
             f"a longer training: {length(history, planned)}",
         )
     else:
