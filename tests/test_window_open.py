@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 
 def use(*words: str) -> None:
     """Do what a person does with a window; see the file that does it."""
-    script = ROOT / "benchmarks" / "serving" / "window.py"
+    script = ROOT / "benchmarks" / "pages" / "window.py"
     done = subprocess.run(
         [sys.executable, script, "--starts", "2", *words], capture_output=True, text=True
     )
