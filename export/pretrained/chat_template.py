@@ -4,8 +4,9 @@ A template is a program. It is run on conversations whose texts are marks; the s
 the marks are the format. The format must then give the same text for longer conversations. The
 template comes from somebody else: it runs in a process of its own, with little time and memory.
 
-    >>> template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}<assistant>"
-    >>> read_format(template, {}, text="").user
+    >>> turns = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}"
+    >>> opened = "{% if add_generation_prompt %}<assistant>{% endif %}"
+    >>> read_format(turns + opened, {}, text="").user
     ('<user>', '</s>')
 """
 

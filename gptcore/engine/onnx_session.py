@@ -1,7 +1,7 @@
 """Sessions over ONNX Runtime, on the CPU or on CUDA. No torch.
 
->>> session = OnnxSession(open_inference("models/nano/onnx/model.onnx"), config)  # doctest: +SKIP
->>> logits = session.prefill([1, 2, 3])                              # (vocab_size,); doctest: +SKIP
+>>> session = OnnxSession(open_inference("model.onnx"), config)  # doctest: +SKIP
+>>> logits = session.prefill([1, 2, 3])  # doctest: +SKIP
 """
 
 import ctypes

@@ -1,8 +1,14 @@
 """Batches of encoded sentence pairs.
 
-    >>> _, encoded = encode_pairs(pairs, source_tokenizer, tokenizer, 128)    # doctest: +SKIP
-    >>> batches = PairBatches(encoded, 64)                                    # doctest: +SKIP
-    >>> source_ids, source_mask, input_ids, attention_mask, targets = batches.batch(1, step=0)
+    >>> from gptcore.text.tokenizer import Tokenizer
+    >>> from training.data.sentence_pairs import encode_pairs
+    >>> bytes_alone = Tokenizer.train([], 262)
+    >>> _, encoded = encode_pairs([("two", "deux"), ("one", "un")], bytes_alone, bytes_alone, 128)
+    >>> source_ids, source_mask, input_ids, attention_mask, targets = (
+    ...     PairBatches(encoded, 2).batch(1, step=0)
+    ... )
+    >>> source_ids.shape, targets.shape
+    (torch.Size([2, 4]), torch.Size([2, 5]))
 
 Pairs of similar length share a batch. The pairs of a step are a pure function of (seed, step).
 """

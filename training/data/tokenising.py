@@ -3,7 +3,7 @@
 >>> from gptcore.text.tokenizer import Tokenizer
 >>> [made] = tokenise(["Hi"], Tokenizer.train([], 262), "uint16")
 >>> made.document, made.ids.tolist(), made.unlearned
-('Hi', [256, 72, 105], [])
+('Hi', [256, 39, 72], [])
 """
 
 import os

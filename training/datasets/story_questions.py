@@ -1,7 +1,7 @@
 """Conversations about a story that the assistant has just told, with answers from its text.
 
->>> questions("There was a tiny girl named Lily. She smiled.", random.Random(2))
-[('Who was in the story?', 'It is about a tiny girl named Lily.'), ...]
+>>> questions("There was a tiny girl named Lily. She smiled.", random.Random(2))[0]
+('Who is the story about?', 'It is about a tiny girl named Lily.')
 """
 
 import random

@@ -3,6 +3,7 @@
 `exchanges/*.txt` has one in each paragraph: lines of wordings with bars between them, in turns of
 the user (U) and the assistant (A). Each reply fits every wording before it.
 
+>>> import random
 >>> talk = Talk(random.Random(1))
 >>> exchange(talk)
 >>> talk.messages[0]["role"]

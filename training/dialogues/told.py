@@ -1,5 +1,6 @@
 """Topics in which the user tells facts of one of many structures, and asks for them later.
 
+>>> import random
 >>> talk = Talk(random.Random(1))
 >>> tell_facts(talk)
 >>> len(talk.told)

@@ -1,6 +1,6 @@
 """Tables to documents: CSV and its kin, Parquet, and the guess which of their columns are meant.
 
->>> guess([{"Frage?": "2 + 2", "Antwort!": "4"}])
+>>> guess([{"Frage?": "Wer?", "Antwort!": "Niemand."}])
 ('Frage?', 'Antwort!')
 """
 

@@ -3,7 +3,7 @@
 >>> from gptcore.text.tokenizer import Tokenizer
 >>> chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]
 >>> seen(chat, Tokenizer.train([], 262))
-'<|user|>Hi<|end|><|assistant|>«Hello!<|end|>»'
+'<|endoftext|><|user|>Hi<|end|><|assistant|>«Hello!<|end|>»'
 """
 
 import random

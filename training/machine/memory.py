@@ -2,7 +2,7 @@
 
 >>> from gptcore.config import PRESETS
 >>> round(kept_bytes(PRESETS["nano"], n_rows=32, n_tokens=512, size=2) / 1e9, 2)
-0.68
+0.75
 """
 
 import os

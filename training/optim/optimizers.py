@@ -1,7 +1,7 @@
 """The optimizers of a model's parameters, and the learning rate schedule.
 
 >>> [round(rate_factor(s, 100, 10, 0.5), 2) for s in (0, 9, 50, 75, 99)]
-[0.1, 1.0, 1.0, 0.5, 0.02]
+[0.09, 0.91, 1.0, 0.5, 0.02]
 """
 
 from collections.abc import Iterator

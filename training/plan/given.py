@@ -1,9 +1,9 @@
 """Trainings of a given shape: what nobody has chosen fits the text, and its time is foretold.
 
 >>> from training.run.config import TrainConfig
->>> fitted(TrainConfig(), n_rows=254, epochs=16, chosen=()).steps
-127
->>> doubts(TrainConfig(steps=1000), n_rows=254)
+>>> fitted(TrainConfig(), n_rows=1000, epochs=16, chosen=()).steps
+500
+>>> list(doubts(TrainConfig(steps=1000), n_rows=254))
 ['126 epochs: above about 60 a text is learned by heart; give more text, or --set steps=476']
 """
 

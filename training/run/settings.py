@@ -1,5 +1,6 @@
 """The option --set KEY=VALUE, which changes fields of ModelConfig and TrainConfig.
 
+>>> from gptcore.config import PRESETS
 >>> model, training = read_settings(["n_layer=2", "steps=7"], PRESETS["nano"], TrainConfig())
 >>> model.n_layer, training.steps
 (2, 7)
