@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import requests
 import uvicorn
@@ -15,7 +14,6 @@ from gptcore.api.routes import Api
 from gptcore.model import OnnxModel
 from gptcore.models import Models
 
-NANO = Path(__file__).parent.parent / "models" / "nano"
 HELLO = [{"role": "user", "content": "Hello! Who are you?"}]
 SECONDS = 20
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 Refused = Callable[..., str]
 # Windows has no pseudo-terminals of the kind that Python opens.
 collect_ignore = ["runtime/test_pseudo_terminal.py"] if sys.platform == "win32" else []
-SCREENSHOTS = Path(__file__).parent.parent / "screenshots"  # for people to look at
+ROOT = Path(__file__).parent.parent
+NANO = ROOT / "models" / "nano"
+FIRST = ROOT / "tests" / "fixtures" / "first_format"  # written by an earlier version
+SCREENSHOTS = ROOT / "screenshots"  # for people to look at
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import FIRST
 
 from export.__main__ import main as export_main
 from export.folder.write import write_model
@@ -26,8 +27,6 @@ from gptcore.translation.onnx import OnnxTranslator, load_translator
 from training.__main__ import main as training_main
 from training.dialogues.generator import dialogues
 from training.run.directory import Run
-
-FIRST = Path(__file__).parent / "fixtures" / "first_format"  # written by an earlier version
 
 # A test that needs one of these is slow: PyTorch's exporter takes up to ten seconds for a graph.
 SLOW_FIXTURES = {

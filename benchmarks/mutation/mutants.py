@@ -35,19 +35,23 @@ from benchmarks.mutation.witness import Witness, read, write
 
 # The files, and the tests that can see them, the likeliest and quickest first.
 TESTS = {
-    "gptcore/engine/sampling.py": "test_sampling",
-    "gptcore/text/chat_template.py": "test_chat runtime/test_conversation test_learned",
-    "gptcore/engine/generate.py": "test_replies runtime/test_conversation test_generate test_api",
-    "gptcore/engine/scheduler.py": "test_engine test_conversations",
-    "gptcore/engine/slots.py": "test_engine test_serving test_sessions",
-    "gptcore/model.py": "test_sessions test_variants",
-    "gptcore/engine/onnx_session.py": "test_sessions runtime/test_devices",
-    "training/data/batches.py": "test_batches",
-    "training/step.py": "test_step test_loop test_device",
-    "training/loop.py": "test_loop test_step test_training test_resume",
-    "training/state.py": "test_step test_resume",
-    "export/formats/to_onnx.py": "test_to_onnx test_export",
-    "export/formats/quantize.py": "test_variants",
+    "gptcore/engine/sampling.py": "engine/test_sampling",
+    "gptcore/text/chat_template.py": "text/test_chat runtime/test_conversation data/test_learned",
+    "gptcore/engine/generate.py": (
+        "engine/test_replies runtime/test_conversation engine/test_generate page/test_api"
+    ),
+    "gptcore/engine/scheduler.py": "engine/test_engine engine/test_conversations",
+    "gptcore/engine/slots.py": "engine/test_engine engine/test_serving engine/test_sessions",
+    "gptcore/model.py": "engine/test_sessions export/test_variants",
+    "gptcore/engine/onnx_session.py": "engine/test_sessions runtime/test_devices",
+    "training/data/batches.py": "data/test_batches",
+    "training/step.py": "training/test_step training/test_loop training/test_device",
+    "training/loop.py": (
+        "training/test_loop training/test_step training/test_training training/test_resume"
+    ),
+    "training/state.py": "training/test_step training/test_resume",
+    "export/formats/to_onnx.py": "export/test_to_onnx export/test_export",
+    "export/formats/quantize.py": "export/test_variants",
 }
 # Folders that the tests' fixtures make once. Those in which a mutant has no part are made once
 # for all of them.

@@ -4,9 +4,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 from gptcore.system import cores
 from gptcore.system.cores import (
@@ -20,7 +20,6 @@ from gptcore.system.cores import (
 from gptcore.translation import onnx as onnx_translator
 from gptcore.translation.onnx import OnnxTranslator, load_translator
 
-ROOT = Path(__file__).parent.parent.parent
 TRANSLATOR = ROOT / "tests" / "fixtures" / "first_format" / "translator"
 # Runs a program, and tells in the end the policy that torch meets.
 START = """

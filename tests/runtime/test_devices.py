@@ -1,15 +1,12 @@
 """Where a model runs: the device asked for, or an error that names the choices."""
 
-from pathlib import Path
-
 import pytest
+from conftest import NANO
 
 from gptcore.checks import UserError
 from gptcore.engine import onnx_session
 from gptcore.model import load_model
 from gptcore.translation.onnx import load_translator
-
-NANO = Path(__file__).parent.parent.parent / "models" / "nano"
 
 
 @pytest.mark.parametrize("load", [load_model, load_translator])

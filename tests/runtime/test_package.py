@@ -7,10 +7,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 import gptcore
 
-ROOT = Path(__file__).parent.parent.parent
 HEAVY = {"torch", "gradio", "onnxruntime", "numpy"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 

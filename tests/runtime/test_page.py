@@ -4,15 +4,13 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from conftest import ROOT
 from gradio_client import Client
 
 from gptcore.bundle import default_model, load_bundle
 from gptcore.system.runtime import has_gpu_package, installed_runtimes, runtime_line
-
-ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.mark.slow

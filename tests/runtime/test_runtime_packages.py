@@ -6,10 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 from gptcore.system.runtime import installed_runtimes, runtime_line
-
-ROOT = Path(__file__).parent.parent.parent
 
 
 def install(folder: Path, *names: str) -> list[str]:

@@ -7,14 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Refused
+from conftest import NANO, ROOT, Refused
 
 from gptcore import Sampling, complete, load_model
 from gptcore.__main__ import main
 from gptcore.bundle import FACTS
-
-ROOT = Path(__file__).parent.parent.parent
-NANO = ROOT / "models" / "nano"
 
 
 def talk(*typed: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess:

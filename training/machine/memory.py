@@ -24,7 +24,7 @@ def kept_bytes(config: ModelConfig, n_rows: int, n_tokens: int, size: int) -> in
 
     `n_tokens`: those of a row. `size`: bytes of a number. A token keeps 14 C + 4 n_inner numbers
     in each layer, and half a row of attention weights for each head, as its second half is hidden
-    (measured, see tests/test_lora.py). Of half of the tokens the logits are computed: the
+    (measured, see tests/training/test_lora.py). Of half of the tokens the logits are computed: the
     numbers, the same in fp32, and their gradient.
     """
     layer = 14 * config.n_embd + 4 * config.n_inner + config.n_head * n_tokens // 2

@@ -1,0 +1,157 @@
+"""Thirty-odd wrong or odd files: one clear line or a counted skip, and nothing left half made."""
+
+import gzip
+import io
+import json
+import os
+import re
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Refused
+from test_formats_read import CHAT, pdf
+
+from training.__main__ import main
+
+ROW = json.dumps({"messages": CHAT})
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256))
+
+
+def locked_pdf() -> bytes:
+    from pypdf import PdfReader, PdfWriter
+
+    writer = PdfWriter(clone_from=PdfReader(io.BytesIO(pdf("Secret"))))
+    writer.encrypt("password", algorithm="RC4-128")
+    stream = io.BytesIO()
+    writer.write(stream)
+    return stream.getvalue()
+
+
+def bomb() -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.txt", b"a" * 60_000_000)
+    return stream.getvalue()
+
+
+# A file by its name: its bytes, and what the one line of the refusal holds.
+REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
+    "empty.txt": (b"", "it is empty"),
+    "blank.txt": (b" \n\t\n" * 99, "it holds nothing but white space"),
+    "nuls.txt": (b"word\0" * 99, "it holds NUL characters: it is binary"),
+    "picture.txt": (PNG, "it is a PNG picture"),
+    "photo.jpg": (b"\xff\xd8\xff\xe0\0\x10JFIF\0" + PNG, "it is a JPEG picture"),
+    "program": (b"\x7fELF\x02\x01\x01" + bytes(99), "it is a program"),
+    "latin-1.txt": ("Grüße aus Köln. ".encode("latin-1") * 9, "it is not UTF-8 text"),
+    "locked.pdf": (locked_pdf, "password"),
+    "scan.pdf": (lambda: pdf(""), "without text: a scan needs OCR"),
+    "cut.pdf": (pdf("Once upon a time.")[:200], "it is a damaged PDF"),
+    "bomb.zip": (bomb, "unpacks from"),
+    "cut.zip": (lambda: bomb()[:5000], "it is a damaged archive"),
+    "cut.jsonl.gz": (gzip.compress(ROW.encode() * 99)[:60], "it is a damaged archive"),
+    "old.doc": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(99), "an old Office document"),
+    "users.jsonl": (
+        "\n".join(json.dumps({"messages": CHAT[:1]}) for _ in range(9)).encode(),
+        "no document was found: .*users.jsonl, line 1: .*no reply of an assistant",
+    ),
+    "numbers.json": (b"[1, 2, 3]", "no document was found: .*a number, not an object"),
+    "nested.json": (b"[" * 100_000, "nested too deeply"),
+    "cut.json": (f'[{ROW}, {{"messages": ['.encode(), "no document|is not JSON"),
+    "keys.jsonl": (b'{"title": "One"}\n', "no document was found: .*no known key"),
+    "quotes.csv": (
+        b'question,answer\n"Hi,Hello!\nBye,"Good" bye\n' + b"Who,Me\n" * 5,
+        "line 2: its quotes do not match",
+    ),
+    "three.csv": (b"x,y,z\na,b,c\nd,e,f\n", "--columns QUESTION,ANSWER"),
+    "chat.txt": (
+        b"[03.05.21, 14:02:11] Ann: Are you there?\n[03.05.21, 14:03:00] Ben: Yes\n" * 3,
+        '--me "Ann"',
+    ),
+    "one.txt": (b"x", "the text is too short: 1 bytes"),
+}
+# A file that can be used: its bytes, and what is told of it.
+USED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
+    "long.txt": (lambda: b"word " * 4_000_000, "20,000,000 bytes"),
+    "row.txt": (ROW.encode() + b"\n", "row.txt: JSON, 1 conversation"),
+    "text.jsonl": (b"This is no JSON, but words.\n" * 9, "skipped 9: it is not JSON|text, 1 text"),
+    "utf16.csv": (
+        "question;answer\nHi;Grüße\n".encode("utf-16"),
+        "CSV, columns 'question' and 'answ",
+    ),
+    "bom.json": (b"\xef\xbb\xbf" + f"[{ROW}]".encode(), "JSON, 1 conversation"),
+    "uneven.csv": (b"question,answer\nHi,Hello!\nBye\nYou,Me,Them\n", "skipped [12]: "),
+    "twice.jsonl": (
+        f'{ROW}\n{{"text": "a", "text": "b"}}\n'.encode(),
+        "skipped 1: .*the key 'text' twice",
+    ),
+    "mixed.jsonl": (f'{ROW}\n{{"text": "One."}}\n'.encode(), "1 text, 1 conversation"),
+    "markup.txt": (b"<p>One</p>\n<b>Two</b>\n" * 9, "lines look like markup|HTML"),
+    "windows.txt": (b"One line.\r\nAnother.\r\n" * 9, "text, 1 text"),
+    "upper.TXT.GZ": (gzip.compress(b"Once upon a time. " * 9), "text, 1 text"),
+}
+
+
+def made(folder: Path, name: str, content: Callable[[], bytes] | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content())
+    return path
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_file_that_cannot_be_used_is_refused_in_one_line(
+    tmp_path: Path, refused: Refused, name: str
+) -> None:
+    content, said = REFUSED[name]
+    path = made(tmp_path, name, content)
+    words = ["--preset=tiny", "--set=vocab_size=262", f"--out={tmp_path / 'runs' / 'out'}"]
+    line = refused(main, path, *words)
+    assert re.search(said, line), line
+    assert (len(line) < 600 and name in line) or name == "one.txt"
+    assert not (tmp_path / "runs" / "out").exists()
+    left = [p for p in (tmp_path / "runs").rglob("*") if p.is_file() and p.suffix != ".lock"]
+    assert not left
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_among_others_it_is_a_counted_skip(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(tmp_path, name, REFUSED[name][0])
+    made(tmp_path, "good.txt", b"Once upon a time there was a good file. " * 9)
+    assert main(["look", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert f"{name}: " in told and ("skipped" in told or name == "one.txt")
+    assert "good.txt: text, 1 text" in told
+
+
+@pytest.mark.parametrize("name", USED)
+def test_an_odd_file_that_can_be_used_is_told_of(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content, said = USED[name]
+    path = made(tmp_path, name, content)
+    code = main(["look", str(path)])
+    output = capsys.readouterr()
+    assert re.search(said, output.out), output
+    assert code == 0 or "no document was found" in output.err
+
+
+def test_the_documents_say_what_is_said_of_each() -> None:
+    text = (ROOT / "docs/odd-files.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| `([^`]+)` \| (.+) \|$", text, re.MULTILINE))
+    assert [*rows] == [*REFUSED, *USED]
+    for name, (_, said) in (REFUSED | USED).items():
+        assert re.search(said, rows[name]), name
+
+
+def test_a_loop_of_links_and_a_file_nobody_may_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(tmp_path, "good.txt", b"Once upon a time there was a good file. " * 9)
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "nowhere.txt").symlink_to(tmp_path / "none")
+    os.mkfifo(tmp_path / "pipe")  # reading it would wait for ever
+    assert main(["look", str(tmp_path)]) == 0
+    assert "in all 1 document of" in capsys.readouterr().out

@@ -1,0 +1,169 @@
+"""Several models in one process: opened when asked for, closed to make room for others."""
+
+import asyncio
+import gc
+import json
+import shutil
+import threading
+import weakref
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+
+import pytest
+import requests
+from api_server import HELLO, SECONDS, error_of, served
+from conftest import FIRST, NANO
+
+from gptcore.api.door import Door
+from gptcore.bundle import find_models, read_facts, write_facts
+from gptcore.checks import UserError
+from gptcore.engine.generate import Request
+from gptcore.engine.sampling import Sampling
+from gptcore.engine.scheduler import Busy
+from gptcore.model import OnnxModel, load_model
+from gptcore.models import Models, NotHere, needed_bytes
+
+NAMES = ["one", "two", "three"]
+
+
+@pytest.fixture(scope="module")
+def nano() -> OnnxModel:
+    return opened(NANO)
+
+
+def opened(folder: Path) -> OnnxModel:
+    return load_model(folder, threads=1, device="cpu", variant="fp32")
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[Path]:
+    """Copies of a model under other names."""
+    for name in NAMES:
+        shutil.copytree(NANO, tmp_path / name)
+        write_facts(tmp_path / name, replace(read_facts(NANO), name=name))
+    return [tmp_path / name for name in NAMES]
+
+
+def get(models: Models, *names: str) -> list[OnnxModel]:
+    """Ask for models one after the other."""
+    return [asyncio.run(models.get(name)) for name in names]
+
+
+def room_for(n: float) -> float:
+    return n * needed_bytes(NANO, read_facts(NANO))
+
+
+def test_who_was_not_needed_for_longest_makes_room(nano: OnnxModel, folders: list[Path]) -> None:
+    models = Models(nano, folders, room_for(3), opened)
+    assert models.names == [nano.bundle.name, *NAMES] and [*models.open] == [nano.bundle.name]
+    one, two = map(weakref.ref, get(models, "one", "two"))
+    assert get(models, "one") == [one()]
+    get(models, "three")
+    gc.collect()
+    assert two() is None and one() is not None  # its memory is free again
+    assert [*models.open] == [nano.bundle.name, "one", "three"]
+    get(models, "two", "three")
+    assert [*models.open] == [nano.bundle.name, "three", "two"]
+
+
+def test_a_model_that_writes_is_not_closed(nano: OnnxModel, folders: list[Path]) -> None:
+    models, stop = Models(nano, folders, room_for(2), opened), Event()
+    (one,) = get(models, "one")
+    for seed in range(32):  # some of them are long
+        wanted = Request([5, 8], Sampling(temperature=2.0, seed=seed), 10**6, slide=True)
+        one.engine.submit(wanted, stop, lambda piece: None)
+    with pytest.raises(Busy, match="memory is full"):
+        get(models, "two")
+    stop.set()
+    while one.engine.n_running:
+        pass
+    get(models, "two")
+    assert [*models.open] == [nano.bundle.name, "two"]
+
+
+def test_a_model_that_never_fits_is_named(nano: OnnxModel, folders: list[Path]) -> None:
+    with pytest.raises(UserError, match=r"one needs .* GB beside .* --memory allows"):
+        get(Models(nano, folders, room_for(1.5), opened), "one")
+
+
+def test_a_crowd_opens_a_model_once(nano: OnnxModel, folders: list[Path]) -> None:
+    loads = []
+
+    def load(folder: Path) -> OnnxModel:
+        loads.append(threading.current_thread())
+        return opened(folder)
+
+    models = Models(nano, folders, room_for(4), load)
+
+    async def crowd() -> list[OnnxModel]:
+        return await asyncio.gather(*(models.get(name) for name in NAMES * 20))
+
+    assert len(set(asyncio.run(crowd()))) == len(NAMES) == len(loads)
+    assert len(set(loads)) == 1 and loads[0] != threading.current_thread()
+
+
+def test_folders_of_equal_names_are_told_apart(nano: OnnxModel, folders: list[Path]) -> None:
+    for folder in folders[1:]:
+        write_facts(folder, replace(read_facts(NANO), name="one"))
+    models = Models(nano, [NANO, *folders], room_for(4), opened)
+    assert models.names == [nano.bundle.name, *NAMES]  # the first model's own folder once
+
+
+def test_no_model_but_a_folder_is_said(folders: list[Path], tmp_path: Path) -> None:
+    (folders[1] / "gptcore.json").write_text("{")
+    shutil.copytree(FIRST / "translator", tmp_path / "four")
+    (tmp_path / "notes").mkdir()
+    found, others = find_models(tmp_path)
+    assert found == [folders[0], folders[2]]
+    assert "four: a translation model" in others[0] and "two" in others[1] and len(others) == 2
+    with pytest.raises(UserError, match="no folder of models"):
+        find_models(tmp_path / "nowhere")
+
+
+def test_the_api_answers_as_the_model_that_is_named(
+    nano: OnnxModel, folders: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = Models(nano, folders, room_for(3), opened)
+    with served(models, Door()) as url:
+
+        def ask(name: str | None, path: str = "chat/completions") -> requests.Response:
+            body = {"model": name, "messages": HELLO, "temperature": 0, "max_tokens": 8}
+            return requests.post(f"{url}/v1/{path}", json=body, timeout=SECONDS)
+
+        cards = requests.get(f"{url}/v1/models", timeout=SECONDS).json()["data"]
+        assert [card["id"] for card in cards] == models.names
+        replies = {name: ask(name).json() for name in (None, *NAMES)}
+        assert [reply["model"] for reply in replies.values()] == models.names
+        assert len({reply["choices"][0]["message"]["content"] for reply in replies.values()}) == 1
+        assert "'one'" in error_of(ask("four"), 404)
+        shutil.rmtree(folders[0])  # gone while it is not open: the others answer on
+        told = error_of(ask("one"), 503)
+        assert "one" in told and str(folders[0]) not in told
+        assert str(folders[0]) in capsys.readouterr().err
+        assert ask("two").ok and ask(None).ok
+        shown = requests.get(f"{url}/metrics", timeout=SECONDS).text
+        assert 'gptcore_replies_total{model="two"} ' in shown
+        document = requests.get(f"{url}/v1/openapi.json", timeout=SECONDS).json()
+        assert json.dumps([*models.names, None]) in json.dumps(document)
+
+
+def test_a_name_that_is_no_name_is_not_here(nano: OnnxModel) -> None:
+    models = Models(nano)
+    for name in ("", "../nano", 5, ["one"], {"a": 1}):
+        with pytest.raises(NotHere, match="is not here"):
+            models.check(name)
+    assert models.check(None) == models.check(nano.bundle.name) == nano.bundle.name
+
+
+def test_a_name_may_be_followed_by_a_number_format(nano: OnnxModel, folders: list[Path]) -> None:
+    models = Models(nano, folders, room_for(9))
+    assert models.names == [nano.bundle.name, *NAMES]
+    assert models.formats()["one@int8"] == ("one", "int8")
+    assert models.check("one@int8") == "one@int8"
+    for name in ("one@", "one@q2", "@int8", "none@int8"):
+        with pytest.raises(NotHere):
+            models.check(name)
+    whole, eight = get(models, "one@fp32", "one@int8")
+    assert (whole.variant, eight.variant) == ("fp32", "int8")
+    assert get(models, "one@int8") == [eight]

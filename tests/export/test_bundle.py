@@ -1,0 +1,330 @@
+"""The model folder: whatever is missing, damaged or changed is named before anything runs."""
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from conftest import Refused
+from trained import without_serving
+
+from gptcore import bundle as bundle_module
+from gptcore.__main__ import main as app_main
+from gptcore.bundle import (
+    FACTS,
+    ONNX,
+    SERVING,
+    VARIANTS,
+    load_bundle,
+    read_facts,
+    say_if_large,
+    write_facts,
+)
+from gptcore.checks import UserError
+from gptcore.config import PRESETS
+from gptcore.facts import ModelFacts
+from gptcore.model import load_model
+from gptcore.system.files import new_folder
+from gptcore.text.tokenizer import FILE_NAME, Tokenizer
+
+
+@pytest.fixture
+def folder(model_folder: Path, tmp_path: Path) -> Path:
+    """A copy of the exported model, to be spoiled."""
+    return Path(shutil.copytree(model_folder, tmp_path / "model"))
+
+
+def change_facts(folder: Path, change: Callable[[dict], Any]) -> None:
+    facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+    result = change(facts)
+    (folder / FACTS).write_text(json.dumps(facts if result is None else result), encoding="utf-8")
+
+
+def listed(folder: Path) -> list[str]:
+    return list(json.loads((folder / FACTS).read_text(encoding="utf-8"))["sha256"])
+
+
+def test_a_sound_folder_says_what_it_holds(model_folder: Path) -> None:
+    bundle = load_bundle(str(model_folder))
+    assert bundle.config == PRESETS["tiny"] and bundle.is_chat and bundle.name == "tiny"
+    assert bundle.tokenizer.vocab_size == 512
+    assert bundle.variants == {"fp32": model_folder / "onnx" / "model.onnx"}
+
+
+def test_every_file_of_the_folder_is_listed_with_its_hash(model_folder: Path) -> None:
+    files = {p.relative_to(model_folder).as_posix() for p in model_folder.rglob("*") if p.is_file()}
+    assert set(listed(model_folder)) == files - {FACTS}
+    assert {"onnx/model.onnx", "model.safetensors", "tokenizer.json", "README.md"} < files
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc/hostname", "../secret", "onnx/../../secret", "C:secret", "onnx\\..\\secret"]
+)
+def test_a_file_that_is_not_inside_the_folder_is_refused(folder: Path, name: str) -> None:
+    (folder.parent / "secret").write_text("secret")
+    change_facts(folder, lambda facts: facts["sha256"].update({name: "0" * 64}))
+    with pytest.raises(UserError, match="is outside the folder"):
+        load_bundle(folder)
+
+
+def test_a_link_may_lead_elsewhere_in_the_folder_or_to_the_hubs_blobs_alone(
+    folder: Path, tmp_path: Path
+) -> None:
+    card = folder / "README.md"
+    card.rename(folder / "onnx" / "card.md")
+    card.symlink_to(Path("onnx") / "card.md")
+    assert load_bundle(folder)
+    card.unlink()
+    (tmp_path / "outside.md").write_bytes((folder / "onnx" / "card.md").read_bytes())
+    card.symlink_to(tmp_path / "outside.md")
+    with pytest.raises(UserError, match="is a link that leads out of"):
+        load_bundle(folder)
+    hub = tmp_path / "models--me--mine"
+    (hub / "blobs").mkdir(parents=True)
+    shutil.move(tmp_path / "outside.md", hub / "blobs" / "0123")
+    snapshot = shutil.copytree(folder, hub / "snapshots" / "abc", symlinks=True)
+    (snapshot / "README.md").unlink()
+    (snapshot / "README.md").symlink_to(Path("..", "..", "blobs", "0123"))
+    assert load_bundle(snapshot)
+
+
+def test_a_changed_byte_in_any_file_is_named(folder: Path) -> None:
+    names = listed(folder)
+    assert len(names) >= 10
+    for i, name in enumerate(names):
+        path = folder / name
+        data = path.read_bytes()
+        changed = bytearray(data)
+        changed[random.Random(i).randrange(len(data))] ^= 1
+        path.write_bytes(changed)
+        with pytest.raises(UserError) as error:
+            load_bundle(folder)
+        assert f"{path} is damaged or changed" in str(error.value)
+        path.write_bytes(data)
+    load_bundle(folder)
+
+
+def test_a_missing_file_is_named(folder: Path) -> None:
+    for name in listed(folder):
+        (folder / name).rename(folder / "elsewhere")
+        with pytest.raises(UserError) as error:
+            load_bundle(folder)
+        assert f"{folder / name} is missing" in str(error.value)
+        (folder / "elsewhere").rename(folder / name)
+
+
+@pytest.mark.parametrize("name", ["nowhere", "a_file"])
+def test_a_path_that_is_no_folder_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a_file").write_text("not a folder")
+    with pytest.raises(UserError, match=f"no model folder at .*{name}: name one that"):
+        load_bundle(tmp_path / name)
+
+
+def test_a_folder_without_gptcore_json_is_no_model_folder(folder: Path) -> None:
+    (folder / FACTS).unlink()
+    with pytest.raises(UserError, match=r"is not a model folder, gptcore\.json is missing"):
+        load_bundle(folder)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: "",
+        lambda text: text[: len(text) // 2],
+        lambda text: "[]",
+        lambda text: "null",
+        lambda text: '"facts"',
+        lambda text: "\x00" * 100,
+        lambda text: text.replace('"sha256"', '"sha257"'),
+        lambda text: text.replace('"config"', '"konfig"'),
+    ],
+    ids=["empty", "cut", "list", "null", "string", "zeros", "no-hashes", "no-config"],
+)
+def test_a_damaged_gptcore_json_is_named(folder: Path, damage: Callable[[str], str]) -> None:
+    path = folder / FACTS
+    path.write_text(damage(path.read_text(encoding="utf-8")), encoding="utf-8")
+    with pytest.raises(UserError, match=r"gptcore\.json"):
+        load_bundle(folder)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("sha256", []),
+        ("sha256", None),
+        ("sha256", {"onnx/model.onnx": 1}),
+        ("sha256", {"": "0"}),
+        ("config", []),
+        ("config", None),
+        ("config", "tiny"),
+        ("config", {"n_layer": "2"}),
+        ("config", {"n_layers": 2}),
+        ("config", {"n_layer": 2, "n_head": 3}),
+    ],
+    ids=str,
+)
+def test_facts_of_a_wrong_kind_are_refused(folder: Path, key: str, value: Any) -> None:
+    change_facts(folder, lambda facts: facts.update({key: value}))
+    with pytest.raises(UserError):
+        load_bundle(folder)
+
+
+def test_any_changed_byte_of_gptcore_json_gives_a_sound_bundle_or_a_clear_error(
+    folder: Path,
+) -> None:
+    path, rng = folder / FACTS, random.Random(4)
+    data = path.read_bytes()
+    refused = 0
+    for _ in range(150):
+        changed = bytearray(data)
+        changed[rng.randrange(len(data))] = rng.choice(b'0123456789abc{}[]",: \xff')
+        path.write_bytes(changed)
+        try:
+            load_bundle(folder)
+        except UserError:
+            refused += 1
+    assert refused > 20
+
+
+def test_a_graph_that_is_not_listed_is_not_run(folder: Path) -> None:
+    change_facts(folder, lambda facts: facts["sha256"].pop(ONNX.as_posix()) and None)
+    with pytest.raises(UserError, match=r"gptcore\.json does not list onnx/model\.onnx"):
+        load_bundle(folder)
+
+
+def test_a_tokenizer_of_another_export_is_refused(folder: Path) -> None:
+    Tokenizer({bytes([byte]): byte for byte in range(256)}).save(folder)
+    write_facts(folder, read_facts(folder))
+    with pytest.raises(UserError, match="the tokenizer has 262 tokens and the model 512"):
+        load_bundle(folder)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"", b"not an onnx file", bytes(range(256)) * 100, None],
+    ids=["empty", "text", "bytes", "half"],
+)
+@pytest.mark.parametrize(
+    ("is_served", "damaged"),
+    [(False, ONNX.as_posix()), (True, ONNX.as_posix()), (True, SERVING["fp32"])],
+    ids=["portable", "weights of the serving graph", "serving graph"],
+)
+def test_a_graph_that_onnx_runtime_cannot_read_is_named(
+    folder: Path, garbage: bytes | None, is_served: bool, damaged: str
+) -> None:
+    """Though its hash is the one that is listed."""
+    data = (folder / damaged).read_bytes()
+    (folder / damaged).write_bytes(data[: len(data) // 2] if garbage is None else garbage)
+    if not is_served:
+        (folder / SERVING["fp32"]).unlink()
+    write_facts(folder, read_facts(folder))
+    load_bundle(folder)
+    opened = folder / (SERVING["fp32"] if is_served else ONNX)
+    for threads in (1, None):
+        with pytest.raises(UserError, match=f"ONNX Runtime cannot load {opened}"):
+            load_model(folder, threads=threads, device="cpu")
+
+
+def rewritten(folder: Path, out: Path, change: str) -> Path:
+    """A folder with another portable graph alone, whose hashes are right again."""
+    without_serving(folder, out)
+    path = out / VARIANTS["fp32"]
+    proto = onnx.load(path)
+    if change == "opset":
+        proto.opset_import[0].version = 40
+    elif change == "ir":
+        proto.ir_version = 30
+    else:
+        onnx.save(
+            proto, path, save_as_external_data=True, location="weights.bin", size_threshold=1000
+        )
+        proto = onnx.load(path, load_external_data=False)
+        (path.parent / "weights.bin").rename(out.parent / "weights.bin")
+        for tensor in proto.graph.initializer:
+            for entry in tensor.external_data:
+                if entry.key == "location":
+                    entry.value = "../../weights.bin" if change == "relative" else "/etc/passwd"
+    path.write_bytes(proto.SerializeToString())
+    write_facts(out, read_facts(out))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("opset", "needs a newer version than"),
+        ("ir", "needs a newer version than"),
+        ("relative", "outside its folder"),
+        ("absolute", "outside its folder"),
+    ],
+)
+def test_a_graph_that_cannot_run_here_is_explained(
+    model_folder: Path, tmp_path: Path, refused: Refused, change: str, said: str
+) -> None:
+    out = rewritten(model_folder, tmp_path / "changed", change)
+    with pytest.raises(UserError, match=said):
+        load_model(out)
+    assert said in refused(app_main, "--port", 0, "--model", out)
+
+
+def test_hashes_are_written_for_what_is_there_now(folder: Path) -> None:
+    (folder / "extra").mkdir()
+    (folder / "extra" / "ä.txt").write_text("new", encoding="utf-8")
+    (folder / "README.md").unlink()
+    write_facts(folder, ModelFacts("ü", chat=False, parameters=1, config=PRESETS["tiny"]))
+    bundle = load_bundle(folder)
+    assert bundle.name == "ü" and not bundle.is_chat
+    assert "extra/ä.txt" in listed(folder) and "README.md" not in listed(folder)
+    assert FILE_NAME in listed(folder) and FACTS not in listed(folder)
+
+
+# ------------------------------------------------------------------ folders written as a whole
+
+
+def test_a_new_folder_has_its_name_only_when_it_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "models" / "mine"
+    with new_folder(path) as folder:
+        (folder / "sub").mkdir()
+        (folder / "sub" / "a.txt").write_text("a")
+        assert not path.exists()
+    assert (path / "sub" / "a.txt").read_text() == "a"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_an_error_leaves_what_was_there_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "mine"
+    with pytest.raises(RuntimeError), new_folder(path) as folder:
+        (folder / "a.txt").write_text("a")
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+    path.mkdir()
+    (path / "old.txt").write_text("old")
+    with pytest.raises(RuntimeError), new_folder(path) as folder:
+        (folder / "a.txt").write_text("a")
+        raise RuntimeError
+    assert list(tmp_path.rglob("*")) == [path, path / "old.txt"]
+
+
+def test_a_new_folder_replaces_an_old_one_and_what_a_crash_left(tmp_path: Path) -> None:
+    path = tmp_path / "mine"
+    path.mkdir()
+    (path / "old.txt").write_text("old")
+    (tmp_path / "mine.tmp").mkdir()
+    (tmp_path / "mine.tmp" / "half.txt").write_text("half")
+    with new_folder(path) as folder:
+        (folder / "new.txt").write_text("new")
+    assert list(tmp_path.rglob("*")) == [path, path / "new.txt"]
+
+
+def test_checking_large_files_is_said_before_the_wait(
+    model_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say_if_large(model_folder)
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr(bundle_module, "LARGE_BYTES", 1000)
+    say_if_large(model_folder)
+    assert f"checking the files of {model_folder}: 0.0 GB" in capsys.readouterr().out

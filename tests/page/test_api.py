@@ -1,0 +1,320 @@
+"""The API over real connections: what clients of OpenAI's send, and what they get."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+import requests
+from api_server import HELLO, SECONDS, error_of, served
+from conftest import NANO
+
+from gptcore.api.door import Door
+from gptcore.engine.generate import chat
+from gptcore.engine.sampling import Sampling, log_softmax
+from gptcore.model import OnnxModel, load_model
+from gptcore.text.chat_template import render
+
+
+@pytest.fixture(scope="module")
+def nano() -> OnnxModel:
+    return load_model(NANO, threads=1, device="cpu", variant="fp32")
+
+
+@pytest.fixture(scope="module")
+def url(nano: OnnxModel) -> Iterator[str]:
+    with served(nano, Door()) as address:
+        yield address
+
+
+@pytest.fixture
+def post(url: str) -> Callable[..., requests.Response]:
+    """Posts a body to the chat's or the completions' address."""
+
+    def send(kind: str = "chat/completions", **body: Any) -> requests.Response:
+        return requests.post(f"{url}/v1/{kind}", json=body, timeout=SECONDS)
+
+    return send
+
+
+def events(response: requests.Response) -> list[Any]:
+    """What a stream holds; its last line says that it is whole."""
+    assert response.headers["content-type"].startswith("text/event-stream")
+    lines = [line for line in response.content.decode().split("\n\n") if line]
+    assert all(line.startswith("data: ") for line in lines) and lines[-1] == "data: [DONE]"
+    return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
+
+
+def expected(model: OnnxModel, messages: list, **options: Any) -> str:
+    return "".join(piece.text for piece in chat(model, messages, **options))
+
+
+@pytest.mark.parametrize("sampling", [Sampling(temperature=0), Sampling(0.9, top_k=0, seed=5)])
+def test_a_reply_is_what_the_model_says(post, nano: OnnxModel, sampling: Sampling) -> None:
+    text = expected(nano, HELLO, sampling=sampling, max_tokens=40)
+    asked = {"temperature": sampling.temperature, "top_k": sampling.top_k, "seed": sampling.seed}
+    answer = post(messages=HELLO, max_tokens=40, **asked).json()
+    (choice,) = answer["choices"]
+    assert choice["message"] == {"role": "assistant", "content": text, "refusal": None}
+    assert choice["finish_reason"] in ("stop", "length")
+    prompt = render(HELLO, nano.tokenizer, prompt=True)
+    n_new = answer["usage"]["completion_tokens"]
+    assert answer["usage"] == {
+        "prompt_tokens": len(prompt), "completion_tokens": n_new,
+        "total_tokens": len(prompt) + n_new,
+    }  # fmt: skip
+    assert answer["object"] == "chat.completion" and answer["model"] == nano.bundle.name
+
+
+def test_a_stream_holds_the_same_in_parts(post, nano: OnnxModel) -> None:
+    text = expected(nano, HELLO, sampling=Sampling(temperature=0), max_tokens=40)
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    parts = events(post(messages=HELLO, max_tokens=40, temperature=0, **options))
+    *parts, usage = parts
+    assert usage["choices"] == [] and usage["usage"]["completion_tokens"] > 0
+    choices = [part["choices"][0] for part in parts]
+    assert choices[0]["delta"] == {"role": "assistant", "content": ""}
+    assert "".join(choice["delta"].get("content", "") for choice in choices) == text
+    reasons = [choice["finish_reason"] for choice in choices]
+    assert reasons[:-1] == [None] * (len(reasons) - 1) and reasons[-1] in ("stop", "length")
+    assert {part["object"] for part in parts} == {"chat.completion.chunk"}
+    assert len({part["id"] for part in parts}) == 1
+
+
+def test_without_being_asked_for_a_stream_has_no_usage(post) -> None:
+    parts = events(post(messages=HELLO, max_tokens=3, stream=True))
+    assert all(part["choices"] and "usage" not in part for part in parts)
+
+
+def test_a_conversation_with_parts_and_a_system_prompt_is_read_as_it_is(post, nano) -> None:
+    messages = [
+        {"role": "developer", "content": "Be kind."},
+        {"role": "user", "content": [{"type": "text", "text": "My name "},
+                                     {"type": "text", "text": "is Ada."}]},
+        {"role": "assistant", "content": "Hello, Ada!"},
+        {"role": "user", "content": "What is my name?"},
+    ]  # fmt: skip
+    plain = [{"role": "system", "content": "Be kind."},
+             {"role": "user", "content": "My name is Ada."}, *messages[2:]]  # fmt: skip
+    answer = post(messages=messages, temperature=0, max_tokens=20).json()
+    text = expected(nano, plain, sampling=Sampling(temperature=0), max_tokens=20)
+    assert answer["choices"][0]["message"]["content"] == text
+
+
+def test_several_replies_follow_their_own_seeds(post, nano: OnnxModel) -> None:
+    answer = post(messages=HELLO, n=3, seed=7, temperature=1.2, max_tokens=20).json()
+    texts = [choice["message"]["content"] for choice in answer["choices"]]
+    assert texts == [
+        expected(nano, HELLO, sampling=Sampling(1.2, seed=seed), max_tokens=20)
+        for seed in (7, 8, 9)
+    ]
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2]
+    assert answer["usage"]["prompt_tokens"] == len(render(HELLO, nano.tokenizer, prompt=True))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_stop_text_ends_the_reply_and_none_of_it_is_sent(post, nano, stream: bool) -> None:
+    ask = {"messages": [{"role": "user", "content": "Tell me a story."}], "temperature": 0}
+    whole = post(**ask).json()["choices"][0]["message"]["content"]
+    stop = whole[20:28]
+    answer = post(**ask, stop=["never said", stop], stream=stream)
+    if stream:
+        parts = [part["choices"][0] for part in events(answer)]
+        text, reason = "".join(p["delta"].get("content", "") for p in parts), parts[-1]
+    else:
+        reason = answer.json()["choices"][0]
+        text = reason["message"]["content"]
+    assert text == whole[: whole.index(stop)] and reason["finish_reason"] == "stop"
+
+
+def test_an_echo_gives_the_probability_of_every_token_of_the_prompt(post, nano) -> None:
+    """lm-eval scores texts this way; the probabilities are those of the graph itself."""
+    prompts = [np.random.default_rng(i).integers(0, 256, 40 * i + 2).tolist() for i in range(3)]
+    answer = post("completions", prompt=prompts, echo=True, max_tokens=1, logprobs=2,
+                  temperature=0).json()  # fmt: skip
+    session = nano.session()
+    for choice, ids in zip(answer["choices"], prompts):
+        session.slots.cut(0, 0)
+        log_p = log_softmax(session.slots.read(0, ids, first=0))
+        told = choice["logprobs"]
+        assert told["token_logprobs"][0] is None and told["top_logprobs"][0] is None
+        wanted = [log_p[i, token] for i, token in enumerate(ids[1:])]
+        assert np.allclose(told["token_logprobs"][1 : len(ids)], wanted, atol=1e-4)
+        best = [max(top.values()) for top in told["top_logprobs"][1 : len(ids)]]
+        assert np.allclose(best, log_p[:-1].max(1), atol=1e-4)
+        lengths = {len(told[key]) for key in told}
+        assert lengths == {len(ids) + len(told["tokens"][len(ids) :])}
+        assert choice["text"].startswith(nano.tokenizer.decode(ids))
+
+
+def test_a_text_that_ends_at_once_has_the_probability_of_its_end(post, nano) -> None:
+    """lm-eval leaves out the last probability, which is not the prompt's."""
+    pieces = list(chat(nano, HELLO, Sampling(temperature=0), 200))
+    reply = [i for piece in pieces for i in piece.token_ids]
+    ids = [*render(HELLO, nano.tokenizer, prompt=True), *reply]
+    ask = {"prompt": ids, "max_tokens": 1, "temperature": 0, "echo": True, "logprobs": 1}
+    (choice,) = post("completions", **ask).json()["choices"]
+    assert choice["finish_reason"] == "stop"
+    assert choice["logprobs"]["tokens"][len(ids) :] == ["<|end|>"]
+    assert choice["text"].endswith(nano.tokenizer.decode(reply))
+
+
+def test_a_prompt_may_be_a_text_or_ids_and_an_echo_may_write_nothing(post, nano) -> None:
+    answer = post("completions", prompt="Once upon", echo=True, max_tokens=0, logprobs=0).json()
+    (choice,) = answer["choices"]
+    assert (choice["text"], choice["finish_reason"]) == ("Once upon", "length")
+    assert answer["usage"]["completion_tokens"] == 0
+    ids = [nano.tokenizer.special["<|endoftext|>"], *nano.tokenizer.encode("Once upon")]
+    same = [
+        post("completions", prompt=prompt, temperature=0).json()["choices"][0]["text"]
+        for prompt in ("Once upon", ids)
+    ]
+    assert same[0] == same[1] != ""
+
+
+def test_the_probabilities_of_a_chat_are_those_of_its_tokens(post, nano: OnnxModel) -> None:
+    answer = post(messages=HELLO, temperature=0, max_tokens=5, logprobs=True, top_logprobs=3)
+    tokens = answer.json()["choices"][0]["logprobs"]["content"]
+    assert len(tokens) == 5
+    for token in tokens:
+        top = token["top_logprobs"]
+        assert len(top) == 3 and top[0]["token"] == token["token"], "greedily: the likeliest"
+        assert top[0]["logprob"] >= top[1]["logprob"] >= top[2]["logprob"]
+        assert bytes(token["bytes"]).decode() == token["token"]
+
+
+PET = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["cat", "dog"]}, "age": {"type": "integer", "maximum": 30}},
+    "required": ["kind", "age"],
+    "additionalProperties": False,
+}
+
+
+def bound(schema: object) -> dict[str, Any]:
+    form = {"name": "pet", "strict": True, "schema": schema}
+    return {"response_format": {"type": "json_schema", "json_schema": form}}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_replies_with_a_schema_are_json_of_it_several_at_once(post, stream: bool) -> None:
+    wanted = {"messages": HELLO, "max_tokens": 60, "n": 8, "temperature": 2, "top_k": 0, "seed": 3}
+    answer = post(**wanted, **bound(PET), logprobs=True, top_logprobs=3, stream=stream)
+    texts, reasons = [""] * 8, [None] * 8
+    for event in events(answer) if stream else [answer.json()]:
+        for choice in event["choices"]:
+            said = choice["delta"] if stream else choice["message"]
+            texts[choice["index"]] += said.get("content") or ""
+            reasons[choice["index"]] = choice["finish_reason"] or reasons[choice["index"]]
+            for token in (choice.get("logprobs") or {}).get("content") or ():
+                assert len(token["top_logprobs"]) == 3
+    assert reasons.count("stop") > 4  # an integer may be long
+    for text in (text for text, reason in zip(texts, reasons) if reason == "stop"):
+        jsonschema.validate(json.loads(text), PET)
+    assert len(set(texts)) > 1
+
+
+def test_a_json_object_is_one_and_a_text_is_what_it_is_without_a_form(post, nano) -> None:
+    ask = {"messages": HELLO, "max_tokens": 300, "temperature": 1, "seed": 2}
+    (choice,) = post(**ask, response_format={"type": "json_object"}).json()["choices"]
+    assert choice["message"]["content"].startswith("{")
+    assert choice["finish_reason"] == "length" or json.loads(choice["message"]["content"])
+    (choice,) = post(**ask, response_format={"type": "text"}).json()["choices"]
+    (free,) = post(**ask).json()["choices"]
+    assert choice["message"] == free["message"]
+
+
+UNKNOWN = {"frequency_penalty": 0.5, "user": "me", "tools": [], "logit_bias": {}, "nonsense": 1}
+
+
+def test_fields_that_are_not_known_and_null_are_ignored(post) -> None:
+    nulls = {"stop": None, "seed": None, "stream": None, "stream_options": None, "logprobs": None}
+    assert post(messages=HELLO, max_tokens=2, **UNKNOWN, **nulls).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({}, "messages must be a list"),
+        ({"messages": [1]}, "message 0 is not"),
+        ({"messages": [{"role": "user", "content": None}]}, "its content must be text"),
+        ({"messages": [{"role": "robot", "content": "Hi"}]}, "unknown role 'robot'"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url":
+          {"url": "http://127.0.0.1:1/"}}]}]}, "its content must be text"),
+        ({"messages": HELLO, "temperature": "hot"}, "temperature='hot'"),
+        ({"messages": HELLO, "temperature": -1}, "temperature=-1"),
+        ({"messages": HELLO, "top_p": 0}, "top_p=0"),
+        ({"messages": HELLO, "max_tokens": 0}, "max_tokens=0"),
+        ({"messages": HELLO, "max_tokens": 2.5}, "max_tokens=2.5"),
+        ({"messages": HELLO, "n": 0}, "n=0 is out of range"),
+        ({"messages": HELLO, "n": 10**9}, "n=1000000000 is out of range"),
+        ({"messages": HELLO, "stop": [""]}, "stop must be"),
+        ({"messages": HELLO, "stop": 5}, "stop must be"),
+        ({"messages": HELLO, "stop": ["x"] * 100}, "stop holds 100 texts"),
+        ({"messages": HELLO, "logprobs": 3}, "logprobs=3 is not of type bool"),
+        ({"messages": HELLO, "logprobs": True, "top_logprobs": 50}, "top_logprobs=50"),
+        ({"messages": HELLO, "stream": "yes"}, "stream='yes'"),
+        ({"messages": HELLO, "stream_options": [1]}, "stream_options"),
+        ({"messages": HELLO, "seed": 1.5}, "seed=1.5"),
+        ({"messages": HELLO, "response_format": "json"}, "response_format must be an object"),
+        ({"messages": HELLO, "response_format": {"type": "xml"}}, "response_format.type 'xml'"),
+        ({"messages": HELLO, "response_format": {"type": "json_schema"}}, "response_format needs"),
+        ({"messages": HELLO, "response_format": {"type": "json_schema", "json_schema":
+          {"schema": {"items": {"not": {}}}}}}, 'schema/items: not supported: ["not"]'),
+        ({"messages": [{"role": "user", "content": "x" * 100_000}]}, "is too long"),
+    ],
+    ids=lambda value: str(value)[:50],
+)  # fmt: skip
+def test_a_wrong_chat_is_refused_with_the_fields_name(post, body: dict, words: str) -> None:
+    assert words in error_of(post(**body), 400)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({}, "prompt must be"),
+        ({"prompt": []}, "prompt must be"),
+        ({"prompt": [[]]}, "prompt must be"),
+        ({"prompt": [-1]}, "-1 is no token id"),
+        ({"prompt": [10**9]}, "1000000000 is no token id"),
+        ({"prompt": [True, 1]}, "True is no token id"),
+        ({"prompt": "x" * 10**6}, "shorten it"),
+        ({"prompt": [5] * 5000}, "the prompt has 5000 tokens"),
+        ({"prompt": ["a"] * 500}, "prompt holds 500 prompts"),
+        ({"prompt": ["a"] * 100, "n": 100}, "are more than 128 replies"),
+        ({"prompt": "a", "echo": 1}, "echo=1"),
+        ({"prompt": "a", "logprobs": 99}, "logprobs=99"),
+        ({"prompt": "a", "max_tokens": 0}, "max_tokens=0"),
+    ],
+    ids=lambda value: str(value)[:50],
+)
+def test_a_wrong_completion_is_refused(post, body: dict, words: str) -> None:
+    assert words in error_of(post("completions", **body), 400)
+
+
+def test_models_health_and_metrics_are_told(url: str, post, nano: OnnxModel) -> None:
+    def get(path: str) -> requests.Response:
+        return requests.get(url + path, timeout=SECONDS)
+
+    (model,) = get("/v1/models").json()["data"]
+    assert model["id"] == nano.bundle.name and model["max_model_len"] == nano.config.block_size
+    assert get(f"/v1/models/{model['id']}").json() == model
+    assert post(model=model["id"], messages=HELLO, max_tokens=1).status_code == 200
+    assert "is not here" in error_of(post(model="gpt-9", messages=HELLO), 404)
+    assert "is not here" in error_of(get("/v1/models/gpt-9"), 404)
+    assert error_of(get("/v1/nothing"), 404) and error_of(get("/v1/chat/completions"), 405)
+    assert get("/health").json()["status"] == get("/ready").json()["status"] == "ok"
+    before, n = metrics(url), 3
+    post(messages=HELLO, max_tokens=n, temperature=0)
+    after = metrics(url)
+    assert after["gptcore_replies_total"] == before["gptcore_replies_total"] + 1
+    assert after["gptcore_reply_tokens_total"] == before["gptcore_reply_tokens_total"] + n
+    assert after["gptcore_replies_running"] == after["gptcore_replies_waiting"] == 0
+
+
+def metrics(url: str) -> dict[str, float]:
+    lines = requests.get(f"{url}/metrics", timeout=SECONDS).text.splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if line[0] != "#")
+    return {name.partition("{")[0]: float(value) for name, value in pairs}

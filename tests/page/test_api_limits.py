@@ -1,0 +1,151 @@
+"""What the API refuses, and how many it serves: bodies, keys, crowds, clients that go away."""
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+import requests
+from api_server import HELLO, SECONDS, error_of, served
+from conftest import NANO
+
+from gptcore.api.door import CALLS, LONGEST_BODY, Door, Refused
+from gptcore.engine.generate import Replies
+from gptcore.engine.onnx_session import open_slots
+from gptcore.engine.scheduler import Engine
+from gptcore.model import OnnxModel, load_model
+
+
+@pytest.fixture(scope="module")
+def nano() -> OnnxModel:
+    return load_model(NANO, threads=1, device="cpu", variant="fp32")
+
+
+@pytest.fixture(scope="module")
+def url(nano: OnnxModel) -> Iterator[str]:
+    with served(nano, Door()) as address:
+        yield address
+
+
+NO_REQUESTS = [b"{", b"\xff", b"[" * 100_000, b"", b"null", b"[]", b'"x"', b"NaN"]
+
+
+@pytest.mark.parametrize("body", NO_REQUESTS, ids=range(len(NO_REQUESTS)))
+def test_what_is_no_request_is_refused(url: str, body: bytes) -> None:
+    answer = requests.post(f"{url}/v1/chat/completions", data=body, timeout=SECONDS)
+    assert error_of(answer, 400)
+
+
+def test_a_body_that_is_too_long_is_refused_also_in_chunks(url: str) -> None:
+    address = f"{url}/v1/chat/completions"
+    for data in (b"x" * (LONGEST_BODY + 1), (b"x" * 2**16 for _ in range(40))):
+        try:
+            answer = requests.post(address, data=data, timeout=SECONDS)
+        except requests.ConnectionError:  # it was closed before all was sent
+            continue
+        error_of(answer, 413)
+
+
+def test_a_client_that_goes_away_frees_its_row(url: str, nano: OnnxModel) -> None:
+    host, port = url.removeprefix("http://").split(":")
+    for stream in (True, False):
+        body = json.dumps(
+            {"messages": HELLO, "stream": stream, "n": 100, "temperature": 2}
+        ).encode()
+        with socket.create_connection((host, int(port))) as connection:
+            head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+            connection.sendall(head + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            while not nano.engine.n_running:
+                time.sleep(0.001)
+        gone = time.monotonic()
+        while nano.engine.n_running and time.monotonic() - gone < SECONDS:
+            time.sleep(0.001)
+        assert time.monotonic() - gone < 1
+
+
+def test_a_key_is_needed_where_there_is_one(nano: OnnxModel) -> None:
+    with served(nano, Door(keys=["one", "two"])) as url:
+        for headers in ({}, {"Authorization": "Bearer three"}, {"Authorization": "one"}):
+            for path in ("/v1/models", "/metrics"):
+                told = error_of(requests.get(url + path, headers=headers, timeout=SECONDS), 401)
+                assert "needs a key" in told and "one" not in told
+        headers = {"Authorization": "Bearer two"}
+        assert requests.get(f"{url}/v1/models", headers=headers, timeout=SECONDS).ok
+        assert requests.get(f"{url}/health", timeout=SECONDS).ok
+
+
+def test_the_api_alone_is_not_read_under_another_name(nano: OnnxModel, url: str) -> None:
+    rebound = {"Host": "evil.example"}  # which leads to 127.0.0.1
+    assert "is not called 'evil.example'" in error_of(
+        requests.get(f"{url}/v1/models", headers=rebound), 421
+    )
+    with served(nano, Door(host="0.0.0.0")) as open_url:
+        assert requests.get(f"{open_url}/v1/models", headers=rebound).status_code == 200
+    with served(nano, Door(behind_proxy=True)) as proxied_url:
+        assert requests.get(f"{proxied_url}/v1/models", headers=rebound).status_code == 200
+
+
+def test_too_many_calls_in_a_minute_are_refused_for_each_key(nano: OnnxModel) -> None:
+    with served(nano, Door(keys=["one", "two"], per_minute=2)) as url:
+        found = {}
+        for key in ("one", "two"):
+            headers = {"Authorization": f"Bearer {key}"}
+            answers = [
+                requests.get(f"{url}/v1/models", headers=headers, timeout=SECONDS) for _ in range(3)
+            ]
+            found[key] = [answer.status_code for answer in answers]
+            assert answers[-1].headers["Retry-After"]
+        assert found == {"one": [200, 200, 429], "two": [200, 200, 429]}
+
+
+def test_pages_of_other_sites_may_call_only_where_they_are_named(nano: OnnxModel) -> None:
+    with served(nano, Door(origins=["https://mine.example"])) as url:
+        for origin, allowed in (("https://mine.example", True), ("https://evil.example", False)):
+            headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+            answer = requests.options(f"{url}/v1/models", headers=headers, timeout=SECONDS)
+            told = answer.headers.get("Access-Control-Allow-Origin")
+            assert (told == origin) is allowed and (allowed or told is None)
+
+
+def test_a_crowd_beyond_what_can_wait_is_told_to_come_again(nano: OnnxModel, monkeypatch) -> None:
+    monkeypatch.setattr("gptcore.engine.scheduler.MAX_WAITING", 3)
+    nano = small(nano, n_slots=1)
+    with served(nano, Door()) as url:
+        body = {"messages": HELLO, "n": 10, "temperature": 2, "max_tokens": 400}
+        answer = requests.post(f"{url}/v1/chat/completions", json=body, timeout=SECONDS)
+        assert "try again" in error_of(answer, 429) and int(answer.headers["Retry-After"]) > 0
+        assert requests.post(f"{url}/v1/chat/completions", json=body | {"n": 2, "max_tokens": 2},
+                             timeout=SECONDS).ok  # fmt: skip
+
+
+def small(model: OnnxModel, n_slots: int) -> OnnxModel:
+    """The same model with fewer slots."""
+    copy = OnnxModel(model.bundle, model.inference, 1, model.variant)
+    slots = open_slots(model.inference, model.config, n_slots)
+    copy.engine = Engine(slots, model.tokenizer, Replies())
+    return copy
+
+
+def test_one_address_has_so_many_calls_open_and_no_more() -> None:
+    door, scope = Door(), {"type": "http", "headers": [], "client": ("1.2.3.4", 5)}
+    with ExitStack() as stack:
+        for _ in range(CALLS):
+            stack.enter_context(door.answering(scope))
+        with pytest.raises(Refused, match="too many calls"), door.answering(scope):
+            pass
+        with door.answering(scope | {"client": ("1.2.3.5", 5)}):
+            pass
+    assert not door.open
+
+
+def test_a_base_model_completes_and_does_not_chat(nano: OnnxModel) -> None:
+    facts = replace(nano.bundle.facts, chat=False)
+    base = OnnxModel(replace(nano.bundle, facts=facts), nano.inference, 1, nano.variant)
+    with served(base, Door()) as url:
+        answer = requests.post(f"{url}/v1/chat/completions", json={"messages": HELLO}, timeout=9)
+        assert "was not trained on conversations" in error_of(answer, 400)
+        body = {"prompt": "Once", "max_tokens": 3}
+        assert requests.post(f"{url}/v1/completions", json=body, timeout=9).ok

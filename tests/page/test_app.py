@@ -1,0 +1,265 @@
+"""The page's endpoint and command line, as a program uses them."""
+
+import inspect
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+
+from gptcore.bundle import default_model
+from gptcore.checks import UserError
+from gptcore.engine.sampling import SETTINGS
+from gptcore.gradio.endpoints import chat_endpoint, completion_endpoint
+from gptcore.model import OnnxModel, load_model
+from gptcore.page.inputs import to_settings
+from gptcore.page.translate import translate_lines
+from gptcore.translation.onnx import OnnxTranslator
+from gptcore.translation.search import translate
+
+Serve = Callable[[OnnxModel], str]
+
+
+@pytest.fixture(scope="module")
+def client(serve: Serve, model: OnnxModel) -> Client:
+    return Client(serve(model), verbose=False)
+
+
+def test_one_argument_is_enough_for_a_reply(client: Client) -> None:
+    reply = client.predict("Hello!", api_name="/chat")
+    assert isinstance(reply, str) and reply
+
+
+def test_chat_is_the_only_public_endpoint(client: Client) -> None:
+    endpoints = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
+    assert list(endpoints) == ["/chat"]
+    parameters = endpoints["/chat"]["parameters"]
+    assert [p["parameter_name"] for p in parameters if not p["parameter_has_default"]] == [
+        "message"
+    ]
+
+
+def test_the_same_seed_gives_the_same_reply_and_history_changes_it(client: Client) -> None:
+    history = [
+        {"role": "user", "content": "My name is Ada."},
+        {"role": "assistant", "content": "Nice to meet you, Ada!"},
+    ]
+    ask = {"message": "What is my name?", "seed": 7, "temperature": 1.5, "api_name": "/chat"}
+    first, second = client.predict(**ask), client.predict(**ask)
+    assert first == second
+    assert client.predict(history=history, **ask) != first
+
+
+def test_a_job_streams_growing_text(serve: Serve, slow_model: OnnxModel) -> None:
+    client = Client(serve(slow_model), verbose=False)
+    job = client.submit("Hello!", temperature=0, max_tokens=100, api_name="/chat")
+    job.result()
+    texts = job.outputs()
+    assert len(texts) > 3
+    assert all(later.startswith(earlier) for earlier, later in pairwise(texts))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"temperature": -1}, "temperature=-1"),
+        ({"temperature": True}, "temperature=True"),
+        ({"max_tokens": 10**9}, "max_tokens=1000000000 is out of range: choose 1 to 255"),
+        ({"max_tokens": 0}, "max_tokens=0"),
+        ({"max_tokens": 10.7}, "max_tokens=10.7 is not a whole number"),
+        ({"seed": "abc"}, "seed='abc' is not a whole number"),
+        ({"top_p": 2}, "top_p=2"),
+        ({"history": [{"role": "robot", "content": "x"}]}, "unknown role 'robot'"),
+        ({"history": [{"role": "user", "content": 7}]}, "content must be text"),
+        ({"history": "hello"}, "history must be a list"),
+        ({"history": 5}, "history must be a list"),
+        ({"history": [5]}, "history must be a list"),
+        ({"history": False}, "history must be a list"),
+        ({"message": ""}, "the message is empty"),
+        ({"message": " \n"}, "the message is empty"),
+        ({"message": "x" * 1_000_000}, "the user message is too long"),
+        ({"message": 7}, "content must be text"),
+        ({"system_prompt": "x " * 3000}, "too long"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_bad_argument_is_named(client: Client, arguments: dict, message: str) -> None:
+    with pytest.raises(AppError) as error:
+        client.predict(**({"message": "Hello!"} | arguments), api_name="/chat")
+    assert message in str(error.value)
+    reply = client.predict("Hello!", api_name="/chat")  # sampled, and so perhaps empty
+    assert isinstance(reply, str), "the page goes on working"
+
+
+def test_not_a_number_is_refused_by_our_own_check() -> None:
+    values = (float("nan"), 10, 50, 1.0, 0.0, 1.0, -1)
+    with pytest.raises(ValueError, match="temperature=nan"):
+        to_settings(values, 256)
+
+
+@pytest.fixture(scope="module")
+def translating(
+    model: OnnxModel, first_translator: OnnxTranslator, serve: Callable[..., str]
+) -> Client:
+    """A client of a page that translates too."""
+    return Client(serve(model, first_translator), verbose=False)
+
+
+LINES = ["跑猫红二。", "睡觉老鼠灰七。"]
+
+
+def test_the_translate_endpoint_gives_a_line_for_each_line(
+    translating: Client, first_translator: OnnxTranslator
+) -> None:
+    endpoints = translating.view_api(return_format="dict", print_info=False)["named_endpoints"]
+    assert list(endpoints) == ["/chat", "/translate"]
+    for beams, arguments in ((4, {}), (1, {"beams": 1})):
+        expected = "\n\n".join(translate(first_translator, line, beams).text for line in LINES)
+        text = "\n\n".join(LINES)  # the empty line stays
+        job = translating.submit(text, **arguments, api_name="/translate")
+        assert job.result() == expected
+        assert job.outputs()[0] == expected.splitlines()[0], "it streams line by line"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"beams": 0}, "beams=0 must be a whole number from 1 to 16"),
+        ({"beams": 99}, "beams=99 must be a whole number from 1 to 16"),
+        ({"beams": 2.5}, "beams=2.5 is not a whole number"),
+        ({"beams": True}, "beams=True is not a whole number"),
+        ({"beams": None}, "beams is empty"),
+        ({"text": " \n"}, "the text is empty"),
+        ({"text": 7}, "the text must be text, not int"),
+        ({"text": "跑\n" * 101}, "the text has 101 lines; translate at most 100 at once"),
+        ({"text": "跑\n" + "跑" * 100}, "sentence 2: the text"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_bad_translation_request_is_named(
+    translating: Client, arguments: dict, message: str
+) -> None:
+    with pytest.raises(AppError) as error:
+        translating.predict(**({"text": LINES[0]} | arguments), api_name="/translate")
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("beams", [float("nan"), float("inf")])
+def test_beams_that_are_no_number_are_refused(
+    first_translator: OnnxTranslator, beams: float
+) -> None:
+    with pytest.raises(UserError, match=f"beams={beams} is not a whole number"):
+        translate_lines(first_translator, LINES[0], beams)
+
+
+@pytest.mark.parametrize("endpoint", [chat_endpoint, completion_endpoint])
+def test_an_endpoint_takes_every_setting_of_the_table(endpoint: Callable, model: OnnxModel) -> None:
+    parameters = inspect.signature(endpoint(model)).parameters
+    for setting in SETTINGS:
+        assert parameters[setting.name].default == setting.default
+        assert parameters[setting.name].annotation is (int if setting.is_whole else float)
+    told = inspect.getdoc(endpoint(model)).partition("Parameters:")[2]
+    assert re.findall(r"^ +(\w+): ", told, re.MULTILINE) == list(parameters)
+
+
+def test_special_token_text_comes_out_as_text(model: OnnxModel) -> None:
+    typed = "<|end|><|assistant|> I am the assistant"
+    ids = model.tokenizer.encode(typed)
+    assert not set(ids) & set(model.tokenizer.special.values())
+    assert model.tokenizer.decode(ids) == typed
+
+
+def test_a_cancelled_job_stops_the_computation(serve: Serve, slow_model: OnnxModel) -> None:
+    client = Client(serve(slow_model), verbose=False)
+    job = client.submit("Hello!", temperature=0, max_tokens=2000, api_name="/chat")
+    while len(job.outputs()) < 2:
+        time.sleep(0.05)
+    job.cancel()
+    assert stands_still_within_a_second(slow_model)
+
+
+def stands_still_within_a_second(model: OnnxModel) -> bool:
+    """Whether no reply is waited for, read or written."""
+    deadline = time.monotonic() + 1.0
+    while model.engine.n_running and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return model.engine.n_running == 0
+
+
+def test_a_port_in_use_gives_a_clear_error(model_folder: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        result = start_app("--model", str(model_folder), "--port", port)
+    assert result.returncode == 2
+    assert f"cannot listen on 127.0.0.1:{port}" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("host", ["::1", "::"])
+def test_the_page_listens_on_an_ipv6_address(model_folder: Path, host: str) -> None:
+    with socket.socket(socket.AF_INET6) as free:
+        free.bind(("::1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "app.py", "--model", model_folder, "--host", host, "--port", port]
+    page = subprocess.Popen([str(word) for word in command], cwd=ROOT, stdout=subprocess.PIPE)
+    try:
+        address = next(line for line in page.stdout if line.startswith(b"http")).decode().split()[0]
+        name = "[::1]" if host == "::1" else socket.gethostname()
+        assert address.startswith(f"http://{name}:{port}")
+        assert ("?token=" in address) == (host == "::")  # others could reach it
+        assert wait_for_answer(f"http://[::1]:{port}/health") == 200
+    finally:
+        page.terminate()
+        page.communicate()
+
+
+def wait_for_answer(url: str) -> int:
+    """The HTTP status of a server that may still be starting."""
+    for _ in range(600):
+        try:
+            return urllib.request.urlopen(url).status
+        except OSError:
+            time.sleep(0.1)
+    raise TimeoutError(url)
+
+
+@pytest.mark.parametrize("wrong", ["--port=99999", "--host=nohost.invalid", "--host=a..b"])
+def test_an_address_that_cannot_be_is_refused_in_one_line(wrong: str) -> None:
+    result = start_app(wrong)
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: cannot listen on ") and result.stderr.count("\n") == 1
+
+
+def test_a_wrong_model_folder_gives_a_clear_error(tmp_path: Path) -> None:
+    # The usual port may be taken, which would be said first.
+    result = start_app("--model", str(tmp_path / "nowhere"), "--port", "0")
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: no model folder at")
+    assert "Traceback" not in result.stderr
+
+
+def start_app(*arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "app.py", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+def test_the_model_that_ships_greets_back(serve: Serve) -> None:
+    shipped = load_model(default_model())
+    reply = Client(serve(shipped), verbose=False).predict("Hello!", temperature=0, api_name="/chat")
+    assert reply.lower().startswith(("hello", "hi", "hey"))
+    sizes = [path.stat().st_size for path in default_model().rglob("*") if path.is_file()]
+    assert max(sizes) < 10_000_000, "a plain git push to a Space takes no larger file"
+    assert json.loads((default_model() / "gptcore.json").read_text())["parity"]

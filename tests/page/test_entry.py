@@ -1,0 +1,191 @@
+"""Who may use a page that other machines reach: over real connections, and in a browser."""
+
+import base64
+import re
+import subprocess
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPResponse
+from typing import TYPE_CHECKING
+
+import pytest
+from conftest import NANO, ROOT
+from gradio_client import Client
+
+from benchmarks.crowds.servers import free_port, wait_until_ready
+from gptcore.api.door import Door
+from gptcore.api.entry import GUESSES, Entry
+from gptcore.checks import UserError
+from gptcore.gradio.build import build_page, launch_options
+from gptcore.gradio.launch import choose_entry
+from gptcore.model import OnnxModel, load_model
+from gptcore.models import Models
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+TOKEN = "a-token-of-the-tests"
+PLACES = ["/", "/config", "/gradio_api/info", "/v1/models", "/metrics", "/gradio_api/heartbeat/x"]
+
+
+@pytest.fixture(scope="module")
+def model() -> OnnxModel:
+    return load_model(NANO, threads=1)
+
+
+@contextmanager
+def served(model: OnnxModel, entry: Entry, *keys: str) -> Iterator[str]:
+    page = build_page(Models(model))
+    try:
+        options = launch_options(Models(model), page, Door(keys, host="0.0.0.0"), entry)
+        _, url, _ = page.launch(prevent_thread_lock=True, **options)
+        yield url
+    finally:
+        page.close()
+
+
+@pytest.fixture(scope="module")
+def linked(model: OnnxModel) -> Iterator[str]:
+    with served(model, Entry(token=TOKEN)) as url:
+        yield url
+
+
+@pytest.fixture
+def locked(model: OnnxModel) -> Iterator[str]:
+    with served(model, Entry(user="ada", password="pass:wörd")) as url:
+        yield url
+
+
+def get(url: str, path: str, **headers: str) -> HTTPResponse:
+    connection = HTTPConnection(url.removeprefix("http://").strip("/"), timeout=20)
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
+    answer.text = "" if "heartbeat" in path and answer.status == 200 else answer.read().decode()
+    connection.close()
+    return answer
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+@pytest.mark.parametrize("path", PLACES)
+def test_a_stranger_sees_nothing(linked: str, path: str) -> None:
+    answer = get(linked, path)
+    assert answer.status == 401 and "open this page by the link" in answer.text
+    assert "www-authenticate" not in answer.headers
+    assert get(linked, path, Cookie="gptcore=wrong; other=1").status == 401
+    assert get(linked, path, Cookie="gptcore=").status == 401
+
+
+def test_whether_the_server_is_well_is_told_to_all(linked: str) -> None:
+    assert get(linked, "/health").status == get(linked, "/ready").status == 200
+
+
+def test_the_link_lets_in_and_is_not_kept_in_the_address(linked: str) -> None:
+    answer = get(linked, f"/?token={TOKEN}")
+    assert (answer.status, answer.headers["location"]) == (303, "/")
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=lax" in cookie
+    for path in PLACES:
+        assert get(linked, path, Cookie=cookie.split(";")[0]).status == 200, path
+        assert get(linked, path, Authorization=f"Bearer {TOKEN}").status == 200, path
+
+
+def test_a_program_comes_in_with_the_token(linked: str) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    client = Client(linked, verbose=False, headers=headers)
+    assert client.predict("Hello!", api_name="/chat")
+
+
+def test_a_password_is_asked_for_and_guesses_are_counted(locked: str) -> None:
+    answer = get(locked, "/")
+    assert answer.status == 401 and answer.headers["www-authenticate"].startswith("Basic realm=")
+    known = basic("ada", "pass:wörd")
+    assert get(locked, "/v1/models", Authorization=known).status == 200
+    for told in (basic("ada", "x"), basic("", ""), "Basic ???", f"Bearer {TOKEN}", "Basic"):
+        assert get(locked, "/", Authorization=told).status == 401
+    for _ in range(GUESSES - 5):
+        assert get(locked, "/?token=x").status == 401
+    answer = get(locked, "/", Authorization=basic("ada", "another"))
+    assert answer.status == 429 and answer.headers["retry-after"]
+
+
+def test_keys_of_the_api_need_nothing_else(model: OnnxModel) -> None:
+    with served(model, Entry(token=TOKEN), "a-key") as url:
+        assert get(url, "/v1/models", Authorization="Bearer a-key").status == 200
+        assert get(url, "/v1/models").status == get(url, "/config").status == 401
+        assert get(url, "/config", Authorization="Bearer a-key").status == 401
+
+
+OPTIONS = Namespace(auth=None, public=False, behind_proxy=False)
+
+
+def options(**told: object) -> Namespace:
+    return Namespace(**vars(OPTIONS) | told)
+
+
+def test_only_a_page_that_others_reach_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for host in ("127.0.0.1", "::1", "localhost"):
+        assert choose_entry(OPTIONS, host) is None
+    for host in ("0.0.0.0", "::", "192.168.1.5", ""):
+        assert choose_entry(options(public=True), host) is None
+        token = choose_entry(OPTIONS, host).token
+        assert len(token) >= 32 and token != choose_entry(OPTIONS, host).token
+    monkeypatch.setenv("GPTCORE_PASSWORD", "secret")
+    assert choose_entry(options(auth="ada", public=True), "127.0.0.1").basic == b"ada:secret"
+    with pytest.raises(UserError, match="without a colon"):
+        choose_entry(options(auth="a:b"), "0.0.0.0")
+    monkeypatch.setenv("GPTCORE_PASSWORD", "")
+    monkeypatch.setattr("getpass.getpass", lambda asked: "")
+    with pytest.raises(UserError, match="and a password"):
+        choose_entry(options(auth="ada"), "0.0.0.0")
+
+
+def test_the_api_alone_asks_for_keys_where_others_reach_it() -> None:
+    command = [sys.executable, "-m", "gptcore", "serve", "--host", "0.0.0.0", "--port", "0"]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert told.returncode == 2 and told.stderr.count("\n") == 1
+    assert "add --api-key, or --public" in told.stderr
+
+
+def test_a_browser_chats_by_the_link_and_by_the_password(
+    browser: "Browser", linked: str, locked: str
+) -> None:
+    tab = browser.new_page()
+    tab.goto(linked)
+    assert tab.get_by_text("open this page by the link that it printed").is_visible()
+    tab.goto(f"{linked}?token={TOKEN}")
+    assert tab.url == linked
+    ask(tab)
+    tab.close()
+    person = browser.new_context(http_credentials={"username": "ada", "password": "pass:wörd"})
+    tab = person.new_page()
+    tab.goto(locked)
+    ask(tab)
+    person.close()
+
+
+def ask(tab: object) -> None:
+    box = tab.get_by_placeholder("Type a message")
+    box.fill("Hello!")
+    box.press("Enter")
+    tab.locator(".message.assistant .tools").wait_for()
+
+
+@pytest.mark.slow
+def test_the_command_prints_a_link_that_works() -> None:
+    port = free_port()
+    command = [sys.executable, "app.py", "--host", "0.0.0.0", "--port", port, "--model", NANO]
+    words = [str(word) for word in command]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            line = next(line for line in process.stdout if "?token=" in line)
+            wait_until_ready(port)
+            token = re.search(r"/\?token=(\S+) ", line)[1]
+            assert get(f"http://127.0.0.1:{port}", f"/?token={token}").status == 303
+            assert get(f"http://127.0.0.1:{port}", "/").status == 401
+        finally:
+            process.terminate()

@@ -1,0 +1,299 @@
+"""Train on the page: who may use it, what it takes, and that it touches nothing of others."""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from conftest import FIRST
+
+import gptcore.page.train.workbench as workbench
+from gptcore.checks import UserError
+from gptcore.gradio.launch import trains
+from gptcore.model import OnnxModel, load_model
+from gptcore.models import Models
+from gptcore.page.train.child import Child, output_of
+from gptcore.page.train.progress import progress_of, thinned
+from gptcore.page.train.workbench import Workbench, checked
+
+CHATS = "question,answer\nHow are you?,I am well.\nWho are you?,A model.\n"
+
+
+@pytest.fixture(scope="module")
+def first() -> OnnxModel:
+    return load_model(FIRST / "model", threads=1, variant="fp32")
+
+
+@pytest.fixture
+def bench(tmp_path: Path, first: OnnxModel) -> Workbench:
+    return Workbench(tmp_path / "runs", tmp_path / "models", Models(first).add)
+
+
+@pytest.fixture(scope="module")
+def served(
+    first: OnnxModel, serve: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Workbench, str, int]:
+    folder = tmp_path_factory.mktemp("home")
+    bench = Workbench(folder / "runs", folder / "models", str)
+    return bench, *host_and_port(serve(first, bench=bench))
+
+
+def host_and_port(url: str) -> tuple[str, int]:
+    found = urlsplit(url)
+    assert found.hostname and found.port
+    return found.hostname, found.port
+
+
+def ask(
+    served: tuple, method: str, path: str, body: Any = None, **headers: str
+) -> tuple[int, dict[str, Any]]:
+    with closing(HTTPConnection(*served[1:], timeout=30)) as connection:
+        sent = json.dumps(body) if isinstance(body, dict) else body
+        connection.request(method, path, sent, headers)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+
+def when_idle(bench: Workbench) -> dict[str, Any]:
+    deadline = time.monotonic() + 60
+    while bench.doing and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not bench.doing
+    return bench.state()
+
+
+def give(bench: Workbench, name: str, text: str) -> None:
+    path, _ = bench.room_for(name)
+    path.write_text(text, encoding="utf-8")
+
+
+def options(public: bool = False, behind_proxy: bool = False) -> argparse.Namespace:
+    return argparse.Namespace(public=public, behind_proxy=behind_proxy)
+
+
+def test_a_page_that_others_can_reach_does_not_train() -> None:
+    assert trains(options(), "127.0.0.1")
+    assert trains(options(), "::1")
+    assert not trains(options(), "0.0.0.0")
+    assert not trains(options(public=True), "127.0.0.1")  # as on a Space
+    assert not trains(options(behind_proxy=True), "127.0.0.1")
+
+
+def test_a_page_without_train_has_none_of_its_addresses(first: OnnxModel, serve) -> None:
+    own = None, *host_and_port(serve(first))
+    for method, path in (("GET", "state"), ("POST", "train"), ("PUT", "texts/a.txt")):
+        assert ask(own, method, f"/train/{path}")[0] == 403
+    assert ask(own, "GET", "/view/facts.json")[1]["train"] is False
+
+
+def test_this_machine_alone_is_offered_train(served: tuple) -> None:
+    assert ask(served, "GET", "/view/facts.json")[1]["train"] is True
+    assert ask(served, "GET", "/train/state")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "header", ["X-Forwarded-For", "X-Real-IP", "Forwarded", "Via", "X-Forwarded-Host"]
+)
+def test_nobody_trains_through_a_proxy(served: tuple, header: str) -> None:
+    assert ask(served, "GET", "/view/facts.json", **{header: "1.2.3.4"})[1]["train"] is False
+    for method, path in (("GET", "state"), ("POST", "train"), ("PUT", "texts/a.txt")):
+        status, answer = ask(served, method, f"/train/{path}", "{}", **{header: "127.0.0.1"})
+        assert (status, "only this machine" in answer["detail"]) == (403, True)
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1"])
+def test_another_page_cannot_train_here(served: tuple, origin: str) -> None:
+    for method, path in (("POST", "train"), ("POST", "clear"), ("PUT", "texts/a.txt")):
+        assert ask(served, method, f"/train/{path}", "{}", Origin=origin)[0] == 403
+    own = f"http://127.0.0.1:{served[2]}"
+    assert ask(served, "POST", "/train/stop", {}, Origin=own)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("notes.txt", "notes.txt"),
+        ("..%2F..%2Fevil.txt", "evil.txt"),
+        ("a%5C..%5Cevil.txt", "evil.txt"),
+        ("%2Fetc%2Fpasswd", "passwd"),
+        ("%E6%97%A5%E8%AE%B0.txt", "日记.txt"),
+        (".hidden", "hidden"),
+        ("a%00b%3C.txt", "a_b_.txt"),
+        ("x" * 300 + ".txt", "x" * 116 + ".txt"),
+    ],
+)
+def test_a_text_stays_in_its_folder(served: tuple, name: str, kept: str) -> None:
+    bench = served[0]
+    status, state = ask(served, "PUT", f"/train/texts/{name}", "Hello.")
+    assert status == 200
+    assert [text["name"] for text in state["texts"]] == [kept]
+    assert (bench.texts / kept).read_text() == "Hello."
+    assert [p.name for p in bench.runs.parent.rglob("*") if p.is_file()] == [kept]
+    assert ask(served, "POST", "/train/remove", {"name": kept})[1]["texts"] == []
+
+
+@pytest.mark.parametrize("name", ["..", "%2E", "", "%20", "..%2F"])
+def test_a_text_needs_a_name(served: tuple, name: str) -> None:
+    status, answer = ask(served, "PUT", f"/train/texts/{name}", "Hello.")
+    assert (status, "no name of a file" in answer["detail"]) == (400, True)
+
+
+def test_too_large_a_text_is_refused_and_leaves_nothing(
+    served: tuple, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workbench, "MOST_BYTES", 10)
+    assert ask(served, "PUT", "/train/texts/a.txt", "123456")[0] == 200
+    status, answer = ask(served, "PUT", "/train/texts/b.txt", "123456")
+    assert status == 400
+    assert "b.txt is too large" in answer["detail"]
+    assert [p.name for p in served[0].texts.glob("*")] == ["a.txt"]
+    assert ask(served, "PUT", "/train/texts/a.txt", "1234567890")[0] == 200  # in its own place
+    ask(served, "POST", "/train/clear", {})
+
+
+def test_a_text_that_does_not_arrive_whole_leaves_nothing(served: tuple) -> None:
+    connection = HTTPConnection(*served[1:], timeout=30)
+    connection.putrequest("PUT", "/train/texts/half.txt")
+    connection.putheader("Content-Length", "1000")
+    connection.endheaders(b"half")
+    time.sleep(0.3)
+    connection.close()
+    deadline = time.monotonic() + 10
+    while list(served[0].texts.glob("*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert list(served[0].texts.glob("*")) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("nothing", {}, 404),
+        ("look", "[]", 400),
+        ("look", "{", 400),
+        ("look", {}, 400),  # there is no text
+        ("fetch", {"dataset": "no such"}, 400),
+        ("export", {"name": "../../evil"}, 400),
+        ("look", {"minutes": "ten"}, 400),
+        ("look", {"minutes": True}, 400),
+        ("look", {"me": 5}, 400),
+        ("remove", {"name": "../settings.json"}, 200),  # which is no text
+    ],
+)
+def test_nonsense_gets_an_answer(served: tuple, path: str, body: Any, status: int) -> None:
+    found, answer = ask(served, "POST", f"/train/{path}", body)
+    assert found == status
+    assert status == 200 or answer["detail"]
+
+
+@pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf"), 1e9, None, [5]])
+def test_minutes_are_a_sensible_number(minutes: object) -> None:
+    with pytest.raises(UserError, match="minutes must be a number"):
+        checked({"minutes": minutes})
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".page", "-x" * 30, "a b", "x\n"])
+def test_a_model_has_a_plain_name(name: str) -> None:
+    with pytest.raises(UserError, match="the name may have"):
+        checked({"name": name})
+
+
+def test_a_look_says_what_the_command_says(bench: Workbench) -> None:
+    give(bench, "chats.csv", CHATS)
+    bench.begin("look", {})
+    with pytest.raises(UserError, match="a command is running"):
+        bench.begin("look", {})
+    with pytest.raises(UserError, match="a command is running"):
+        bench.room_for("other.txt")
+    state = when_idle(bench)
+    assert state["error"] == ""
+    assert state["look"].startswith("chats.csv: CSV, columns")
+    assert "2 conversations" in state["look"]
+    bench.remove("chats.csv")
+    assert bench.state()["look"] == ""
+
+
+def test_a_failed_command_says_why(bench: Workbench) -> None:
+    give(bench, "picture.png", "\x00\x01")
+    bench.begin("look", {})
+    assert "picture.png" in when_idle(bench)["error"]
+
+
+def test_a_run_of_somebody_else_is_neither_continued_nor_deleted(bench: Workbench) -> None:
+    other = bench.runs / "mine"
+    other.mkdir(parents=True)
+    (other / "config.json").write_text("{}")
+    give(bench, "chats.csv", CHATS)
+    with pytest.raises(UserError, match="a run of the name mine"):
+        bench.begin("train", {"name": "mine"})
+    bench.clear(keeps=False)
+    assert (other / "config.json").is_file()
+    assert not bench.folder.exists()
+
+
+def test_without_pytorch_it_says_what_to_install(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workbench, "find_spec", lambda name: None)
+    assert bench.state()["missing"] == "pip install -r requirements-train.txt"
+    give(bench, "chats.csv", CHATS)
+    with pytest.raises(UserError, match="PyTorch is missing"):
+        bench.begin("look", {})
+
+
+def test_the_datasets_are_those_of_training(bench: Workbench) -> None:
+    bench.list_datasets()
+    from training.datasets.registry import DATASETS
+
+    assert [found["name"] for found in bench.state()["datasets"]] == [*DATASETS]
+    assert list(bench.folder.glob("*")) == []
+
+
+def test_a_command_that_is_stopped_cleans_up(tmp_path: Path) -> None:
+    script = (
+        "from gptcore.system.command_line import guard\nimport time\n"
+        "def run():\n"
+        "    print('begun', flush=True)\n"
+        "    try: time.sleep(60)\n"
+        "    finally: print('cleaned up')\n"
+        "raise SystemExit(guard(run, ''))"
+    )
+    child = Child(["-c", script], tmp_path / "said.txt")
+    while output_of(tmp_path / "said.txt") != ["begun"]:
+        time.sleep(0.05)
+    child.stop()
+    assert child.wait() == 130
+    assert output_of(tmp_path / "said.txt") == ["begun", "cleaned up", "stopped"]
+    child.stop()  # which has ended
+
+
+def test_a_bar_is_shown_as_it_is_now(tmp_path: Path) -> None:
+    said = tmp_path / "said.txt"
+    said.write_bytes(b"first\r\n 10%|\r 20%|\r 30%|\n\nlast \xff\n")
+    assert output_of(said) == ["first", " 30%|", "last \N{REPLACEMENT CHARACTER}"]
+    assert output_of(tmp_path / "none.txt") == []
+
+
+def test_progress_is_read_from_a_run() -> None:
+    run = FIRST / "run"
+    found = progress_of(run)
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert found["step"] == found["steps"] == max(row["step"] for row in rows)
+    assert found["left_s"] == 0
+    assert found["loss"] == [[row["step"], row["loss"]] for row in rows if "loss" in row]
+    assert found["samples"]
+    assert progress_of(run.parent / "none") is None
+
+
+def test_a_long_curve_is_drawn_with_few_points() -> None:
+    points = [[float(i), 1.0] for i in range(1001)]
+    drawn = thinned(points)
+    assert len(drawn) <= 300
+    assert drawn[-1] == points[-1]
+    assert thinned(points[:5]) == points[:5]
+    assert thinned([]) == []

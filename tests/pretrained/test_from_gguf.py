@@ -1,0 +1,235 @@
+"""A GGUF file through `--from-gguf`: the same weights and ids, and clear refusals."""
+
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+import torch
+from conftest import NANO, Refused
+from foreign import N_TRAINED
+
+from benchmarks.crowds.servers import llama
+from export.__main__ import main
+from export.formats.hugging_face import llama_config
+from export.formats.weights import Weights, write_weights
+from export.gguf.to_hugging_face import to_hugging_face
+from export.gguf.write import write_gguf
+from export.kit.hard_texts import hard_texts
+from export.pretrained.hugging_face import read_config
+from export.pretrained.tokenizer import read_json, read_tokenizer
+from gptcore.bundle import ONNX, load_bundle, write_facts
+from gptcore.config import ModelConfig
+from gptcore.facts import ModelFacts
+from gptcore.model import load_model
+from gptcore.nn import build_model
+from gptcore.nn.checkpoint import model_of
+from gptcore.nn.llama import from_llama, to_llama
+from gptcore.nn.torch_session import TorchSession
+
+WRITTEN = b"\x05" + b"\0" * 7  # a text of five letters follows
+N_TENSORS = 38  # of models/nano
+IDS = [5, 8, 13, 21]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """models/nano as llama.cpp takes it."""
+    path = tmp_path_factory.mktemp("gguf") / "nano.gguf"
+    write_gguf(NANO, path)
+    return path
+
+
+def test_a_file_of_ours_comes_back_with_the_same_weights_and_ids(
+    file: Path, tmp_path: Path
+) -> None:
+    to_hugging_face(file, tmp_path / "hf")
+    ours, theirs = Weights(NANO), Weights(tmp_path / "hf")
+    assert set(ours) == set(theirs)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    bundle = load_bundle(NANO)
+    config = read_config(read_json(tmp_path / "hf" / "config.json"), tmp_path, None)
+    same = {"n_layer", "n_head", "n_kv_head", "head_dim", "n_embd", "n_inner", "block_size"}
+    assert all(getattr(config, name) == getattr(bundle.config, name) for name in same)
+    tokenizer = read_tokenizer(tmp_path / "hf", config.vocab_size)
+    assert tokenizer.special == bundle.tokenizer.special
+    # llama.cpp's pattern splits a line break before the last white space of a text otherwise
+    texts = [text.strip() for text in hard_texts(500)]
+    assert tokenizer.encode_batch(texts) == bundle.tokenizer.encode_batch(texts)
+
+
+SHAPE = {"n_layer": 2, "n_head": 4, "n_kv_head": 2, "n_embd": 64, "n_inner": 96, "block_size": 64}
+LLAMA3 = {"position": "llama3_rotary", "rope_theta": 5e5, "rope_factor": 32.0}
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {  # how texts are split, and the shape
+    "llama, tied": ("smollm", {"rope_theta": 1e5}),
+    "llama, another norm": ("gpt-2", {"norm_eps": 1e-6, "tied_embeddings": False}),
+    "llama 3": ("llama-bpe", LLAMA3 | {"tied_embeddings": False}),
+    "qwen2": ("qwen2", {"qkv_bias": True, "rope_theta": 1e6}),
+    "qwen3": ("qwen2", {"qk_norm": True, "head_size": 32, "tied_embeddings": False}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_family_goes_to_a_file_and_comes_back(
+    kind: str, trained_elsewhere: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = made_elsewhere(kind, trained_elsewhere, tmp_path)
+    write_gguf(folder, tmp_path / "model.gguf")
+    to_hugging_face(tmp_path / "model.gguf", tmp_path / "again")
+    ours, theirs = Weights(folder), Weights(tmp_path / "again")
+    assert set(ours) == set(theirs)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    before, after = load_bundle(folder), tmp_path / "again"
+    assert read_config(read_json(after / "config.json"), after, None) == before.config
+    tokenizer = read_tokenizer(after, N_TRAINED)
+    assert (tokenizer.added, tokenizer.special) == (
+        before.tokenizer.added,
+        before.tokenizer.special,
+    )
+    texts = list(hard_texts(500))
+    assert tokenizer.encode_batch(texts) == before.tokenizer.encode_batch(texts)
+    assert tokenizer.sha256 == before.tokenizer.sha256
+
+
+def made_elsewhere(kind: str, tokenizers: dict[str, Path], place: Path) -> Path:
+    """A model folder of random weights, as an import writes it, but without graphs."""
+    split, shape = KINDS[kind]
+    source, folder = tokenizers[split], place / "model"
+    config = ModelConfig(vocab_size=N_TRAINED, **SHAPE | shape)
+    tokenizer = read_tokenizer(source, N_TRAINED)
+    torch.manual_seed(3)
+    model = build_model(config)
+    with torch.no_grad():
+        for parameter in model.parameters():  # norms and biases too
+            parameter += 0.1 * torch.randn_like(parameter)
+    (folder / ONNX).parent.mkdir(parents=True)
+    (folder / ONNX).touch()
+    tokenizer.save(folder)
+    ids = {"eos_token_id": tokenizer.special["<|stop|>"]}
+    (folder / "config.json").write_text(json.dumps(llama_config(config, ids)))
+    write_weights(to_llama(dict(model.named_parameters()), config).items(), folder)
+    write_facts(folder, ModelFacts("made", chat=False, parameters=1, config=config))
+    return folder
+
+
+@pytest.mark.slow
+def test_a_file_becomes_a_verified_model_folder(
+    trained_elsewhere: dict[str, Path], tmp_path: Path
+) -> None:
+    """Of Qwen's kind, with its tokenizer; nothing else is left beside the folder."""
+    made = made_elsewhere("qwen2", trained_elsewhere, tmp_path)
+    write_gguf(made, file := tmp_path / "tiny.gguf")
+    words = ["--from-gguf", file, "--context", 32, "--out", tmp_path / "out"]
+    assert main([str(word) for word in words]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "out", "tiny.gguf"]
+    model, ours = load_model(tmp_path / "out", threads=1), load_bundle(made)
+    assert model.config == replace(ours.config, block_size=32)
+    assert model.tokenizer.encode("e\u0301 <end>x") == ours.tokenizer.encode("\u00e9 <end>x")
+    assert "Exported from tiny.gguf" in (tmp_path / "out" / "README.md").read_text()
+    np.testing.assert_allclose(model.session().prefill(IDS), logits_of(made, IDS), atol=1e-4)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("kind", KINDS)
+def test_llama_cpp_computes_what_we_compute(
+    kind: str, trained_elsewhere: dict[str, Path], tmp_path: Path
+) -> None:
+    made = made_elsewhere(kind, trained_elsewhere, tmp_path)
+    write_gguf(made, file := tmp_path / "tiny.gguf")
+    body = {"prompt": IDS, "n_predict": 8, "return_tokens": True, "temperature": 0}
+    with llama(file, context=64) as server:
+        told = requests.post(f"{server.url}/completion", json=body, timeout=60).json()
+    written = list(IDS)
+    while len(written) < len(IDS) + 8:
+        written.append(int(logits_of(made, written).argmax()))
+    assert told["tokens"] == written[len(IDS) :]
+
+
+def logits_of(folder: Path, ids: list[int]) -> np.ndarray:
+    """What PyTorch says comes after some ids."""
+    config = load_bundle(folder).config
+    model = model_of(config, from_llama(Weights(folder), config), folder)
+    return TorchSession(model.eval()).prefill(ids)
+
+
+def replaced(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
+    def change(data: bytes) -> bytes:
+        assert old in data and len(old) == len(new)
+        return data.replace(old, new, 1)
+
+    return change
+
+
+def n_tensors(n: int) -> Callable[[bytes], bytes]:
+    return lambda data: data[:8] + struct.pack("<Q", n) + data[16:]
+
+
+def kind_of_first_tensor(kind: int) -> Callable[[bytes], bytes]:
+    """The number follows the name, the number of dimensions and the dimensions."""
+
+    def change(data: bytes) -> bytes:
+        at = after_first_shape(data)
+        return data[:at] + struct.pack("<I", kind) + data[at + 4 :]
+
+    return change
+
+
+def offset_of_first_tensor(offset: int) -> Callable[[bytes], bytes]:
+    """The number follows that of its quantisation."""
+
+    def change(data: bytes) -> bytes:
+        at = after_first_shape(data) + 4
+        return data[:at] + struct.pack("<Q", offset) + data[at + 8 :]
+
+    return change
+
+
+def after_first_shape(data: bytes) -> int:
+    return data.index(name := b"token_embd.weight") + len(name) + 4 + 2 * 8
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda data: b"", "is not a sound GGUF file"),
+        (lambda data: b"PK" + data[2:], "is not a GGUF file"),
+        (lambda data: data[:4] + struct.pack("<I", 9) + data[8:], "version 9"),
+        (lambda data: data[:-1], "is cut short"),
+        (lambda data: data[: len(data) // 2], "is cut short"),
+        (lambda data: data[:5000], "is cut short"),
+        (lambda data: data[:8] + struct.pack("<Q", 2**60) + data[16:], "it claims"),
+        (n_tensors(9999), "is damaged"),
+        (n_tensors(N_TENSORS - 1), "is damaged"),
+        (n_tensors(0), "is damaged"),
+        (offset_of_first_tensor(32), "is damaged: 'token_embd.weight' begins at"),
+        (lambda data: data + b"\0" * 64, "is damaged: it goes on"),
+        (lambda data: data[:16] + struct.pack("<Q", 2**62) + data[24:], "it claims"),
+        (lambda data: data[:24] + struct.pack("<Q", 2**63) + data[32:], "it claims"),
+        (replaced(WRITTEN + b"llama", WRITTEN + b"bloom"), "architecture='bloom'"),
+        (replaced(b"llama-bpe", b"chameleon"), "tokenizer.ggml.pre='chameleon'"),
+        (replaced(b"llama.block_count", b"llama.block_cound"), "llama.block_count=None"),
+        (kind_of_first_tensor(77), "unknown quantisation 77"),
+        (kind_of_first_tensor(10), "no whole blocks of Q2_K"),
+        (kind_of_first_tensor(26), "quantisation I32 of token_embd.weight is not supported"),
+        (replaced(b"output_norm.weight", b"output_nerm.weight"), "'output_nerm.weight'"),
+    ],
+)  # fmt: skip
+def test_bad_files_are_refused_in_a_line(
+    file: Path, refused: Refused, tmp_path: Path, change: Callable[[bytes], bytes], said: str
+) -> None:
+    path = tmp_path / "bad.gguf"
+    path.write_bytes(change(file.read_bytes()))
+    assert said in refused(main, "--from-gguf", path, "--out", tmp_path / "out")
+    assert [each.name for each in tmp_path.iterdir()] == ["bad.gguf"]
+
+
+def test_what_is_no_file_is_named(refused: Refused, tmp_path: Path) -> None:
+    for path in (tmp_path / "no.gguf", tmp_path):
+        assert "is not a file" in refused(main, "--from-gguf", path, "--out", tmp_path / "out")
+    said = refused(main, "--from-gguf", path, "--from-hf", path, "--out", tmp_path / "out")
+    assert "name one of" in said

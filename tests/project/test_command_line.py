@@ -1,0 +1,188 @@
+"""What the command lines of training, export and the page have in common."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+import export.__main__
+import gptcore.__main__
+import training.__main__
+from export.commands.export import SMALLER
+from export.commands.gguf import DTYPES
+from export.formats.quantize import FORMATS
+from export.gguf.write import FILE_TYPES
+from gptcore.system.command_line import INTERRUPTED, Program, choose, guard, run_program
+
+MODEL = ROOT / "models" / "nano"
+HEAVY = ("torch", "onnx", "onnxruntime", "gradio", "transformers", "matplotlib", "huggingface_hub")
+PROGRAMS = {"training": training.__main__.PROGRAM, "export": export.__main__.PROGRAM}
+DEFAULTS = ("page", "train", "export")
+# For each subcommand, a line with a path that does not exist.
+WRONG = {
+    "app.py": {"page": "--model nowhere", "serve": "nowhere", "chat": "nowhere"},
+    "training": {
+        "train": "nowhere.txt",
+        "translate": "nowhere.tsv",
+        "recipe": "nowhere.toml",
+        "shards": "nowhere.txt",
+        "datasets": "gsm8k --data-dir nowhere",
+        "evaluate": "nowhere",
+        "look": "nowhere",
+        "doctor": "nowhere",
+        "report": "nowhere",
+    },
+    "export": {
+        "export": "nowhere --out out",
+        "fetch": "nowhere",
+        "verify": "nowhere",
+        "inspect": "nowhere",
+        "serving": "nowhere",
+        "restore": "nowhere",
+        "embed": "nowhere",
+        "score": "nowhere pairs.tsv",
+        "gguf": "nowhere",
+        "ship": "nowhere --out out",
+        "space": "nowhere",
+        "push": "nowhere me/mine",
+        "web": "nowhere --out out",
+        "desktop": "nowhere --out out",
+    },
+}
+LINES = [
+    (program, [*([name] if name not in DEFAULTS else []), *line.split()])
+    for program, commands in WRONG.items()
+    for name, wrong in commands.items()
+    for line in ("--help", wrong)
+] + [("training", ["--out", "nowhere", "--resume"]), ("training", ["--out", "o", "--init", "no"])]
+
+
+def run(
+    program: str, *arguments: str, python: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    start = [program] if program.endswith(".py") else ["-m", program]
+    return subprocess.run(
+        [sys.executable, *python, *start, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_every_subcommand_is_tried() -> None:
+    known = {"app.py": gptcore.__main__.COMMANDS}
+    known |= {name: program.commands for name, program in PROGRAMS.items()}
+    assert {name: set(commands) for name, commands in WRONG.items()} == {
+        name: set(commands) for name, commands in known.items()
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("program", "line"), LINES, ids=lambda part: str(part))
+def test_help_and_a_wrong_path_are_told_without_a_large_package(
+    program: str, line: list[str]
+) -> None:
+    done = run(program, *line, python=("-X", "importtime"))
+    said = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]
+    if line[-1] == "--help":
+        assert done.returncode == 0 and done.stdout.startswith("usage: ") and not said
+    else:
+        assert done.returncode == 2 and len(said) == 1 and said[0].startswith("error: "), said
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "gptcore.system.command_line" in imported
+    assert not imported & set(HEAVY)
+
+
+def test_the_help_of_a_training_lists_the_settings_and_the_other_commands() -> None:
+    said = run("training", "--help").stdout
+    for words in ("  steps=1000 ", "  n_layer=", "  doctor  ", "verify every file of a run"):
+        assert words in said
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_mistyped_subcommand_is_told_with_the_nearest_one(name: str) -> None:
+    mistyped = {"training": "evalute", "export": "verfy"}[name]
+    done = run(name, mistyped, "somewhere")
+    assert done.returncode == 2 and f"unknown command {mistyped!r}: did you mean" in done.stderr
+
+
+def test_a_file_may_be_called_almost_like_a_subcommand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("reports").write_text("a text")
+    assert choose(PROGRAMS["training"], ["reports"]) == ("train", ["reports"])
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_what_a_subcommand_does_fits_into_a_line(program: Program) -> None:
+    assert all(len(command.help) < 95 for command in program.commands.values())
+
+
+def test_an_export_on_a_full_disk_ends_in_one_line(tmp_path: Path) -> None:
+    """A limit of file sizes stands for the disk: writing fails in the same way."""
+    out = tmp_path / "nano.gguf"
+    line = f"ulimit -f 100; exec {sys.executable} -m export gguf {MODEL} --out {out}"
+    done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {out} cannot be written: ")
+    assert done.stderr.endswith("; --out is as it was before\n") and done.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_an_export_in_one_line_that_says_what_is_kept(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "scores.json")  # the command waits there, until it is interrupted
+    words = ["ship", MODEL, "--out", tmp_path / "out", "--scores", tmp_path / "scores.json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "export", *map(str, words)],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A background job starts with Ctrl-C ignored, a terminal's does not.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    with open(tmp_path / "scores.json", "w"):
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=300)
+    assert process.returncode == INTERRUPTED
+    assert said == "\nstopped; --out is as it was before\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_reader_that_goes_ends_a_command_quietly() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "training", "datasets"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+def test_an_error_of_our_own_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError):
+        guard(lambda: 1 // 0, "requirements.txt")
+
+
+def test_the_names_in_the_help_are_those_of_the_formats() -> None:
+    assert list(FORMATS) == SMALLER
+    assert tuple(FILE_TYPES) == DTYPES
+
+
+def test_a_setting_without_its_option_is_told_what_it_lacks(capsys) -> None:
+    program = PROGRAMS["training"]
+    for more, hint in (
+        ("n_layer=2", ": each KEY=VALUE needs a --set of its own\n"),
+        ("--odd", "\n"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            run_program(program, ["README.md", "--set", "steps=2", "--out", "no", more])
+        assert capsys.readouterr().err.endswith(f"unrecognized arguments: {more}{hint}")

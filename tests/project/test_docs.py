@@ -1,0 +1,87 @@
+"""README and docs: their links lead somewhere, their commands exist, their tree is the tree."""
+
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+BENCHMARKS = ROOT / "benchmarks"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", BENCHMARKS / "README.md"]
+PAGES += sorted((ROOT / "docs").glob("*.md"))
+GUIDES = [page for page in PAGES if page.name not in ("log.md", "samples.md")]
+CODE = ("gptcore", "training", "export")
+PARTS = ("gpu_stages.py", "llama_cpp.py", "llama_server.py")  # programs that other benchmarks start
+
+
+def commands(page: Path) -> list[str]:
+    """The lines of a page's shell blocks, without what is said beside them."""
+    blocks = re.findall(r"^```bash\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
+    lines = [line.split("#")[0].strip() for block in blocks for line in block.splitlines()]
+    return [part.strip() for line in lines if line for part in line.split("&&")]
+
+
+ALL_COMMANDS = sorted({line for page in GUIDES for line in commands(page)})
+
+
+@cache
+def help_of(*words: str) -> str:
+    command = [sys.executable, *words, "--help"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", timeout=120)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
+    for link in links:
+        assert link.startswith("https://") or (page.parent / link).exists(), link
+
+
+def test_the_readme_is_read_in_one_sitting() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 180
+
+
+@pytest.mark.parametrize(
+    "line", [c for c in ALL_COMMANDS if "-m training" in c or "-m export" in c]
+)
+def test_every_command_in_the_docs_has_the_options_that_it_uses(line: str) -> None:
+    module, *words = line[line.index(" -m ") + 4 :].split()
+    named = [words[0]] if words and words[0].isalpha() else []
+    for option in re.findall(r"(?<!\S)--[\w-]+", " ".join(words)):
+        assert option in help_of("-m", module, *named), f"{line}: there is no {option}"
+
+
+def test_every_benchmark_is_in_their_readme() -> None:
+    readme = (BENCHMARKS / "README.md").read_text(encoding="utf-8")
+    told = re.findall(r"`python benchmarks/(\S+\.py)", readme)
+    files = [path for path in BENCHMARKS.rglob("*.py") if path.name not in PARTS]
+    own = [path for path in files if "__main__" in path.read_text(encoding="utf-8")]
+    assert sorted(told) == sorted(path.relative_to(BENCHMARKS).as_posix() for path in own)
+
+
+def test_continuous_integration_runs_the_readmes_test_commands() -> None:
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    tests = [line for line in commands(ROOT / "README.md") if "pytest" in line]
+    assert len(tests) == 2 and all(line in script for line in tests)
+
+
+def test_the_architectures_tree_names_every_file_of_the_code() -> None:
+    tree = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("```")[1]
+    named, folders = set(), []
+    for line in tree.strip().splitlines():
+        indent = len(line) - len(line.lstrip())
+        names = re.split(r"\s{2,}", line.strip())[0].split()
+        folders = folders[: indent // 2]
+        for name in names:
+            path = Path(*folders, name)
+            assert (ROOT / path).exists(), f"the tree names {path}"
+            named.add(path)
+        folders.append(names[0].rstrip("/"))
+    code = {p.relative_to(ROOT) for room in CODE for p in (ROOT / room).rglob("*.py")}
+    code = {p for p in code if not p.name.startswith("__")}
+    assert code <= named, f"the tree lacks {sorted(map(str, code - named))}"

@@ -1,0 +1,98 @@
+"""Of what is sealed every changed bit is noticed: a run's settings, the shards' manifest."""
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import FIRST
+
+from gptcore.checks import UserError
+from gptcore.system.files import read_json, read_sealed, sealed, unseal
+from training.__main__ import main
+from training.data.shards import FORMAT, Shards, load_shards, prepare
+from training.run.config import TrainConfig
+from training.run.directory import Run
+from training.run.facts import RunData
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """The settings of the first format's run, written by this version."""
+    shutil.copyfile(FIRST / "run" / "config.json", tmp_path / "config.json")
+    run = Run.load(tmp_path)
+    run.write_config()
+    return run
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
+    texts = [f"The {word} is number {i}." for i in range(40) for word in ("cat", "dog")]
+    return prepare(lambda: texts, tmp_path_factory.mktemp("shards"), 300)
+
+
+def flipped(data: bytes, rng: random.Random) -> bytes:
+    at = rng.randrange(len(data))
+    return data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :]
+
+
+def test_another_rope_theta_in_a_runs_settings_is_noticed(run: Run, refused: Callable) -> None:
+    path = run.path / "config.json"
+    path.write_text(path.read_text().replace('"rope_theta": 10000.0', '"rope_theta": 10001.0'))
+    with pytest.raises(UserError, match=r"config\.json is damaged or was changed: its seal"):
+        Run.load(run.path)
+    for words in (["doctor", run.path], ["--out", run.path, "--resume"]):
+        assert f"{path} is damaged or was changed" in refused(main, *words)
+
+
+def test_every_flipped_bit_of_a_runs_settings_is_noticed(run: Run) -> None:
+    path, rng = run.path / "config.json", random.Random(1)
+    sound = path.read_bytes()
+    for _ in range(300):
+        path.write_bytes(flipped(sound, rng))
+        with pytest.raises(UserError, match=r"config\.json"):
+            Run.load(run.path)
+    path.write_bytes(sound)
+    assert Run.load(run.path) == run
+
+
+def test_every_flipped_bit_of_a_manifest_of_shards_is_noticed(shards: Shards) -> None:
+    path, rng = shards.path / "manifest.json", random.Random(2)
+    sound = path.read_bytes()
+    for _ in range(300):
+        path.write_bytes(flipped(sound, rng))
+        with pytest.raises(UserError, match=r"the token shards in .* are damaged"):
+            load_shards(shards.path)
+    path.write_bytes(sound)
+    assert load_shards(shards.path).manifest == shards.manifest | {"format": FORMAT}
+
+
+def test_a_seal_cannot_be_left_out_of_a_file_with_a_number(run: Run) -> None:
+    path = run.path / "config.json"
+    text = path.read_text()
+    path.write_text(text[: text.rindex(",")] + "\n}")
+    assert "seal" not in read_json(path)
+    with pytest.raises(UserError, match=r"config\.json is damaged or was changed"):
+        Run.load(run.path)
+
+
+def test_settings_come_back_as_they_were(tmp_path: Path) -> None:
+    data = RunData("Ünïcode 文.txt", False, 3, stages=(), datasets={"jokes": 0.5})
+    run = Run(tmp_path, Run.load(FIRST / "run").model, TrainConfig(), data, options={"a": "ü"})
+    run.write_config()
+    assert Run.load(tmp_path) == run
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", "null", '{"a": 1}', '{"seal": 1}', "[" * 100_000])
+def test_what_was_never_sealed_is_no_sealed_text(text: str) -> None:
+    with pytest.raises(ValueError):
+        unseal(text)
+    assert unseal(sealed({"a": [1.5, None, "ü"]})) == {"a": [1.5, None, "ü"]}
+
+
+def test_json_that_is_nested_too_deeply_is_damage(tmp_path: Path) -> None:
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    for read in (read_json, read_sealed):
+        with pytest.raises(UserError, match=r"deep\.json is damaged: it is not valid JSON"):
+            read(tmp_path / "deep.json")

@@ -1,0 +1,98 @@
+"""A small copy of a model folder: what is kept, what it says, that it still works."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import Refused
+
+from export.__main__ import main
+from gptcore.bundle import FACTS, VARIANTS, load_bundle, read_facts
+from gptcore.engine.generate import chat
+from gptcore.engine.sampling import Sampling
+from gptcore.inspection import Inspector, inspect_text
+from gptcore.model import load_model
+
+pytestmark = pytest.mark.slow  # it needs every smaller file, twice
+HELLO = [{"role": "user", "content": "Hello!"}]
+SCORES = {
+    "model": "models/whole: tiny, q8, ONNX Runtime",
+    "n_seeds": 5,
+    "skills": {"greeting": {"n": 4, "greedy": 0.75, "sampled": 0.5, "lowest": 0.25}},
+    "conversations": [{"user": ["Hello!"]}],
+}
+
+
+@pytest.fixture(scope="module")
+def whole(all_variants: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = shutil.copytree(all_variants, tmp_path_factory.mktemp("whole") / "whole")
+    assert main(["inspect", str(folder)]) == 0
+    return Path(folder)
+
+
+@pytest.fixture(scope="module")
+def shipped(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("shipped")
+    (out / "scores.json").write_text(json.dumps(SCORES))
+    words = ["ship", str(whole), "--out", str(out / "small"), "--scores", str(out / "scores.json")]
+    assert main(words) == 0
+    return out / "small"
+
+
+def test_the_best_small_file_and_the_browsers_one_are_kept(whole: Path, shipped: Path) -> None:
+    rows = read_facts(whole).variants
+    best = min((name for name in rows if name != "fp32"), key=lambda n: rows[n].bits_per_byte)
+    assert set(load_bundle(shipped).variants) == {best, "int8"}
+    names = {path.relative_to(shipped).as_posix() for path in shipped.rglob("*")}
+    assert not names & {"model.safetensors", VARIANTS["fp32"]}
+    genai = json.loads((shipped / "genai_config.json").read_text())
+    assert genai["model"]["decoder"]["filename"] == VARIANTS[best]
+
+
+def test_the_whole_folder_is_not_replaced_by_its_small_copy(whole: Path, refused: Refused) -> None:
+    said = refused(main, "ship", whole, "--out", whole.parent / "." / whole.name)
+    assert "is the folder to ship, which would lose fp32" in said
+    assert (whole / VARIANTS["fp32"]).is_file()
+
+
+def test_it_replies_as_the_same_file_of_the_whole_folder_does(whole: Path, shipped: Path) -> None:
+    for variant in load_bundle(shipped).variants:
+        first, second = (
+            [p.text for p in chat(load_model(folder, variant=variant), HELLO, Sampling(0), 20)]
+            for folder in (whole, shipped)
+        )
+        assert first == second and "".join(first)
+    assert load_model(shipped).variant in load_bundle(shipped).variants
+
+
+def test_the_inspect_tab_has_its_graph(whole: Path, shipped: Path) -> None:
+    seen = [inspect_text(Inspector(load_bundle(folder)), "Hello!") for folder in (whole, shipped)]
+    assert seen[0].tokens == seen[1].tokens
+    assert np.abs(seen[0].attention - seen[1].attention).max() < 0.02
+
+
+def test_the_card_has_the_scores_and_names_no_missing_file(shipped: Path) -> None:
+    card = (shipped / "README.md").read_text()
+    assert "| greeting | 4 | 75.0% | 50.0% | 25.0% |" in card
+    assert "model.safetensors" not in card and "onnx/model.onnx" not in card
+    assert "loss.png" in card and (shipped / "loss.png").is_file()
+    assert "conversations" not in (shipped / FACTS).read_text()
+
+
+@pytest.mark.parametrize("command", ["verify", "inspect", "gguf", "ship"])
+def test_what_needs_the_whole_folder_says_so(shipped, refused: Refused, command: str) -> None:
+    more = ["--out", str(shipped.parent / "again")] if command == "ship" else []
+    assert "shipped without onnx/model.onnx" in refused(main, command, shipped, *more)
+
+
+def test_a_folder_that_cannot_be_shipped_is_refused_by_name(
+    whole: Path, model_folder: Path, tmp_path: Path, refused: Refused, monkeypatch
+) -> None:
+    out = tmp_path / "out"
+    assert "--quantize q8,int8" in refused(main, "ship", model_folder, "--out", out)
+    assert "scores" in refused(main, "ship", whole, "--out", out, "--scores", tmp_path / "no.json")
+    monkeypatch.setattr("export.ship.small.MAX_BYTES", 100_000)
+    assert "MB, over 0: train a smaller model" in refused(main, "ship", whole, "--out", out)
+    assert not out.exists()

@@ -1,0 +1,216 @@
+"""The static site's sampling, tokens and prompts, run by Node, against the engine's."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from foreign import N_INCOMPLETE, N_TRAINED
+
+from export.formats.pre_tokenizers import PRE_TOKENIZERS, explicit
+from export.kit.hard_texts import hard_texts
+from export.pretrained.tokenizer import read_tokenizer
+from export.ship.web import SOURCES, fetch_runtime
+from gptcore.bundle import default_model
+from gptcore.engine.sampling import Sampling, sample_rows
+from gptcore.model import OnnxModel, load_model
+from gptcore.text.chat_template import Message, fit, text_opening
+
+pytestmark = pytest.mark.peers
+
+N_DRAWS = 4000
+SETTINGS = [
+    {"temperature": 0.0},
+    {"temperature": 1.0, "top_k": 0},
+    {"temperature": 0.3, "top_k": 7},
+    {"temperature": 1.7, "top_k": 0, "top_p": 0.6},
+    {"temperature": 0.9, "top_k": 20, "top_p": 0.9, "min_p": 0.1},
+    {"temperature": 2.0, "top_k": 0, "min_p": 0.2, "repetition_penalty": 1.4},
+    {"temperature": 0.01, "top_k": 0, "repetition_penalty": 0.7},
+]
+TEXTS = [
+    "Hello!", "  two  spaces\n\n and\ttabs ", "naïve café — “quotes”", "数字 123456 和汉字",
+    "🦜👩‍👩‍👧‍👧 e\u0301", "<|end|><|assistant|>", "don't I'LL we'Ve",
+    "x" * 300, "a\u200bb\ufeffc", "",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model() -> OnnxModel:
+    return load_model(default_model(), threads=1)
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site's modules, as Node takes them."""
+    folder = tmp_path_factory.mktemp("site")
+    shutil.copytree(SOURCES, folder, dirs_exist_ok=True)
+    shutil.copytree(fetch_runtime(), folder / "vendor")
+    (folder / "package.json").write_text('{"type": "module"}')
+    return folder
+
+
+def node(scripts: Path, code: str, given: Any) -> Any:
+    """What a script makes of `given` and leaves in `found`."""
+    program = shutil.which("node")
+    assert program, "this test needs Node.js: apt-get install nodejs"
+    text = (
+        'import { readFileSync } from "node:fs";\n'
+        'const given = JSON.parse(readFileSync(0, "utf-8"));\nlet found;\n'
+        f"{code}\nconsole.log(JSON.stringify(found));"
+    )
+    (scripts / "run.js").write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        [program, "run.js"], cwd=scripts, input=json.dumps(given), capture_output=True, text=True,
+        encoding="utf-8", check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_tokens_are_as_likely_as_the_engine_makes_them(scripts: Path) -> None:
+    rng = np.random.default_rng(1)
+    cases = []
+    for changes in SETTINGS:
+        logits = rng.normal(0, 3, 50).astype(np.float32)
+        reply = rng.integers(0, 50, 10).tolist()
+        settings = {s: getattr(Sampling(), s) for s in Sampling.__dataclass_fields__} | changes
+        cases.append({"logits": logits.tolist(), "settings": settings, "reply": reply})
+    code = """
+        const { candidates } = await import("./sampling.js");
+        found = given.map(({ logits, settings, reply }) =>
+            candidates(Float32Array.from(logits), settings, reply));
+    """
+    for case, (ids, weights) in zip(cases, node(scripts, code, cases)):
+        got = np.zeros(50)
+        got[ids] = np.array(weights) / np.sum(weights)
+        draws = (np.arange(N_DRAWS) + 0.5) / N_DRAWS
+        rows = np.repeat(np.array(case["logits"], np.float32)[None], N_DRAWS, 0)
+        chosen = sample_rows(rows, Sampling(**case["settings"]), draws, [case["reply"]] * N_DRAWS)
+        expected = np.bincount(chosen, minlength=50) / N_DRAWS
+        assert np.abs(got - expected).max() < 2 / N_DRAWS, case["settings"]
+
+
+def test_draws_are_even_and_follow_from_the_seed(scripts: Path) -> None:
+    code = """
+        const { random } = await import("./sampling.js");
+        found = given.map((seed) => {
+            const draw = random(seed);
+            return Array.from({ length: 5000 }, draw);
+        });
+    """
+    seeds = [0, 1, 2, 2**31, 2**40, 1]
+    drawn = np.array(node(scripts, code, seeds))
+    assert np.array_equal(drawn[1], drawn[5]) and len({row[0] for row in drawn.tolist()}) == 5
+    for row in drawn:
+        assert row.min() >= 0 and row.max() < 1 and abs(row.mean() - 0.5) < 0.02
+        counts = np.histogram(row, 10, (0, 1))[0]
+        assert ((counts - 500) ** 2 / 500).sum() < 30  # chi squared, 9 degrees of freedom
+
+
+def facts(model: OnnxModel) -> dict[str, Any]:
+    path = model.bundle.path
+    read = {
+        n: json.loads((path / f"{n}.json").read_text()) for n in ("tokenizer", "tokenizer_config")
+    }
+    return {
+        **read,
+        "special": model.tokenizer.special,
+        "site": {
+            "block_size": model.config.block_size,
+            "chat_format": model.tokenizer.chat.to_dict(),
+            "max_token_bytes": model.tokenizer.max_token_bytes,
+        },
+    }
+
+
+OPEN = """
+    const { Tokens } = await import("./tokens.mjs");
+    const { Tokenizer } = await import("./vendor/tokenizers.min.mjs");
+    const { Prompts } = await import("./prompts.js");
+    const tokens = new Tokens(Tokenizer, given.tokenizer, given.tokenizer_config, given.special);
+    const prompts = new Prompts(given.site, tokens);
+"""
+
+
+def test_texts_become_our_ids_and_come_back(scripts: Path, model: OnnxModel) -> None:
+    code = f"""{OPEN}
+        found = given.texts.map((text) => {{
+            const ids = tokens.encode(text);
+            const decode = tokens.stream();
+            return [ids, [...ids.map((id) => decode(id)), decode()]];
+        }});
+    """
+    found = node(scripts, code, {**facts(model), "texts": TEXTS})
+    for text, (ids, pieces) in zip(TEXTS, found):
+        assert ids == model.tokenizer.encode(text), text
+        assert "".join(pieces) == text and "\ufffd" not in "".join(pieces)
+
+
+def test_missing_bytes_are_lost_as_in_python(scripts: Path, incomplete: Path) -> None:
+    ours = read_tokenizer(incomplete, N_INCOMPLETE)
+    content = json.loads((incomplete / "tokenizer.json").read_text())
+    code = """
+        const { Tokens } = await import("./tokens.mjs");
+        const { Tokenizer } = await import("./vendor/tokenizers.min.mjs");
+        const tokens = new Tokens(Tokenizer, given.content, {}, given.special);
+        found = given.texts.map((text) => tokens.encode(text));
+    """
+    texts = ["!\x04!", "a\x04ab", " \x04 \n", "\u65f8x", "\U00045678", "1\x041", "~", *TEXTS]
+    found = node(scripts, code, {"content": content, "special": ours.special, "texts": texts})
+    assert found == list(map(ours.encode, texts))
+
+
+@pytest.mark.parametrize("kind", PRE_TOKENIZERS)
+def test_tokenizers_made_elsewhere_give_the_ids_of_python(
+    kind: str, scripts: Path, trained_elsewhere: dict[str, Path]
+) -> None:
+    """With NFC, and with added tokens that are ordinary text, which come back."""
+    ours = read_tokenizer(trained_elsewhere[kind], N_TRAINED)
+    content = json.loads((trained_elsewhere[kind] / "tokenizer.json").read_text())
+    content["pre_tokenizer"] = explicit(content["pre_tokenizer"])  # as the export writes it
+    code = """
+        const { Tokens } = await import("./tokens.mjs");
+        const { Tokenizer } = await import("./vendor/tokenizers.min.mjs");
+        const tokens = new Tokens(Tokenizer, given.content, {}, given.special);
+        found = given.texts.map((text) => {
+            const ids = tokens.encode(text);
+            const decode = tokens.stream();
+            return [ids, [...ids.map((id) => decode(id)), decode()].join("")];
+        });
+    """
+    texts = [
+        "e\u0301 <end>\u0338",
+        "end|>!! 12  345 a\n \n",
+        "we'LL <|stop|>",
+        *TEXTS,
+        *hard_texts(300),
+    ]
+    found = node(scripts, code, {"content": content, "special": ours.special, "texts": texts})
+    assert found == [[ids, ours.decode(ids)] for ids in map(ours.encode, texts)]
+
+
+def test_conversations_become_our_prompts(scripts: Path, model: OnnxModel) -> None:
+    """With a system message, cut where the context is full, with special tokens typed."""
+    rng = np.random.default_rng(2)
+    cases: list[list[Message]] = []
+    for n in (1, 3, 9, 61):
+        turns = [{"role": ("user", "assistant")[i % 2], "content": TEXTS[rng.integers(0, 7)]}
+                 for i in range(n)]  # fmt: skip
+        cases += [turns, [{"role": "system", "content": "Be kind. "}, *turns]]
+    code = f"""{OPEN}
+        found = given.cases.map((messages) => prompts.chat(messages, given.most));
+        found.push(prompts.text("Once upon a time <|end|>"), prompts.text("word ".repeat(2000)));
+    """
+    for most in (16, 400):
+        *found, short, long = node(scripts, code, {**facts(model), "cases": cases, "most": most})
+        budget = model.config.block_size - min(most, model.config.block_size // 4)
+        for messages, got in zip(cases, found):
+            ids, n_dropped = fit(messages, model.tokenizer, budget)
+            assert (got["ids"], got["dropped"]) == (ids, n_dropped)
+        opening = text_opening(model.tokenizer)
+        assert short["ids"] == [*opening, *model.tokenizer.encode("Once upon a time <|end|>")]
+        assert len(long["ids"]) == model.config.block_size and long["dropped"] > 0

@@ -1,0 +1,170 @@
+"""tokenizer.json and the chat template in other people's engines: the same ids as ours, for
+thousands of hard texts. Rust's `tokenizers` and JavaScript's transformers.js read the same file.
+"""
+
+import random
+import shutil
+import unicodedata
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from foreign import in_transformers_js
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from export.formats.hugging_face import write_tokenizer_json
+from gptcore.text.chat_template import Message, render
+from gptcore.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+
+pytestmark = pytest.mark.peers
+
+DEFAULT = ROOT / "models" / "default"
+# What is white space to one engine and not to another, with a letter, a digit and a sign.
+SPACES = "\t\n\v\f\r \x1c\x1f\x85\xa0\u1680\u180e\u2003\u200b\u2028\u2029\u202f\u3000\ufeff"
+ORDINARY = ["a", "1", "!", "中"]
+WORDS = [
+    "Hello", "don't", "DON'T", "I'Ve", "we'LL", "'ſ", "'é", "’s", "''re", "naïve", "Straße", "ﬁ",
+    "İ", "Ǆ", "日本語", "中文，标点。", "한국어", "ไทย", "हिन्दी", "العربية", "e\u0301", "\u0301",
+    "a\u0300\u0316", "1234567", "3.14", "٣٤٥", "१२३", "²³", "Ⅻ", "½", "𝟘𝟙", "🙂", "❤️",
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467", "👍🏽", "🇩🇪", "\0", "\x01", "\x7f", "\x9f",
+    "\ue000", "\ufffd", "\uffff", "\U000e0001", "\U0010ffff", "\r\n", "\r\r\n", "\n\r", "   ",
+    "\n\n\n", " \n ", "?!\n\n", "...", "{}[]", "_", "<", "|", "|>", "<end>",
+]  # fmt: skip
+TYPED = [*SPECIAL_TOKENS, "<|", "<<|", "<|end|", "<|<|end|>|>", "<||end||>"]
+
+
+def hard_texts() -> list[str]:
+    """Every triple around white space, words in any order, and characters of all kinds.
+
+    A code point without a meaning in Python's version of Unicode is left out: the engines are of
+    different versions, and what a newer one calls a letter is none to an older one.
+    """
+    rng = random.Random(0)
+    triples = map("".join, product([*SPACES, *ORDINARY], repeat=3))
+    words = [*WORDS, *SPACES, *ORDINARY]
+    mixed = ("".join(rng.choices(words, k=rng.randint(1, 12))) for _ in range(3000))
+    known = [c for c in map(chr, range(0x110000)) if unicodedata.category(c) not in ("Cn", "Cs")]
+    wild = ("".join(rng.choices(known, k=rng.randint(1, 20))) for _ in range(2000))
+    return [*triples, *mixed, *wild, "", " " * 1000, "\n" * 1000, "ab" * 1000]
+
+
+def conversations() -> list[list[Message]]:
+    """With text of every kind, and with what looks like special tokens."""
+    rng = random.Random(1)
+    roles = ("system", "user", "assistant", "user", "assistant", "user")
+
+    def text() -> str:
+        return " ".join(rng.choices([*WORDS, *TYPED], k=rng.randint(0, 8)))
+
+    return [
+        [{"role": role, "content": text()} for role in roles[rng.randint(0, 1) :][: 2 * n + 1]]
+        for n in range(3)
+        for _ in range(100)
+    ]
+
+
+TEXTS, CHATS = hard_texts(), conversations()
+
+
+@dataclass
+class Case:
+    """A folder with tokenizer.json, and our tokenizer of it."""
+
+    folder: Path
+    ours: Tokenizer
+
+    @cached_property
+    def python(self) -> PreTrainedTokenizerFast:
+        return AutoTokenizer.from_pretrained(self.folder)
+
+
+@pytest.fixture(scope="module", params=["shipped", "pairs"])
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """The tokenizer that ships; and one where every two bytes make a token, so that any other
+    split of a text gives other ids."""
+    if request.param == "shipped":
+        return Case(DEFAULT, Tokenizer.load(DEFAULT))
+    tokens = [bytes([a, b]) for a in range(256) for b in range(256)]
+    random.Random(0).shuffle(tokens)
+    singles = [bytes([byte]) for byte in range(256)]
+    ours = Tokenizer({token: i for i, token in enumerate([*singles, *tokens])})
+    folder = tmp_path_factory.mktemp("pairs")
+    write_tokenizer_json(ours, folder / "tokenizer.json")
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        shutil.copy(DEFAULT / name, folder / name)
+    return Case(folder, ours)
+
+
+@pytest.fixture(scope="module")
+def node(case: Case) -> dict:
+    return in_transformers_js(case.folder, TEXTS, CHATS)
+
+
+def first_difference(ours: list[list[int]], theirs: list[list[int]], of: list) -> str:
+    assert len(ours) == len(theirs) == len(of)
+    different = [i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b]
+    return f"{len(different)} differ, such as {of[different[0]]!r}" if different else ""
+
+
+def test_rust_makes_the_same_ids(case: Case) -> None:
+    theirs = case.python(TEXTS, add_special_tokens=False)["input_ids"]
+    assert not first_difference(case.ours.encode_batch(TEXTS), theirs, TEXTS)
+
+
+def test_javascript_makes_the_same_ids(case: Case, node: dict) -> None:
+    assert not first_difference(case.ours.encode_batch(TEXTS), node["ids"], TEXTS)
+
+
+def test_the_shipped_file_is_what_the_export_writes(tmp_path: Path) -> None:
+    write_tokenizer_json(Tokenizer.load(DEFAULT), tmp_path / "tokenizer.json")
+    written = (tmp_path / "tokenizer.json").read_bytes()
+    assert written == (DEFAULT / "tokenizer.json").read_bytes()
+
+
+@settings(deadline=None, max_examples=300)
+@given(text=st.text(st.characters(exclude_categories=["Cs"])))
+def test_rust_makes_the_same_ids_of_any_text(case: Case, text: str) -> None:
+    """But for special tokens, which it finds in any text: hence the template's way with `<|`."""
+    assume(not any(name in text for name in SPECIAL_TOKENS))
+    assert case.python.encode(text, add_special_tokens=False) == case.ours.encode(text)
+
+
+# ------------------------------------------------------------------ conversations
+
+
+def escaped(messages: list[Message]) -> list[Message]:
+    """As the template writes them: a `<|` that somebody typed is broken up."""
+    return [m | {"content": m["content"].replace("<|", "< |")} for m in messages]
+
+
+def only_special(ids: list[int], tokenizer: Tokenizer) -> list[int]:
+    special = set(tokenizer.special.values())
+    return [i for i in ids if i in special]
+
+
+def in_python(case: Case) -> list[list[int]]:
+    options = {"add_generation_prompt": True, "return_dict": False}
+    return [case.python.apply_chat_template(messages, **options) for messages in CHATS]
+
+
+@pytest.mark.parametrize("engine", ["python", "javascript"])
+def test_the_chat_template_makes_our_ids(case: Case, node: dict, engine: str) -> None:
+    theirs = node["chats"] if engine == "javascript" else in_python(case)
+    expected = [render(escaped(messages), case.ours, prompt=True) for messages in CHATS]
+    assert not first_difference(expected, theirs, CHATS)
+    plain = [m for m, n in zip(CHATS, map(escaped, CHATS)) if m == n]
+    assert len(plain) > 50, "these are rendered as by our own chat template, without any change"
+
+
+@pytest.mark.parametrize("engine", ["python", "javascript"])
+def test_nobody_can_type_a_special_token(case: Case, node: dict, engine: str) -> None:
+    """The special ids of a conversation are those of its form, whatever its texts say."""
+    theirs = node["chats"] if engine == "javascript" else in_python(case)
+    for messages, ids in zip(CHATS, theirs, strict=True):
+        form = [m | {"content": ""} for m in messages]
+        assert only_special(ids, case.ours) == render(form, case.ours, prompt=True)

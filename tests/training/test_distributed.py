@@ -1,0 +1,164 @@
+"""Several processes, started by the real torchrun: the same losses, and checkpoints that any
+number of processes can go on from."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from gptcore.checks import UserError
+from gptcore.nn.checkpoint import newest_checkpoint
+from training.__main__ import main
+from training.machine.processes import World, join
+from training.run.directory import Run
+
+STEPS, HALF = 10, 5
+SETTINGS = {
+    "n_layer": 1,
+    "block_size": 64,
+    "batch_size": 6,
+    "micro_batch_size": 2,
+    "warmup_steps": 2,
+    "learning_rate": 0.02,
+    "log_every": 1,
+    "save_every": HALF,
+    "eval_every": STEPS,
+    "steps": STEPS,
+    "dtype": "float32",
+}
+
+
+def words(chats: Path, out: Path, **changed: object) -> list[str]:
+    settings = [f"--set={key}={value}" for key, value in (SETTINGS | changed).items()]
+    return [str(chats), "--preset", "tiny", *settings, "--out", str(out)]
+
+
+def torchrun(*words: str, processes: int = 2) -> str:
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    done = subprocess.run(
+        [sys.executable, *launcher, *words],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def alone(chats: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of one process, with checkpoints half way and at the end."""
+    out = tmp_path_factory.mktemp("alone") / "run"
+    assert main(words(chats, out)) == 0
+    return Run.load(out)
+
+
+def half_way(run: Run, path: Path) -> Run:
+    """A copy of a run as it was half way."""
+    shutil.copytree(run.path, path)
+    (path / "summary.json").unlink()
+    shutil.rmtree(path / "checkpoints" / f"step-{STEPS}")
+    return Run.load(path)
+
+
+def losses(run: Run) -> list[float]:
+    lines = run.metrics()
+    return [m["loss"] for m in lines if "loss" in m] + [
+        m["val_loss"] for m in lines if "val_loss" in m
+    ]
+
+
+@pytest.mark.slow
+def test_two_processes_have_the_losses_of_one_and_one_goes_on_where_they_were(
+    alone: Run, chats: Path, tmp_path: Path
+) -> None:
+    said = torchrun("-m", "training", *words(chats, tmp_path / "two"))
+    assert said.count("done; next: python -m export") == 1 and "2 x cpu" in said
+    two = Run.load(tmp_path / "two")
+    assert losses(two) == pytest.approx(losses(alone), abs=1e-5)
+    resumed = half_way(two, tmp_path / "resumed")
+    assert main(["--out", str(resumed.path), "--resume"]) == 0
+    assert len(losses(resumed)) == len(losses(alone))
+    assert losses(resumed) == pytest.approx(losses(alone), abs=1e-5)
+
+
+@pytest.mark.slow
+def test_a_split_model_goes_on_where_one_process_was(alone: Run, tmp_path: Path) -> None:
+    run = half_way(alone, tmp_path / "split")
+    replace(run, train=replace(run.train, parallel="fsdp")).write_config()
+    torchrun("-m", "training", "--out", str(run.path), "--resume")
+    assert losses(run) == pytest.approx(losses(alone), abs=1e-5)
+    ours, theirs = (newest_checkpoint(r.checkpoints)[0] for r in (alone, run))
+    assert theirs.facts["step"] == STEPS
+    for part in ("model", "state"):
+        shapes = [{k: t.shape for k, t in getattr(c, part).items()} for c in (ours, theirs)]
+        assert shapes[0] == shapes[1]
+
+
+@pytest.mark.slow
+def test_one_process_splits_a_model_too_and_has_the_same_losses(
+    alone: Run, chats: Path, tmp_path: Path
+) -> None:
+    """So one GPU shows whether a split model trains."""
+    split = words(chats, tmp_path / "split", parallel="fsdp")
+    torchrun("-m", "training", *split, processes=1)
+    assert losses(Run.load(tmp_path / "split")) == pytest.approx(losses(alone), abs=1e-5)
+
+
+DECIDING = """
+import sys
+from pathlib import Path
+import torch
+from training.machine import devices
+from training.machine.processes import join
+
+with join(60) as world:
+    devices.multiplies_bfloat16_fast = lambda: world.rank == 1  # each would find something else
+    dtype = devices.pick_dtype("auto", torch.device("cpu"), world)
+    Path(sys.argv[1], str(world.rank)).write_text(str(dtype))
+"""
+
+
+@pytest.mark.slow
+def test_all_processes_compute_in_the_precision_that_the_first_one_found(tmp_path: Path) -> None:
+    script = tmp_path / "deciding.py"
+    script.write_text(DECIDING)
+    torchrun(str(script), str(tmp_path))
+    assert [(tmp_path / rank).read_text() for rank in "01"] == ["torch.float32"] * 2
+
+
+def test_without_torchrun_there_is_one_process() -> None:
+    with join(60) as world:
+        assert world == World() and world.is_first
+        assert world.sum(1.5, 2.0) == [1.5, 2.0] and world.any(True) and not world.any(False)
+        assert world.in_turns(lambda: "made") == "made"
+
+
+def test_parts_of_a_batch_are_all_of_it() -> None:
+    batch = list(range(11))
+    for size in (1, 2, 4):
+        parts = [World(rank, size).part(batch) for rank in range(size)]
+        assert sorted(i for part in parts for i in part) == batch
+
+
+def test_a_lost_process_is_an_error_that_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "TORCHELASTIC_RUN_ID": "x",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "RANK": "1",
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "9",  # nobody is there
+    }.items():
+        monkeypatch.setenv(name, value)
+    words = r"process 1 of 2: another process ended .* --resume continues"
+    with pytest.raises(UserError, match=words), join(0.2):
+        raise AssertionError("it met somebody")

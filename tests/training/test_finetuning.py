@@ -1,0 +1,300 @@
+"""Fine-tuning: `--init` of a model folder with a tokenizer of its own, whole or with adapters."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from chatml import CHAT, CHATML, FOREIGN, text_of
+from conftest import NANO
+from safetensors.torch import load_file
+from trained import once, set_options
+
+from export.__main__ import main as export_main
+from export.formats.hugging_face import llama_config
+from export.formats.weights import write_weights
+from gptcore.bundle import load_bundle, read_facts, write_facts
+from gptcore.config import ModelConfig
+from gptcore.facts import Imported, ModelFacts
+from gptcore.nn import build_model, count_parameters
+from gptcore.nn.checkpoint import load_weights
+from gptcore.nn.gpt import whole_sequence
+from gptcore.nn.llama import to_llama
+from gptcore.text.chat_template import render
+from training.__main__ import main
+from training.data.batches import IGNORED, Rows
+from training.data.sources import shards_of
+from training.evaluation.validation import questions, sample_prompts
+from training.machine.memory import kept_bytes
+from training.plan.given import CPU_KEPT, fitted_row, in_memory
+from training.run.base import whole_weights
+from training.run.config import TrainConfig
+from training.run.directory import Run
+
+TEMPLATE = "{{ messages }}"
+CONFIG = ModelConfig(
+    vocab_size=259, block_size=1024, n_layer=2, n_head=4, n_kv_head=2, n_embd=32, n_inner=64
+)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder of another family, with random weights and without its graph."""
+
+    def make(folder: Path) -> None:
+        torch.manual_seed(1)
+        folder.mkdir()
+        model = build_model(CONFIG)
+        write_weights(to_llama(dict(model.named_parameters()), CONFIG).items(), folder)
+        FOREIGN.save(folder)
+        for name, content in {
+            "config.json": llama_config(CONFIG, {}) | {"their": 1, "max_position_embeddings": 1024},
+            "tokenizer_config.json": {"chat_template": TEMPLATE},
+            "tokenizer.json": {"theirs": True},
+        }.items():
+            (folder / name).write_text(json.dumps(content))
+        (folder / "README.md").write_text("---\nlicense: apache-2.0\n---\n# Theirs\n")
+        imported = Imported("Theirs", measured_on="a text")
+        facts = ModelFacts("theirs", True, count_parameters(model), CONFIG, imported=imported)
+        write_facts(folder, facts)
+
+    return once(tmp_path_factory, "theirs", make)
+
+
+SETTINGS = {"steps": 4, "batch_size": 2, "save_every": 2, "eval_every": 4, "dtype": "float32"}
+
+
+def tune(chats: Path, init: Path, out: Path, *options: str, **settings: Any) -> int:
+    words = [str(chats), "--init", str(init), "--out", str(out)]
+    return main([*words, *options, *set_options(**SETTINGS | settings)])
+
+
+@pytest.fixture(scope="module")
+def tuned(chats: Path, base: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of adapters."""
+
+    def make(out: Path) -> None:
+        assert tune(chats, base, out, "--lora", "4") == 0
+
+    return Run.load(once(tmp_path_factory, "run-tuned", make))
+
+
+def test_the_targets_of_a_batch_are_the_replies(tuned: Run, chats: Path) -> None:
+    rows = Rows(shards_of(tuned), "train", 512)
+    _, y = rows.batch(range(len(rows)))
+    learned = text_of(y[y != IGNORED].tolist())
+    said = [
+        m["content"]
+        for line in chats.read_text().splitlines()
+        for m in json.loads(line)["messages"]
+        if m["role"] == "assistant"
+    ]
+    found = learned.split("<|im_end|>")
+    assert len(found) > 200 and "im_start" not in learned
+    whole = [text for text in found if text in said]
+    assert len(whole) > 0.9 * len(found)  # a row may begin within a reply
+
+
+def test_rows_of_a_long_context_are_as_long_as_the_conversations(tuned: Run) -> None:
+    shards = shards_of(tuned)
+    lengths = np.diff(shards.split("train")[0].starts)
+    row = fitted_row(shards, block_size=1 << 15)
+    assert np.mean(lengths <= row) >= 0.95 > np.mean(lengths <= row // 2)
+    assert fitted_row(shards, block_size=row) == fitted_row(shards, block_size=256) == 0
+
+
+def test_a_micro_batch_takes_no_more_than_it_gains_from() -> None:
+    smollm2 = ModelConfig(
+        vocab_size=49152,
+        block_size=512,
+        n_layer=30,
+        n_head=9,
+        n_kv_head=3,
+        n_embd=576,
+        n_inner=1536,
+    )
+    given = TrainConfig(batch_size=8, micro_batch_size=8, dtype="bfloat16")
+    n_rows = in_memory(given, smollm2).micro_batch_size
+    assert 1 <= n_rows < 8 and kept_bytes(smollm2, n_rows, 512, size=2) <= CPU_KEPT
+    assert in_memory(given, CONFIG).micro_batch_size == 8
+
+
+def test_samples_and_questions_follow_the_foreign_format(tuned: Run) -> None:
+    rows = Rows(shards_of(tuned), "val", 512)
+    prompt = sample_prompts(rows)[0]
+    assert prompt.asks and text_of(prompt.ids).endswith("<|im_start|>assistant\n")
+    assert "<|im_start|>" not in "".join(questions(rows))
+    assert tuned.samples()
+
+
+def test_a_checkpoint_holds_the_adapters_alone_and_the_run_names_its_base(
+    tuned: Run, base: Path
+) -> None:
+    checkpoint = tuned.best_checkpoint()
+    assert all(".lora_" in name for name in checkpoint.model)
+    assert tuned.base is not None
+    assert tuned.base.path == str((base / "model.safetensors").resolve())
+    assert tuned.base.sha256 == read_facts(base).sha256["model.safetensors"]
+    assert tuned.train.lora == 4 and tuned.train.optimizer == "adamw"
+    assert tuned.model == CONFIG
+    assert tuned.train.gradient_checkpointing == "off"
+    kept = json.loads((tuned.path / "family" / "tokenizer_config.json").read_text())
+    assert kept == {"chat_template": TEMPLATE}
+
+
+def test_the_whole_weights_of_a_run_of_adapters_are_those_that_were_measured(tuned: Run) -> None:
+    checkpoint = tuned.best_checkpoint()
+    whole = whole_weights(tuned, checkpoint)
+    load_weights(build_model(CONFIG), whole, "whole")
+    before = load_file(tuned.base.path)["model.embed_tokens.weight"]  # type: ignore[union-attr]
+    assert torch.equal(whole["embed.weight"], before)
+    adapter = load_file(tuned.path / "adapter" / "adapter_model.safetensors")
+    name = "base_model.model.model.layers.0.mlp.down_proj.lora_B.weight"
+    assert torch.equal(adapter[name], checkpoint.model["blocks.0.feed_forward.down.lora_b"])
+
+
+def test_samples_are_shown_as_the_base_sees_them(
+    chats: Path, base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tune(chats, base, tmp_path / "run", steps=1, save_every=1, eval_every=1) == 0
+    assert "<|im_start|>assistant⏎«" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("is_short", [False, True], ids=["as it began", "as it is told"])
+def test_a_resumed_run_of_adapters_is_bit_identical(
+    tuned: Run, chats: Path, base: Path, tmp_path: Path, is_short: bool
+) -> None:
+    out = tmp_path / "run-tuned"
+    shutil.copytree(tuned.path, out)
+    for name in ("summary.json", "lock"):
+        (out / name).unlink()
+    shutil.rmtree(out / "checkpoints" / "step-4")
+    if is_short:
+        assert main(["--out", str(out), "--resume"]) == 0
+    else:
+        assert tune(chats, base, out, "--lora", "4", "--resume") == 0
+    again = Run.load(out).newest_checkpoint()
+    once = Run.load(tuned.path).newest_checkpoint()
+    assert again.facts["step"] == once.facts["step"] == 4
+    for part in ("model", "state"):
+        ours, theirs = getattr(again, part), getattr(once, part)
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_base_that_changed_is_noticed(
+    tuned: Run, base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(tuned.path, out)
+    other = tmp_path / "base"
+    shutil.copytree(base, other)
+    text = (out / "config.json").read_text()
+    run = Run.load(out)
+    assert run.base is not None and run.base.path in text
+    replace(run, base=replace(run.base, path=str(other / "model.safetensors"))).write_config()
+    assert main(["doctor", str(out)]) == 0
+    with open(other / "model.safetensors", "r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\x01")
+    capsys.readouterr()
+    assert main(["doctor", str(out)]) != 0
+    assert "its sha256 differs" in capsys.readouterr().out
+    (other / "model.safetensors").unlink()
+    assert export_main([str(out), "--out", str(tmp_path / "model")]) == 2
+    assert "which is missing" in capsys.readouterr().err
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--lora", "4"], "--init"),
+        (["--init", "BASE", "--lora", "0"], "--lora 0 is out of range: choose 1 to 32"),
+        (["--init", "BASE", "--lora", "4", "--preset", "nano"], "drop --preset and --tokenizer"),
+        (["--init", "BASE", "--set", "row_tokens=2048"], "at most block_size=1024"),
+        (["--init", "BASE", "--lora", "4", "--set", "parallel=fsdp"], "parallel=ddp"),
+        (["--init", "HF"], "python -m export --from-hf"),
+        (["--init", "RUN", "--lora", "4"], "export that run, and name the model folder"),
+        (["--tokenizer", "BASE"], "with --init"),
+        (["--init", "BASE", "--minutes", "1"], "with --init leave them out"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(
+    options: list[str],
+    said: str,
+    chats: Path,
+    base: Path,
+    tuned: Run,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    theirs = tmp_path / "hf"
+    theirs.mkdir()
+    (theirs / "config.json").write_text('{"model_type": "llama"}')
+    places = {"BASE": str(base), "HF": str(theirs), "RUN": str(tuned.path)}
+    words = [places.get(word, word) for word in options]
+    assert main([str(chats), "--out", str(tmp_path / "out"), *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_run_of_adapters_is_exported_with_the_files_of_its_family(
+    tuned: Run, tmp_path: Path
+) -> None:
+    out = tmp_path / "model"
+    assert export_main([str(tuned.path), "--out", str(out)]) == 0
+    bundle = load_bundle(out)
+    assert bundle.tokenizer.chat == CHATML
+    config = json.loads((out / "config.json").read_text())
+    assert config["their"] == 1 and config["max_position_embeddings"] == 1024
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (out / name).read_bytes() == (tuned.path / "family" / name).read_bytes()
+    card = (out / "README.md").read_text()
+    assert "license: apache-2.0" in card and "Fine-tuned from Theirs." in card
+    assert bundle.facts.imported and bundle.facts.training
+    weights = load_file(out / "model.safetensors")
+    expected = to_llama(whole_weights(tuned, tuned.best_checkpoint()), CONFIG)
+    assert all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
+
+
+@pytest.mark.slow
+def test_our_own_model_is_made_somebodys_by_the_command_line(
+    chats: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, model, further = tmp_path / "mine", tmp_path / "model", tmp_path / "further"
+    assert tune(chats, NANO, run, "--lora", "4", steps=6, eval_every=3) == 0
+    assert "adapters of rank 4" in capsys.readouterr().out
+    assert main(["evaluate", str(run), "--data", str(chats), "--seeds", "1"]) == 0
+    assert export_main([str(run), "--out", str(model)]) == 0
+    assert (model / "tokenizer.json").read_bytes() == (NANO / "tokenizer.json").read_bytes()
+    assert tune(chats, model, further, steps=2, eval_every=2) == 0  # all weights, of an export
+    assert tune(chats, run, tmp_path / "again", steps=2, eval_every=2) == 0  # and of adapters
+
+
+@pytest.mark.peers
+def test_peft_loads_the_adapter_and_computes_the_same(chats: Path, tmp_path: Path) -> None:
+    from peft import PeftModel
+    from transformers import LlamaForCausalLM
+
+    out = tmp_path / "mine"
+    assert tune(chats, NANO, out, "--lora", "4", steps=8, learning_rate=0.02) == 0
+    run = Run.load(out)
+    ours = build_model(run.model).eval()
+    plain = LlamaForCausalLM.from_pretrained(NANO, dtype=torch.float32)
+    theirs = PeftModel.from_pretrained(plain, out / "adapter").eval()
+    ids = torch.tensor([render(CHAT, run.tokenizer)])
+    with torch.no_grad():
+        load_weights(ours, whole_weights(run, run.best_checkpoint()), "merged")
+        mine, peers = ours(**whole_sequence(ids))[0], theirs(ids).logits
+        assert (mine - peers).abs().max() < 1e-4
+        with theirs.disable_adapter():
+            assert (theirs(ids).logits - peers).abs().max() > 0.01
+        merged = theirs.merge_and_unload()(ids).logits
+    assert (mine - merged).abs().max() < 1e-4

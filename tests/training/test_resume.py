@@ -1,0 +1,358 @@
+"""Resuming: an interrupted run ends in the same bits as one that was never stopped."""
+
+import dataclasses
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+import gptcore.nn.checkpoint
+import training.loop
+import training.state
+import training.step
+from gptcore.checks import UserError
+from gptcore.config import PRESETS
+from gptcore.nn.checkpoint import MODEL, STATE, newest_checkpoint
+from gptcore.system.files import file_sha256
+from gptcore.text.tokenizer import Tokenizer
+from training.__main__ import main
+from training.data.batches import Rows
+from training.data.corpus import read_documents
+from training.data.shards import Shards, prepare
+from training.formats.places import find_files
+from training.loop import train
+from training.optim.optimizers import rate_factor
+from training.run.config import TrainConfig
+from training.run.directory import Run
+from training.run.facts import RunData
+from training.step import seed_of
+from training.tasks.language import LanguageModelling
+
+STEPS, PAUSE = 6, 3
+CLOCK = ("tokens_per_s", "seconds")
+INTERRUPTED = 130  # what a shell says of Ctrl-C
+
+
+@pytest.fixture(scope="module")
+def shards(chats: Path, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Shards:
+    files = find_files([chats])
+    folder = tmp_path_factory.mktemp("shards")
+    return prepare(lambda: read_documents(files), folder, 512, tokenizer)
+
+
+def new_run(path: Path, shards: Shards, **settings: object) -> Run:
+    """A run whose every step depends on random numbers, moments, schedule and data."""
+    model = dataclasses.replace(PRESETS["tiny"], n_layer=1, block_size=64, dropout=0.1)
+    usual = {"batch_size": 4, "micro_batch_size": 2, "warmup_steps": 4, "log_every": 1}
+    config = TrainConfig(**{"steps": STEPS, **usual, **settings})
+    run = Run(path, model, config, RunData("chats", True, 1, shards=str(shards.path)))
+    LanguageModelling(run, shards).save(path)
+    run.create()
+    return run
+
+
+def state_hash(run: Run) -> str:
+    """Of all weights and moments after the last step."""
+    (folder, *_), problems = newest_checkpoint(run.checkpoints)
+    assert folder.name == f"step-{run.train.steps}" and not problems
+    return hashlib.sha256((folder / MODEL).read_bytes() + (folder / STATE).read_bytes()).hexdigest()
+
+
+def logged(run: Run) -> list[dict[str, float]]:
+    """The metrics without what depends on the clock."""
+    return [{k: v for k, v in m.items() if k not in CLOCK} for m in run.metrics()]
+
+
+def continued(paused: Run, path: Path, shards: Shards) -> Run:
+    """A copy of a paused run, trained to its end."""
+    shutil.copytree(paused.path, path)
+    run = Run.load(path)
+    assert train(run, LanguageModelling(run, shards), resume=True)["steps"] == STEPS
+    return run
+
+
+BOTH = ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)]  # emulated on many CPUs
+
+
+@pytest.fixture(scope="module", params=BOTH)
+def both(
+    request: pytest.FixtureRequest, shards: Shards, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Run, Run]:
+    """A run without a pause, and one that was paused half way."""
+    folder = tmp_path_factory.mktemp(request.param)
+    whole = new_run(folder / "whole", shards, dtype=request.param)
+    paused = new_run(folder / "paused", shards, dtype=request.param)
+    assert train(whole, LanguageModelling(whole, shards))["steps"] == STEPS
+    assert train(paused, LanguageModelling(paused, shards), stop_at=PAUSE) is None
+    return whole, paused
+
+
+in_float32 = pytest.mark.parametrize("both", ["float32"], indirect=True)
+
+
+def test_a_resumed_run_ends_in_the_same_bits(
+    both: tuple[Run, Run], shards: Shards, tmp_path: Path
+) -> None:
+    whole, paused = both
+    resumed = continued(paused, tmp_path / "resumed", shards)
+    assert state_hash(resumed) == state_hash(whole)
+    assert logged(resumed) == logged(whole)
+    assert (resumed.path / "samples.md").read_text() == (whole.path / "samples.md").read_text()
+
+
+@in_float32
+def test_another_seed_ends_in_other_bits(
+    both: tuple[Run, Run], shards: Shards, tmp_path: Path
+) -> None:
+    whole, _ = both
+    other = new_run(tmp_path / "other", shards, dtype=whole.train.dtype, seed=2)
+    train(other, LanguageModelling(other, shards))
+    assert state_hash(other) != state_hash(whole)
+
+
+@pytest.mark.parametrize("left_out", ["random numbers", "moments", "schedule", "data"])
+def test_without_one_part_of_the_state_the_bits_differ(
+    both: tuple[Run, Run],
+    shards: Shards,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    left_out: str,
+) -> None:
+    order = Rows.order
+    match left_out:
+        case "random numbers":
+            late = lambda seed, step, rank: seed_of(seed, step - PAUSE, rank)  # noqa: E731
+            monkeypatch.setattr(training.step, "seed_of", late)
+        case "moments":
+            monkeypatch.setattr(training.state, "load_optimizer_tensors", lambda *_: None)
+        case "schedule":
+            late = lambda step, *settings: rate_factor(step - PAUSE, *settings)  # noqa: E731
+            monkeypatch.setattr(training.step, "rate_factor", late)
+        case "data":
+            late = lambda rows, seed, step, size: order(rows, seed, step - PAUSE, size)  # noqa: E731
+            monkeypatch.setattr(Rows, "order", late)
+    whole, paused = both
+    resumed = continued(paused, tmp_path / "resumed", shards)
+    assert state_hash(resumed) != state_hash(whole)
+
+
+@pytest.fixture
+def damaged(shards: Shards, tmp_path: Path) -> Run:
+    """A run with checkpoints of steps 2 and 4, paused at 4, whose newest is damaged."""
+    run = new_run(tmp_path / "damaged", shards, dtype="float32", save_every=2, eval_every=4)
+    train(run, LanguageModelling(run, shards), stop_at=4)
+    weights = run.checkpoints / "step-4" / MODEL
+    data = bytearray(weights.read_bytes())
+    data[len(data) // 2] ^= 16
+    weights.write_bytes(data)
+    return run
+
+
+@in_float32
+@pytest.mark.slow
+def test_after_damage_a_run_goes_on_from_the_checkpoint_before(
+    both: tuple[Run, Run], damaged: Run, shards: Shards, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    train(damaged, LanguageModelling(damaged, shards), resume=True)
+    said = capsys.readouterr().out
+    assert f"skipped: {damaged.checkpoints / 'step-4' / MODEL} is damaged" in said
+    assert f"resuming from {damaged.checkpoints / 'step-2'}" in said
+    assert state_hash(damaged) == state_hash(both[0])
+
+
+def test_damaged_checkpoints_do_not_take_the_place_of_sound_ones(
+    shards: Shards, tmp_path: Path
+) -> None:
+    run = new_run(tmp_path / "run", shards, save_every=1, keep_checkpoints=2)
+    assert train(run, LanguageModelling(run, shards), stop_at=4) is None
+    (run.checkpoints / "step-4" / MODEL).write_bytes(b"damaged")
+    for step in (5, 99_999):
+        shutil.copytree(run.checkpoints / "step-4", run.checkpoints / f"step-{step}")
+    assert train(run, LanguageModelling(run, shards), resume=True, stop_at=5) is None
+    assert {path.name for path in run.checkpoints.iterdir()} == {"step-4", "step-5"}
+    assert newest_checkpoint(run.checkpoints)[1] == []
+
+
+def test_checkpoints_of_this_process_are_not_hashed_at_each_save(
+    shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may have gigabytes. What was there before is hashed once."""
+    run = new_run(tmp_path / "run", shards, save_every=1, keep_checkpoints=2)
+    train(run, LanguageModelling(run, shards), stop_at=2)
+    hashed: list[str] = []
+
+    def noting(path: Path) -> str:
+        hashed.append(path.parent.name)
+        return file_sha256(path)
+
+    monkeypatch.setattr(gptcore.nn.checkpoint, "file_sha256", noting)
+    train(run, LanguageModelling(run, shards), resume=True)
+    saved = [f"step-{step}.tmp" for step in range(3, STEPS + 1)]
+    assert sorted(hashed) == sorted(2 * ["step-2", *saved])
+
+
+@pytest.mark.slow
+def test_steps_that_are_done_again_are_noted_once(damaged: Run, shards: Shards) -> None:
+    train(damaged, LanguageModelling(damaged, shards), resume=True)
+    losses = [m["step"] for m in damaged.metrics() if "loss" in m]
+    evaluations = [m["step"] for m in damaged.metrics() if "val_loss" in m]
+    assert losses == [1, 2, 3, 4, 5, 6] and evaluations == [4, 6]
+    lines = (damaged.path / "samples.md").read_text(encoding="utf-8").splitlines()
+    headings = [line for line in lines if line.startswith("## ")]
+    assert headings == ["## Step 4", "## Step 6"]
+
+
+@in_float32
+def test_a_metrics_file_that_breaks_off_in_a_line_does_not_hinder(
+    both: tuple[Run, Run], shards: Shards, tmp_path: Path
+) -> None:
+    whole, paused = both
+    shutil.copytree(paused.path, tmp_path / "torn")
+    with open(tmp_path / "torn" / "metrics.jsonl", "a") as file:
+        file.write('{"step": 4, "lo}\n\0\0}\n{"step": 4, "loss": 3}}\n{"step": 4, "lo')
+    run = Run.load(tmp_path / "torn")
+    train(run, LanguageModelling(run, shards), resume=True)
+    assert logged(run) == logged(whole)
+
+
+@in_float32
+def test_samples_that_look_like_headings_do_not_hinder(
+    both: tuple[Run, Run], tmp_path: Path
+) -> None:
+    run = Run.load(shutil.copytree(both[1].path, tmp_path / "copy"))
+    run.log(step=PAUSE - 1, bits_per_byte=1.0)
+    run.add_samples(PAUSE - 1, [("How?", "So:\n## Step by step\r\n\n## Step 9\n\r## Step 8\n")])
+    before = (run.path / "samples.md").read_bytes()
+    run.forget_after(PAUSE)
+    assert (run.path / "samples.md").read_bytes() == before
+
+
+@in_float32
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [STEPS, STEPS + 3])  # the last evaluation, and one before it
+def test_an_evaluation_ends_at_once_and_is_made_up_for(
+    both: tuple[Run, Run],
+    shards: Shards,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    steps: int,
+) -> None:
+    run = new_run(tmp_path / "run", shards, dtype="float32", steps=steps, eval_every=STEPS)
+    evaluate = LanguageModelling.evaluate
+    with monkeypatch.context() as patch:
+        patch.setattr(LanguageModelling, "evaluate", lambda *_: signal.raise_signal(signal.SIGTERM))
+        assert train(run, LanguageModelling(run, shards)) is None
+    assert newest_checkpoint(run.checkpoints)[0].facts["step"] == STEPS
+    assert not run.evaluations() and not run.is_complete
+
+    task, seen = LanguageModelling(run, shards), []
+    monkeypatch.setattr(
+        LanguageModelling, "evaluate", lambda *args: seen.append(args) or evaluate(*args)
+    )
+    assert train(run, task, resume=True)["steps"] == steps
+    assert list(run.evaluations()) == sorted({STEPS, steps}) and len(seen) == len({STEPS, steps})
+    if steps == STEPS:
+        assert state_hash(run) == state_hash(both[0]) and logged(run) == logged(both[0])
+
+
+@in_float32
+def test_a_complete_run_is_not_resumed(both: tuple[Run, Run], shards: Shards) -> None:
+    before = state_hash(both[0])
+    with pytest.raises(UserError, match="is complete already"):
+        train(both[0], LanguageModelling(both[0], shards), resume=True)
+    assert state_hash(both[0]) == before
+
+
+@in_float32
+def test_a_damaged_summary_is_written_again(
+    both: tuple[Run, Run], shards: Shards, tmp_path: Path
+) -> None:
+    run = Run.load(shutil.copytree(both[0].path, tmp_path / "copy"))
+    (run.path / "summary.json").write_text('{"steps": ')
+    assert not run.is_complete
+    train(run, LanguageModelling(run, shards), resume=True)
+    assert run.summary()["val_loss"] == both[0].summary()["val_loss"]
+
+
+def started(out: Path, chats: Path, n_lines: int) -> tuple[subprocess.Popen, list[str]]:
+    """A real training process that has logged some steps; and its settings."""
+    settings = {
+        "n_layer": 1,
+        "block_size": 64,
+        "batch_size": 4,
+        "micro_batch_size": 2,
+        "dropout": 0.1,
+        "steps": 60,
+        "log_every": 1,
+    }
+    options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    words = [str(chats), "--preset", "tiny", *options]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "training", *words, "--out", str(out)],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    metrics = out / "metrics.jsonl"
+    until = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < until:
+        if metrics.exists() and metrics.read_bytes().count(b"\n") >= n_lines:
+            break
+        time.sleep(0.01)
+    return process, words
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_says_how_to_go_on_and_the_end_is_the_same(
+    chats: Path, tmp_path: Path
+) -> None:
+    process, words = started(tmp_path / "stopped", chats, n_lines=3)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == INTERRUPTED and "Traceback" not in err, err
+    step = newest_checkpoint(tmp_path / "stopped" / "checkpoints")[0].facts["step"]
+    assert 3 <= step < 60
+    advice = (
+        f"saved step {step}\nto continue: python -m training --out {tmp_path / 'stopped'} --resume"
+    )
+    assert advice in out
+    assert not (tmp_path / "stopped" / "summary.json").exists()
+
+    arguments = advice.split("training ")[1].split()
+    assert main(arguments) == 0
+    assert (tmp_path / "stopped" / "summary.json").exists()
+    assert main([*words, "--out", str(tmp_path / "whole")]) == 0
+    stopped, whole = Run.load(tmp_path / "stopped"), Run.load(tmp_path / "whole")
+    assert state_hash(stopped) == state_hash(whole)
+    assert logged(stopped) == logged(whole)
+
+
+def test_ctrl_c_before_the_first_step_ends_without_a_traceback(
+    chats: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("training.jobs.options.prepare", interrupted)
+    # a background job starts with Ctrl-C ignored, a terminal's does not
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        arguments = [str(chats), "--out", str(tmp_path / "out")]
+        assert main(arguments) == INTERRUPTED
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert "stopped" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,119 @@
+"""A choice of models in the view: one answers, or two side by side; a folder that vanishes."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import NANO, SCREENSHOTS
+from in_browser import box, new_tab, replies, say, set_number, talk, wait_for_the_end
+from playwright.sync_api import Browser, Page, expect
+
+from gptcore.bundle import read_facts, write_facts
+from gptcore.engine.generate import chat
+from gptcore.engine.sampling import Sampling
+from gptcore.model import OnnxModel, load_model
+from gptcore.models import Models
+
+HELLO = "Tell me a story about a cat."
+
+
+@pytest.fixture(scope="module")
+def model() -> OnnxModel:
+    return load_model(NANO, threads=1, variant="fp32")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of a model under another name."""
+    copy = shutil.copytree(NANO, tmp_path / "other")
+    write_facts(copy, replace(read_facts(NANO), name="other"))
+    return copy
+
+
+@pytest.fixture
+def page(
+    browser: Browser, serve: Callable[..., str], model: OnnxModel, folder: Path
+) -> Iterator[Page]:
+    opened = new_tab(browser, serve(Models(model, [folder])))
+    expect(box(opened)).to_be_visible()
+    yield opened
+    opened.context.close()
+
+
+def expected(model: OnnxModel, text: str, sampling: Sampling, n: int) -> str:
+    messages = [{"role": "user", "content": text}]
+    return "".join(piece.text for piece in chat(model, messages, sampling, n))
+
+
+def choose(page: Page, name: str) -> None:
+    page.locator("#model").select_option(name)
+
+
+def test_the_model_that_is_chosen_answers(page: Page, model: OnnxModel, folder: Path) -> None:
+    names = page.locator("#model").locator("option").all_inner_texts()
+    assert names[:2] == [model.bundle.name, "other"] and "other · int8" in names
+    other = load_model(folder, threads=1, variant="int8")
+    set_number(page, "Temperature", "0")
+    set_number(page, "Max tokens", "12")
+    choose(page, "other@int8")
+    expect(page.get_by_role("spinbutton", name="Max tokens")).to_have_value("12")
+    assert talk(page, HELLO)[-1] == expected(other, HELLO, Sampling(temperature=0), 12).strip()
+    page.reload()
+    expect(page.locator("#model")).to_have_value("other@int8")
+    choose(page, model.bundle.name)
+    page.get_by_role("button", name="New chat").first.click()
+    assert talk(page, HELLO)[-1] == expected(model, HELLO, Sampling(temperature=0), 12).strip()
+    assert page.errors == []
+
+
+def test_two_models_answer_side_by_side_with_one_seed(
+    page: Page, model: OnnxModel, folder: Path
+) -> None:
+    set_number(page, "Max tokens", "12")
+    rivals = page.get_by_label("Compare with").locator("option").all_inner_texts()
+    assert model.bundle.name not in rivals, "a model is not compared with itself"
+    page.get_by_label("Compare with").select_option("other@int8")
+    say(page, HELLO)
+    expect(page.locator(".versus .message")).to_have_count(2)
+    wait_for_the_end(page)
+    expect(page.locator(".side").nth(1).locator(".body")).not_to_be_empty()
+    assert page.locator(".side strong").all_inner_texts() == [model.bundle.name, "other@int8"]
+    first, second = replies(page).all_inner_texts()
+    seed = int(page.locator(".figures [data-seed]").get_attribute("data-seed"))
+    assert first == expected(model, HELLO, Sampling(seed=seed), 12).strip()
+    other = load_model(folder, threads=1, variant="int8")
+    assert second == expected(other, HELLO, Sampling(seed=seed), 12).strip()
+    page.screenshot(path=SCREENSHOTS / "versus.png")
+
+    in_use = page.locator(".side").filter(has=page.locator("[aria-pressed=true]"))
+    expect(in_use.locator("strong")).to_have_text(model.bundle.name)  # the chat's own
+    page.get_by_role("button", name="Use this", exact=True).click()
+    expect(page.locator(".side [aria-pressed=true]")).to_have_count(1)
+    page.get_by_label("Compare with").select_option("")
+    page.reload()
+    expect(page.locator(".versus .message")).to_have_count(2)
+    say(page, "Thanks!")
+    wait_for_the_end(page)
+    expect(replies(page)).to_have_count(3)
+    page.get_by_role("button", name="What the model read").last.click()
+    expect(page.locator("dialog")).to_be_visible()
+    read = "".join(page.locator("dialog .token").all_text_contents())
+    assert second.split()[0] in read
+    assert page.errors == []
+
+
+def test_a_model_whose_folder_vanishes_is_told_and_loses_nothing(
+    page: Page, model: OnnxModel, folder: Path
+) -> None:
+    set_number(page, "Max tokens", "12")
+    talk(page, HELLO)
+    shutil.rmtree(folder)
+    choose(page, "other")
+    say(page, "And a dog?")
+    expect(page.locator(".foot .notice.error")).to_contain_text("other")
+    expect(box(page)).to_have_value("And a dog?")
+    expect(replies(page)).to_have_count(1)
+    choose(page, model.bundle.name)
+    talk(page, "And a dog?")

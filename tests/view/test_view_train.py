@@ -1,0 +1,164 @@
+"""Train on the page, in a real browser: from a file to a chat with the model of it."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import NANO, SCREENSHOTS
+from in_browser import new_tab, talk
+from playwright.sync_api import Browser, Page, Route, expect
+
+from gptcore.model import load_model
+from gptcore.models import Models
+from gptcore.page.train.workbench import Workbench
+
+pytestmark = pytest.mark.slow
+
+THINGS = ("lamp", "book", "shirt", "chair", "bottle", "bag")
+COLOURS = ("red", "blue", "green", "old", "new", "cheap", "large", "small")
+LONG_MS = 120_000
+
+
+def shop() -> bytes:
+    """A table of questions and answers."""
+    pairs = [(c, t) for c in COLOURS for t in THINGS]
+    rows = [f"Is the {c} {t} in stock?,The {c} {t} is in stock." for c, t in pairs]
+    rows += [f"What does a {c} {t} cost?,A {c} {t} is 20 euros." for c, t in pairs]
+    return "\n".join(["question,answer", *rows]).encode()
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def url(home: Path, serve: Callable[..., str]) -> str:
+    models = Models(load_model(NANO, threads=1))
+    return serve(models, bench=Workbench(home / "runs", home / "models", models.add))
+
+
+@pytest.fixture
+def page(browser: Browser, url: str) -> Iterator[Page]:
+    opened = new_tab(browser, url)
+    yield opened
+    assert opened.errors == []
+    opened.context.close()
+
+
+def enter(page: Page) -> None:
+    page.locator(".rooms").get_by_role("button", name="Train").click()
+
+
+def press(page: Page, name: str) -> None:
+    page.locator(".train").get_by_role("button", name=name, exact=True).click()
+
+
+def give(page: Page, *files: tuple[str, bytes]) -> None:
+    named = [{"name": n, "mimeType": "text/plain", "buffer": content} for n, content in files]
+    page.set_input_files("#texts", named)
+
+
+def status(page: Page):
+    return page.locator(".train [role=status]")
+
+
+def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path) -> None:
+    enter(page)
+    give(page, ("shop.csv", shop()))
+    look = page.get_by_label("What is in the texts")
+    expect(look).to_contain_text("96 conversations")
+    expect(look).to_contain_text("«The")  # a sample, the learned part marked
+    page.get_by_role("spinbutton", name="Minutes").fill("0.6")
+    page.get_by_label("Name of the model").fill("shop")
+    press(page, "Plan")
+    expect(page.get_by_label("Plan", exact=True)).to_contain_text("expected", timeout=LONG_MS)
+    assert not (home / "runs" / "shop").exists(), "a plan trains nothing"
+    page.screenshot(path=SCREENSHOTS / "train-plan.png")
+
+    press(page, "Train")
+    expect(status(page)).to_contain_text("left", timeout=LONG_MS)
+    expect(page.locator(".train svg.loss polyline.learned")).to_be_visible(timeout=LONG_MS)
+    page.screenshot(path=SCREENSHOTS / "train-curve.png")
+    press(page, "Stop")
+    expect(status(page)).to_contain_text("stopped and saved", timeout=LONG_MS)
+
+    page.reload()  # all is as it was
+    enter(page)
+    expect(status(page)).to_contain_text("stopped and saved")
+    press(page, "Go on")
+    expect(status(page)).to_contain_text("complete", timeout=LONG_MS)
+    assert not (home / "runs" / ".page" / "texts").exists(), "the texts are deleted"
+    assert not (home / "runs" / ".page" / "shards").exists()
+    with page.context.expect_page() as opened:
+        page.get_by_role("link", name="Report").click()
+    expect(opened.value.locator("svg").first).to_be_visible()  # its script runs under the policy
+    opened.value.close()
+
+    press(page, "Chat with it")
+    expect(page).to_have_url(re.compile(r"\?model=shop$"), timeout=LONG_MS)
+    expect(page.get_by_label("Model", exact=True)).to_have_value("shop")
+    [answer] = talk(page, "Is the red lamp in stock?")
+    assert "in stock" in answer
+    assert (home / "models" / "shop" / "gptcore.json").is_file()
+
+    enter(page)
+    press(page, "Keep it, and begin another")
+    expect(page.get_by_label("Name of the model")).not_to_have_value("shop")  # the next one's
+    assert (home / "runs" / "shop" / "summary.json").is_file()
+
+
+def test_nothing_is_offered_before_the_server_is_heard(page: Page) -> None:
+    page.route("**/train/state", lambda route: None)
+    enter(page)
+    expect(page.locator(".train progress")).to_be_visible()
+    expect(page.locator(".train :is(button, input, pre, a):visible")).to_have_count(0)
+
+
+def test_a_model_of_books_writes_and_what_is_learned_by_heart_is_said(page: Page) -> None:
+    def answer(route: Route) -> None:
+        curve = {"loss": [[1, 7.0], [2, 2.0]], "held_out": [[1, 3.0], [2, 4.0]]}
+        run = {"path": "runs/book", "step": 2, "steps": 2, "left_s": 0, "samples": []}
+        run |= {"bits_per_byte": 1.5, "is_saved": True, "is_complete": True, "is_chat": False}
+        route.fulfill(json=route.fetch().json() | {"run": run | curve})
+
+    page.route("**/train/state", answer)
+    enter(page)
+    expect(status(page)).to_contain_text("by heart")
+    expect(page.locator(".train").get_by_role("button", name="Write with it")).to_be_visible()
+
+
+def test_nonsense_gets_a_line_and_can_be_removed(page: Page) -> None:
+    enter(page)
+    give(page, ("photo.png", b"\x89PNG\r\n\x1a\n" + bytes(200)))
+    expect(page.locator(".train .notice")).to_contain_text("photo.png")
+    page.get_by_role("button", name="Remove photo.png").click()
+    expect(page.locator(".train .texts li")).to_have_count(0)
+    page.once("dialog", lambda dialog: dialog.dismiss())
+    expect(page.locator(".train").get_by_role("button", name="Train", exact=True)).to_be_disabled()
+
+
+def test_a_whatsapp_chat_asks_whose_words_are_learned(page: Page) -> None:
+    enter(page)
+    line = "[01.03.24, 10:0{i}:00] {name}: Hello, this is message {i}.\n"
+    lines = [line.format(i=i, name=("Ann", "Ben")[i % 2]) for i in range(10)]
+    give(page, ("_chat.txt", "".join(lines).encode()))
+    expect(page.locator(".train .notice")).to_contain_text("Ann")
+    expect(page.locator(".train .notice")).to_contain_text("“Of a WhatsApp chat")  # no --me here
+    field = page.get_by_label("Of a WhatsApp chat")
+    expect(field).to_be_visible()
+    field.fill("Ben")
+    field.press("Tab")
+    expect(page.get_by_label("What is in the texts")).to_contain_text("conversation")
+    press(page, "Remove _chat.txt")
+
+
+def test_it_speaks_chinese_and_fits_a_phone(browser: Browser, url: str) -> None:
+    page = new_tab(browser, url, width=390, dark=True, locale="zh-CN")
+    page.locator(".rooms").get_by_role("button", name="训练").click()
+    expect(page.get_by_role("heading", name="用你自己的文本训练一个模型")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.screenshot(path=SCREENSHOTS / "train-zh-390.png")
+    assert page.errors == []
+    page.context.close()
