@@ -8,6 +8,7 @@ import sys
 
 from gptcore.system.command_line import Command, Program, leave, run_program
 from gptcore.system.cores import choose_waiting_policy
+from gptcore.system.malloc import return_freed_memory
 
 COMMANDS = {
     "export": Command(
@@ -61,4 +62,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 if __name__ == "__main__":
     choose_waiting_policy()
+    return_freed_memory()
     leave(main())

@@ -24,11 +24,11 @@ from gptcore.facts import as_json
 from gptcore.nn import count_parameters
 from gptcore.nn.checkpoint import Tensors
 from gptcore.system.cores import say_if_busy
+from gptcore.system.malloc import keep_freed_memory
 from training.machine.devices import (
     Interrupts,
     Paused,
     autocast,
-    keep_freed_memory,
     pick_device,
     pick_dtype,
 )

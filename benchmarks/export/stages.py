@@ -38,6 +38,7 @@ from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import model_of
 from gptcore.nn.gpt import GPT
 from gptcore.nn.llama import from_llama, to_llama
+from gptcore.system.malloc import return_freed_memory
 
 SHAPE = ("n_embd", "n_layer", "n_head", "n_kv_head", "n_inner", "vocab_size", "block_size")
 IDS = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
@@ -48,6 +49,7 @@ def main() -> None:
     parser.add_argument("model", help="a folder, or a shape")
     parser.add_argument("--folder", type=Path, help="where the temporary model folder is written")
     options = parser.parse_args()
+    return_freed_memory()
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         export(options.model, Path(name))
 

@@ -32,11 +32,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from gptcore.system.malloc import keep_freed_memory
 from gptcore.text.tokenizer import Tokenizer
 from training.data.batches import IGNORED
 from training.data.shards import load_shards, prepare
 from training.data.sources import open_corpus
-from training.machine.devices import keep_freed_memory, pick_device, pick_dtype
+from training.machine.devices import pick_device, pick_dtype
 from training.machine.processes import World
 from training.run.base import open_base, shape_of
 from training.run.config import ADAPTERS

@@ -203,12 +203,12 @@ class GrowingCache:
         self.caches: list[list] = [no_cache(config)] * n_slots
         on_cpu = inference.get_providers()[0] == "CPUExecutionProvider"
         self.device = "cpu" if on_cpu else "cuda"
-        self.run = self.run_numpy if on_cpu else self.run_bound
 
     def read(self, slot: int, ids: Sequence[int], past: int, first: int) -> np.ndarray:
         feeds = token_feeds(np.array([ids], np.int64), past)
         past_values = [cut(value, past) for value in self.caches[slot]]
-        logits, self.caches[slot] = self.run(feeds, past_values)
+        run = self.run_numpy if self.device == "cpu" else self.run_bound
+        logits, self.caches[slot] = run(feeds, past_values)
         return logits[0, first:]
 
     def step(self, ids: Sequence[int], pasts: np.ndarray) -> np.ndarray:

@@ -1,6 +1,8 @@
 """Sessions over ONNX Runtime: the same tokens as PyTorch, and nothing is computed twice."""
 
+import gc
 import os
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -89,7 +91,7 @@ def test_the_path_of_a_gpu_gives_the_same_on_the_cpu(
     """The cache stays in ONNX Runtime's own values there; all of it works on the CPU too."""
     session, bound = portable.session(), portable.session()
     cache = bound.slots.cache
-    cache.run = cache.run_bound
+    cache.run_numpy = cache.run_bound  # type: ignore[method-assign]
     for prompt in [*PROMPTS, PROMPTS[1][:4], [*PROMPTS[1][:4], 9, 9]]:
         tokens, logits = greedy(bound, prompt, 20)
         assert isinstance(cache.caches[0][0], ort.OrtValue)
@@ -97,6 +99,21 @@ def test_the_path_of_a_gpu_gives_the_same_on_the_cpu(
         assert tokens == expected_tokens and np.array_equal(logits, expected_logits)
     assert bound.slots.n_read == session.slots.n_read
     assert ids_read(bound) == ids_read(session)
+
+
+@pytest.mark.parametrize("serving", [True, False])
+def test_a_model_that_nobody_needs_leaves_the_memory_at_once(
+    model: OnnxModel, serving: bool
+) -> None:
+    gc.disable()  # a circle of references would wait for it, with all weights
+    try:
+        opened = open_model(model.bundle, "cpu", 1, "fp32", serving)
+        opened.session().prefill([1, 2, 3])
+        weights = weakref.ref(opened.inference)
+        del opened
+        assert weights() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(

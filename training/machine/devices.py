@@ -1,13 +1,11 @@
-"""Choice of device and precision, compilation, memory settings and interrupts.
+"""Choice of device and precision, compilation, and interrupts.
 
 >>> pick_dtype("float32", torch.device("cpu"))
 torch.float32
 """
 
-import ctypes
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -118,19 +116,6 @@ def compiled_in_training(block: nn.Module) -> Callable[..., Any]:
         return compiled(*inputs) if block.training else plain(*inputs)
 
     return forward
-
-
-def keep_freed_memory() -> None:
-    """Make glibc keep freed memory instead of returning it to the system.
-
-    Each step allocates the same large tensors, and fresh pages cost a fifth of the time on a CPU.
-    """
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None)
-        if hasattr(libc, "mallopt"):
-            trim_threshold, mmap_max = -1, -4  # M_TRIM_THRESHOLD and M_MMAP_MAX in malloc.h
-            libc.mallopt(mmap_max, 0)
-            libc.mallopt(trim_threshold, 2**31 - 1)
 
 
 # A closed terminal sends SIGHUP; Windows does not have it.

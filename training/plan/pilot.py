@@ -15,11 +15,12 @@ import torch
 
 from gptcore.config import ModelConfig
 from gptcore.nn.gpt import GPT, whole_sequence
+from gptcore.system.malloc import keep_freed_memory
 from training.data.shards import Shards
 from training.data.survey import MAX_VALIDATION_BYTES, VALIDATION_SHARE
 from training.evaluation.validation import evaluate
 from training.loop import Task
-from training.machine.devices import autocast, keep_freed_memory, pick_device, pick_dtype
+from training.machine.devices import autocast, pick_device, pick_dtype
 from training.machine.processes import World
 from training.machine.progress import progress, waiting
 from training.plan.scaling import (
