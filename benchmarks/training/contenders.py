@@ -74,7 +74,7 @@ class Plain:
     """The usual loop of tutorials: fp32, eager, AdamW."""
 
     precision = "torch.float32, eager"
-    has_bfloat16 = False
+    dtype = torch.float32
 
     def __init__(self, config: ModelConfig, train: TrainConfig, task: LanguageModelling, options):
         self.train, self.task, self.config, self.busy = train, task, config, options.busy
@@ -95,7 +95,7 @@ class Plain:
         for group in self.optimizer.param_groups:
             group["lr"] = self.train.learning_rate * self.rate(number)
         x, y = self.batch(number)
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.has_bfloat16):
+        with autocast(torch.device("cpu"), self.dtype):
             logits, _ = self.network(**whole_sequence(x))
             loss = F.cross_entropy(logits.flatten(0, 1), y.flatten(), ignore_index=IGNORED)
         self.optimizer.zero_grad()
@@ -116,18 +116,18 @@ class GPT2(Plain):
 
 
 class GPT2Tuned(GPT2):
-    """The same with what a careful person adds: bf16, a compiled model, memory that is kept."""
-
-    precision = "torch.bfloat16, compiled"
-    has_bfloat16 = True
+    """The same with what a careful person adds: bf16 where it is faster, a compiled model, memory
+    that is kept."""
 
     def __init__(self, *settings):
         super().__init__(*settings)
+        self.dtype = pick_dtype(self.train.dtype, torch.device("cpu"))
+        self.precision = f"{self.dtype}, compiled"
         keep_freed_memory()
         self.network = torch.compile(self.model, dynamic=False)
 
     def evaluating(self):
-        return torch.autocast("cpu", torch.bfloat16)
+        return autocast(torch.device("cpu"), self.dtype)
 
 
 class Textbook(Plain):
@@ -175,21 +175,21 @@ class HuggingFaceGPT2(nn.Module):
 
 
 class Products:
-    """The matrix products of our step alone, in bf16: no activation, no loss, no update.
+    """The matrix products of our step alone, in its dtype: no activation, no loss, no update.
 
     layers     of each matrix the product, and those of its input's and its own gradient
     attention  scores and sums, both with their two gradients; half of the keys are skipped
     Muon       the rounds of each matrix
     """
 
-    precision = "torch.bfloat16, products alone"
-
     def __init__(self, config: ModelConfig, train: TrainConfig, task: LanguageModelling, options):
         keep_freed_memory()
+        self.dtype = pick_dtype(train.dtype, pick_device())
+        self.precision = f"{self.dtype}, products alone"
         self.config, self.rows, self.busy = config, train.batch_size, options.busy
         self.model = build_model(config)
         layers = [layer for layer in self.model.modules() if isinstance(layer, nn.Linear)]
-        self.weights = [layer.weight.detach().to(torch.bfloat16) for layer in layers]
+        self.weights = [layer.weight.detach().to(self.dtype) for layer in layers]
 
     def evaluating(self):
         return torch.no_grad()
@@ -197,10 +197,11 @@ class Products:
     def step(self, number: int) -> Parts:
         config, n_tokens = self.config, self.rows * self.config.block_size
         sizes = {size for weight in self.weights for size in weight.shape}
-        given = {size: torch.randn(n_tokens, size).bfloat16() for size in sizes}
+        given = {size: torch.randn(n_tokens, size, dtype=self.dtype) for size in sizes}
         heads, T = self.rows * config.n_kv_head, config.block_size
-        q = torch.randn(heads, T * config.n_head // config.n_kv_head, config.head_dim).bfloat16()
-        k = torch.randn(heads, T, config.head_dim).bfloat16()
+        n_queries = T * config.n_head // config.n_kv_head
+        q = torch.randn(heads, n_queries, config.head_dim, dtype=self.dtype)
+        k = torch.randn(heads, T, config.head_dim, dtype=self.dtype)
         clock = Clock(self.busy)
         for weight in self.weights:
             x, dy = given[weight.shape[1]], given[weight.shape[0]]

@@ -5,7 +5,7 @@
 
 ours        training.step, which `python -m training` also uses
 gpt2        transformers' GPT2LMHeadModel in fp32, AdamW with PyTorch's defaults, clipping
-gpt2-tuned  the same in bf16 (autocast), compiled, with memory that is kept
+gpt2-tuned  the same, compiled, in bf16 (autocast) where that is faster, with memory that is kept
 textbook    the `wayland` kind of decoder in fp32, AdamW, batches cut anywhere from the text
 products    the matrix products of our step alone, which says how fast this machine is
 

@@ -11,6 +11,8 @@ import pytest
 from conftest import Refused
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from gptcore.checks import UserError
 from gptcore.nn import build_model, count_parameters
@@ -173,6 +175,22 @@ def test_speed_is_measured_by_real_steps() -> None:
     speed.measure(1, model, TrainConfig(), seconds=0.05)
     assert 1e6 < speed.passes[1] < 1e16 and 1e5 < speed.updates[1] < 1e16
     assert 0 < speed.step_seconds(1, model, 8) < speed.step_seconds(1, model, 16) < 60
+
+
+def test_speed_is_measured_with_as_many_rows_at_once_as_the_run_takes() -> None:
+    model = dataclasses.replace(model_at(1, BOOK), vocab_size=300, block_size=256)
+    rows: list[int] = []
+
+    def note(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if isinstance(module, nn.Embedding):
+            rows.append(len(inputs[0]))
+
+    hook = register_module_forward_pre_hook(note)
+    try:
+        Speed().measure(1, model, TrainConfig(micro_batch_size=2), seconds=0.0)
+    finally:
+        hook.remove()
+    assert rows and set(rows) == {2}
 
 
 def simulate(config: TrainConfig, clock: Clock, seconds_of: list[float]) -> tuple[float, int]:

@@ -82,9 +82,10 @@ class Speed:
         self, depth: int, model: ModelConfig, training: TrainConfig, seconds: float
     ) -> None:
         batch_size = max(1, MEASURED_TOKENS // model.block_size)
+        at_once = math.gcd(batch_size, training.micro_batch_size)  # more may not fit the memory
         # A learning rate of 0 takes as long as any other, and cannot diverge.
         training = dataclasses.replace(
-            training, batch_size=batch_size, micro_batch_size=batch_size, learning_rate=0.0
+            training, batch_size=batch_size, micro_batch_size=at_once, learning_rate=0.0
         )
         state = fresh_state(model, training)
         batch = tuple(torch.randint(model.vocab_size, (2, batch_size, model.block_size)))
