@@ -35,7 +35,7 @@ from training.machine.devices import (
 from training.machine.flops import gpu_figures
 from training.machine.memory import fits, kept_bytes
 from training.machine.processes import World
-from training.machine.progress import progress, ticking
+from training.machine.progress import progress, ticking, waiting
 from training.report.findings import findings
 from training.report.history import History
 from training.report.recorders import Recorder, Samples, open_recorders
@@ -129,8 +129,10 @@ def train(
         say_if_busy()
     try:
         with Interrupts() as interrupts:
-            if resume and state.step not in measured:
-                measure_if_due(run, task, state, recorders, interrupts)
+            is_measured = not resume or state.step in measured
+            if not is_measured and is_due(state.step, run.train.eval_every, run.train):
+                with waiting("measuring"):
+                    measure(run, task, state, recorders, interrupts)
             run = take_steps(run, task, state, world, recorders, interrupts, stop_at)
     except Paused:
         print(f"saved step {state.step}")
@@ -215,9 +217,12 @@ def take_steps(
                 save_state(run, state, world)
             if pausing and state.step < config.steps:
                 raise Paused
-            started = time.perf_counter()
-            if measure_if_due(run, task, state, recorders, interrupts):
+            if is_due(state.step, config.eval_every, config):
+                bar.set_description("measuring")  # which may take as long as many steps
+                started = time.perf_counter()
+                measure(run, task, state, recorders, interrupts)
                 evaluations.append(time.perf_counter() - started)
+                bar.set_description()
             state.seconds = time.perf_counter() - began
     return run
 
@@ -260,15 +265,13 @@ def tell_bad_step(
     )
 
 
-def measure_if_due(
+def measure(
     run: Run, task: Task, state: State, recorders: list[Recorder], interrupts: Interrupts
-) -> bool:
-    """Evaluate the model if that is due; return whether it was.
+) -> None:
+    """Evaluate the model and write samples.
 
     The step is saved already, so an interrupt raises Paused at once.
     """
-    if not is_due(state.step, run.train.eval_every, run.train):
-        return False
     with interrupts.at_once():
         with autocast(state.device, state.dtype):
             measured = task.evaluate(state.model)
@@ -278,7 +281,6 @@ def measure_if_due(
             recorder.scalars(state.step, measured)
     figures = ", ".join(f"{NAMES.get(name, name)} {v:.4f}" for name, v in measured.items())
     tqdm.write(f"step {state.step}: {figures}\n  {samples[0][0]!r} -> {samples[0][1]!r}")
-    return True
 
 
 def finish(run: Run, task: Task, state: State) -> dict[str, Any]:

@@ -15,12 +15,14 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from export.formats.blocks import Blocks, nearest, round_to
 from export.formats.save import save_graph
 from gptcore.engine.onnx_session import open_inference
 from gptcore.feeds import token_feeds
+from training.machine.progress import progress
 
 DAMPING = 0.01  # of the mean of the moments' diagonal is added to it
 STRIDE = 64  # inputs; what their errors change beyond them is computed for all at once
@@ -30,19 +32,10 @@ def second_moments(
     proto: onnx.ModelProto, products: list[onnx.NodeProto], rows: Iterable[np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Return sums of x x^T, (n_in, n_in) fp32, for the inputs x of `products` on rows of ids."""
-    observed = onnx.ModelProto()
-    observed.CopyFrom(proto)
     names = list(dict.fromkeys(node.input[0] for node in products))
-    del observed.graph.output[:]
-    for name in names:
-        value = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
-        observed.graph.output.append(value)
-    with tempfile.TemporaryDirectory() as folder:  # a graph in memory is limited to 2 GB
-        path = Path(folder) / "observed.onnx"
-        save_graph(observed, path)
-        session = open_inference(path, threads=os.cpu_count() or 1)
+    session = open_observed(proto, names)
     moments: dict[str, np.ndarray] = {}
-    for ids in rows:
+    for ids in progress(rows, "reading text to fit 4 bits to", unit=" rows"):
         feeds = token_feeds(ids[None])
         for value in session.get_inputs()[len(feeds) :]:
             _, n_head, _, head_dim = value.shape
@@ -51,6 +44,21 @@ def second_moments(
             x = x.reshape(-1, x.shape[-1])
             moments[name] = moments.get(name, 0) + x.T @ x
     return moments
+
+
+def open_observed(proto: onnx.ModelProto, names: Iterable[str]) -> ort.InferenceSession:
+    """Open a copy of a graph that returns the values `names`, and nothing else."""
+    observed = onnx.ModelProto()
+    observed.CopyFrom(proto)
+    del observed.graph.output[:]
+    for name in names:
+        value = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+        observed.graph.output.append(value)
+    with tempfile.TemporaryDirectory() as folder:  # a graph in memory is limited to 2 GB
+        path = Path(folder) / "observed.onnx"
+        save_graph(observed, path)
+        del observed  # its weights would be in memory beside the session's
+        return open_inference(path, threads=os.cpu_count() or 1)
 
 
 def compensate(matrix: np.ndarray, moments: np.ndarray, bits: int, size: int) -> Blocks:

@@ -26,6 +26,7 @@ from onnx import TensorProto, helper, numpy_helper
 from export.formats.blocks import Blocks, pack, quantize
 from export.formats.calibrate import compensate, second_moments
 from export.formats.save import save_graph
+from training.machine.progress import progress
 
 HEAD = "head"  # name of the matrix product that computes the logits, and prefix of its weights
 BLOCK_SIZE = 32  # as GGUF's: its Q4_0 and Q8_0 are kept exactly
@@ -128,7 +129,7 @@ def to_blocks(
     products = [n for n in graph.node if n.op_type == "MatMul" and n.input[1] in weights]
     fitted = [node for node in products if node.name not in precise]
     moments = second_moments(proto, fitted, rows) if rows else {}
-    for node in products:
+    for node in progress(products, f"quantising to {bits} bits", unit=" matrices"):
         matrix = numpy_helper.to_array(weights[node.input[1]])
         n_bits = 8 if node.name in precise else bits
         if n_bits < 8 and node.input[0] in moments:

@@ -104,6 +104,25 @@ def test_a_resumed_run_goes_on_counting_its_seconds(
     assert summary["seconds"] == 15 + EVALUATION_S
 
 
+def test_the_bar_says_that_it_measures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a large model that may take minutes, in which the step stays what it is."""
+    task = Timed(repeat(1.0))
+    run = new_run(tmp_path, steps=4, eval_every=2)
+    shown = []
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        shown.append(capsys.readouterr().err.split("\r")[-1])
+        return Timed.evaluate(task, model)
+
+    monkeypatch.setattr(task, "evaluate", evaluate)
+    trained(run, task, monkeypatch)
+    assert [said.partition(":")[0] for said in shown] == ["measuring"] * 2
+    assert "2/4" in shown[0] and "4/4" in shown[1]
+    assert "measuring" not in capsys.readouterr().err.split("\r")[-1]
+
+
 def compiling() -> Iterator[float]:
     """The first step of a process takes seven seconds, each other one a second."""
     return chain([7.0], repeat(1.0))
