@@ -26,7 +26,7 @@ from gptcore.text.tokenizer import Tokenizer
 from training.data.batches import IGNORED, Rows
 from training.data.shards import CACHE, open_shards
 from training.evaluation.bits_per_byte import Total
-from training.machine.progress import progress
+from training.machine.progress import progress, waiting
 from training.run.directory import Run
 
 # Largest accepted relative increase of bits per byte.
@@ -78,6 +78,7 @@ def split_names(text: str) -> list[str]:
 
 
 N_CALIBRATION = 24  # rows
+TIMED = 128  # tokens, by which the number of threads is chosen
 
 
 def calibration_rows(run: Run) -> list[np.ndarray]:
@@ -155,7 +156,8 @@ def measure(
     rows = [(ids, targets) for ids, targets in rows if (targets != IGNORED).any()]
     if not rows:
         raise UserError("the held-out text is empty: there is nothing to measure variants on")
-    sessions = {name: quickest(path, rows[0][0]) for name, path in files.items()}
+    with waiting("opening the files"):
+        sessions = {name: quickest(path, rows[0][0][:TIMED]) for name, path in files.items()}
     result = {name: Measured() for name in sessions}
     for ids, targets in progress(rows, "measuring", unit=" rows"):
         (at,) = np.nonzero(targets != IGNORED)
