@@ -10,6 +10,7 @@ compared before anything else is loaded from the folder.
 
 import dataclasses
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.facts import FORMAT, ModelFacts, as_json, check_format, read_as
-from gptcore.system.files import check_links, file_sha256, read_json
+from gptcore.system.files import check_links, file_sha256, read_json, write_whole
 from gptcore.text.tokenizer import Tokenizer
 
 FACTS = "gptcore.json"
@@ -239,10 +240,21 @@ def from_first_format(values: Any) -> Any:
 def write_facts(folder: Path, facts: ModelFacts) -> None:
     """Write gptcore.json with the sha256 of every file in the folder; an export does this last."""
     files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != FACTS)
-    hashes = {p.relative_to(folder).as_posix(): file_sha256(p) for p in files}
+    write_hashes(folder, facts, {p.relative_to(folder).as_posix() for p in files})
+
+
+def add_files(folder: Path, facts: ModelFacts, names: Iterable[str]) -> None:
+    """Write gptcore.json with the sha256 of the files that it lists already, and of new ones.
+
+    Files that a person has put there stay the person's: no export may delete them.
+    """
+    write_hashes(folder, facts, {*facts.sha256, *names})
+
+
+def write_hashes(folder: Path, facts: ModelFacts, names: set[str]) -> None:
+    hashes = {name: file_sha256(folder / name) for name in sorted(names)}
     facts = dataclasses.replace(facts, sha256=hashes, format=FORMAT)
-    text = json.dumps(as_json(facts), indent=2, ensure_ascii=False)
-    (folder / FACTS).write_text(text + "\n", encoding="utf-8")
+    write_whole(folder / FACTS, json.dumps(as_json(facts), indent=2, ensure_ascii=False) + "\n")
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -42,6 +42,6 @@ def family(config: ModelConfig) -> str | None:
     return None
 
 
-def is_llama(config: ModelConfig) -> bool:
+def has_family(config: ModelConfig) -> bool:
     """Return whether a class of transformers can hold a model of this shape."""
     return family(config) is not None

@@ -113,18 +113,23 @@ def ids_of_text(bundle: Bundle, text: str) -> list[int]:
 def ids_of_messages(bundle: Bundle, messages: list[Message]) -> tuple[list[int], int]:
     """Return the ids of a conversation and the number of its oldest messages that are left out.
 
-    Raises UserError if a message is invalid or the last one alone is too long.
+    As in a prompt, the system message is kept, and a conversation is cut before a user's message,
+    or else before the last one. Raises UserError if a message is invalid or these are too long.
     """
     limit, tokenizer = most_tokens(bundle), bundle.tokenizer
     check_messages(messages)
-    last = messages[-max(limit // 2, 1) :]  # each message takes two tokens at least
-    check_length(messages[-1]["content"], tokenizer, limit, "text")
+    system = [m for m in messages[:1] if m["role"] == "system"]
+    turns = messages[len(system) :]
+    for message in (*system, *turns[-1:]):
+        check_length(message["content"], tokenizer, limit, "text")
     is_prompt = messages[-1]["role"] != "assistant"
     ids: list[int] = []
-    for start in range(len(last)):
-        ids = render(last[start:], tokenizer, prompt=is_prompt)
-        if len(ids) <= limit:
-            return ids, len(messages) - len(last) + start
+    first = max(len(turns) - limit // 2, 0)  # each message takes two tokens at least
+    for start in range(first, max(len(turns), 1)):
+        if start in (0, len(turns) - 1) or turns[start]["role"] == "user":
+            ids = render(system + turns[start:], tokenizer, prompt=is_prompt)
+            if len(ids) <= limit:
+                return ids, start
     raise UserError(f"the text has {len(ids)} tokens and the picture holds {limit}: shorten it")
 
 

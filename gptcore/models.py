@@ -13,6 +13,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, count
 from pathlib import Path
 
 from gptcore.bundle import VARIANTS, graph_bytes, read_facts
@@ -58,10 +59,15 @@ class Models:
         """
         facts = read_facts(folder)
         known = [name for name, other in self.folders.items() if other == folder]
-        name = known[0] if known else folder.name if facts.name in self.folders else facts.name
+        name = known[0] if known else self.unused_name(folder, facts)
         self.folders[name], self.facts[name] = folder, facts
         self.loader.submit(self.close, name).result()
         return name
+
+    def unused_name(self, folder: Path, facts: ModelFacts) -> str:
+        numbered = (f"{folder.name}-{number}" for number in count(2))
+        wanted = chain((facts.name, folder.name), numbered)
+        return next(name for name in wanted if name not in self.folders)
 
     @property
     def names(self) -> list[str]:
@@ -111,15 +117,17 @@ class Models:
 
     def close(self, name: str) -> None:
         """Forget a model that is open, in every format; replies that run go on to their end."""
-        for opened in [opened for opened in self.open if opened.split("@")[0] == name]:
-            del self.open[opened], self.held[opened]
+        for opened in [*self.open]:
+            if name in (opened, opened.rpartition("@")[0]):
+                del self.open[opened], self.held[opened]
 
     def make_room(self, name: str, needed: int) -> None:
         """Close idle models until `needed` bytes are free."""
         first = self.names[0]
-        if self.held[first] + needed > self.memory:
+        kept = self.held.get(first, 0)  # exported again, it is opened when it is asked for
+        if kept + needed > self.memory:
             raise UserError(
-                f"{name} needs {needed / GB:.2f} GB beside the {self.held[first] / GB:.2f} of "
+                f"{name} needs {needed / GB:.2f} GB beside the {kept / GB:.2f} of "
                 f"{first}, and --memory allows {self.memory / GB:.2f}"
             )
         while sum(self.held.values()) + needed > self.memory:

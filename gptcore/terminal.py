@@ -130,10 +130,12 @@ def shown(generated: Callable[[Event], Iterator[Piece]], before: str = "") -> st
 
 def notes(last: Piece) -> list[str]:
     """Return notes about a reply: messages left out, and why it ended if it is incomplete."""
-    dropped = f"the oldest {last.n_dropped} messages no longer fit and were left out"
+    n = last.n_dropped
+    several = f"the oldest {n} messages no longer fit and were left out"
+    dropped = "the oldest message no longer fits and was left out" if n == 1 else several
     assert last.finish, "the last piece of a reply has a finish"
     ended = FINISH[last.finish]
-    return [*([dropped] if last.n_dropped else []), *([ended] if last.finish != "end" else [])]
+    return [*([dropped] if n else []), *([ended] if last.finish != "end" else [])]
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import argparse
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from export.folder.replace import check_model_folder
 from gptcore.bundle import VARIANTS, read_facts
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
@@ -121,5 +122,6 @@ def check(options: argparse.Namespace) -> None:
             f"--from-hf {options.from_hf} is not a folder: `python -m export fetch "
             f"OWNER/NAME` fetches a model and exports it"
         )
+    check_model_folder(options.out)
     if options.text:
         find_files([options.text])

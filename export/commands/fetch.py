@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
         fetch(folder, model.repo, lambda folder: check_supported(folder, options))
     options.run, options.from_gguf, options.from_hf = None, None, folder
     code = export.run(options)
-    family = read_json(folder / "config.json")["model_type"]
+    family = read_json(folder / "config.json").get("model_type", "llama")
     if not is_tried(family):
         print(f"of the family {family} no real weights were tried here, only small random ones")
     return code

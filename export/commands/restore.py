@@ -10,7 +10,7 @@ model.safetensors, from which a training can go on.
 import argparse
 from pathlib import Path
 
-from gptcore.bundle import INDEX, VARIANTS, WEIGHTS, load_bundle, write_facts
+from gptcore.bundle import INDEX, VARIANTS, WEIGHTS, add_files, load_bundle
 from gptcore.checks import UserError
 from training.machine.progress import waiting
 
@@ -31,13 +31,13 @@ def run(options: argparse.Namespace) -> int:
     with waiting("starting PyTorch"):
         from export.formats.restore import restored
         from export.formats.weights import write_weights
-        from gptcore.families import is_llama
+        from gptcore.families import has_family
         from gptcore.nn.llama import to_llama
     with waiting(f"reading {VARIANTS[source]}"):
         weights = restored(bundle.variants[source], bundle.config)
-        if is_llama(bundle.config):
+        if has_family(bundle.config):
             weights = to_llama(weights, bundle.config)
-        write_weights(weights.items(), options.folder)
-    write_facts(options.folder, bundle.facts)
+        written = write_weights(weights.items(), options.folder)
+    add_files(options.folder, bundle.facts, written)
     print(f"{options.folder / WEIGHTS}: the weights of {VARIANTS[source]}, in fp32")
     return 0

@@ -12,7 +12,7 @@ from export.folder.transformers_js import DTYPES
 from gptcore.bundle import VARIANTS as FILES
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.facts import EarlierStage, ModelFacts, Training, Variant
-from gptcore.families import CLASSES, family, is_llama
+from gptcore.families import CLASSES, family, has_family
 from gptcore.system.wording import counted, duration
 from training.data.sources import DIALOGUES
 from training.datasets.registry import DATASETS
@@ -162,7 +162,7 @@ def write_card(path: Path, facts: ModelFacts, hub: Hub) -> None:
         name=facts.name,
         hub=hub,
         lists=yaml_list("language", hub.languages) + yaml_list("datasets", hub.datasets),
-        family_tag=f"- {family(config)}\n" if is_llama(config) else "",
+        family_tag=f"- {family(config)}\n" if has_family(config) else "",
         rows="\n".join(f"| {name} | {value} |" for name, value in rows),
         origin=origin(facts),
         variants=variants_table(facts.variants),
@@ -281,7 +281,7 @@ def of_decoder(config: ModelConfig, facts: ModelFacts) -> dict[str, str]:
         function, call = "complete", 'complete(model, "Once upon a time")'
     library, loads = "gptcore", ""
     file = next((variant.file for variant in facts.variants.values()), FILES["fp32"])
-    if is_llama(config):
+    if has_family(config):
         is_for_browsers = "int8" in facts.variants  # transformers.js loads this file in browsers
         library = "transformers.js" if is_for_browsers else "transformers"
         is_whole = "fp32" in (facts.variants or ["fp32"])

@@ -9,7 +9,7 @@ from pathlib import Path
 from export.formats.serving import cannot_serve, write_serving
 from export.verify.report import Check, any_failed, logits_limit, print_report
 from export.verify.serving import compare_serving
-from gptcore.bundle import SERVING, VARIANTS, load_bundle, write_facts
+from gptcore.bundle import SERVING, VARIANTS, add_files, load_bundle
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.system.files import new_file
@@ -26,7 +26,8 @@ def add_serving(folder: Path) -> None:
     if not checks:
         raise UserError(f"{folder} has no file that a serving graph can use: {', '.join(SERVING)}")
     print_report(checks)
-    write_facts(folder, bundle.facts)
+    names = [SERVING[name] for name in bundle.variants if name in SERVING]
+    add_files(folder, bundle.facts, names)
 
 
 def write_serving_graphs(

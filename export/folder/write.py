@@ -43,13 +43,14 @@ from gptcore.bundle import (
     UNTRAINED,
     Bundle,
     TranslationBundle,
+    add_files,
     load_any_bundle,
     write_facts,
 )
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.facts import ModelFacts, Training
-from gptcore.families import is_llama
+from gptcore.families import has_family
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import GPT
@@ -171,7 +172,7 @@ def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -
     config = model.config
     write_graph_and_weights(model, tokenizer, folder)
     # Those files cannot express a tokenizer that has facts of its own.
-    if not is_llama(config) or tokenizer.facts:
+    if not has_family(config) or tokenizer.facts:
         return
     ids = token_ids(tokenizer.special)
     write_tokenizer_json(tokenizer, folder / "tokenizer.json")
@@ -203,7 +204,7 @@ def write_graph_and_weights(model: GPT, tokenizer: Tokenizer, folder: Path) -> N
     write_onnx(model, folder / ONNX)
     tokenizer.save(folder)
     state: dict[str, Tensor] = dict(model.named_parameters())
-    state = to_llama(state, model.config) if is_llama(model.config) else state
+    state = to_llama(state, model.config) if has_family(model.config) else state
     write_weights(state.items(), folder)
 
 
@@ -236,7 +237,8 @@ def add_inspect(folder: Path) -> None:
         write_checked_inspect(load_reference(bundle), folder / INSPECT)
         with new_file(folder / UNTRAINED) as temporary:
             write_untrained(bundle.config, temporary)
-    write_facts(folder, bundle.facts)
+    names = [name for name in (INSPECT, UNTRAINED) if (folder / name).exists()]
+    add_files(folder, bundle.facts, [name.as_posix() for name in names])
 
 
 def write_checked_inspect(model: GPT | Seq2Seq, path: Path) -> None:

@@ -53,8 +53,10 @@ class Weights(Mapping[str, Tensor]):
             raise UserError(f"{path} is damaged: {error}") from None
 
 
-def write_weights(tensors: Iterable[tuple[str, Tensor]], folder: Path) -> None:
+def write_weights(tensors: Iterable[tuple[str, Tensor]], folder: Path) -> list[str]:
     """Write model.safetensors, or several files and their index if one would be too large.
+
+    Returns the names of the files.
 
     No more tensors than those of one file are in memory at a time, if they are made when asked for.
     """
@@ -75,6 +77,7 @@ def write_weights(tensors: Iterable[tuple[str, Tensor]], folder: Path) -> None:
         (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
     for i, name in enumerate(names):
         (folder / part_name(i)).rename(folder / name)
+    return [*names, INDEX] if n > 1 else names
 
 
 def part_name(i: int) -> str:

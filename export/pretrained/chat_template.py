@@ -17,9 +17,12 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import ClassVar
 
 import jinja2
-from jinja2.ext import loopcontrols
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from gptcore.checks import UserError
@@ -92,13 +95,26 @@ def derive(template: str, names: dict[str, str], text: str) -> ChatFormat:
 
 
 PROBLEM = "the chat_template does more than write a system message and turns one after the other"
-REMEDY = "delete it from tokenizer_config.json to export a base model"
+REMEDY = (
+    "to export a base model, delete it: chat_template.jinja, or chat_template in "
+    "tokenizer_config.json"
+)
+
+
+class Generation(Extension):
+    """{% generation %}: the part that a trainer learns; Hugging Face writes it as it is."""
+
+    tags: ClassVar[set[str]] = {"generation"}
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
 def renderer(template: str, names: dict[str, str]) -> Render:
     """Return a function that renders the template as Hugging Face does."""
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
     )
 
     def raise_exception(message: str) -> None:
@@ -107,6 +123,8 @@ def renderer(template: str, names: dict[str, str]) -> Render:
     environment.globals |= {
         "raise_exception": raise_exception,
         "strftime_now": lambda form: datetime.now().strftime(form),
+        "tools": None,
+        "documents": None,
     }
     compiled = environment.from_string(template)
 

@@ -45,9 +45,9 @@ N_FITTED = 16_384  # tokens that 4 bits are fitted to, about
 COPIED = ("tokenizer_config.json", "special_tokens_map.json")
 SUPPORTED = {  # keys of config.json, and the values that gptcore's Llama supports
     "model_type": tuple(FAMILIES),
-    "use_sliding_window": (False,),
+    "use_sliding_window": (False, None),
     "hidden_act": ("silu",),
-    "attention_bias": (False,),
+    "attention_bias": (False, None),
     "mlp_bias": (False,),
     "quantization_config": (None,),
 }
@@ -105,6 +105,7 @@ def export_pretrained(
 
 
 OWN = "the project's own dialogues"
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
 
 # What a family's class of transformers takes for a key that config.json leaves out.
@@ -160,21 +161,27 @@ def read_config(settings: dict[str, Any], path: Path, context: int | None) -> Mo
             head_size=0 if is_usual else shape.head_dim,
             tied_embeddings=shape.tie_word_embeddings,
             **family,
-            **read_rope(settings, path),
+            **read_rope(settings),
         )
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     return config
 
 
-def read_rope(settings: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Read the rotary positions: `rope_parameters` of today, or the older `rope_scaling`."""
-    rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
-    check_type(f"{path}: rope_parameters", rope, dict)
-    numbers = {"rope_theta": settings.get("rope_theta", 10000.0)} | rope
+def read_rope(settings: dict[str, Any]) -> dict[str, Any]:
+    """Read the rotary positions: `rope_parameters` of today, or the older `rope_scaling`.
+
+    Where both are given, transformers takes the older one, with today's theta.
+    """
+    numbers = {"rope_theta": settings.get("rope_theta", 10000.0)}
+    rope: dict[str, Any] = {}
+    for key in ("rope_parameters", "rope_scaling"):
+        if given := settings.get(key):
+            check_type(key, given, dict)
+            numbers, rope = numbers | given, given
 
     def number(key: str) -> float:
-        check_type(f"{path}: {key}", numbers.get(key), float)
+        check_type(key, numbers.get(key), float)
         return float(numbers[key])
 
     kind = rope.get("rope_type", rope.get("type", "default"))
@@ -182,7 +189,7 @@ def read_rope(settings: dict[str, Any], path: Path) -> dict[str, Any]:
     if kind == "default":
         return {"position": "rotary", "rope_theta": theta}
     if kind != "llama3":
-        raise UserError(f"{path}: rope_type={kind!r} is not supported, only default and llama3")
+        raise UserError(f"rope_type={kind!r} is not supported, only default and llama3")
     return {
         "position": "llama3_rotary",
         "rope_theta": theta,
@@ -197,7 +204,12 @@ def read_weights(source: Path, needed: set[str]) -> Weights:
     """Return the weights, which are not yet read; raises UserError if others are needed."""
     tensors = Weights(source)
     # a tied head may be stored a second time, and old files contain the rotary frequencies
-    others = {n for n in tensors if n == "lm_head.weight" or n.endswith("rotary_emb.inv_freq")}
+    others = {n for n in tensors if n == HEAD or n.endswith("rotary_emb.inv_freq")}
+    if HEAD in others - needed and not tensors[HEAD].equal(tensors[EMBEDDING]):
+        raise UserError(
+            f"{source}: tie_word_embeddings is true, but {HEAD} is not the embedding: write "
+            f"false into config.json if the head is meant"
+        )
     wrong = needed ^ (set(tensors) - (others - needed))
     if wrong:
         raise UserError(
@@ -213,6 +225,7 @@ def write_config(
     """Write the files for other runtimes."""
     tokens = read_json(source / "tokenizer.json")
     tokens["pre_tokenizer"] = explicit(tokens["pre_tokenizer"])
+    tokens |= {"padding": None, "truncation": None}
     text = json.dumps(tokens, indent=1, ensure_ascii=False)
     (folder / "tokenizer.json").write_text(text, encoding="utf-8")
     for name in COPIED:

@@ -5,7 +5,7 @@
 
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from export.formats.hugging_face import recover_merges
 from export.formats.pre_tokenizers import NFC, pattern_of
@@ -16,6 +16,9 @@ from gptcore.text.chat_format import ChatFormat
 from gptcore.text.parts import Form
 from gptcore.text.tokenizer import Tokenizer, byte_to_unicode
 from training.dialogues.generator import dialogues
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Fast
 
 TRICKY = (
     "a  b   12 34  5é\n\n  x\t\r\n y  ", "I'm we'LL don't ''s '12", "中文字符，３ ４５",
@@ -111,12 +114,8 @@ def check_merges(ranks: dict[bytes, int], model: dict[str, Any], folder: Path) -
 
 def read_chat(folder: Path, special: dict[str, int]) -> ChatFormat:
     """Return the format of the model's own chat template, or the default without one."""
-    from tokenizers import Tokenizer as Fast
-
     name_of = {i: name for name, i in special.items()}
-    opening = "".join(
-        name_of[i] for i in Fast.from_file(str(folder / "tokenizer.json")).encode("").ids
-    )
+    opening = "".join(name_of[i] for i in unpadded(folder / "tokenizer.json").encode("").ids)
     template, names = chat_template(folder)
     if template is None:
         return ChatFormat(text=opening)
@@ -133,16 +132,17 @@ def chat_template(folder: Path) -> tuple[str | None, dict[str, str]]:
         names[key] = token["content"] if isinstance(token, dict) else token
     file = folder / "chat_template.jinja"
     template = file.read_text(encoding="utf-8") if file.exists() else settings.get("chat_template")
-    if template is not None and not isinstance(template, str):
-        raise UserError(f"{path} has several chat templates: leave one, as a string")
+    if isinstance(template, list):  # several, each {"name": ..., "template": ...}
+        named = {one.get("name"): one.get("template") for one in template if isinstance(one, dict)}
+        template = named.get("default", "")
+    if template is not None and not (isinstance(template, str) and template):
+        raise UserError(f"{path} has several chat templates and no default: leave one, as a string")
     return template, names
 
 
 def check_ids(tokenizer: Tokenizer, path: Path) -> None:
     """Raise UserError unless both tokenizers give the same ids for difficult sample texts."""
-    from tokenizers import Tokenizer as Fast
-
-    fast = Fast.from_file(str(path))
+    fast = unpadded(path)
     talk = (m["content"] for messages in islice(dialogues(1), 200) for m in messages)
     for text in (*TRICKY, *(f"a {name}  {name}\n" for name in tokenizer.added), *talk):
         ids, expected = tokenizer.encode(text), fast.encode(text, add_special_tokens=False).ids
@@ -151,6 +151,16 @@ def check_ids(tokenizer: Tokenizer, path: Path) -> None:
                 f"{path} is not supported: for {text[:40]!r} tiktoken gives {ids[:8]} and "
                 f"it {expected[:8]}"
             )
+
+
+def unpadded(path: Path) -> "Fast":
+    """Return the library's own tokenizer, without the lengths that some files ask for."""
+    from tokenizers import Tokenizer as Fast
+
+    fast = Fast.from_file(str(path))
+    fast.no_padding()
+    fast.no_truncation()
+    return fast
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -48,7 +48,10 @@ export class Model {
     const fitting = Object.values(this.read).filter(fits);
     let state = fitting.reduce((best, other) => (other.ids.length > best.ids.length ? other : best));
     while (state.ids.length < ids.length) {
-      if (await isStopped()) return null;
+      if (await isStopped()) {
+        this.free(state);
+        return null;
+      }
       const part = ids.slice(state.ids.length, state.ids.length + READ_TOGETHER);
       const next = await this.step(state, part);
       this.free(state);

@@ -26,7 +26,7 @@ async function answer(request) {
   const cache = await caches.open(CACHE);
   try {
     const response = await fetch(request);
-    if (response.ok) await cache.put(request, response.clone());
+    if (response.ok) cache.put(request, response.clone()).catch(() => {}); // the disk may be full
     return response;
   } catch {
     return (await cache.match(request, { ignoreVary: true })) ?? Response.error();

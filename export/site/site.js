@@ -21,10 +21,10 @@ class Worked {
     return this.until("planned", { type: "plan", site: this.site, device });
   }
 
-  // Posts a message, once what was asked before is answered, and waits for the last answer of a type;
-  // `onMessage` is told of all.
-  until(type, message, onMessage = () => {}) {
-    const answer = this.answered.then(() => this.ask(type, message, onMessage));
+  // Posts a message, once what was asked before is answered and unless `signal` says that it is not
+  // wanted any more, and waits for the last answer of a type; `onMessage` is told of all.
+  until(type, message, onMessage = () => {}, signal = null) {
+    const answer = this.answered.then(() => (signal?.aborted ? null : this.ask(type, message, onMessage)));
     this.answered = answer.catch(() => {});
     return answer;
   }
@@ -107,7 +107,7 @@ async function main() {
     if (signal.aborted) return;
     signal.addEventListener("abort", stop);
     try {
-      await worked.until("event", { type: "reply", ...request }, ({ event }) => onEvent(event));
+      await worked.until("event", { type: "reply", ...request }, ({ event }) => onEvent(event), signal);
     } finally {
       signal.removeEventListener("abort", stop);
     }

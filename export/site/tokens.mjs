@@ -13,7 +13,6 @@ export class Tokens {
     this.names = new Map(Object.entries(special).map(([name, id]) => [id, name]));
     const words = Object.entries(content.model.vocab);
     this.words = new Map(words.map(([word, id]) => [id, word]));
-    this.size = Math.max(...this.added.keys(), ...this.words.keys(), ...this.names.keys()) + 1;
     this.leaveOutMissing(content.model.vocab);
   }
 

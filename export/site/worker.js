@@ -96,7 +96,7 @@ function presentsOnGpu(nLayer) {
 async function openTokenizer(folder) {
   const names = ["tokenizer.json", "tokenizer_config.json"].map((name) => folder + name);
   const read = async (name) => {
-    const response = await fetch(files.address(name)).catch(() => null);
+    const response = await fetch(files.address(name), { cache: "no-cache" }).catch(() => null);
     if (!response?.ok) throw new Told(response?.status === 404 ? "file.missing" : "file.lost", { name });
     return response.json();
   };
@@ -107,8 +107,11 @@ async function openTokenizer(folder) {
 async function inspect({ what, layer, untrained }) {
   if (untrained) {
     const fresh = await openInspector(UNTRAINED);
-    postMessage({ type: "seen", seen: await fresh.look(what, layer) });
-    return fresh.session.release();
+    try {
+      return postMessage({ type: "seen", seen: await fresh.look(what, layer) });
+    } finally {
+      fresh.session.release();
+    }
   }
   inspector ??= await openInspector(INSPECT);
   postMessage({ type: "seen", seen: await inspector.look(what, layer) });
@@ -200,7 +203,7 @@ class Written {
       finish,
       n_prompt: this.nPrompt,
       n_new: n,
-      first_ms: Math.round(this.first - this.started),
+      first_ms: this.first && Math.round(this.first - this.started),
       speed: seconds > 0 ? (n - 1) / seconds : 0,
     };
     this.told = [];

@@ -29,7 +29,7 @@ from export.verify.serving import verify_serving
 from gptcore.bundle import ONNX, Bundle, check_whole
 from gptcore.config import ModelConfig
 from gptcore.engine.onnx_session import OnnxSession, open_inference
-from gptcore.families import is_llama
+from gptcore.families import has_family
 from gptcore.feeds import decoder_feeds, no_cache
 from gptcore.nn import count_parameters
 from gptcore.nn.checkpoint import model_of
@@ -105,7 +105,7 @@ def load_reference(bundle: Bundle, n_layer: int | None = None) -> GPT:
     check_whole(bundle)
     weights = Weights(bundle.path)
     config = replace(bundle.config, n_layer=n_layer or bundle.config.n_layer)
-    if is_llama(config):
+    if has_family(config):
         tensors = from_llama(weights, config)
     else:
         layers = tuple(f"blocks.{n}." for n in range(config.n_layer))

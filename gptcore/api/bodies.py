@@ -2,7 +2,7 @@
 
 >>> asked = read_chat({"messages": [{"role": "user", "content": "Hi"}]}, model)   # doctest: +SKIP
 >>> asked.requests[0].max_tokens                                                   # doctest: +SKIP
-384
+512
 
 Fields that this server does not know are ignored, as other servers do. Values of the wrong kind, or
 out of range, are refused.
@@ -22,6 +22,8 @@ from gptcore.text.chat_template import Message, text_opening
 MOST_TOP = 20  # alternatives to each token
 MOST_REPLIES = 128  # replies to one request
 MOST_STOPS = 16
+LONGEST_STOP = 1_000  # characters
+LEAST_TOP_P = 0.01  # what clients mean by 0
 FORMATS = ("text", "json_object", "json_schema")  # of replies
 
 
@@ -30,7 +32,7 @@ class Fields:
     """The fields that both endpoints have; null means the default."""
 
     stream: bool = False
-    stream_options: dict[str, bool] = field(default_factory=dict)
+    stream_options: dict[str, bool | None] = field(default_factory=dict)
     n: int = 1  # replies to each prompt
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
@@ -43,10 +45,15 @@ class Fields:
 
     @property
     def include_usage(self) -> bool:
-        return self.stream_options.get("include_usage", False)
+        return bool(self.stream_options.get("include_usage"))
+
+    def most_tokens(self, default: int) -> int:
+        limits = (self.max_completion_tokens, self.max_tokens, default)
+        return next(limit for limit in limits if limit is not None)
 
     def sampling(self) -> Sampling:
-        return Sampling(**{setting.name: getattr(self, setting.name) for setting in SETTINGS})
+        values = {setting.name: getattr(self, setting.name) for setting in SETTINGS}
+        return Sampling(**values | {"top_p": self.top_p or LEAST_TOP_P})
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,6 @@ class Asked:
     stream: bool
     include_usage: bool
     n: int
-    echo: bool = False
 
 
 def read_chat(body: Any, model: OnnxModel) -> Asked:
@@ -73,8 +79,7 @@ def read_chat(body: Any, model: OnnxModel) -> Asked:
     if wants_top is not None:
         check_type("logprobs", wants_top, bool)
     n_top = read_count(body, "top_logprobs", MOST_TOP) or 0
-    limits = (given.max_completion_tokens, given.max_tokens, model.config.block_size)
-    most = next(limit for limit in limits if limit is not None)
+    most = given.most_tokens(model.config.block_size)
     schema = read_format(body.get("response_format"))
     request = chat_request(model, messages, given.sampling(), most, schema=schema)
     request = replace(request, stops=stops, n_top=n_top if wants_top else None)
@@ -87,14 +92,14 @@ def read_completion(body: Any, model: OnnxModel) -> Asked:
     echo = body.get("echo") or False
     check_type("echo", echo, bool)
     n_top = read_count(body, "logprobs", MOST_TOP)
-    most = 16 if given.max_tokens is None else given.max_tokens
+    most = given.most_tokens(16)
     requests = []
     for ids in read_prompts(body, model):
         # An echo's probabilities are those of the whole prompt: nothing of it may be left out.
         wanted = Request(ids, given.sampling(), most, stops=stops, n_top=n_top, echo=echo)
         wanted.check(model.config.block_size)
         requests.append(wanted)
-    return Asked(repeated(requests, given), given.stream, given.include_usage, given.n, echo)
+    return Asked(repeated(requests, given), given.stream, given.include_usage, given.n)
 
 
 def read_fields(body: Any) -> tuple[Fields, tuple[str, ...]]:
@@ -112,6 +117,8 @@ def read_fields(body: Any) -> tuple[Fields, tuple[str, ...]]:
         raise UserError("stop must be a text, or a list of texts")
     if len(stops) > MOST_STOPS:
         raise UserError(f"stop holds {len(stops)} texts: give at most {MOST_STOPS}")
+    if (longest := max(map(len, stops), default=0)) > LONGEST_STOP:
+        raise UserError(f"stop has {longest:,} characters: give at most {LONGEST_STOP:,}")
     return given, tuple(stops)
 
 

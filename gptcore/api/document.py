@@ -108,7 +108,7 @@ def body(names: Sequence[str], own: Schema, required: str) -> Schema:
 
 def shared_field(name: str, kind: Any) -> Schema:
     if typing.get_origin(kind) is dict:
-        return {"type": ["object", "null"], "additionalProperties": {"type": "boolean"}}
+        return {"type": ["object", "null"], "additionalProperties": {"type": ["boolean", "null"]}}
     kinds = typing.get_args(kind) or (kind,)
     schema: Schema = {"type": sorted({*(NAMES[k] for k in kinds), "null"})}
     for setting in SETTINGS:

@@ -61,11 +61,11 @@ class Door:
     ):
         self.keys, self.origins = [key.encode() for key in keys], origins
         self.behind_proxy, self.is_local = behind_proxy, is_loopback(host) and not behind_proxy
-        self.rate = Rate(per_minute) if per_minute else None
+        self.rate = Rate(per_minute) if per_minute is not None else None
         self.open: Counter[str] = Counter()  # calls that are being answered, by address
 
     def check_name(self, scope: Scope) -> None:
-        """Raise Refused for another name than this machine's where only this machine may call.
+        """Raise Refused for a name other than this machine's where only this machine may call.
 
         A page of another site could have a name of its own lead here (DNS rebinding).
         """
@@ -74,7 +74,7 @@ class Door:
             raise Refused(421, f"this server is not called {name[:100]!r}: use http://127.0.0.1")
 
     def check(self, scope: Scope) -> None:
-        """Raise Refused unless the call has a key that is known, and comes not too often."""
+        """Raise Refused unless the call has a key that is known and does not call too often."""
         self.check_name(scope)
         told = Headers(scope=scope).get("authorization", "")
         key = told.partition(" ")[2].strip().encode() if told[:7].lower() == "bearer " else b""
@@ -82,10 +82,24 @@ class Door:
             raise Refused(
                 401, "this server needs a key: Authorization: Bearer KEY", "invalid_api_key"
             )
+        self.check_page(scope)
         if self.rate:
             client = key if self.keys else visitor(scope, self.behind_proxy)
             self.rate.check(client)
             self.rate.count(client)
+
+    def check_page(self, scope: Scope) -> None:
+        """Raise Refused if another site's page posts what a browser sends without asking first.
+
+        It asks (preflight) before it sends JSON, but not before plain text.
+        """
+        headers = Headers(scope=scope)
+        origin = headers.get("origin")
+        is_own = origin is None or urlsplit(origin).netloc == headers.get("host")
+        is_named = origin in self.origins or "*" in self.origins
+        is_json = headers.get("content-type", "").startswith("application/json")
+        if scope.get("method") == "POST" and not (is_own or is_named or is_json):
+            raise Refused(403, "another page may not ask this: send application/json")
 
     @contextmanager
     def answering(self, scope: Scope) -> Iterator[None]:

@@ -7,10 +7,10 @@ True
 import base64
 import binascii
 import hmac
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 
 from gptcore.api.door import Rate, Refused, Scope, visitor
@@ -77,8 +77,6 @@ def decoded(text: str) -> bytes:
 
 
 def cookie(headers: Headers) -> str:
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return ""
-    return found.value if found else ""
+    # The cookies of all ports of a host arrive together, and the standard library's parser gives up
+    # at the first that it does not understand.
+    return cookie_parser(headers.get("cookie", "")).get(COOKIE, "")

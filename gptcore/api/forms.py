@@ -2,25 +2,27 @@
 
 A ChatForm and a TextForm have the same methods. An answer has several choices: one for each reply.
 
->>> TextForm("nano", tokenizer, echo=False).part(0, Piece("Hi", 3, 1))["choices"]  # doctest: +SKIP
+>>> form = TextForm("nano", tokenizer, wants_logprobs=False)                       # doctest: +SKIP
+>>> form.part(0, Piece("Hi", 3, 1))["choices"]                                     # doctest: +SKIP
 [{'index': 0, 'text': 'Hi', 'logprobs': None, 'finish_reason': None}]
 """
 
 import time
 import uuid
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
 from gptcore.engine.generate import Finish, Piece
 from gptcore.engine.sampling import Likelihood
 from gptcore.inspection import token_names
-from gptcore.text.tokenizer import Tokenizer
+from gptcore.text.tokenizer import StreamDecoder, Tokenizer
 
 Json = dict[str, Any]
 FINISH_REASON: dict[Finish | None, str | None] = {
     None: None,
     "end": "stop",
-    "stopped": "stop",
+    "stopped": "length",  # by the limit of time: a client that went away reads nothing
     "length": "length",
     "context": "length",
 }
@@ -126,10 +128,11 @@ class TextForm(Form):
     kind = part_kind = "text_completion"
     prefix = "cmpl"
 
-    def __init__(self, model: str, tokenizer: Tokenizer, echo: bool):
+    def __init__(self, model: str, tokenizer: Tokenizer, wants_logprobs: bool):
         super().__init__(model, tokenizer)
-        self.echo = echo
-        self.offsets: dict[int, int] = {}  # characters of each choice so far
+        self.wants_logprobs = wants_logprobs
+        self.streams: defaultdict[int, StreamDecoder] = defaultdict(tokenizer.stream)
+        self.offsets: Counter[int] = Counter()  # characters of each choice so far
 
     def whole(self, pieces: list[list[Piece]], usage: Json) -> Json:
         choices = [self.choice(i, merged(reply)) for i, reply in enumerate(pieces)]
@@ -151,12 +154,12 @@ class TextForm(Form):
         }
 
     def logprobs(self, i: int, tokens: list[Likelihood]) -> Json | None:
-        if not tokens:
+        if not (tokens and self.wants_logprobs):
             return None
         offsets = []
         for t in tokens:
-            offsets.append(self.offsets.get(i, 0))
-            self.offsets[i] = offsets[-1] + len(self.tokenizer.decode([t.token_id]))
+            offsets.append(self.offsets[i])
+            self.offsets[i] += len(self.streams[i].push(t.token_id))
         return {
             "tokens": [name(self.tokenizer, t.token_id) for t in tokens],
             "token_logprobs": [t.logprob for t in tokens],

@@ -7,6 +7,7 @@
 import asyncio
 import json
 import sys
+import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from threading import Event
@@ -32,6 +33,7 @@ from gptcore.models import Models, NotHere
 
 PATHS = ("/v1/", "/health", "/ready", "/metrics")
 RETRY_SECONDS = 5
+INTERNAL = "an internal error: the server's log tells more"
 REPLY_SECONDS = 300.0  # after which replies are ended, so that others get their turn
 METRICS: dict[str, Callable[[Engine], int]] = {
     "gptcore_replies_total": lambda engine: engine.n_finished,
@@ -42,6 +44,7 @@ METRICS: dict[str, Callable[[Engine], int]] = {
 }
 Read = Callable[[Any, OnnxModel], Asked]
 AnyForm = ChatForm | TextForm
+Pieces = AsyncIterator[tuple[int, Piece]]  # the number of a reply, and what is new of it
 NewForm = Callable[[str, OnnxModel, Asked], AnyForm]
 
 
@@ -67,6 +70,7 @@ class Api:
             NotHere: lambda call, no: self.refusal(404, str(no), "model_not_found"),
             Busy: lambda call, busy: self.refusal(429, str(busy), "busy"),
             UserError: lambda call, error: self.refusal(400, str(error)),
+            Exception: lambda call, error: self.refusal(500, INTERNAL),
             404: lambda call, error: self.refusal(404, "this API has no such address"),
             405: lambda call, error: self.refusal(405, "this address takes another method"),
         }
@@ -76,7 +80,8 @@ class Api:
         await self.app(scope, receive, send)
 
     def refusal(self, status: int, message: str, code: str | None = None) -> Response:
-        kind = "rate_limit_error" if status == 429 else "invalid_request_error"
+        kind = "server_error" if status >= 500 else "invalid_request_error"
+        kind = "rate_limit_error" if status == 429 else kind
         headers = {"Retry-After": str(RETRY_SECONDS)} if status in (429, 503) else {}
         return JSONResponse(error_json(message, kind, code), status, headers)
 
@@ -85,7 +90,7 @@ class Api:
 
     async def document(self, call: Call) -> Response:
         self.door.check(call.scope)
-        return JSONResponse(openapi(self.models.names))
+        return JSONResponse(openapi([*self.models.names, *self.models.formats()]))
 
     async def cards(self, call: Call) -> Response:
         self.door.check(call.scope)
@@ -126,7 +131,9 @@ class Api:
         return await self.answer(
             call,
             read_completion,
-            lambda name, model, asked: TextForm(name, model.tokenizer, asked.echo),
+            lambda name, model, asked: TextForm(
+                name, model.tokenizer, asked.requests[0].n_top is not None
+            ),
         )
 
     async def answer(self, call: Call, read: Read, new_form: NewForm) -> Response:
@@ -136,10 +143,16 @@ class Api:
         name = self.models.check(body.get("model") if isinstance(body, dict) else None)
         model = await self.open(name)
         asked = await asyncio.to_thread(read, body, model)
-        answer = self.stream if asked.stream else self.whole
-        with ExitStack() as stack:
-            stack.enter_context(self.door.answering(call.scope))
-            return await answer(call, model.engine, asked, new_form(name, model, asked), stack)
+        with ExitStack() as held:
+            held.enter_context(self.door.answering(call.scope))
+            stop = held.enter_context(stopping(call))
+            pieces, form = answers(model.engine, asked.requests, stop), new_form(name, model, asked)
+            if not asked.stream:
+                return JSONResponse(await whole(pieces, asked, form))
+            # The first piece is waited for here, so that an error until then has a status.
+            begun = chained(await anext(pieces), pieces)
+            lines = streamed(begun, asked, form, held.pop_all())
+            return StreamingResponse(lines, media_type="text/event-stream")
 
     async def open(self, name: str) -> OnnxModel:
         """Return the model of a name; raises Busy or Refused, whose message tells no path."""
@@ -151,54 +164,53 @@ class Api:
             print(f"{name} cannot be opened: {error}", file=sys.stderr, flush=True)
             raise Refused(503, f"{name} cannot be opened here now", "model_not_opened") from None
 
-    async def whole(
-        self, call: Call, engine: Engine, asked: Asked, form: AnyForm, stack: ExitStack
-    ) -> Response:
-        usage, stop = Usage(), Event()
-        replies: list[list[Piece]] = [[] for _ in asked.requests]
-        with stopping(call, stop):
-            async for i, piece in answers(engine, asked.requests, stop):
+
+async def whole(pieces: Pieces, asked: Asked, form: AnyForm) -> Json:
+    """Return the answer when all replies have ended."""
+    usage = Usage()
+    replies: list[list[Piece]] = [[] for _ in asked.requests]
+    async for i, piece in pieces:
+        usage.add(i, piece)
+        replies[i].append(piece)
+    return form.whole(replies, usage.json(asked.n))
+
+
+async def streamed(
+    pieces: Pieces, asked: Asked, form: AnyForm, held: ExitStack
+) -> AsyncIterator[str]:
+    """Yield the answer's events; `held` is closed at the end. An error is an event, too."""
+    usage = Usage()
+    try:
+        with held:
+            for part in form.opening(len(asked.requests)):
+                yield event(part)
+            async for i, piece in pieces:
                 usage.add(i, piece)
-                replies[i].append(piece)
-        return JSONResponse(form.whole(replies, usage.json(asked.n)))
-
-    async def stream(
-        self, call: Call, engine: Engine, asked: Asked, form: AnyForm, stack: ExitStack
-    ) -> Response:
-        usage, stop = Usage(), Event()
-        pieces = answers(engine, asked.requests, stop)
-        # The first piece is waited for here, so that an error until then has a status of its own.
-        with stopping(call, stop):
-            first = await anext(pieces)
-        kept = stack.pop_all()  # closed when the stream ends
-
-        async def lines() -> AsyncIterator[str]:
-            with kept, stopping(call, stop):
-                for part in form.opening(len(asked.requests)):
-                    yield event(part)
-                async for i, piece in chained(first, pieces):
-                    usage.add(i, piece)
-                    yield event(form.part(i, piece))
-                if asked.include_usage:
-                    yield event(form.usage_part(usage.json(asked.n)))
-                yield "data: [DONE]\n\n"
-
-        return StreamingResponse(lines(), media_type="text/event-stream")
+                yield event(form.part(i, piece))
+        if asked.include_usage:
+            yield event(form.usage_part(usage.json(asked.n)))
+        yield "data: [DONE]\n\n"
+    except UserError as error:
+        yield event(error_json(str(error)))
+    except Exception:
+        traceback.print_exc()
+        yield event(error_json(INTERNAL, "server_error"))
 
 
 @contextmanager
-def stopping(call: Call, stop: Event) -> Iterator[None]:
-    """Set `stop` when the client goes away, or after REPLY_SECONDS."""
+def stopping(call: Call) -> Iterator[Event]:
+    """Give an event that is set when the client goes away, or after REPLY_SECONDS."""
 
     async def watch() -> None:
         while (await call.receive())["type"] != "http.disconnect":
             pass
         stop.set()
 
+    stop = Event()
     timer = asyncio.get_running_loop().call_later(REPLY_SECONDS, stop.set)
     watcher = asyncio.create_task(watch())
     try:
-        yield
+        yield stop
     except BaseException:
         stop.set()
         raise
@@ -207,9 +219,7 @@ def stopping(call: Call, stop: Event) -> Iterator[None]:
         watcher.cancel()
 
 
-async def chained(
-    first: tuple[int, Piece], rest: AsyncIterator[tuple[int, Piece]]
-) -> AsyncIterator[tuple[int, Piece]]:
+async def chained(first: tuple[int, Piece], rest: Pieces) -> Pieces:
     yield first
     async for pair in rest:
         yield pair

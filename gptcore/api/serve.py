@@ -19,6 +19,7 @@ from gptcore.system.runtime import check_runtime, device_line
 from gptcore.terminal import add_model_arguments
 
 if TYPE_CHECKING:
+    from gptcore.api.door import Door
     from gptcore.models import Models
 
 MODELS = Path("models")  # the folder whose models are offered where none is named
@@ -79,10 +80,9 @@ def run(options: argparse.Namespace) -> int:
     check_runtime()
     import uvicorn
 
-    from gptcore.api.door import Door
     from gptcore.api.routes import Api
 
-    door = Door(read_keys(options), options.cors, options.rate_limit, options.behind_proxy, host)
+    door = open_door(options, host)
     models = load_models(options)
     say_if_busy()
     print(f"http://{reachable(host)}:{options.port}/v1 (Ctrl-C ends)", flush=True)
@@ -107,6 +107,15 @@ def load_models(options: argparse.Namespace) -> "Models":
     for line in (*others, *(f"{name}: opened when asked for" for name in models.names[1:])):
         print(line)
     return models
+
+
+def open_door(options: argparse.Namespace, host: str) -> "Door":
+    """Return the conditions that the options set; asks for a key. Raises UserError."""
+    from gptcore.api.door import Door
+
+    if options.rate_limit is not None and options.rate_limit < 1:
+        raise UserError(f"--rate-limit {options.rate_limit}: choose 1 or more, or leave it out")
+    return Door(read_keys(options), options.cors, options.rate_limit, options.behind_proxy, host)
 
 
 def read_keys(options: argparse.Namespace) -> list[str]:

@@ -33,7 +33,7 @@ FINISH: dict[Finish, str] = {  # the text shown for each way a generation can en
     "stopped": "stopped by you",
 }
 MAX_REPLIES = 1000  # most replies whose ids are kept
-TOLD_TOGETHER = 16  # tokens whose probabilities are computed at once: their logits fit a cache
+SCORED_TOGETHER = 16  # tokens whose probabilities are computed at once: their logits fit a cache
 
 
 class Stop(Protocol):
@@ -132,9 +132,10 @@ class Reply:
         self.text = "".join(map(self.decoder.push, request.begun))
         self.finish: Finish | None = None
         self.is_cut = False  # whether a stop text and what followed it was removed
-        # Of the tokens since the last piece: how likely they were, or else their ids and logits.
-        self.told: list[Likelihood] = []
-        self.untold: list[tuple[int, np.ndarray]] = []
+        # Of the tokens since the last piece: how likely they were, or their ids and logits until
+        # that is computed.
+        self.likelihoods: list[Likelihood] = []
+        self.unscored: list[tuple[int, np.ndarray]] = []
         self.prompt: list[Likelihood] = []
         self.last: np.ndarray | None = None  # logits after the last id of the prompt that was read
         # Tokens and characters in the pieces so far; what was begun is known.
@@ -151,9 +152,9 @@ class Reply:
     def add(self, token_id: int, logits: np.ndarray) -> None:
         """Add the next token, and the model's logits (V,); `finish` is set if it ends the reply."""
         if self.request.n_top is not None:
-            self.untold.append((token_id, logits.copy()))
-            if len(self.untold) == TOLD_TOGETHER:
-                self.tell()
+            self.unscored.append((token_id, logits.copy()))
+            if len(self.unscored) == SCORED_TOGETHER:
+                self.score()
         if token_id in self.ends:
             self.end("end")
             return
@@ -192,7 +193,7 @@ class Reply:
         """Return what was added since the last call, but no text that may begin a stop text."""
         end = len(self.text) - (0 if self.finish else self.n_held_back())
         n_begun = len(self.request.begun)
-        self.tell()
+        self.score()
         piece = Piece(
             text=self.text[self.n_taken_text : end],
             n_prompt=len(self.request.ids) + n_begun,
@@ -200,26 +201,26 @@ class Reply:
             finish=self.finish,
             token_ids=tuple(self.ids[self.n_taken :]),
             n_dropped=self.request.n_dropped,
-            likelihoods=tuple(self.told),
+            likelihoods=tuple(self.likelihoods),
             prompt=tuple(self.prompt) if self.n_taken == n_begun else (),
         )
         self.n_taken, self.n_taken_text = len(self.ids), max(end, self.n_taken_text)
-        self.told = []
+        self.likelihoods = []
         return piece
 
-    def tell(self) -> None:
+    def score(self) -> None:
         """Compute how likely the tokens were whose logits are kept."""
-        if self.untold:
-            ids, logits = zip(*self.untold)
-            self.told += likelihoods(ids, np.stack(logits), self.request.n_top or 0)
-            self.untold = []
+        if self.unscored:
+            ids, logits = zip(*self.unscored)
+            self.likelihoods += likelihoods(ids, np.stack(logits), self.request.n_top or 0)
+            self.unscored = []
 
     def n_held_back(self) -> int:
         """Return the length of the longest end of the text with which a stop text begins."""
         starts = (
             n
             for stop in self.request.stops
-            for n in range(1, len(stop))
+            for n in range(1, min(len(stop), len(self.text) + 1))
             if self.text.endswith(stop[:n])
         )
         return max(starts, default=0)

@@ -6,7 +6,7 @@
 
 The JSON is written as json.dumps writes it, on one line, so that a small model can waste no tokens
 on white space; keys come in the order of the schema. The grammar restricts what is chosen, and not
-what the model is told to have thought: probabilities stay the model's own.
+the probabilities that are reported: these are the model's own.
 """
 
 import json
@@ -96,7 +96,7 @@ def compile_schema(schema: dict[str, Any], tokenizer: Tokenizer) -> Grammar:
 
 
 def attempt(schema: dict[str, Any], tokenizer: Tokenizer) -> "LLMatcher":
-    """Return a matcher, which knows of itself whether it is usable."""
+    """Return a matcher, whose `is_error` says whether it is usable."""
     from llguidance import LLMatcher, LLParserLimits
 
     own = {key: value for key, value in schema.items() if key != "x-guidance"}  # options

@@ -31,7 +31,7 @@ def check_straight(path: str | Path) -> None:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             is_straight = not any(holds_more(data, field) for field in fields(data, (0, len(data))))
     except (OSError, ValueError):  # an empty file cannot be mapped
-        raise UserError(f"ONNX Runtime cannot load {path}: it is no whole ONNX file") from None
+        raise UserError(f"ONNX Runtime cannot load {path}: it is no complete ONNX file") from None
     if not is_straight:
         raise UserError(
             f"{path} holds a loop, a branch or functions, and might never end: it is not run"

@@ -66,7 +66,7 @@ class Engine:
 
     def __init__(self, slots: Slots, tokenizer: Tokenizer, replies: Replies):
         self.slots, self.tokenizer, self.replies = slots, tokenizer, replies
-        self.lock = Lock()  # of the next two
+        self.lock = Lock()  # of the next three, of which only the engine's thread writes rows
         self.waiting: deque[Row] = deque()
         self.thread: Thread | None = None
         self.rows: list[Row | None] = [None] * slots.cache.n_slots  # by slot

@@ -3,8 +3,9 @@
 >>> [path for path, _ in parts({"properties": {"age": {"type": "integer"}}})]
 ['', '/properties/age']
 
-llguidance compiles a schema, and refuses most of what it does not know. Here is refused what it
-takes but does not hold, and what would cost a server too much, as strangers may send schemas.
+llguidance compiles a schema, and refuses most of what it does not know. This
+module refuses what llguidance accepts but does not enforce, and what would cost a server too much:
+strangers may send schemas.
 """
 
 import json

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gptcore import __version__
-from gptcore.api.serve import MODELS, add_door_arguments, load_models, read_keys
+from gptcore.api.serve import MODELS, add_door_arguments, load_models, open_door
 from gptcore.bundle import VARIANTS, default_model, read_facts
 from gptcore.checks import UserError
 from gptcore.page.train.child import CHECKOUT
@@ -107,12 +107,11 @@ def run(options: argparse.Namespace) -> int:
     model = models.first
     translator = load_translator(options.translate) if options.translate else None
     print("starting the page ...", flush=True)
-    from gptcore.api.door import Door
     from gptcore.gradio.build import build_page, launch_options
     from gptcore.gradio.zero_gpu import declare_gpu_function
     from gptcore.page.train.workbench import Workbench
 
-    door = Door(read_keys(options), options.cors, options.rate_limit, options.behind_proxy, host)
+    door = open_door(options, host)
     declare_gpu_function()
     if translator:
         print(f"{translator.bundle.name}: {device_line(translator)}")

@@ -41,7 +41,7 @@ def view_facts(facts: ModelFacts, folder: Path) -> dict[str, Any]:
         "inspect": INSPECT.as_posix() in facts.sha256,
         "untrained": UNTRAINED.as_posix() in facts.sha256,
         "folder": shown(folder),
-        "config": {name: getattr(facts.config, name) for name in (*SIZES, "position")},
+        "config": {name: getattr(facts.config, name) for name in SIZES},
     }
 
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,20 +25,70 @@ SEAL = "seal"
 def new_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder that is flushed and renamed to `path` if the block succeeds.
 
-    Only then is an existing folder replaced. After an error nothing is left behind.
+    Only then is an existing folder replaced, or that to which the link `path` leads. After an error
+    nothing is left behind. Raises UserError if another process is writing the same folder.
     """
-    temporary = path.with_name(path.name + ".tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
+    path = path.resolve()
+    temporary, old = (path.with_name(path.name + end) for end in (".tmp", ".old"))
+    if old.exists() and not path.exists():  # a process ended between the two renames below
+        old.rename(path)
+    with alone_in(temporary):
+        try:
+            yield temporary
+            for item in [*temporary.rglob("*"), temporary]:
+                flush_to_disk(item)
+            exchange(temporary, path, old)
+            flush_to_disk(path.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Make an empty folder, and hold a lock on it as long as it is written.
+
+    The operating system releases the lock when a process dies. Windows has no locks of folders, and
+    refuses to delete files that are being written.
+    """
+    if sys.platform == "win32":
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        yield
+        return
+    import fcntl
+
+    def lock() -> int:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise UserError(f"{folder} is being written by another process: wait for it") from None
+        return descriptor
+
+    if folder.exists():
+        os.close(lock())  # whoever began it has died
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    descriptor = lock()
     try:
-        yield temporary
-        for item in [*temporary.rglob("*"), temporary]:
-            flush_to_disk(item)
-        shutil.rmtree(path, ignore_errors=True)
-        temporary.rename(path)
-        flush_to_disk(path.parent)
+        yield
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        os.close(descriptor)
+
+
+def exchange(new: Path, path: Path, old: Path) -> None:
+    """Rename `new` to `path`; what is there is deleted after that, or stays if it fails."""
+    shutil.rmtree(old, ignore_errors=True)
+    if path.exists():
+        path.rename(old)
+    try:
+        new.rename(path)
+    except OSError:
+        if old.exists():
+            old.rename(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager

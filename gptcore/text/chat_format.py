@@ -38,6 +38,11 @@ class ChatFormat:
         for name, default in dataclasses.asdict(cls()).items():
             value = getattr(result, name)
             same_length = not isinstance(default, tuple) or len(value) == len(default)
-            if type(value) is not type(default) or not same_length:
+            texts = value if isinstance(value, tuple) else ()
+            if (
+                type(value) is not type(default)
+                or not same_length
+                or not all(isinstance(text, str) for text in texts)
+            ):
                 raise UserError(f"the chat format's {name} is {value!r}, not like {default!r}")
         return result

@@ -110,6 +110,23 @@ def test_folders_of_equal_names_are_told_apart(nano: OnnxModel, folders: list[Pa
     assert models.names == [nano.bundle.name, *NAMES]  # the first model's own folder once
 
 
+def test_a_folder_whose_names_are_all_taken_gets_a_number(
+    nano: OnnxModel, folders: list[Path], tmp_path: Path
+) -> None:
+    """An export is called after its folder, so that x/one and y/one have the same names."""
+    shutil.copytree(folders[0], tmp_path / "elsewhere" / "one")
+    models = Models(opened(folders[0]), [tmp_path / "elsewhere" / "one"], room_for(4), opened)
+    assert models.add(folders[1]) == "two" and models.names == ["one", "one-2", "two"]
+    assert len({id(model) for model in get(models, *models.names)}) == 3
+
+
+def test_the_first_model_may_be_exported_again(folders: list[Path]) -> None:
+    models = Models(opened(folders[0]), folders, room_for(3), opened)
+    assert models.add(folders[0]) == "one"
+    others = get(models, "two", "one", "three")
+    assert get(models, "one", "two") == [others[1], others[0]] and others[1] != models.first
+
+
 def test_no_model_but_a_folder_is_said(folders: list[Path], tmp_path: Path) -> None:
     (folders[1] / "gptcore.json").write_text("{")
     shutil.copytree(FIRST / "translator", tmp_path / "four")
@@ -145,7 +162,7 @@ def test_the_api_answers_as_the_model_that_is_named(
         shown = requests.get(f"{url}/metrics", timeout=SECONDS).text
         assert 'gptcore_replies_total{model="two"} ' in shown
         document = requests.get(f"{url}/v1/openapi.json", timeout=SECONDS).json()
-        assert json.dumps([*models.names, None]) in json.dumps(document)
+        assert json.dumps([*models.names, *models.formats(), None]) in json.dumps(document)
 
 
 def test_a_name_that_is_no_name_is_not_here(nano: OnnxModel) -> None:

@@ -3,6 +3,8 @@
 import json
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 from conftest import Refused
 from trained import without_serving
 
+from export.folder.replace import check_model_folder
 from gptcore import bundle as bundle_module
 from gptcore.__main__ import main as app_main
 from gptcore.bundle import (
@@ -19,6 +22,7 @@ from gptcore.bundle import (
     ONNX,
     SERVING,
     VARIANTS,
+    add_files,
     load_bundle,
     read_facts,
     say_if_large,
@@ -318,6 +322,59 @@ def test_a_new_folder_replaces_an_old_one_and_what_a_crash_left(tmp_path: Path) 
     with new_folder(path) as folder:
         (folder / "new.txt").write_text("new")
     assert list(tmp_path.rglob("*")) == [path, path / "new.txt"]
+
+
+def test_two_processes_do_not_write_one_folder(tmp_path: Path) -> None:
+    path = tmp_path / "mine"
+    with new_folder(path) as folder:
+        (folder / "first.txt").write_text("first")
+        program = f"from gptcore.system.files import *\nwith new_folder(Path({str(path)!r})): pass"
+        second = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        assert "mine.tmp is being written by another process" in second.stderr
+    assert list(tmp_path.rglob("*")) == [path, path / "first.txt"]
+
+
+def test_a_new_folder_replaces_that_to_which_a_link_leads(tmp_path: Path) -> None:
+    (tmp_path / "disk" / "models").mkdir(parents=True)
+    link = tmp_path / "models"
+    link.symlink_to(tmp_path / "disk" / "models")
+    with new_folder(link) as folder:
+        (folder / "new.txt").write_text("new")
+    assert link.is_symlink() and (tmp_path / "disk" / "models" / "new.txt").exists()
+
+
+def test_an_old_folder_stays_where_the_new_one_cannot_have_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "mine"
+    path.mkdir()
+    (path / "old.txt").write_text("old")
+    rename = Path.rename
+
+    def refusing(self: Path, target: Path) -> Path:
+        if self.suffix == ".tmp":
+            raise PermissionError("in use")
+        return rename(self, target)
+
+    with monkeypatch.context() as changed, pytest.raises(PermissionError):
+        changed.setattr(Path, "rename", refusing)
+        with new_folder(path) as folder:
+            (folder / "new.txt").write_text("new")
+    assert list(tmp_path.rglob("*")) == [path, path / "old.txt"]
+    path.rename(tmp_path / "mine.old")  # as if a process had ended between two renames
+    with pytest.raises(RuntimeError), new_folder(path):
+        raise RuntimeError
+    assert list(tmp_path.rglob("*")) == [path, path / "old.txt"]
+
+
+def test_what_a_person_has_put_there_stays_the_persons(folder: Path) -> None:
+    (folder / "notes.txt").write_text("mine")
+    (folder / "more.txt").write_text("made")
+    add_files(folder, read_facts(folder), ["more.txt"])
+    assert "more.txt" in read_facts(folder).sha256
+    with pytest.raises(UserError, match=r"contains files of yours \(notes\.txt\)"):
+        check_model_folder(folder)
+    load_bundle(folder)
 
 
 def test_checking_large_files_is_said_before_the_wait(

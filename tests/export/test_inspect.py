@@ -211,6 +211,10 @@ def test_of_a_long_conversation_the_end_is_shown(inspector: Inspector) -> None:
     assert 0 < n_dropped < 80 and 100 < len(ids) <= MAX_TOKENS
     assert ids == render(messages[n_dropped:], bundle.tokenizer)
     assert len(inspect_ids(inspector, ids).following) == len(ids)
+    assert messages[n_dropped]["role"] == "user"  # as the model reads it in a chat
+    system = {"role": "system", "content": "Be kind."}
+    ids, n_dropped = ids_of_messages(bundle, [system, *messages])
+    assert ids == render([system, *messages[n_dropped:]], bundle.tokenizer)
     prompt, _ = ids_of_messages(bundle, messages_of(["Hi"]))
     assert prompt == render(messages_of(["Hi"]), bundle.tokenizer, prompt=True)
     with pytest.raises(UserError, match="the text is too long"):

@@ -38,7 +38,7 @@ def test_stretched_positions_are_the_same_in_transformers(stretched: Path) -> No
     check = compare_config(stretched, stretched)
     assert check.passed and check.cases == bundle.config.block_size, check
     settings = json.loads((stretched / "config.json").read_text())
-    rope = read_rope(settings, stretched / "config.json")
+    rope = read_rope(settings)
     plain = dataclasses.replace(bundle.config, position="rotary", rope_factor=8.0)
     assert ModelConfig.from_dict(plain.to_dict() | rope) == bundle.config
 

@@ -1,7 +1,7 @@
 """The API over real connections: what clients of OpenAI's send, and what they get."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import jsonschema
@@ -11,8 +11,10 @@ import requests
 from api_server import HELLO, SECONDS, error_of, served
 from conftest import NANO
 
+import gptcore.api.routes
 from gptcore.api.door import Door
-from gptcore.engine.generate import chat
+from gptcore.checks import UserError
+from gptcore.engine.generate import Piece, chat
 from gptcore.engine.sampling import Sampling, log_softmax
 from gptcore.model import OnnxModel, load_model
 from gptcore.text.chat_template import render
@@ -226,11 +228,65 @@ def test_a_json_object_is_one_and_a_text_is_what_it_is_without_a_form(post, nano
     assert choice["message"] == free["message"]
 
 
+def test_a_top_p_of_0_is_the_likeliest_token(post) -> None:
+    ask = {"messages": HELLO, "max_tokens": 20}
+    narrow = post(**ask, top_p=0, temperature=1).json()["choices"]
+    assert narrow == post(**ask, temperature=0).json()["choices"]
+
+
+def test_both_endpoints_take_the_newer_name_of_the_limit(post) -> None:
+    asked = {"chat/completions": {"messages": HELLO}, "completions": {"prompt": "A"}}
+    for kind, body in asked.items():
+        answer = post(kind, **body, max_completion_tokens=3, temperature=0).json()
+        assert answer["usage"]["completion_tokens"] == 3
+
+
+def test_an_echo_without_probabilities_has_none(post) -> None:
+    (choice,) = post("completions", prompt="Hello", echo=True, max_tokens=2).json()["choices"]
+    assert choice["text"].startswith("Hello") and choice["logprobs"] is None
+
+
+def test_the_offsets_of_tokens_count_characters_also_after_several_tokens_of_one(post) -> None:
+    asked = {"prompt": "Hi 🦜 ok", "echo": True, "logprobs": 0, "max_tokens": 1}
+    (choice,) = post("completions", **asked).json()["choices"]
+    told = choice["logprobs"]
+    assert told["tokens"][-3:-1] == [" o", "k"] and told["tokens"][3].startswith("bytes:")
+    assert told["text_offset"][:-1] == [0, 0, 2, 3, 3, 3, 3, 4, 6]  # the text's opening is hidden
+
+
+def test_a_reply_that_the_time_ends_is_not_called_complete(post, monkeypatch) -> None:
+    monkeypatch.setattr(gptcore.api.routes, "REPLY_SECONDS", 0.0)
+    for asked in ({}, {"stream": True}):
+        answer = post(messages=HELLO, max_tokens=200, **asked)
+        last = events(answer)[-1] if asked else answer.json()
+        assert last["choices"][0]["finish_reason"] == "length"
+
+
+def test_an_error_in_the_middle_of_a_stream_is_told_in_the_stream(post, monkeypatch) -> None:
+    async def failing(*_: Any) -> AsyncIterator[tuple[int, Piece]]:
+        yield 0, Piece("Hel", 3, 1)
+        raise errors[kind]
+
+    monkeypatch.setattr(gptcore.api.routes, "answers", failing)
+    errors = {
+        "invalid_request_error": UserError("too complex"),
+        "server_error": ZeroDivisionError("secret"),
+    }
+    for kind, words in zip(errors, ("too complex", "an internal error")):
+        lines = post(messages=HELLO, stream=True).text.strip().split("\n\n")
+        told = json.loads(lines[-1].removeprefix("data: "))["error"]
+        assert told["message"].startswith(words) and told["type"] == kind
+        answer = post(messages=HELLO)
+        whole = error_of(answer, 400 if kind == "invalid_request_error" else 500)
+        assert whole == told["message"] and answer.json()["error"]["type"] == kind
+
+
 UNKNOWN = {"frequency_penalty": 0.5, "user": "me", "tools": [], "logit_bias": {}, "nonsense": 1}
 
 
 def test_fields_that_are_not_known_and_null_are_ignored(post) -> None:
-    nulls = {"stop": None, "seed": None, "stream": None, "stream_options": None, "logprobs": None}
+    nulls = {"stop": None, "seed": None, "stream": None, "logprobs": None,
+             "stream_options": {"include_usage": None}}  # fmt: skip
     assert post(messages=HELLO, max_tokens=2, **UNKNOWN, **nulls).status_code == 200
 
 
@@ -245,7 +301,8 @@ def test_fields_that_are_not_known_and_null_are_ignored(post) -> None:
           {"url": "http://127.0.0.1:1/"}}]}]}, "its content must be text"),
         ({"messages": HELLO, "temperature": "hot"}, "temperature='hot'"),
         ({"messages": HELLO, "temperature": -1}, "temperature=-1"),
-        ({"messages": HELLO, "top_p": 0}, "top_p=0"),
+        ({"messages": HELLO, "top_p": -0.1}, "top_p=-0.1"),
+        ({"messages": HELLO, "top_p": False}, "top_p=False"),
         ({"messages": HELLO, "max_tokens": 0}, "max_tokens=0"),
         ({"messages": HELLO, "max_tokens": 2.5}, "max_tokens=2.5"),
         ({"messages": HELLO, "n": 0}, "n=0 is out of range"),
@@ -253,6 +310,7 @@ def test_fields_that_are_not_known_and_null_are_ignored(post) -> None:
         ({"messages": HELLO, "stop": [""]}, "stop must be"),
         ({"messages": HELLO, "stop": 5}, "stop must be"),
         ({"messages": HELLO, "stop": ["x"] * 100}, "stop holds 100 texts"),
+        ({"messages": HELLO, "stop": "x" * 10_000}, "stop has 10,000 characters"),
         ({"messages": HELLO, "logprobs": 3}, "logprobs=3 is not of type bool"),
         ({"messages": HELLO, "logprobs": True, "top_logprobs": 50}, "top_logprobs=50"),
         ({"messages": HELLO, "stream": "yes"}, "stream='yes'"),

@@ -110,6 +110,22 @@ def test_pages_of_other_sites_may_call_only_where_they_are_named(nano: OnnxModel
             assert (told == origin) is allowed and (allowed or told is None)
 
 
+def test_another_sites_page_cannot_post_what_needs_no_question_before(nano: OnnxModel) -> None:
+    """A browser asks before it sends JSON to another site, and is refused; not for plain text."""
+    body = json.dumps({"messages": HELLO, "max_tokens": 1})
+    with served(nano, Door(origins=["https://mine.example"])) as url:
+
+        def post(origin: str | None, kind: str = "text/plain") -> int:
+            headers = {"Content-Type": kind} | ({"Origin": origin} if origin else {})
+            address = f"{url}/v1/chat/completions"
+            return requests.post(address, data=body, headers=headers, timeout=SECONDS).status_code
+
+        assert [post(None), post(url), post("https://mine.example")] == [200, 200, 200]
+        assert [post("https://evil.example"), post("null")] == [403, 403]
+        # A program with a window, which asks no such question, says where it comes from, too.
+        assert post("app://notes", "application/json") == 200
+
+
 def test_a_crowd_beyond_what_can_wait_is_told_to_come_again(nano: OnnxModel, monkeypatch) -> None:
     monkeypatch.setattr("gptcore.engine.scheduler.MAX_WAITING", 3)
     nano = small(nano, n_slots=1)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import Refused
+from safetensors.torch import load_file, save_file
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Fast
 from transformers import (
@@ -28,6 +29,7 @@ from export.__main__ import main
 from export.kit.hard_texts import hard_texts
 from export.pretrained.chat_template import read_format
 from export.pretrained.hugging_face import read_config
+from export.pretrained.tokenizer import chat_template, read_tokenizer
 from gptcore.bundle import load_bundle
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
@@ -280,6 +282,11 @@ def broken(smollm2: Path, tmp_path: Path) -> Callable[..., Path]:
         ("config.json", {"use_sliding_window": True}, "use_sliding_window=True"),
         ("config.json", {"vocab_size": 300}, "they do not belong together"),
         ("config.json", {"rope_parameters": {"rope_type": "yarn"}}, "rope_type='yarn'"),
+        (  # what transformers takes of the two
+            "config.json",
+            {"rope_parameters": {"rope_type": "default"}, "rope_scaling": {"type": "yarn"}},
+            "rope_type='yarn'",
+        ),
         ("config.json", {"num_hidden_layers": 3}, "do not match config.json"),
         ("config.json", {"num_hidden_layers": 1}, "do not match config.json"),
         ("tokenizer.json", {"normalizer": {"type": "NFKC"}}, "byte-level BPE tokenizer"),
@@ -374,6 +381,54 @@ def test_a_template_that_takes_too_long_or_too_much_is_ended(monkeypatch) -> Non
         read_format(loop, {}, "")
     with pytest.raises(UserError, match="chat_template needs too much memory"):
         read_format("{{ 'x' * 3000000000 }}", {}, "")
+
+
+TURNS = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}<assistant>"
+
+
+def test_a_template_sees_what_hugging_face_shows_it() -> None:
+    """Which also has a tag for what a trainer learns."""
+    plain = read_format(TURNS, {}, "")
+    for before in ("{% if tools is not none %}You can call {{ tools }}{% endif %}",
+                   "{% if documents %}{{ documents }}{% endif %}"):  # fmt: skip
+        assert read_format(before + TURNS, {}, "") == plain
+    content = "{{ m.content }}"
+    learned = TURNS.replace(content, f"{{% generation %}}{content}{{% endgeneration %}}")
+    assert read_format(learned, {}, "") == plain
+
+
+def test_of_several_templates_the_one_named_default_is_taken(broken: Callable[..., Path]) -> None:
+    named = [{"name": "tool_use", "template": "no"}, {"name": "default", "template": TURNS}]
+    folder = broken("tokenizer_config.json", lambda data: data.update(chat_template=named))
+    (folder / "chat_template.jinja").unlink()  # which goes before
+    assert chat_template(folder)[0] == TURNS
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": named[:1]}))
+    with pytest.raises(UserError, match="several chat templates and no default"):
+        chat_template(folder)
+
+
+def test_a_length_that_a_tokenizer_file_asks_for_is_no_part_of_a_text(
+    broken: Callable[..., Path],
+) -> None:
+    padding = {"strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": None,
+               "pad_id": 0, "pad_type_id": 0, "pad_token": "<|endoftext|>"}  # fmt: skip
+    truncation = {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0}
+    lengths = {"padding": padding, "truncation": truncation}
+    folder = broken("tokenizer.json", lambda data: data.update(lengths))
+    vocab_size = json.loads((folder / "config.json").read_text())["vocab_size"]
+    assert len(read_tokenizer(folder, vocab_size).encode("Good day to you, dear reader!")) > 5
+
+
+def test_a_tied_head_that_is_another_than_the_embedding_is_refused(
+    broken: Callable[..., Path], refused: Refused, tmp_path: Path
+) -> None:
+    """transformers takes the stored one, and the file says that there is none."""
+    folder = broken("config.json", lambda data: data.update(tie_word_embeddings=True))
+    weights = load_file(folder / "model.safetensors")
+    embedding = weights["model.embed_tokens.weight"]
+    save_file(weights | {"lm_head.weight": embedding + 1}, folder / "model.safetensors")
+    said = refused(main, "--from-hf", folder, "--out", tmp_path / "out")
+    assert "tie_word_embeddings is true, but lm_head.weight is not the embedding" in said
 
 
 def test_our_own_template_is_read_as_our_own_format(model_folder: Path) -> None:

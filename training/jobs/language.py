@@ -8,7 +8,7 @@ import dataclasses
 from typing import Any
 
 from gptcore.checks import UserError
-from gptcore.families import is_llama
+from gptcore.families import has_family
 from gptcore.text.tokenizer import Tokenizer
 from training.data.batches import Rows
 from training.data.shards import CACHE, Shards
@@ -115,7 +115,7 @@ def check_adapters(settings: Planner | Given, base: Base | None) -> None:
     """Raise UserError if adapters are asked for that nothing could hold."""
     if not (base and isinstance(settings, Given) and settings.training.lora):
         return
-    if not is_llama(settings.model):
+    if not has_family(settings.model):
         raise UserError("--lora is for models of Llama's shape, and this one has another")
     if base.sha256 == "":
         raise UserError(

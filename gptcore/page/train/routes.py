@@ -91,7 +91,7 @@ def act(bench: Workbench, action: str, asked: dict) -> None:
 async def take_text(bench: Workbench, name: str, request: Request) -> None:
     """Write a text to the disk as it arrives. Raises UserError if it is too long."""
     path, most = bench.room_for(name)
-    part = path.with_name(path.name + ".part")
+    part = path.with_name(f".{path.name}")  # a name that no text has
     n_bytes = 0
     try:
         with open(part, "wb") as file:

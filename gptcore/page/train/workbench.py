@@ -77,7 +77,7 @@ class Workbench:
         return default | (json.loads(path.read_text("utf-8")) if path.is_file() else {})
 
     def listed(self) -> list[Path]:
-        return sorted(p for p in self.texts.glob("*") if not p.name.endswith(".part"))
+        return sorted(p for p in self.texts.glob("*") if not p.name.startswith("."))
 
     def output(self, kind: str) -> Path:
         return self.folder / f"{kind}.txt"

@@ -78,6 +78,7 @@ class View {
     return new ChatList(this.store, {
       open: (id) => this.openChat(id),
       fresh: () => this.freshChat(),
+      settle: () => this.stage.settle(),
       renamed: (id, title) => id === this.stage.chat.id && Object.assign(this.stage.chat, { title }),
       changed: () => this.listChanged(),
       tell: (text, options) => this.stage.notice.tell(text, options),
@@ -119,8 +120,7 @@ class View {
     const languages = Object.keys(LANGUAGES);
     const next = languages[(languages.indexOf(language()) + 1) % languages.length];
     const speak = async () => {
-      this.stage.stop();
-      await this.stage.done; // what was written is kept
+      await this.stage.settle();
       const typed = this.stage.composer?.box.value;
       chooseLanguage(next);
       this.build();

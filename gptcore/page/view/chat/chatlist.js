@@ -6,7 +6,7 @@ import { path } from "../kept/tree.js";
 import { say } from "../words.js";
 
 export class ChatList {
-  // `actions`: open(id), fresh(), renamed(id, title), changed(), tell(text, options).
+  // `actions`: open(id), fresh(), settle(), renamed(id, title), changed(), tell(text, options).
   constructor(store, actions) {
     Object.assign(this, { store, actions, current: null });
     this.search = el("input", { type: "search", placeholder: say("search"), "aria-label": say("search") });
@@ -89,6 +89,7 @@ export class ChatList {
   }
 
   async remove(id) {
+    if (id === this.current) await this.actions.settle(); // or its reply would bring it back
     const undo = await this.store.remove(id);
     if (id === this.current) this.actions.fresh();
     this.actions.changed();
@@ -126,6 +127,7 @@ export class ChatList {
 
   confirmClear() {
     const clear = async () => {
+      await this.actions.settle();
       await this.store.clear();
       this.actions.fresh();
       this.actions.changed();

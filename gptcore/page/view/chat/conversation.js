@@ -146,7 +146,6 @@ export class Conversation {
   }
 
   shown() {
-    keep(LAST, this.chat.id);
     for (const node of Object.values(this.chat.nodes))
       if (node.role === "assistant") node.finish ??= "broken"; // the page was closed meanwhile
     this.showSettings();
@@ -154,6 +153,7 @@ export class Conversation {
     this.refresh();
     this.messages.toEnd();
     this.changed();
+    keep(LAST, this.chat.id);
   }
 
   refresh() {
@@ -211,6 +211,12 @@ export class Conversation {
     this.writing?.abort();
   }
 
+  // Stops what is being written, and waits until it is kept.
+  async settle() {
+    this.stop();
+    await this.done;
+  }
+
   async regenerate(node) {
     if (this.isBusy) return;
     const nodes = this.nodes();
@@ -249,7 +255,8 @@ export class Conversation {
 
   edit(node) {
     if (this.isBusy) return;
-    this.messages.edit(node, (text) => {
+    this.messages.edit(node, async (text) => {
+      await this.settle(); // a reply may have begun meanwhile
       const { role, parent } = node;
       const made = add(this.chat, parent, { role, text, ...(role === "assistant" && { finish: "end" }) });
       if (role === "user") this.reply(made.id);

@@ -61,8 +61,9 @@ export class Messages {
     return el("div.versus", { role: "group", "aria-label": say("model.versus") }, frames);
   }
 
+  // Draws all messages anew, but none that a person is changing.
   redraw(chat, nodes) {
-    this.drawn.clear();
+    for (const [id, article] of this.drawn) if (!article.classList.contains("editing")) this.drawn.delete(id);
     this.show(chat, nodes);
   }
 

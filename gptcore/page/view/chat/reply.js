@@ -6,7 +6,7 @@ const KEEP_MILLISECONDS = 2000; // a reply that is being written is kept this of
 const TITLE_SECONDS = 10; // a reply that took longer is told in the window's title
 
 // `chat`: the Conversation; `node`: the reply's message; `begun`: its first token ids, or its text;
-// `changes`: of the settings. Returns how the reply ended.
+// `changes`: of the settings. Returns how the reply ended, when it is kept.
 export async function writeReply(chat, node, begun, changes) {
   const { chat: kept, facts } = chat;
   const prompt = chat.what().slice(0, chat.nodes().indexOf(node) - chat.nodes().length);
@@ -20,6 +20,7 @@ export async function writeReply(chat, node, begun, changes) {
   chat.composer.setBusy(true);
   delete node.finish;
   chat.refresh();
+  chat.save(kept); // what was asked outlives a reload
   chat.messages.grow(node);
   chat.messages.toEnd();
   const started = performance.now();
@@ -46,7 +47,7 @@ export async function writeReply(chat, node, begun, changes) {
   chat.writing = undefined;
   chat.composer.setBusy(false);
   const told = failure && !signal.aborted ? failure : "";
-  keep(chat, kept, node, { known, failure: told, already });
+  await keep(chat, kept, node, { known, failure: told, already });
   announce(performance.now() - started);
   return node.finish;
 }

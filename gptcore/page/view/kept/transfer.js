@@ -37,21 +37,23 @@ export async function importJson(store, file) {
   }
   if (content?.kind !== KIND || !Array.isArray(content.chats)) throw new Error("import.nonsense");
   if (content.version !== VERSION) throw new Error("import.version");
-  if (!content.chats.every((entry) => isChat(entry?.chat))) throw new Error("import.damaged");
+  if (!content.chats.every((entry) => isChat(entry?.chat) && isKnown(entry.tokens ?? {}))) throw new Error("import.damaged");
   for (const { chat, tokens } of content.chats) await store.save(chat, tokens ?? {});
   return content.chats.length;
 }
 
+const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+const isText = (value) => typeof value === "string";
+
 // Returns whether a value has all that the view reads of a chat.
 export function isChat(chat) {
-  const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
-  const isText = (value) => typeof value === "string";
   return (
     isObject(chat) &&
     chat.version === VERSION &&
     [chat.id, chat.title, chat.system].every(isText) &&
     [chat.created, chat.changed].every(Number.isFinite) &&
     [chat.nodes, chat.chosen, chat.settings].every(isObject) &&
+    Object.entries(chat.settings).every(isSetting) &&
     Array.isArray(chat.gone) &&
     Object.entries(chat.nodes).every(
       ([id, node]) =>
@@ -62,6 +64,18 @@ export function isChat(chat) {
         Number.isFinite(node.created),
     )
   );
+}
+
+function isSetting([name, value]) {
+  if (name === "stop") return Array.isArray(value) && value.every(isText);
+  return name === "schema" ? isText(value) : Number.isFinite(value);
+}
+
+// Returns whether a value has what the view reads of the tokens of replies, by the id of the message.
+function isKnown(tokens) {
+  const isToken = (token) => Array.isArray(token) && isText(token[1]);
+  const isRow = (row) => Array.isArray(row) && row.every(isToken);
+  return isObject(tokens) && Object.values(tokens).every((known) => isRow(known?.tokens) && isRow(known.prompt ?? []));
 }
 
 // Offers a text as a file to be saved.

@@ -30,11 +30,28 @@ export function showTokens(element, tokens, branch) {
   const spans = tokens.map((token, i) => {
     const [, text, logprob, top] = token;
     if (logprob === null) return el("span.token.begun", { title: say("token.begun") }, text);
-    const span = el(`span.token.tint-${levelOf(logprob)}`, { "data-i": String(i) }, text);
+    const role = { role: "button", "aria-haspopup": "dialog", tabindex: "-1" };
+    const span = el(`span.token.tint-${levelOf(logprob)}`, { "data-i": String(i), ...role }, text);
     span.alternatives = top;
     return span;
   });
   element.replaceChildren(...spans);
+  const choices = spans.filter((span) => span.alternatives);
+  if (choices.length) choices[0].tabIndex = 0; // the others are reached from it, by arrows
+  element.onkeydown = (event) => {
+    const { key, target } = event;
+    const next = choices[choices.indexOf(target) + { ArrowLeft: -1, ArrowRight: 1 }[key]];
+    if (!target.alternatives || !(next || key === "Enter")) return;
+    event.preventDefault();
+    if (next) {
+      target.tabIndex = -1;
+      next.tabIndex = 0;
+      next.focus();
+    } else {
+      open(target, tokens, branch);
+      shown.querySelector("button:enabled")?.focus();
+    }
+  };
   element.onpointerover = ({ target, pointerType }) => {
     if (pointerType === "mouse" && target.alternatives) open(target, tokens, branch);
   };
@@ -76,8 +93,13 @@ function open(span, tokens, branch) {
   const head = el("p", {}, el("code", {}, visible(text)), ` ${percent(logprob)}`);
   const hint = el("small", {}, say("alternatives.hint"));
   const panel = el("div.alternatives", { role: "dialog", "aria-label": say("alternatives") }, head, ...rows, hint);
-  panel.span = shown = panel;
+  shown = panel;
   panel.span = span;
+  panel.addEventListener("keydown", ({ key }) => {
+    if (key !== "Escape") return;
+    closeAlternatives();
+    span.focus();
+  });
   panel.addEventListener("pointerleave", closeAlternatives);
   span.closest(".gpt").append(panel);
   const place = span.getBoundingClientRect();
