@@ -114,6 +114,8 @@ def train(
     checkpoint = open_checkpoint(run) if resume else None
     measured = run.evaluations() if resume else {}
     state = build_state(run, world, device, dtype, checkpoint, initial)
+    compiled = replace(run.train, compile="on" if state.is_compiled else "off")
+    run = replace(run, train=compiled)  # a resume keeps this, too
     if world.is_first and resume:
         run.forget_after(state.step)
         run.write_config()  # an older run's config.json may lack the precision
@@ -151,7 +153,8 @@ def computes_twice(run: Run, device: torch.device, dtype: torch.dtype, world: Wo
     if run.train.gradient_checkpointing != "auto":
         return run.train.gradient_checkpointing == "on"
     n_rows = min(run.train.batch_size, run.train.micro_batch_size)
-    needed = kept_bytes(run.model, n_rows, run.row_tokens, dtype.itemsize)
+    is_fused = device.type == "cuda"
+    needed = kept_bytes(run.model, n_rows, run.row_tokens, dtype.itemsize, is_fused)
     if not world.any(world.is_first and not fits(needed, device)):
         return False
     print(
@@ -198,7 +201,7 @@ def take_steps(
             stepping_s += durations[-1] if state.step > first + 1 else 0.0
             state.seconds = time.perf_counter() - began
             speed = round(len(durations) * task.tokens_per_step / sum(durations))
-            gpu = gpu_figures(state.model, speed / world.size, state.device)
+            gpu = gpu_figures(state.model, run.row_tokens, speed / world.size, state.device)
             used = f", MFU {gpu['mfu']:.0%}" if "mfu" in gpu else ""
             bar.set_postfix_str(f"loss {values['loss']:.3f}, {speed:,} tokens/s{used}", False)
             bar.update()

@@ -46,6 +46,7 @@ class State:
     optimizers: Optimizers
     device: torch.device
     dtype: torch.dtype  # precision of the matrix products
+    is_compiled: bool = False
     loss: Loss = summed_loss
     step: int = 0  # number of steps done
     bad_steps: int = 0  # number of consecutive last steps without a finite loss and gradient
@@ -75,12 +76,13 @@ def build_state(
     if checkpoint:
         load_weights(model, checkpoint.model, checkpoint.path)
     n_tokens = config.steps * config.batch_size * run.row_tokens
-    is_compiled = speed_up(model, config.compile, device, n_tokens)
+    is_compiled = speed_up(model, config.compile, device, n_tokens, run.row_tokens)
     if config.gradient_checkpointing == "on":
         recompute_blocks(model)
     network = parallelise(model, config.parallel, world, device)
     optimizers = build_optimizers(model, config, dtype)
-    state = State(model, network, optimizers, device, dtype, build_loss(is_compiled))
+    loss = build_loss(is_compiled)
+    state = State(model, network, optimizers, device, dtype, is_compiled, loss)
     if checkpoint:
         load_optimizer_tensors(optimizers, checkpoint.state)
         for name in COUNTS:

@@ -17,7 +17,6 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import ClassVar
 
 import jinja2
 from jinja2 import nodes
@@ -104,7 +103,7 @@ REMEDY = (
 class Generation(Extension):
     """{% generation %}: the part that a trainer learns; Hugging Face writes it as it is."""
 
-    tags: ClassVar[set[str]] = {"generation"}
+    tags = {"generation"}  # noqa: RUF012
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)

@@ -57,6 +57,10 @@ ROWS = {
         {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello!"}]},
         CHAT,
     ),
+    "messages with a system prompt, in capitals": (
+        {"System": "Be kind.", "Messages": CHAT},
+        [SYSTEM, *CHAT],
+    ),
     "ShareGPT with a system prompt": (
         {
             "system": "Be kind.",

@@ -29,6 +29,14 @@ def locked_pdf() -> bytes:
     return stream.getvalue()
 
 
+def zipped(members: dict[str, str]) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, text in members.items():
+            archive.writestr(name, text)
+    return stream.getvalue()
+
+
 def bomb() -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -52,6 +60,17 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     "cut.zip": (lambda: bomb()[:5000], "it is a damaged archive"),
     "cut.jsonl.gz": (gzip.compress(ROW.encode() * 99)[:60], "it is a damaged archive"),
     "old.doc": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(99), "an old Office document"),
+    "word.docx": (
+        lambda: zipped({"[Content_Types].xml": "<Types/>", "word/document.xml": "<w:p>Hi</w:p>"}),
+        "it is an Office document: save it as text",
+    ),
+    "libre.odt": (
+        lambda: zipped(
+            {"mimetype": "application/vnd.oasis.opendocument.text", "content.xml": "<x/>"}
+        ),
+        "it is an Office document: save it as text",
+    ),
+    "rich.rtf": (rb"{\rtf1\ansi Once upon a time.\par}" * 9, "it is an RTF document"),
     "users.jsonl": (
         "\n".join(json.dumps({"messages": CHAT[:1]}) for _ in range(9)).encode(),
         "no document was found: .*users.jsonl, line 1: .*no reply of an assistant",
@@ -59,6 +78,7 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     "numbers.json": (b"[1, 2, 3]", "no document was found: .*a number, not an object"),
     "nested.json": (b"[" * 100_000, "nested too deeply"),
     "cut.json": (f'[{ROW}, {{"messages": ['.encode(), "no document|is not JSON"),
+    "open.json": (f"[{ROW}, {ROW}".encode(), "no document|the array has no ] at its end"),
     "keys.jsonl": (b'{"title": "One"}\n', "no document was found: .*no known key"),
     "quotes.csv": (
         b'question,answer\n"Hi,Hello!\nBye,"Good" bye\n' + b"Who,Me\n" * 5,

@@ -29,7 +29,9 @@ from training.plan.scaling import (
     DEPTHS,
     MANY_EPOCHS,
     REPEATS,
+    SLOPE,
     Facts,
+    Pilot,
     dropout_for,
     effective_bytes,
     expected_bits_per_byte,
@@ -134,7 +136,7 @@ def test_the_table_says_all_that_was_chosen() -> None:
         f"{parameters(plan.model):,} parameters",
         f"vocabulary {plan.model.vocab_size:,}",
         f"{plan.tokens:,} tokens",
-        f"{plan.expected_bits_per_byte:.3f} bits per byte",
+        f"{plan.expected_bits_per_byte:.2f} bits per byte",
         f"{plan.training.learning_rate:g}",
     ):
         assert said in table
@@ -156,6 +158,20 @@ def test_more_text_and_more_parameters_are_expected_to_help() -> None:
     assert bits == sorted(bits, reverse=True)
     bits = [expected_bits_per_byte(LIBRARY, model_at(d, LIBRARY), 1e9) for d in DEPTHS]
     assert bits == sorted(bits, reverse=True)
+
+
+def test_a_pilot_of_seconds_promises_no_more_than_short_runs_keep() -> None:
+    """A newcomer's two minutes were to end at 1.20 bits per byte, and ended at 1.65."""
+    facts = dataclasses.replace(BOOK, hardness=1.3, pilot=Pilot(2.5, 40_000 * 4.2))
+    plan = plan_for(facts, 120)
+    long = plan_for(dataclasses.replace(facts, pilot=None), 120)
+    assert plan.depth == long.depth and long.honest_bits_per_byte == long.expected_bits_per_byte
+    n_bytes = effective_bytes(plan.tokens * 4.2, BOOK.n_bytes)
+    assert plan.foretold == round(2.5 * (n_bytes / (40_000 * 4.2)) ** -SLOPE, 4)
+    assert plan.foretold > plan.expected_bits_per_byte
+    assert f"{plan.foretold:.2f} bits per byte" in plan.table()
+    mild = dataclasses.replace(facts, pilot=Pilot(0.1, 40_000 * 4.2))  # the rule says more
+    assert plan_for(mild, 120).honest_bits_per_byte == plan.expected_bits_per_byte
 
 
 def test_dropout_never_falls_as_epochs_grow() -> None:
@@ -354,6 +370,8 @@ DIALS = {
     "--depth 2 --preset nano": "with --preset leave them out",
     "--minutes 2 --init runs/base": "with --init leave them out",
     "--minutes 2 --set steps=9": "--minutes chooses the steps",
+    "--minutes 2 --set row_tokens=99": "plan with rows as long as the context",
+    "--depth 2 --set lora=4": "write --lora RANK, with --init",
     "--minutes 2 --set stepz=9": "unknown setting 'stepz'",
     "--minutes 0.05 --set batch_size=9999": "--minutes 0.05 is too few for this text",
 }

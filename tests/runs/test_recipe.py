@@ -206,6 +206,12 @@ def test_a_begun_stage_keeps_its_mix_and_settings(
         (('name = "a"\nmix = {dialogues = nan}',), SETTINGS, "dialogues=nan"),
         (('name = "a"\nmix = {dialogues = 1}\nepochs = 2',), SETTINGS, "'epochs'"),
         (('name = "a"\nmix = {dialogues = 1}\ntrain = {steps = 5}',), SETTINGS, "steps"),
+        (('name = "a"\nmix = {dialogues = 1}\ntrain = {lora = 4}',), SETTINGS, "lora adapts"),
+        (
+            ('name = "a"\nmix = {dialogues = 1}\ntrain = {row_tokens = 9999}',),
+            SETTINGS,
+            "row_tokens=9999 is more",
+        ),
         (('name = "a"\nmix = {dialogues = 1}',), "[model]\nn_layer = 0\n", "n_layer"),
         (('name = "a"\nmix = {dialogues = 1}',), "[model]\nlayers = 2\n", "layers"),
         (("name = ",), SETTINGS, "not a TOML file"),

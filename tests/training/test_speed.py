@@ -62,10 +62,10 @@ def test_the_cpu_computes_in_parts_and_a_gpu_in_one_operator() -> None:
 
 
 def test_a_short_run_is_not_compiled_and_a_translator_never() -> None:
-    assert not speed_up(build_model(PRESETS["tiny"]), "auto", CPU, n_tokens=100)
-    assert not speed_up(build_model(PRESETS["tiny"]), "off", CPU, n_tokens=10**12)
+    assert not speed_up(build_model(PRESETS["tiny"]), "auto", CPU, n_tokens=100, row_tokens=64)
+    assert not speed_up(build_model(PRESETS["tiny"]), "off", CPU, n_tokens=10**12, row_tokens=64)
     translator = dataclasses.replace(PRESETS["translator"], n_layer=1, n_encoder_layer=1)
-    assert not speed_up(build_model(translator), "on", CPU, n_tokens=10**12)
+    assert not speed_up(build_model(translator), "on", CPU, n_tokens=10**12, row_tokens=64)
 
 
 @pytest.mark.slow
@@ -79,7 +79,7 @@ def test_without_a_working_compiler_training_goes_on_and_says_so(
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     model = build_model(PRESETS["tiny"])
     with inductor.patch({"cpp.cxx": (str(broken),)}):
-        assert not speed_up(model, "on", CPU, n_tokens=0)
+        assert not speed_up(model, "on", CPU, n_tokens=0, row_tokens=64)
     assert "training without it" in capsys.readouterr().out
     ids = torch.zeros(1, 4, dtype=torch.long)
     assert model(**whole_sequence(ids))[0].isfinite().all()
@@ -107,12 +107,12 @@ def test_flops_count_what_is_multiplied() -> None:
     tied = build_model(SMALL)
     attention = 12 * SMALL.n_layer * SMALL.n_embd * SMALL.block_size
     n_parameters = sum(parameter.numel() for parameter in tied.parameters())
-    assert flops_per_token(tied) == 6 * n_parameters + attention
+    assert flops_per_token(tied, SMALL.block_size) == 6 * n_parameters + attention
     # its own head in place of the shared table, which is then only looked up
     untied = build_model(dataclasses.replace(SMALL, tied_embeddings=False))
-    assert flops_per_token(untied) == flops_per_token(tied)
+    assert flops_per_token(untied, SMALL.block_size) == flops_per_token(tied, SMALL.block_size)
     learned = build_model(dataclasses.replace(SMALL, position="learned"))
-    assert flops_per_token(learned) == flops_per_token(tied)
+    assert flops_per_token(learned, SMALL.block_size) == flops_per_token(tied, SMALL.block_size)
 
 
 @pytest.mark.parametrize(

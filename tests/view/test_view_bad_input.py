@@ -114,6 +114,14 @@ def test_a_file_of_chats_comes_back_whole(page: Page, tmp_path: Path) -> None:
     assert json.loads(again.read_text()) == json.loads(path.read_text())
 
 
+def chats(settings: dict, tokens: dict) -> bytes:
+    """A file with one chat that is whole but for these."""
+    chat = {"version": 1, "id": "a", "title": "", "system": "", "created": 1, "changed": 1,
+            "nodes": {}, "chosen": {}, "gone": [], "settings": settings}  # fmt: skip
+    listed = [{"chat": chat, "tokens": tokens}]
+    return json.dumps({"kind": "gptcore chats", "version": 1, "chats": listed}).encode()
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [
@@ -121,9 +129,12 @@ def test_a_file_of_chats_comes_back_whole(page: Page, tmp_path: Path) -> None:
         (b"[]", "holds no chats"),
         (b'{"kind": "gptcore chats", "version": 9, "chats": []}', "another version"),
         (b'{"kind": "gptcore chats", "version": 1, "chats": [{"chat": {"id": 5}}]}', "damaged"),
+        (chats({"stop": "x"}, {}), "damaged"),
+        (chats({"temperature": "hot"}, {}), "damaged"),
+        (chats({}, {"a": {"tokens": [1]}}), "damaged"),
         (b" " * 50_000_001, "more than 50 MB"),
     ],
-    ids=["binary", "list", "version", "damaged", "large"],
+    ids=["binary", "list", "version", "damaged", "stop", "number", "tokens", "large"],
 )
 def test_an_odd_file_is_told_and_changes_nothing(
     page: Page, tmp_path: Path, content: bytes, told: str

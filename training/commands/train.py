@@ -19,7 +19,7 @@ from training.run.config import ENCODINGS, TrainConfig
 from training.run.directory import Run, check_free
 from training.run.settings import add_common, goes_on, settings_help
 
-KEPT = "; the checkpoints are kept: run the same command with --resume to continue"
+KEPT = "; what was saved is kept: run the same command with --resume to continue"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -53,6 +53,8 @@ def encoding_of(head: bytes) -> str:
     for mark, name in MARKS.items():
         if head.startswith(mark):
             return name
+    if head.startswith(b"{\\rtf"):
+        raise Unreadable("it is an RTF document: save it as text or PDF")
     for mark, name in BINARY.items():
         if head.startswith(mark) and not is_ascii(head[:512]):
             raise Unreadable(f"it is {name}")

@@ -73,6 +73,7 @@ def values(stream: TextIO) -> Iterator[tuple[int, Any]]:
             try:
                 value, end = decoder.raw_decode(text)
                 is_whole = end < len(text)  # a number at the end may go on
+                reason = f"nothing follows value {number}: the array has no ] at its end"
             except Unreadable:
                 raise
             except RecursionError:

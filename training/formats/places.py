@@ -155,14 +155,23 @@ def unpacked(file: File, depth: int = 0) -> Iterator[File]:
         yield from unpacked(inside, depth + 1)
 
 
+def check_office(names: list[str], first: bytes) -> None:
+    """Raise Unreadable if a zip file is a document of Word, Excel, LibreOffice and the like."""
+    if "[Content_Types].xml" in names or b"mimetypeapplication/vnd." in first:
+        raise Unreadable("it is an Office document: save it as text, CSV or PDF")
+
+
 def is_book(head: bytes) -> bool:
     """Whether a zip file is an EPUB, whose first member says so uncompressed."""
     return b"mimetypeapplication/epub+zip" in head
 
 
 def members(file: File, depth: int) -> Iterator[File]:
+    with file.open() as stream:
+        first = stream.read(64)
     with file.open() as stream, zipfile.ZipFile(stream) as archive:
         infos = [info for info in archive.infolist() if not info.is_dir()]
+    check_office([info.filename for info in infos], first)
     for info in sorted(infos, key=lambda info: info.filename):
         name = f"{file.name}/{info.filename}"
         if "__MACOSX" in name or PurePosixPath(info.filename).name.startswith("."):

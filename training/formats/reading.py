@@ -102,7 +102,7 @@ def read_json(file: File, asked: Asked) -> Found:
 
 def rows_within(value: Any) -> list[Any]:
     """Return the rows of an object such as {"version": 1, "data": [...]}, or the value itself."""
-    if isinstance(value, dict) and not {*CONVERSATIONS} & {*value}:
+    if isinstance(value, dict) and not {*CONVERSATIONS} & {key.strip().lower() for key in value}:
         lists = [v for v in value.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
         if len(lists) == 1:
             return lists[0]

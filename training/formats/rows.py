@@ -55,7 +55,7 @@ def document_of(row: Any, asked: Asked = Asked()) -> tuple[Document, list[str]]:
         return of_columns(row, asked.columns), []
     for name in CONVERSATIONS:
         if name in keys:
-            return conversation(row[keys[name]], first=row.get("system"))
+            return conversation(row[keys[name]], first=value_of(row, keys, "system"))
     for question, answer in PAIRS:
         if question in keys and answer in keys:
             return pair(row, keys, question, answer)
@@ -63,6 +63,11 @@ def document_of(row: Any, asked: Asked = Asked()) -> tuple[Document, list[str]]:
         if name in keys:
             return words_of(row[keys[name]], name), []
     raise Unreadable(f"it has no known key: its keys are {', '.join(map(repr, list(row)[:8]))}")
+
+
+def value_of(row: Mapping[str, Any], keys: dict[str, str], name: str) -> Any:
+    """Return what a row has under a name, in upper or lower case, or None."""
+    return row[keys[name]] if name in keys else None
 
 
 def items_of(row: Any, where: str, asked: Asked) -> Found:
@@ -87,13 +92,13 @@ def pair(
 ) -> tuple[Document, list[str]]:
     """Return the conversation of a question and its answer, with what else the row says."""
     asked, reply = row[keys[question]], row[keys[answer]]
-    system = row.get(keys.get("system", "system"))
+    system = value_of(row, keys, "system")
     if isinstance(asked, list) or isinstance(reply, list):  # TRL's conversational form
         asked = asked if isinstance(asked, list) else messages_of([asked])
         reply = reply if isinstance(reply, list) else [{"role": "assistant", "content": reply}]
         return conversation([*asked, *reply], first=system)
     asked = text_of(asked, question)
-    if question == "instruction" and (more := row.get(keys.get("input", "input"))):
+    if question == "instruction" and (more := value_of(row, keys, "input")):
         asked = f"{asked}\n\n{text_of(more, 'input')}"
     return conversation(messages_of([asked, text_of(reply, answer)]), first=system)
 

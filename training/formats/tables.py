@@ -147,7 +147,9 @@ def nested(row: Row) -> Row:
     """Return the row with its conversation parsed, which a table of texts has as JSON."""
     return {
         name: parse_row(value)
-        if name in CONVERSATIONS and isinstance(value, str) and value.startswith("[")
+        if name.strip().lower() in CONVERSATIONS
+        and isinstance(value, str)
+        and value.startswith("[")
         else value
         for name, value in row.items()
     }

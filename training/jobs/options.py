@@ -26,7 +26,7 @@ from training.formats.places import find_files, n_hidden
 from training.look.look import look
 from training.run.base import shape_of
 from training.run.config import ADAPTERS, ENCODINGS, TRAININGS, TrainConfig
-from training.run.settings import names_of, read_settings
+from training.run.settings import read_settings
 
 DEFAULT_PRESET, DEFAULT_TRANSLATOR = "small", "translator"
 
@@ -36,8 +36,6 @@ def from_preset(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, 
 
     Raises UserError for an unknown preset or a bad setting.
     """
-    if "lora" in names_of(options.set):
-        raise UserError("--lora adapts a trained model: name it with --init")
     preset = options.preset or DEFAULT_PRESET
     if preset in TRANSLATORS:
         raise UserError(f"preset {preset} is for translators: use python -m training translate")

@@ -105,7 +105,7 @@ def make_shards(stage: Stage, out: Path, data_dir: Path | None, before: Before |
 def new_run(stage: Stage, path: Path, shards: Shards, before: Before | None) -> Run:
     """Return a new run of one pass over the stage's mix."""
     model = dataclasses.replace(stage.model, vocab_size=shards.tokenizer.vocab_size)
-    n_rows = len(Rows(shards, "train", model.block_size))
+    n_rows = len(Rows(shards, "train", stage.training.row_length(model.block_size)))
     steps = math.ceil(n_rows / stage.training.batch_size)
     passes = Counter(before.datasets if before else {})
     passes.update(stage.mix)

@@ -23,6 +23,7 @@ from training.data.sources import DIALOGUES, N_DIALOGUES, own_dialogues
 from training.datasets.reading import read_dataset
 from training.datasets.registry import DATASETS
 from training.run.config import TrainConfig
+from training.run.settings import check_row
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 SHARDS = "shards"  # folder of the token shards, beside the stages' folders
@@ -79,8 +80,12 @@ def read_stage(where: str, recipe: dict[str, Any], values: Any) -> Stage:
         train |= check_keys(f"{where}, train", found.get("train", {}), get_type_hints(TrainConfig))
     if "steps" in train:
         raise UserError(f"{where}: steps follow from the mix: leave them out")
+    if "lora" in train:
+        raise UserError(f"{where}: lora adapts a trained model, not a recipe's: leave it out")
     shape = check_keys(f"{where}, model", recipe.get("model", {}), get_type_hints(ModelConfig))
-    return Stage(name, mix, ModelConfig.from_dict(shape), TrainConfig.from_dict(train))
+    model, training = ModelConfig.from_dict(shape), TrainConfig.from_dict(train)
+    check_row(model, training)
+    return Stage(name, mix, model, training)
 
 
 def check_keys(where: str, values: Any, known: Collection[str]) -> dict[str, Any]:

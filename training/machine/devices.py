@@ -79,18 +79,22 @@ def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=dtype == torch.bfloat16)
 
 
-def speed_up(model: nn.Module, compile: str, device: torch.device, n_tokens: int) -> bool:
+def speed_up(
+    model: nn.Module, compile: str, device: torch.device, n_tokens: int, row_tokens: int
+) -> bool:
     """Use fast attention and compiled blocks where they help; return whether it compiled them.
 
     `compile`: "on", "off" or "auto", which compiles if training on `n_tokens` tokens saves more
-    time than the compilation takes. The results equal the plain model's up to rounding.
+    time than the compilation takes. `row_tokens`: those of a row. The results equal the plain
+    model's up to rounding.
     """
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")  # TF32 for products outside autocast
     if not isinstance(model, GPT):
         return False  # a translator's batches differ in length: each length would be recompiled
     use_fast_attention(model, device)
-    worth_it = device.type == "cuda" or flops_per_token(model) * n_tokens > LONG_RUN
+    flops = flops_per_token(model, row_tokens) * n_tokens
+    worth_it = device.type == "cuda" or flops > LONG_RUN
     if compile == "off" or (compile == "auto" and not worth_it):
         return False
     try:

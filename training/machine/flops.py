@@ -2,7 +2,7 @@
 
 >>> from gptcore.config import PRESETS
 >>> from gptcore.nn import build_model
->>> flops_per_token(build_model(PRESETS["nano"]))
+>>> flops_per_token(build_model(PRESETS["nano"]), row_tokens=512)
 9149184
 >>> peak_flops("NVIDIA H100 80GB HBM3") / 1e12
 989.0
@@ -38,11 +38,11 @@ PEAKS = {
 VARIANTS = re.compile(r"\b(Laptop|Mobile|MIG|Ti|SUPER|D)\b")
 
 
-def flops_per_token(model: GPT) -> int:
-    """Return the FLOPs of one token's forward and backward pass in a full row: 6 N + 12 L C T.
+def flops_per_token(model: GPT, row_tokens: int) -> int:
+    """Return the FLOPs of one token's forward and backward pass in a row: 6 N + 12 L C T.
 
     N is the number of parameters without tables that are only looked up; a tied embedding is
-    also the output head, so it counts. L: layers, C: n_embd, T: block_size. The head counts at
+    also the output head, so it counts. L: layers, C: n_embd, T: row_tokens. The head counts at
     every position, though a step computes it only where something is learned.
     """
     config = model.config
@@ -50,7 +50,7 @@ def flops_per_token(model: GPT) -> int:
     if config.position == "learned":
         n_looked_up += model.position.table.numel()
     n_multiplied = count_parameters(model) - n_looked_up
-    return 6 * n_multiplied + 12 * config.n_layer * config.n_embd * config.block_size
+    return 6 * n_multiplied + 12 * config.n_layer * config.n_embd * row_tokens
 
 
 def peak_flops(device_name: str) -> float | None:
@@ -67,7 +67,9 @@ def utilisation(flops_per_s: float, device_name: str) -> float | None:
     return flops_per_s / peak if peak else None
 
 
-def gpu_figures(model: nn.Module, tokens_per_s: float, device: torch.device) -> dict[str, float]:
+def gpu_figures(
+    model: nn.Module, row_tokens: int, tokens_per_s: float, device: torch.device
+) -> dict[str, float]:
     """Return a GPU's figures for a log line: peak memory in bytes, and the MFU of a decoder.
 
     The result is empty on a CPU.
@@ -76,7 +78,7 @@ def gpu_figures(model: nn.Module, tokens_per_s: float, device: torch.device) -> 
         return {}
     figures: dict[str, float] = {"peak_memory": torch.cuda.max_memory_allocated(device)}
     if isinstance(model, GPT):
-        flops_per_s = flops_per_token(model) * tokens_per_s
+        flops_per_s = flops_per_token(model, row_tokens) * tokens_per_s
         share = utilisation(flops_per_s, torch.cuda.get_device_name(device))
         figures |= {} if share is None else {"mfu": round(share, 4)}
     return figures

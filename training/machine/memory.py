@@ -5,9 +5,11 @@
 0.75
 """
 
+import math
 import os
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,31 +21,45 @@ from gptcore.config import ModelConfig
 SHARE = 0.5  # of the free memory that a step's activations may take
 
 
-def kept_bytes(config: ModelConfig, n_rows: int, n_tokens: int, size: int) -> int:
+def kept_bytes(
+    config: ModelConfig, n_rows: int, n_tokens: int, size: int, is_fused: bool = False
+) -> int:
     """Return about how many bytes a forward pass keeps for the backward pass.
 
     `n_tokens`: those of a row. `size`: bytes of a number. A token keeps 14 C + 4 n_inner numbers
     in each layer, and half a row of attention weights for each head, as its second half is hidden
-    (measured, see tests/training/test_lora.py). Of half of the tokens the logits are computed: the
-    numbers, the same in fp32, and their gradient.
+    (measured, see tests/training/test_lora.py); attention that `is_fused` keeps no weights. Of half
+    of the tokens the logits are computed: the numbers, the same in fp32, and their gradient.
     """
-    layer = 14 * config.n_embd + 4 * config.n_inner + config.n_head * n_tokens // 2
+    weights = 0 if is_fused else config.n_head * n_tokens // 2
+    layer = 14 * config.n_embd + 4 * config.n_inner + weights
     return n_rows * n_tokens * (config.n_layer * layer * size + 6 * config.vocab_size)
 
 
-def free_memory(device: torch.device) -> int:
-    """Return the bytes that are free on a device."""
+def free_memory(device: torch.device) -> float:
+    """Return the bytes that are free on a device, or in the container that this process is in."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             found = dict(line.split(":") for line in file)
-        return int(found["MemAvailable"].split()[0]) * 1024
+        return min(int(found["MemAvailable"].split()[0]) * 1024, container_memory())
     except (OSError, KeyError, ValueError):  # not Linux: half of all
         names = getattr(os, "sysconf_names", {})
         if not {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= set(names):
             return 4 << 30
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def container_memory() -> float:
+    """Return the bytes that a container's limit leaves free (Linux, cgroup v2), or infinity."""
+    folder = Path("/sys/fs/cgroup")
+    try:
+        limit, used = (int((folder / f"memory.{kind}").read_text()) for kind in ("max", "current"))
+        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        return limit - used + int(stat["inactive_file"])  # which the system gives up at need
+    except (OSError, ValueError, KeyError):  # no such file, or no limit ("max")
+        return math.inf
 
 
 def fits(n_bytes: int, device: torch.device) -> bool:

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from training.data.batches import Rows
 from training.data.shards import Shards
@@ -28,6 +27,7 @@ from training.plan.plan import BEYOND, Plan
 from training.plan.scaling import MANY_EPOCHS
 from training.run.config import TrainConfig
 from training.run.directory import Run
+from training.run.settings import check_row
 
 EPOCHS, FINE_TUNING_EPOCHS = 16, 4  # most passes over a text, for new and for trained weights
 MIN_STEPS = 300  # a small text is read more often for them, up to MANY_EPOCHS
@@ -63,11 +63,7 @@ class Given:
     ):
         """`chosen`: names of settings that the user gave. `initial`: the run or model folder to
         start from. Raises UserError for rows that are longer than the context."""
-        if training.row_tokens > model.block_size:
-            raise UserError(
-                f"row_tokens={training.row_tokens} is more than the model's context: choose at "
-                f"most block_size={model.block_size}"
-            )
+        check_row(model, training)
         self.model, self.training, self.chosen = model, training, chosen
         self.initial, self.world, self.seed = initial, world, training.seed
 
@@ -148,7 +144,7 @@ def in_memory(training: TrainConfig, shape: ModelConfig) -> TrainConfig:
     size = pick_dtype(training.dtype, device).itemsize
 
     def is_small(n_rows: int) -> bool:
-        kept = kept_bytes(shape, n_rows, shape.block_size, size)
+        kept = kept_bytes(shape, n_rows, shape.block_size, size, device.type == "cuda")
         return fits(kept, device) and (device.type != "cpu" or kept <= CPU_KEPT)
 
     while n_rows % 2 == 0 and not is_small(n_rows):

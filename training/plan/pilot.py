@@ -24,7 +24,10 @@ from training.machine.devices import autocast, pick_device, pick_dtype
 from training.machine.processes import World
 from training.machine.progress import progress, waiting
 from training.plan.scaling import (
+    LEAST_TOKENS,
     Facts,
+    Pilot,
+    effective_bytes,
     expected_bits_per_byte,
     model_at,
     pass_flops,
@@ -40,7 +43,7 @@ from training.tasks.language import TRAIN_SAMPLE_TOKENS, LanguageModelling
 
 PILOT_DEPTH = 2
 PILOT_SHARE, PILOT_S = 0.035, 60.0  # the pilot run's share of the time, and its maximum in seconds
-LEAST_TOKENS = 10_000  # fewest training tokens of the pilot run
+PILOT_TOKENS = 10_000  # fewest training tokens of the pilot run
 MEASURED_TOKENS = 2048  # tokens per step of a speed measurement
 EVALUATED_ROWS = 64  # held-out rows measured after a pilot run
 SAMPLES_S = 0.3  # estimated seconds per layer for an evaluation's samples, plots and checkpoint
@@ -172,9 +175,14 @@ def measured_hardness(
     `seconds`: the time of the whole training, of which it takes a small share.
     """
     pilot_s = min(PILOT_SHARE * seconds, PILOT_S)
-    tokens = max(speed.tokens(PILOT_DEPTH, facts, pilot_s), LEAST_TOKENS)
+    tokens = max(speed.tokens(PILOT_DEPTH, facts, pilot_s), PILOT_TOKENS)
     settings = [f"vocab_size={shards.tokenizer.vocab_size}", f"dtype={dtype}"]
     model, training = recipe(PILOT_DEPTH, facts, tokens, settings)
     read = training.steps * training.batch_size * model.block_size
     reached = pilot_bits_per_byte(shards, model, training)
-    return dataclasses.replace(facts, hardness=reached / expected_bits_per_byte(facts, model, read))
+    n_bytes = effective_bytes(read * facts.bytes_per_token, facts.n_bytes)
+    return dataclasses.replace(
+        facts,
+        hardness=reached / expected_bits_per_byte(facts, model, read),
+        pilot=Pilot(reached, n_bytes) if read < LEAST_TOKENS else None,
+    )

@@ -52,6 +52,13 @@ class Plan:
         return expected_bits_per_byte(self.facts, self.model, self.tokens)
 
     @property
+    def honest_bits_per_byte(self) -> float:
+        """The expected bits per byte, which no pilot of a few seconds can make better than seen."""
+        facts, tokens = self.facts, self.tokens
+        rule = self.expected_bits_per_byte
+        return max(rule, facts.pilot.foretell(facts, tokens)) if facts.pilot else rule
+
+    @property
     def is_beyond_rule(self) -> bool:
         """Whether the text is so short, for itself or for the model, that over-fitting decides."""
         n_bytes = self.facts.n_bytes
@@ -60,12 +67,12 @@ class Plan:
     @property
     def foretold(self) -> float | None:
         """The expected bits per byte, if the text's hardness was measured."""
-        return None if self.unmeasured else round(self.expected_bits_per_byte, 4)
+        return None if self.unmeasured else round(self.honest_bits_per_byte, 4)
 
     @property
     def expected(self) -> str:
         """The expected bits per byte, or why they are unknown, for people."""
-        return self.unmeasured or f"{self.expected_bits_per_byte:.2f} bits per byte of new text"
+        return self.unmeasured or f"{self.honest_bits_per_byte:.2f} bits per byte of new text"
 
     def table(self) -> str:
         """Return the plan as a table: what is chosen, its value, and the rule behind it."""
@@ -104,7 +111,7 @@ class Plan:
                 f"{self.seconds / 60:.1f} minutes at {speed:,.0f} tokens/s",
                 "measured; the steps are fitted to the clock once more before the rate falls",
             ),
-            ("expected", f"{self.expected_bits_per_byte:.3f} bits per byte", "docs/scaling.md"),
+            ("expected", self.expected, "docs/scaling.md"),
         ]
         width = max(len(value) for _, value, _ in rows)
         return "\n".join(f"{name:9} {value:{width}}  {rule}" for name, value, rule in rows)

@@ -44,7 +44,7 @@ from training.plan.scaling import (
 )
 from training.run.clock import Clock
 from training.run.config import TrainConfig
-from training.run.settings import read_settings
+from training.run.settings import names_of, read_settings
 
 MIN_MINUTES, MAX_MINUTES = 0.05, 60_000.0
 MIN_BYTES = 1000  # smallest text to plan for
@@ -135,6 +135,11 @@ class Planner:
             )
         if depth is not None and depth not in DEPTHS:
             raise UserError(f"--depth {depth} is out of range: choose {DEPTHS[0]} to {DEPTHS[-1]}")
+        if "row_tokens" in names_of(settings):
+            raise UserError(
+                "--minutes and --depth plan with rows as long as the context: drop "
+                "--set row_tokens, or set block_size"
+            )
         if minutes is not None and any(pair.startswith("steps=") for pair in settings):
             raise UserError("--minutes chooses the steps: drop --set steps, or --minutes")
         self.started = time.perf_counter()

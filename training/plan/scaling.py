@@ -27,6 +27,9 @@ MIN_CONTEXT = 256  # tokens; a conversation of several turns fits
 E, A, ALPHA, B, BETA = 0.25, 1837.0, 0.7, 2.288e6, 0.25
 REPEATS = 15.0  # R*: epochs after which a repeated text is worth 1 / e of new text
 MANY_EPOCHS = 60  # 4 R*: most epochs of a plan with --minutes; further ones teach almost nothing
+# From a shorter run than the fitted ones the rule would promise too much. These fall by a power of
+# the bytes: 0.12 for stories, 0.14 for conversations (docs/scaling.md, 0.4 and 1.6M tokens).
+LEAST_TOKENS, SLOPE = 400_000, 0.12
 LEAST_BYTES = 400_000  # of the texts that the rule was fitted to
 PARAMETERS_PER_BYTE = 2  # upper limit of the model's size, as the rule ignores over-fitting
 
@@ -47,6 +50,20 @@ class Facts:
     n_bytes: int  # bytes of training text
     bytes_per_token: float
     hardness: float = 1.0  # measured over expected bits per byte of a pilot run
+    pilot: "Pilot | None" = None  # that run, if it was shorter than those the rule was fitted to
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """A pilot run, from which the rule would promise too much."""
+
+    bits_per_byte: float
+    n_bytes: float  # effective bytes that it read
+
+    def foretell(self, facts: Facts, tokens: float) -> float:
+        """Return the bits per byte after `tokens` tokens, by the slope of short runs alone."""
+        n_bytes = effective_bytes(tokens * facts.bytes_per_token, facts.n_bytes)
+        return self.bits_per_byte * (n_bytes / self.n_bytes) ** -SLOPE
 
 
 def vocabulary(n_bytes: int, n_embd: int) -> int:

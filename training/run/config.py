@@ -83,7 +83,7 @@ class TrainConfig:
         return build(cls, values)
 
 
-# Adapters start at zero and can do little harm: they take a tenfold of the rate that whole weights
+# Adapters start at zero and can do little harm: they take ten times the rate that whole weights
 # would bear, and no decay. Muon would make B's first, nearly empty updates as large as all others.
 # Few rows at a time cost no speed, as the frozen matrices need no gradient, and half the memory.
 ADAPTERS = TrainConfig(

@@ -24,7 +24,7 @@ ANYTIME = (
     "timeout",
     "verbose",
 )  # options that do not describe the training itself
-PICKED = ("dtype", "gradient_checkpointing")  # at the start, if they are auto
+PICKED = ("dtype", "gradient_checkpointing", "compile")  # at the start, if they are auto
 Shape = TypeVar("Shape", bound=ModelConfig)
 
 
@@ -33,10 +33,21 @@ def read_settings(
 ) -> tuple[Shape, TrainConfig]:
     """Return both configurations with the given fields changed. Raises UserError for a bad pair."""
     values = parse_settings(pairs, get_type_hints(type(model)) | get_type_hints(TrainConfig))
+    if "lora" in values:
+        raise UserError(f"--set lora={values['lora']}: write --lora RANK, with --init")
     model_keys = {field.name for field in dataclasses.fields(model)}
     of_model = {key: value for key, value in values.items() if key in model_keys}
     of_training = {key: value for key, value in values.items() if key not in model_keys}
     return dataclasses.replace(model, **of_model), dataclasses.replace(training, **of_training)
+
+
+def check_row(model: ModelConfig, training: TrainConfig) -> None:
+    """Raise UserError if a row is longer than the model's context."""
+    if training.row_tokens > model.block_size:
+        raise UserError(
+            f"row_tokens={training.row_tokens} is more than the model's context: choose at "
+            f"most block_size={model.block_size}"
+        )
 
 
 def parse_settings(pairs: list[str], types: dict[str, type]) -> dict[str, Any]:

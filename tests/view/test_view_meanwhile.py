@@ -1,0 +1,88 @@
+"""What a person does while a reply is being written, or a message is being changed."""
+
+import pytest
+from in_browser import asked, box, replies, say, set_number, talk, wait_for_the_end
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.slow
+
+STORY = "Tell me a story about a cat."
+
+
+@pytest.fixture
+def writing(page: Page) -> Page:
+    """The page with a long reply that has just begun."""
+    set_number(page, "Temperature", "2")
+    set_number(page, "Max tokens", "500")
+    say(page, STORY)
+    expect(replies(page).last).not_to_be_empty()
+    return page
+
+
+def test_what_is_deleted_while_it_is_written_stays_deleted(writing: Page) -> None:
+    writing.get_by_role("button", name="Delete all", exact=True).click()
+    writing.get_by_role("button", name="Delete all chats, for ever").click()
+    expect(writing.locator(".chats li")).to_have_count(0)
+    writing.reload()
+    expect(box(writing)).to_be_visible()
+    expect(writing.locator(".chats li")).to_have_count(0)
+    say(writing, STORY)
+    expect(replies(writing).last).not_to_be_empty()
+    writing.locator(".chats li").hover()
+    writing.get_by_label("Delete Tell me").click()
+    expect(writing.locator(".chats li")).to_have_count(0)
+    writing.reload()
+    expect(box(writing)).to_be_visible()
+    expect(writing.locator(".chats li")).to_have_count(0)
+
+
+def test_a_message_that_was_just_sent_survives_a_reload(page: Page) -> None:
+    say(page, STORY)
+    expect(page.locator(".chats li")).to_have_count(1)
+    page.reload()
+    expect(asked(page)).to_have_text([STORY])
+
+
+def test_a_change_of_a_message_ends_the_reply_that_is_being_written(page: Page) -> None:
+    talk(page, "Hello!")
+    set_number(page, "Max tokens", "500")
+    set_number(page, "Temperature", "2")
+    page.locator(".message.user").hover()
+    page.locator(".message.user").get_by_label("Edit").click()
+    say(page, STORY)
+    expect(replies(page)).to_have_count(2)
+    page.locator(".editor").fill("Good morning!")
+    page.locator(".editor").press("Enter")
+    expect(asked(page)).to_have_text(["Good morning!"])
+    wait_for_the_end(page)
+    expect(replies(page)).to_have_count(1)
+    page.get_by_label("The version before").first.click()
+    expect(asked(page)).to_have_text(["Hello!", STORY])
+
+
+def test_a_message_that_is_being_changed_is_not_drawn_anew(page: Page) -> None:
+    talk(page, "Hello!")
+    page.locator(".message.user").hover()
+    page.locator(".message.user").get_by_label("Edit").click()
+    page.locator(".editor").fill("Half a new mes")
+    for button in ("As plain text", "Tint by probability"):
+        page.get_by_label(button).click()
+        expect(page.locator(".editor")).to_have_value("Half a new mes")
+
+
+def test_the_alternatives_to_a_token_are_reached_by_keys(page: Page) -> None:
+    talk(page, STORY)
+    page.get_by_label("Tint by probability").click()
+    page.locator(".message.assistant .token[tabindex='0']").focus()
+    page.keyboard.press("ArrowRight")
+    second = page.locator(".message.assistant .token").nth(1)
+    expect(second).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator(".alternative:focus")).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(page.locator(".alternatives")).to_have_count(0)
+    expect(second).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    expect(page.locator(".versions")).to_have_text("2/2")
+    wait_for_the_end(page)
