@@ -37,8 +37,11 @@ def test_what_is_deleted_while_it_is_written_stays_deleted(writing: Page) -> Non
 
 
 def test_a_message_that_was_just_sent_survives_a_reload(page: Page) -> None:
+    set_number(page, "Temperature", "2")
+    set_number(page, "Max tokens", "500")
     say(page, STORY)
     expect(page.locator(".chats li")).to_have_count(1)
+    assert page.locator(".send.halt").is_visible()  # the reply is not at its end
     page.reload()
     expect(asked(page)).to_have_text([STORY])
 
@@ -58,6 +61,7 @@ def test_a_change_of_a_message_ends_the_reply_that_is_being_written(page: Page) 
     expect(replies(page)).to_have_count(1)
     page.get_by_label("The version before").first.click()
     expect(asked(page)).to_have_text(["Hello!", STORY])
+    expect(page.locator(".finish")).to_have_text("Stopped by you.")
 
 
 def test_a_message_that_is_being_changed_is_not_drawn_anew(page: Page) -> None:
