@@ -150,6 +150,21 @@ def test_texts_become_our_ids_and_come_back(scripts: Path, model: OnnxModel) -> 
         assert "".join(pieces) == text and "\ufffd" not in "".join(pieces)
 
 
+def test_a_vocabulary_of_a_large_models_size_is_opened(scripts: Path, model: OnnxModel) -> None:
+    """Llama 3 has 128,256 tokens and Qwen 151,936, more than a call takes as arguments."""
+    known = facts(model)
+    vocabulary = known["tokenizer"]["model"]["vocab"]
+    vocabulary |= {"a" * 20 + byte_words(i): len(vocabulary) + i for i in range(150_000)}
+    code = f"{OPEN}\nfound = given.texts.map((text) => tokens.encode(text));"
+    found = node(scripts, code, {**known, "texts": TEXTS})
+    assert found == list(map(model.tokenizer.encode, TEXTS))
+
+
+def byte_words(number: int) -> str:
+    """A number in letters, which all stand for bytes."""
+    return str(number).translate({48 + i: 65 + i for i in range(10)})
+
+
 def test_missing_bytes_are_lost_as_in_python(scripts: Path, incomplete: Path) -> None:
     ours = read_tokenizer(incomplete, N_INCOMPLETE)
     content = json.loads((incomplete / "tokenizer.json").read_text())

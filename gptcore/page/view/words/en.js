@@ -144,7 +144,7 @@ export default {
   "download.offer": "The model runs in this browser: {mb} MB are downloaded once. Nothing that you type leaves this device.",
   download: "Download",
   "device.here": "{parameters} parameters in this browser, on {where} ({n} thread) · {file}|{parameters} parameters in this browser, on {where} ({n} threads) · {file}",
-  theme: "Light, dark or as the system",
+  theme: "Theme",
   "theme.light": "Light",
   "theme.dark": "Dark",
   "theme.system": "As the system",

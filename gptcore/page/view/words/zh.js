@@ -143,7 +143,7 @@ export default {
   "download.offer": "模型在此浏览器中运行：需一次性下载 {mb} MB。输入的内容不会离开本设备。",
   download: "下载",
   "device.here": "{parameters} 个参数，在此浏览器中以 {where} 运行（{n} 线程）· {file}",
-  theme: "浅色、深色或跟随系统",
+  theme: "主题",
   "theme.light": "浅色",
   "theme.dark": "深色",
   "theme.system": "跟随系统",
