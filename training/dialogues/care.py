@@ -14,13 +14,17 @@ from training.dialogues.words import a_name, tables
 
 
 def danger(talk: Talk) -> None:
-    """Let somebody be in acute danger; the reply sends them to help, in any topic, and plainly."""
-    talk.manner = str
+    """Let somebody be in acute danger; the reply sends them to help, in any topic, and plainly.
+
+    It is whole even where the system prompt asks for short replies.
+    """
+    talk.manner, is_brief, talk.brief = str, talk.brief, False
     kinds = tables()["danger"]
     kind = kinds[talk.rng.choice(list(kinds))]
     talk.exchange(kind["say"], kind["reply"], **somebody(talk.rng))
     if talk.chance(0.3):
         talk.exchange(*talk.rng.choice(tables()["danger_then"]))
+    talk.brief = is_brief
 
 
 def harmless(talk: Talk) -> None:

@@ -47,6 +47,8 @@ TOPICS: dict[about.Topic, tuple[float, float]] = {
     stories.joke: (4, 0), stories.riddle: (2, 0), stories.story: (9, 0),
     stories.open_story: (3, 0),
 }  # fmt: skip
+# Topics in which the assistant claims nothing that a person could doubt.
+NO_CLAIM = (about.greeting, about.tell_name, about.who_are_you)
 ASKED_BACK: dict[about.Topic, float] = {
     tell_two: 0.7,
     about.tell_something: 0.5,
@@ -95,7 +97,7 @@ def follow_up(talk: Talk, topic: about.Topic) -> None:
             return
     if topic is questions.fact and talk.chance(0.15):
         about.after_fact(talk)
-    elif talk.chance(0.05):
+    elif topic not in NO_CLAIM and talk.chance(0.05):
         about.after_all(talk)
     elif talk.told and talk.chance(0.35):
         ask_fact(talk)

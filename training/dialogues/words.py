@@ -107,7 +107,7 @@ def wrapped(rng: random.Random, text: str) -> str:
 
 def mistyped(rng: random.Random, text: str) -> str:
     """Omit, double or swap one letter of a longer word."""
-    words = [found.start() for found in re.finditer(r"\b[a-z]{5,}", text)]
+    words = [found.start() for found in re.finditer(r"\b[a-z]{7,}", text)]
     if not words:
         return text
     at = rng.choice(words) + rng.randint(1, 3)
@@ -125,7 +125,7 @@ def as_typed(rng: random.Random, text: str) -> str:
     for words, chance in ((CONTRACTIONS, 0.25), (BRITISH, 0.2)):
         for long, other in words.items():
             if long in text and rng.random() < chance:
-                text = text.replace(long, other)
+                text = re.sub(rf"\b{long}(?!n't)", other, text)
     if rng.random() < 0.5:
         return text
     if rng.random() < 0.7:
