@@ -19,6 +19,7 @@ from gptcore.engine.generate import Piece, Replies, Request, Stop
 from gptcore.engine.onnx_session import OnnxSession, choose_device, open_inference, open_slots
 from gptcore.engine.scheduler import Engine
 from gptcore.system.cores import fastest, median_seconds, thread_counts
+from gptcore.system.runtime import WITH_CUDA
 
 ON_CUDA = ("fp16", "fp32", "q8", "q4f16", "q4", "int8")  # best first; int8 runs on the CPU
 HALF = ("fp16", "q4f16")  # never faster on a CPU, and some CPUs cannot load them
@@ -61,13 +62,13 @@ def load_model(
 ) -> OnnxModel:
     """Load a model folder; `device` is "cpu" or "cuda".
 
-    Arguments that are None are chosen: CUDA if there is a GPU; on the CPU the fastest variant of
+    Arguments that are None are chosen: CUDA if it works here; on the CPU the fastest variant of
     the folder, of those with a serving graph if there are any (see gptcore.bundle), then the faster
     of one thread and all cores. Each candidate is timed for a few milliseconds. Small models, and
     any model on busy cores, are faster on one thread. Raises UserError if the folder, device or
     variant cannot be used.
     """
-    device = choose_device(device)
+    asked, device = device, choose_device(device)
     bundle = load_bundle(folder)
     if variant is not None:
         check_choice("variant", variant, VARIANTS)
@@ -78,7 +79,14 @@ def load_model(
             )
     if device == "cuda":
         name = variant or next(name for name in ON_CUDA if name in bundle.variants)
-        return open_model(bundle, "cuda", threads or os.cpu_count() or 1, name)
+        model = open_model(bundle, "cuda", threads or os.cpu_count() or 1, name)
+        if model.provider == "CUDAExecutionProvider":
+            return model
+        if asked:
+            raise UserError(
+                f"device='cuda': there is a GPU, but CUDA's libraries are missing: pip install "
+                f"{WITH_CUDA}"
+            )
     others = [name for name in bundle.variants if name not in HALF]
     names = [variant] if variant else [*bundle.serving] or others
     models = (open_model(bundle, "cpu", threads or 1, name) for name in names)

@@ -5,7 +5,7 @@
 
 Each step is a pure function of the previous state and of (seed, step): the batch and dropout's
 random numbers are computed from (seed, step). A resumed run therefore equals an uninterrupted
-one bit for bit.
+one: on a CPU bit for bit, on a GPU up to the order in which its kernels add.
 """
 
 import time
@@ -20,6 +20,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from gptcore.checks import UserError
+from gptcore.config import Seq2SeqConfig
 from gptcore.facts import as_json
 from gptcore.nn import count_parameters
 from gptcore.nn.checkpoint import Tensors
@@ -153,7 +154,7 @@ def computes_twice(run: Run, device: torch.device, dtype: torch.dtype, world: Wo
     if run.train.gradient_checkpointing != "auto":
         return run.train.gradient_checkpointing == "on"
     n_rows = min(run.train.batch_size, run.train.micro_batch_size)
-    is_fused = device.type == "cuda"
+    is_fused = device.type == "cuda" and not isinstance(run.model, Seq2SeqConfig)
     needed = kept_bytes(run.model, n_rows, run.row_tokens, dtype.itemsize, is_fused)
     if not world.any(world.is_first and not fits(needed, device)):
         return False
@@ -183,6 +184,7 @@ def take_steps(
     durations: deque[float] = deque(maxlen=config.log_every)
     first, stepping_s = state.step, 0.0  # stepping_s leaves out the first step: it may compile
     evaluations: list[float] = []
+    used = ""
     form = {"initial": state.step, "disable": not world.is_first, "delay": 0}
     with progress(None, None, config.steps, "step", **form) as bar, ticking(bar):
         while state.step < config.steps:
@@ -201,11 +203,11 @@ def take_steps(
             stepping_s += durations[-1] if state.step > first + 1 else 0.0
             state.seconds = time.perf_counter() - began
             speed = round(len(durations) * task.tokens_per_step / sum(durations))
-            gpu = gpu_figures(state.model, run.row_tokens, speed / world.size, state.device)
-            used = f", MFU {gpu['mfu']:.0%}" if "mfu" in gpu else ""
             bar.set_postfix_str(f"loss {values['loss']:.3f}, {speed:,} tokens/s{used}", False)
             bar.update()
             if is_due(state.step, config.log_every, config):
+                gpu = gpu_figures(state.model, run.row_tokens, speed / world.size, state.device)
+                used = f", MFU {gpu['mfu']:.0%}" if "mfu" in gpu else ""
                 values |= {"tokens_per_s": speed, "seconds": round(state.seconds, 3)}
                 values |= {"tokens": round(state.step * task.tokens_per_step)}
                 values |= gpu

@@ -95,8 +95,8 @@ def save_state(run: Run, state: State, world: World) -> None:
 
     The first process gathers all parts, so it needs memory for the whole model and its moments.
     """
-    weights = whole_weights(state.model)
-    moments = optimizer_tensors(state.optimizers)
+    weights = whole_weights(state.model, world.is_first)
+    moments = optimizer_tensors(state.optimizers, world.is_first)
     facts = {name: getattr(state, name) for name in COUNTS}
     if world.is_first:
         path = run.checkpoints / f"step-{state.step}"
@@ -138,9 +138,13 @@ def save_evidence(
             (folder / "facts.json").write_text(text, encoding="utf-8")
 
 
-def whole_weights(model: nn.Module) -> Tensors:
-    """Return the parameters that are trained on the CPU, tied ones once."""
-    return {name: whole(p.detach()).cpu().contiguous() for name, p in trained(model)}
+def whole_weights(model: nn.Module, is_kept: bool = True) -> Tensors:
+    """Return the parameters that are trained on the CPU, tied ones once.
+
+    All processes must call it; those that do not keep the result get nothing.
+    """
+    gathered = ((name, whole(p.detach())) for name, p in trained(model))
+    return {name: tensor.cpu().contiguous() for name, tensor in gathered if is_kept}
 
 
 def open_checkpoint(run: Run) -> Checkpoint:

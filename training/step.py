@@ -96,9 +96,10 @@ def accumulate_gradients(
     n_parts = config.n_micro_batches(world.size)
     losses: list[Tensor] = []
     for i, part in enumerate(zip(*(tensor.tensor_split(n_parts) for tensor in batch))):
+        # Chosen on the CPU: to ask a GPU for their number is to wait for it.
+        rows = (part[-1].flatten() != IGNORED).nonzero()[:, 0].to(device)
         *inputs, targets = (tensor.to(device) for tensor in part)
         synchronise(network, i == n_parts - 1)
-        rows = (targets.flatten() != IGNORED).nonzero()[:, 0]
         with only_rows(network, rows):
             logits = logits_of(network, *inputs).flatten(0, -2)
         loss = loss_of(logits, targets.flatten()[rows], config.label_smoothing) / max(n_targets, 1)

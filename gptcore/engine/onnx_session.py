@@ -79,10 +79,10 @@ def open_inference(
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
     options.add_session_config_entry(BESIDE, str(Path(path).parent))
-    providers = ["CPUExecutionProvider"]
+    providers: list[str | tuple[str, dict[str, str]]] = ["CPUExecutionProvider"]
     if device == "cuda":
         ort.preload_dlls()  # the CUDA libraries that pip may have installed
-        providers.insert(0, "CUDAExecutionProvider")
+        providers.insert(0, ("CUDAExecutionProvider", {"use_tf32": "0"}))  # fp32 is fp32
     try:
         return ort.InferenceSession(content or str(path), options, providers=providers)
     except Exception as error:  # ONNX Runtime raises a different class for each kind of damage

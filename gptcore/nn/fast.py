@@ -50,9 +50,12 @@ def fused(self: GroupedAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor)
     if rows != S * G:  # with cached keys, as in generation, is_causal means something else
         return GroupedAttention.attend(self, q, k, v, bias)
     heads = q.view(B, K, S, G, D).transpose(2, 3).reshape(B, K * G, S, D)
+    k = k.to(v.dtype)
+    if v.dtype == torch.float32:  # of which no kernel of CUDA shares keys between heads
+        k, v = k.repeat_interleave(G, 1), v.repeat_interleave(G, 1)
     y = F.scaled_dot_product_attention(
         heads.to(v.dtype),
-        k.to(v.dtype),
+        k,
         v,
         dropout_p=self.weights.dropout.p if self.training else 0.0,
         is_causal=True,

@@ -10,10 +10,11 @@ from types import SimpleNamespace
 import numpy as np
 import onnxruntime as ort
 import pytest
+from conftest import NANO
 
 import gptcore.model
 from export.verify.decoder import load_reference
-from gptcore.bundle import VARIANTS
+from gptcore.bundle import VARIANTS, Bundle
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.engine import onnx_session
@@ -233,10 +234,26 @@ def test_on_a_gpu_the_form_that_suits_it_best_is_taken_on_all_cores(
     bundle = replace(model.bundle, facts=replace(model.bundle.facts, sha256=files))
     monkeypatch.setattr(gptcore.model, "load_bundle", lambda _: bundle)
     monkeypatch.setattr(onnx_session, "has_cuda", lambda: True)
-    monkeypatch.setattr(gptcore.model, "open_model", lambda _, *how: opened.append(how))
+
+    def open_model(_: Bundle, *how: object) -> SimpleNamespace:
+        opened.append(how)
+        return SimpleNamespace(provider="CUDAExecutionProvider")
+
+    monkeypatch.setattr(gptcore.model, "open_model", open_model)
     load_model("somewhere")
     load_model("somewhere", threads=3, device="cuda", variant="int8")
     assert opened == [("cuda", os.cpu_count(), chosen), ("cuda", 3, "int8")]
+
+
+def test_a_gpu_whose_libraries_are_missing_leaves_the_cpus_own_choice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The driver finds a GPU, and ONNX Runtime takes the CPU after all."""
+    monkeypatch.setattr(onnx_session, "has_cuda", lambda: True)
+    model = load_model(NANO)
+    assert model.provider == "CPUExecutionProvider" and model.variant in model.bundle.serving
+    with pytest.raises(UserError, match=r"CUDA's libraries are missing: pip install"):
+        load_model(NANO, device="cuda")
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_bits_per_byte_are_what_the_checkpoints_logits_say(quick_run: Run, chats
                 nats += np.log(np.exp(row).sum()) - row[ids[position]]
                 n_targets += 1
 
-    assert n_targets > 1000
+    assert n_targets > 500
     expected = nats / math.log(2) / sum(len(reply.encode()) for reply in replies)
     last = [m for m in quick_run.metrics() if "bits_per_byte" in m][-1]
     assert last["bits_per_byte"] == pytest.approx(expected, rel=1e-3)

@@ -65,9 +65,8 @@ def evaluate(
 
 def cost(logits: Tensor, targets: Tensor, byte_lengths: Tensor) -> Total:
     """Return a batch's total, given logits (B, T, V), targets (B, T) and bytes per token (V,)."""
-    nats = F.cross_entropy(
-        logits.float().flatten(0, 1).cpu(), targets.flatten(), ignore_index=IGNORED, reduction="sum"
-    )
+    y = targets.flatten().to(logits.device)  # a batch's logits may be a gigabyte
+    nats = F.cross_entropy(logits.float().flatten(0, 1), y, ignore_index=IGNORED, reduction="sum")
     counted = targets[targets != IGNORED]
     n_bytes = int(byte_lengths[counted].sum())
     return Total(n_tokens=len(counted), n_bytes=n_bytes, nats=nats.item())

@@ -35,7 +35,10 @@ def parallelise(model: nn.Module, kind: str, world: World, device: torch.device)
                 fully_shard(module, mesh=mesh)
         fully_shard(model, mesh=mesh)  # in place
         return model
-    return DistributedDataParallel(model.to(device), gradient_as_bucket_view=True)
+    # The buffers, tables of positions, are equal on all processes and stay so.
+    return DistributedDataParallel(
+        model.to(device), gradient_as_bucket_view=True, forward_sync_buffers=False
+    )
 
 
 def synchronise(network: nn.Module, wanted: bool) -> None:

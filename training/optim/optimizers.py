@@ -83,14 +83,18 @@ def set_rate(optimizers: Optimizers, rate: float) -> None:
             group["lr"] = rate
 
 
-def optimizer_tensors(optimizers: Optimizers) -> dict[str, Tensor]:
-    """Return the optimizers' moments, gathered from all processes, as a flat dict."""
-    return {
-        f"optimizer.{i}.{index}.{key}": whole(value).cpu()
+def optimizer_tensors(optimizers: Optimizers, is_kept: bool = True) -> dict[str, Tensor]:
+    """Return the optimizers' moments, gathered from all processes, as a flat dict on the CPU.
+
+    All processes must call it; those that do not keep the result get nothing.
+    """
+    gathered = (
+        (f"optimizer.{i}.{index}.{key}", whole(value))
         for i, optimizer in enumerate(optimizers)
         for index, entry in optimizer.state_dict()["state"].items()
         for key, value in entry.items()
-    }
+    )
+    return {name: tensor.cpu() for name, tensor in gathered if is_kept}
 
 
 def load_optimizer_tensors(optimizers: Optimizers, tensors: dict[str, Tensor]) -> None:
