@@ -1,6 +1,7 @@
 """Token shards of a large corpus as tasks of a Ray cluster.
 
     pip install "ray>=2.50,<3"
+    python -m training shards texts/sample.jsonl --shards sample   # its tokenizer is for all parts
     python examples/shards_ray.py texts/ --tokenizer sample/KEY/tokenizer --shards made --parts 64
 
 All nodes see the folders and this project. Without a cluster, Ray uses the cores of this machine.
@@ -21,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def make_part(texts: list[str], tokenizer: str, folder: str, part: str) -> str:
     words = [*texts, "--tokenizer", tokenizer, "--shards", folder, "--part", part]
     command = [sys.executable, "-m", "training", "shards", *words]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(command, cwd=ROOT, check=True)
     return part
 
 

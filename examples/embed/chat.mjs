@@ -1,5 +1,6 @@
 // Chat with an embedding kit in Node.
 //
+//   python -m export embed models/nano --out kit
 //   npm install --prefix examples/embed --ignore-scripts
 //   node examples/embed/chat.mjs kit "Tell me a story about a cat." [0.7]
 //   node examples/embed/chat.mjs kit --check          compares it with kit/vectors.json
@@ -24,7 +25,10 @@ const kit = await Kit.open(ort, Tokenizer, { read, open });
 
 if (message === "--check") {
   const portable = await open(kit.contract.files.portable);
-  for (const line of await kit.check(await read("vectors.json"), portable)) console.log(line);
+  const lines = await kit.check(await read("vectors.json"), portable);
+  for (const line of lines) console.log(line);
+  const isWhole = (line) => /: (\d+) of \1$/.test(line);
+  if (!lines.every(isWhole)) process.exitCode = 1;
 } else {
   const text = kit.tokens.stream();
   const ids = kit.prompt([{ role: "user", content: message }]);

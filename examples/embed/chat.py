@@ -47,6 +47,8 @@ class Kit:
 
     def prompt(self, messages: list[dict[str, str]]) -> list[int]:
         form = self.contract["chat"]
+        if form is None:  # a model that only continues texts
+            return self.join([*self.contract["text"], messages[-1]["content"]])
         has_system = messages[0]["role"] == "system"
         parts = [*form["opening" if has_system else "opening_alone"]]
         for message in messages:
@@ -85,6 +87,8 @@ class Kit:
             "top_p": np.array([how["top_p"]], np.float32),
         }
         cache, room = self.empty_cache(), self.contract["limits"]["context"] - len(ids)
+        if room < 1:
+            raise SystemExit(f"the message has {len(ids)} tokens, too many for the context")
         for _ in range(min(n, room)):
             draws = np.array([draw()], np.float32)
             chosen, *caches = self.run(self.session, ids, cache, draws=draws, **settings)
@@ -94,8 +98,8 @@ class Kit:
                 return
 
 
-def check(kit: Kit, folder: Path) -> None:
-    """Print how many of the kit's vectors come out as they should."""
+def check(kit: Kit, folder: Path) -> bool:
+    """Print how many of the kit's vectors come out as they should; return whether all do."""
     vectors = json.loads((folder / "vectors.json").read_text(encoding="utf-8"))
     portable = ort.InferenceSession(folder / kit.contract["files"]["portable"])
     greedy = {"temperature": 0, "top_k": 0, "top_p": 1}
@@ -113,8 +117,10 @@ def check(kit: Kit, folder: Path) -> None:
         how = {name: v[name] for name in greedy}
         ids = vectors["prompts"][v["prompt"]]["ids"]
         right["draws"] += list(kit.write(ids, 1, lambda v=v: v["draw"], **how)) == [v["id"]]
+    of = {name: len(vectors.get(name, vectors["prompts"])) for name in right}
     for name, n in right.items():
-        print(f"{name}: {n} of {len(vectors.get(name, vectors['prompts']))}")
+        print(f"{name}: {n} of {of[name]}")
+    return right == of
 
 
 def main() -> None:
@@ -126,8 +132,7 @@ def main() -> None:
     options = parser.parse_args()
     kit = Kit(options.kit)
     if options.check:
-        check(kit, options.kit)
-        return
+        raise SystemExit(0 if check(kit, options.kit) else 1)
     ids = kit.prompt([{"role": "user", "content": options.message}])
     stream = DecodeStream(skip_special_tokens=True)
     for token in kit.write(ids, 500, temperature=options.temperature, top_k=50, top_p=1):

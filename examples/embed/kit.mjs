@@ -29,6 +29,7 @@ export class Kit {
 
   prompt(messages) {
     const form = this.contract.chat;
+    if (!form) return this.join([...this.contract.text, messages.at(-1).content]); // it only continues texts
     const parts = [...(messages[0].role === "system" ? form.opening : form.opening_alone)];
     for (const { role, content } of messages) {
       const [before, after] = form[role];
@@ -63,6 +64,7 @@ export class Kit {
     };
     let cache = this.emptyCache();
     const most = Math.min(n, this.contract.limits.context - ids.length);
+    if (most < 1) throw new Error(`the message has ${ids.length} tokens, too many for the context`);
     for (let i = 0; i < most; i += 1) {
       const draws = new Tensor("float32", [draw()], [1]);
       const made = await this.run(this.session, ids, cache, { draws, ...settings });
@@ -75,7 +77,7 @@ export class Kit {
     }
   }
 
-  // Returns how many of the kit's vectors come out as they should: {texts: [n, of], ...}.
+  // Returns lines that say how many of the kit's vectors come out as they should.
   async check(vectors, portable) {
     const { texts, prompts, draws, logits_limit } = vectors;
     const equal = (a, b) => JSON.stringify(a) === JSON.stringify(b);

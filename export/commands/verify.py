@@ -30,7 +30,9 @@ def run(options: argparse.Namespace) -> int:
         with waiting("starting PyTorch"):
             from export.runtimes.compare import verify_runtimes
 
-        return verify_runtimes(options.model, options.runtimes.split(","))
+        return verify_runtimes(
+            options.model, [name.strip() for name in options.runtimes.split(",")]
+        )
     with waiting("starting PyTorch"):
         from export.verify.decoder import verify
         from export.verify.report import any_failed, print_report

@@ -7,6 +7,7 @@ graph: memory holds the weights once. A model that is too large for all cases wi
 compared on fewer and smaller ones; the report says how many.
 """
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,6 +28,7 @@ from export.verify.report import LOGITS, TOLERANCE, Check, difference
 from export.verify.rounding import in_float64, limit_of
 from export.verify.serving import verify_serving
 from gptcore.bundle import ONNX, Bundle, check_whole
+from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.engine.onnx_session import OnnxSession, open_inference
 from gptcore.families import has_family
@@ -129,6 +131,10 @@ def expect(model: GPT, is_text_wanted: bool) -> Expected:
         cache = run_torch(model, ids[:, :past], no_cache(config, batch))[1:]
         cases.append((ids, past, run_torch(model, ids[:, past:], cache)))
     limit = limit_of(rounding(model, cases))
+    if not math.isfinite(limit):
+        raise UserError(
+            "the model's own results are not finite: its weights are broken, train again"
+        )
     texts = []
     for prompt in PROMPTS:
         prompt = prompt[: config.block_size // 2]

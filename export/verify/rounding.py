@@ -29,7 +29,7 @@ def limit_of(rounding: float) -> float:
 
 @contextmanager
 def in_float64(model: GPT) -> Iterator[None]:
-    """Let a model in fp32 compute in float64; each part has its weights so only while it runs."""
+    """Let a model in fp32 compute in float64; a part's weights are widened only while it runs."""
 
     def widen(part: nn.Module, inputs: tuple[Any, ...]) -> Any:
         part.double()

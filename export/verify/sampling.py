@@ -17,6 +17,7 @@ from gptcore.feeds import decoder_feeds, no_cache
 
 ROWS, LENGTH, STEPS = 4, 7, 12
 MARGIN = 1e-3  # a random number this close to where another token begins may be rounded to it
+ROUNDED = 1e-4  # a correct program's logits may be so far from these
 
 
 class Choice(NamedTuple):
@@ -48,9 +49,12 @@ def choices(rng: np.random.Generator, top_k: int = 50) -> Iterator[Choice]:
 
 
 def is_clear(logits: np.ndarray, choice: Choice) -> bool:
-    """Whether rounding cannot change the choice: numbers near the draw choose the same token."""
+    """Whether rounding cannot change the choice: near draws and logits choose the same token."""
     near = [min(max(choice.draw + by, 0.0), 1.0 - MARGIN / 2) for by in (-MARGIN, MARGIN)]
-    return len({choose(logits, choice._replace(draw=draw)) for draw in (choice.draw, *near)}) == 1
+    chosen = {choose(logits, choice._replace(draw=draw)) for draw in (choice.draw, *near)}
+    away = np.empty_like(logits)  # moves each logit towards one neighbour in their order
+    away[np.argsort(-logits, kind="stable")] = ROUNDED * (-1.0) ** np.arange(len(logits))
+    return len(chosen | {choose(logits + away, choice), choose(logits - away, choice)}) == 1
 
 
 def sampling_feeds(choice: Choice, draws: list[float]) -> dict[str, np.ndarray]:
@@ -67,10 +71,12 @@ def compare_sampling(portable: Path, sampling: Path, config: ModelConfig) -> Che
     """Choose tokens for several rows and steps; a Check of how many are not what they should be."""
     rng = np.random.default_rng(0)
     ways = choices(rng)
-    ids = rng.integers(0, config.vocab_size, (ROWS, min(LENGTH, config.block_size - STEPS)))
+    n_steps = min(STEPS, config.block_size)
+    n_read = max(min(LENGTH, config.block_size - n_steps), 1)
+    ids = rng.integers(0, config.vocab_size, (ROWS, n_read))
     read, chooser = open_exact(portable), open_exact(sampling)
     cache, n_cases, n_wrong = no_cache(config, ROWS), 0, 0
-    for _ in range(STEPS):
+    for _ in range(min(n_steps, config.block_size - n_read + 1)):
         feeds, choice = decoder_feeds(ids, cache), next(ways)
         logits, *_ = read.run(None, feeds)
         draws = rng.random(ROWS).round(6).tolist()

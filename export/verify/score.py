@@ -11,6 +11,7 @@ import torch
 
 from export.verify.translation import load_reference
 from gptcore.bundle import TranslationBundle
+from gptcore.checks import UserError
 from gptcore.nn import build_model
 from gptcore.nn.torch_translator import TorchTranslator
 from gptcore.translation.onnx import open_translator
@@ -31,10 +32,9 @@ class Result(NamedTuple):
 def score_folder(
     bundle: TranslationBundle, pairs: list[Pair], beams: int, samples: int, untrained: bool = False
 ) -> int:
-    """Translate all sources in both runtimes, print scores and samples; return a count.
+    """Translate all sources in both runtimes, print scores and samples.
 
-    The count is the number of sentences whose tokens differ.
-
+    Returns the number of sentences whose tokens differ. Raises UserError if no source fits.
     `untrained` adds a randomly initialised model of the same shape, for comparison.
     """
     check_beams(beams)
@@ -43,6 +43,8 @@ def score_folder(
     fitting = [pair for pair in pairs if len(encode_source(pair[0], tokenizers[0])) <= block_size]
     if len(fitting) < len(pairs):
         print(f"left out {len(pairs) - len(fitting)} sources of more than {block_size} tokens")
+    if not fitting:
+        raise UserError("every source is longer than the model's context: give shorter sentences")
     ours = translate_all("ONNX Runtime", open_translator(bundle), fitting, beams)
     reference = TorchTranslator(load_reference(bundle), *tokenizers)
     theirs = translate_all("PyTorch", reference, fitting, beams)

@@ -103,9 +103,9 @@ def target_ends(tokenizer: Tokenizer) -> tuple[int, int]:
 def beam_search(session: Session, start: int, end: int, beams: int, limit: int) -> list[int]:
     """Return the ids of the best hypothesis (arXiv 1609.08144, section 7), `end` included.
 
-    A hypothesis ends when `end` is among its `beams` best continuations. The search ends when
-    `beams` hypotheses have ended, or at `limit` tokens. One beam gives greedy decoding. Raises
-    UserError if a logit is not finite.
+    A hypothesis ends when its `end` is among the `beams` best continuations of all. The search
+    ends when `beams` hypotheses have ended, or at `limit` tokens. One beam gives greedy decoding.
+    Raises UserError if a logit is not finite.
     """
     live: list[tuple[float, list[int]]] = [(0.0, [])]  # log probability, ids
     done: list[tuple[float, list[int]]] = []

@@ -143,6 +143,15 @@ def test_prompts_in_parts_and_unequal_rows_have_the_portable_graphs_logits(pair:
     assert not any_failed(compare_serving(pair.portable, pair.serving, pair.config, TOLERANCE))
 
 
+@pytest.mark.parametrize("block_size", [2, 8])
+def test_the_comparison_suits_a_context_that_is_shorter_than_its_texts(
+    rotary: Pair, block_size: int
+) -> None:
+    config = replace(rotary.config, block_size=block_size)
+    checks = compare_serving(rotary.portable, rotary.serving, config, TOLERANCE)
+    assert [check.passed for check in checks] == [True, True] and checks[0].cases > 0
+
+
 def test_a_row_has_the_same_logits_in_a_crowd_as_alone_to_the_last_bit(pair: Pair) -> None:
     prompts, steps = made_up(pair.config)
     together, alone = pair.slots(), [pair.slots(1) for _ in prompts]

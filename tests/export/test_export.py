@@ -23,6 +23,7 @@ from export.verify import decoder as checks
 from export.verify.decoder import verify
 from export.verify.report import Check, difference
 from gptcore.bundle import FACTS, ONNX, load_bundle, write_facts
+from gptcore.checks import UserError
 from gptcore.config import PRESETS
 from gptcore.engine.onnx_session import open_inference
 from gptcore.nn import build_model, count_parameters
@@ -290,6 +291,14 @@ def test_the_checks_suit_a_short_context() -> None:
     config, said = model.config, checks.expect(model, is_text_wanted=False)
     found = [*checks.check_matrix(said, run), checks.check_cached(run, config)]
     assert all(check.passed for check in [*found, checks.check_left_padding(run, config)])
+
+
+def test_a_model_whose_results_are_not_finite_is_refused() -> None:
+    model = build_model(replace(PRESETS["tiny"], block_size=32, n_layer=1)).eval()
+    with torch.no_grad():
+        model.embed.weight[:, 0] = torch.nan
+    with pytest.raises(UserError, match="not finite: its weights are broken"):
+        checks.expect(model, is_text_wanted=False)
 
 
 def test_a_check_of_something_not_finite_or_of_another_shape_fails() -> None:

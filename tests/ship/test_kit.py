@@ -16,7 +16,7 @@ from export.kit import write as kit_write
 from export.kit.vectors import make_prompts
 from export.kit.write import write_json
 from export.verify.report import Check
-from export.verify.sampling import Choice, choose, compare_sampling, sampling_feeds
+from export.verify.sampling import Choice, choose, compare_sampling, is_clear, sampling_feeds
 from gptcore.bundle import load_bundle
 from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling, sample_rows
@@ -37,6 +37,14 @@ def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_a_choice_between_two_logits_that_rounding_can_swap_is_not_clear() -> None:
+    """Neither the likeliest of them, nor the last of the k likeliest."""
+    near, apart = np.array([1.0, 1.0 + 1e-6, -3.0]), np.array([1.0, 2.0, -3.0])
+    for temperature, top_k in ((0.0, 0), (1.0, 1)):
+        choice = Choice(temperature, top_k, 1.0, draw=0.25)
+        assert not is_clear(near, choice) and is_clear(apart, choice)
 
 
 def test_a_kit_is_a_whole_model_folder_without_what_only_gptcore_needs(kit: Path) -> None:

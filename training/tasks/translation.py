@@ -107,9 +107,12 @@ def score(texts: list[str], references: list[str]) -> Score:
     """Return BLEU and chrF of translations against their references."""
     from sacrebleu.metrics import BLEU, CHRF
 
-    # Chinese and Japanese have no spaces between words, so BLEU counts characters there.
+    # Chinese and Japanese have no spaces between words, so BLEU counts characters there; "zh" keeps
+    # numbers and Latin words together, and would take a run of kana for one word.
     joined = "".join(references)
-    n_ideographs = sum("\u3040" <= c <= "\u9fff" for c in joined)
-    tokenize = "zh" if 2 * n_ideographs > len(joined) else "13a"
+    n_without_spaces = sum("\u3040" <= c <= "\u9fff" for c in joined)
+    has_kana = any("\u3040" <= c <= "\u30ff" for c in joined)
+    without_spaces = "char" if has_kana else "zh"
+    tokenize = without_spaces if 2 * n_without_spaces > len(joined) else "13a"
     bleu = BLEU(tokenize=tokenize, effective_order=False).corpus_score(texts, [references])
     return Score(bleu.score, CHRF().corpus_score(texts, [references]).score)
