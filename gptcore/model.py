@@ -19,7 +19,6 @@ from gptcore.engine.generate import Piece, Replies, Request, Stop
 from gptcore.engine.onnx_session import OnnxSession, choose_device, open_inference, open_slots
 from gptcore.engine.scheduler import Engine
 from gptcore.system.cores import fastest, median_seconds, thread_counts
-from gptcore.system.runtime import WITH_CUDA
 
 ON_CUDA = ("fp16", "fp32", "q8", "q4f16", "q4", "int8")  # best first; int8 runs on the CPU
 HALF = ("fp16", "q4f16")  # never faster on a CPU, and some CPUs cannot load them
@@ -84,8 +83,8 @@ def load_model(
             return model
         if asked:
             raise UserError(
-                f"device='cuda': there is a GPU, but CUDA's libraries are missing: pip install "
-                f"{WITH_CUDA}"
+                "device='cuda': there is a GPU, but CUDA's libraries are missing: pip install "
+                '"onnxruntime-gpu[cuda,cudnn]"'
             )
     others = [name for name in bundle.variants if name not in HALF]
     names = [variant] if variant else [*bundle.serving] or others

@@ -1,7 +1,7 @@
 """The stages of a recipe, and the documents of each stage.
 
     >>> [stage.name for stage in read_recipe("default")]
-    ['pretrain', 'finetune', 'polish']
+    ['pretrain', 'finetune', 'polish', 'finish']
 
 A recipe is training/recipes/NAME.toml or another file of that form. It holds model settings,
 training settings, and for each stage a mix: the number of passes over each dataset.
