@@ -29,6 +29,9 @@ def restored(path: Path, config: ModelConfig) -> dict[str, Tensor]:
     """Return the parameters by our names. Raises UserError if the file does not have them all."""
     graph = onnx.load(str(path)).graph
     found = {name: numpy_helper.to_array(tensor) for name, tensor in initializers(graph).items()}
+    for node in graph.node:
+        if node.op_type == "Cast" and node.input[0] in found:  # scales in half precision
+            found[node.output[0]] = found[node.input[0]].astype(np.float32)
     # The graph computes its layers in order.
     matrices = [matrix(node, found) for node in graph.node if node.op_type == "MatMulNBits"]
     names = [f"blocks.{i}.{name}.weight" for i in range(config.n_layer) for name in MATRICES]

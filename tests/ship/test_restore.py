@@ -10,6 +10,7 @@ import torch
 from conftest import ROOT
 
 from export.__main__ import main
+from gptcore.bundle import WEIGHTS, read_facts, write_facts
 from gptcore.model import load_model
 from gptcore.nn.checkpoint import model_of
 from gptcore.nn.gpt import whole_sequence
@@ -18,10 +19,16 @@ from training.run.base import open_base
 SHIPPED = ROOT / "models" / "default"
 
 
-@pytest.fixture(scope="module")
-def restored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["shipped", "exported now"])
+def restored(
+    request: pytest.FixtureRequest, all_variants: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The model that ships, and one with scales in half precision, as an export writes them."""
     folder = tmp_path_factory.mktemp("restored") / "model"
-    shutil.copytree(SHIPPED, folder)
+    shutil.copytree(SHIPPED if request.param == "shipped" else all_variants, folder)
+    if request.param != "shipped":
+        (folder / WEIGHTS).unlink()
+        write_facts(folder, read_facts(folder))
     assert main(["restore", str(folder)]) == 0
     return folder
 
