@@ -30,7 +30,7 @@ export function showTokens(element, tokens, branch) {
   const spans = tokens.map((token, i) => {
     const [, text, logprob, top] = token;
     if (logprob === null) return el("span.token.begun", { title: say("token.begun") }, text);
-    const role = { role: "button", "aria-haspopup": "dialog", tabindex: "-1" };
+    const role = { role: "button", "aria-haspopup": "dialog", tabindex: "-1", "aria-label": visible(text).trim() || "␣" };
     const span = el(`span.token.tint-${levelOf(logprob)}`, { "data-i": String(i), ...role }, text);
     span.alternatives = top;
     return span;

@@ -123,6 +123,12 @@ export class Writer {
     this.writing?.abort();
   }
 
+  // Stops what is being written, and waits for its end.
+  async settle() {
+    this.stop();
+    await this.done;
+  }
+
   undo() {
     this.setText(this.before.pop());
     Object.assign(this, { begin: null, tokens: [] });
