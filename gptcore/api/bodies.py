@@ -23,7 +23,7 @@ MOST_TOP = 20  # alternatives to each token
 MOST_REPLIES = 128  # replies to one request
 MOST_STOPS = 16
 LONGEST_STOP = 1_000  # characters
-LEAST_TOP_P = 0.01  # what clients mean by 0
+LEAST_TOP_P = 0.01  # the sampler's least; 0, as OpenAI allows, means the likeliest token
 FORMATS = ("text", "json_object", "json_schema")  # of replies
 
 

@@ -22,7 +22,7 @@ Json = dict[str, Any]
 FINISH_REASON: dict[Finish | None, str | None] = {
     None: None,
     "end": "stop",
-    "stopped": "length",  # by the limit of time: a client that went away reads nothing
+    "stopped": "length",  # by the limit of time; a client that went away does not read it
     "length": "length",
     "context": "length",
 }

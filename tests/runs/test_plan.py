@@ -165,13 +165,13 @@ def test_a_pilot_of_seconds_promises_no_more_than_short_runs_keep() -> None:
     facts = dataclasses.replace(BOOK, hardness=1.3, pilot=Pilot(2.5, 40_000 * 4.2))
     plan = plan_for(facts, 120)
     long = plan_for(dataclasses.replace(facts, pilot=None), 120)
-    assert plan.depth == long.depth and long.honest_bits_per_byte == long.expected_bits_per_byte
+    assert plan.depth == long.depth and long.told_bits_per_byte == long.expected_bits_per_byte
     n_bytes = effective_bytes(plan.tokens * 4.2, BOOK.n_bytes)
     assert plan.foretold == round(2.5 * (n_bytes / (40_000 * 4.2)) ** -SLOPE, 4)
     assert plan.foretold > plan.expected_bits_per_byte
     assert f"{plan.foretold:.2f} bits per byte" in plan.table()
     mild = dataclasses.replace(facts, pilot=Pilot(0.1, 40_000 * 4.2))  # the rule says more
-    assert plan_for(mild, 120).honest_bits_per_byte == plan.expected_bits_per_byte
+    assert plan_for(mild, 120).told_bits_per_byte == plan.expected_bits_per_byte
 
 
 def test_dropout_never_falls_as_epochs_grow() -> None:

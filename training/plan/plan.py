@@ -52,8 +52,11 @@ class Plan:
         return expected_bits_per_byte(self.facts, self.model, self.tokens)
 
     @property
-    def honest_bits_per_byte(self) -> float:
-        """The expected bits per byte, which no pilot of a few seconds can make better than seen."""
+    def told_bits_per_byte(self) -> float:
+        """What people are told: the expected bits per byte, or more after a pilot of a few seconds.
+
+        The rule promises too much from so short a pilot; see scaling.Pilot.
+        """
         facts, tokens = self.facts, self.tokens
         rule = self.expected_bits_per_byte
         return max(rule, facts.pilot.foretell(facts, tokens)) if facts.pilot else rule
@@ -67,12 +70,12 @@ class Plan:
     @property
     def foretold(self) -> float | None:
         """The expected bits per byte, if the text's hardness was measured."""
-        return None if self.unmeasured else round(self.honest_bits_per_byte, 4)
+        return None if self.unmeasured else round(self.told_bits_per_byte, 4)
 
     @property
     def expected(self) -> str:
         """The expected bits per byte, or why they are unknown, for people."""
-        return self.unmeasured or f"{self.honest_bits_per_byte:.2f} bits per byte of new text"
+        return self.unmeasured or f"{self.told_bits_per_byte:.2f} bits per byte of new text"
 
     def table(self) -> str:
         """Return the plan as a table: what is chosen, its value, and the rule behind it."""
