@@ -12,7 +12,14 @@ KEPT = "; --out is as it was before"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, help="the complete model folder")
     parser.add_argument("--out", type=Path, required=True, help="the folder to write")
-    parser.add_argument("--scores", type=Path, help="the file of python -m training evaluate --out")
+    parser.add_argument(
+        "--scores",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="files of python -m training evaluate --out: the project's suite, then other suites",
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -121,7 +121,7 @@ EVALUATION = """\
 ## Evaluation
 
 `python -m training evaluate`: short conversations by skill, judged by rules; greedy, and sampled
-at temperature 0.7 with {n_seeds} seeds (mean, and the worst seed).{unseen}
+at temperature 0.7 with {n_seeds} seeds (mean, and the worst seed).{unseen}{further}
 
 | skill | n | greedy | sampled | lowest |
 |---|--:|--:|--:|--:|
@@ -139,6 +139,8 @@ of structures of sentences that the training data has, and out of others.
 UNSEEN = """ Conversations of
 the suite, and lines nearly like its lines of seven words and more, were left out of its
 training."""
+FURTHER = """ The rows below
+`all` are of other suites, which nobody may train on."""
 LABELS = {
     "bits_per_byte": ("bits per byte, held-out text", ".4f"),
     "val_loss": ("loss, nats per token", ".4f"),
@@ -263,13 +265,19 @@ def evaluation_table(facts: ModelFacts) -> str:
         for name, s in scores.skills.items()
     ]
     unseen = UNSEEN if facts.training and facts.training.data.datasets else ""
+    further = FURTHER if list(scores.skills)[-1] != "all" else ""
     rows = [
         f"| {name} | {s.n} | {s.greedy:.1%} | {s.sampled:.1%} |"
         for name, s in scores.copies.items()
     ]
     copies = COPIES.format(rows="\n".join(rows)) if rows else ""
-    skills = "\n".join(lines)
-    return EVALUATION.format(n_seeds=scores.n_seeds, unseen=unseen, skills=skills, copies=copies)
+    return EVALUATION.format(
+        n_seeds=scores.n_seeds,
+        unseen=unseen,
+        further=further,
+        skills="\n".join(lines),
+        copies=copies,
+    )
 
 
 def of_decoder(config: ModelConfig, facts: ModelFacts) -> dict[str, str]:

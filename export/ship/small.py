@@ -9,6 +9,7 @@ stay in its card, and the scores of `python -m training evaluate --out` are adde
 
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -95,10 +96,26 @@ def check_sizes(folder: Path) -> None:
             )
 
 
-def read_scores(path: Path | None) -> Scores | None:
-    """Return the tables of an evaluation, without its replies; raises UserError."""
-    if path is None:
+def read_scores(paths: Sequence[Path]) -> Scores | None:
+    """Return the tables of evaluations, without their replies: one, with the skills of each suite.
+
+    Only the first suite's row of all skills is kept. Raises UserError.
+    """
+    found = [read_score(path) for path in paths]
+    if not found:
         return None
+    if len(seeds := {scores.n_seeds for scores in found}) > 1:
+        raise UserError(f"--scores were sampled {sorted(seeds)} times: use one --seeds for all")
+    others = {
+        name: skill
+        for scores in found[1:]
+        for name, skill in scores.skills.items()
+        if name != "all"
+    }
+    return replace(found[0], skills=found[0].skills | others)
+
+
+def read_score(path: Path) -> Scores:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         kept = {key: found[key] for key in ("skills", "n_seeds")}

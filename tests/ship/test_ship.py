@@ -20,8 +20,18 @@ HELLO = [{"role": "user", "content": "Hello!"}]
 SCORES = {
     "model": "models/whole: tiny, q8, ONNX Runtime",
     "n_seeds": 5,
-    "skills": {"greeting": {"n": 4, "greedy": 0.75, "sampled": 0.5, "lowest": 0.25}},
+    "skills": {
+        "greeting": {"n": 4, "greedy": 0.75, "sampled": 0.5, "lowest": 0.25},
+        "all": {"n": 4, "greedy": 0.75, "sampled": 0.5, "lowest": 0.25},
+    },
     "conversations": [{"user": ["Hello!"]}],
+}
+OTHER = {
+    "n_seeds": 5,
+    "skills": {
+        "danger": {"n": 2, "greedy": 1.0, "sampled": 0.9, "lowest": 0.5},
+        "all": {"n": 2, "greedy": 1.0, "sampled": 0.9, "lowest": 0.5},
+    },
 }
 
 
@@ -35,9 +45,10 @@ def whole(all_variants: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def shipped(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("shipped")
-    (out / "scores.json").write_text(json.dumps(SCORES))
-    words = ["ship", str(whole), "--out", str(out / "small"), "--scores", str(out / "scores.json")]
-    assert main(words) == 0
+    files = [str(out / "scores.json"), str(out / "other.json")]
+    for file, scores in zip(files, (SCORES, OTHER)):
+        Path(file).write_text(json.dumps(scores))
+    assert main(["ship", str(whole), "--out", str(out / "small"), "--scores", *files]) == 0
     return out / "small"
 
 
@@ -60,10 +71,12 @@ def test_the_whole_folder_is_not_replaced_by_its_small_copy(whole: Path, refused
 def test_it_replies_as_the_same_file_of_the_whole_folder_does(whole: Path, shipped: Path) -> None:
     for variant in load_bundle(shipped).variants:
         first, second = (
-            [p.text for p in chat(load_model(folder, variant=variant), HELLO, Sampling(0), 20)]
+            "".join(
+                p.text for p in chat(load_model(folder, variant=variant), HELLO, Sampling(0), 20)
+            )
             for folder in (whole, shipped)
         )
-        assert first == second and "".join(first)
+        assert first == second and first
     assert load_model(shipped).variant in load_bundle(shipped).variants
 
 
@@ -76,6 +89,8 @@ def test_the_inspect_tab_has_its_graph(whole: Path, shipped: Path) -> None:
 def test_the_card_has_the_scores_and_names_no_missing_file(shipped: Path) -> None:
     card = (shipped / "README.md").read_text()
     assert "| greeting | 4 | 75.0% | 50.0% | 25.0% |" in card
+    assert "| all | 4 | 75.0% | 50.0% | 25.0% |\n| danger | 2 | 100.0% | 90.0% | 50.0% |" in card
+    assert card.count("| all |") == 1 and "`all` are of other suites" in card
     assert "model.safetensors" not in card and "onnx/model.onnx" not in card
     assert "loss.png" in card and (shipped / "loss.png").is_file()
     assert "conversations" not in (shipped / FACTS).read_text()
@@ -93,6 +108,10 @@ def test_a_folder_that_cannot_be_shipped_is_refused_by_name(
     out = tmp_path / "out"
     assert "--quantize q8,int8" in refused(main, "ship", model_folder, "--out", out)
     assert "scores" in refused(main, "ship", whole, "--out", out, "--scores", tmp_path / "no.json")
+    for name, seeds in (("one", 1), ("five", 5)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(SCORES | {"n_seeds": seeds}))
+    both = ("--scores", tmp_path / "one.json", tmp_path / "five.json")
+    assert "sampled [1, 5] times" in refused(main, "ship", whole, "--out", out, *both)
     monkeypatch.setattr("export.ship.small.MAX_BYTES", 100_000)
     assert "MB, over 0: train a smaller model" in refused(main, "ship", whole, "--out", out)
     assert not out.exists()
