@@ -9,9 +9,7 @@ import dataclasses
 import difflib
 import inspect
 import re
-import sys
 from collections.abc import Collection
-from importlib.util import find_spec
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -20,12 +18,6 @@ MANY = 20  # known names; more are not listed beside the nearest one
 
 class UserError(ValueError):
     """A user's mistake; the message names the field, the value and the remedy."""
-
-
-def need_packages(name: str, requirements: str) -> None:
-    """Exit with a one-line message when a package that the whole program needs is missing."""
-    if find_spec(name) is None:
-        sys.exit(f"error: the package {name} is missing: pip install -r {requirements}")
 
 
 def build(cls: type[T], values: dict[str, Any]) -> T:

@@ -157,11 +157,6 @@ class Seq2SeqConfig(ModelConfig):
             )
 
 
-def config_from_dict(values: dict[str, Any]) -> ModelConfig:
-    """Build a Seq2SeqConfig if the values have a source vocabulary, else a ModelConfig."""
-    return (Seq2SeqConfig if "source_vocab_size" in values else ModelConfig).from_dict(values)
-
-
 DECODERS: dict[str, ModelConfig] = {
     # for tests: 0.1M parameters
     "tiny": ModelConfig(

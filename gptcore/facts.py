@@ -27,8 +27,8 @@ class EarlierStage:
     name: str
     source: str
     steps: int
-    tokens: int
-    seconds: float
+    tokens: int | None = None  # None if the run was not complete
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)

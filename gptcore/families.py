@@ -40,8 +40,3 @@ def family(config: ModelConfig) -> str | None:
         if all(getattr(config, key) == value for key, value in (LLAMA | own).items()):
             return name
     return None
-
-
-def has_family(config: ModelConfig) -> bool:
-    """Return whether a class of transformers can hold a model of this shape."""
-    return family(config) is not None

@@ -15,9 +15,10 @@ from gptcore.engine.onnx_session import open_inference
 from gptcore.engine.sampling import Likelihood, likelihoods
 from gptcore.text.chat_template import (
     Message,
+    always_kept,
     check_length,
     check_messages,
-    render,
+    cut,
     text_opening,
 )
 from gptcore.text.tokenizer import Tokenizer
@@ -118,19 +119,13 @@ def ids_of_messages(bundle: Bundle, messages: list[Message]) -> tuple[list[int],
     """
     limit, tokenizer = most_tokens(bundle), bundle.tokenizer
     check_messages(messages)
-    system = [m for m in messages[:1] if m["role"] == "system"]
-    turns = messages[len(system) :]
-    for message in (*system, *turns[-1:]):
+    for message in always_kept(messages):
         check_length(message["content"], tokenizer, limit, "text")
     is_prompt = messages[-1]["role"] != "assistant"
-    ids: list[int] = []
-    first = max(len(turns) - limit // 2, 0)  # each message takes two tokens at least
-    for start in range(first, max(len(turns), 1)):
-        if start in (0, len(turns) - 1) or turns[start]["role"] == "user":
-            ids = render(system + turns[start:], tokenizer, prompt=is_prompt)
-            if len(ids) <= limit:
-                return ids, start
-    raise UserError(f"the text has {len(ids)} tokens and the picture holds {limit}: shorten it")
+    ids, n_dropped = cut(messages, tokenizer, limit, prompt=is_prompt)
+    if len(ids) > limit:
+        raise UserError(f"the text has {len(ids)} tokens and the picture holds {limit}: shorten it")
+    return ids, n_dropped
 
 
 @dataclass(frozen=True)

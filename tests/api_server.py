@@ -3,14 +3,17 @@
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
+import pytest
 import requests
 import uvicorn
 
 from gptcore.api.door import Door
 from gptcore.api.routes import Api
+from gptcore.engine.slots import Slots
 from gptcore.model import OnnxModel
 from gptcore.models import Models
 
@@ -42,6 +45,27 @@ def running(app: object, port: int = 0) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join()
+
+
+def slow_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let every step of the engine take 10 ms more; the list that says how many each wrote."""
+    steps: list[int] = []
+    step = Slots.step
+
+    def slow(slots: Slots, ids: Sequence[int]) -> np.ndarray:
+        steps.append(len(ids))
+        time.sleep(0.01)
+        return step(slots, ids)
+
+    monkeypatch.setattr(Slots, "step", slow)
+    return steps
+
+
+def wait_until_idle(model: OnnxModel) -> None:
+    deadline = time.monotonic() + SECONDS
+    while model.engine.n_running and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not model.engine.n_running
 
 
 def error_of(response: requests.Response, status: int) -> str:

@@ -39,22 +39,34 @@ class Made:
         self.n_slots, self.seconds = n_slots, seconds
         self.held = [[] for _ in range(n_slots)]
         self.calls: list[tuple[str, int]] = []  # ("read" or "step", number of ids)
+        self.held_at = 0  # number of the call, from 1, that waits until `released` is set
+        self.released = Event()
         self.failing: set[int] = set()  # ids at which the graph raises an error
         self.broken: set[int] = set()  # ids after which no logit is finite
 
     def read(self, slot: int, ids: Sequence[int], past: int, first: int) -> np.ndarray:
-        self.calls.append(("read", len(ids)))
-        time.sleep(self.seconds)
+        self.called("read", len(ids))
         self.put(slot, ids, past)
         assert first == -1
         return self.logits(slot)[None]
 
     def step(self, ids: Sequence[int], pasts: np.ndarray) -> np.ndarray:
-        self.calls.append(("step", len(ids)))
-        time.sleep(self.seconds)
+        self.called("step", len(ids))
         for slot, (token_id, past) in enumerate(zip(ids, pasts)):
             self.put(slot, [token_id], past)
         return np.stack([self.logits(slot) for slot in range(len(ids))])
+
+    def called(self, kind: str, n: int) -> None:
+        self.calls.append((kind, n))
+        if len(self.calls) == self.held_at:
+            assert self.released.wait(SECONDS)
+        time.sleep(self.seconds)
+
+    def wait_until_held(self) -> None:
+        deadline = time.monotonic() + SECONDS
+        while len(self.calls) < self.held_at and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert len(self.calls) == self.held_at
 
     def put(self, slot: int, ids: Sequence[int], past: int) -> None:
         if self.failing & {*ids}:

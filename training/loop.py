@@ -26,14 +26,9 @@ from gptcore.nn import count_parameters
 from gptcore.nn.checkpoint import Tensors
 from gptcore.system.cores import say_if_busy
 from gptcore.system.malloc import keep_freed_memory
-from training.machine.devices import (
-    Interrupts,
-    Paused,
-    autocast,
-    pick_device,
-    pick_dtype,
-)
+from training.machine.devices import autocast, pick_device, pick_dtype
 from training.machine.flops import gpu_figures
+from training.machine.interrupts import Interrupts, Paused
 from training.machine.memory import fits, kept_bytes
 from training.machine.processes import World
 from training.machine.progress import progress, ticking, waiting
@@ -59,7 +54,7 @@ NAMES = {
     "bits_per_byte": "bits per byte",
     "train_loss": "loss of the training text",
 }
-PATIENCE = 3  # consecutive steps without a finite loss and gradient that end a run
+MAX_BAD_STEPS = 3  # consecutive steps without a finite loss and gradient that end a run
 
 
 class Task(Protocol):
@@ -101,7 +96,7 @@ def train(
     `initial`: weights to start from (fine-tuning); a run of adapters needs them to resume, too.
     `stop_at`: the step after which to save and pause, as after Ctrl-C. A step whose loss or
     gradient is not finite updates nothing.
-    Raises UserError after PATIENCE such steps in a row, and if there is nothing to resume.
+    Raises UserError after MAX_BAD_STEPS such steps in a row, and if there is nothing to resume.
     """
     device = pick_device()
     dtype = pick_dtype(run.train.dtype, device, world)
@@ -176,7 +171,7 @@ def take_steps(
 ) -> Run:
     """Take all remaining steps; return the run, with `steps` fitted to the clock if it has one.
 
-    Raises Paused after an interrupt, once the state is saved, and UserError after PATIENCE
+    Raises Paused after an interrupt, once the state is saved, and UserError after MAX_BAD_STEPS
     consecutive bad steps.
     """
     config = run.train
@@ -185,8 +180,9 @@ def take_steps(
     first, stepping_s = state.step, 0.0  # stepping_s leaves out the first step: it may compile
     evaluations: list[float] = []
     used = ""
-    form = {"initial": state.step, "disable": not world.is_first, "delay": 0}
-    with progress(None, None, config.steps, "step", **form) as bar, ticking(bar):
+    silent = not world.is_first
+    bar = progress(total=config.steps, unit="step", initial=state.step, disable=silent, delay=0)
+    with bar, ticking(bar):
         while state.step < config.steps:
             n_timed = state.step - first - 1
             # The processes' clocks differ, so only a single process fits its steps to the clock.
@@ -208,12 +204,10 @@ def take_steps(
             if is_due(state.step, config.log_every, config):
                 gpu = gpu_figures(state.model, run.row_tokens, speed / world.size, state.device)
                 used = f", MFU {gpu['mfu']:.0%}" if "mfu" in gpu else ""
-                values |= {"tokens_per_s": speed, "seconds": round(state.seconds, 3)}
-                values |= {"tokens": round(state.step * task.tokens_per_step)}
-                values |= gpu
+                tokens = round(state.step * task.tokens_per_step)
+                times = {"tokens_per_s": speed, "seconds": round(state.seconds, 3)}
                 for recorder in recorders:
-                    recorder.scalars(state.step, values)
-
+                    recorder.scalars(state.step, values | times | {"tokens": tokens} | gpu)
             if state.bad_steps and state.step < config.steps:
                 continue  # the weights have not changed: nothing to save or to measure
             pausing = world.any(interrupts.received) or state.step == stop_at
@@ -255,15 +249,15 @@ def is_due(step: int, every: int, config: TrainConfig) -> bool:
 def tell_bad_step(
     run: Run, state: State, world: World, batch: tuple[Tensor, ...], values: dict[str, float]
 ) -> None:
-    """Report that the last step updated nothing; raise UserError after PATIENCE of them."""
+    """Report that the last step updated nothing; raise UserError after MAX_BAD_STEPS of them."""
     loss, norm = values["loss"], values["gradient_norm"]
     found = f"step {state.step}: loss {loss}, gradient norm {norm}"
-    if state.bad_steps < PATIENCE:
+    if state.bad_steps < MAX_BAD_STEPS:
         tqdm.write(f"{found}: not finite, so this step updates nothing")
         return
     save_evidence(run, state, world, batch, values)
     raise UserError(
-        f"the last {PATIENCE} steps gave no finite loss or gradient ({found}): they updated "
+        f"the last {MAX_BAD_STEPS} steps gave no finite loss or gradient ({found}): they updated "
         f"nothing, and all checkpoints are kept; {run.path / 'evidence'} holds the batch, weights "
         f"and gradient norms; train again on the texts, with another --out and a lower "
         f"learning_rate; --init {run.path} starts from the newest checkpoint"

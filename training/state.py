@@ -1,6 +1,6 @@
 """The state of a training run (model, optimizers, counters), and its checkpoints.
 
->>> state = State(model, network, optimizers)                        # doctest: +SKIP
+>>> state = State(model, network, optimizers, device, dtype)         # doctest: +SKIP
 >>> save_state(run, state, World())                                  # doctest: +SKIP
 """
 

@@ -18,10 +18,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from gptcore.checks import need_packages
-
-need_packages("glin_profanity", "requirements-dev.txt")
-
 from glin_profanity import Filter
 from tqdm import tqdm
 

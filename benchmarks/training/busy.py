@@ -144,10 +144,10 @@ def translates(folder: str, threads: int | None) -> Callable[[], int]:
     n_tokens = min(20, model.config.block_size)
 
     def run() -> int:
-        with model.session() as session:
-            session.begin([0] * n_tokens)
-            for _ in range(n_tokens):
-                session.step([0], [0])
+        session = model.session()
+        session.begin([0] * n_tokens)
+        for _ in range(n_tokens):
+            session.step([0], [0])
         return n_tokens
 
     return run

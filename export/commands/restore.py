@@ -30,14 +30,10 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"{options.folder} has none of {', '.join(SOURCES)} to restore from")
     with waiting("starting PyTorch"):
         from export.formats.restore import restored
-        from export.formats.weights import write_weights
-        from gptcore.families import has_family
-        from gptcore.nn.llama import to_llama
+        from export.formats.weights import write_decoder_weights
     with waiting(f"reading {VARIANTS[source]}"):
         weights = restored(bundle.variants[source], bundle.config)
-        if has_family(bundle.config):
-            weights = to_llama(weights, bundle.config)
-        written = write_weights(weights.items(), options.folder)
+        written = write_decoder_weights(weights, bundle.config, options.folder)
     add_files(options.folder, bundle.facts, written)
     print(f"{options.folder / WEIGHTS}: the weights of {VARIANTS[source]}, in fp32")
     return 0

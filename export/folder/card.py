@@ -12,7 +12,7 @@ from export.folder.transformers_js import DTYPES
 from gptcore.bundle import VARIANTS as FILES
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.facts import EarlierStage, ModelFacts, Training, Variant
-from gptcore.families import CLASSES, family, has_family
+from gptcore.families import CLASSES, family
 from gptcore.system.wording import counted, duration
 from training.data.sources import DIALOGUES
 from training.datasets.registry import DATASETS
@@ -164,7 +164,7 @@ def write_card(path: Path, facts: ModelFacts, hub: Hub) -> None:
         name=facts.name,
         hub=hub,
         lists=yaml_list("language", hub.languages) + yaml_list("datasets", hub.datasets),
-        family_tag=f"- {family(config)}\n" if has_family(config) else "",
+        family_tag=f"- {name}\n" if (name := family(config)) else "",
         rows="\n".join(f"| {name} | {value} |" for name, value in rows),
         origin=origin(facts),
         variants=variants_table(facts.variants),
@@ -289,12 +289,11 @@ def of_decoder(config: ModelConfig, facts: ModelFacts) -> dict[str, str]:
         function, call = "complete", 'complete(model, "Once upon a time")'
     library, loads = "gptcore", ""
     file = next((variant.file for variant in facts.variants.values()), FILES["fp32"])
-    if has_family(config):
+    if name := family(config):
         is_for_browsers = "int8" in facts.variants  # transformers.js loads this file in browsers
         library = "transformers.js" if is_for_browsers else "transformers"
         is_whole = "fp32" in (facts.variants or ["fp32"])
-        name = CLASSES[str(family(config))]
-        loads = f" `model.safetensors` loads as\n`{name}`." if is_whole else ""
+        loads = f" `model.safetensors` loads as\n`{CLASSES[name]}`." if is_whole else ""
     return {
         "front_matter": f"library_name: {library}\npipeline_tag: text-generation",
         "shape": shape(DECODER_SHAPE, facts),

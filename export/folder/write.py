@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from torch import Tensor
 
 from export.folder.card import LOSS, Hub, write_card
 from export.folder.replace import check_model_folder
@@ -30,7 +29,7 @@ from export.formats.hugging_face import (
 from export.formats.inspect_onnx import write_inspect, write_untrained
 from export.formats.to_onnx import write_onnx
 from export.formats.translation_to_onnx import write_translator
-from export.formats.weights import write_weights
+from export.formats.weights import write_decoder_weights, write_weights
 from export.verify.decoder import load_reference, verify
 from export.verify.inspection import compare_inspect
 from export.verify.report import TOLERANCE, Check, any_failed, as_facts, logits_limit, print_report
@@ -50,11 +49,10 @@ from gptcore.bundle import (
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.facts import ModelFacts, Training
-from gptcore.families import has_family
+from gptcore.families import family
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import GPT
-from gptcore.nn.llama import to_llama
 from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.system.files import new_file, new_folder, read_json
 from gptcore.text.tokenizer import Tokenizer
@@ -172,7 +170,7 @@ def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -
     config = model.config
     write_graph_and_weights(model, tokenizer, folder)
     # Those files cannot express a tokenizer that has facts of its own.
-    if not has_family(config) or tokenizer.facts:
+    if not family(config) or tokenizer.facts:
         return
     ids = token_ids(tokenizer.special)
     write_tokenizer_json(tokenizer, folder / "tokenizer.json")
@@ -203,9 +201,7 @@ def write_graph_and_weights(model: GPT, tokenizer: Tokenizer, folder: Path) -> N
     (folder / ONNX).parent.mkdir()
     write_onnx(model, folder / ONNX)
     tokenizer.save(folder)
-    state: dict[str, Tensor] = dict(model.named_parameters())
-    state = to_llama(state, model.config) if has_family(model.config) else state
-    write_weights(state.items(), folder)
+    write_decoder_weights(dict(model.named_parameters()), model.config, folder)
 
 
 @waiting("writing the graphs")

@@ -4,7 +4,7 @@ The weights of one input are rounded after those of another, the largest inputs 
 one's error is made good by the inputs that are not rounded yet. How much one input can stand in for
 another, the second moments of the products' inputs on some text say.
 
-    >>> moments = second_moments(onnx.load("model.onnx"), rows)          # doctest: +SKIP
+    >>> moments = second_moments(onnx.load("model.onnx"), products, rows)  # doctest: +SKIP
     >>> blocks = compensate(matrix, moments["mul_96"], bits=4, size=32)  # doctest: +SKIP
 """
 
@@ -19,7 +19,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from export.formats.blocks import Blocks, nearest, round_to
-from export.formats.save import save_graph
+from export.formats.graph import save_graph
 from gptcore.engine.onnx_session import open_inference
 from gptcore.feeds import token_feeds
 from training.machine.progress import progress

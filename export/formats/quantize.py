@@ -25,12 +25,19 @@ from onnx import TensorProto, helper, numpy_helper
 
 from export.formats.blocks import Blocks, pack, quantize
 from export.formats.calibrate import compensate, second_moments
-from export.formats.save import save_graph
+from export.formats.graph import (
+    MICROSOFT,
+    head_of,
+    initializers,
+    need_microsoft,
+    remove_unused,
+    replace_node,
+    save_graph,
+)
 from training.machine.progress import progress
 
 HEAD = "head"  # name of the matrix product that computes the logits, and prefix of its weights
 BLOCK_SIZE = 32  # as GGUF's: its Q4_0 and Q8_0 are kept exactly
-MICROSOFT = "com.microsoft"
 
 
 def save_quantized(source: Path, path: Path, variant: str, rows: Iterable[np.ndarray] = ()) -> None:
@@ -137,8 +144,7 @@ def to_blocks(
         else:
             blocks = quantize(matrix, n_bits, BLOCK_SIZE)
         multiply_blocks(graph, node, blocks, len(matrix), n_bits)
-    if not any(opset.domain == MICROSOFT for opset in proto.opset_import):
-        proto.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
+    need_microsoft(proto)
     # Quantization pads rows to whole blocks, which an embedding lookup could not undo.
     if table and initializers(graph)[table].dims[1] % BLOCK_SIZE == 0:
         share(graph, table, f"{HEAD}_integers", f"{HEAD}_scales", zero=128)
@@ -227,15 +233,6 @@ def untie(graph: onnx.GraphProto) -> str | None:
     return name if maker else None
 
 
-def head_of(graph: onnx.GraphProto) -> onnx.NodeProto:
-    """Return the product that computes the logits; a bias may follow it."""
-    makers = {output: node for node in graph.node for output in node.output}
-    node = makers["logits"]
-    if node.op_type == "Add":
-        node = next(makers[name] for name in node.input if name in makers)
-    return node
-
-
 def share(graph: onnx.GraphProto, table: str, rows: str, scales: str, zero: int) -> None:
     """Let the embedding read the head's integers in place of `table`.
 
@@ -265,30 +262,3 @@ def share(graph: onnx.GraphProto, table: str, rows: str, scales: str, zero: int)
         node("Reshape", ["embedding_blocks", "embedding_shape"], [result]),
     ]
     replace_node(graph, gather, nodes)
-
-
-def replace_node(graph: onnx.GraphProto, node: onnx.NodeProto, nodes: list[onnx.NodeProto]) -> None:
-    """Put `nodes` where `node` was."""
-    at = list(graph.node).index(node)
-    del graph.node[at]
-    for new in reversed(nodes):
-        graph.node.insert(at, new)
-
-
-def initializers(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
-    return {tensor.name: tensor for tensor in graph.initializer}
-
-
-def remove_unused(graph: onnx.GraphProto) -> None:
-    """Delete the nodes and weights that no output depends on."""
-    needed = {output.name for output in graph.output}
-    for node in reversed(graph.node):
-        if needed & set(node.output):
-            needed |= set(node.input)
-    for items, is_needed in (
-        (graph.node, lambda node: needed & set(node.output)),
-        (graph.initializer, lambda tensor: tensor.name in needed),
-    ):
-        kept = [item for item in items if is_needed(item)]
-        del items[:]
-        items.extend(kept)

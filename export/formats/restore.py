@@ -17,7 +17,7 @@ from onnx import numpy_helper
 from torch import Tensor
 
 from export.formats.blocks import Blocks, dequantize
-from export.formats.quantize import initializers
+from export.formats.graph import initializers
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.nn import build_model

@@ -23,8 +23,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper, parser
 
-from export.formats.save import refer_to_weights
-from export.formats.serving import keep_last_logits
+from export.formats.graph import keep_last_logits, refer_to_weights, set_items
 
 # Tokens are in the order of their logits, so what top_p keeps (arXiv 1904.09751) is a beginning, so
 # is what a draw passes over. Where rounding lets it pass over all, ArgMax gives the first. The
@@ -72,7 +71,6 @@ def write_sampling(source: Path, path: Path) -> None:
     graph.node.extend(sampler.node)
     graph.input.extend(value for value in sampler.input if value.name != "logits")
     caches = [value for value in graph.output if value.name != "logits"]
-    del graph.output[:]
-    graph.output.extend([*sampler.output, *caches])
+    set_items(graph.output, [*sampler.output, *caches])
     refer_to_weights(graph, source)
     onnx.save(proto, str(path))

@@ -27,12 +27,18 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from export.formats.quantize import head_of, initializers, remove_unused
-from export.formats.save import refer_to_weights
+from export.formats.graph import (
+    MICROSOFT,
+    initializers,
+    keep_last_logits,
+    need_microsoft,
+    refer_to_weights,
+    remove_unused,
+    set_items,
+)
 from gptcore.config import ModelConfig
 
-MICROSOFT = "com.microsoft"
-Axes = list[str | int | None]
+Shape = list[str | int | None]
 
 
 def cannot_serve(config: ModelConfig) -> str | None:
@@ -59,8 +65,7 @@ def write_serving(source: Path, path: Path, config: ModelConfig) -> None:
     keep_last_logits(graph)
     set_inputs(graph, config)
     remove_unused(graph)
-    if not any(opset.domain == MICROSOFT for opset in proto.opset_import):
-        proto.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
+    need_microsoft(proto)
     refer_to_weights(graph, source)
     onnx.save(proto, str(path))
 
@@ -135,26 +140,10 @@ def normed_queries_keys(readers: dict[str, onnx.NodeProto], split: onnx.NodeProt
     return [node.output[0]]
 
 
-def keep_last_logits(graph: onnx.GraphProto) -> None:
-    """Let the head see only the tokens whose logits are wanted."""
-    head, new = head_of(graph), numpy_helper.from_array
-    graph.initializer.extend(
-        [
-            new(np.array([np.iinfo(np.int64).max]), "head_end"),
-            new(np.array([1]), "head_axis"),
-        ]
-    )
-    kept = helper.make_node(
-        "Slice", [head.input[0], "first_logits", "head_end", "head_axis"], ["head_input"]
-    )
-    graph.node.insert(list(graph.node).index(head), kept)
-    head.input[0] = "head_input"
-
-
 def set_inputs(graph: onnx.GraphProto, config: ModelConfig) -> None:
     """Declare the inputs and outputs of the table above."""
-    tokens: Axes = ["batch_size", "sequence_length"]
-    cache: Axes = ["batch_size", config.n_kv_head, "max_sequence_length", config.head_dim]
+    tokens: Shape = ["batch_size", "sequence_length"]
+    cache: Shape = ["batch_size", config.n_kv_head, "max_sequence_length", config.head_dim]
     new = helper.make_tensor_value_info
     inputs = [
         new("input_ids", TensorProto.INT64, tokens),
@@ -170,6 +159,5 @@ def set_inputs(graph: onnx.GraphProto, config: ModelConfig) -> None:
             outputs.append(new(f"present.{layer}.{part}", TensorProto.FLOAT, cache))
     if "rotary" in config.position:
         del inputs[1]
-    for values, items in ((inputs, graph.input), (outputs, graph.output)):
-        del items[:]
-        items.extend(values)
+    set_items(graph.input, inputs)
+    set_items(graph.output, outputs)

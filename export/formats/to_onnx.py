@@ -27,7 +27,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
-from export.formats.save import save_graph
+from export.formats.graph import save_graph, set_items
 from gptcore.config import ModelConfig
 from gptcore.nn import build_model
 from gptcore.nn.gpt import GPT
@@ -41,7 +41,7 @@ Axes = dict[str, list]  # per input or output: names of dynamic axes, sizes of o
 def write_onnx(model: GPT, path: str | Path) -> None:
     """Export a decoder in fp32, with logits for all T; `axes` names inputs and outputs.
 
-    Weights that are too large for the graph's file are written beside it, see export.formats.save.
+    Weights that are too large for the graph's file are written beside it, see export.formats.graph.
     """
     proto, weights = decoder_graph(model.config), tensors_of(model)
     add_weights(proto.graph, weights)
@@ -163,8 +163,7 @@ def repeat_layer(graph: onnx.GraphProto, times: int) -> None:
     for node in after:
         node.input[:] = [result if name == written else name for name in node.input]
     nodes += after
-    del graph.node[:]
-    graph.node.extend(nodes)
+    set_items(graph.node, nodes)
 
 
 def scopes(node: onnx.NodeProto) -> str:
@@ -218,8 +217,7 @@ def check(proto: onnx.ModelProto, weights: Iterable[str]) -> None:
     bare.CopyFrom(proto)
     graph, names = bare.graph, set(weights)
     tensors = list(proto.graph.initializer)
-    del graph.initializer[:]
-    graph.initializer.extend(tensor for tensor in tensors if tensor.name not in names)
+    set_items(graph.initializer, (tensor for tensor in tensors if tensor.name not in names))
     graph.input.extend(
         helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
         for tensor in tensors

@@ -18,6 +18,9 @@ from torch import Tensor
 
 from gptcore.bundle import INDEX, WEIGHTS, weight_files
 from gptcore.checks import UserError
+from gptcore.config import ModelConfig
+from gptcore.families import family
+from gptcore.nn.llama import to_llama
 
 SHARD_BYTES = 2_000_000_000  # most bytes of a file, unless one tensor has more
 
@@ -51,6 +54,17 @@ class Weights(Mapping[str, Tensor]):
                 return list(file.keys())
         except SafetensorError as error:
             raise UserError(f"{path} is damaged: {error}") from None
+
+
+def write_decoder_weights(
+    tensors: Mapping[str, Tensor], config: ModelConfig, folder: Path
+) -> list[str]:
+    """Write the parameters of a GPT, under the names of transformers if it has a class for them.
+
+    Returns the names of the files.
+    """
+    named = to_llama(tensors, config) if family(config) else tensors
+    return write_weights(named.items(), folder)
 
 
 def write_weights(tensors: Iterable[tuple[str, Tensor]], folder: Path) -> list[str]:

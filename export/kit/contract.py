@@ -1,6 +1,6 @@
 """What a program must know to run a model: contract.json, and the same as a page to read.
 
->>> contract(load_bundle("models/nano"))["limits"]                   # doctest: +SKIP
+>>> contract(load_bundle("models/nano"), graphs)["limits"]           # doctest: +SKIP
 {'context': 512, 'vocabulary': 4096}
 """
 

@@ -47,7 +47,7 @@ export class Inspector {
     if (!what.trim()) throw new Told("inspect.empty");
     this.prompts.checkLength(what, most);
     if (this.site.chat) return this.prompts.whole([{ role: "user", content: what }], most);
-    const { ids } = this.prompts.text(what);
+    const ids = [...this.prompts.opening(), ...this.tokens.encode(what)];
     if (ids.length > most) throw new Told("inspect.long", { needed: ids.length, most });
     return { ids, dropped: 0 };
   }

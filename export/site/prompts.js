@@ -16,40 +16,48 @@ export class Prompts {
   }
 
   // Returns the ids of a conversation that ends with the user's message, and how many of its oldest
-  // messages are left out to fit. A conversation is cut only before a user's message, and keeps its
-  // system message. `nBegun` ids of the reply are given already.
+  // messages are left out to fit. `nBegun` ids of the reply are given already.
   chat(messages, maxTokens, nBegun = 0) {
     const budget = this.budget(maxTokens) - nBegun;
-    const system = messages.filter(({ role }, i) => i === 0 && role === "system");
-    const turns = messages.slice(system.length);
-    for (const { content } of [...system, turns.at(-1)]) this.checkLength(content, budget);
-    // Each message takes a token at least. The fewer messages, the shorter the prompt.
-    const prompt = (start) => this.render([...system, ...turns.slice(start)]);
-    const starts = [...turns.keys()].filter((i) => turns[i].role === "user" && turns.length - i <= budget);
-    const start = starts[firstWhere(starts, (at) => prompt(at).length <= budget)];
-    if (start !== undefined) return { ids: prompt(start), dropped: start };
-    const needed = prompt(turns.length - 1).length;
-    throw new Told("told.too.long", { needed, budget });
-  }
-
-  // Returns the ids of a text to continue, and how many ids are left out at its beginning.
-  text(text) {
-    const { block_size: size, max_token_bytes: widest, chat_format: form } = this.site;
-    const end = text.slice(-widest * size); // encoding a very long text would take long
-    const opening = this.split(form.text).filter(Array.isArray).flat();
-    const ids = [...opening, ...this.tokens.encode(end)];
-    return { ids: ids.slice(-size), dropped: Math.max(0, ids.length - size) };
+    const found = this.cut(messages, budget);
+    const needed = found.ids.length;
+    if (needed > budget) throw new Told("told.too.long", { needed, budget });
+    return found;
   }
 
   // Returns the ids of a whole conversation in at most `most` tokens, and how many of its oldest
   // messages are left out: what Inspect looks at.
   whole(messages, most) {
-    for (let start = Math.max(0, messages.length - (most >> 1)); start < messages.length; start += 1) {
-      const ids = this.render(messages.slice(start), messages.at(-1).role !== "assistant");
-      if (ids.length <= most) return { ids, dropped: start };
-    }
-    const needed = this.render(messages.slice(-1)).length;
-    throw new Told("inspect.long", { needed, most });
+    const found = this.cut(messages, most, messages.at(-1).role !== "assistant");
+    const needed = found.ids.length;
+    if (needed > most) throw new Told("inspect.long", { needed, most });
+    return found;
+  }
+
+  // Returns the ids of as much of a conversation as fits. It keeps its system message and its last
+  // one, though these be more than `limit` ids, and is cut only before a user's message.
+  cut(messages, limit, isPrompt = true) {
+    const system = messages.filter(({ role }, i) => i === 0 && role === "system");
+    const turns = messages.slice(system.length);
+    for (const { content } of [...system, ...turns.slice(-1)]) this.checkLength(content, limit);
+    // Each message takes a token at least. The fewer messages, the shorter the ids.
+    const ids = (start) => this.render([...system, ...turns.slice(start)], isPrompt);
+    const isStart = (i) => turns.length - i <= limit && (i === 0 || turns[i].role === "user");
+    const starts = [...turns.keys()].filter(isStart);
+    const start = starts[firstWhere(starts, (at) => ids(at).length <= limit)] ?? Math.max(turns.length - 1, 0);
+    return { ids: ids(start), dropped: start };
+  }
+
+  // Returns the ids that open a plain text.
+  opening() {
+    return this.split(this.site.chat_format.text).filter(Array.isArray).flat();
+  }
+
+  // Returns the ids of a text to continue, the end of one that is longer than the context.
+  text(text) {
+    const { block_size: size, max_token_bytes: widest } = this.site;
+    const end = text.slice(-widest * size); // encoding a very long text would take long
+    return [...this.opening(), ...this.tokens.encode(end)].slice(-size);
   }
 
   // A quarter of the context (or maxTokens, if less) is reserved for the reply.

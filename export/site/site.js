@@ -9,13 +9,13 @@ const LARGE = 1e6; // bytes that are downloaded without asking
 class Worked {
   constructor(site) {
     this.site = site;
-    this.device = null;
+    this.loading = null;
+    this.started = hasGpu().then((gpu) => this.start(gpu ? "webgpu" : "wasm"));
   }
 
   start(device) {
     this.worker?.terminate();
     this.worker = self.inside ? self.inside.startWorker() : startWorker(); // see single/unpack.js
-    this.loading = null;
     this.device = device;
     this.answered = Promise.resolve();
     return this.until("planned", { type: "plan", site: this.site, device });
@@ -36,7 +36,7 @@ class Worked {
       worker.onmessage = ({ data }) => {
         const isError = data.type === "error";
         if (isError || isLast(data)) worker.onmessage = null; // what else is under way is not wanted
-        if (isError) return reject(new Error(say(data.key, data.values)));
+        if (isError) return reject(Object.assign(new Error(say(data.key, data.values)), { key: data.key }));
         onMessage(data);
         if (isLast(data)) resolve(data);
       };
@@ -47,10 +47,12 @@ class Worked {
 
   // Loads the model, once; on a GPU that does not work, without it.
   load(onEvent) {
-    this.loading ??= this.loadNow(onEvent).catch((error) => {
-      this.loading = null;
-      throw error;
-    });
+    this.loading ??= this.started
+      .then(() => this.loadNow(onEvent))
+      .catch((error) => {
+        this.loading = null;
+        throw error;
+      });
     return this.loading;
   }
 
@@ -62,6 +64,23 @@ class Worked {
       console.warn(`no WebGPU: ${error.message}`);
       await this.start("wasm");
       return this.loadNow(onEvent);
+    }
+  }
+
+  // Writes a reply. A GPU that is lost meanwhile, as when the machine sleeps, is not asked again.
+  async reply(request, onEvent, signal) {
+    const stop = () => this.worker.postMessage({ type: "stop" });
+    signal.addEventListener("abort", stop);
+    try {
+      await this.until("event", { type: "reply", ...request }, ({ event }) => onEvent(event), signal);
+    } catch (error) {
+      if (this.device === "webgpu" && error.key === "model.failed") {
+        this.loading = null;
+        this.started = this.start("wasm");
+      }
+      throw error;
+    } finally {
+      signal.removeEventListener("abort", stop);
     }
   }
 }
@@ -100,17 +119,15 @@ async function main() {
   document.title = site.name;
   navigator.serviceWorker?.register("offline.js").catch(() => {}); // only https and this machine have it
   const worked = new Worked(site);
-  const ask = async (request, onEvent, signal) => {
-    const ready = await worked.load((data) => onEvent(data));
+  const load = async () => {
+    const ready = await worked.load((data) => view.stage.notice.follow(data));
     view.describe(line(ready, site));
-    const stop = () => worked.worker.postMessage({ type: "stop" });
-    if (signal.aborted) return;
-    signal.addEventListener("abort", stop);
-    try {
-      await worked.until("event", { type: "reply", ...request }, ({ event }) => onEvent(event), signal);
-    } finally {
-      signal.removeEventListener("abort", stop);
-    }
+    view.stage.notice.tell("");
+  };
+  const ask = async (request, onEvent, signal) => {
+    const stopped = new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+    await Promise.race([load(), stopped]); // the model is loaded, though its first reply is not wanted
+    await worked.reply(request, onEvent, signal);
   };
   const inspect = async (request, onEvent) => {
     await worked.load(onEvent);
@@ -118,18 +135,12 @@ async function main() {
     return seen;
   };
   const view = await mount(document.getElementById("view"), { facts: site, ask, inspect });
-  const load = async () => {
-    try {
-      view.describe(line(await worked.load((data) => view.stage.notice.follow(data)), site));
-      view.stage.notice.tell("");
-    } catch (error) {
-      view.stage.notice.tell(error.message, { undo: load, label: say("retry") });
-    }
-  };
-  const { bytes } = await worked.start((await hasGpu()) ? "webgpu" : "wasm");
-  if (bytes < LARGE) return load();
+  const tryLoad = () =>
+    load().catch((error) => view.stage.notice.tell(error.message, { undo: tryLoad, label: say("retry") }));
+  const { bytes } = await worked.started;
+  if (bytes < LARGE) return tryLoad();
   const mb = (bytes / 1e6).toFixed(1);
-  return view.stage.notice.tell(say("download.offer", { mb }), { undo: load, label: say("download"), isError: false });
+  return view.stage.notice.tell(say("download.offer", { mb }), { undo: tryLoad, label: say("download"), isError: false });
 }
 
 main().catch((error) => {

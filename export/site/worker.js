@@ -135,7 +135,7 @@ async function reply({ prompt, settings, begun }) {
   const slides = typeof prompt === "string";
   const given = typeof begun === "string" ? tokens.encode(begun) : begun;
   const { ids, dropped } = slides
-    ? prompts.text(prompt)
+    ? { ids: prompts.text(prompt), dropped: 0 }
     : prompts.chat(prompt, settings.max_tokens, given.length);
   const written = new Written({ started, ids, given, dropped, stops: stop, seed: chosen.seed });
   const ends = new Set(tokens.names.keys()); // a role token would begin another message

@@ -21,7 +21,7 @@ import onnx
 import onnxruntime as ort
 import torch
 
-from export.formats.quantize import remove_unused
+from export.formats.graph import remove_unused, set_items
 from export.formats.weights import Weights
 from export.verify.llama_config import CONFIG, check_config, text_ids
 from export.verify.report import LOGITS, TOLERANCE, Check, difference
@@ -31,7 +31,7 @@ from gptcore.bundle import ONNX, Bundle, check_whole
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.engine.onnx_session import OnnxSession, open_inference
-from gptcore.families import has_family
+from gptcore.families import family
 from gptcore.feeds import decoder_feeds, no_cache
 from gptcore.nn import count_parameters
 from gptcore.nn.checkpoint import model_of
@@ -107,7 +107,7 @@ def load_reference(bundle: Bundle, n_layer: int | None = None) -> GPT:
     check_whole(bundle)
     weights = Weights(bundle.path)
     config = replace(bundle.config, n_layer=n_layer or bundle.config.n_layer)
-    if has_family(config):
+    if family(config):
         tensors = from_llama(weights, config)
     else:
         layers = tuple(f"blocks.{n}." for n in range(config.n_layer))
@@ -246,14 +246,11 @@ def open_first_layer(path: Path) -> ort.InferenceSession:
     """Open the part of a graph that computes the first layer's keys and values."""
     proto = onnx.load(path, load_external_data=False)
     graph = proto.graph
-    outputs = [o for o in graph.output if o.name in ("present.0.key", "present.0.value")]
-    del graph.output[:]
-    graph.output.extend(outputs)
+    keys = ("present.0.key", "present.0.value")
+    set_items(graph.output, [value for value in graph.output if value.name in keys])
     remove_unused(graph)
     read = {name for node in graph.node for name in node.input}
-    inputs = [value for value in graph.input if value.name in read]
-    del graph.input[:]
-    graph.input.extend(inputs)
+    set_items(graph.input, [value for value in graph.input if value.name in read])
     return open_inference(path, content=proto.SerializeToString())
 
 

@@ -125,7 +125,7 @@ def check_padding(model: Seq2Seq, onnx_model: OnnxTranslator) -> Check:
 
     def decode(ids: np.ndarray, mask: np.ndarray, targets: np.ndarray) -> np.ndarray:
         memory = onnx_model.encoder.run(None, {"input_ids": ids, "attention_mask": mask})
-        feeds = decoder_feeds(targets, no_cache(model.config, len(targets)), memory)
+        feeds = translator_feeds(targets, no_cache(model.config, len(targets)), memory)
         return onnx_model.decoder.run(None, feeds | {"encoder_attention_mask": mask})[0]
 
     together, worst = decode(ids, mask, targets), 0.0
@@ -151,9 +151,9 @@ def check_search(model: Seq2Seq, onnx_model: OnnxTranslator, beams: int) -> Chec
 
 def search(model: Model, source: list[int], beams: int) -> list[int]:
     limit = min(40, model.config.block_size)
-    with model.session() as session:
-        session.begin(source)
-        return beam_search(session, *target_ends(model.tokenizer), beams, limit)
+    session = model.session()
+    session.begin(source)
+    return beam_search(session, *target_ends(model.tokenizer), beams, limit)
 
 
 def random_memory(model: Seq2Seq, rng: np.random.Generator, batch: int, length: int) -> Arrays:
@@ -162,7 +162,7 @@ def random_memory(model: Seq2Seq, rng: np.random.Generator, batch: int, length: 
         return flat(model.encode(ids, torch.ones_like(ids)))
 
 
-def decoder_feeds(ids: np.ndarray, cache: Arrays, memory: Arrays) -> dict[str, np.ndarray]:
+def translator_feeds(ids: np.ndarray, cache: Arrays, memory: Arrays) -> dict[str, np.ndarray]:
     """Return the decoder's inputs for ids (B, T) without padding, after `cache`."""
     source_mask = np.ones((len(ids), memory[0].shape[2]), np.int64)
     return (
@@ -176,14 +176,14 @@ def decoder_feeds(ids: np.ndarray, cache: Arrays, memory: Arrays) -> dict[str, n
 def run_onnx(
     decoder: ort.InferenceSession, ids: np.ndarray, cache: Arrays, memory: Arrays
 ) -> Arrays:
-    return decoder.run(None, decoder_feeds(ids, cache, memory))
+    return decoder.run(None, translator_feeds(ids, cache, memory))
 
 
 def run_torch(model: Seq2Seq, ids: np.ndarray, cache: Arrays, memory: Arrays) -> Arrays:
     """Return from PyTorch what the decoder's graph returns."""
     if ids.shape[1] == 0:
         return [np.zeros(0), *cache]
-    feeds = decoder_feeds(ids, cache, memory)
+    feeds = translator_feeds(ids, cache, memory)
     tokens, mask, positions, source_mask, *cached = map(torch.from_numpy, feeds.values())
     n = len(cache)
     past, keys_values = paired(cached[:n]), paired(cached[n:])

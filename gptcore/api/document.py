@@ -114,5 +114,5 @@ def shared_field(name: str, kind: Any) -> Schema:
     for setting in SETTINGS:
         if setting.name == name:
             schema |= {"minimum": setting.lowest, "maximum": setting.highest}
-            schema["description"] = setting.info or setting.label
+            schema["description"] = setting.info
     return schema | ({"minimum": 1, "maximum": MOST_REPLIES} if name == "n" else {})

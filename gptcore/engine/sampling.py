@@ -44,7 +44,6 @@ class Setting(NamedTuple):
     """Description of a field of Sampling, for the page, the static site and the command line."""
 
     name: str
-    label: str
     lowest: float  # the accepted range
     highest: float
     slider: tuple[float, float] | None  # the range of the page's slider; None: a number field
@@ -63,21 +62,21 @@ class Setting(NamedTuple):
 
 # One entry per field of Sampling, in the same order.
 SETTINGS = (
-    Setting("temperature", "Temperature", 0.0, 10.0, (0, 2), 0.05, "0: always the likeliest token"),
-    Setting("top_k", "Top-k", 0, 1_000_000, (0, 200), 1, "only the k likeliest tokens; 0: all"),
+    Setting("temperature", 0.0, 10.0, (0, 2), 0.05, "0: always the likeliest token"),
+    Setting("top_k", 0, 1_000_000, (0, 200), 1, "only the k likeliest tokens; 0: all"),
     Setting(
-        "top_p", "Top-p", 0.01, 1.0, (0.05, 1), 0.01,
+        "top_p", 0.01, 1.0, (0.05, 1), 0.01,
         "only the likeliest tokens whose probabilities sum to p; 1: all",
     ),
     Setting(
-        "min_p", "Min-p", 0.0, 1.0, (0, 1), 0.01,
+        "min_p", 0.0, 1.0, (0, 1), 0.01,
         "only tokens at least this fraction as likely as the likeliest; 0: all",
     ),
     Setting(
-        "repetition_penalty", "Repetition penalty", 0.5, 5.0, (1, 2), 0.01,
+        "repetition_penalty", 0.5, 5.0, (1, 2), 0.01,
         "above 1: tokens already in the reply become less likely; 1: off",
     ),
-    Setting("seed", "Seed", -1, 2**63 - 1, None, 1, "same seed, same reply; -1: random"),
+    Setting("seed", -1, 2**63 - 1, None, 1, "same seed, same reply; -1: random"),
 )  # fmt: skip
 
 

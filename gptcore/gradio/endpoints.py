@@ -30,8 +30,8 @@ PRIVATE: dict[str, Any] = {"api_visibility": "private"}  # of the view, not for 
 def add_endpoints(models: Models) -> None:
     """Add the endpoints; the view, which draws itself (page/view), has a choice of models."""
     answering: dict[str, Any] = {"concurrency_limit": REPLIES}
-    gr.api(told(reply_endpoint(models)), api_name="reply", **PRIVATE, **answering)
-    gr.api(told(inspect_endpoint(models)), api_name="inspect", **PRIVATE)
+    gr.api(with_gradio_errors(reply_endpoint(models)), api_name="reply", **PRIVATE, **answering)
+    gr.api(with_gradio_errors(inspect_endpoint(models)), api_name="inspect", **PRIVATE)
     model = models.first
     is_chat = model.bundle.is_chat
     answer = chat_endpoint(model) if is_chat else completion_endpoint(model)
@@ -40,19 +40,21 @@ def add_endpoints(models: Models) -> None:
 
 def add_translation(model: OnnxTranslator) -> None:
     """Add the endpoints of a translator."""
-    gr.api(told(translation_endpoint(model)), api_name="translation", **PRIVATE)
+    gr.api(with_gradio_errors(translation_endpoint(model)), api_name="translation", **PRIVATE)
     if model.bundle.inspect:
-        gr.api(told(crossing_endpoint(model.bundle)), api_name="crossing", **PRIVATE)
+        gr.api(with_gradio_errors(crossing_endpoint(model.bundle)), api_name="crossing", **PRIVATE)
     add_public(translate_endpoint(model), "translate")
 
 
 def add_public(answer: Callable, name: str, **more: Any) -> None:
     """Add an endpoint for programs."""
     # Gradio shows no more than the first lines of a docstring by itself.
-    gr.api(told(answer), api_name=name, api_description=getdoc(answer), **more)
+    gr.api(with_gradio_errors(answer), api_name=name, api_description=getdoc(answer), **more)
 
 
-def told(endpoint: Callable[..., AsyncIterator[str]]) -> Callable[..., AsyncIterator[str]]:
+def with_gradio_errors(
+    endpoint: Callable[..., AsyncIterator[str]],
+) -> Callable[..., AsyncIterator[str]]:
     """Return an endpoint whose UserError Gradio sends to the caller as a message."""
 
     @wraps(endpoint)
@@ -96,7 +98,15 @@ def chat_endpoint(model: OnnxModel) -> Callable:
             repetition_penalty: above 1 makes what was said less likely
             seed: the same seed gives the same reply; -1 means random
         """
-        values = (temperature, max_tokens, top_k, top_p, min_p, repetition_penalty, seed)
+        values = {
+            "temperature": temperature,
+            "max_tokens": max_tokens,
+            "top_k": top_k,
+            "top_p": top_p,
+            "min_p": min_p,
+            "repetition_penalty": repetition_penalty,
+            "seed": seed,
+        }
 
         def begin(sampling: Sampling, max_tokens: int) -> Request:
             earlier = to_messages([] if history is None else history, system_prompt)
@@ -135,7 +145,15 @@ def completion_endpoint(model: OnnxModel) -> Callable:
             repetition_penalty: above 1 makes what was written less likely
             seed: the same seed gives the same text; -1 means random
         """
-        values = (temperature, max_tokens, top_k, top_p, min_p, repetition_penalty, seed)
+        values = {
+            "temperature": temperature,
+            "max_tokens": max_tokens,
+            "top_k": top_k,
+            "top_p": top_p,
+            "min_p": min_p,
+            "repetition_penalty": repetition_penalty,
+            "seed": seed,
+        }
         async for more in api_texts(model, values, partial(completion_request, model, text)):
             yield more
 
@@ -143,7 +161,7 @@ def completion_endpoint(model: OnnxModel) -> Callable:
 
 
 async def api_texts(
-    model: OnnxModel, values: tuple, begin: Callable[[Sampling, int], Request]
+    model: OnnxModel, values: dict[str, Any], begin: Callable[[Sampling, int], Request]
 ) -> AsyncIterator[str]:
     """Yield the growing reply of an API call. Raises UserError."""
     settings = to_settings(values, highest_max_tokens(model.bundle.facts))

@@ -48,7 +48,7 @@ def packed(config: ModelConfig) -> dict[str, tuple[str, ...]]:
     return names | ({"attention.qkv.bias": qkv} if config.qkv_bias else {})
 
 
-def to_llama(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
+def to_llama(state: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     """Convert a state dict of gptcore.nn.gpt.GPT to one of LlamaForCausalLM."""
     result = {"model.embed_tokens.weight": state["embed.weight"]}
     for layer in range(config.n_layer):

@@ -4,8 +4,7 @@
 >>> translate(translator, "你好！").text                               # doctest: +SKIP
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -22,9 +21,8 @@ class TorchTranslator:
         self.model, self.config = model.eval(), model.config
         self.source_tokenizer, self.tokenizer = source_tokenizer, tokenizer
 
-    @contextmanager
-    def session(self) -> "Iterator[TorchTranslatorSession]":
-        yield TorchTranslatorSession(self.model)
+    def session(self) -> "TorchTranslatorSession":
+        return TorchTranslatorSession(self.model)
 
 
 class TorchTranslatorSession:

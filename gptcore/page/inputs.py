@@ -1,7 +1,7 @@
 """Convert input of the page or the API to messages and settings; raise UserError if invalid.
 
-Nothing that arrives over the network is trusted: sliders accept NaN, true and 10.7, and a
-caller can invent a history.
+Nothing that arrives over the network is trusted: a caller can send NaN, true and 10.7, and can
+invent a history.
 
     >>> to_messages([{"role": "user", "content": [{"type": "text", "text": "Hi"}]}], "")
     [{'role': 'user', 'content': 'Hi'}]
@@ -15,7 +15,7 @@ from gptcore.text.chat_template import Message
 
 
 def text_of(content: Any) -> str:
-    """Return a message's text: the page sends a list of parts, the API a string."""
+    """Return a message's text, which may be sent as a list of parts, as Gradio does."""
     parts = content if isinstance(content, list) else [content]
     texts: list[str] = []
     for part in parts:
@@ -38,10 +38,7 @@ def to_messages(history: Any, system_prompt: Any) -> list[Message]:
 
 
 def whole_number(name: str, value: Any) -> int:
-    """Return an int; sliders send 10 as 10.0.
-
-    Raises UserError for anything else that they let through: NaN, true, 10.7.
-    """
+    """Return an int; 10.0 is one, in JavaScript. Raises UserError for NaN, true and 10.7."""
     if value is None:
         raise UserError(f"{name} is empty: give a whole number")
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
@@ -49,17 +46,16 @@ def whole_number(name: str, value: Any) -> int:
     return int(value)
 
 
-def to_settings(values: tuple, highest: int) -> tuple[Sampling, int]:
-    """Convert the side panel's values, temperature, max_tokens, then the others, to settings.
+def to_settings(values: dict[str, Any], highest: int) -> tuple[Sampling, int]:
+    """Convert values by name to settings and max_tokens, of which `highest` is the largest.
 
-    `highest`: the largest max_tokens that is accepted. Raises UserError.
+    Raises UserError.
     """
-    temperature, max_tokens, *others = values
-    max_tokens = whole_number("max_tokens", max_tokens)
+    max_tokens = whole_number("max_tokens", values["max_tokens"])
     if not (1 <= max_tokens <= highest):
         raise UserError(f"max_tokens={max_tokens} is out of range: choose 1 to {highest}")
     chosen = {
-        setting.name: whole_number(setting.name, value) if setting.is_whole else value
-        for setting, value in zip(SETTINGS, (temperature, *others), strict=True)
+        s.name: whole_number(s.name, values[s.name]) if s.is_whole else values[s.name]
+        for s in SETTINGS
     }
     return Sampling(**chosen), max_tokens

@@ -60,9 +60,7 @@ def read(model: OnnxModel, prompt: Any, settings: Any, begun: Any) -> Request:
     if not isinstance(settings, dict):
         raise UserError("settings must be an object")
     values = {"max_tokens": 256} | {s.name: s.default for s in SETTINGS} | settings
-    ordered = [values[name] for name in ("temperature", "max_tokens")]
-    ordered += [values[setting.name] for setting in SETTINGS[1:]]
-    sampling, most = to_settings(tuple(ordered), highest_max_tokens(model.bundle.facts))
+    sampling, most = to_settings(values, highest_max_tokens(model.bundle.facts))
     if sampling.seed < 0:
         sampling = replace(sampling, seed=random.randrange(SEEDS))
     if isinstance(prompt, str):

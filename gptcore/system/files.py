@@ -32,7 +32,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     temporary, old = (path.with_name(path.name + end) for end in (".tmp", ".old"))
     if old.exists() and not path.exists():  # a process ended between the two renames below
         old.rename(path)
-    with alone_in(temporary):
+    with locked_folder(temporary):
         try:
             yield temporary
             for item in [*temporary.rglob("*"), temporary]:
@@ -44,7 +44,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
+def locked_folder(folder: Path) -> Iterator[None]:
     """Make an empty folder, and hold a lock on it as long as it is written.
 
     The operating system releases the lock when a process dies. Windows has no locks of folders, and

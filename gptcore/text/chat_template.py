@@ -146,32 +146,54 @@ def fit(
         raise UserError("the last message must be the user's")
     if not messages[-1]["content"].strip():
         raise UserError("the message is empty: type something first")
+    for message in always_kept(messages):
+        check_length(message["content"], tokenizer, budget, message["role"] + " message")
+    ids, n_dropped = cut(messages, tokenizer, budget, prompt=True, recall=recall)
+    if len(ids) > budget:
+        raise UserError(
+            f"the message (with the system prompt) is too long: it needs {len(ids)} tokens and "
+            f"{budget} fit; shorten it"
+        )
+    return ids, n_dropped
+
+
+def always_kept(messages: list[Message]) -> list[Message]:
+    """Return the system message, if there is one, and the last message."""
+    return [m for m in messages[:1] if m["role"] == "system"] + messages[-1:]
+
+
+def cut(
+    messages: list[Message],
+    tokenizer: Tokenizer,
+    limit: int,
+    *,
+    prompt: bool,
+    recall: Recall | None = None,
+) -> tuple[list[int], int]:
+    """Return the ids of as much of a conversation as fits, and the number of old messages left out.
+
+    The system message and the last message are always kept; only if these are too long are there
+    more than `limit` ids.
+    """
     system = [m for m in messages[:1] if m["role"] == "system"]
     turns = messages[len(system) :]
-    for message in (*system, turns[-1]):
-        check_length(message["content"], tokenizer, budget, message["role"] + " message")
 
-    def prompt(start: int) -> list[int]:
-        return render(system + turns[start:], tokenizer, prompt=True, recall=recall)
+    def rendered(start: int) -> list[int]:
+        return render(system + turns[start:], tokenizer, prompt=prompt, recall=recall)
 
     # Each message takes a token at least, and each token holds so many bytes: of a history of a
     # million messages, only the end is looked at. The fewer messages, the shorter the prompt, so
     # few prompts are tried. A conversation is cut only before a user message.
-    first, n_left = len(turns), tokenizer.max_token_bytes * budget
-    while first > max(len(turns) - budget, 0):
+    first, n_left = len(turns), tokenizer.max_token_bytes * limit
+    while first > max(len(turns) - limit, 0):
         n_left -= len(turns[first - 1]["content"])
         if n_left < 0:
             break
         first -= 1
     starts = [i for i in range(first, len(turns)) if i == 0 or turns[i]["role"] == "user"]
-    at = bisect_left(starts, True, key=lambda start: len(prompt(start)) <= budget)
-    if at < len(starts):
-        return prompt(starts[at]), starts[at]
-    ids = prompt(len(turns) - 1)
-    raise UserError(
-        f"the message (with the system prompt) is too long: it needs {len(ids)} tokens and "
-        f"{budget} fit; shorten it"
-    )
+    at = bisect_left(starts, True, key=lambda start: len(rendered(start)) <= limit)
+    start = starts[at] if at < len(starts) else max(len(turns) - 1, 0)
+    return rendered(start), start
 
 
 def check_length(text: str, tokenizer: Tokenizer, budget: int, name: str) -> None:

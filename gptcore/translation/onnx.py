@@ -6,8 +6,7 @@
 """
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -40,9 +39,8 @@ class OnnxTranslator:
         if not wanted or not wanted <= cached:
             raise UserError(f"{bundle.path}: encoder and decoder are of different exports")
 
-    @contextmanager
-    def session(self) -> "Iterator[OnnxTranslatorSession]":
-        yield OnnxTranslatorSession(self)
+    def session(self) -> "OnnxTranslatorSession":
+        return OnnxTranslatorSession(self)
 
 
 class OnnxTranslatorSession:

@@ -10,7 +10,6 @@ gptcore.translation.onnx is the fast implementation, gptcore.nn.torch_translator
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,7 +42,7 @@ class Model(Protocol):
     source_tokenizer: Tokenizer
     tokenizer: Tokenizer
 
-    def session(self) -> AbstractContextManager[Session]: ...
+    def session(self) -> Session: ...
 
 
 @dataclass(frozen=True)
@@ -64,9 +63,9 @@ def translate(model: Model, text: str, beams: int = 1) -> Translation:
     source_ids = read_source(model, text)
     check_beams(beams)
     start, end = target_ends(model.tokenizer)
-    with model.session() as session:
-        session.begin(source_ids)
-        ids = beam_search(session, start, end, beams, model.config.block_size)
+    session = model.session()
+    session.begin(source_ids)
+    ids = beam_search(session, start, end, beams, model.config.block_size)
     finished = ids[-1:] == [end]
     return Translation(model.tokenizer.decode(ids), source_ids, [start, *ids], finished)
 

@@ -1,6 +1,6 @@
 """Opens the page in a window of its own, and ends with it: `gptcore --window`.
 
->>> open_window(load, Home(data_folder() / "window"))                 # doctest: +SKIP
+>>> open_window(load, Home(data_folder() / "window"), "gptcore")      # doctest: +SKIP
 
 The window opens at once. Its first request waits until the model is loaded and the server answers,
 which takes less time than a browser needs to start.

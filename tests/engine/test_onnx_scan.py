@@ -1,16 +1,18 @@
 """A graph that somebody made to compute for ever is refused before anything of it is run."""
 
 from collections.abc import Callable
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 import onnx
 import onnxruntime as ort
 import pytest
 from conftest import ROOT
+from google.protobuf.message import DecodeError
 from onnx import TensorProto, helper
 
 from gptcore.checks import UserError
-from gptcore.engine.onnx_scan import check_straight
+from gptcore.engine.onnx_scan import check_straight, fields
 from gptcore.engine.onnx_session import open_inference
 
 SCALAR = {"elem_type": TensorProto.FLOAT, "shape": []}
@@ -103,6 +105,29 @@ def test_a_straight_graph_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", [p for f in FOLDERS for p in sorted(f.glob("*.onnx"))])
 def test_our_own_graphs_are_straight(path: Path) -> None:
     check_straight(path)
+
+
+def test_a_file_that_is_cut_short_is_refused(tmp_path: Path) -> None:
+    """Unless it ends where one of its fields does, and is a smaller model."""
+    content, path = straight().SerializeToString(), tmp_path / "model.onnx"
+    path.write_bytes(content)
+    with open(path, "rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+        ends = {end for _, (_, end) in fields(data, (0, len(data)))}
+    for n in range(len(content)):
+        path.write_bytes(content[:n])
+        try:
+            check_straight(path)
+            assert is_whole(content[:n]), n
+        except UserError as error:
+            assert "no complete ONNX file" in str(error) and n not in ends
+
+
+def is_whole(content: bytes) -> bool:
+    """Whether protobuf's own reader takes so much of a file."""
+    try:
+        return bool(content) and bool(onnx.ModelProto.FromString(content))
+    except DecodeError:
+        return False
 
 
 def test_any_damage_is_found_or_harmless(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from safetensors import safe_open
 
 from export.folder.serving import write_serving_graphs
 from export.folder.write import write_model
-from export.formats import save, to_onnx, weights
+from export.formats import to_onnx, weights
+from export.formats.graph import PAGE
 from export.formats.quantize import save_quantized
 from export.formats.to_onnx import decoder_graph, write_onnx
 from export.formats.weights import Weights
@@ -57,7 +58,7 @@ def large(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Pat
     model = build_model(CONFIG)
     facts = ModelFacts("large", False, count_parameters(model), CONFIG)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(save, "MOST_BYTES", 100_000)
+        patch.setattr("export.formats.graph.MOST_BYTES", 100_000)
         patch.setattr(weights, "SHARD_BYTES", 100_000)
         write_model(model, tokenizer, False, folder)
         assert not any_failed(verify(Bundle(folder, CONFIG, tokenizer, facts)))
@@ -75,7 +76,7 @@ def test_the_weights_lie_in_one_file_beside_the_graph_at_the_borders_of_pages(la
         if tensor.data_location == TensorProto.EXTERNAL
     ]
     assert {place["location"] for place in places} == {"model.onnx_data"}
-    assert all(int(place["offset"]) % save.PAGE == 0 for place in places)
+    assert all(int(place["offset"]) % PAGE == 0 for place in places)
     lengths = sum(int(place["length"]) for place in places)
     assert lengths > 0.95 * 4 * count_parameters(build_model(CONFIG))
     assert (large / ONNX).stat().st_size < 100_000 < data_file(large / ONNX).stat().st_size

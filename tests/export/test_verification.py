@@ -22,7 +22,7 @@ from gptcore.feeds import no_cache
 from gptcore.nn.gpt import whole_sequence
 from gptcore.text.tokenizer import Tokenizer
 from training.data.shards import prepare
-from training.data.sources import facts_of, open_corpus
+from training.data.sources import open_corpus, run_data_of
 
 
 def compare_config(reference: Path, folder: Path) -> Check:
@@ -134,5 +134,5 @@ def test_a_run_on_the_projects_own_dialogues_knows_its_text(
     tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     shards = prepare(lambda: iter(["one text", "another"] * 9), tmp_path, 512, tokenizer)
-    assert facts_of(shards, open_corpus([], seed=1)[1]).datasets == {"dialogues": 1}
-    assert not facts_of(shards, "book.txt").datasets
+    assert run_data_of(shards, open_corpus([], seed=1)[1]).datasets == {"dialogues": 1}
+    assert not run_data_of(shards, "book.txt").datasets

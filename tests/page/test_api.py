@@ -1,7 +1,9 @@
 """The API over real connections: what clients of OpenAI's send, and what they get."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
+from threading import Event
 from typing import Any
 
 import jsonschema
@@ -83,6 +85,32 @@ def test_a_stream_holds_the_same_in_parts(post, nano: OnnxModel) -> None:
     assert reasons[:-1] == [None] * (len(reasons) - 1) and reasons[-1] in ("stop", "length")
     assert {part["object"] for part in parts} == {"chat.completion.chunk"}
     assert len({part["id"] for part in parts}) == 1
+
+
+@pytest.mark.parametrize(
+    "body", [{"messages": HELLO}, {"prompt": "Hello"}], ids=["chat", "completion"]
+)
+def test_the_first_words_of_a_stream_arrive_while_the_rest_is_written(
+    url: str, monkeypatch: pytest.MonkeyPatch, body: dict
+) -> None:
+    written = Event()
+
+    async def held(*_: Any) -> AsyncIterator[tuple[int, Piece]]:
+        yield 0, Piece("Hel", 3, 1)
+        await asyncio.to_thread(written.wait, SECONDS)
+        yield 0, Piece("lo", 3, 2, "end")
+
+    monkeypatch.setattr(gptcore.api.routes, "answers", held)
+    kind = "chat/completions" if "messages" in body else "completions"
+    asked = {"url": f"{url}/v1/{kind}", "json": body | {"stream": True}}
+    try:
+        with requests.post(**asked, stream=True, timeout=SECONDS) as answer:
+            lines = answer.iter_lines()
+            assert any(b"Hel" in line for line in lines)
+            written.set()
+            assert any(b'"lo"' in line for line in lines)
+    finally:
+        written.set()
 
 
 def test_without_being_asked_for_a_stream_has_no_usage(post) -> None:

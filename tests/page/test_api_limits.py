@@ -4,15 +4,15 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 
 import pytest
 import requests
-from api_server import HELLO, SECONDS, error_of, served
+from api_server import HELLO, SECONDS, error_of, served, slow_steps, wait_until_idle
 from conftest import NANO
 
-from gptcore.api.door import CALLS, LONGEST_BODY, Door, Refused
+from gptcore.api.door import CALLS, LONGEST_BODY, Door, Rate, Refused
 from gptcore.engine.generate import Replies
 from gptcore.engine.onnx_session import open_slots
 from gptcore.engine.scheduler import Engine
@@ -49,21 +49,21 @@ def test_a_body_that_is_too_long_is_refused_also_in_chunks(url: str) -> None:
         error_of(answer, 413)
 
 
-def test_a_client_that_goes_away_frees_its_row(url: str, nano: OnnxModel) -> None:
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_goes_away_frees_its_row(
+    url: str, nano: OnnxModel, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     host, port = url.removeprefix("http://").split(":")
-    for stream in (True, False):
-        body = json.dumps(
-            {"messages": HELLO, "stream": stream, "n": 100, "temperature": 2}
-        ).encode()
-        with socket.create_connection((host, int(port))) as connection:
-            head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
-            connection.sendall(head + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
-            while not nano.engine.n_running:
-                time.sleep(0.001)
-        gone = time.monotonic()
-        while nano.engine.n_running and time.monotonic() - gone < SECONDS:
+    steps = slow_steps(monkeypatch)
+    asked = {"messages": HELLO, "stream": stream, "n": 100, "temperature": 5, "max_tokens": 300}
+    body = json.dumps(asked).encode()
+    with socket.create_connection((host, int(port))) as connection:
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+        connection.sendall(head + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        while not steps:
             time.sleep(0.001)
-        assert time.monotonic() - gone < 1
+    wait_until_idle(nano)
+    assert len(steps) < 300  # of thousands
 
 
 def test_a_key_is_needed_where_there_is_one(nano: OnnxModel) -> None:
@@ -99,6 +99,57 @@ def test_too_many_calls_in_a_minute_are_refused_for_each_key(nano: OnnxModel) ->
             found[key] = [answer.status_code for answer in answers]
             assert answers[-1].headers["Retry-After"]
         assert found == {"one": [200, 200, 429], "two": [200, 200, 429]}
+
+
+def test_a_minute_later_the_same_key_may_call_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    rate, now = Rate(2), 1000.0
+    monkeypatch.setattr("gptcore.api.door.time.monotonic", lambda: now)
+    for second in (0.0, 30.0):
+        now = 1000.0 + second
+        rate.check("one")
+        rate.count("one")
+    for second, is_refused in ((59.0, True), (61.0, False), (89.0, False)):
+        now = 1000.0 + second
+        with pytest.raises(Refused) if is_refused else nullcontext():
+            rate.check("one")
+    rate.count("one")
+    with pytest.raises(Refused):
+        rate.check("one")
+    rate.check("two")
+
+
+def test_clients_of_more_than_a_minute_ago_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    rate, now = Rate(2), 1000.0
+    monkeypatch.setattr("gptcore.api.door.time.monotonic", lambda: now)
+    monkeypatch.setattr("gptcore.api.door.CLIENTS", 3)
+    for client in range(3):
+        rate.count(client)
+    now += 61.0
+    rate.count("new")
+    assert [*rate.calls] == ["new"]
+
+
+def test_a_body_that_does_not_arrive_is_not_waited_for(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gptcore.api.door.BODY_SECONDS", 0.2)
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=SECONDS) as connection:
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+        connection.sendall(head + b'Content-Length: 100\r\n\r\n{"messages":')
+        assert connection.recv(100).startswith(b"HTTP/1.1 408")
+
+
+def test_all_addresses_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gptcore.api.door.ALL_CALLS", 3)
+    door, scopes = Door(), [{"client": (f"10.0.0.{i}", 1), "headers": []} for i in range(4)]
+    with ExitStack() as stack:
+        for scope in scopes[:3]:
+            stack.enter_context(door.answering(scope))
+        with pytest.raises(Refused, match="too many calls are open"):
+            stack.enter_context(door.answering(scopes[3]))
+    with door.answering(scopes[3]):
+        assert door.open.total() == 1
 
 
 def test_pages_of_other_sites_may_call_only_where_they_are_named(nano: OnnxModel) -> None:

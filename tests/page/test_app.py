@@ -1,5 +1,6 @@
 """The page's endpoint and command line, as a program uses them."""
 
+import dataclasses
 import inspect
 import json
 import re
@@ -19,7 +20,7 @@ from gradio_client.exceptions import AppError
 
 from gptcore.bundle import default_model
 from gptcore.checks import UserError
-from gptcore.engine.sampling import SETTINGS
+from gptcore.engine.sampling import SETTINGS, Sampling
 from gptcore.gradio.endpoints import chat_endpoint, completion_endpoint
 from gptcore.model import OnnxModel, load_model
 from gptcore.page.inputs import to_settings
@@ -102,7 +103,7 @@ def test_a_bad_argument_is_named(client: Client, arguments: dict, message: str) 
 
 
 def test_not_a_number_is_refused_by_our_own_check() -> None:
-    values = (float("nan"), 10, 50, 1.0, 0.0, 1.0, -1)
+    values = dataclasses.asdict(Sampling()) | {"temperature": float("nan"), "max_tokens": 10}
     with pytest.raises(ValueError, match="temperature=nan"):
         to_settings(values, 256)
 

@@ -4,13 +4,12 @@ import json
 import re
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import requests
-from api_server import running
+from api_server import running, slow_steps, wait_until_idle
 from conftest import Refused
 
 from gptcore.__main__ import main
@@ -102,15 +101,16 @@ def test_a_mistake_is_the_last_event(address: str) -> None:
     assert "temperature=-1 is out of range" in told["error"]
 
 
-def test_the_computation_ends_with_the_connection(address: str, model: OnnxModel) -> None:
+def test_the_computation_ends_with_the_connection(
+    address: str, model: OnnxModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = {"max_tokens": 400, "temperature": 5, "min_p": 0}
     values = [HELLO, settings, [], None]
+    steps = slow_steps(monkeypatch)
     with requests.post(f"{address}/ask/reply", json=values, stream=True, timeout=20) as answer:
         next(answer.iter_lines())
-    deadline = time.monotonic() + 10
-    while model.engine.n_running and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not model.engine.n_running
+    wait_until_idle(model)
+    assert 0 < len(steps) < 300  # of 400
 
 
 @pytest.mark.parametrize(

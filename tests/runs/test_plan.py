@@ -24,7 +24,7 @@ from training.formats.places import find_files
 from training.optim.optimizers import rate_factor
 from training.plan.pilot import Speed, between
 from training.plan.plan import Plan
-from training.plan.planner import facts_of, make_plan
+from training.plan.planner import estimated_facts, make_plan
 from training.plan.scaling import (
     DEPTHS,
     MANY_EPOCHS,
@@ -165,13 +165,13 @@ def test_a_pilot_of_seconds_promises_no_more_than_short_runs_keep() -> None:
     facts = dataclasses.replace(BOOK, hardness=1.3, pilot=Pilot(2.5, 40_000 * 4.2))
     plan = plan_for(facts, 120)
     long = plan_for(dataclasses.replace(facts, pilot=None), 120)
-    assert plan.depth == long.depth and long.told_bits_per_byte == long.expected_bits_per_byte
+    assert plan.depth == long.depth and long.expected_bits_per_byte == long.rule_bits_per_byte
     n_bytes = effective_bytes(plan.tokens * 4.2, BOOK.n_bytes)
-    assert plan.foretold == round(2.5 * (n_bytes / (40_000 * 4.2)) ** -SLOPE, 4)
-    assert plan.foretold > plan.expected_bits_per_byte
-    assert f"{plan.foretold:.2f} bits per byte" in plan.table()
+    assert plan.expected_bits_per_byte == pytest.approx(2.5 * (n_bytes / (40_000 * 4.2)) ** -SLOPE)
+    assert plan.expected_bits_per_byte > plan.rule_bits_per_byte
+    assert f"{plan.expected_bits_per_byte:.2f} bits per byte" in plan.table()
     mild = dataclasses.replace(facts, pilot=Pilot(0.1, 40_000 * 4.2))  # the rule says more
-    assert plan_for(mild, 120).told_bits_per_byte == plan.expected_bits_per_byte
+    assert plan_for(mild, 120).expected_bits_per_byte == plan.rule_bits_per_byte
 
 
 def test_dropout_never_falls_as_epochs_grow() -> None:
@@ -273,7 +273,7 @@ def test_a_refitted_plan_did_until_now_what_the_old_one_did_and_then_falls_to_no
 def test_a_corpus_has_its_size_and_bytes_per_token(tmp_path: Path) -> None:
     file = tmp_path / "lines.txt"
     file.write_text("".join(f"This is line {i} of the text.\n" for i in range(999)))
-    facts = facts_of(survey(lambda: read_documents(find_files([file]))))
+    facts = estimated_facts(survey(lambda: read_documents(find_files([file]))))
     assert facts.n_bytes == file.stat().st_size
     assert 2 < facts.bytes_per_token < 30
 

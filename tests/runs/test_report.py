@@ -1,7 +1,6 @@
 """The run report: what it says of runs, and what a real browser makes of the file."""
 
 import dataclasses
-import json
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -169,15 +168,6 @@ def test_real_runs_of_both_kinds_are_compared(
     expect(page.locator("#samples .sample").first).to_contain_text("<|user|>")
     assert len(read_samples(translation_run)[0][1]) == 5
     page.close()
-
-
-def test_old_metrics_without_tokens_get_them_from_the_steps(tmp_path: Path) -> None:
-    run = made_up(tmp_path / "mine", steps=20)
-    rows = [{"step": 10, "loss": 3.0}, {"step": 20, "loss": 2.0}]
-    (run.path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert History(run).curve("loss") == {
-        "step": [10, 20], "tokens": [5120, 10240], "y": [3.0, 2.0],
-    }  # fmt: skip
 
 
 def test_a_hundred_thousand_lines_are_thinned(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from export.pretrained.tokenizer import read_tokenizer
 from export.ship.web import SOURCES, fetch_runtime
 from gptcore.bundle import default_model
 from gptcore.engine.sampling import Sampling, sample_rows
+from gptcore.inspection import ids_of_messages, most_tokens
 from gptcore.model import OnnxModel, load_model
 from gptcore.text.chat_template import Message, fit, text_opening
 
@@ -217,15 +218,18 @@ def test_conversations_become_our_prompts(scripts: Path, model: OnnxModel) -> No
                  for i in range(n)]  # fmt: skip
         cases += [turns, [{"role": "system", "content": "Be kind. "}, *turns]]
     code = f"""{OPEN}
-        found = given.cases.map((messages) => prompts.chat(messages, given.most));
+        const chats = given.cases.map((messages) => prompts.chat(messages, given.most));
+        const wholes = given.cases.map((messages) => prompts.whole(messages, given.seen));
+        found = [...chats, ...wholes];
         found.push(prompts.text("Once upon a time <|end|>"), prompts.text("word ".repeat(2000)));
     """
     for most in (16, 400):
-        *found, short, long = node(scripts, code, {**facts(model), "cases": cases, "most": most})
+        more = {"cases": cases, "most": most, "seen": most_tokens(model.bundle)}
+        *found, short, long = node(scripts, code, {**facts(model), **more})
         budget = model.config.block_size - min(most, model.config.block_size // 4)
-        for messages, got in zip(cases, found):
-            ids, n_dropped = fit(messages, model.tokenizer, budget)
-            assert (got["ids"], got["dropped"]) == (ids, n_dropped)
+        expected = [fit(messages, model.tokenizer, budget) for messages in cases]
+        expected += [ids_of_messages(model.bundle, messages) for messages in cases]
+        assert [(got["ids"], got["dropped"]) for got in found] == expected
         opening = text_opening(model.tokenizer)
-        assert short["ids"] == [*opening, *model.tokenizer.encode("Once upon a time <|end|>")]
-        assert len(long["ids"]) == model.config.block_size and long["dropped"] > 0
+        assert short == [*opening, *model.tokenizer.encode("Once upon a time <|end|>")]
+        assert len(long) == model.config.block_size

@@ -24,6 +24,7 @@ from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import whole_sequence
 from gptcore.nn.llama import to_llama
+from gptcore.nn.lora import add_adapters
 from gptcore.text.chat_template import render
 from training.__main__ import main
 from training.data.batches import IGNORED, Rows
@@ -31,7 +32,7 @@ from training.data.sources import shards_of
 from training.evaluation.validation import questions, sample_prompts
 from training.machine.memory import kept_bytes
 from training.plan.given import CPU_KEPT, fitted_row, in_memory
-from training.run.base import whole_weights
+from training.run.base import read_base, whole_weights
 from training.run.config import TrainConfig
 from training.run.directory import Run
 
@@ -148,10 +149,21 @@ def test_a_checkpoint_holds_the_adapters_alone_and_the_run_names_its_base(
 
 def test_the_whole_weights_of_a_run_of_adapters_are_those_that_were_measured(tuned: Run) -> None:
     checkpoint = tuned.best_checkpoint()
-    whole = whole_weights(tuned, checkpoint)
-    load_weights(build_model(CONFIG), whole, "whole")
-    before = load_file(tuned.base.path)["model.embed_tokens.weight"]  # type: ignore[union-attr]
-    assert torch.equal(whole["embed.weight"], before)
+    assert tuned.base
+    whole, before = whole_weights(tuned, checkpoint), read_base(tuned.base, CONFIG)
+    plain, measured = build_model(CONFIG), build_model(CONFIG)
+    load_weights(measured, before, "before")
+    add_adapters(measured, tuned.train.lora)
+    parameters = dict(measured.named_parameters())
+    with torch.no_grad():
+        for name, tensor in checkpoint.model.items():
+            parameters[name].copy_(tensor)
+        load_weights(plain, whole, "whole")
+        inputs = whole_sequence(torch.arange(40)[None])
+        assert (plain(**inputs)[0] - measured(**inputs)[0]).abs().max() < 1e-5
+    assert torch.equal(whole["embed.weight"], before["embed.weight"])
+    changed = {name for name, tensor in whole.items() if not torch.equal(tensor, before[name])}
+    assert "blocks.0.feed_forward.down.weight" in changed
     adapter = load_file(tuned.path / "adapter" / "adapter_model.safetensors")
     name = "base_model.model.model.layers.0.mlp.down_proj.lora_B.weight"
     assert torch.equal(adapter[name], checkpoint.model["blocks.0.feed_forward.down.lora_b"])

@@ -16,8 +16,8 @@ from training.run.directory import Run
 HOLD = """
 import sys, time
 from pathlib import Path
-from training.run.directory import alone_in
-with alone_in(Path(sys.argv[1]), is_first=True):
+from training.run.directory import locked_run
+with locked_run(Path(sys.argv[1]), is_first=True):
     print("held", flush=True)
     time.sleep(600)
 """

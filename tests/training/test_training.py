@@ -28,7 +28,8 @@ from training.data.sources import open_corpus
 from training.data.survey import survey
 from training.dialogues.generator import dialogues
 from training.formats.places import find_files
-from training.machine.devices import Interrupts, autocast, multiplies_bfloat16_fast, pick_dtype
+from training.machine.devices import autocast, multiplies_bfloat16_fast, pick_dtype
+from training.machine.interrupts import Interrupts
 from training.optim.muon import Muon
 from training.optim.optimizers import build_optimizers, rate_factor
 from training.run.config import TrainConfig

@@ -25,7 +25,15 @@ from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import cut_for, document_text
 from training.data.remote import MANIFEST
 from training.data.shard import ShardWriter
-from training.data.shards import FORMAT, Shards, dtype_of, load_shards
+from training.data.shards import (
+    COUNTS,
+    FORMAT,
+    SPLITS,
+    Shards,
+    dtype_of,
+    load_shards,
+    manifest_of,
+)
 from training.data.survey import Survey, Surveyor, validation_limit
 from training.data.tokenising import tokenise
 from training.formats.found import Asked, Document, Item, Skip
@@ -36,7 +44,6 @@ from training.machine.progress import progress
 UNIT_BYTES = 1 << 26  # stored bytes of files that are read together
 PIECE_BYTES = 1 << 25  # bytes of text in a shard
 MAX_PIECES = 100_000  # of a unit
-SPLITS = ("train", "val")
 ENDS = (".bin", ".starts.npy", ".unlearned.npy")
 
 
@@ -203,17 +210,10 @@ def join_parts(folder: Path) -> Shards:
             raise UserError(f"{folder} has no document for the split {split}: give more texts")
     own = sorted((folder / "tokenizer").iterdir())
     files = {f"tokenizer/{path.name}": path for path in own}
-    manifest = {
-        "format": FORMAT,
-        "dtype": dtype_of(tokenizer),
-        **{k: sum(piece[k] for piece in pieces) for k in ("n_documents", "n_bytes", "n_chats")},
-        "corpus_sha256": hashlib.sha256(
-            "".join(piece["sha256"] for piece in pieces).encode()
-        ).hexdigest(),
-        "splits": splits,
-        "bytes": {name: path.stat().st_size for name, path in files.items()},
-        "sha256": {name: file_sha256(path) for name, path in files.items()},
-    }
+    manifest = manifest_of(tokenizer, splits, files)
+    manifest |= {name: sum(piece[name] for piece in pieces) for name in COUNTS}
+    hashes = "".join(piece["sha256"] for piece in pieces)
+    manifest["corpus_sha256"] = hashlib.sha256(hashes.encode()).hexdigest()
     for listed in found.values():
         manifest["bytes"] |= listed["bytes"]
         manifest["sha256"] |= listed["sha256"]

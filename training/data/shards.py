@@ -2,7 +2,7 @@
 
 train-00000.bin          ids, uint16 (uint32 for a vocabulary over 65,536)
 train-00000.starts.npy   the index at which each document begins
-train-00000.unlearned.npy  where replies of weight 0 begin and end (n, 2), if there are any
+train-00000.unlearned.npy  (n, 2): where what is not learned begins and ends, if there is any
 val-00000.bin ...        the same for the held-out documents
 tokenizer/               the tokenizer of the shards
 manifest.json            counts, and the sha256 of every file and of itself
@@ -26,11 +26,7 @@ from gptcore.checks import UserError
 from gptcore.facts import check_format
 from gptcore.system.files import file_sha256, locked, new_folder, read_sealed, sealed
 from gptcore.text.tokenizer import Tokenizer
-from training.data.corpus import (
-    Corpus,
-    document_number,
-    document_text,
-)
+from training.data.corpus import Corpus, document_number, document_text
 from training.data.remote import MANIFEST, RemoteFolder
 from training.data.shard import Shard, ShardWriter
 from training.data.survey import Survey, survey
@@ -39,6 +35,8 @@ from training.machine.progress import progress
 
 FORMAT = 2  # format number in the manifest; part of the key, so older shards are not reused
 CACHE = "cache"  # folder in the run directory for the shards in use from a URL
+SPLITS = ("train", "val")
+COUNTS = ("n_documents", "n_bytes", "n_chats")
 TOKENIZER_BYTES = 20_000_000  # the tokenizer is trained on a sample of a larger corpus
 
 
@@ -194,9 +192,9 @@ def open_shards(location: str, cache: Path) -> Shards:
 def check_manifest(manifest: dict[str, Any]) -> None:
     """Raise KeyError or TypeError if the manifest lacks a value that is needed later."""
     np.dtype(manifest["dtype"])
-    for name in ("n_documents", "n_bytes", "n_chats", "corpus_sha256"):
+    for name in (*COUNTS, "corpus_sha256"):
         manifest[name]
-    for split in ("train", "val"):
+    for split in SPLITS:
         for shard in manifest["splits"][split]["shards"]:
             manifest["sha256"][f"{shard}.starts.npy"], manifest["bytes"][f"{shard}.bin"] + 0
 
@@ -210,28 +208,31 @@ def sample_texts(corpus: Corpus, found: Survey) -> Iterator[str]:
 
 
 def write_shards(corpus: Corpus, found: Survey, tokenizer: Tokenizer, folder: Path) -> None:
-    dtype = dtype_of(tokenizer)
-    writers = {split: ShardWriter(folder, split) for split in ("train", "val")}
+    writers = {split: ShardWriter(folder, split) for split in SPLITS}
     documents = progress(corpus(), "tokenising", found.n_documents, " documents")
-    for made in tokenise(documents, tokenizer, dtype):
+    for made in tokenise(documents, tokenizer, dtype_of(tokenizer)):
         writer = writers["val" if found.is_validation(made.document) else "train"]
         writer.add(made.ids, made.unlearned)
     splits = {split: writer.finish() for split, writer in writers.items()}
     if not splits["train"]["n_tokens"]:
         raise UserError("all documents of the corpus are equal: give different texts")
-    files = sorted(p for p in folder.rglob("*") if p.is_file())
-    manifest = {
-        "format": FORMAT,
-        "dtype": dtype,
-        "n_documents": found.n_documents,
-        "n_bytes": found.n_bytes,
-        "n_chats": found.n_chats,
-        "corpus_sha256": found.sha256,
-        "splits": splits,
-        "bytes": {p.relative_to(folder).as_posix(): p.stat().st_size for p in files},
-        "sha256": {p.relative_to(folder).as_posix(): file_sha256(p) for p in files},
-    }
+    files = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
+    manifest = manifest_of(tokenizer, splits, dict(sorted(files.items())))
+    manifest |= {name: getattr(found, name) for name in COUNTS} | {"corpus_sha256": found.sha256}
     (folder / MANIFEST).write_text(sealed(manifest), encoding="utf-8")
+
+
+def manifest_of(
+    tokenizer: Tokenizer, splits: dict[str, Any], files: dict[str, Path]
+) -> dict[str, Any]:
+    """Return a manifest without the COUNTS and the hash of the corpus."""
+    return {
+        "format": FORMAT,
+        "dtype": dtype_of(tokenizer),
+        "splits": splits,
+        "bytes": {name: path.stat().st_size for name, path in files.items()},
+        "sha256": {name: file_sha256(path) for name, path in files.items()},
+    }
 
 
 def dtype_of(tokenizer: Tokenizer) -> str:

@@ -103,7 +103,7 @@ def finished_shards(location: str, cache: Path, tokenizer: str) -> Shards:
     return shards
 
 
-def facts_of(shards: Shards, source: str) -> RunData:
+def run_data_of(shards: Shards, source: str) -> RunData:
     """Return what a run records about its training text."""
     counts = {key: shards.manifest[key] for key in ("corpus_sha256", "n_documents", "n_bytes")}
     known = {DIALOGUES: 1.0} if source == OWN_SOURCE else {}

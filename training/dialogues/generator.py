@@ -44,8 +44,8 @@ TOPICS: dict[about.Topic, tuple[float, float]] = {
     questions.statement: (5, 0),
     tell_facts: (65, 18), tell_many: (22, 8), danger: (36, 9), harmless: (60, 12),
     careful: (14, 4), exchange: (28, 6),
-    stories.joke: (4, 0), stories.riddle: (2, 0), stories.story: (9, 0),
-    stories.open_story: (3, 0),
+    stories.joke: (4, 0), stories.riddle: (2, 0), stories.story: (16, 0),
+    stories.open_story: (4, 0),
 }  # fmt: skip
 # Topics in which the assistant claims nothing that a person could doubt.
 NO_CLAIM = (about.greeting, about.tell_name, about.who_are_you)

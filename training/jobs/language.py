@@ -8,11 +8,11 @@ import dataclasses
 from typing import Any
 
 from gptcore.checks import UserError
-from gptcore.families import has_family
+from gptcore.families import family
 from gptcore.text.tokenizer import Tokenizer
 from training.data.batches import Rows
 from training.data.shards import CACHE, Shards
-from training.data.sources import OWN, facts_of, finished_shards, name_of, shards_of
+from training.data.sources import OWN, finished_shards, name_of, run_data_of, shards_of
 from training.evaluation.validation import questions
 from training.formats.places import find_files
 from training.jobs.options import has_shards, read_text, settings_of, tokenised
@@ -22,7 +22,7 @@ from training.machine.processes import World, join
 from training.plan.given import Given, as_begun
 from training.plan.planner import Planner
 from training.run.base import frozen_weights, open_base, shape_of
-from training.run.directory import Run, alone_in, check_free, say_next
+from training.run.directory import Run, check_free, locked_run, say_next
 from training.run.facts import Base
 from training.run.settings import (
     check_same,
@@ -42,7 +42,7 @@ def train_language(options: argparse.Namespace) -> dict[str, Any] | None:
 
     Raises UserError for options that do not fit together or do not fit the run.
     """
-    with join(options.timeout) as world, alone_in(options.out, world.is_first):
+    with join(options.timeout) as world, locked_run(options.out, world.is_first):
         if goes_on(options):
             summary = go_on(options, world)
         else:
@@ -78,10 +78,10 @@ def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     initial, base = open_base(options.init) if options.init else (None, None)
     check_adapters(settings, base)
     shards, source = open_text(options, settings, encoding, world)
-    plan = settings.final(shards)
+    plan = settings.plan(shards)
     data = dataclasses.replace(
-        facts_of(shards, source),
-        expected_bits_per_byte=plan.foretold,
+        run_data_of(shards, source),
+        expected_bits_per_byte=plan.expected_bits_per_byte,
         planned_steps=plan.training.steps,
     )
     if data.chat and not data.datasets:
@@ -92,20 +92,22 @@ def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
         plan.model,
         plan.training,
         data,
-        settings.clock(plan),
+        plan.clock,
         fixed_options(options),
         base,
     )
     task = LanguageModelling(run, shards, world)
     if world.is_first:
-        tell(run, task, plan.step_s, plan.seconds, plan.expected)
+        tell(run, task, plan.step_s, plan.seconds, plan.expectation)
         if (held_out := shards.manifest["splits"]["val"]["n_tokens"]) < FEW_HELD_OUT:
             print(
                 f"note: only {held_out:,} tokens are held out to measure on: the figures of "
                 f"held-out text say little"
             )
         if options.verbose:
-            print(settings.rules(plan) + describe(run.model, run.train))
+            if options.minutes or options.depth:
+                print(plan.table())
+            print(describe(run.model, run.train))
     if options.plan:
         return {}
     return train(run, task, initial, world=world)
@@ -115,7 +117,7 @@ def check_adapters(settings: Planner | Given, base: Base | None) -> None:
     """Raise UserError if adapters are asked for that nothing could hold."""
     if not (base and isinstance(settings, Given) and settings.training.lora):
         return
-    if not has_family(settings.model):
+    if not family(settings.model):
         raise UserError("--lora is for models of Llama's shape, and this one has another")
     if base.sha256 == "":
         raise UserError(
@@ -150,6 +152,6 @@ def open_text(
         return world.in_turns(lambda: finished_shards(where, cache, encoding)), where
     own = Tokenizer.load(shape_of(options.init)[1]) if options.init else None
     text = read_text(options, settings.seed, world.is_first, own)
-    model = settings.first(text.survey)
+    model = settings.shape(text.survey)
     folder = options.out.parent / "shards"
     return world.in_turns(lambda: tokenised(options, text, folder, model, encoding)), text.source

@@ -1,7 +1,8 @@
 """From the options of a command to settings, a tokenizer and token shards.
 
 >>> model, training, encoding = from_preset(options)                 # doctest: +SKIP
->>> shards = tokenised(options, read_text(options), folder, model, encoding)   # doctest: +SKIP
+>>> text = read_text(options, seed=1)                                # doctest: +SKIP
+>>> shards = tokenised(options, text, folder, model, encoding)       # doctest: +SKIP
 """
 
 import argparse

@@ -19,12 +19,12 @@ from gptcore.facts import EarlierStage
 from gptcore.text.tokenizer import Tokenizer
 from training.data.batches import Rows
 from training.data.shards import Shards, prepare
-from training.data.sources import facts_of, shards_of
+from training.data.sources import run_data_of, shards_of
 from training.jobs.stages import SHARDS, Stage, mixed
 from training.loop import train
 from training.machine.processes import World, join
 from training.run.base import open_base, shape_of
-from training.run.directory import Run, alone_in, begun, say_next
+from training.run.directory import Run, begun, locked_run, say_next
 from training.run.settings import describe, differs
 from training.tasks.language import LanguageModelling
 
@@ -60,7 +60,7 @@ def train_stages(
     before, summary = after_folder(init, stages[0]) if init else None, None
     with join(timeout_s) as world:
         for stage in stages:
-            with alone_in(out / stage.name, world.is_first):
+            with locked_run(out / stage.name, world.is_first):
                 summary = run_stage(stage, out, data_dir, before, world)
             if summary is None:
                 print("to continue: run the same command again")
@@ -110,7 +110,7 @@ def new_run(stage: Stage, path: Path, shards: Shards, before: Before | None) -> 
     passes = Counter(before.datasets if before else {})
     passes.update(stage.mix)
     data = dataclasses.replace(
-        facts_of(shards, str(stage)),
+        run_data_of(shards, str(stage)),
         datasets=dict(passes),
         stages=before.stages if before else (),
     )
@@ -152,7 +152,6 @@ def after_folder(path: Path, stage: Stage) -> Before:
     if training is None:
         return Before(Tokenizer.load(tokenizer), weights, {}, ())
     data = training.data
-    last = EarlierStage(
-        path.resolve().name, data.source, training.step, training.tokens or 0, training.seconds or 0
-    )
+    took = (training.step, training.tokens, training.seconds)
+    last = EarlierStage(path.resolve().name, data.source, *took)
     return Before(Tokenizer.load(tokenizer), weights, data.datasets, (*data.stages, last))

@@ -28,7 +28,7 @@ from training.plan.given import as_begun, fitted
 from training.plan.pilot import measured_step
 from training.plan.scaling import MANY_EPOCHS
 from training.run.config import TrainConfig
-from training.run.directory import Run, alone_in, check_free, say_next
+from training.run.directory import Run, check_free, locked_run, say_next
 from training.run.facts import RunData
 from training.run.settings import (
     check_same,
@@ -46,7 +46,7 @@ def train_translator(options: argparse.Namespace) -> dict[str, Any] | None:
 
     Raises UserError for options that do not fit together or do not fit the run.
     """
-    with join(options.timeout) as world, alone_in(options.out, world.is_first):
+    with join(options.timeout) as world, locked_run(options.out, world.is_first):
         if goes_on(options):
             summary = go_on(options, world)
         else:

@@ -1,16 +1,12 @@
-"""Choice of device and precision, compilation, and interrupts.
+"""Choice of device and precision, and compilation.
 
 >>> pick_dtype("float32", torch.device("cpu"))
 torch.float32
 """
 
-import os
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
-from types import FrameType
 from typing import Any
 
 import torch
@@ -105,64 +101,14 @@ def speed_up(
         return False
     print("compiling the blocks in the first step; --set compile=off avoids the wait")
     for block in model.blocks:
-        block.forward = compiled_in_training(block)
+        only_in_training(block, torch.compile(block.forward, dynamic=False))
     return True
 
 
-def compiled_in_training(block: nn.Module) -> Callable[..., Any]:
-    """Return a forward that is compiled in training mode and plain in evaluation.
+def only_in_training(block: nn.Module, fast: Callable[..., Any]) -> None:
+    """Let `fast` compute the block in training, and the block itself in an evaluation.
 
-    Lengths vary in an evaluation, and each new length would be recompiled.
+    Lengths vary in an evaluation: a compiled block would be compiled again for each.
     """
-    plain, compiled = block.forward, torch.compile(block.forward, dynamic=False)
-
-    def forward(*inputs: Any) -> Any:
-        return compiled(*inputs) if block.training else plain(*inputs)
-
-    return forward
-
-
-# A closed terminal sends SIGHUP; Windows does not have it.
-NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")  # the last is Windows' alone
-SIGNALS = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
-
-
-class Paused(Exception):
-    """Raised after an interrupt, once the state is saved."""
-
-
-class Interrupts:
-    """A context in which the first Ctrl-C, SIGTERM or closed terminal only sets `received`.
-
-    The second one ends the program at once.
-    """
-
-    def __enter__(self) -> "Interrupts":
-        self.received = self.is_saved = False
-        self.previous = {s: signal.signal(s, self.note) for s in SIGNALS}
-        return self
-
-    def note(self, number: int, frame: FrameType | None) -> None:
-        self.received = True
-        self.restore()
-        if self.is_saved:
-            raise Paused
-        os.write(2, b"\nstopping after this step; interrupt again to stop without saving\n")
-
-    @contextmanager
-    def at_once(self) -> Iterator[None]:
-        """Enter a context in which an interrupt raises Paused at once."""
-        if self.received:
-            raise Paused
-        self.is_saved = True
-        try:
-            yield
-        finally:
-            self.is_saved = False
-
-    def restore(self) -> None:
-        for number, handler in self.previous.items():
-            signal.signal(number, handler)
-
-    def __exit__(self, *error: object) -> None:
-        self.restore()
+    plain = block.forward
+    block.forward = lambda *inputs: (fast if block.training else plain)(*inputs)

@@ -7,16 +7,15 @@
 
 import math
 import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from gptcore.config import ModelConfig
+from training.machine.devices import only_in_training
 
 SHARE = 0.5  # of the free memory that a step's activations may take
 
@@ -71,13 +70,4 @@ def recompute_blocks(model: nn.Module) -> None:
     """Make each block keep its input alone in training, and compute the rest again in the backward
     pass (gradient checkpointing, arXiv 1604.06174): the same numbers, for a third more time."""
     for block in model.blocks:  # type: ignore[union-attr]
-        block.forward = recomputed(block, block.forward)
-
-
-def recomputed(block: nn.Module, plain: Callable[..., Any]) -> Callable[..., Any]:
-    twice = partial(checkpoint, plain, use_reentrant=False)
-
-    def forward(*inputs: Any) -> Any:
-        return twice(*inputs) if block.training else plain(*inputs)
-
-    return forward
+        only_in_training(block, partial(checkpoint, block.forward, use_reentrant=False))

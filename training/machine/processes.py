@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 # How long the other processes wait while the first one prepares a corpus, which may be large.
 # If the first one dies, torchrun ends the waiting ones.
-PATIENCE = timedelta(days=2)
+PREPARE_TIMEOUT = timedelta(days=2)
 
 # Parts of the messages of gloo and NCCL about a lost process.
 LOST = ("connection closed", "connection reset", "connection refused", "timed out", "broken pipe")
@@ -35,7 +35,7 @@ class World:
     rank: int = 0
     size: int = 1
     local_rank: int = 0  # rank among the processes of this machine
-    patient: dist.ProcessGroup | None = None  # a group with the timeout PATIENCE
+    patient: dist.ProcessGroup | None = None  # a group with the timeout PREPARE_TIMEOUT
 
     @property
     def is_first(self) -> bool:
@@ -110,7 +110,7 @@ def join(timeout_s: float) -> Iterator[World]:
         timeout = timedelta(seconds=timeout_s)
         store = open_store(rank, timeout)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
-        patient = dist.new_group(timeout=PATIENCE, backend="gloo")
+        patient = dist.new_group(timeout=PREPARE_TIMEOUT, backend="gloo")
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere if rank else sys.stdout):
             yield World(rank, size, local_rank, patient)
         dist.destroy_process_group()

@@ -22,7 +22,7 @@ from training.data.survey import Survey
 from training.machine.devices import pick_device, pick_dtype
 from training.machine.memory import fits, kept_bytes
 from training.machine.processes import World
-from training.plan.pilot import Speed, evaluated_tokens, facts_in, measured_hardness
+from training.plan.pilot import Speed, evaluated_tokens, exact_facts, measured_hardness
 from training.plan.plan import BEYOND, Plan
 from training.plan.scaling import MANY_EPOCHS
 from training.run.config import TrainConfig
@@ -67,11 +67,11 @@ class Given:
         self.model, self.training, self.chosen = model, training, chosen
         self.initial, self.world, self.seed = initial, world, training.seed
 
-    def first(self, found: Survey) -> ModelConfig:
-        """Return the shape, which does not depend on the text."""
+    def shape(self, found: Survey) -> ModelConfig:
+        """Return the model's shape, which does not depend on the text."""
         return self.model
 
-    def final(self, shards: Shards) -> Plan:
+    def plan(self, shards: Shards) -> Plan:
         """Return the plan for tokenised text, with its time by a few real steps.
 
         If the training is new and long, a pilot run tells the expected loss.
@@ -89,7 +89,7 @@ class Given:
             training = in_memory(training, shape)
         speed = Speed()
         speed.measure(model.n_layer, shape, training, seconds=0.0)
-        facts = facts_in(shards)
+        facts = exact_facts(shards)
         step_s = speed.step_seconds(model.n_layer, shape, training.batch_size) / self.world.size
         evaluation_s = speed.evaluation_seconds(model.n_layer, shape, evaluated_tokens(facts))
         plan = Plan(model.n_layer, model, training, facts, step_s, evaluation_s)
@@ -107,13 +107,6 @@ class Given:
         if plan.is_beyond_rule:
             return BEYOND
         return "unknown, as the training is short" if plan.seconds < PILOTED_S else ""
-
-    def clock(self, plan: Plan) -> None:
-        """The steps do not depend on the time."""
-
-    def rules(self, plan: Plan) -> str:
-        """No rule chose the shape."""
-        return ""
 
 
 def as_begun(training: TrainConfig, chosen: Collection[str], run: Run) -> TrainConfig:

@@ -1,7 +1,7 @@
 """Pilot runs before a plan: they measure training speed, and how hard the text is to learn.
 
 >>> speed = Speed()
->>> speed.measure(1, *recipe(1, facts, tokens=1e6), seconds=1.0)     # doctest: +SKIP
+>>> speed.measure(1, *recipe(1, facts, 1e6, settings=[]), seconds=1.0)  # doctest: +SKIP
 >>> round(speed.step_seconds(2, model, batch_size=16), 2)            # doctest: +SKIP
 0.21
 """
@@ -74,16 +74,11 @@ class Speed:
             self.passes, depth
         )
 
+    @waiting("measuring the speed of this machine")
     def measure(
         self, depth: int, model: ModelConfig, training: TrainConfig, seconds: float
     ) -> None:
         """Take at least three steps on random tokens, for about `seconds`, and note the speed."""
-        with waiting("measuring the speed of this machine"):
-            self.take_steps(depth, model, training, seconds)
-
-    def take_steps(
-        self, depth: int, model: ModelConfig, training: TrainConfig, seconds: float
-    ) -> None:
         batch_size = max(1, MEASURED_TOKENS // model.block_size)
         at_once = math.gcd(batch_size, training.micro_batch_size)  # more may not fit the memory
         # A learning rate of 0 takes as long as any other, and cannot diverge.
@@ -154,7 +149,7 @@ def pilot_bits_per_byte(shards: Shards, model: ModelConfig, training: TrainConfi
         return evaluate(state.model, task.val_rows, 8, rows).bits_per_byte
 
 
-def facts_in(shards: Shards) -> Facts:
+def exact_facts(shards: Shards) -> Facts:
     """Return the facts of the training split of token shards."""
     n_train, n_val = (shards.manifest["splits"][s]["n_tokens"] for s in ("train", "val"))
     each = shards.manifest["n_bytes"] / (n_train + n_val)

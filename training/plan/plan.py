@@ -1,6 +1,6 @@
 """A plan: all settings of a training, how long it will take, and how good it will be.
 
->>> plan.epochs, plan.seconds, plan.expected                         # doctest: +SKIP
+>>> plan.epochs, plan.seconds, plan.expectation                      # doctest: +SKIP
 (15.9, 192.0, '2.10 bits per byte of new text')
 """
 
@@ -15,6 +15,7 @@ from training.plan.scaling import (
     expected_bits_per_byte,
     parameters,
 )
+from training.run.clock import Clock
 from training.run.config import TrainConfig
 
 BEYOND = "unknown, as the rule was found on longer texts: the report will show the loss"
@@ -30,6 +31,7 @@ class Plan:
     facts: Facts
     step_s: float  # expected seconds per step
     evaluation_s: float  # expected seconds per evaluation, with samples and checkpoint
+    clock: Clock | None = None  # of a plan for a time, which is fitted to it once more
     unmeasured: str = ""  # why no pilot run has measured how hard the text is
 
     @property
@@ -48,18 +50,18 @@ class Plan:
         return self.training.steps * self.step_s + evaluations * self.evaluation_s
 
     @property
-    def expected_bits_per_byte(self) -> float:
+    def rule_bits_per_byte(self) -> float:
+        """What the rule expects, by which sizes are chosen."""
         return expected_bits_per_byte(self.facts, self.model, self.tokens)
 
     @property
-    def told_bits_per_byte(self) -> float:
-        """What people are told: the expected bits per byte, or more after a pilot of a few seconds.
-
-        The rule promises too much from so short a pilot; see scaling.Pilot.
-        """
-        facts, tokens = self.facts, self.tokens
-        rule = self.expected_bits_per_byte
-        return max(rule, facts.pilot.foretell(facts, tokens)) if facts.pilot else rule
+    def expected_bits_per_byte(self) -> float | None:
+        """What people are told: what the rule expects, or more after a pilot of a few seconds, from
+        which it promises too much (scaling.Pilot). None: the text's hardness was not measured."""
+        if self.unmeasured:
+            return None
+        pilot, rule = self.facts.pilot, self.rule_bits_per_byte
+        return max(rule, pilot.foretell(self.facts, self.tokens)) if pilot else rule
 
     @property
     def is_beyond_rule(self) -> bool:
@@ -68,14 +70,10 @@ class Plan:
         return n_bytes < LEAST_BYTES or parameters(self.model) > PARAMETERS_PER_BYTE * n_bytes
 
     @property
-    def foretold(self) -> float | None:
-        """The expected bits per byte, if the text's hardness was measured."""
-        return None if self.unmeasured else round(self.told_bits_per_byte, 4)
-
-    @property
-    def expected(self) -> str:
+    def expectation(self) -> str:
         """The expected bits per byte, or why they are unknown, for people."""
-        return self.unmeasured or f"{self.told_bits_per_byte:.2f} bits per byte of new text"
+        bits = self.expected_bits_per_byte
+        return self.unmeasured if bits is None else f"{bits:.2f} bits per byte of new text"
 
     def table(self) -> str:
         """Return the plan as a table: what is chosen, its value, and the rule behind it."""
@@ -114,7 +112,7 @@ class Plan:
                 f"{self.seconds / 60:.1f} minutes at {speed:,.0f} tokens/s",
                 "measured; the steps are fitted to the clock once more before the rate falls",
             ),
-            ("expected", self.expected, "docs/scaling.md"),
+            ("expected", self.expectation, "docs/scaling.md"),
         ]
         width = max(len(value) for _, value, _ in rows)
         return "\n".join(f"{name:9} {value:{width}}  {rule}" for name, value, rule in rows)

@@ -1,7 +1,7 @@
 """The planner: it turns --minutes or --depth into all settings of a training.
 
-    >>> facts = facts_of(survey(corpus))                                 # doctest: +SKIP
-    >>> plan = make_plan(facts, DEPTHS, Speed(), seconds=1800)           # doctest: +SKIP
+    >>> facts = estimated_facts(survey(corpus))                                 # doctest: +SKIP
+    >>> plan = make_plan(facts, DEPTHS, Speed(), 1800, settings=[])  # doctest: +SKIP
     >>> print(plan.table())                                              # doctest: +SKIP
 
 The scaling rule is in training/plan/scaling.py. The planner measures the speed with a few real
@@ -26,7 +26,7 @@ from training.plan.pilot import (
     PILOT_DEPTH,
     Speed,
     evaluated_tokens,
-    facts_in,
+    exact_facts,
     measured_hardness,
 )
 from training.plan.plan import BEYOND, Plan
@@ -55,7 +55,7 @@ MAX_EVALUATIONS, EVALUATION_SHARE = 5, 0.08  # evaluations: how many, and their 
 MAX_MEASURED = 4  # depths whose speed is measured
 
 
-def facts_of(found: Survey) -> Facts:
+def estimated_facts(found: Survey) -> Facts:
     """Return the facts of a surveyed text. Raises UserError if it is too short to plan for."""
     if found.n_bytes < MIN_BYTES:
         raise UserError(
@@ -93,7 +93,7 @@ def make_plan(
         plans = [plan_at(depth, facts, speed, seconds, settings) for depth in depths]
         if seconds is not None:  # if no depth has the time for MIN_STEPS, take the smallest
             plans = [plan for plan in plans if plan.training.steps >= MIN_STEPS] or plans[:1]
-        best = min(plans, key=lambda plan: plan.expected_bits_per_byte)
+        best = min(plans, key=lambda plan: plan.rule_bits_per_byte)
         if best.depth in speed.passes or len(speed.passes) >= MAX_MEASURED:
             return best
         speed.measure(best.depth, best.model, best.training, each)
@@ -154,9 +154,6 @@ class Planner:
             return None
         return self.minutes * 60 * AIM - (time.perf_counter() - self.started)
 
-    def rules(self, plan: Plan) -> str:
-        return plan.table() + "\n"
-
     def clock(self, plan: Plan) -> Clock | None:
         """Return a clock with the time left, or None without --minutes."""
         if self.budget_s is None:
@@ -165,19 +162,19 @@ class Planner:
         most = math.ceil(tokens / (plan.training.batch_size * plan.model.block_size))
         return Clock(self.budget_s, plan.evaluation_s / plan.step_s, most)
 
-    def first(self, found: Survey) -> ModelConfig:
+    def shape(self, found: Survey) -> ModelConfig:
         """Return the model's shape before tokenising; it leaves time for that."""
         budget_s = self.budget_s
         if budget_s is not None:
             looking_s = time.perf_counter() - self.started
             budget_s = max(budget_s - PREPARING * looking_s, budget_s / 4)
-        plan = make_plan(facts_of(found), self.depths, self.speed, budget_s, self.settings)
+        plan = make_plan(estimated_facts(found), self.depths, self.speed, budget_s, self.settings)
         self.depths = [plan.depth]
         return plan.model
 
-    def final(self, shards: Shards) -> Plan:
+    def plan(self, shards: Shards) -> Plan:
         """Return the plan for tokenised text. Raises UserError if the time is too short."""
-        facts = facts_in(shards)
+        facts = exact_facts(shards)
         settings = [*self.settings, f"vocab_size={shards.tokenizer.vocab_size}"]
         seconds = self.minutes * 60 if self.minutes else None
         guess = make_plan(facts, self.depths, self.speed, seconds, settings)
@@ -190,4 +187,5 @@ class Planner:
                 f"--minutes {self.minutes:g} is too few for this text: reading and tokenising it "
                 f"left time for {plan.training.steps} steps; give at least {least}"
             )
-        return dataclasses.replace(plan, unmeasured=BEYOND) if plan.is_beyond_rule else plan
+        unmeasured = BEYOND if plan.is_beyond_rule else ""
+        return dataclasses.replace(plan, clock=self.clock(plan), unmeasured=unmeasured)

@@ -44,18 +44,7 @@ class History:
         known, values = self.column(name)
         if len(known):
             return np.interp(steps, steps[known], values)
-        if name == "tokens" and self.tokens_per_step:
-            return steps * self.tokens_per_step
         return None
-
-    @property
-    def tokens_per_step(self) -> float:
-        """Tokens per step, for metrics that lack them; 0.0 if unknown (sentence pairs)."""
-        if is_number(self.summary.get("tokens")) and self.summary.get("steps"):
-            return self.summary["tokens"] / self.summary["steps"]
-        if hasattr(self.run.model, "source_vocab_size"):
-            return 0.0
-        return float(self.run.train.batch_size * self.run.model.block_size)
 
     @property
     def step(self) -> int:

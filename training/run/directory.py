@@ -272,7 +272,7 @@ def check_writable(path: Path) -> None:
 
 
 @contextmanager
-def alone_in(path: Path, is_first: bool) -> Iterator[None]:
+def locked_run(path: Path, is_first: bool) -> Iterator[None]:
     """Lock a run directory for this command; only the first process takes the lock.
 
     Raises UserError if another command trains into the folder, or if it is not writable. A new

@@ -5,7 +5,7 @@
 //     await call("reply", [prompt, settings, begun, model], onEvent, signal)
 
 import { mount } from "./view.js";
-import { say, told } from "./words.js";
+import { say } from "./words.js";
 
 const URL_OF = (path) => new URL(path, document.baseURI).href;
 const headers = { "Content-Type": "application/json" };

@@ -37,6 +37,10 @@ class View {
     Object.assign(this, { host, store });
     this.root = el("div.gpt");
     element.replaceChildren(this.root);
+    // Keys that choose among Japanese or Chinese words are the keyboard's own. In Safari the choice
+    // has ended when its key is told of, with the code 229 (WebKit bug 165004).
+    const hide = (event) => (event.isComposing || event.keyCode === 229) && event.stopPropagation();
+    this.root.addEventListener("keydown", hide, { capture: true });
     document.addEventListener("keydown", (event) => this.onKey(event));
     document.addEventListener("pointerdown", ({ target }) => {
       if (!target.closest?.(".alternatives, .token")) closeAlternatives();

@@ -2,7 +2,7 @@
 
 import { el, iconButton } from "../dom.js";
 import { asJson, asMarkdown, download, importJson } from "../kept/transfer.js";
-import { path } from "../kept/tree.js";
+import { path, touch } from "../kept/tree.js";
 import { say } from "../words.js";
 
 export class ChatList {
@@ -19,7 +19,7 @@ export class ChatList {
     const foot = el(
       "div.row.wrap",
       {},
-      act("export.all", () => this.exportAll()),
+      act("export.all", this.trying(() => this.exportAll())),
       act("import", () => this.file.click()),
       act("delete.all", () => this.confirmClear()),
       this.file,
@@ -29,12 +29,23 @@ export class ChatList {
     this.element = el("aside.chats", { "aria-label": say("chats") }, fresh, this.search, this.items, this.foot);
   }
 
+  // Draws the list anew, unless somebody is naming a chat in it.
   async refresh() {
+    const latest = (this.latest = Symbol("a refresh"));
     const wanted = this.search.value.trim().toLowerCase();
     let heads = await this.store.list();
     if (wanted) heads = await this.matching(heads, wanted);
+    if (latest !== this.latest || this.items.querySelector("input")) return;
+    const focused = this.focused();
     this.items.replaceChildren(...heads.map((head) => this.item(head)));
     if (wanted && !heads.length) this.items.append(el("li.none", {}, say("search.none")));
+    if (focused) this.items.querySelector(`[data-id="${focused.id}"]`)?.children[focused.n]?.focus();
+  }
+
+  // Returns which button of which chat has the focus, if one has.
+  focused() {
+    const item = this.items.contains(document.activeElement) && document.activeElement.closest("li");
+    return item && { id: item.dataset.id, n: [...item.children].indexOf(document.activeElement) };
   }
 
   async matching(heads, wanted) {
@@ -50,35 +61,44 @@ export class ChatList {
 
   item({ id, title }) {
     const name = title || say("chat.untitled");
-    const open = el("button.title", { type: "button", title: name, onclick: () => this.actions.open(id) }, name);
+    const open = el("button.title", { type: "button", title: name, onclick: this.trying(() => this.actions.open(id)) }, name);
     if (id === this.current) open.setAttribute("aria-current", "true");
     const item = el(
       "li",
-      {},
+      { "data-id": id },
       open,
       iconButton("dots", say("actions.of", { name }), () => item.classList.toggle("open"), ".dots"),
       iconButton("edit", say("rename.of", { name }), () => this.rename(item, id, title)),
-      iconButton("copy", say("export.of", { name }), () => this.exportOne(id, name)),
-      iconButton("remove", say("delete.of", { name }), () => this.remove(id)),
+      iconButton("copy", say("export.of", { name }), this.trying(() => this.exportOne(id, name))),
+      iconButton("remove", say("delete.of", { name }), this.trying(() => this.remove(id))),
     );
     return item;
+  }
+
+  // Returns an act that says so if the browser keeps or gives nothing.
+  trying(act) {
+    return () => act().catch(() => this.actions.tell(say("store.failed")));
   }
 
   rename(item, id, title) {
     const box = el("input", { type: "text", "aria-label": say("rename"), maxlength: "100" });
     box.value = title;
-    const save = async () => {
-      box.onblur = null;
+    const close = () => {
+      box.onblur = null; // which a box that goes away has, too
+      box.remove();
+    };
+    const save = this.trying(async () => {
+      close();
       const chat = await this.store.load(id);
       const name = box.value.trim();
       this.actions.renamed(id, name);
-      await this.store.save({ ...chat, title: name, changed: Date.now() });
+      await this.store.save(touch({ ...chat, title: name }));
       this.actions.changed();
-    };
+    });
     box.addEventListener("keydown", (event) => {
       if (event.key === "Enter") save();
       if (event.key === "Escape") {
-        box.onblur = null; // which a box that goes away has, too
+        close();
         this.refresh();
       }
       event.stopPropagation();
@@ -104,12 +124,19 @@ export class ChatList {
     const chat = await this.store.load(id);
     if (!path(chat).length) return;
     download(`${name}.md`, asMarkdown(chat, say), "text/markdown");
-    download(`${name}.json`, await asJson(this.store, [id]), "application/json");
+    await this.download(name, [id]);
   }
 
   async exportAll() {
-    const heads = await this.store.list();
-    download("chats.json", await asJson(this.store, heads.map((head) => head.id)), "application/json");
+    await this.download("chats", (await this.store.list()).map(({ id }) => id));
+  }
+
+  async download(name, ids) {
+    let n = 0;
+    for await (const text of asJson(this.store, ids)) {
+      n += 1;
+      download(`${name}${n > 1 ? ` ${n}` : ""}.json`, text, "application/json");
+    }
   }
 
   async read() {
@@ -126,12 +153,12 @@ export class ChatList {
   }
 
   confirmClear() {
-    const clear = async () => {
+    const clear = this.trying(async () => {
       await this.actions.settle();
       await this.store.clear();
       this.actions.fresh();
       this.actions.changed();
-    };
+    });
     const buttons = [
       el("button.small.danger", { type: "button", onclick: clear }, say("delete.all.sure")),
       el("button.small", { type: "button", onclick: () => this.restoreFoot() }, say("cancel")),

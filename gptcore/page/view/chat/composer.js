@@ -18,7 +18,6 @@ export class Composer {
     this.element = el("form.composer", { onsubmit: submit }, this.box, this.go, this.halt);
     this.box.addEventListener("input", () => this.fit());
     this.box.addEventListener("keydown", (event) => {
-      if (event.isComposing) return;
       if (event.key === "Enter" && !event.shiftKey) submit(event);
       if (event.key === "ArrowUp" && !this.box.value) editLast(event);
     });
@@ -35,6 +34,12 @@ export class Composer {
   set(text) {
     this.box.value = text;
     this.fit();
+  }
+
+  // Takes the focus, unless somebody types elsewhere.
+  invite() {
+    const isElsewhere = document.activeElement?.matches("input, textarea, select");
+    if (!isElsewhere) this.box.focus({ preventScroll: true });
   }
 
   setBusy(isBusy) {

@@ -1,12 +1,12 @@
 // The open chat: sends, regenerates, continues, branches, edits and deletes, and keeps the result.
 
-import { ROOT, add, merge, newChat, pairOf, path, randomId, remove, turn, versionOf } from "../kept/tree.js";
+import { ROOT, add, merge, newChat, pairOf, path, randomId, remove, touch, turn, versionOf } from "../kept/tree.js";
 import { isChat } from "../kept/transfer.js";
 import { el } from "../dom.js";
 import { keep, recall, say } from "../words.js";
 import { showRead } from "../parts/dialogs.js";
 import { Figures } from "../parts/figures.js";
-import { tintLegend } from "../parts/glass.js";
+import { textOf, tintLegend } from "../parts/glass.js";
 import { Notice } from "../parts/notice.js";
 import { modelPicker } from "../parts/picker.js";
 import { Settings } from "../parts/settings.js";
@@ -63,7 +63,7 @@ export class Conversation {
   }
 
   choose(changes) {
-    Object.assign(this.chat, changes, { changed: Date.now() });
+    touch(Object.assign(this.chat, changes));
     if (this.chat.rival === this.facts.name) this.chat.rival = null;
     this.showSettings();
     if (this.nodes().length) this.save();
@@ -135,14 +135,14 @@ export class Conversation {
     if (this.last) await this.open(this.last);
   }
 
-  // Takes over what another tab has kept of this chat.
+  // Takes over what another tab has kept of this chat; while a reply is written here, its title alone.
   async reload(id) {
-    if (id !== this.chat.id || this.isBusy) return;
+    if (id !== this.chat.id) return;
     const chat = await this.store.load(id);
-    if (chat && isChat(chat) && chat.changed !== this.chat.changed) {
-      this.chat = chat;
-      this.refresh();
-    }
+    if (!chat || !isChat(chat) || id !== this.chat.id || chat.changed === this.chat.changed) return;
+    if (this.isBusy) return Object.assign(this.chat, { title: chat.title });
+    this.chat = chat;
+    this.refresh();
   }
 
   shown() {
@@ -182,7 +182,7 @@ export class Conversation {
   }
 
   setUp(settings, system) {
-    Object.assign(this.chat, { settings, system, changed: Date.now() });
+    touch(Object.assign(this.chat, { settings, system }));
     if (this.nodes().length) this.save();
   }
 
@@ -227,8 +227,9 @@ export class Conversation {
   }
 
   async continue(node) {
-    const known = await this.about(node);
-    if (!this.isBusy) this.done = this.write(node, known?.tokens?.map(([id]) => id) ?? node.text);
+    const tokens = (await this.about(node))?.tokens ?? [];
+    const isWhole = node.text && textOf(tokens).startsWith(node.text); // or of an earlier part alone
+    if (!this.isBusy) this.done = this.write(node, isWhole ? tokens.map(([id]) => id) : node.text);
   }
 
   async branch(node, i, id) {
@@ -248,7 +249,7 @@ export class Conversation {
   pick(node) {
     if (this.isBusy) return;
     Object.assign(this.chat.chosen, { [node.parent]: node.id });
-    this.chat.changed = Date.now();
+    touch(this.chat);
     this.refresh();
     this.save();
   }
@@ -283,6 +284,7 @@ export class Conversation {
       this.refresh();
       return this.save();
     };
+    this.messages.log.focus({ preventScroll: true }); // the pressed button goes
     this.refresh();
     this.save();
     const n = before - Object.keys(this.chat.nodes).length;

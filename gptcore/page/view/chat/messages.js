@@ -3,11 +3,11 @@
 import { el, iconButton } from "../dom.js";
 import { pairOf, versionOf } from "../kept/tree.js";
 import { say } from "../words.js";
-import { closeAlternatives, showTokens } from "../parts/glass.js";
+import { closeAlternatives, showTokens, textOf } from "../parts/glass.js";
 import { copyText, showMarkdown } from "./markdown.js";
 
 export class Messages {
-  // `actions`: what the buttons call, by name; see view.js.
+  // `actions`: what the buttons call, by name; see conversation.js.
   constructor(actions) {
     this.actions = actions;
     this.drawn = new Map(); // by id: the element of a message
@@ -42,11 +42,26 @@ export class Messages {
       return pair.length < 2 ? draw(node) : this.versus(node, pair.map(draw));
     });
     this.drawn = drawn;
-    const same = elements.length === this.log.children.length;
-    if (!same || elements.some((element, i) => element !== this.log.children[i]))
-      this.log.replaceChildren(...elements);
+    this.place(elements);
     this.growing.disconnect(); // the last message grows, by words or by its buttons
     for (const element of [this.log, ...elements.slice(-1)]) this.growing.observe(element);
+  }
+
+  // Puts these elements into the log, and moves none that is in its place: a focus stays where it is.
+  // If its button is drawn anew, the same button of the message in the same place has it.
+  place(elements) {
+    const { activeElement: at } = document;
+    const index = [...this.log.children].findIndex((element) => element.contains(at));
+    for (const old of [...this.log.children]) if (!elements.includes(old)) old.remove();
+    elements.forEach((element, i) => {
+      const other = this.log.children[i] ?? null;
+      if (element !== other) this.log.insertBefore(element, other);
+    });
+    if (index < 0 || this.log.contains(at)) return;
+    const name = at.ariaLabel ?? at.textContent;
+    const same = (button) => (button.ariaLabel ?? button.textContent) === name;
+    const next = [...(elements[index]?.querySelectorAll("button") ?? [])].find(same);
+    (next ?? elements[index] ?? this.log).focus({ preventScroll: true });
   }
 
   // Replies of two models to the same message, side by side; the chosen one is gone on from.
@@ -81,8 +96,7 @@ export class Messages {
     const { node, body } = article;
     body.classList.toggle("plain", node.role === "user" || this.isPlain || this.isTinted);
     const tokens = this.isTinted && node.role === "assistant" && (await this.actions.tokens(node));
-    const whole = tokens && tokens.map(([, text]) => text).join("");
-    if (tokens && node.text.length && whole.startsWith(node.text.slice(0, whole.length)))
+    if (tokens && node.text && textOf(tokens).startsWith(node.text))
       showTokens(body, tokens, (i, id) => this.actions.branch(node, i, id));
     else if (body.classList.contains("plain")) body.textContent = node.text;
     else showMarkdown(body, node.text);
@@ -96,6 +110,7 @@ export class Messages {
     const article = this.drawn.get(node.id);
     if (!article) return;
     article.classList.add("writing");
+    article.setAttribute("aria-busy", "true"); // read aloud once, when it has ended
     this.fill(article);
   }
 
@@ -149,7 +164,7 @@ export class Messages {
     };
     const onkeydown = (event) => {
       if (event.key === "Escape") close();
-      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      if (event.key !== "Enter" || event.shiftKey) return;
       event.preventDefault();
       save();
     };

@@ -1,6 +1,6 @@
 // A reply that is being written: asked for, shown as it grows, kept now and then and when it ends.
 
-import { remove } from "../kept/tree.js";
+import { remove, touch } from "../kept/tree.js";
 
 const KEEP_MILLISECONDS = 2000; // a reply that is being written is kept this often
 const TITLE_SECONDS = 10; // a reply that took longer is told in the window's title
@@ -20,7 +20,7 @@ export async function writeReply(chat, node, begun, changes) {
   chat.composer.setBusy(true);
   delete node.finish;
   chat.refresh();
-  chat.save(kept); // what was asked outlives a reload
+  chat.save(touch(kept)); // what was asked outlives a reload
   chat.messages.grow(node);
   chat.messages.toEnd();
   const started = performance.now();
@@ -68,9 +68,10 @@ async function keep(chat, kept, node, { known, failure, already }) {
   if (chat.chat === kept) {
     chat.messages.drawn.delete(node.id);
     chat.refresh();
-    chat.composer.box.focus({ preventScroll: true });
+    chat.composer.invite();
   }
-  const isKept = await chat.save(kept, known.tokens.length ? { [node.id]: known } : {});
+  if (!known.prompt) chat.known.delete(node.id); // of a try that failed, what was known before stays
+  const isKept = await chat.save(touch(kept), known.tokens.length ? { [node.id]: known } : {});
   known.isKept = isKept;
   if (failure) chat.notice.tell(failure);
 }

@@ -45,7 +45,7 @@ export class Inspect {
     this.notice = new Notice();
     this.box = el("textarea", { rows: "2", "aria-label": say("inspect.text"), placeholder: say("inspect.type") });
     this.box.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      if (event.key !== "Enter" || event.shiftKey) return;
       event.preventDefault();
       this.look(this.box.value);
     });

@@ -20,7 +20,10 @@ function openDatabase() {
     opening.onupgradeneeded = () => {
       for (const table of TABLES) opening.result.createObjectStore(table);
     };
-    opening.onsuccess = () => resolve(opening.result);
+    opening.onsuccess = () => {
+      opening.result.onversionchange = () => opening.result.close();
+      resolve(opening.result);
+    };
     opening.onerror = () => reject(opening.error);
     opening.onblocked = () => reject(new Error("another version of this page is open"));
   });
@@ -52,7 +55,6 @@ class Store {
     this.database = database;
     this.others = new BroadcastChannel(NAME);
     this.others.onmessage = ({ data }) => this.onChange?.(data);
-    database.onversionchange = () => database.close();
   }
 
   // Calls `listener` with the id of a chat that another tab has changed.
@@ -60,8 +62,19 @@ class Store {
     this.onChange = listener;
   }
 
-  read(table, call) {
-    return result(call(this.database.transaction(table).objectStore(table)));
+  // An iPhone closes the database of a page that was long in the background (WebKit bug 277615).
+  async begin(tables, mode) {
+    try {
+      return this.database.transaction(tables, mode);
+    } catch {
+      this.database = await openDatabase();
+      return this.database.transaction(tables, mode);
+    }
+  }
+
+  async read(table, call) {
+    const transaction = await this.begin(table, "readonly");
+    return result(call(transaction.objectStore(table)));
   }
 
   async list() {
@@ -79,7 +92,7 @@ class Store {
   // Keeps a chat, joined with what another tab has kept of it; returns what is kept. `tokens` are
   // those of new replies, by the id of the message.
   async save(chat, tokens = {}) {
-    const transaction = this.database.transaction(TABLES, "readwrite");
+    const transaction = await this.begin(TABLES, "readwrite");
     const [heads, chats, table] = TABLES.map((name) => transaction.objectStore(name));
     let kept = chat;
     chats.get(chat.id).onsuccess = ({ target }) => {
@@ -100,7 +113,7 @@ class Store {
       this.read("tokens", (tokens) => tokens.getAllKeys(keysOf(id))),
       this.read("tokens", (tokens) => tokens.getAll(keysOf(id))),
     ]);
-    const transaction = this.database.transaction(TABLES, "readwrite");
+    const transaction = await this.begin(TABLES, "readwrite");
     for (const table of ["heads", "chats"]) transaction.objectStore(table).delete(id);
     transaction.objectStore("tokens").delete(keysOf(id));
     await done(transaction);
@@ -110,7 +123,7 @@ class Store {
   }
 
   async clear() {
-    const transaction = this.database.transaction(TABLES, "readwrite");
+    const transaction = await this.begin(TABLES, "readwrite");
     for (const table of TABLES) transaction.objectStore(table).clear();
     await done(transaction);
     this.others.postMessage(null);

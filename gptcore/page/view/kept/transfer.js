@@ -5,19 +5,33 @@ import { VERSION, path, titleOf } from "./tree.js";
 export const LARGEST = 50e6; // bytes of a file that is read
 const KIND = "gptcore chats";
 
-// Returns the text of a JSON file with chats and the tokens of their replies.
-export async function asJson(store, ids) {
-  const chats = [];
+// Yields the texts of JSON files with chats and the tokens of their replies: one, or as many as it
+// takes that each can be read again.
+export async function* asJson(store, ids, largest = LARGEST) {
+  const whole = (chats) => `{"kind":"${KIND}","version":${VERSION},"chats":[${chats.join(",")}]}`;
+  let chats = [];
+  let size = 1000; // bytes of the frame, and more
   for (const id of ids) {
-    const chat = await store.load(id);
-    const tokens = {};
-    for (const node of Object.keys(chat.nodes)) {
-      const found = await store.loadTokens(id, node);
-      if (found) tokens[node] = found;
+    const text = JSON.stringify(await withTokens(store, id));
+    const bytes = new Blob([text]).size + 1;
+    if (chats.length && size + bytes > largest) {
+      yield whole(chats);
+      [chats, size] = [[], 1000];
     }
-    chats.push({ chat, tokens });
+    chats.push(text);
+    size += bytes;
   }
-  return JSON.stringify({ kind: KIND, version: VERSION, chats });
+  if (chats.length) yield whole(chats);
+}
+
+async function withTokens(store, id) {
+  const chat = await store.load(id);
+  const tokens = {};
+  for (const node of Object.keys(chat.nodes)) {
+    const found = await store.loadTokens(id, node);
+    if (found) tokens[node] = found;
+  }
+  return { chat, tokens };
 }
 
 export function asMarkdown(chat, say) {

@@ -31,6 +31,11 @@ export function children(chat, parent) {
   return found.sort((a, b) => a.created - b.created || (a.id < b.id ? -1 : 1));
 }
 
+// Makes this copy of a chat newer than it was, though a clock may be set back; returns it.
+export function touch(chat) {
+  return Object.assign(chat, { changed: Math.max(Date.now(), chat.changed + 1) });
+}
+
 // Returns the messages that are shown, the first one first.
 export function path(chat) {
   const shown = new Map(); // by parent: the chosen child, or else the newest
@@ -52,7 +57,7 @@ export function add(chat, parent, message) {
   const node = { id: randomId(), parent, created, ...message };
   chat.nodes[node.id] = node;
   chat.chosen[parent] = node.id;
-  chat.changed = Date.now();
+  touch(chat);
   return node;
 }
 
@@ -73,7 +78,7 @@ export function turn(chat, node, step) {
   const all = children(chat, node.parent);
   const next = all[all.findIndex(({ id }) => id === node.id) + step];
   if (next) chat.chosen[node.parent] = next.id;
-  chat.changed = Date.now();
+  touch(chat);
   return next ?? node;
 }
 
@@ -90,15 +95,18 @@ export function remove(chat, node) {
   }
   delete chat.chosen[node.parent];
   chat.gone.push(...ids);
-  chat.changed = Date.now();
-  return (later = chat) => Object.assign(later, before, { changed: Date.now() });
+  touch(chat);
+  return (later = chat) => touch(Object.assign(later, before));
 }
 
-// Joins what two tabs know of one chat: all messages of both, and the choices of the newer one.
+// Joins what two tabs know of one chat: all messages of both, and the choices of the newer one. A
+// text only grows: the longer one of a message is whole, the other a copy of when it was written.
 export function merge(one, other) {
   const [older, newer] = one.changed <= other.changed ? [one, other] : [other, one];
   const gone = new Set([...older.gone, ...newer.gone].filter((id) => !(id in newer.nodes)));
   const nodes = { ...older.nodes, ...newer.nodes };
+  for (const node of Object.values(older.nodes))
+    if (nodes[node.id].text.length < node.text.length) nodes[node.id] = node;
   for (const id of gone) delete nodes[id];
   for (const node of Object.values(nodes))
     if (node.parent !== ROOT && !(node.parent in nodes)) delete nodes[node.id];

@@ -11,6 +11,8 @@ export const percent = (logprob) => {
 
 export const visible = (text) => text.replaceAll("\n", "⏎").replaceAll("\t", "⇥") || "∅";
 
+export const textOf = (tokens) => tokens.map(([, text]) => text).join("");
+
 const levelOf = (logprob) => Math.min(4, Math.floor(-logprob / 0.7)); // 0: as good as certain
 
 // What the colours mean.
@@ -100,7 +102,8 @@ function open(span, tokens, branch) {
     closeAlternatives();
     span.focus();
   });
-  panel.addEventListener("pointerleave", closeAlternatives);
+  // A finger leaves the panel before its tap becomes a click.
+  panel.addEventListener("pointerleave", ({ pointerType }) => pointerType === "mouse" && closeAlternatives());
   span.closest(".gpt").append(panel);
   const place = span.getBoundingClientRect();
   const { width, height } = panel.getBoundingClientRect();

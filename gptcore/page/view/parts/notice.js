@@ -10,8 +10,16 @@ export class Notice {
   // `share`, from 0 to 1, is shown as a bar.
   tell(text, { undo = null, label = say("undo"), isError = true, share = null } = {}) {
     const { element } = this;
+    const bar = element.querySelector("progress");
+    if (bar && share !== null) {
+      bar.value = share;
+      element.firstChild.textContent = text;
+      return;
+    }
     element.hidden = !text;
     element.classList.toggle("error", isError);
+    element.setAttribute("role", isError ? "alert" : "status");
+    element.setAttribute("aria-busy", String(share !== null)); // a screen reader need not count along
     const take = async () => {
       this.tell("");
       await undo();

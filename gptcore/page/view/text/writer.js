@@ -22,7 +22,7 @@ export class Writer {
     this.box.value = recall(this.keys[0]) ?? "";
     this.box.addEventListener("input", () => this.edited());
     this.box.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" || !(event.shiftKey || event.ctrlKey) || event.isComposing) return;
+      if (event.key !== "Enter" || !(event.shiftKey || event.ctrlKey)) return;
       event.preventDefault();
       this.continue();
     });

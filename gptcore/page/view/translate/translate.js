@@ -17,7 +17,7 @@ export class Translate {
     this.notice = new Notice();
     this.source = el("textarea", { rows: "6", id: "source", placeholder: say("translate.type") });
     this.source.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" || !(event.shiftKey || event.ctrlKey) || event.isComposing) return;
+      if (event.key !== "Enter" || !(event.shiftKey || event.ctrlKey)) return;
       event.preventDefault();
       this.translate();
     });

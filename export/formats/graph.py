@@ -1,14 +1,16 @@
-"""Saves a graph whose weights may be too large for its file, or are those of another graph's file.
+"""Changes a graph in place, and saves it: its weights may be too large for its file, or another's.
 
+>>> remove_unused(proto.graph)                                       # doctest: +SKIP
 >>> save_graph(proto, Path("onnx/model.onnx"))                       # doctest: +SKIP
 
 The file beside `model.onnx` is `model.onnx_data`, where transformers.js, Optimum and
 onnxruntime-genai look for it. The weights are written one by one: no second copy is in memory.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,7 +22,72 @@ MOST_BYTES = 2_000_000_000  # of weights in the graph's own file; protobuf ends 
 SMALL_BYTES = 1024  # smaller weights are always in the graph's own file
 PAGE = 4096  # bytes to which weights are aligned, so that a runtime can map them into memory
 
+MICROSOFT = "com.microsoft"  # domain of ONNX Runtime's own operators
+
 Value = Callable[[TensorProto], np.ndarray]
+
+
+def set_items(repeated: Any, items: Iterable[Any]) -> None:
+    """Replace all items of a protobuf's list."""
+    items = list(items)
+    del repeated[:]
+    repeated.extend(items)
+
+
+def need_microsoft(proto: onnx.ModelProto) -> None:
+    """Declare that the graph has operators of ONNX Runtime's own."""
+    if not any(opset.domain == MICROSOFT for opset in proto.opset_import):
+        proto.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
+
+
+def replace_node(graph: onnx.GraphProto, node: onnx.NodeProto, nodes: list[onnx.NodeProto]) -> None:
+    """Put `nodes` where `node` was."""
+    at = list(graph.node).index(node)
+    del graph.node[at]
+    for new in reversed(nodes):
+        graph.node.insert(at, new)
+
+
+def initializers(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
+    return {tensor.name: tensor for tensor in graph.initializer}
+
+
+def remove_unused(graph: onnx.GraphProto) -> None:
+    """Delete the nodes and weights that no output depends on."""
+    needed = {output.name for output in graph.output}
+    for node in reversed(graph.node):
+        if needed & set(node.output):
+            needed |= set(node.input)
+    for items, is_needed in (
+        (graph.node, lambda node: needed & set(node.output)),
+        (graph.initializer, lambda tensor: tensor.name in needed),
+    ):
+        set_items(items, [item for item in items if is_needed(item)])
+
+
+def head_of(graph: onnx.GraphProto) -> onnx.NodeProto:
+    """Return the product that computes the logits; a bias may follow it."""
+    makers = {output: node for node in graph.node for output in node.output}
+    node = makers["logits"]
+    if node.op_type == "Add":
+        node = next(makers[name] for name in node.input if name in makers)
+    return node
+
+
+def keep_last_logits(graph: onnx.GraphProto) -> None:
+    """Let the head see only the tokens whose logits are wanted."""
+    head, new = head_of(graph), numpy_helper.from_array
+    graph.initializer.extend(
+        [
+            new(np.array([np.iinfo(np.int64).max]), "head_end"),
+            new(np.array([1]), "head_axis"),
+        ]
+    )
+    kept = helper.make_node(
+        "Slice", [head.input[0], "first_logits", "head_end", "head_axis"], ["head_input"]
+    )
+    graph.node.insert(list(graph.node).index(head), kept)
+    head.input[0] = "head_input"
 
 
 def save_graph(proto: onnx.ModelProto, path: Path, value: Value = numpy_helper.to_array) -> None:

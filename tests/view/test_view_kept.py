@@ -1,0 +1,155 @@
+"""What is kept of a chat: by two tabs, with a clock that is set back, in files."""
+
+import pytest
+from in_browser import box, replies, say, set_number, talk, wait_for_the_end
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.slow
+
+STORY = "Tell me a story about a cat."
+MODULE = "const {name} = await import(new URL('view/{path}', document.baseURI));"
+TREE = MODULE.format(name="tree", path="kept/tree.js")
+TRANSFER = MODULE.format(name="transfer", path="kept/transfer.js")
+
+
+def test_a_chat_that_is_renamed_while_its_reply_grows_keeps_both(page: Page, url: str) -> None:
+    set_number(page, "Temperature", "2")
+    set_number(page, "Max tokens", "150")
+    say(page, STORY)
+    other = page.context.new_page()
+    other.goto(url)
+    expect(replies(other)).to_have_count(1)  # it opens the same chat, whose reply has just begun
+    item = other.locator(".chats li")
+    item.hover()
+    item.get_by_label("Rename").click()
+    item.locator("input").fill("Cats")
+    item.locator("input").press("Enter")
+    wait_for_the_end(page)
+    written = replies(page).inner_text()
+    assert len(written) > 100
+    expect(other.locator(".finish")).to_have_text(page.locator(".finish").inner_text())
+    expect(replies(other)).to_have_text(written, use_inner_text=True)
+    for tab in (page, other):
+        tab.reload()
+        expect(tab.locator(".chats li .title")).to_have_text("Cats")
+        expect(replies(tab)).to_have_text(written, use_inner_text=True)
+
+
+def test_a_clock_that_is_set_back_loses_nothing(page: Page) -> None:
+    talk(page, "Hello!", STORY)
+    page.evaluate("() => { const { now } = Date; Date.now = () => now() - 3_600_000; }")
+    page.locator(".message.user").last.hover()
+    page.locator(".message.user").last.get_by_label("Delete this message").click()
+    expect(replies(page)).to_have_count(1)
+    (_, last) = talk(page, "Good evening!")
+    page.reload()
+    expect(replies(page)).to_have_count(2)
+    expect(replies(page).last).to_have_text(last)
+
+
+def test_a_longer_copy_of_a_reply_is_the_whole_one(page: Page) -> None:
+    merged = page.evaluate(
+        f"""async () => {{
+            {TREE}
+            const chat = tree.newChat();
+            const node = tree.add(chat, tree.ROOT, {{ role: "assistant", text: "One." }});
+            const whole = structuredClone(chat);
+            Object.assign(whole.nodes[node.id], {{ text: "One. Two.", finish: "end" }});
+            chat.title = "Renamed";
+            tree.touch(chat);
+            return [tree.merge(chat, whole), tree.merge(whole, chat)];
+        }}"""
+    )
+    for chat in merged:
+        (node,) = chat["nodes"].values()
+        assert (chat["title"], node["text"], node["finish"]) == ("Renamed", "One. Two.", "end")
+
+
+def test_a_reply_is_continued_after_a_try_that_failed(page: Page) -> None:
+    set_number(page, "Max tokens", "8")
+    (begun,) = talk(page, STORY)
+    page.context.set_offline(True)
+    page.get_by_role("button", name="Continue").click()
+    expect(page.locator(".notice")).not_to_be_empty()
+    wait_for_the_end(page)
+    expect(replies(page)).to_have_text([begun])
+    page.context.set_offline(False)
+    set_number(page, "Max tokens", "20")
+    page.get_by_role("button", name="Continue").click()
+    wait_for_the_end(page)
+    (longer,) = replies(page).all_inner_texts()
+    assert longer.startswith(begun) and len(longer) > len(begun) + 5
+    page.errors.clear()  # of the requests that were made offline
+
+
+def test_many_chats_make_files_that_are_read_again(page: Page) -> None:
+    talk(page, "Hello!")
+    page.get_by_role("button", name="New chat").first.click()
+    talk(page, "Good morning!", STORY)
+    found = page.evaluate(
+        f"""async () => {{
+            {TRANSFER}
+            const {{ openStore }} = await import(new URL("view/kept/store.js", document.baseURI));
+            const store = await openStore();
+            const ids = (await store.list()).map(({{ id }}) => id);
+            const files = async (largest) => {{
+                const texts = [];
+                for await (const text of transfer.asJson(store, ids, largest)) texts.push(text);
+                return texts;
+            }};
+            const [one, parts] = [await files(transfer.LARGEST), await files(5000)];
+            await store.clear();
+            const read = [];
+            for (const text of parts) read.push(await transfer.importJson(store, new Blob([text])));
+            return {{ one, parts, read, again: await files(transfer.LARGEST) }};
+        }}"""
+    )
+    assert len(found["one"]) == 1 and len(found["parts"]) == 2 and found["read"] == [1, 1]
+    assert found["again"] == found["one"]
+
+
+def test_a_database_that_the_browser_closed_is_opened_again(page: Page) -> None:
+    """As an iPhone does with a page that was long in the background."""
+    page.add_init_script(
+        """const { open } = IDBFactory.prototype;
+        IDBFactory.prototype.open = function (...given) {
+            const opening = open.apply(this, given);
+            opening.addEventListener("success", () => (self.lastDatabase = opening.result));
+            return opening;
+        };"""
+    )
+    page.reload()
+    expect(box(page)).to_be_visible()
+    talk(page, "Hello!")
+    page.evaluate("self.lastDatabase.close()")
+    talk(page, "Good morning!")
+    expect(page.locator(".notice")).to_be_hidden()
+    page.evaluate("self.lastDatabase.close()")
+    page.get_by_role("button", name="New chat").first.click()
+    page.locator(".chats li .title").click()
+    expect(replies(page)).to_have_count(2)
+
+
+def test_the_list_shows_what_was_searched_last(page: Page) -> None:
+    """A search that takes long does not draw over the one after it."""
+    talk(page, "Hello!")
+    page.get_by_role("button", name="New chat").first.click()
+    talk(page, "Good morning!")
+    page.evaluate(
+        """() => {
+            const { get } = IDBObjectStore.prototype;
+            const { set } = Object.getOwnPropertyDescriptor(IDBRequest.prototype, "onsuccess");
+            IDBObjectStore.prototype.get = function (...given) {
+                const request = get.apply(this, given);
+                Object.defineProperty(request, "onsuccess", {
+                    set(act) { set.call(this, (event) => setTimeout(() => act(event), 400)); },
+                });
+                return request;
+            };
+        }"""
+    )
+    search = page.get_by_role("searchbox")
+    search.fill("morning")
+    search.fill("")
+    page.wait_for_timeout(1500)
+    expect(page.locator(".chats li")).to_have_count(2)
