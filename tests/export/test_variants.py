@@ -20,7 +20,7 @@ import gptcore.model
 from export.__main__ import main
 from export.folder import variants
 from export.folder.variants import Measured, add_variants, held_out, measure, text_rows
-from export.formats.quantize import FORMATS, HEAD, keep_inputs, save_quantized
+from export.formats.quantize import FORMATS, HEAD, keep_inputs, quantize, save_quantized
 from export.formats.to_onnx import write_onnx
 from gptcore.__main__ import main as app_main
 from gptcore.bundle import SERVING, VARIANTS, load_bundle, read_facts
@@ -281,20 +281,35 @@ SHAPES = {
 }
 
 
+# Largest divergence of a format, as a share of that of matrices which are all zero.
+SHARES = {"fp16": 0.001, "int8": 0.02, "q8": 0.01, "q4": 0.2, "q4f16": 0.2}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_model_of_any_shape_is_quantised(shape: str, tmp_path: Path) -> None:
+def test_a_model_of_any_shape_is_quantised(
+    shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch.manual_seed(0)
-    write_onnx(build_model(SHAPES[shape]), tmp_path / "model.onnx")
+    model = build_model(SHAPES[shape])
+    with torch.no_grad():  # an untrained model hardly depends on its weights
+        for parameter in model.parameters():
+            parameter.mul_(4 if parameter.ndim > 1 else 1)
+    write_onnx(model, tmp_path / "model.onnx")
     files = {"fp32": tmp_path / "model.onnx"}
     for variant in FORMATS:
         files[variant] = tmp_path / f"{variant}.onnx"
         save_quantized(files["fp32"], files[variant], variant)
+    files["zero"] = tmp_path / "zero.onnx"
+    monkeypatch.setattr(
+        "export.formats.quantize.quantize", lambda matrix, *how: quantize(0 * matrix, *how)
+    )
+    save_quantized(files["fp32"], files["zero"], "q8")
     rows = list(text_rows([list(range(30, 120))], 32))
     found = measure(files, rows, np.ones(300, np.int64))
-    for variant in FORMATS:
-        assert found[variant].total.nats == pytest.approx(found["fp32"].total.nats, rel=0.01)
-        assert abs(found[variant].divergence) < 1
+    assert FORMATS.keys() == SHARES.keys()
+    for variant, share in SHARES.items():
+        assert abs(found[variant].divergence) < share * found["zero"].divergence
     assert found["fp32"].total.n_tokens == 89
     [head] = [node for node in onnx.load(files["q4"]).graph.node if node.name == HEAD]
     assert {a.name: a.i for a in head.attribute}["bits"] == 8, "each token depends on it"

@@ -42,7 +42,7 @@ FILES = {
     ),
     "roles.jsonl": (b'{"messages": [{"role": "bob", "content": ""}]}', "unknown role 'bob'"),
     "cut.txt.gz": (b"\x1f\x8b\x08\x00", "cut.txt.gz: it is a damaged archive"),
-    "same.jsonl": (b'{"text": "These words and no others."}\n' * 99, "error: "),
+    "same.jsonl": (b'{"text": "These words and no others."}\n' * 99, "which make 1 document"),
     "surrogate.jsonl": (b'{"text": "Half a smile: \\ud83d"}\n' * 99, "line 1"),
 }
 
@@ -212,8 +212,9 @@ def test_a_run_whose_every_checkpoint_is_damaged_is_neither_resumed_nor_exported
 def test_a_run_whose_settings_are_damaged_is_refused(
     text: str, copy: Path, refused: Refused
 ) -> None:
+    (copy / "summary.json").unlink()  # or a sound one would be refused, too: it is complete
     (copy / "config.json").write_text(text)
-    refused(training_main, "--out", copy, "--resume")
+    assert "config.json" in refused(training_main, "--out", copy, "--resume")
 
 
 def test_a_run_whose_shards_are_gone_is_refused(copy: Path, refused: Refused) -> None:

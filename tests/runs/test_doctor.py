@@ -6,10 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from gptcore.checks import UserError
 from gptcore.nn.checkpoint import MODEL, load_checkpoint
-from gptcore.system.files import list_checkpoints
+from gptcore.system.files import file_sha256, list_checkpoints, read_sealed, sealed
+from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
 from training.run.directory import Run
 
@@ -67,6 +70,30 @@ def test_every_other_file_is_looked_at(copy: Run, refused: Callable, name: str) 
     path.write_bytes(b"\x00" * 100)
     said = refused(main, "doctor", copy.path)
     assert "damaged" in said
+
+
+def test_weights_that_are_no_numbers_are_a_damage_though_every_hash_is_right(
+    copy: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    newest = list_checkpoints(copy.checkpoints)[0]
+    weights = load_file(newest / MODEL)
+    weights["norm.weight"][3] = torch.inf
+    save_file(weights, newest / MODEL)
+    manifest = read_sealed(newest / "manifest.json")
+    manifest["sha256"][MODEL] = file_sha256(newest / MODEL)
+    (newest / "manifest.json").write_text(sealed(manifest))
+    assert main(["doctor", str(copy.path)]) == 2
+    assert "norm.weight holds numbers that are not finite" in capsys.readouterr().out
+
+
+def test_another_tokenizer_than_the_shards_is_a_damage(
+    copy: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Tokenizer({bytes([byte]): byte for byte in range(256)}).save(copy.path / "tokenizer")
+    assert main(["doctor", str(copy.path)]) == 2
+    told = capsys.readouterr()
+    assert "is not the tokenizer of the token shards" in told.out
+    assert "nothing can be resumed without a sound tokenizer" in told.err
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, refused: Callable) -> None:
