@@ -24,7 +24,7 @@ import torch
 from export.formats.graph import remove_unused, set_items
 from export.formats.weights import Weights
 from export.verify.llama_config import CONFIG, check_config, text_ids
-from export.verify.report import LOGITS, TOLERANCE, Check, difference
+from export.verify.report import LOGITS, Check, difference
 from export.verify.rounding import in_float64, limit_of
 from export.verify.serving import verify_serving
 from gptcore.bundle import ONNX, Bundle, check_whole
@@ -56,13 +56,20 @@ Run = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
 Outputs = tuple[np.ndarray, int, list[np.ndarray]]  # ids (B, past + T), past; logits and cache
 
 
+class Limits(NamedTuple):
+    """The largest differences that are allowed, from how far PyTorch itself rounds."""
+
+    logits: float
+    cache: float
+
+
 class Expected(NamedTuple):
     """What PyTorch says of some inputs."""
 
     cases: list[Outputs]
     greedy: list[tuple[list[int], list[int]]]  # prompts, and the tokens after each
     text: tuple[np.ndarray, np.ndarray] | None  # ids and logits, where there is a config.json
-    limit: float  # of a difference from these outputs, which PyTorch rounds
+    limits: Limits
 
 
 def verify(bundle: Bundle) -> list[Check]:
@@ -70,21 +77,17 @@ def verify(bundle: Bundle) -> list[Check]:
     with waiting("PyTorch opens the weights"):
         model = load_reference(bundle)
     expected = expect(model, is_text_wanted=(bundle.path / CONFIG).is_file())
-    scale = expected.limit / TOLERANCE
     n_parameters = count_parameters(model)
     del model
-    checks = compare_graph(bundle, expected, n_parameters, scale)
+    checks = compare_graph(bundle, expected, n_parameters)
     if expected.text:
-        checks.append(check_config(*expected.text, bundle.path))
-    checks = [check._replace(limit=check.limit * scale) for check in checks]
-    return checks + verify_serving(bundle, expected.limit)
+        checks.append(check_config(*expected.text, bundle.path, expected.limits.logits))
+    return checks + verify_serving(bundle, expected.limits.logits)
 
 
-def compare_graph(
-    bundle: Bundle, expected: Expected, n_parameters: int, scale: float
-) -> list[Check]:
+def compare_graph(bundle: Bundle, expected: Expected, n_parameters: int) -> list[Check]:
     """Compare the portable graph with what PyTorch said, and with itself."""
-    path, config = bundle.path / ONNX, bundle.config
+    path, config, limits = bundle.path / ONNX, bundle.config, expected.limits
     # A second thread would slow a small model down.
     is_large = len(expected.cases) < len(cases_of(config, 0))
     with waiting("ONNX Runtime opens the graph"):
@@ -93,12 +96,12 @@ def compare_graph(
     n_cached = min(CACHED_TOKENS, affordable(n_parameters) // (2 * STEP))
     checks = [
         *check_matrix(expected, run),
-        check_greedy(expected, inference, config, TOLERANCE * scale),
-        check_cached(run, config, max(n_cached, 2)),
-        check_left_padding(run, config),
+        check_greedy(expected, inference, config),
+        check_cached(run, config, limits.logits, max(n_cached, 2)),
+        check_left_padding(run, config, limits.logits),
     ]
     del inference, run
-    checks.insert(2, check_every_token(bundle))
+    checks.insert(2, check_every_token(bundle, limits.cache))
     return checks
 
 
@@ -130,8 +133,8 @@ def expect(model: GPT, is_text_wanted: bool) -> Expected:
         ids = rng.integers(0, config.vocab_size, (batch, past + length))
         cache = run_torch(model, ids[:, :past], no_cache(config, batch))[1:]
         cases.append((ids, past, run_torch(model, ids[:, past:], cache)))
-    limit = limit_of(rounding(model, cases))
-    if not math.isfinite(limit):
+    limits = Limits(*map(limit_of, rounding(model, cases)))
+    if not all(map(math.isfinite, limits)):
         raise UserError(
             "the model's own results are not finite: its weights are broken, train again"
         )
@@ -145,18 +148,19 @@ def expect(model: GPT, is_text_wanted: bool) -> Expected:
     if is_text_wanted:
         ids = text_ids(config)
         text = ids, run_torch(model, ids, no_cache(config))[0]
-    return Expected(cases, texts, text, limit)
+    return Expected(cases, texts, text, limits)
 
 
-def rounding(model: GPT, cases: list[Outputs]) -> float:
-    """Return the largest difference of PyTorch's outputs in fp32 from those in float64."""
-    worst = 0.0
+def rounding(model: GPT, cases: list[Outputs]) -> tuple[float, float]:
+    """Return how far PyTorch's logits and cache in fp32 are from those in float64, at the most."""
+    logits_worst = cache_worst = 0.0
     with in_float64(model):
         for ids, past, outputs in progress(cases, "PyTorch in 64 bits", unit=" cases"):
             before = [part[:, :, :past] for part in outputs[1:]]
             exact = run_torch(model, ids[:, past:], before)
-            worst = max(worst, *map(difference, outputs, exact))
-    return worst
+            logits, *cache = map(difference, outputs, exact)
+            logits_worst, cache_worst = max(logits_worst, logits), max(cache_worst, *cache)
+    return logits_worst, cache_worst
 
 
 def affordable(n_parameters: int) -> int:
@@ -209,15 +213,15 @@ def check_matrix(expected: Expected, run: Run) -> list[Check]:
         logits_worst = max(logits_worst, difference(logits, got[0]))
         for a, b in zip(cache, got[1:], strict=True):
             cache_worst = max(cache_worst, difference(a, b))
-    n = len(expected.cases)
+    n, limits, of = len(expected.cases), expected.limits, "batch x sequence x past"
     return [
-        Check(f"{LOGITS}, batch x sequence x past", n, logits_worst, TOLERANCE),
-        Check("cache equals PyTorch's, batch x sequence x past", n, cache_worst, TOLERANCE),
+        Check(f"{LOGITS}, {of}", n, logits_worst, limits.logits),
+        Check(f"cache equals PyTorch's, {of}", n, cache_worst, limits.cache),
     ]
 
 
 @torch.inference_mode()
-def check_every_token(bundle: Bundle) -> Check:
+def check_every_token(bundle: Bundle, limit: float) -> Check:
     """Compare the first layer's keys and values, for every token and at every position.
 
     Random ids use few rows of a large embedding, so the other checks would miss a wrong row. Both
@@ -239,7 +243,7 @@ def check_every_token(bundle: Bundle) -> Check:
         _, [(key, value)] = model(*tensors[:3])
         got = inference.run(None, {name: feeds[name] for name in names})
         worst = max(worst, difference(key.numpy(), got[0]), difference(value.numpy(), got[1]))
-    return Check("every token, every position", rows.size, worst, TOLERANCE)
+    return Check("every token, every position", rows.size, worst, limit)
 
 
 def open_first_layer(path: Path) -> ort.InferenceSession:
@@ -262,15 +266,13 @@ def every_id(vocab_size: int, block_size: int) -> tuple[np.ndarray, np.ndarray]:
     return counted % vocab_size, counted % block_size
 
 
-def check_greedy(
-    expected: Expected, inference: ort.InferenceSession, config: ModelConfig, tie: float
-) -> Check:
+def check_greedy(expected: Expected, inference: ort.InferenceSession, config: ModelConfig) -> Check:
     """Count PyTorch's greedy tokens that are not the graph's, after prompts of 1 to 20 tokens.
 
-    The graph reads PyTorch's tokens. Of tokens whose logits differ by less than `tie`, either may
-    be taken.
+    The graph reads PyTorch's tokens. Of tokens whose logits differ by less than their limit, either
+    may be taken.
     """
-    n_different = 0
+    n_different, tie = 0, expected.limits.logits
     for prompt, ids in expected.greedy:
         session = OnnxSession(inference, config)
         logits = session.prefill(prompt)
@@ -282,7 +284,7 @@ def check_greedy(
     return Check(f"{n_most} greedy tokens equal PyTorch's", len(PROMPTS), n_different, 0)
 
 
-def check_cached(run: Run, config: ModelConfig, length: int = CACHED_TOKENS) -> Check:
+def check_cached(run: Run, config: ModelConfig, limit: float, length: int = CACHED_TOKENS) -> Check:
     """Compare the logits of a text read token by token, with the cache, and read at once."""
     length = min(length, config.block_size)
     ids = np.random.default_rng(1).integers(0, config.vocab_size, (2, length))
@@ -291,10 +293,10 @@ def check_cached(run: Run, config: ModelConfig, length: int = CACHED_TOKENS) -> 
     for t in progress(range(length), "cached equals uncached", unit=" tokens"):
         logits, *cache = run(decoder_feeds(ids[:, t : t + 1], cache))
         worst = max(worst, difference(whole[:, t : t + 1], logits))
-    return Check("cached equals uncached", length, worst, TOLERANCE)
+    return Check("cached equals uncached", length, worst, limit)
 
 
-def check_left_padding(run: Run, config: ModelConfig) -> Check:
+def check_left_padding(run: Run, config: ModelConfig, limit: float) -> Check:
     """Compare rows padded on the left, and the step after them, with each row alone."""
     rng = np.random.default_rng(2)
     longest = min(40, config.block_size - 1)
@@ -316,7 +318,7 @@ def check_left_padding(run: Run, config: ModelConfig) -> Check:
         worst = max(worst, difference(alone[0], logits[i, width - len(row) :]))
         alone, *_ = run(decoder_feeds(following[:1], cache))
         worst = max(worst, difference(alone[0], after[i]))
-    return Check("left-padded rows equal single rows", len(rows), worst, TOLERANCE)
+    return Check("left-padded rows equal single rows", len(rows), worst, limit)
 
 
 def run_torch(model: GPT, ids: np.ndarray, cache: list[np.ndarray]) -> list[np.ndarray]:

@@ -21,7 +21,7 @@ from export.__main__ import main
 from export.formats.hugging_face import tokenizer_config
 from export.verify import decoder as checks
 from export.verify.decoder import verify
-from export.verify.report import Check, difference
+from export.verify.report import TOLERANCE, Check, difference
 from gptcore.bundle import FACTS, ONNX, load_bundle, write_facts
 from gptcore.checks import UserError
 from gptcore.config import PRESETS
@@ -265,8 +265,8 @@ def ignored_mask(run: RunGraph, feeds: Arrays) -> list[np.ndarray]:
 BENDS = {
     bent_logits: lambda run, said, config: checks.check_matrix(said, run)[0],
     bent_cache: lambda run, said, config: checks.check_matrix(said, run)[1],
-    forgotten_positions: lambda run, said, config: checks.check_cached(run, config),
-    ignored_mask: lambda run, said, config: checks.check_left_padding(run, config),
+    forgotten_positions: lambda run, said, config: checks.check_cached(run, config, TOLERANCE),
+    ignored_mask: lambda run, said, config: checks.check_left_padding(run, config, TOLERANCE),
 }
 
 
@@ -289,8 +289,10 @@ def test_the_checks_suit_a_short_context() -> None:
         return [part.numpy() for part in (logits, *cache)]
 
     config, said = model.config, checks.expect(model, is_text_wanted=False)
-    found = [*checks.check_matrix(said, run), checks.check_cached(run, config)]
-    assert all(check.passed for check in [*found, checks.check_left_padding(run, config)])
+    found = [*checks.check_matrix(said, run), checks.check_cached(run, config, TOLERANCE)]
+    assert all(
+        check.passed for check in [*found, checks.check_left_padding(run, config, TOLERANCE)]
+    )
 
 
 def test_a_model_whose_results_are_not_finite_is_refused() -> None:

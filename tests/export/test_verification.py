@@ -30,7 +30,7 @@ def compare_config(reference: Path, folder: Path) -> Check:
     model = load_reference(load_bundle(reference))
     ids = text_ids(model.config)
     with torch.inference_mode():
-        return check_config(ids, run_torch(model, ids, no_cache(model.config))[0], folder)
+        return check_config(ids, run_torch(model, ids, no_cache(model.config))[0], folder, TOLERANCE)
 
 
 def test_stretched_positions_are_the_same_in_transformers(stretched: Path) -> None:
@@ -96,8 +96,21 @@ def test_a_model_may_differ_by_as_much_as_its_weights_round(model_folder: Path) 
         with torch.inference_mode():
             model.embed.weight[:, 0] *= size
             case = ids, 0, run_torch(model, ids, no_cache(model.config))
-            found.append(limit_of(rounding(model, [case])))
-    assert found[0] == TOLERANCE < found[1], found
+            found.append([*map(limit_of, rounding(model, [case]))])
+    assert found[0] == [TOLERANCE, TOLERANCE] and found[1][0] > TOLERANCE, found
+
+
+def test_large_keys_allow_the_logits_nothing(model_folder: Path) -> None:
+    model = load_reference(load_bundle(model_folder))
+    config, ids = model.config, np.arange(20)[None]
+    n_q, n_k = (n * config.head_dim for n in (config.n_head, config.n_kv_head))
+    with torch.inference_mode():
+        packed = model.blocks[0].attention.qkv.weight
+        packed[:n_q] /= 2**14
+        packed[n_q : n_q + n_k] *= 2**14  # the products of both are what they were
+        case = ids, 0, run_torch(model, ids, no_cache(config))
+        logits, cache = map(limit_of, rounding(model, [case]))
+    assert logits == TOLERANCE < cache
 
 
 def says_no_licence(folder: Path, text: str) -> bool:
