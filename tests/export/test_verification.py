@@ -30,7 +30,9 @@ def compare_config(reference: Path, folder: Path) -> Check:
     model = load_reference(load_bundle(reference))
     ids = text_ids(model.config)
     with torch.inference_mode():
-        return check_config(ids, run_torch(model, ids, no_cache(model.config))[0], folder, TOLERANCE)
+        return check_config(
+            ids, run_torch(model, ids, no_cache(model.config))[0], folder, TOLERANCE
+        )
 
 
 def test_stretched_positions_are_the_same_in_transformers(stretched: Path) -> None:

@@ -5,13 +5,15 @@ import os
 import re
 import shutil
 from pathlib import Path
+from threading import Event
 
 import pytest
-from in_browser import box, replies, say, set_number, talk
+from in_browser import box, replies, say, set_number, talk, wait_for_the_end
 from playwright.sync_api import Browser, expect
 from sites import (
     Isolated,
     Open,
+    Quiet,
     build,
     check_hosts_forbidden,
     download,
@@ -125,6 +127,45 @@ def test_a_damaged_download_is_told_and_tried_again(
     page.get_by_role("button", name="Retry").click()
     expect(page.locator(".device")).not_to_be_empty()
     talk(page, "Hello!")
+
+
+def test_stop_and_another_chat_need_not_wait_for_the_download(site: Path, open_page: Open) -> None:
+    arrives = Event()
+
+    class Slow(Quiet):
+        def do_GET(self) -> None:
+            if self.path.endswith("model.onnx"):
+                assert arrives.wait(60)
+            super().do_GET()
+
+    page = open_page(site, handler=Slow)
+    expect(page.get_by_role("button", name="Download")).to_be_visible()
+    say(page, "Hello!")
+    page.get_by_role("button", name="Stop").click()
+    expect(replies(page)).to_have_text(["(no text)"])
+    expect(page.locator(".send.halt")).to_be_hidden()
+    page.get_by_role("button", name="New chat").first.click()
+    expect(page.locator(".message")).to_have_count(0)
+    say(page, "Good morning!")
+    expect(page.locator(".send.halt")).to_be_visible()
+    arrives.set()
+    wait_for_the_end(page)
+    expect(replies(page)).to_have_count(1)
+    expect(page.locator(".foot .notice")).to_be_hidden()
+    assert page.errors == []
+
+
+def test_a_message_may_be_sent_before_the_page_knows_its_device(
+    site: Path, open_page: Open
+) -> None:
+    page = open_page(
+        site,
+        script="""Object.defineProperty(navigator, "gpu", { value: {
+            requestAdapter: () => new Promise((found) => setTimeout(() => found(null), 2000)),
+        } });""",
+    )
+    assert talk(page, "Hello!")
+    assert page.errors == []
 
 
 def test_a_page_that_is_opened_as_a_file_says_so(browser: Browser, site: Path) -> None:
