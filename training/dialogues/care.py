@@ -24,7 +24,7 @@ def danger(talk: Talk) -> None:
     talk.exchange(kind["say"], kind["reply"], **somebody(talk.rng))
     if talk.chance(0.3):
         talk.exchange(*talk.rng.choice(tables()["danger_then"]))
-    talk.brief = is_brief
+    talk.brief, talk.in_danger = is_brief, True
 
 
 def harmless(talk: Talk) -> None:

@@ -95,6 +95,8 @@ def follow_up(talk: Talk, topic: about.Topic) -> None:
         if talk.last.endswith(ending) and talk.chance(probability):
             answer(talk)
             return
+    if topic is danger:
+        return
     if topic is questions.fact and talk.chance(0.15):
         about.after_fact(talk)
     elif topic not in NO_CLAIM and talk.chance(0.05):

@@ -1,6 +1,7 @@
 """Topics with questions: facts, sums, the calendar, counting, lists and comparisons."""
 
 import random
+import re
 import string
 
 from training.dialogues.talk import Talk
@@ -47,7 +48,8 @@ def arithmetic(talk: Talk) -> None:
     in_words = max(results) < len(numbers) and talk.chance(0.35)
     a_b_c = [numbers[n] if in_words else str(n) for n in results]
     slots = dict(zip("abc", a_b_c)) | {"x": rng.choice(tables()["goods"]), "name": a_name(rng)}
-    reply = talk.pick(table[kind]["say"], **slots)
+    says = [say for say in table[kind]["say"] if not (in_words and re.search(" [-+/x=] ", say))]
+    reply = talk.pick(says, **slots)
     talk.turn(talk.pick(table[kind]["ask"], **slots), reply[0].upper() + reply[1:])
     if not in_words and talk.chance(0.2):
         go_on(talk, results[-1])

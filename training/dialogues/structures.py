@@ -159,7 +159,7 @@ MADE: dict[str, Callable[[random.Random], str]] = {
     "price": a_price,
     "time": a_time,
     "date": lambda rng: f"{one_of(rng, 'month')} {rng.randint(1, 31)}",
-    "year": lambda rng: str(rng.randint(1930, 2025)),
+    "year": lambda rng: str(rng.randint(1985, 2025)),
     "code": a_code,
     "title": a_title,
     "street": a_street,

@@ -19,9 +19,11 @@ class Talk:
     messages: list[dict[str, str]] = field(default_factory=list)
     memory: dict[str, Slots] = field(default_factory=dict)  # the details under each memory_key
     told: list[Told] = field(default_factory=list)  # facts of the structures
+    asked: set[str] = field(default_factory=set)  # what of them was asked for
     bot: str = ""
     brief: bool = False
     manner: Callable[[str], str] = str  # what becomes of each reply
+    in_danger: bool = False  # somebody was sent to help
     last: str = ""  # the last reply, without its manner
     recalled: int = 0  # how many messages there were after the last recall
 

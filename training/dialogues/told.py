@@ -86,4 +86,8 @@ def ask_fact(talk: Talk, told: Told | None = None) -> None:
     structure, slots = told or talk.rng.choice(talk.told)
     untold = structure.untold and talk.chance(0.2)
     asks, answers = talk.rng.choice(structure.untold if untold else structure.asks)
+    asked = f"{asks[0]} {slots}"
+    if asked in talk.asked:
+        return
+    talk.asked.add(asked)
     talk.exchange(asks, answers, **slots)

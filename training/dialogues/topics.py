@@ -191,7 +191,7 @@ small_talk = from_pairs(lambda: tables()["small_talk"])
 answer_greeting = from_pairs(lambda: tables()["greet"]["back"])
 after_fact = from_pairs(lambda: list(tables()["after"].values()))
 after_all = from_pairs(
-    lambda: [tables()["after"][name] for name in ("okay", "wrong", "more", "again")]
+    lambda: [tables()["after"][name] for name in ("noted", "again")]
 )
 no_thanks = from_pairs(lambda: [tables()["offers"]["no"]])
 
@@ -202,6 +202,8 @@ def courtesy(name: str) -> Topic:
     def topic(talk: Talk) -> None:
         table = tables()[name]
         replies = table["named" if talk.name and talk.chance(0.6) else "reply"]
+        if talk.in_danger:
+            replies = tables()["danger_end"][name]
         talk.exchange(table["user"], replies, name=talk.name)
 
     return topic

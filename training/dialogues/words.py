@@ -138,8 +138,8 @@ def as_typed(rng: random.Random, text: str) -> str:
 
 
 def first_sentence(text: str) -> str:
-    """Return a text up to the first full stop that follows at least three words."""
-    found = re.match(r".*? .*? .*?[.!?](?!\S)", text)
+    """Return a text's first sentence; "Yes." or "Sorry." and the one after it count as one."""
+    found = re.match(r"((Yes|No|Sorry|Okay|Sure|Of course|Oh no|Well)[.!] )?.*?[.!?](?!\S)", text)
     return found[0] if found else text
 
 
