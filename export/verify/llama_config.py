@@ -1,6 +1,6 @@
 """Reads config.json and model.safetensors with transformers' own class, and compares logits.
 
->>> check_config(ids, logits, Path("models/nano"))                   # doctest: +SKIP
+>>> check_config(ids, logits, Path("models/nano"), limit=1e-4)       # doctest: +SKIP
 Check(name="logits of transformers' LlamaForCausalLM equal PyTorch's", cases=256, ...)
 """
 
