@@ -190,9 +190,7 @@ harm = from_pairs(lambda: tables()["harm"])
 small_talk = from_pairs(lambda: tables()["small_talk"])
 answer_greeting = from_pairs(lambda: tables()["greet"]["back"])
 after_fact = from_pairs(lambda: list(tables()["after"].values()))
-after_all = from_pairs(
-    lambda: [tables()["after"][name] for name in ("noted", "again")]
-)
+after_all = from_pairs(lambda: [tables()["after"][name] for name in ("noted", "again")])
 no_thanks = from_pairs(lambda: [tables()["offers"]["no"]])
 
 
