@@ -98,15 +98,7 @@ def chat_endpoint(model: OnnxModel) -> Callable:
             repetition_penalty: above 1 makes what was said less likely
             seed: the same seed gives the same reply; -1 means random
         """
-        values = {
-            "temperature": temperature,
-            "max_tokens": max_tokens,
-            "top_k": top_k,
-            "top_p": top_p,
-            "min_p": min_p,
-            "repetition_penalty": repetition_penalty,
-            "seed": seed,
-        }
+        values = dict(locals())  # the settings among the parameters are read by their names
 
         def begin(sampling: Sampling, max_tokens: int) -> Request:
             earlier = to_messages([] if history is None else history, system_prompt)
@@ -145,15 +137,7 @@ def completion_endpoint(model: OnnxModel) -> Callable:
             repetition_penalty: above 1 makes what was written less likely
             seed: the same seed gives the same text; -1 means random
         """
-        values = {
-            "temperature": temperature,
-            "max_tokens": max_tokens,
-            "top_k": top_k,
-            "top_p": top_p,
-            "min_p": min_p,
-            "repetition_penalty": repetition_penalty,
-            "seed": seed,
-        }
+        values = dict(locals())  # the settings among the parameters are read by their names
         async for more in api_texts(model, values, partial(completion_request, model, text)):
             yield more
 
