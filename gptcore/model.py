@@ -6,13 +6,13 @@
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
 import onnxruntime as ort
 
-from gptcore.bundle import VARIANTS, Bundle, load_bundle
+from gptcore.bundle import VARIANTS, Bundle, graph_bytes, load_bundle
 from gptcore.checks import UserError, check_choice
 from gptcore.config import ModelConfig
 from gptcore.engine.generate import Piece, Replies, Request, Stop
@@ -22,6 +22,7 @@ from gptcore.system.cores import fastest, median_seconds, thread_counts
 
 ON_CUDA = ("fp16", "fp32", "q8", "q4f16", "q4", "int8")  # best first; int8 runs on the CPU
 HALF = ("fp16", "q4f16")  # never faster on a CPU, and some CPUs cannot load them
+CPU_BYTES_PER_S = 1e11  # about what a desktop computer's memory gives
 CACHE_BYTES = 2**30  # most memory for the keys and values of all conversations
 MAX_SLOTS = 64  # most conversations whose keys and values are kept
 
@@ -61,11 +62,11 @@ def load_model(
 ) -> OnnxModel:
     """Load a model folder; `device` is "cpu" or "cuda".
 
-    Arguments that are None are chosen: CUDA if it works here; on the CPU the fastest variant of
-    the folder, of those with a serving graph if there are any (see gptcore.bundle), then the faster
-    of one thread and all cores. Each candidate is timed for a few milliseconds. Small models, and
-    any model on busy cores, are faster on one thread. Raises UserError if the folder, device or
-    variant cannot be used.
+    Arguments that are None are chosen: the faster of CUDA, if it works here, and the CPU; there
+    the fastest variant of the folder, of those with a serving graph if there are any (see
+    gptcore.bundle), then the faster of one thread and all cores. Each candidate is timed for a few
+    milliseconds. Small models, and any model on busy cores, are faster on one thread. Raises
+    UserError if the folder, device or variant cannot be used.
     """
     asked, device = device, choose_device(device)
     bundle = load_bundle(folder)
@@ -76,18 +77,39 @@ def load_model(
                 f"{folder} has no variant {variant!r}, only {', '.join(bundle.variants)}: export "
                 f"it with --quantize {variant}"
             )
-    if device == "cuda":
-        name = variant or next(name for name in ON_CUDA if name in bundle.variants)
-        model = open_model(bundle, "cuda", threads or os.cpu_count() or 1, name)
-        if model.provider == "CUDAExecutionProvider":
-            return model
-        if asked:
-            raise UserError(
-                "device='cuda': there is a GPU, but CUDA's libraries are missing: pip install "
-                '"onnxruntime-gpu[cuda,cudnn]"'
-            )
+    on_gpu = open_on_gpu(bundle, threads, variant) if device == "cuda" else None
+    if asked == "cuda" and not on_gpu:
+        raise UserError(
+            "device='cuda': there is a GPU, but CUDA's libraries are missing: pip install "
+            '"onnxruntime-gpu[cuda,cudnn]"'
+        )
     others = [name for name in bundle.variants if name not in HALF]
     names = [variant] if variant else [*bundle.serving] or others
+    if on_gpu and (asked or variant in HALF or outruns_cpus(on_gpu, names)):
+        return on_gpu
+    on_cpu = fastest_on_cpu(bundle, threads, names)
+    return fastest((on_gpu, on_cpu), step_seconds) if on_gpu else on_cpu
+
+
+def open_on_gpu(bundle: Bundle, threads: int | None, variant: str | None) -> OnnxModel | None:
+    """Open the variant that suits a GPU best, or the given one; None if CUDA does not load."""
+    name = variant or next(name for name in ON_CUDA if name in bundle.variants)
+    model = open_model(bundle, "cuda", threads or os.cpu_count() or 1, name)
+    return model if model.provider == "CUDAExecutionProvider" else None
+
+
+def outruns_cpus(on_gpu: OnnxModel, names: Sequence[str]) -> bool:
+    """Return whether its step takes less time than a CPU needs to read the smallest file's weights.
+
+    Then it need not be opened on the CPU, which takes long for a large model. A small one may be
+    slower on a GPU, which waits for each of its many short operations to be launched.
+    """
+    variants = on_gpu.bundle.variants
+    smallest = min(graph_bytes(variants[name]) for name in names)
+    return step_seconds(on_gpu) < smallest / CPU_BYTES_PER_S
+
+
+def fastest_on_cpu(bundle: Bundle, threads: int | None, names: Sequence[str]) -> OnnxModel:
     models = (open_model(bundle, "cpu", threads or 1, name) for name in names)
     best = fastest(models, step_seconds)
     counts = [threads] if threads else thread_counts()

@@ -26,6 +26,7 @@ from gptcore.nn import count_parameters
 from gptcore.nn.checkpoint import Tensors
 from gptcore.system.cores import say_if_busy
 from gptcore.system.malloc import keep_freed_memory
+from training.machine.ahead import Ahead
 from training.machine.devices import autocast, pick_device, pick_dtype
 from training.machine.flops import gpu_figures
 from training.machine.interrupts import Interrupts, Paused
@@ -69,7 +70,8 @@ class Task(Protocol):
     def batch(self, step: int) -> tuple[Tensor, ...]:
         """Return this process's part of the batch: the model's inputs, then the targets (B, T).
 
-        Targets are IGNORED at positions without a loss.
+        Targets are IGNORED at positions without a loss. For a GPU a thread calls it, one step
+        ahead, so it must use no global random state and talk to no other process.
         """
 
     @property
@@ -182,6 +184,7 @@ def take_steps(
     used = ""
     silent = not world.is_first
     bar = progress(total=config.steps, unit="step", initial=state.step, disable=silent, delay=0)
+    batch_of = Ahead(task.batch) if state.device.type == "cuda" else task.batch
     with bar, ticking(bar):
         while state.step < config.steps:
             n_timed = state.step - first - 1
@@ -191,7 +194,7 @@ def take_steps(
                 run = fit_to_clock(run, clock, state, stepping_s / n_timed, evaluations)
                 config, bar.total = run.train, run.train.steps
             started = time.perf_counter()
-            batch = task.batch(state.step)
+            batch = batch_of(state.step)
             values = step(state, batch, task.logits, config, world)
             if state.bad_steps:
                 tell_bad_step(run, state, world, batch, values)

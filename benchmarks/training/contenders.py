@@ -22,7 +22,7 @@ from gptcore.system.malloc import keep_freed_memory
 from training.data.batches import IGNORED
 from training.machine.devices import autocast, pick_device, pick_dtype
 from training.machine.processes import World
-from training.optim.muon import orthogonal
+from training.optim.muon import alike, orthogonal
 from training.run.config import TrainConfig
 from training.run.directory import Run
 from training.state import build_state
@@ -212,8 +212,8 @@ class Products:
         for _ in range(config.n_layer):
             self.attention(q, k)
         clock.lap("attention")
-        for weight in self.weights[:-1]:  # the last one is the head
-            orthogonal(weight)
+        for some in alike(self.weights[:-1]):  # the last one is the head
+            orthogonal(torch.stack(some))
         clock.lap("Muon")
         return clock.parts
 

@@ -1,4 +1,4 @@
-"""The page's command line: Gradio over ONNX Runtime, on CUDA if available, else on the CPU.
+"""The page's command line: Gradio over ONNX Runtime, on CUDA or on the CPU, whichever is faster.
 
     gptcore [--model DIR] [--variant NAME] [--translate DIR] [--host HOST] [--port PORT]
 
@@ -118,7 +118,8 @@ def run(options: argparse.Namespace) -> int:
     if model.provider == "CPUExecutionProvider":
         say_if_busy()
     if has_cuda() and model.provider != "CUDAExecutionProvider":
-        print(f"there is a GPU, but CUDA's libraries are missing: pip install {WITH_CUDA}")
+        missing = f"CUDA's libraries are missing: pip install {WITH_CUDA}"
+        print(f"there is a GPU, but this model is faster on the CPU, or {missing}")
     token = f"/?token={entry.token}" if entry and entry.token else ""
     print(f"http://{reachable(host)}:{options.port}{token} (Ctrl-C ends)", flush=True)
     bench = None

@@ -81,10 +81,9 @@ def load_translator(
 ) -> OnnxTranslator:
     """Load the folder of a translation model; `device` is "cpu" or "cuda".
 
-    Arguments that are None are chosen: CUDA if there is a GPU; on the CPU the number of threads
-    is measured, as for decoders. Raises UserError if folder or device cannot be used.
+    Arguments that are None are chosen: the faster of CUDA, if there is a GPU, and the CPU with one
+    thread or all cores. Raises UserError if folder or device cannot be used.
     """
-    device = choose_device(device)
     return open_translator(load_translation_bundle(folder), threads, device)
 
 
@@ -92,13 +91,15 @@ def open_translator(
     bundle: TranslationBundle, threads: int | None = None, device: str | None = None
 ) -> OnnxTranslator:
     """Load the translator of a bundle, with the arguments of load_translator; raises UserError."""
-    device = choose_device(device)
-    if threads is None:
-        counts = thread_counts() if device == "cpu" else [os.cpu_count() or 1]
-        return fastest((open_translator(bundle, n, device) for n in counts), step_seconds)
+    chosen = choose_device(device)
+    devices = [chosen] if device else [*dict.fromkeys((chosen, "cpu"))]
+    if threads is None or len(devices) > 1:
+        counts = {"cpu": thread_counts(), "cuda": [os.cpu_count() or 1]}
+        ways = [(n, d) for d in devices for n in ([threads] if threads else counts[d])]
+        return fastest((open_translator(bundle, n, d) for n, d in ways), step_seconds)
     folder = (bundle.path / ONNX).parent
     encoder, decoder = (
-        open_inference(folder / name, device, threads) for name in (ENCODER, DECODER)
+        open_inference(folder / name, chosen, threads) for name in (ENCODER, DECODER)
     )
     return OnnxTranslator(bundle, encoder, decoder, threads)
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import fsspec
 import numpy as np
@@ -29,6 +30,7 @@ from training.data.corpus import read_documents
 from training.data.shards import Shards, load_shards, open_shards, prepare
 from training.data.sources import shards_of
 from training.formats.places import find_files
+from training.run.config import TrainConfig
 from training.run.directory import Run
 from training.tasks.language import LanguageModelling
 
@@ -187,6 +189,23 @@ def test_a_few_shards_are_on_the_disk_and_the_next_ones_come_before_they_are_nee
     fetched = server.asked.copy()
     rows.batch(rows.order(1, int(bounds[2]), 1))
     assert server.asked == fetched
+
+
+def test_what_another_process_may_still_read_is_kept_for_a_step(
+    shards: Shards, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes that share the fetched shards may be a batch apart."""
+    remote = open_shards(server.url, tmp_path)
+    held: list[set[str]] = []
+    monkeypatch.setattr(Shards, "hold", lambda _, names: held.append(set(names)))
+    train = TrainConfig(batch_size=1, seed=1)
+    run = SimpleNamespace(options={}, train=train, row_tokens=BLOCK)
+    task = LanguageModelling(run, remote)
+    windows, bounds = task.train_rows.windows(1, 0)
+    before, after = ({f"train-{i:05d}" for i in windows[at]} for at in (0, 1))
+    for step in (int(bounds[1]), int(bounds[1]) + 1):
+        task.batch(step)
+    assert held[0] > before | after and held[1] > after and not before <= held[1]
 
 
 def test_what_a_pause_left_is_used_again_if_it_is_sound(

@@ -6,6 +6,7 @@ import weakref
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -237,12 +238,84 @@ def test_on_a_gpu_the_form_that_suits_it_best_is_taken_on_all_cores(
 
     def open_model(_: Bundle, *how: object) -> SimpleNamespace:
         opened.append(how)
-        return SimpleNamespace(provider="CUDAExecutionProvider")
+        return SimpleNamespace(provider="CUDAExecutionProvider", bundle=bundle)
 
     monkeypatch.setattr(gptcore.model, "open_model", open_model)
+    monkeypatch.setattr(gptcore.model, "step_seconds", lambda _: 0.0)
+    monkeypatch.setattr(gptcore.model, "graph_bytes", lambda _: 1)
     load_model("somewhere")
     load_model("somewhere", threads=3, device="cuda", variant="int8")
     assert opened == [("cuda", os.cpu_count(), chosen), ("cuda", 3, "int8")]
+
+
+MEGABYTE_ON_A_CPU = 1e-5  # seconds in which it is read
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Seconds of a step by place, in a machine with a GPU, and those of them that were timed."""
+    timed: dict[str, float] = {}
+    seconds: dict[str, Any] = {"cuda": 1.0, "cpu x 1": 1.0, "cpu x 4": 1.0, "timed": timed}
+    monkeypatch.setattr(onnx_session, "has_cuda", lambda: True)
+    monkeypatch.setattr(gptcore.model, "thread_counts", lambda: [1, 4])
+    monkeypatch.setattr(gptcore.model, "graph_bytes", lambda _: 1_000_000)
+
+    def open_model(bundle: Bundle, device: str, threads: int, variant: str) -> SimpleNamespace:
+        place = device if device == "cuda" else f"cpu x {threads}"
+        provider = f"{device.upper()}ExecutionProvider"
+        return SimpleNamespace(
+            place=place, provider=provider, bundle=bundle, threads=threads, variant=variant
+        )
+
+    def step_seconds(one: SimpleNamespace) -> float:
+        timed[one.place] = seconds[one.place]
+        return seconds[one.place]
+
+    monkeypatch.setattr(gptcore.model, "open_model", open_model)
+    monkeypatch.setattr(gptcore.model, "step_seconds", step_seconds)
+    return seconds
+
+
+@pytest.mark.parametrize(
+    ("cuda", "one", "all_cores", "place"),
+    [(3, 1, 3, "cpu x 1"), (1, 2, 3, "cuda"), (2, 3, 1, "cpu x 4"), (2, 3, 2, "cuda")],
+)
+def test_a_gpu_is_taken_where_it_is_faster_than_one_core_and_all(
+    opened: dict[str, Any], cuda: float, one: float, all_cores: float, place: str
+) -> None:
+    """A step of 6.5M parameters took 1.6 ms on an H200, and 0.5 on one core beside it."""
+    opened |= {"cuda": cuda, "cpu x 1": one, "cpu x 4": all_cores}
+    assert load_model(NANO).place == place
+
+
+@pytest.mark.parametrize(
+    ("factor", "places"), [(0.99, {"cuda"}), (1.01, {"cuda", "cpu x 1", "cpu x 4"})]
+)
+def test_what_no_cpu_can_do_as_fast_is_not_tried_on_one(
+    opened: dict[str, Any], factor: float, places: set[str]
+) -> None:
+    opened["cuda"] = factor * MEGABYTE_ON_A_CPU
+    assert load_model(NANO).place == "cuda"
+    assert set(opened["timed"]) == places
+
+
+def test_a_device_that_is_asked_for_is_taken_though_it_is_slower(opened: dict[str, Any]) -> None:
+    opened |= {"cuda": 9.0}
+    assert load_model(NANO, device="cuda").place == "cuda"
+    opened |= {"cuda": 1e-9}
+    assert load_model(NANO, device="cpu").place == "cpu x 1"
+
+
+def test_half_precision_that_is_asked_for_is_not_opened_on_a_cpu(
+    opened: dict[str, Any], model: OnnxModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some CPUs cannot load it."""
+    files = model.bundle.facts.sha256 | {VARIANTS["fp16"]: ""}
+    bundle = replace(model.bundle, facts=replace(model.bundle.facts, sha256=files))
+    monkeypatch.setattr(gptcore.model, "load_bundle", lambda _: bundle)
+    opened |= {"cuda": 9.0}
+    assert load_model("somewhere", variant="fp16").place == "cuda"
+    assert not opened["timed"]
 
 
 def test_a_gpu_whose_libraries_are_missing_leaves_the_cpus_own_choice(

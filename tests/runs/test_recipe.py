@@ -1,6 +1,7 @@
 """Recipes: mixes of datasets, stages that build on each other, and what is wrong in a file."""
 
 import json
+import math
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -12,6 +13,7 @@ from export.__main__ import main as export
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from training.__main__ import main
+from training.data.batches import Rows
 from training.data.leaks import barred, triples
 from training.data.sources import shards_of
 from training.datasets.registry import DATASETS
@@ -109,6 +111,21 @@ def test_what_the_behaviour_suite_asks_is_left_out_of_a_mix(data_dir, monkeypatc
     assert TASKS[8] in left and len(documents) == 39 + 60
 
 
+def test_a_stage_reads_its_mix_in_epochs(data_dir, tmp_path) -> None:
+    stages = (
+        'name = "one"\nmix = {dialogues = 1, rasbt-instruct = 0.5}',
+        'name = "three"\nmix = {dialogues = 1, rasbt-instruct = 0.5}\nepochs = 3',
+    )
+    recipe = write(tmp_path / "two.toml", *stages)
+    command = ["recipe", str(recipe), "--out", str(tmp_path / "runs"), "--data-dir", str(data_dir)]
+    assert main(command) == 0
+    one, three = (Run.load(tmp_path / "runs" / name) for name in ("one", "three"))
+    n_rows = len(Rows(shards_of(three), "train", three.row_tokens))
+    assert three.train.steps == math.ceil(3 * n_rows / 64) > one.train.steps
+    assert three.data.source == "3 epochs of dialogues x 1, rasbt-instruct x 0.5"
+    assert three.data.datasets == {"dialogues": 4, "rasbt-instruct": 2}
+
+
 @pytest.mark.slow
 def test_stages_go_on_from_each_other_and_a_finished_one_is_not_repeated(
     data_dir, tmp_path
@@ -179,7 +196,7 @@ def documents_of(run: Path, split: str) -> set[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("finished", [True, pytest.param(False, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("change", [("2}", "3}"), ("0.0", "0.1")])
+@pytest.mark.parametrize("change", [("2}", "3}"), ("2}", "2}\nepochs = 2"), ("0.0", "0.1")])
 def test_a_begun_stage_keeps_its_mix_and_settings(
     change: tuple[str, str], finished: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -204,7 +221,10 @@ def test_a_begun_stage_keeps_its_mix_and_settings(
         (('name = "a"\nmix = {poems = 1}',), SETTINGS, "a, mix: 'poems'"),
         (('name = "a"\nmix = {dialogues = -1}',), SETTINGS, "dialogues=-1"),
         (('name = "a"\nmix = {dialogues = nan}',), SETTINGS, "dialogues=nan"),
-        (('name = "a"\nmix = {dialogues = 1}\nepochs = 2',), SETTINGS, "'epochs'"),
+        (('name = "a"\nmix = {dialogues = 1}\nrounds = 2',), SETTINGS, "'rounds'"),
+        (('name = "a"\nmix = {dialogues = 1}\nepochs = 0',), SETTINGS, "epochs=0"),
+        (('name = "a"\nmix = {dialogues = 1}\nepochs = 1.5',), SETTINGS, "epochs=1.5"),
+        (('name = "a"\nmix = {dialogues = 1}\nepochs = true',), SETTINGS, "epochs=True"),
         (('name = "a"\nmix = {dialogues = 1}\ntrain = {steps = 5}',), SETTINGS, "steps"),
         (('name = "a"\nmix = {dialogues = 1}\ntrain = {lora = 4}',), SETTINGS, "lora adapts"),
         (

@@ -4,10 +4,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from onnxruntime import InferenceSession
 
+from gptcore.engine import onnx_session
 from gptcore.system import cores
 from gptcore.system.cores import (
     busy_line,
@@ -77,6 +80,36 @@ def test_a_translators_number_of_threads_that_is_given_is_not_measured(
 ) -> None:
     monkeypatch.delattr(onnx_translator, "step_seconds")
     assert load_translator(TRANSLATOR, threads=2, device="cpu").threads == 2
+
+
+@pytest.mark.parametrize(("on_gpu", "place"), [(9.0, ("cpu", 1)), (0.5, ("cuda", 4))])
+@pytest.mark.parametrize("threads", [None, 3])
+def test_a_translator_takes_a_gpu_where_it_is_faster_or_asked_for(
+    monkeypatch: pytest.MonkeyPatch, threads: int | None, on_gpu: float, place: tuple[str, int]
+) -> None:
+    """Here is none: what would be opened on it is opened on the CPU."""
+    places = {}
+
+    def open_inference(path: Path, device: str, threads: int) -> InferenceSession:
+        session = onnx_session.open_inference(path, "cpu", 1)
+        places[id(session)] = device, threads
+        return session
+
+    def seconds(model: OnnxTranslator) -> float:
+        device, n = places[id(model.decoder)]
+        return on_gpu if device == "cuda" else float(n)
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(onnx_session, "has_cuda", lambda: True)
+    monkeypatch.setattr(onnx_translator, "open_inference", open_inference)
+    monkeypatch.setattr(onnx_translator, "step_seconds", seconds)
+    model = load_translator(TRANSLATOR, threads=threads)
+    device, n = place
+    if threads:
+        device, n = ("cuda" if on_gpu < threads else "cpu"), threads
+    assert places[id(model.decoder)] == (device, n) and model.threads == n
+    asked = load_translator(TRANSLATOR, threads=2, device="cuda")
+    assert places[id(asked.decoder)] == ("cuda", 2)
 
 
 def test_a_real_measurement_chooses_too() -> None:

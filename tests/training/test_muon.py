@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from training.optim import muon
 from training.optim.muon import Muon, orthogonal
 
 SHAPES = [(8, 8), (24, 8), (8, 40), (1, 16)]
@@ -21,7 +22,8 @@ def trained(optimizer: torch.optim.Optimizer, weights: list[nn.Parameter]) -> li
 
 def fresh() -> list[nn.Parameter]:
     generator = torch.Generator().manual_seed(0)
-    return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in SHAPES]
+    shapes = [*SHAPES, *SHAPES, *SHAPES]  # those of one shape are computed together
+    return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
 
 
 def test_in_bfloat16_it_is_pytorchs() -> None:
@@ -32,11 +34,21 @@ def test_in_bfloat16_it_is_pytorchs() -> None:
         assert torch.allclose(a, b, atol=2e-3)
 
 
+def test_large_matrices_are_taken_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"lr": 0.02, "weight_decay": 0.1, "momentum": 0.9}
+    together, apart = fresh(), fresh()
+    expected = trained(Muon(together, **settings), together)
+    monkeypatch.setattr(muon, "STACK_ELEMENTS", 2 * 8 * 24)
+    assert [len(some) for some in muon.alike(apart)] == [3, 2, 1, 1, 1, 1, 3]
+    for a, b in zip(trained(Muon(apart, **settings), apart), expected):
+        assert torch.equal(a, b)
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_singular_values_become_alike(shape: tuple[int, int]) -> None:
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(2))
-    values = torch.linalg.svdvals(orthogonal(matrix))
+    values = torch.linalg.svdvals(orthogonal(matrix[None])[0])
     assert values.min() > 0.3 and values.max() < 1.3
     u, _, v = torch.linalg.svd(matrix, full_matrices=False)
-    turned = torch.linalg.svd(orthogonal(matrix), full_matrices=False)
+    turned = torch.linalg.svd(orthogonal(matrix[None])[0], full_matrices=False)
     assert torch.allclose(turned[0] @ turned[2], u @ v, atol=1e-3)

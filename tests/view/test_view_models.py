@@ -91,6 +91,7 @@ def test_two_models_answer_side_by_side_with_one_seed(
     expect(in_use.locator("strong")).to_have_text(model.bundle.name)  # the chat's own
     page.get_by_role("button", name="Use this", exact=True).click()
     expect(page.locator(".side [aria-pressed=true]")).to_have_count(1)
+    expect(page.locator(".side [aria-pressed=true]")).to_be_focused()  # not the other's button
     page.get_by_label("Compare with").select_option("")
     page.reload()
     expect(page.locator(".versus .message")).to_have_count(2)

@@ -2,9 +2,9 @@
 
     >>> train_stages(read_recipe("default"), Path("runs/default"), None, 300.0)  # doctest: +SKIP
 
-A stage is one pass over its mix of datasets and starts from the best weights of the previous
-stage, or of a model folder. Each stage is a run in OUT/STAGE. The same command continues after an
-interruption.
+A stage reads its mix of datasets, once or in several epochs. It starts from the best weights of the
+previous stage, or of a model folder. Each stage is a run in OUT/STAGE. The same command continues
+after an interruption.
 """
 
 import dataclasses
@@ -103,12 +103,12 @@ def make_shards(stage: Stage, out: Path, data_dir: Path | None, before: Before |
 
 
 def new_run(stage: Stage, path: Path, shards: Shards, before: Before | None) -> Run:
-    """Return a new run of one pass over the stage's mix."""
+    """Return a new run of the stage's epochs over its mix."""
     model = dataclasses.replace(stage.model, vocab_size=shards.tokenizer.vocab_size)
     n_rows = len(Rows(shards, "train", stage.training.row_length(model.block_size)))
-    steps = math.ceil(n_rows / stage.training.batch_size)
+    steps = math.ceil(stage.epochs * n_rows / stage.training.batch_size)
     passes = Counter(before.datasets if before else {})
-    passes.update(stage.mix)
+    passes.update({name: stage.epochs * n for name, n in stage.mix.items()})
     data = dataclasses.replace(
         run_data_of(shards, str(stage)),
         datasets=dict(passes),

@@ -4,7 +4,7 @@
     ['pretrain', 'finetune', 'polish', 'finish']
 
 A recipe is training/recipes/NAME.toml or another file of that form. It holds model settings,
-training settings, and for each stage a mix: the number of passes over each dataset.
+training settings, and for each stage a mix: the number of passes over each dataset in an epoch.
 """
 
 import math
@@ -34,12 +34,14 @@ class Stage:
     """One run of a recipe."""
 
     name: str
-    mix: dict[str, float]  # passes over each dataset
+    mix: dict[str, float]  # passes over each dataset in an epoch
     model: ModelConfig
     training: TrainConfig
+    epochs: int = 1  # over the whole mix
 
     def __str__(self) -> str:
-        return ", ".join(f"{name} x {passes:g}" for name, passes in self.mix.items())
+        mix = ", ".join(f"{name} x {passes:g}" for name, passes in self.mix.items())
+        return mix if self.epochs == 1 else f"{self.epochs} epochs of {mix}"
 
 
 def read_recipe(name: str) -> list[Stage]:
@@ -64,7 +66,7 @@ def read_recipe(name: str) -> list[Stage]:
 
 
 def read_stage(where: str, recipe: dict[str, Any], values: Any) -> Stage:
-    check_keys(f"{where}, stages", values, ("name", "mix", "train"))
+    check_keys(f"{where}, stages", values, ("name", "mix", "train", "epochs"))
     name = values.get("name")
     if not (isinstance(name, str) and name.isidentifier()) or name == SHARDS:
         raise UserError(f"{where}: a stage has name={name!r}: give it a word as a name")
@@ -75,6 +77,9 @@ def read_stage(where: str, recipe: dict[str, Any], values: Any) -> Stage:
     for dataset, passes in mix.items():
         if not (isinstance(passes, int | float) and 0 < passes <= 1000):
             raise UserError(f"{where}: {dataset}={passes}: give passes above 0, up to 1000")
+    epochs = values.get("epochs", 1)
+    if type(epochs) is not int or not 1 <= epochs <= 1000:
+        raise UserError(f"{where}: epochs={epochs}: give a whole number from 1 to 1000")
     train: dict[str, Any] = {}
     for found in (recipe, values):
         train |= check_keys(f"{where}, train", found.get("train", {}), get_type_hints(TrainConfig))
@@ -85,7 +90,7 @@ def read_stage(where: str, recipe: dict[str, Any], values: Any) -> Stage:
     shape = check_keys(f"{where}, model", recipe.get("model", {}), get_type_hints(ModelConfig))
     model, training = ModelConfig.from_dict(shape), TrainConfig.from_dict(train)
     check_row(model, training)
-    return Stage(name, mix, model, training)
+    return Stage(name, mix, model, training, epochs)
 
 
 def check_keys(where: str, values: Any, known: Collection[str]) -> dict[str, Any]:
@@ -100,10 +105,10 @@ def check_keys(where: str, values: Any, known: Collection[str]) -> dict[str, Any
 def mixed(stage: Stage, data_dir: Path | None) -> Corpus:
     """Return the corpus of a stage's mix, in a random order that is the same each time.
 
-    Each pass over a dataset is spread evenly over an equal part of the stage, so that the stage
-    ends on the mix that it began with. The last of 2.5 passes reads a random half of a dataset.
-    Documents with the behaviour suite's questions are left out. Each stage has its own generated
-    dialogues.
+    Each pass over a dataset is spread evenly over an equal part of the epoch, so that it ends on
+    the mix that it began with. The last of 2.5 passes reads a random half of a dataset, and every
+    epoch reads the same. Documents with the behaviour suite's questions are left out. Each stage
+    has its own generated dialogues.
     """
     seed = f"{stage.training.seed} {stage.name}"
     found = {name: read_dataset(name, data_dir) for name in stage.mix if name != DIALOGUES}

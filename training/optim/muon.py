@@ -9,7 +9,7 @@ on the number of processes only by rounding.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from training.machine.parallel import split, whole
 # five rounds all singular values lie between about 0.7 and 1.2.
 A, B, C = 3.4445, -4.7750, 2.0315
 ROUNDS = 5
+STACK_ELEMENTS = 1 << 24  # most elements of the matrices that are made orthogonal together
 
 
 class Muon(torch.optim.Optimizer):
@@ -40,27 +41,44 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
-            for parameter in group["params"]:
-                gradient, state = parameter.grad, self.state[parameter]
-                if "momentum_buffer" not in state:
-                    state["momentum_buffer"] = torch.zeros_like(gradient)
-                average = state["momentum_buffer"].lerp_(gradient, 1 - group["momentum"])
-                direction = whole(gradient.lerp(average, group["momentum"]))  # Nesterov
-                update = split(orthogonal(direction.to(self.dtype)).to(direction.dtype), parameter)
-                size = 0.2 * math.sqrt(max(parameter.shape))
-                parameter.mul_(1 - group["lr"] * group["weight_decay"])
-                parameter.add_(update, alpha=-group["lr"] * size)
+            for parameters in alike(group["params"]):
+                # Many small products would leave a GPU waiting for the next one to be launched.
+                stack = torch.stack([self.direction(p, group["momentum"]) for p in parameters])
+                for parameter, update in zip(parameters, orthogonal(stack)):
+                    size = 0.2 * math.sqrt(max(parameter.shape))
+                    parameter.mul_(1 - group["lr"] * group["weight_decay"])
+                    update = split(update.to(parameter.dtype), parameter)
+                    parameter.add_(update, alpha=-group["lr"] * size)
+
+    def direction(self, parameter: Tensor, momentum: float) -> Tensor:
+        """Average the gradient into the momentum; return the whole matrix to go along."""
+        gradient, state = parameter.grad, self.state[parameter]
+        assert gradient is not None
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(gradient)
+        average = state["momentum_buffer"].lerp_(gradient, 1 - momentum)
+        return whole(gradient.lerp(average, momentum)).to(self.dtype)  # Nesterov
 
 
-def orthogonal(matrix: Tensor) -> Tensor:
-    """Return approximately U V^T of the singular value decomposition: (m, n) -> (m, n).
+def alike(matrices: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+    """Yield matrices of the same shape together, as many as fit STACK_ELEMENTS."""
+    shapes: dict[torch.Size, list[Tensor]] = {}
+    for matrix in matrices:
+        shapes.setdefault(matrix.shape, []).append(matrix)
+    for same in shapes.values():
+        n = max(1, STACK_ELEMENTS // same[0].numel())
+        yield from (same[i : i + n] for i in range(0, len(same), n))
+
+
+def orthogonal(matrices: Tensor) -> Tensor:
+    """Return approximately U V^T of the singular value decompositions: (N, m, n) -> (N, m, n).
 
     Newton-Schulz iterations compute it faster than the decomposition would.
     """
-    is_tall = matrix.shape[0] > matrix.shape[1]
-    x = matrix.T if is_tall else matrix
-    x = x / x.norm().clamp(min=1e-7)
+    is_tall = matrices.shape[1] > matrices.shape[2]
+    x = matrices.mT if is_tall else matrices
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     for _ in range(ROUNDS):
-        square = x @ x.T
-        x = torch.addmm(x, torch.addmm(square, square, square, beta=B, alpha=C), x, beta=A)
-    return x.T if is_tall else x
+        square = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=B, alpha=C), x, beta=A)
+    return x.mT if is_tall else x

@@ -4,6 +4,7 @@
 >>> x, y = task.batch(0)                                             # doctest: +SKIP
 """
 
+from itertools import chain
 from pathlib import Path
 
 from torch import Tensor
@@ -38,10 +39,11 @@ class LanguageModelling:
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Return this process's part of a step's batch: inputs and targets, each (B, T)."""
-        place = (self.config.seed, step, self.config.batch_size)
-        self.shards.hold(self.train_rows.near(*place))
-        order = self.train_rows.order(*place)
-        return self.train_rows.batch(self.world.part(order))
+        seed, rows = self.config.seed, self.config.batch_size
+        near = [self.train_rows.near(seed, max(0, s), rows) for s in (step, step - 1)]
+        # Another process on this machine may still read the batch before.
+        self.shards.hold(list(dict.fromkeys(chain(*near))))
+        return self.train_rows.batch(self.world.part(self.train_rows.order(seed, step, rows)))
 
     def logits(self, model: GPT, x: Tensor) -> Tensor:
         return model(**whole_sequence(x))[0]

@@ -58,9 +58,8 @@ export class Messages {
       if (element !== other) this.log.insertBefore(element, other);
     });
     if (index < 0 || this.log.contains(at)) return;
-    const name = at.ariaLabel ?? at.textContent;
-    const same = (button) => (button.ariaLabel ?? button.textContent) === name;
-    const next = [...(elements[index]?.querySelectorAll("button") ?? [])].find(same);
+    const nameOf = (button) => button.dataset.name ?? button.ariaLabel ?? button.textContent;
+    const next = [...(elements[index]?.querySelectorAll("button") ?? [])].find((one) => nameOf(one) === nameOf(at));
     (next ?? elements[index] ?? this.log).focus({ preventScroll: true });
   }
 
@@ -69,7 +68,7 @@ export class Messages {
     const frames = articles.map((article) => {
       const { node } = article;
       const isChosen = node === chosen;
-      const choose = { type: "button", onclick: () => this.actions.pick(node), "aria-pressed": String(isChosen) };
+      const choose = { type: "button", onclick: () => this.actions.pick(node), "aria-pressed": String(isChosen), "data-name": node.id };
       const head = el("div.head", {}, el("strong", {}, node.model), el("button.small", choose, say(isChosen ? "model.chosen" : "model.choose")));
       return el("div.side", {}, head, article);
     });
