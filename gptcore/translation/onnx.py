@@ -84,6 +84,7 @@ def load_translator(
     Arguments that are None are chosen: the faster of CUDA, if there is a GPU, and the CPU with one
     thread or all cores. Raises UserError if folder or device cannot be used.
     """
+    choose_device(device)  # a wrong one is told before the files are read
     return open_translator(load_translation_bundle(folder), threads, device)
 
 

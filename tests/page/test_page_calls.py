@@ -153,7 +153,7 @@ def test_what_cannot_be_looked_at_is_refused(model: OnnxModel, what: object, wor
 
 @pytest.mark.parametrize(
     ("layer", "words"),
-    [(6, "layer=6 is out of range: the model has 6"), (-1, "layer=-1 is out of range"),
+    [(8, "layer=8 is out of range: the model has 8"), (-1, "layer=-1 is out of range"),
      (None, "layer is empty"), (0.5, "not a whole number"), ("0", "not a whole number")],
 )  # fmt: skip
 def test_a_layer_that_is_not_there_is_refused(model: OnnxModel, layer: object, words: str) -> None:

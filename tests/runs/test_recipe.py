@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from export.__main__ import main as export
 from gptcore.checks import UserError
@@ -19,7 +20,7 @@ from training.data.sources import shards_of
 from training.datasets.registry import DATASETS
 from training.jobs.stages import RECIPES, Stage, mixed, read_recipe
 from training.run.config import TrainConfig
-from training.run.directory import Run
+from training.run.directory import Run, write_json
 
 SETTINGS = """
 [model]
@@ -126,6 +127,38 @@ def test_a_stage_reads_its_mix_in_epochs(data_dir, tmp_path) -> None:
     assert three.data.datasets == {"dialogues": 4, "rasbt-instruct": 2}
 
 
+def test_a_stage_keeps_a_share_of_the_weights_before_it(data_dir, tmp_path, refused) -> None:
+    stages = (
+        'name = "first"\nmix = {rasbt-instruct = 1}',
+        'name = "second"\nmix = {rasbt-instruct = 3}',
+        'name = "kept"\nmix = {rasbt-instruct = 3}\nkeep = 0.75',
+    )
+    recipe = write(tmp_path / "three.toml", *stages)
+    out = tmp_path / "runs"
+    command = ["recipe", str(recipe), "--out", str(out), "--data-dir", str(data_dir)]
+    assert main(command) == 0
+    before, run = Run.load(out / "second").best_checkpoint().model, Run.load(out / "kept")
+    measured, after = run.summary(), run.best_checkpoint()
+    assert measured["kept"] == 0.75 and after.path.name == f"step-{run.train.steps}"
+    assert run.evaluations()[run.train.steps]["bits_per_byte"] == measured["bits_per_byte"]
+
+    alone = write(tmp_path / "alone.toml", *stages[:2], stages[2].replace("\nkeep = 0.75", ""))
+    assert main(["recipe", str(alone), "--out", str(tmp_path / "alone"), *command[4:]]) == 0
+    own = Run.load(tmp_path / "alone" / "kept").best_checkpoint().model
+    for name, mean in after.model.items():
+        assert torch.allclose(mean, 0.75 * before[name] + 0.25 * own[name], atol=1e-6)
+
+    del measured["kept"]  # as if it had been interrupted before it wrote this
+    write_json(run.path / "summary.json", measured)
+    assert main(command) == 0  # what is mixed is not mixed again
+    assert run.summary()["kept"] == 0.75
+    again = Run.load(out / "kept").best_checkpoint().model
+    assert all(torch.equal(again[name], after.model[name]) for name in again)
+    first = write(tmp_path / "first.toml", stages[0] + "\nkeep = 0.5")
+    said = refused(main, "recipe", first, "--out", tmp_path / "x", "--data-dir", data_dir)
+    assert "stage first: keep=0.5, but no weights are before it" in said
+
+
 @pytest.mark.slow
 def test_stages_go_on_from_each_other_and_a_finished_one_is_not_repeated(
     data_dir, tmp_path
@@ -225,6 +258,8 @@ def test_a_begun_stage_keeps_its_mix_and_settings(
         (('name = "a"\nmix = {dialogues = 1}\nepochs = 0',), SETTINGS, "epochs=0"),
         (('name = "a"\nmix = {dialogues = 1}\nepochs = 1.5',), SETTINGS, "epochs=1.5"),
         (('name = "a"\nmix = {dialogues = 1}\nepochs = true',), SETTINGS, "epochs=True"),
+        (('name = "a"\nmix = {dialogues = 1}\nkeep = 1',), SETTINGS, "keep=1"),
+        (('name = "a"\nmix = {dialogues = 1}\nkeep = "half"',), SETTINGS, "keep=half"),
         (('name = "a"\nmix = {dialogues = 1}\ntrain = {steps = 5}',), SETTINGS, "steps"),
         (('name = "a"\nmix = {dialogues = 1}\ntrain = {lora = 4}',), SETTINGS, "lora adapts"),
         (

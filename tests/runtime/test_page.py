@@ -24,7 +24,7 @@ def test_the_page_says_what_it_found_and_answers() -> None:
         assert page.stdout.readline().strip() == runtime_line(
             installed_runtimes(), has_gpu_package()
         )
-        assert "gptcore chat: 6,491,808 parameters on " in page.stdout.readline()
+        assert "gptcore chat: 8,262,432 parameters on " in page.stdout.readline()
         while not (line := page.stdout.readline()).startswith("http"):
             assert line, "the page ended"
         reply = ask(port)

@@ -33,7 +33,7 @@ def test_a_conversation_is_remembered_and_quit_ends_it() -> None:
     first, second = replies(result)
     assert "Ada" in first and "Ada" in second
     begun = result.stdout.splitlines()[:2]
-    assert begun[0].startswith("gptcore chat: 6,491,808 parameters on ")
+    assert begun[0].startswith("gptcore chat: 8,262,432 parameters on ")
     assert begun[1] == "Ctrl-C stops a reply; /quit or Ctrl-D ends."
     assert result.stderr == ""
 

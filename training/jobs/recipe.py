@@ -11,11 +11,13 @@ import dataclasses
 import math
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gptcore.bundle import read_facts
 from gptcore.checks import UserError
 from gptcore.facts import EarlierStage
+from gptcore.nn import build_model
+from gptcore.nn.checkpoint import Tensors, load_weights, save_checkpoint
 from gptcore.text.tokenizer import Tokenizer
 from training.data.batches import Rows
 from training.data.shards import Shards, prepare
@@ -23,8 +25,9 @@ from training.data.sources import run_data_of, shards_of
 from training.jobs.stages import SHARDS, Stage, mixed
 from training.loop import train
 from training.machine.processes import World, join
+from training.report.report import write_report
 from training.run.base import open_base, shape_of
-from training.run.directory import Run, begun, locked_run, say_next
+from training.run.directory import Run, begun, locked_run, say_next, write_json
 from training.run.settings import describe, differs
 from training.tasks.language import LanguageModelling
 
@@ -32,15 +35,12 @@ from training.tasks.language import LanguageModelling
 # documents that another one was trained on: a document's hash decides if it is held out.
 HELD_OUT = 0.005
 
-if TYPE_CHECKING:
-    from gptcore.nn.checkpoint import Tensors
-
 
 class Before(NamedTuple):
     """What a stage starts from."""
 
     tokenizer: Tokenizer
-    weights: "Tensors"
+    weights: Tensors
     datasets: dict[str, float]  # number of passes over each, in all stages so far
     stages: tuple[EarlierStage, ...]
 
@@ -75,20 +75,58 @@ def run_stage(
 ) -> dict[str, Any] | None:
     """Start a stage, resume it, or skip it if it is complete; return its summary."""
     print(f"stage {stage.name}: {stage}")
+    if stage.keep and not before:
+        raise UserError(f"stage {stage.name}: keep={stage.keep}, but no weights are before it")
     path = out / stage.name
     if not begun(path):
         shards = world.in_turns(lambda: make_shards(stage, out, data_dir, before))
         run = new_run(stage, path, shards, before)
         print(describe(run.model, run.train))
         initial = before.weights if before else None
-        return train(run, LanguageModelling(run, shards, world), initial, world=world)
+        task = LanguageModelling(run, shards, world)
+        return blended(train(run, task, initial, world=world), stage, run, task, before)
     run = Run.load(path)
     check_unchanged(stage, run)
-    if run.is_complete:
+    summary = run.summary()
+    if summary and (not stage.keep or "kept" in summary):
         print(f"complete, in {path}")
-        return run.summary()
-    shards = world.in_turns(lambda: shards_of(run))
-    return train(run, LanguageModelling(run, shards, world), resume=True, world=world)
+        return summary
+    task = LanguageModelling(run, world.in_turns(lambda: shards_of(run)), world)
+    found = summary or train(run, task, resume=True, world=world)
+    return blended(found, stage, run, task, before)
+
+
+def blended(
+    summary: dict[str, Any] | None,
+    stage: Stage,
+    run: Run,
+    task: LanguageModelling,
+    before: Before | None,
+) -> dict[str, Any] | None:
+    """Mix a share of the weights before a complete stage into its own; return its new summary.
+
+    What a stage forgets comes back, and what it teaches stays (WiSE-FT, arXiv 2109.01903).
+    """
+    if summary is None or not stage.keep or not before:
+        return summary
+    best, steps = run.best_checkpoint(), run.train.steps
+    share = 0.0 if "kept" in best.facts else stage.keep  # it was interrupted after the mixing
+    weights = {name: own.lerp(before.weights[name], share) for name, own in best.model.items()}
+    model = build_model(run.model).eval()
+    load_weights(model, weights, run.path)
+    measured = task.evaluate(model)
+    summary = run.summary() | measured | {"kept": stage.keep}
+    print(
+        f"{stage.keep:g} of the weights before are kept: {measured['bits_per_byte']:.4f} bits/byte"
+    )
+    if task.world.is_first:
+        path = run.checkpoints / f"step-{steps}"
+        facts = best.facts | {"step": steps, "kept": stage.keep}
+        save_checkpoint(path, weights, best.state, facts)
+        run.log(step=steps, **measured)
+        write_json(run.path / "summary.json", summary)
+        write_report(run)
+    return summary
 
 
 def make_shards(stage: Stage, out: Path, data_dir: Path | None, before: Before | None) -> Shards:

@@ -38,10 +38,13 @@ class Stage:
     model: ModelConfig
     training: TrainConfig
     epochs: int = 1  # over the whole mix
+    keep: float = 0.0  # share of the weights before it in those after it
 
     def __str__(self) -> str:
         mix = ", ".join(f"{name} x {passes:g}" for name, passes in self.mix.items())
-        return mix if self.epochs == 1 else f"{self.epochs} epochs of {mix}"
+        several = f"{self.epochs} epochs of " if self.epochs > 1 else ""
+        kept = f"; {self.keep:g} of the weights before it kept" if self.keep else ""
+        return several + mix + kept
 
 
 def read_recipe(name: str) -> list[Stage]:
@@ -66,7 +69,7 @@ def read_recipe(name: str) -> list[Stage]:
 
 
 def read_stage(where: str, recipe: dict[str, Any], values: Any) -> Stage:
-    check_keys(f"{where}, stages", values, ("name", "mix", "train", "epochs"))
+    check_keys(f"{where}, stages", values, ("name", "mix", "train", "epochs", "keep"))
     name = values.get("name")
     if not (isinstance(name, str) and name.isidentifier()) or name == SHARDS:
         raise UserError(f"{where}: a stage has name={name!r}: give it a word as a name")
@@ -80,6 +83,9 @@ def read_stage(where: str, recipe: dict[str, Any], values: Any) -> Stage:
     epochs = values.get("epochs", 1)
     if type(epochs) is not int or not 1 <= epochs <= 1000:
         raise UserError(f"{where}: epochs={epochs}: give a whole number from 1 to 1000")
+    keep = values.get("keep", 0.0)
+    if not (isinstance(keep, int | float) and 0 <= keep < 1):
+        raise UserError(f"{where}: keep={keep}: give a share from 0 to less than 1")
     train: dict[str, Any] = {}
     for found in (recipe, values):
         train |= check_keys(f"{where}, train", found.get("train", {}), get_type_hints(TrainConfig))
@@ -90,7 +96,7 @@ def read_stage(where: str, recipe: dict[str, Any], values: Any) -> Stage:
     shape = check_keys(f"{where}, model", recipe.get("model", {}), get_type_hints(ModelConfig))
     model, training = ModelConfig.from_dict(shape), TrainConfig.from_dict(train)
     check_row(model, training)
-    return Stage(name, mix, model, training, epochs)
+    return Stage(name, mix, model, training, epochs, keep)
 
 
 def check_keys(where: str, values: Any, known: Collection[str]) -> dict[str, Any]:
