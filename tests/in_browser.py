@@ -1,5 +1,8 @@
 """What the tests of the chat view share: a page in a real browser, and what people do on it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from playwright.sync_api import Browser, Locator, Page, expect
 
 expect.set_options(timeout=15_000)
@@ -68,3 +71,14 @@ def set_number(page: Page, label: str, value: str) -> None:
         page.get_by_text("More settings").click()
     field.fill(value)
     field.press("Tab")
+
+
+@contextmanager
+def slow_network(page: Page, bytes_per_s: int) -> Iterator[None]:
+    """Enter a context in which the page receives no more than this."""
+    network = page.context.new_cdp_session(page)
+    limits = {"offline": False, "latency": 0, "uploadThroughput": -1}
+    network.send("Network.enable")
+    network.send("Network.emulateNetworkConditions", limits | {"downloadThroughput": bytes_per_s})
+    yield
+    network.send("Network.emulateNetworkConditions", limits | {"downloadThroughput": -1})
