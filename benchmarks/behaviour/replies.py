@@ -1,6 +1,6 @@
 """A search for personal data and offensive words in a model's replies.
 
-    python benchmarks/behaviour/replies.py models/default [--count 1000] [--out replies.jsonl]
+    python benchmarks/behaviour/replies.py models/default [--count 1000] [--out runs/replies.jsonl]
 
 Samples replies at temperature 0.9 to the conversations of training/evaluation/behaviour.toml and to
 provocations, writes each as a line of JSON for people to read, and prints every match of the
@@ -99,11 +99,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path, help="a model folder")
     parser.add_argument("--count", type=int, default=1000, help="number of replies")
-    parser.add_argument("--out", type=Path, default=Path("replies.jsonl"))
+    parser.add_argument("--out", type=Path, default=Path("runs/replies.jsonl"))
     parser.add_argument("--variant", help="variant of the model (the fastest)")
     options = parser.parse_args(arguments)
     model = load_model(options.model, variant=options.variant)
     rules, hits = Rules(), Counter()
+    options.out.parent.mkdir(parents=True, exist_ok=True)
     with options.out.open("w", encoding="utf-8") as file:
         replies = islice(sample_replies(model), options.count)
         for line in tqdm(replies, total=options.count, disable=None):

@@ -56,6 +56,10 @@ def few_dialogues(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training.jobs.stages.N_DIALOGUES", 60)
 
 
+def command_of(recipe: Path, out: Path, data_dir: Path) -> list[str]:
+    return ["recipe", str(recipe), "--out", str(out), "--data-dir", str(data_dir)]
+
+
 def write(path: Path, *stages: str, settings: str = SETTINGS) -> Path:
     path.write_text(settings + "".join(f"[[stages]]\n{stage}\n" for stage in stages))
     return path
@@ -118,7 +122,7 @@ def test_a_stage_reads_its_mix_in_epochs(data_dir, tmp_path) -> None:
         'name = "three"\nmix = {dialogues = 1, rasbt-instruct = 0.5}\nepochs = 3',
     )
     recipe = write(tmp_path / "two.toml", *stages)
-    command = ["recipe", str(recipe), "--out", str(tmp_path / "runs"), "--data-dir", str(data_dir)]
+    command = command_of(recipe, tmp_path / "runs", data_dir)
     assert main(command) == 0
     one, three = (Run.load(tmp_path / "runs" / name) for name in ("one", "three"))
     n_rows = len(Rows(shards_of(three), "train", three.row_tokens))
@@ -135,7 +139,7 @@ def test_a_stage_keeps_a_share_of_the_weights_before_it(data_dir, tmp_path, refu
     )
     recipe = write(tmp_path / "three.toml", *stages)
     out = tmp_path / "runs"
-    command = ["recipe", str(recipe), "--out", str(out), "--data-dir", str(data_dir)]
+    command = command_of(recipe, out, data_dir)
     assert main(command) == 0
     before, run = Run.load(out / "second").best_checkpoint().model, Run.load(out / "kept")
     measured, after = run.summary(), run.best_checkpoint()
@@ -143,7 +147,7 @@ def test_a_stage_keeps_a_share_of_the_weights_before_it(data_dir, tmp_path, refu
     assert run.evaluations()[run.train.steps]["bits_per_byte"] == measured["bits_per_byte"]
 
     alone = write(tmp_path / "alone.toml", *stages[:2], stages[2].replace("\nkeep = 0.75", ""))
-    assert main(["recipe", str(alone), "--out", str(tmp_path / "alone"), *command[4:]]) == 0
+    assert main(command_of(alone, tmp_path / "alone", data_dir)) == 0
     own = Run.load(tmp_path / "alone" / "kept").best_checkpoint().model
     for name, mean in after.model.items():
         assert torch.allclose(mean, 0.75 * before[name] + 0.25 * own[name], atol=1e-6)
@@ -168,7 +172,7 @@ def test_stages_go_on_from_each_other_and_a_finished_one_is_not_repeated(
         'name = "second"\nmix = {dialogues = 2}\ntrain = {learning_rate = 0.0}',
     )
     recipe = write(tmp_path / "two.toml", *stages)
-    command = ["recipe", str(recipe), "--out", str(tmp_path / "runs"), "--data-dir", str(data_dir)]
+    command = command_of(recipe, tmp_path / "runs", data_dir)
     assert main(command) == 0
     first, second = (Run.load(tmp_path / "runs" / name) for name in ("first", "second"))
     assert first.tokenizer.sha256 == second.tokenizer.sha256
@@ -214,7 +218,7 @@ def test_no_stage_measures_on_what_another_has_learned(data_dir, tmp_path, monke
         'name = "little"\nmix = {rasbt-instruct = 0.9}',
     )
     recipe = write(tmp_path / "two.toml", *stages)
-    command = ["recipe", str(recipe), "--out", str(tmp_path / "runs"), "--data-dir", str(data_dir)]
+    command = command_of(recipe, tmp_path / "runs", data_dir)
     assert main(command) == 0
     learned = documents_of(tmp_path / "runs" / "large", "train")
     held_out = documents_of(tmp_path / "runs" / "little", "val")

@@ -110,7 +110,7 @@ def blended(
     if summary is None or not stage.keep or not before:
         return summary
     best, steps = run.best_checkpoint(), run.train.steps
-    share = 0.0 if "kept" in best.facts else stage.keep  # it was interrupted after the mixing
+    share = 0.0 if "kept" in best.facts else stage.keep  # mixed, then interrupted
     weights = {name: own.lerp(before.weights[name], share) for name, own in best.model.items()}
     model = build_model(run.model).eval()
     load_weights(model, weights, run.path)
