@@ -6,6 +6,7 @@
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -73,8 +74,7 @@ def inspect_text(inspector: Inspector, text: str, n_next: int = 10) -> Inspectio
 def inspect_ids(inspector: Inspector, ids: list[int], n_next: int = 10) -> Inspection:
     """Run the model on ids; `following` has the `n_next` likeliest tokens after each."""
     tokenizer, limit = inspector.bundle.tokenizer, most_tokens(inspector.bundle)
-    if not (1 <= len(ids) <= limit):
-        raise UserError(f"the text has {len(ids)} tokens and the picture holds {limit}: shorten it")
+    check_count(ids, limit)
     seen = inspector.run(input_ids=ids)
     told = likelihoods([0] * len(ids), seen["logits"].astype(np.float64), n_next)
     return Inspection(
@@ -105,17 +105,24 @@ def ids_of_text(bundle: Bundle, text: str) -> list[int]:
     if not text.strip():
         raise UserError("the text is empty: type a text first")
     if bundle.is_chat:
-        return ids_of_messages(bundle, [{"role": "user", "content": text}])[0]
+        return ids_of_messages(bundle, [{"role": "user", "content": text}]).ids
     tokenizer = bundle.tokenizer
     check_length(text, tokenizer, most_tokens(bundle), "text")
     return [*text_opening(tokenizer), *tokenizer.encode(text)]
 
 
-def ids_of_messages(bundle: Bundle, messages: list[Message]) -> tuple[list[int], int]:
-    """Return the ids of a conversation and the number of its oldest messages that are left out.
+class Read(NamedTuple):
+    ids: list[int]
+    n_dropped: int = 0  # oldest messages that are left out
+    n_cut: int = 0  # last tokens that are left out
+
+
+def ids_of_messages(bundle: Bundle, messages: list[Message]) -> Read:
+    """Return what is read of a conversation.
 
     As in a prompt, the system message is kept, and a conversation is cut before a user's message,
-    or else before the last one. Raises UserError if a message is invalid or these are too long.
+    or else before the last one. Of a reply that is too long still, the beginning is read. Raises
+    UserError if a message is invalid or a user's is too long.
     """
     limit, tokenizer = most_tokens(bundle), bundle.tokenizer
     check_messages(messages)
@@ -123,9 +130,14 @@ def ids_of_messages(bundle: Bundle, messages: list[Message]) -> tuple[list[int],
         check_length(message["content"], tokenizer, limit, "text")
     is_prompt = messages[-1]["role"] != "assistant"
     ids, n_dropped = cut(messages, tokenizer, limit, prompt=is_prompt)
-    if len(ids) > limit:
+    if is_prompt:
+        check_count(ids, limit)
+    return Read(ids[:limit], n_dropped, max(0, len(ids) - limit))
+
+
+def check_count(ids: list[int], limit: int) -> None:
+    if not (1 <= len(ids) <= limit):
         raise UserError(f"the text has {len(ids)} tokens and the picture holds {limit}: shorten it")
-    return ids, n_dropped
 
 
 @dataclass(frozen=True)

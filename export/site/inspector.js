@@ -14,7 +14,7 @@ export class Inspector {
 
   // `what`: a text, messages, or ids; arrays of heads are those of one layer.
   async look(what, layer) {
-    const { ids, dropped } = this.read(what);
+    const { ids, dropped = 0, cut = 0 } = this.read(what);
     const n = ids.length;
     const input = new this.runtime.Tensor("int64", BigInt64Array.from(ids, BigInt), [1, n]);
     const outputs = await this.session.run({ input_ids: input });
@@ -27,6 +27,7 @@ export class Inspector {
       tokens: ids.map((id) => [id, this.name(id)]),
       following,
       n_dropped: dropped,
+      n_cut: cut,
       arrays: {
         attention: part(outputs.attention, layer),
         scores: part(outputs.scores, layer),
@@ -42,14 +43,14 @@ export class Inspector {
     if (typeof what !== "string") {
       const isIds = typeof what[0] === "number";
       if (isIds && what.length > most) throw new Told("inspect.long", { needed: what.length, most });
-      return isIds ? { ids: what, dropped: 0 } : this.prompts.whole(what, most);
+      return isIds ? { ids: what } : this.prompts.whole(what, most);
     }
     if (!what.trim()) throw new Told("inspect.empty");
     this.prompts.checkLength(what, most);
     if (this.site.chat) return this.prompts.whole([{ role: "user", content: what }], most);
     const ids = [...this.prompts.opening(), ...this.tokens.encode(what)];
     if (ids.length > most) throw new Told("inspect.long", { needed: ids.length, most });
-    return { ids, dropped: 0 };
+    return { ids };
   }
 
   // A token's text; bytes that are no whole character are shown as such.

@@ -26,12 +26,13 @@ export class Prompts {
   }
 
   // Returns the ids of a whole conversation in at most `most` tokens, and how many of its oldest
-  // messages are left out: what Inspect looks at.
+  // messages, and of its last reply's tokens, are left out: what Inspect looks at.
   whole(messages, most) {
-    const found = this.cut(messages, most, messages.at(-1).role !== "assistant");
-    const needed = found.ids.length;
-    if (needed > most) throw new Told("inspect.long", { needed, most });
-    return found;
+    const isPrompt = messages.at(-1).role !== "assistant";
+    const { ids, dropped } = this.cut(messages, most, isPrompt);
+    const needed = ids.length;
+    if (isPrompt && needed > most) throw new Told("inspect.long", { needed, most });
+    return { ids: ids.slice(0, most), dropped, cut: Math.max(0, needed - most) };
   }
 
   // Returns the ids of as much of a conversation as fits. It keeps its system message and its last

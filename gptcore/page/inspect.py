@@ -1,7 +1,7 @@
 """What the view's Inspect asks: how a decoder reads a text, one layer at a time.
 
     {"tokens": [[2, "<|user|>"], ...], "following": [[[48, "Hi", -0.1], ...], ...], "n_dropped": 0,
-     "arrays": {"attention": {"shape": [9, 5, 5], "data": "..."}, ...}}
+     "n_cut": 0, "arrays": {"attention": {"shape": [9, 5, 5], "data": "..."}, ...}}
 
 `following` has the likeliest tokens after each token, with log probabilities; the data of an array
 is its float32 numbers in base64. Shape letters: H heads, T tokens, C channels.
@@ -17,7 +17,7 @@ import numpy as np
 
 from gptcore.bundle import Bundle
 from gptcore.checks import UserError
-from gptcore.inspection import Inspector, ids_of_messages, ids_of_text, inspect_ids
+from gptcore.inspection import Inspector, Read, ids_of_messages, ids_of_text, inspect_ids
 from gptcore.model import OnnxModel
 from gptcore.models import Models
 from gptcore.page.inputs import to_messages, whole_number
@@ -37,17 +37,18 @@ def inspect_endpoint(models: Models) -> Callable:
 
     def look(model: OnnxModel, what: Any, layer: Any, untrained: bool) -> str:
         bundle = model.bundle
-        ids, n_dropped = read_ids(bundle, what)
+        read = read_ids(bundle, what)
         at = whole_number("layer", layer)
         if not (0 <= at < bundle.config.n_layer):
             raise UserError(f"layer={at} is out of range: the model has {bundle.config.n_layer}")
         # The untrained graph draws other weights at each run, but the same in its first.
         opened = Inspector(bundle, untrained=True) if untrained else inspector(model)
-        seen = inspect_ids(opened, ids, N_NEXT)
+        seen = inspect_ids(opened, read.ids, N_NEXT)
         return as_json(
             tokens=list(zip(seen.token_ids, seen.tokens)),
             following=[[(i, name, round(p, 3)) for i, name, p in top] for top in seen.following],
-            n_dropped=n_dropped,
+            n_dropped=read.n_dropped,
+            n_cut=read.n_cut,
             arrays={
                 "attention": packed(seen.attention[at]),  # (H, T, T)
                 "scores": packed(seen.scores[at]),  # (H, T, T)
@@ -67,15 +68,15 @@ def inspect_endpoint(models: Models) -> Callable:
     return inspect
 
 
-def read_ids(bundle: Bundle, what: Any) -> tuple[list[int], int]:
-    """Return the ids of a text, of messages, or of ids, and how many messages are left out."""
+def read_ids(bundle: Bundle, what: Any) -> Read:
+    """Return what is read of a text, of messages, or of ids."""
     if isinstance(what, str):
-        return ids_of_text(bundle, what), 0
+        return Read(ids_of_text(bundle, what))
     if isinstance(what, list) and what and isinstance(what[0], dict):
         return ids_of_messages(bundle, to_messages(what, ""))
     size = bundle.tokenizer.vocab_size
     if isinstance(what, list) and all(type(i) is int and 0 <= i < size for i in what):
-        return what, 0
+        return Read(what)
     raise UserError("what is looked at must be a text, messages, or ids of this model's tokens")
 
 

@@ -207,20 +207,30 @@ def test_of_a_long_conversation_the_end_is_shown(inspector: Inspector) -> None:
     bundle = inspector.bundle
     turns = ["Tell me a story.", "Once there was a cat."] * 40
     messages = messages_of(turns)
-    ids, n_dropped = ids_of_messages(bundle, messages)
-    assert 0 < n_dropped < 80 and 100 < len(ids) <= MAX_TOKENS
+    ids, n_dropped, n_cut = ids_of_messages(bundle, messages)
+    assert 0 < n_dropped < 80 and n_cut == 0 and 100 < len(ids) <= MAX_TOKENS
     assert ids == render(messages[n_dropped:], bundle.tokenizer)
     assert len(inspect_ids(inspector, ids).following) == len(ids)
     assert messages[n_dropped]["role"] == "user"  # as the model reads it in a chat
     system = {"role": "system", "content": "Be kind."}
-    ids, n_dropped = ids_of_messages(bundle, [system, *messages])
+    ids, n_dropped, _ = ids_of_messages(bundle, [system, *messages])
     assert ids == render([system, *messages[n_dropped:]], bundle.tokenizer)
-    prompt, _ = ids_of_messages(bundle, messages_of(["Hi"]))
-    assert prompt == render(messages_of(["Hi"]), bundle.tokenizer, prompt=True)
+    hi = messages_of(["Hi"])
+    assert ids_of_messages(bundle, hi).ids == render(hi, bundle.tokenizer, prompt=True)
     with pytest.raises(UserError, match="the text is too long"):
         ids_of_messages(bundle, messages_of(["a" * 1_000_000]))
     with pytest.raises(UserError, match="unknown role"):
         ids_of_messages(bundle, [{"role": "king", "content": "Hi"}])
+
+
+def test_of_a_long_reply_the_beginning_is_shown(inspector: Inspector) -> None:
+    bundle = inspector.bundle
+    messages = messages_of(["Tell me a story.", "\x01" * 200])
+    read = ids_of_messages(bundle, messages)
+    whole = render(messages, bundle.tokenizer)
+    assert read == (whole[:MAX_TOKENS], 0, len(whole) - MAX_TOKENS)
+    with pytest.raises(UserError, match="the picture holds 128"):  # what is typed can be shortened
+        ids_of_messages(bundle, messages_of(["\x01" * 200]))
 
 
 def test_a_model_of_a_short_context_shows_no_more_than_that(inspector: Inspector) -> None:

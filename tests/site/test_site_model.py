@@ -217,19 +217,23 @@ def test_conversations_become_our_prompts(scripts: Path, model: OnnxModel) -> No
         turns = [{"role": ("user", "assistant")[i % 2], "content": TEXTS[rng.integers(0, 7)]}
                  for i in range(n)]  # fmt: skip
         cases += [turns, [{"role": "system", "content": "Be kind. "}, *turns]]
+        cases += [[*turns, {"role": "assistant", "content": "A long reply. " * 60}]]
     code = f"""{OPEN}
-        const chats = given.cases.map((messages) => prompts.chat(messages, given.most));
+        const chats = given.prompts.map((messages) => prompts.chat(messages, given.most));
         const wholes = given.cases.map((messages) => prompts.whole(messages, given.seen));
         found = [...chats, ...wholes];
         found.push(prompts.text("Once upon a time <|end|>"), prompts.text("word ".repeat(2000)));
     """
     for most in (16, 400):
-        more = {"cases": cases, "most": most, "seen": most_tokens(model.bundle)}
+        asked = [messages for messages in cases if messages[-1]["role"] == "user"]
+        seen = most_tokens(model.bundle)
+        more = {"prompts": asked, "cases": cases, "most": most, "seen": seen}
         *found, short, long = node(scripts, code, {**facts(model), **more})
         budget = model.config.block_size - min(most, model.config.block_size // 4)
-        expected = [fit(messages, model.tokenizer, budget) for messages in cases]
+        expected: list[tuple] = [fit(messages, model.tokenizer, budget) for messages in asked]
         expected += [ids_of_messages(model.bundle, messages) for messages in cases]
-        assert [(got["ids"], got["dropped"]) for got in found] == expected
+        assert [tuple(got.values()) for got in found] == expected
+        assert {bool(n_cut) for _, _, n_cut in expected[len(asked) :]} == {False, True}
         opening = text_opening(model.tokenizer)
         assert short == [*opening, *model.tokenizer.encode("Once upon a time <|end|>")]
         assert len(long) == model.config.block_size

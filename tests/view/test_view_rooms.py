@@ -271,7 +271,7 @@ def test_inspect_opens_on_the_last_word_and_goes_on_with_a_token(
     roles = [("user", "My name is Ada."), ("assistant", reply)]
     messages = [{"role": role, "content": content} for role, content in roles]
     chips = page.locator(".chip")
-    ids, _ = ids_of_messages(seen_model.bundle, messages)
+    ids = ids_of_messages(seen_model.bundle, messages).ids
     expect(chips).to_have_count(len(ids))
     following = inspect_ids(Inspector(seen_model.bundle), ids, 8).following
     has_ended = ids[-1] == seen_model.bundle.tokenizer.special["<|end|>"]

@@ -68,8 +68,9 @@ export class Inspect {
       if (asked !== this.asked) return;
       this.seen = seen;
       this.notice.tell("");
-      const { n_dropped: n } = this.seen;
-      if (n) this.notice.tell(say("inspect.cut", { n }), { isError: false });
+      const { n_dropped: n, n_cut: after } = this.seen;
+      const left = [n && say("inspect.cut", { n }), after && say("inspect.end", { n: after })].filter(Boolean);
+      if (left.length) this.notice.tell(left.join(" "), { isError: false });
     } catch (error) {
       if (asked !== this.asked) return;
       this.seen = null;

@@ -39,6 +39,7 @@ export default {
   "actions.of": "What can be done with {name}",
   "model.texts": "Continue a text; the page changes",
   "model.chats": "Chat; the page changes",
+  "inspect.end": "The last token of the reply was left out: the picture ends before it.|The last {n} tokens of the reply were left out: the picture ends before them.",
   "inspect.cut": "The picture holds fewer tokens than the chat: the oldest message was left out.|The picture holds fewer tokens than the chat: the oldest {n} messages were left out.",
   "token.begun": "begun by you",
   "token.end": "end of the reply",

@@ -39,6 +39,7 @@ export default {
   "actions.of": "对“{name}”的操作",
   "model.texts": "续写文本（页面会切换）",
   "model.chats": "对话（页面会切换）",
+  "inspect.end": "回复末尾的 {n} 个词元放不进图片，已省略。",
   "inspect.cut": "图片容纳的词元少于对话：最早的 {n} 条消息已省略。",
   "token.begun": "由你开头",
   "token.end": "回复结束",
