@@ -2,12 +2,12 @@
 
 import random
 import re
-from itertools import islice
+from itertools import chain, islice
 
 import pytest
 
 from training.dialogues.care import careful, danger, harmless
-from training.dialogues.exchanges import exchanges
+from training.dialogues.exchanges import exchange, exchanges, tale
 from training.dialogues.generator import dialogues
 from training.dialogues.predicates import predicates, structures_of
 from training.dialogues.structures import Structure, Told, draw, kind_of, slots_of, structures
@@ -20,9 +20,13 @@ from training.evaluation.copying import COUNT, HELD_OUT, TAUGHT, VERBS, copy_sui
 ALL = [*structures(), *structures(held_out=True)]
 
 
+def told_by_all(wordings: list[str]) -> set[str]:
+    return set.intersection(*(set(slots_of(text)) for text in wordings))
+
+
 @pytest.mark.parametrize("structure", ALL, ids=lambda each: each.about)
 def test_each_wording_says_what_is_asked_for(structure: Structure) -> None:
-    told = set.intersection(*(set(slots_of(text)) for text in structure.say))
+    told = told_by_all(structure.say)
     assert len(structure.say) >= 4 and len(structure.react) >= 2 and structure.asks
     for pair in structure.asks:
         assert all(set(slots_of(text)) <= told for text in [*pair.asks, *pair.answers]), pair
@@ -151,7 +155,31 @@ def test_danger_is_sent_to_help_and_no_reply_asks_or_delays() -> None:
         assert len(talk.messages) in (2, 4)
 
 
-def test_exchanges_have_several_wordings_a_turn() -> None:
-    for turns in exchanges():
-        assert len(turns) % 2 == 0
-        assert all(len(set(wordings)) >= 3 for wordings in turns)
+@pytest.mark.parametrize(("folder", "fewest"), [("exchanges", 3), ("tales", 1)])
+def test_exchanges_have_several_wordings_and_reply_with_what_was_told(
+    folder: str, fewest: int
+) -> None:
+    for turns in chain.from_iterable(exchanges(folder).values()):
+        told = set(slots_of(" ".join(turns[0].replies))) if folder == "tales" else set()
+        for turn in turns:
+            told |= told_by_all(turn.asks)
+            assert len(set(turn.asks)) >= 3 and len(set(turn.replies)) >= fewest, turn
+            assert set(slots_of(" ".join(turn.replies))) <= told, turn
+
+
+def test_a_user_keeps_the_name_that_was_told() -> None:
+    assert any("{user}" in turns[0].asks[0] for turns in exchanges()["remember"])
+    for seed in range(300):
+        talk = Talk(random.Random(seed), memory={"name": {"name": "Zebulon"}})
+        exchange(talk)
+        assert talk.name == "Zebulon"
+
+
+def test_a_tale_is_followed_by_questions_or_another_one() -> None:
+    lengths = set()
+    for seed in range(200):
+        talk = Talk(random.Random(seed))
+        tale(talk)
+        lengths.add(len(talk.messages) // 2)
+        assert len(talk.messages[1]["content"].split()) > 30
+    assert lengths >= {1, 2, 3, 4}

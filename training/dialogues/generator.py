@@ -3,8 +3,8 @@
 This module chooses the order of topics. ``topics.py``, ``questions.py``, ``told.py``, ``care.py``,
 ``exchanges.py`` and ``stories.py`` hold the topics, ``talk.py`` builds turns and remembers what the
 user told, ``manners.py`` says how the assistant speaks, ``words.py`` imitates how people type,
-``phrases/`` and ``exchanges/`` hold the phrases, ``structures/`` and ``predicates.txt`` the
-sentences in which a user tells facts.
+``phrases/``, ``exchanges/`` and ``tales/`` hold the phrases, ``structures/`` and
+``predicates.txt`` the sentences in which a user tells facts.
 `python -m training.dialogues --count 5` prints some dialogues.
 
 >>> chat = next(dialogues(seed=1))
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from training.dialogues import questions, stories
 from training.dialogues import topics as about
 from training.dialogues.care import careful, danger, harmless
-from training.dialogues.exchanges import exchange
+from training.dialogues.exchanges import exchange, tale
 from training.dialogues.manners import a_manner
 from training.dialogues.talk import ASKS_NAME, Talk, alike, ask_untold, recall, tell_two
 from training.dialogues.told import LONGEST, ask_fact, tell_facts, tell_many
@@ -42,10 +42,10 @@ TOPICS: dict[about.Topic, tuple[float, float]] = {
     questions.comparison: (6, 3), questions.echo: (2, 2), questions.in_one_word: (5, 1),
     questions.member: (4, 1), questions.explained: (4, 0), questions.reason: (4, 0),
     questions.statement: (5, 0),
-    tell_facts: (65, 18), tell_many: (22, 8), danger: (36, 9), harmless: (60, 12),
-    careful: (14, 4), exchange: (28, 6),
-    stories.joke: (4, 0), stories.riddle: (2, 0), stories.story: (16, 0),
-    stories.open_story: (4, 0),
+    tell_facts: (65, 18), tell_many: (22, 8), danger: (45, 9), harmless: (60, 12),
+    careful: (14, 4), exchange: (400, 70),
+    stories.joke: (4, 0), stories.riddle: (2, 0), stories.story: (8, 0),
+    stories.open_story: (4, 0), tale: (24, 0),
 }  # fmt: skip
 # Topics in which the assistant claims nothing that a person could doubt.
 NO_CLAIM = (about.greeting, about.tell_name, about.who_are_you)

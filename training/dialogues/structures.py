@@ -153,6 +153,7 @@ def a_price(rng: random.Random) -> str:
 
 MADE: dict[str, Callable[[random.Random], str]] = {
     "name": a_name,
+    "user": a_name,
     "pet_name": lambda rng: a_name(rng, "pet_names"),
     "number": lambda rng: str(int(10 ** rng.uniform(0.4, 2.99))),
     "small_number": lambda rng: rng.choice([one_of(rng, "count"), str(rng.randint(2, 12))]),
@@ -171,9 +172,9 @@ MADE: dict[str, Callable[[random.Random], str]] = {
 }
 
 
-def a_value(rng: random.Random, kind: str, structure: Structure) -> str:
-    if kind in structure.values:
-        return rng.choice(structure.values[kind])
+def a_value(rng: random.Random, kind: str, own: dict[str, list[str]]) -> str:
+    if kind in own:
+        return rng.choice(own[kind])
     if kind in MADE:
         return MADE[kind](rng)
     if kind in OPEN and rng.random() < 0.1:
@@ -190,15 +191,22 @@ def is_part(words: str, text: str) -> bool:
 
 
 def draw(rng: random.Random, structure: Structure) -> Slots:
-    """Draw values for all slots of a structure, also those of its corrections.
+    """Draw values for all slots of a structure, also those of its corrections."""
+    fixes = [text for pair in structure.fixes for text in [*pair.asks, *pair.answers]]
+    return draw_slots(rng, [*structure.say, *fixes], structure.values)
+
+
+def draw_slots(
+    rng: random.Random, templates: list[str], own: dict[str, list[str]] | None = None
+) -> Slots:
+    """Draw values for all slots of some templates; `own`: values that stand in for the usual ones.
 
     All are different, and none is a part of another, as "tea" is of "green tea".
     """
-    fixes = [text for pair in structure.fixes for text in [*pair.asks, *pair.answers]]
     drawn: Slots = {}
-    for slot in dict.fromkeys(slot for text in [*structure.say, *fixes] for slot in slots_of(text)):
-        value = a_value(rng, kind_of(slot), structure)
+    for slot in dict.fromkeys(slot for text in templates for slot in slots_of(text)):
+        value = a_value(rng, kind_of(slot), own or {})
         while any(is_part(value, other) or is_part(other, value) for other in drawn.values()):
-            value = a_value(rng, kind_of(slot), structure)
+            value = a_value(rng, kind_of(slot), own or {})
         drawn[slot] = value
     return drawn

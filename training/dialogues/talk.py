@@ -37,7 +37,7 @@ class Talk:
     def pick(self, phrases: list[str], **slots: str) -> str:
         """Return a random phrase with its slots filled, without asking for a known name."""
         fitting = [p for p in phrases if not (self.name and p.endswith(ASKS_NAME))]
-        return fill(self.rng.choice(fitting), **slots)
+        return fill(self.rng.choice(fitting or phrases), **slots)
 
     def turn(self, user: str, assistant: str) -> None:
         if len(self.messages) < 2 and not user.startswith(("H", "Good")) and self.chance(0.1):
