@@ -3,6 +3,7 @@
 import random
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from gptcore.nn.checkpoint import MODEL, load_checkpoint
 from gptcore.system.files import file_sha256, list_checkpoints, read_sealed, sealed
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
+from training.commands.doctor import examine_all
+from training.data.sentence_pairs import TRAINING
 from training.run.directory import Run
 
 
@@ -115,3 +118,23 @@ def test_every_flipped_bit_of_a_manifest_is_found(copy: Run) -> None:
 def test_metrics_that_are_gone_are_a_damage(copy: Run, refused: Callable) -> None:
     (copy.path / "metrics.jsonl").unlink()
     assert refused(main, "doctor", copy.path).startswith("error: 1 of ")
+
+
+def test_a_damaged_shard_is_a_damage(copy: Run, tmp_path: Path, capsys) -> None:
+    shards = shutil.copytree(copy.data.shards, tmp_path / "shards")
+    moved = replace(copy, data=replace(copy.data, shards=str(shards)))
+    assert examine_all(moved) == 0
+    data = bytearray((shards / "train-00000.bin").read_bytes())
+    data[7] ^= 1
+    (shards / "train-00000.bin").write_bytes(data)
+    with pytest.raises(UserError, match="nothing can be resumed without a sound tok"):
+        examine_all(moved)
+    assert "DAMAGED" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_translators_pairs_are_looked_at(translation_run: Run, tmp_path: Path, refused) -> None:
+    path = shutil.copytree(translation_run.path, tmp_path / "copy")
+    assert main(["doctor", str(path)]) == 0
+    (path / TRAINING).write_bytes(b"no pair\n")
+    assert refused(main, "doctor", path).startswith("error: 1 of ")
