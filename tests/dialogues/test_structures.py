@@ -155,12 +155,13 @@ def test_danger_is_sent_to_help_and_no_reply_asks_or_delays() -> None:
         assert len(talk.messages) in (2, 4)
 
 
-@pytest.mark.parametrize(("folder", "fewest"), [("exchanges", 3), ("tales", 1)])
+@pytest.mark.parametrize(("folder", "fewest"), [("exchanges", 3), ("tales", 1), ("roles", 3)])
 def test_exchanges_have_several_wordings_and_reply_with_what_was_told(
     folder: str, fewest: int
 ) -> None:
-    for turns in chain.from_iterable(exchanges(folder).values()):
-        told = set(slots_of(" ".join(turns[0].replies))) if folder == "tales" else set()
+    for turns, system in chain.from_iterable(exchanges(folder).values()):
+        told = told_by_all(system) if folder == "roles" else set()
+        told |= set(slots_of(" ".join(turns[0].replies))) if folder == "tales" else set()
         for turn in turns:
             told |= told_by_all(turn.asks)
             assert len(set(turn.asks)) >= 3 and len(set(turn.replies)) >= fewest, turn
@@ -168,7 +169,7 @@ def test_exchanges_have_several_wordings_and_reply_with_what_was_told(
 
 
 def test_a_user_keeps_the_name_that_was_told() -> None:
-    assert any("{user}" in turns[0].asks[0] for turns in exchanges()["remember"])
+    assert any("{user}" in found.turns[0].asks[0] for found in exchanges()["remember"])
     for seed in range(300):
         talk = Talk(random.Random(seed), memory={"name": {"name": "Zebulon"}})
         exchange(talk)

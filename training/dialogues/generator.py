@@ -3,7 +3,7 @@
 This module chooses the order of topics. ``topics.py``, ``questions.py``, ``told.py``, ``care.py``,
 ``exchanges.py`` and ``stories.py`` hold the topics, ``talk.py`` builds turns and remembers what the
 user told, ``manners.py`` says how the assistant speaks, ``words.py`` imitates how people type,
-``phrases/``, ``exchanges/`` and ``tales/`` hold the phrases, ``structures/`` and
+``phrases/``, ``exchanges/``, ``tales/`` and ``roles/`` hold the phrases, ``structures/`` and
 ``predicates.txt`` the sentences in which a user tells facts.
 `python -m training.dialogues --count 5` prints some dialogues.
 
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from training.dialogues import questions, stories
 from training.dialogues import topics as about
 from training.dialogues.care import careful, danger, harmless
-from training.dialogues.exchanges import exchange, tale
+from training.dialogues.exchanges import exchange, role, tale
 from training.dialogues.manners import a_manner
 from training.dialogues.talk import ASKS_NAME, Talk, alike, ask_untold, recall, tell_two
 from training.dialogues.told import LONGEST, ask_fact, tell_facts, tell_many
@@ -114,6 +114,9 @@ def has_room(talk: Talk) -> bool:
 def dialogue(rng: random.Random) -> list[dict[str, str]]:
     """Return a dialogue: a greeting, topics with follow-up turns, recalls and a goodbye."""
     talk = Talk(rng)
+    if talk.chance(0.03):
+        role(talk)
+        return talk.messages
     start(talk)
     weights = [weight[talk.brief] for weight in TOPICS.values()]
     topics = rng.choices(list(TOPICS), weights, k=rng.choice([1, 1, 1, 2, 2, 3, 4]))
