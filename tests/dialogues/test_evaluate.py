@@ -123,7 +123,8 @@ def test_the_command_prints_tables_and_writes_all_replies(
     held = report["conversations"][1]["held"]
     assert [row["seed"] for row in held] == [0, 1, 2]
     assert all(len(row["replies"]) == 2 for row in held)
-    assert any(row["replies"] != held[0]["replies"] for row in held[1:])
+    sampled = [row for each in report["conversations"] for row in each["held"]]
+    assert len({str(row["replies"]) for row in sampled}) > len(report["conversations"])
 
 
 def test_a_run_is_talked_to_like_its_folder(run: Run, model_folder: Path) -> None:

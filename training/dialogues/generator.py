@@ -70,7 +70,7 @@ ANSWERS: list[tuple[str | tuple[str, ...], float, about.Topic]] = [
 
 def start(talk: Talk) -> None:
     """Begin one dialogue in four with a system turn, some of which matter later."""
-    kind = talk.rng.choices(["", "plain", "bot", "user", "brief", "manner"], [77, 7, 6, 3, 3, 4])[0]
+    kind = talk.rng.choices(["", "plain", "bot", "user", "brief", "manner"], [80, 6, 5, 3, 3, 3])[0]
     if not kind:
         return
     name = a_name(talk.rng)

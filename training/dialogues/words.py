@@ -133,7 +133,7 @@ def as_typed(rng: random.Random, text: str) -> str:
     if rng.random() < 0.6:
         text = text.rstrip(".!? ") or text
     if rng.random() < 0.5:
-        text = text.replace("'", "")
+        text = text.replace("'", "") or text
     return text.upper() if len(text) < 25 and rng.random() < 0.05 else text
 
 
