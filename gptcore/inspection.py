@@ -20,12 +20,15 @@ from gptcore.text.chat_template import (
     check_length,
     check_messages,
     cut,
+    render,
+    split_system,
     text_opening,
 )
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.search import Translation
 
 PARTS = ("queries", "keys", "values", "normed")
+EMPTY = "the text is empty: type a text first"
 MAX_TOKENS = 128  # longest text whose attention is drawn, in tokens
 
 
@@ -103,7 +106,7 @@ def most_tokens(bundle: Bundle) -> int:
 def ids_of_text(bundle: Bundle, text: str) -> list[int]:
     """Return the ids that are read of a text; raises UserError if it is empty or too long."""
     if not text.strip():
-        raise UserError("the text is empty: type a text first")
+        raise UserError(EMPTY)
     if bundle.is_chat:
         return ids_of_messages(bundle, [{"role": "user", "content": text}]).ids
     tokenizer = bundle.tokenizer
@@ -111,18 +114,20 @@ def ids_of_text(bundle: Bundle, text: str) -> list[int]:
     return [*text_opening(tokenizer), *tokenizer.encode(text)]
 
 
-class Read(NamedTuple):
+class Excerpt(NamedTuple):
+    """What is read of a text or a conversation."""
+
     ids: list[int]
     n_dropped: int = 0  # oldest messages that are left out
     n_cut: int = 0  # last tokens that are left out
 
 
-def ids_of_messages(bundle: Bundle, messages: list[Message]) -> Read:
+def ids_of_messages(bundle: Bundle, messages: list[Message]) -> Excerpt:
     """Return what is read of a conversation.
 
     As in a prompt, the system message is kept, and a conversation is cut before a user's message,
-    or else before the last one. Of a reply that is too long still, the beginning is read. Raises
-    UserError if a message is invalid or a user's is too long.
+    or else before the last one. Of a last reply that is too long, the beginning is read, after the
+    message that it answers. Raises UserError if a message is invalid, or what is kept too long.
     """
     limit, tokenizer = most_tokens(bundle), bundle.tokenizer
     check_messages(messages)
@@ -130,13 +135,20 @@ def ids_of_messages(bundle: Bundle, messages: list[Message]) -> Read:
         check_length(message["content"], tokenizer, limit, "text")
     is_prompt = messages[-1]["role"] != "assistant"
     ids, n_dropped = cut(messages, tokenizer, limit, prompt=is_prompt)
-    if is_prompt:
-        check_count(ids, limit)
-    return Read(ids[:limit], n_dropped, max(0, len(ids) - limit))
+    if len(ids) > limit and not is_prompt:
+        system, turns = split_system(messages)
+        asked = [m for m in turns[-2:-1] if m["role"] == "user"]
+        check_count(render(system + asked, tokenizer, prompt=True), limit)
+        ids = render(system + asked + turns[-1:], tokenizer)
+        return Excerpt(ids[:limit], len(turns) - len(asked) - 1, max(0, len(ids) - limit))
+    check_count(ids, limit)
+    return Excerpt(ids, n_dropped)
 
 
 def check_count(ids: list[int], limit: int) -> None:
-    if not (1 <= len(ids) <= limit):
+    if not ids:
+        raise UserError(EMPTY)
+    if len(ids) > limit:
         raise UserError(f"the text has {len(ids)} tokens and the picture holds {limit}: shorten it")
 
 

@@ -40,12 +40,12 @@ export class Inspector {
 
   read(what) {
     const most = Math.min(MOST, this.site.block_size);
+    if (!(typeof what === "string" ? what.trim() : what).length) throw new Told("inspect.empty");
     if (typeof what !== "string") {
       const isIds = typeof what[0] === "number";
       if (isIds && what.length > most) throw new Told("inspect.long", { needed: what.length, most });
       return isIds ? { ids: what } : this.prompts.whole(what, most);
     }
-    if (!what.trim()) throw new Told("inspect.empty");
     this.prompts.checkLength(what, most);
     if (this.site.chat) return this.prompts.whole([{ role: "user", content: what }], most);
     const ids = [...this.prompts.opening(), ...this.tokens.encode(what)];

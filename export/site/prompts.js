@@ -26,20 +26,24 @@ export class Prompts {
   }
 
   // Returns the ids of a whole conversation in at most `most` tokens, and how many of its oldest
-  // messages, and of its last reply's tokens, are left out: what Inspect looks at.
+  // messages, and of its last reply's tokens, are left out: what Inspect looks at. Of a reply that
+  // is too long, the beginning is kept, after the message that it answers.
   whole(messages, most) {
     const isPrompt = messages.at(-1).role !== "assistant";
     const { ids, dropped } = this.cut(messages, most, isPrompt);
-    const needed = ids.length;
-    if (isPrompt && needed > most) throw new Told("inspect.long", { needed, most });
-    return { ids: ids.slice(0, most), dropped, cut: Math.max(0, needed - most) };
+    if (ids.length <= most) return { ids, dropped, cut: 0 };
+    const { system, turns } = splitSystem(messages);
+    const asked = isPrompt ? [] : turns.slice(-2, -1).filter(({ role }) => role === "user");
+    const needed = isPrompt ? ids.length : this.render([...system, ...asked]).length;
+    if (needed > most) throw new Told("inspect.long", { needed, most });
+    const all = this.render([...system, ...asked, turns.at(-1)], false);
+    return { ids: all.slice(0, most), dropped: turns.length - asked.length - 1, cut: Math.max(0, all.length - most) };
   }
 
   // Returns the ids of as much of a conversation as fits. It keeps its system message and its last
   // one, though these be more than `limit` ids, and is cut only before a user's message.
   cut(messages, limit, isPrompt = true) {
-    const system = messages.filter(({ role }, i) => i === 0 && role === "system");
-    const turns = messages.slice(system.length);
+    const { system, turns } = splitSystem(messages);
     for (const { content } of [...system, ...turns.slice(-1)]) this.checkLength(content, limit);
     // Each message takes a token at least. The fewer messages, the shorter the ids.
     const ids = (start) => this.render([...system, ...turns.slice(start)], isPrompt);
@@ -80,7 +84,7 @@ export class Prompts {
         }
       }
     };
-    write(messages[0].role === "system" ? form.opening : form.opening_alone);
+    write(messages[0]?.role === "system" ? form.opening : form.opening_alone);
     for (const { role, content } of messages) {
       const [before, after] = form[role];
       write(before);
@@ -119,6 +123,12 @@ export class Prompts {
     const most = this.site.max_token_bytes * budget;
     if (text.length > most) throw new Told("told.too.large", { what: "message", has: text.length, budget, most });
   }
+}
+
+// Returns the system message, if there is one, in a list, and the messages after it.
+function splitSystem(messages) {
+  const n = Number(messages[0]?.role === "system");
+  return { system: messages.slice(0, n), turns: messages.slice(n) };
 }
 
 const key = (ids, text) => `${ids.join()} ${text}`;

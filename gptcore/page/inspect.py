@@ -17,7 +17,7 @@ import numpy as np
 
 from gptcore.bundle import Bundle
 from gptcore.checks import UserError
-from gptcore.inspection import Inspector, Read, ids_of_messages, ids_of_text, inspect_ids
+from gptcore.inspection import Excerpt, Inspector, ids_of_messages, ids_of_text, inspect_ids
 from gptcore.model import OnnxModel
 from gptcore.models import Models
 from gptcore.page.inputs import to_messages, whole_number
@@ -68,15 +68,15 @@ def inspect_endpoint(models: Models) -> Callable:
     return inspect
 
 
-def read_ids(bundle: Bundle, what: Any) -> Read:
+def read_ids(bundle: Bundle, what: Any) -> Excerpt:
     """Return what is read of a text, of messages, or of ids."""
     if isinstance(what, str):
-        return Read(ids_of_text(bundle, what))
+        return Excerpt(ids_of_text(bundle, what))
     if isinstance(what, list) and what and isinstance(what[0], dict):
         return ids_of_messages(bundle, to_messages(what, ""))
     size = bundle.tokenizer.vocab_size
     if isinstance(what, list) and all(type(i) is int and 0 <= i < size for i in what):
-        return Read(what)
+        return Excerpt(what)
     raise UserError("what is looked at must be a text, messages, or ids of this model's tokens")
 
 

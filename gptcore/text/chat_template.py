@@ -159,7 +159,13 @@ def fit(
 
 def always_kept(messages: list[Message]) -> list[Message]:
     """Return the system message, if there is one, and the last message."""
-    return [m for m in messages[:1] if m["role"] == "system"] + messages[-1:]
+    return split_system(messages)[0] + messages[-1:]
+
+
+def split_system(messages: list[Message]) -> tuple[list[Message], list[Message]]:
+    """Return the system message, if there is one, and the messages after it."""
+    n_system = int(bool(messages) and messages[0]["role"] == "system")
+    return messages[:n_system], messages[n_system:]
 
 
 def cut(
@@ -175,8 +181,7 @@ def cut(
     The system message and the last message are always kept; only if these are too long are there
     more than `limit` ids.
     """
-    system = [m for m in messages[:1] if m["role"] == "system"]
-    turns = messages[len(system) :]
+    system, turns = split_system(messages)
 
     def rendered(start: int) -> list[int]:
         return render(system + turns[start:], tokenizer, prompt=prompt, recall=recall)

@@ -8,11 +8,11 @@ import pytest
 
 from training.dialogues.care import careful, danger, harmless
 from training.dialogues.exchanges import exchange, exchanges, tale
-from training.dialogues.generator import dialogues
+from training.dialogues.generator import LONGEST, dialogues
 from training.dialogues.predicates import predicates, structures_of
 from training.dialogues.structures import Structure, Told, draw, kind_of, slots_of, structures
 from training.dialogues.talk import Talk
-from training.dialogues.told import LONGEST, correct, tell_facts, tell_many
+from training.dialogues.told import correct, tell_facts, tell_many
 from training.dialogues.words import fill, tables
 from training.evaluation.behaviour import Reply, converse
 from training.evaluation.copying import COUNT, HELD_OUT, TAUGHT, VERBS, copy_suite
@@ -160,12 +160,14 @@ def test_exchanges_have_several_wordings_and_reply_with_what_was_told(
     folder: str, fewest: int
 ) -> None:
     for turns, system in chain.from_iterable(exchanges(folder).values()):
-        told = told_by_all(system) if folder == "roles" else set()
-        told |= set(slots_of(" ".join(turns[0].replies))) if folder == "tales" else set()
+        assert bool(system) == (folder == "roles") and len(turns) <= LONGEST
+        told = told_by_all(system) if system else set()
         for turn in turns:
-            told |= told_by_all(turn.asks)
+            # A story is told to somebody who asks for another one, too.
+            is_story = folder == "tales" and turn is turns[0]
+            told |= told_by_all(turn.replies if is_story else turn.asks)
             assert len(set(turn.asks)) >= 3 and len(set(turn.replies)) >= fewest, turn
-            assert set(slots_of(" ".join(turn.replies))) <= told, turn
+            assert is_story or set(slots_of(" ".join(turn.replies))) <= told, turn
 
 
 def test_a_user_keeps_the_name_that_was_told() -> None:
@@ -174,6 +176,18 @@ def test_a_user_keeps_the_name_that_was_told() -> None:
         talk = Talk(random.Random(seed), memory={"name": {"name": "Zebulon"}})
         exchange(talk)
         assert talk.name == "Zebulon"
+
+
+def test_a_name_that_is_remembered_was_told() -> None:
+    n_told = 0
+    for seed in range(1000):
+        talk = Talk(random.Random(seed))
+        exchange(talk)
+        if talk.name:
+            n_told += 1
+            said = " ".join(m["content"] for m in talk.messages if m["role"] == "user")
+            assert talk.name.lower() in said.lower(), talk.messages
+    assert n_told > 20
 
 
 def test_a_tale_is_followed_by_questions_or_another_one() -> None:

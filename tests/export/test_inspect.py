@@ -229,8 +229,15 @@ def test_of_a_long_reply_the_beginning_is_shown(inspector: Inspector) -> None:
     read = ids_of_messages(bundle, messages)
     whole = render(messages, bundle.tokenizer)
     assert read == (whole[:MAX_TOKENS], 0, len(whole) - MAX_TOKENS)
-    with pytest.raises(UserError, match="the picture holds 128"):  # what is typed can be shortened
-        ids_of_messages(bundle, messages_of(["\x01" * 200]))
+    assert ids_of_messages(bundle, [*messages_of(["Hi", "Hello!"]), *messages]) == (
+        whole[:MAX_TOKENS],
+        2,
+        len(whole) - MAX_TOKENS,
+    )
+    system = {"role": "system", "content": "\x01" * 200}
+    for too_long in (messages_of(["\x01" * 200]), [system, *messages_of(["Hi", "Hello!"])]):
+        with pytest.raises(UserError, match="the picture holds 128"):  # it can be shortened
+            ids_of_messages(bundle, too_long)
 
 
 def test_a_model_of_a_short_context_shows_no_more_than_that(inspector: Inspector) -> None:

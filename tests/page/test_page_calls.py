@@ -137,7 +137,7 @@ def test_what_the_view_never_asks_is_refused(model: OnnxModel, change: dict, wor
         ([-1], "a text, messages, or ids"),
         ([10**9], "a text, messages, or ids"),
         ([5.0], "a text, messages, or ids"),
-        ([], "the text has 0 tokens"),
+        ([], "the text is empty"),
         ([5] * 129, "the text has 129 tokens and the picture holds 128"),
         ("", "the text is empty"),
         ([{"role": "user", "content": 5}], "must be text"),

@@ -26,8 +26,8 @@ FOLDER = Path(__file__).parent
 LATER = "..."
 
 
-class Turns(NamedTuple):
-    """A user's turn and the reply, as wordings."""
+class Turn(NamedTuple):
+    """What the user says and the reply to it, as wordings."""
 
     asks: list[str]
     replies: list[str]
@@ -37,27 +37,35 @@ class Turns(NamedTuple):
 class Exchange(NamedTuple):
     """The turns of a paragraph, and its wordings of a system prompt."""
 
-    turns: list[Turns]
+    turns: list[Turn]
     system: list[str]
 
     @property
     def texts(self) -> list[str]:
         return [*self.system, *(text for turn in self.turns for text in turn.asks + turn.replies)]
 
+    @property
+    def is_before_the_name(self) -> bool:
+        """It makes no sense once the user has told their name."""
+        first = str(self.turns[0])
+        return "{user}" not in first and ("my name" in first or "{user}" in str(self.turns))
+
 
 def read_exchange(paragraph: str) -> Exchange:
     found, is_later, asks = Exchange([], []), False, []
     for line in paragraph.splitlines():
-        wordings = line[3:].split(" | ")
+        kind, wordings = line[:3], line[3:].split(" | ")
         if line == LATER:
             is_later = True
-        elif line.startswith("S: "):
+        elif kind == "S: ":
             found.system.extend(wordings)
-        elif line.startswith("U: "):
+        elif kind == "U: ":
             asks = wordings
-        else:
-            found.turns.append(Turns(asks, wordings, is_later))
+        elif kind == "A: ":
+            found.turns.append(Turn(asks, wordings, is_later))
             is_later = False
+        else:
+            raise ValueError(line)
     return found
 
 
@@ -72,46 +80,52 @@ def exchanges(folder: str = "exchanges") -> dict[str, list[Exchange]]:
 
 
 @cache
-def asides() -> list[Turns]:
-    """Return turns that need nothing told before, and so fit between any two others."""
-    first = [each.turns[0] for theme in exchanges().values() for each in theme]
-    return [turn for turn in first if "{" not in str(turn)]
+def asides() -> list[Turn]:
+    """Return turns that fit between any two others: nothing is told in them or asked back."""
+    everything = [each for theme in exchanges().values() for each in theme]
+    return [
+        each.turns[0]
+        for each in everything
+        if "{" not in str(each.texts) and not each.is_before_the_name
+    ]
 
 
 def new_slots(talk: Talk, found: Exchange) -> Slots:
     """Draw the values of an exchange; the user keeps the name that was told before."""
-    slots = draw_slots(talk.rng, found.texts)
-    if "user" in slots:
-        slots["user"] = talk.name or slots["user"]
+    known = {"user": talk.name} if talk.name else {}
+    return draw_slots(talk.rng, found.texts, known=known)
+
+
+def say(talk: Talk, turn: Turn, slots: Slots) -> None:
+    talk.exchange(turn.asks, turn.replies, **slots)
+    if "{user}" in turn.asks[0]:
         talk.memory["name"] = {"name": slots["user"]}
-    return slots
 
 
 def exchange(talk: Talk) -> None:
     """Add an exchange of one turn or more; one in seven turns is the last of its exchange."""
-    found = talk.rng.choice(talk.rng.choice(list(exchanges().values())))
-    first, *more = found.turns
-    if talk.name and "{user}" in str(more) and "{user}" not in str(first):
-        return  # it is about a name that is not known yet
+    themes = list(exchanges().values())
+    found = talk.rng.choice(talk.rng.choice(themes))
+    while talk.name and found.is_before_the_name:
+        found = talk.rng.choice(talk.rng.choice(themes))
     slots = new_slots(talk, found)
-    talk.exchange(first.asks, first.replies, **slots)
-    for turn in more:
-        if talk.chance(0.15):
+    for i, turn in enumerate(found.turns):
+        if i and talk.chance(0.15):
             return
         if turn.is_later and talk.chance(0.6):
-            talk.exchange(*talk.rng.choice(asides())[:2])
-        talk.exchange(turn.asks, turn.replies, **slots)
+            say(talk, talk.rng.choice(asides()), {})
+        say(talk, turn, slots)
 
 
 def tale(talk: Talk) -> None:
     """Add a tale, questions about it, and perhaps another one."""
     (tales,) = exchanges("tales").values()
     for i, found in enumerate(talk.rng.sample(tales, 2)):
-        slots, (story, *more) = new_slots(talk, found), found.turns
-        asks = tables()["story"]["again"] if i else story.asks
-        talk.exchange(asks, story.replies, **slots)
+        slots = new_slots(talk, found)
+        story, *more = found.turns
+        say(talk, story._replace(asks=tables()["story"]["again"]) if i else story, slots)
         for turn in talk.rng.sample(more, min(talk.rng.choice([0, 1, 1, 2]), len(more))):
-            talk.exchange(turn.asks, turn.replies, **slots)
+            say(talk, turn, slots)
         if talk.chance(0.7):
             return
 
@@ -123,4 +137,4 @@ def role(talk: Talk) -> None:
     slots = new_slots(talk, found)
     talk.messages.append({"role": "system", "content": talk.pick(found.system, **slots)})
     for turn in found.turns:
-        talk.exchange(turn.asks, turn.replies, **slots)
+        say(talk, turn, slots)

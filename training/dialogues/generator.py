@@ -21,10 +21,11 @@ from training.dialogues.care import careful, danger, harmless
 from training.dialogues.exchanges import exchange, role, tale
 from training.dialogues.manners import a_manner
 from training.dialogues.talk import ASKS_NAME, Talk, alike, ask_untold, recall, tell_two
-from training.dialogues.told import LONGEST, ask_fact, tell_facts, tell_many
+from training.dialogues.told import ask_fact, tell_facts, tell_many
 from training.dialogues.words import a_name, fill, tables
 
-MAX_USER_TURNS = 10
+MAX_USER_TURNS = 12
+LONGEST = 8  # turns that a topic may have
 ASKS_HOW = ("ow are you?", "ow are you today?", "ow about you?", "day going?")
 
 # How often each topic comes up; the second number is for short answers.
@@ -69,7 +70,7 @@ ANSWERS: list[tuple[str | tuple[str, ...], float, about.Topic]] = [
 
 
 def start(talk: Talk) -> None:
-    """Begin one dialogue in four with a system turn, some of which matter later."""
+    """Begin one dialogue in five with a system turn, some of which matter later."""
     kind = talk.rng.choices(["", "plain", "bot", "user", "brief", "manner"], [80, 6, 5, 3, 3, 3])[0]
     if not kind:
         return

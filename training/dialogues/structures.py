@@ -197,14 +197,19 @@ def draw(rng: random.Random, structure: Structure) -> Slots:
 
 
 def draw_slots(
-    rng: random.Random, templates: list[str], own: dict[str, list[str]] | None = None
+    rng: random.Random,
+    templates: list[str],
+    own: dict[str, list[str]] | None = None,
+    known: Slots | None = None,
 ) -> Slots:
-    """Draw values for all slots of some templates; `own`: values that stand in for the usual ones.
+    """Draw values for all slots of some templates.
 
-    All are different, and none is a part of another, as "tea" is of "green tea".
+    All are different, and none is a part of another, as "tea" is of "green tea". `own` has values
+    of a kind that stand in for the usual ones, and `known` the values of slots that have one.
     """
-    drawn: Slots = {}
-    for slot in dict.fromkeys(slot for text in templates for slot in slots_of(text)):
+    drawn: Slots = dict(known or {})
+    slots = dict.fromkeys(slot for text in templates for slot in slots_of(text))
+    for slot in [slot for slot in slots if slot not in drawn]:
         value = a_value(rng, kind_of(slot), own or {})
         while any(is_part(value, other) or is_part(other, value) for other in drawn.values()):
             value = a_value(rng, kind_of(slot), own or {})

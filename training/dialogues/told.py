@@ -11,7 +11,7 @@ from training.dialogues.predicates import predicates
 from training.dialogues.structures import Told, draw, kind_of, slots_of, structures
 from training.dialogues.talk import Talk
 
-LONGEST = 5  # turns that a topic may have
+LONGEST = 5  # turns in which many facts are told and asked for
 
 
 def sentence(text: str) -> str:

@@ -66,15 +66,16 @@ export class Inspect {
       const { layer, untrained, facts } = this;
       const seen = await this.host.inspect({ what, layer, untrained, model: facts.name }, follow);
       if (asked !== this.asked) return;
-      this.seen = seen;
+      const { n_dropped, n_cut } = keeps ? this.seen : seen; // of ids nothing is left out
+      this.seen = { ...seen, n_dropped, n_cut };
       this.notice.tell("");
-      const { n_dropped: n, n_cut: after } = this.seen;
-      const left = [n && say("inspect.cut", { n }), after && say("inspect.end", { n: after })].filter(Boolean);
-      if (left.length) this.notice.tell(left.join(" "), { isError: false });
+      const left = [n_dropped && say("inspect.dropped", { n: n_dropped }), n_cut && say("inspect.cut", { n: n_cut })];
+      if (left.some(Boolean)) this.notice.tell(left.filter(Boolean).join(" "), { isError: false });
     } catch (error) {
       if (asked !== this.asked) return;
-      this.seen = null;
       this.notice.tell(error.message);
+      if (typeof what[0] === "number") return; // the picture of one token less stays
+      this.seen = null;
     }
     this.results.hidden = !this.seen;
     if (!this.seen) return this.results.replaceChildren();
