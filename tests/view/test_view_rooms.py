@@ -282,6 +282,24 @@ def test_inspect_opens_on_the_last_word_and_goes_on_with_a_token(
     expect(chips).to_have_count(at + 2)
 
 
+def test_of_a_long_reply_the_beginning_is_drawn_and_stays(page: Page) -> None:
+    talk(page, "My name is Ada.")
+    reply = page.locator(".message.assistant")
+    reply.hover()
+    reply.get_by_label("Edit").click()
+    reply.get_by_role("textbox").fill("Once there was a cat. " * 40)
+    reply.get_by_role("textbox").press("Enter")
+    enter(page, "Inspect")
+    chips = page.locator(".chip")
+    expect(chips).to_have_count(128)
+    expect(notice(page)).to_contain_text("tokens of the reply were left out")
+    page.get_by_label("Layer", exact=True).select_option("1")
+    expect(notice(page)).to_contain_text("tokens of the reply were left out")
+    page.locator(".next .alternative").first.click()
+    expect(notice(page)).to_contain_text("The text has 129 tokens and the picture holds 128")
+    expect(chips).to_have_count(128)
+
+
 def test_a_text_that_cannot_be_drawn_is_told(page: Page) -> None:
     enter(page, "Inspect")
     box = page.get_by_label("Text to look at")
