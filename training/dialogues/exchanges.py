@@ -46,7 +46,7 @@ class Exchange(NamedTuple):
 
     @property
     def is_before_the_name(self) -> bool:
-        """It makes no sense once the user has told their name."""
+        """It supposes that the user has not told a name yet."""
         first = str(self.turns[0])
         return "{user}" not in first and ("my name" in first or "{user}" in str(self.turns))
 
