@@ -13,9 +13,9 @@ Layers, width, heads, context and vocabulary are those of --preset for all, and 
 others takes the number of --plain-rows that is fastest for it. Each contender has
 a process of its own, since what our loop asks of malloc would speed up the others too; only
 one works at a time. A step is batch, forward, backward, clipping and update; speeds are of
-medians over the rounds. --race trains gpt2 for --steps and ours for --our-steps with the same
-tokens a step, both through their whole schedule of learning rates, and compares the time spent
-in steps and the bits per byte of the same held-out text.
+medians over the rounds. --race trains gpt2 for --steps and ours for --our-steps, both through
+their whole schedule of learning rates, and compares the time spent in steps and the bits per
+byte of the same held-out text.
 """
 
 import argparse
@@ -76,7 +76,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--preset", default="small", choices=("tiny", "nano", "small", "base"))
     parser.add_argument("--context", type=int, default=256)
     parser.add_argument("--vocabulary", type=int, default=8192)
-    parser.add_argument("--batch", type=int, default=32, help="rows per step")
+    parser.add_argument("--batch", type=int, default=32, help="rows per step, ours")
     parser.add_argument(
         "--plain-rows", type=int, nargs="+", default=[8, 32], help="rows per step, others' loops"
     )
@@ -108,7 +108,7 @@ def parse() -> argparse.Namespace:
 
 def best_rows(name: str, options: argparse.Namespace, *settings: object) -> int:
     """Return the rows per step with which a loop is fastest; ours has --batch."""
-    if name in OURS or options.race:
+    if name in OURS:
         return options.batch
     if len(options.plain_rows) == 1:
         return options.plain_rows[0]
