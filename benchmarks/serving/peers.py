@@ -4,7 +4,8 @@
 
 Without --folder the weights are random, which does not change the speed. Each runtime has its own
 process. Each round decodes a few tokens with every contender in turn; figures are medians over the
-rounds. The number formats of a folder (gptcore int8) and llama.cpp's f16 are contenders, too.
+rounds. A folder's number formats (gptcore int8, onnxruntime-genai int8) and llama.cpp's f16 are
+contenders, too.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from gptcore.facts import ModelFacts
 from gptcore.nn import build_model, count_parameters
 from gptcore.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
+READ_ANY_FILE = ("onnxruntime", "onnxruntime-genai", "openvino")
 RUNTIMES = ("gptcore", "onnxruntime", "onnxruntime-genai", "llama.cpp", "transformers", "pytorch")
 
 
@@ -84,8 +86,10 @@ def sources(
     for variant in list(variants)[1:]:
         found[f"gptcore {variant}"] = ("gptcore", folder, (variant,))
     for name in runtimes:
-        if name == "onnxruntime":
-            found[name] = (name, folder, (f"onnx/{variants[first].name}",))
+        if name in READ_ANY_FILE:
+            for variant, file in variants.items():
+                label = name if variant == first else f"{name} {variant}"
+                found[label] = (name, folder, (f"onnx/{file.name}",))
             continue
         if name != "llama.cpp":
             found.setdefault(name, (name, folder, ()))

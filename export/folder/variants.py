@@ -7,6 +7,7 @@
 Each file is measured on the whole held-out split, with one forward pass per row.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
+from export.formats.calibrate import prompt_feeds
 from export.formats.quantize import FORMATS, save_quantized
 from gptcore.bundle import VARIANTS, data_file, graph_bytes
 from gptcore.checks import UserError, check_choice
 from gptcore.engine.onnx_session import open_inference
 from gptcore.engine.sampling import log_softmax
 from gptcore.facts import Variant
-from gptcore.feeds import token_feeds
 from gptcore.system.cores import fastest, median_seconds, thread_counts
 from gptcore.text.tokenizer import Tokenizer
 from training.data.batches import IGNORED, Rows
@@ -79,6 +80,7 @@ def split_names(text: str) -> list[str]:
 
 N_CALIBRATION = 24  # rows
 TIMED = 128  # tokens, by which the number of threads is chosen
+TIMED_BYTES = 1e9  # of a larger file no second session is opened beside the first
 
 
 def calibration_rows(run: Run) -> list[np.ndarray]:
@@ -176,16 +178,8 @@ def quickest(path: Path, ids: np.ndarray) -> ort.InferenceSession:
         feeds = prompt_feeds(session, ids)
         return median_seconds(lambda: session.run(["logits"], feeds), most=8)
 
-    return fastest((open_inference(path, "cpu", n) for n in thread_counts()), seconds)
-
-
-def prompt_feeds(session: ort.InferenceSession, ids: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the graph's inputs for one row of ids (T,), without a cache."""
-    feeds = token_feeds(ids[None])
-    for value in session.get_inputs()[len(feeds) :]:
-        _, n_head, _, head_dim = value.shape
-        feeds[value.name] = np.zeros((1, n_head, 0, head_dim), np.float32)
-    return feeds
+    counts = thread_counts() if graph_bytes(path) < TIMED_BYTES else [os.cpu_count() or 1]
+    return fastest((open_inference(path, "cpu", n) for n in counts), seconds)
 
 
 def print_table(facts: dict[str, Variant]) -> None:

@@ -4,22 +4,19 @@ The weights of one input are rounded after those of another, the largest inputs 
 one's error is made good by the inputs that are not rounded yet. How much one input can stand in for
 another, the second moments of the products' inputs on some text say.
 
-    >>> moments = second_moments(onnx.load("model.onnx"), products, rows)  # doctest: +SKIP
+    >>> moments = second_moments(Path("model.onnx"), ["mul_96"], rows)  # doctest: +SKIP
     >>> blocks = compensate(matrix, moments["mul_96"], bits=4, size=32)  # doctest: +SKIP
 """
 
 import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-import onnx
 import onnxruntime as ort
-from onnx import TensorProto, helper
 
 from export.formats.blocks import Blocks, nearest, round_to
-from export.formats.graph import save_graph
+from export.formats.graph import part_of
 from gptcore.engine.onnx_session import open_inference
 from gptcore.feeds import token_feeds
 from training.machine.progress import progress
@@ -29,36 +26,28 @@ STRIDE = 64  # inputs; what their errors change beyond them is computed for all 
 
 
 def second_moments(
-    proto: onnx.ModelProto, products: list[onnx.NodeProto], rows: Iterable[np.ndarray]
+    path: Path, names: Iterable[str], rows: Iterable[np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return sums of x x^T, (n_in, n_in) fp32, for the inputs x of `products` on rows of ids."""
-    names = list(dict.fromkeys(node.input[0] for node in products))
-    session = open_observed(proto, names)
+    """Return sums of x x^T, (n, n) fp32, for values x (..., n) of a graph on rows of ids (T,)."""
+    names = list(dict.fromkeys(names))
+    session = open_inference(path, threads=os.cpu_count() or 1, content=part_of(path, names))
     moments: dict[str, np.ndarray] = {}
     for ids in progress(rows, "reading text to fit 4 bits to", unit=" rows"):
-        feeds = token_feeds(ids[None])
-        for value in session.get_inputs()[len(feeds) :]:
-            _, n_head, _, head_dim = value.shape
-            feeds[value.name] = np.zeros((1, n_head, 0, head_dim), np.float32)
-        for name, x in zip(names, session.run(names, feeds)):
+        for name, x in zip(names, session.run(names, prompt_feeds(session, ids))):
             x = x.reshape(-1, x.shape[-1])
             moments[name] = moments.get(name, 0) + x.T @ x
     return moments
 
 
-def open_observed(proto: onnx.ModelProto, names: Iterable[str]) -> ort.InferenceSession:
-    """Open a copy of a graph that returns the values `names`, and nothing else."""
-    observed = onnx.ModelProto()
-    observed.CopyFrom(proto)
-    del observed.graph.output[:]
-    for name in names:
-        value = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
-        observed.graph.output.append(value)
-    with tempfile.TemporaryDirectory() as folder:  # a graph in memory is limited to 2 GB
-        path = Path(folder) / "observed.onnx"
-        save_graph(observed, path)
-        del observed  # its weights would be in memory beside the session's
-        return open_inference(path, threads=os.cpu_count() or 1)
+def prompt_feeds(session: ort.InferenceSession, ids: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the graph's inputs for one row of ids (T,), without a cache."""
+    feeds, shapes = token_feeds(ids[None]), {i.name: i.shape for i in session.get_inputs()}
+    cache = {
+        name: np.zeros((1, shape[1], 0, shape[3]), np.float32)
+        for name, shape in shapes.items()
+        if name not in feeds
+    }
+    return {name: feeds[name] for name in feeds if name in shapes} | cache
 
 
 def compensate(matrix: np.ndarray, moments: np.ndarray, bits: int, size: int) -> Blocks:

@@ -8,6 +8,7 @@ onnxruntime-genai look for it. The weights are written one by one: no second cop
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,19 @@ def remove_unused(graph: onnx.GraphProto) -> None:
         set_items(items, [item for item in items if is_needed(item)])
 
 
+def part_of(path: Path, names: Iterable[str]) -> bytes:
+    """Return the graph that computes the values `names` alone; weights beside it stay there."""
+    proto = onnx.load(path, load_external_data=False)
+    graph = proto.graph
+    outputs = {value.name: value for value in graph.output}
+    unknown = partial(helper.make_tensor_value_info, elem_type=TensorProto.FLOAT, shape=None)
+    set_items(graph.output, [outputs.get(name) or unknown(name) for name in names])
+    remove_unused(graph)
+    read = {name for node in graph.node for name in node.input}
+    set_items(graph.input, [value for value in graph.input if value.name in read])
+    return proto.SerializeToString()
+
+
 def head_of(graph: onnx.GraphProto) -> onnx.NodeProto:
     """Return the product that computes the logits; a bias may follow it."""
     makers = {output: node for node in graph.node for output in node.output}
@@ -102,7 +116,7 @@ def save_graph(proto: onnx.ModelProto, path: Path, value: Value = numpy_helper.t
     else:
         with open(data_file(path), "wb") as file:
             for tensor in tensors:
-                array = np.ascontiguousarray(value(tensor))
+                array = np.asarray(value(tensor), order="C")  # a scalar stays one
                 if array.nbytes < SMALL_BYTES:
                     tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
                     continue

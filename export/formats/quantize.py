@@ -16,7 +16,8 @@ Embeddings tied to the head are stored once: embedding lookups read the head's i
 
 import logging
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from export.formats.blocks import Blocks, pack, quantize
 from export.formats.calibrate import compensate, second_moments
 from export.formats.graph import (
     MICROSOFT,
+    Value,
     head_of,
     initializers,
     need_microsoft,
@@ -38,6 +40,7 @@ from training.machine.progress import progress
 
 HEAD = "head"  # name of the matrix product that computes the logits, and prefix of its weights
 BLOCK_SIZE = 32  # as GGUF's: its Q4_0 and Q8_0 are kept exactly
+MOMENTS_BYTES = 2e9  # most memory for second moments; text is read again for each part of a model
 
 
 def save_quantized(source: Path, path: Path, variant: str, rows: Iterable[np.ndarray] = ()) -> None:
@@ -48,11 +51,16 @@ def save_quantized(source: Path, path: Path, variant: str, rows: Iterable[np.nda
     # The quantizers log one line per node, and advice that does not apply here.
     logging.disable(logging.WARNING)
     try:
-        proto = FORMATS[variant](onnx.load(source), rows)
+        proto = FORMATS[variant](source, rows)
     finally:
         logging.disable(logging.NOTSET)
     remove_unused(proto.graph)
-    save_graph(proto, path)
+    save_graph(proto, path, values_of(source))
+
+
+def values_of(source: Path) -> Value:
+    """Return the function that reads a weight, from beside the graph `source` if it lies there."""
+    return partial(numpy_helper.to_array, base_dir=str(source.parent))
 
 
 def to_half(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -124,26 +132,25 @@ def keep_inputs(graph: onnx.GraphProto, node: onnx.NodeProto) -> None:
     replace_node(graph, node, nodes)
 
 
-def to_blocks(
-    proto: onnx.ModelProto, bits: int, rows: Iterable[np.ndarray] = ()
-) -> onnx.ModelProto:
-    """Quantize weights only, in blocks; the head and the attentions' values always have 8 bits."""
-    graph = proto.graph
-    table = untie(graph)
-    precise = {HEAD, *(separate_values(graph) if bits < 8 else ())}
+def to_blocks(source: Path, bits: int, rows: Iterable[np.ndarray] = ()) -> onnx.ModelProto:
+    """Quantize weights only, in blocks; the head and the attentions' values always have 8 bits.
+
+    Weights beside the graph are read one by one, and those that are not quantized stay there.
+    """
+    proto, value = onnx.load(source, load_external_data=False), values_of(source)
+    graph, rows = proto.graph, list(rows)
+    table = untie(graph, value)
+    precise = {HEAD, *(separate_values(graph, value) if bits < 8 else ())}
     weights = initializers(graph)
-    rows = list(rows)
     products = [n for n in graph.node if n.op_type == "MatMul" and n.input[1] in weights]
-    fitted = [node for node in products if node.name not in precise]
-    moments = second_moments(proto, fitted, rows) if rows else {}
-    for node in progress(products, f"quantising to {bits} bits", unit=" matrices"):
-        matrix = numpy_helper.to_array(weights[node.input[1]])
+    fitted = [n for n in products if n.name not in precise] if bits < 8 and rows else []
+    for group in groups(fitted, weights):
+        fit_together(graph, group, source, bits, rows)
+    rest = [node for node in products if node.name not in {n.name for n in fitted}]
+    for node in progress(rest, f"quantising to {bits} bits", unit=" matrices"):
         n_bits = 8 if node.name in precise else bits
-        if n_bits < 8 and node.input[0] in moments:
-            blocks = compensate(matrix, moments[node.input[0]], n_bits, BLOCK_SIZE)
-        else:
-            blocks = quantize(matrix, n_bits, BLOCK_SIZE)
-        multiply_blocks(graph, node, blocks, len(matrix), n_bits)
+        matrix = value(weights[node.input[1]])
+        multiply_blocks(graph, node, quantize(matrix, n_bits, BLOCK_SIZE), len(matrix), n_bits)
     need_microsoft(proto)
     # Quantization pads rows to whole blocks, which an embedding lookup could not undo.
     if table and initializers(graph)[table].dims[1] % BLOCK_SIZE == 0:
@@ -151,7 +158,40 @@ def to_blocks(
     return proto
 
 
-def separate_values(graph: onnx.GraphProto) -> list[str]:
+def groups(
+    products: list[onnx.NodeProto], weights: dict[str, TensorProto]
+) -> Iterator[list[onnx.NodeProto]]:
+    """Yield products in their order, as many as have second moments within MOMENTS_BYTES."""
+    group: list[onnx.NodeProto] = []
+    n_bytes = 0
+    for node in products:
+        size = 4 * weights[node.input[1]].dims[0] ** 2
+        if group and n_bytes + size > MOMENTS_BYTES:
+            yield group
+            group, n_bytes = [], 0
+        group.append(node)
+        n_bytes += size
+    if group:
+        yield group
+
+
+def fit_together(
+    graph: onnx.GraphProto,
+    products: list[onnx.NodeProto],
+    source: Path,
+    bits: int,
+    rows: list[np.ndarray],
+) -> None:
+    """Quantize some products by the second moments that their inputs have in the graph `source`."""
+    weights, value = initializers(graph), values_of(source)
+    moments = second_moments(source, [node.input[0] for node in products], rows)
+    for node in progress(products, f"fitting {bits} bits", unit=" matrices"):
+        matrix = value(weights[node.input[1]])
+        blocks = compensate(matrix, moments[node.input[0]], bits, BLOCK_SIZE)
+        multiply_blocks(graph, node, blocks, len(matrix), bits)
+
+
+def separate_values(graph: onnx.GraphProto, value: Value) -> list[str]:
     """Give each attention's values, which are its last outputs, a product of their own.
 
     Return the names of these products. Errors in values reach the output as they are; those in
@@ -166,7 +206,7 @@ def separate_values(graph: onnx.GraphProto) -> list[str]:
         while node.op_type != "MatMul":  # Concat, Transpose, Split, Reshape, perhaps a bias
             node = makers[next(name for name in node.input if name in makers)]
         _, n_head, _, head_dim = (axis.dim_value for axis in output.type.tensor_type.shape.dim)
-        matrix = numpy_helper.to_array(weights[node.input[1]])
+        matrix = value(weights[node.input[1]])
         at = matrix.shape[1] - n_head * head_dim
         parts = []
         for kind, columns in (("queries_keys", matrix[:, :at]), ("values", matrix[:, at:])):
@@ -207,16 +247,23 @@ def multiply_blocks(
     replace_node(graph, node, nodes)
 
 
+def to_half_blocks(source: Path, rows: Iterable[np.ndarray]) -> onnx.ModelProto:
+    proto = to_blocks(source, 4, rows)
+    remove_unused(proto.graph)
+    onnx.load_external_data_for_model(proto, str(source.parent))
+    return to_half(proto)
+
+
 FORMATS = {
-    "fp16": lambda proto, rows: to_half(proto),
-    "int8": lambda proto, rows: to_int8(proto),
-    "q8": lambda proto, rows: to_blocks(proto, 8),
-    "q4": lambda proto, rows: to_blocks(proto, 4, rows),
-    "q4f16": lambda proto, rows: to_half(to_blocks(proto, 4, rows)),
+    "fp16": lambda source, rows: to_half(onnx.load(source)),
+    "int8": lambda source, rows: to_int8(onnx.load(source)),
+    "q8": lambda source, rows: to_blocks(source, 8),
+    "q4": lambda source, rows: to_blocks(source, 4, rows),
+    "q4f16": to_half_blocks,
 }
 
 
-def untie(graph: onnx.GraphProto) -> str | None:
+def untie(graph: onnx.GraphProto, value: Value = numpy_helper.to_array) -> str | None:
     """Name the head and give it a matrix of its own.
 
     Return the name of the embedding table it was tied to, or None.
@@ -226,7 +273,7 @@ def untie(graph: onnx.GraphProto) -> str | None:
     weights = initializers(graph)
     maker = next((node for node in graph.node if head.input[1] in node.output), None)
     name = maker.input[0] if maker else head.input[1]
-    matrix = numpy_helper.to_array(weights[name])
+    matrix = value(weights[name])
     matrix = matrix.T.copy() if maker else matrix
     graph.initializer.append(numpy_helper.from_array(matrix, HEAD))
     head.input[1] = HEAD

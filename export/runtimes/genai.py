@@ -9,12 +9,13 @@ import onnxruntime_genai as og
 from export.runtimes.serving import Generate, serve
 
 
-def load(folder: Path, threads: int) -> tuple[str, Generate]:
+def load(folder: Path, threads: int, file: str = "") -> tuple[str, Generate]:
     facts = json.loads((folder / "genai_config.json").read_text(encoding="utf-8"))["model"]
     pad = facts["pad_token_id"]
-    session_options = {"intra_op_num_threads": threads}
+    file = file or facts["decoder"]["filename"]
+    decoder = {"filename": file, "session_options": {"intra_op_num_threads": threads}}
     # An end token is required; the padding token is chosen because no prompt contains it.
-    changes = {"eos_token_id": pad, "decoder": {"session_options": session_options}}
+    changes = {"eos_token_id": pad, "decoder": decoder}
     config = og.Config(str(folder))
     config.overlay(json.dumps({"model": changes}))
     model = og.Model(config)
@@ -31,7 +32,7 @@ def load(folder: Path, threads: int) -> tuple[str, Generate]:
             tick()
         return [generator.get_sequence(i)[-n:].tolist() for i in range(len(prompts))]
 
-    return facts["decoder"]["filename"], generate
+    return file, generate
 
 
 if __name__ == "__main__":

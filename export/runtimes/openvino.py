@@ -10,9 +10,9 @@ from export.runtimes.serving import Generate, greedy, serve
 FILE = "onnx/model.onnx"
 
 
-def load(folder: Path, threads: int) -> tuple[str, Generate]:
+def load(folder: Path, threads: int, file: str = FILE) -> tuple[str, Generate]:
     settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
-    model = ov.Core().compile_model(folder / FILE, "CPU", settings)
+    model = ov.Core().compile_model(folder / file, "CPU", settings)
     caches = {i.any_name: i.partial_shape for i in model.inputs if i.any_name.startswith("past")}
 
     def generate(prompts, n, tick):
@@ -22,7 +22,7 @@ def load(folder: Path, threads: int) -> tuple[str, Generate]:
         }
         return greedy(lambda feeds: list(model(feeds).values()), cache, prompts, n, tick)
 
-    return FILE, generate
+    return file, generate
 
 
 if __name__ == "__main__":

@@ -93,6 +93,22 @@ def test_the_same_logits_come_out_of_one_file_and_of_two(large: Path, tmp_path: 
     assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
 
 
+def test_four_bits_are_fitted_alike_in_parts_and_from_weights_beside_the_graph(
+    large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Second moments of a large model are computed for a few of its products at a time."""
+    write_onnx(load_reference(load_bundle(large)), tmp_path / "model.onnx")
+    rows = [np.arange(i, i + 64) for i in range(8)]
+    files = {}
+    for n_bytes in (1e9, 0):
+        monkeypatch.setattr("export.formats.quantize.MOMENTS_BYTES", n_bytes)
+        for source in (tmp_path / "model.onnx", large / ONNX):
+            path = tmp_path / f"{len(files)}.onnx"
+            save_quantized(source, path, "q4", rows)
+            files[path] = onnx.load(path).SerializeToString()
+    assert len(files) == 4 and len(set(files.values())) == 1
+
+
 def test_the_serving_graph_refers_to_the_file_beside_the_portable_one(large: Path) -> None:
     for variant, file in (("fp32", "model.onnx_data"), ("q8", "model_int8.onnx_data")):
         graph = onnx.load(large / SERVING[variant], load_external_data=False).graph

@@ -174,7 +174,8 @@ def test_one_that_is_much_worse_is_refused_unless_forced(
 ) -> None:
     """A variant whose weights are spoilt."""
 
-    def spoilt(proto: onnx.ModelProto, rows: object) -> onnx.ModelProto:
+    def spoilt(source: Path, rows: object) -> onnx.ModelProto:
+        proto = onnx.load(source)
         weights = {t.name: t for t in proto.graph.initializer}
         table = onnx.numpy_helper.to_array(weights["head.weight"])
         weights["head.weight"].CopyFrom(onnx.numpy_helper.from_array(-table, "head.weight"))

@@ -2,12 +2,15 @@
 
 import dataclasses
 import json
+import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from conftest import ROOT
 
 from export.__main__ import main
 from export.folder.card import Hub, read_license, write_card
@@ -43,6 +46,33 @@ def test_stretched_positions_are_the_same_in_transformers(stretched: Path) -> No
     rope = read_rope(settings)
     plain = dataclasses.replace(bundle.config, position="rotary", rope_factor=8.0)
     assert ModelConfig.from_dict(plain.to_dict() | rope) == bundle.config
+
+
+@pytest.mark.slow
+def test_pytorchs_model_is_freed_before_onnx_runtime_opens_the_graph() -> None:
+    """In a process of its own: only its first model is in a cycle of frames."""
+    program = """
+        import gc, sys, weakref
+        from pathlib import Path
+        from export.verify import decoder
+        from gptcore.bundle import load_bundle
+
+        def load(bundle):
+            model = opened(bundle)
+            models.append(weakref.ref(model))
+            return model
+
+        def compare(*_):
+            sys.exit(f"{len(models)} model, freed: {models[0]() is None}")
+
+        gc.disable()
+        models, opened = [], decoder.load_reference
+        decoder.load_reference, decoder.compare_graph = load, compare
+        decoder.verify(load_bundle(Path("models/nano")))
+    """
+    words = [sys.executable, "-c", textwrap.dedent(program)]
+    found = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert found.stderr.strip().endswith("1 model, freed: True"), found.stderr
 
 
 def test_a_configuration_that_says_another_model_fails(stretched: Path, tmp_path: Path) -> None:

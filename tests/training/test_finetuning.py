@@ -283,7 +283,10 @@ def test_our_own_model_is_made_somebodys_by_the_command_line(
     run, model, further = tmp_path / "mine", tmp_path / "model", tmp_path / "further"
     assert tune(chats, NANO, run, "--lora", "4", steps=6, eval_every=3) == 0
     assert "adapters of rank 4" in capsys.readouterr().out
-    assert main(["evaluate", str(run), "--data", str(chats), "--seeds", "1"]) == 0
+    suite = tmp_path / "suite.toml"
+    suite.write_text('[greeting]\nconversations = [{ user = ["Hello!"], want = "hello|hi" }]\n')
+    words = ["--data", str(chats), "--suite", str(suite), "--seeds", "1"]
+    assert main(["evaluate", str(run), *words]) == 0
     assert export_main([str(run), "--out", str(model)]) == 0
     assert (model / "tokenizer.json").read_bytes() == (NANO / "tokenizer.json").read_bytes()
     assert tune(chats, model, further, steps=2, eval_every=2) == 0  # all weights, of an export
