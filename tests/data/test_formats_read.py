@@ -174,6 +174,18 @@ def test_a_column_that_the_user_names_makes_the_first_row_one_of_names(tmp_path:
     assert len(documents(path, columns=columns)) == 1
 
 
+def test_of_many_columns_those_with_the_words_of_a_pair_in_their_names_are_taken(
+    tmp_path: Path,
+) -> None:
+    head = "Nr;Customer question;Our answer;Category;Handled by\n"
+    rows = "1;Is it new?;It is.;Lamps;Ann\n2;Is it old?;It is not.;Books;Ben\n"
+    path = write(tmp_path / "shop.csv", head + rows)
+    assert "guessed: questions and answers in 'Customer question' and 'Our answer'" in told(path)
+    two = head.replace("Category", "Second question")
+    with pytest.raises(UserError, match="none is known"):
+        told(write(tmp_path / "two.csv", two + rows))
+
+
 def test_unknown_columns_are_guessed_and_said_or_named_by_the_user(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "nr,Wer fragt,Und dann\n1,Hi,Hello!\n2,Bye,Goodbye!\n")
     assert documents(path)[0] == CHAT
@@ -262,7 +274,7 @@ WHATSAPP = """\
 and waiting
 \u200e[03.05.21, 14:04:00] Ben: \u200eimage omitted
 [04.05.21, 09:00:00] Ben: Morning!
-[04.05.21, 09:01:00] Ann: Morning.
+[04.05.21, 09:01:00] Ann: Morning. \u200e<This message was edited>
 [04.05.21, 09:02:00] Ben: Coffee?
 """
 ANDROID = """\
@@ -273,7 +285,7 @@ ANDROID = """\
 and waiting
 5/3/21, 2:04\u202fPM - Ben: <Media omitted>
 5/4/21, 9:00\u202fAM - Ben: Morning!
-5/4/21, 9:01\u202fAM - Ann: Morning.
+5/4/21, 9:01\u202fAM - Ann: Morning. <This message was edited>
 5/4/21, 9:02\u202fAM - Ben: Coffee?
 """
 

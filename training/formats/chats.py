@@ -28,6 +28,9 @@ NO_WORDS = re.compile(
     r"(This message was deleted|You deleted this message)\.?|null",
     re.IGNORECASE,
 )
+EDITED = re.compile(
+    r"\s*(\u200e<[^<>]*>|<(This message was edited|Diese Nachricht wurde bearbeitet)\.?>)$"
+)
 NO_WORDS_SAID = "a picture, a sound, a deleted message or a notice of WhatsApp's own"
 
 
@@ -98,7 +101,7 @@ def with_words(said: Said, skipped: list[Skip]) -> Iterator[Said]:
     if NO_WORDS.fullmatch(said.text.strip()) or not said.text.strip():
         skipped.append(Skip(f"line {said.line}", NO_WORDS_SAID))
     else:
-        said.text = MARKS.sub("", said.text).strip()
+        said.text = MARKS.sub("", EDITED.sub("", said.text)).strip()
         yield said
 
 

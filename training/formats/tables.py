@@ -18,6 +18,7 @@ from training.formats.places import File
 from training.formats.rows import CONVERSATIONS, PAIRS, TEXTS, items_of, parse_row
 
 SPOKEN = re.compile(r"(?<!^\w\w)(?<!^\w\w\w)[.!?。！？]$|^\W*\d")  # no name; "Nr." and "No." are
+WORD = re.compile(r"[^\W\d_]+")
 LOOKED_AT = 100  # rows that a guess is made from
 Row = dict[str, Any]
 
@@ -163,10 +164,25 @@ def guess(rows: list[Row]) -> tuple[str, ...]:
     wordy = [name for name in rows[0] if is_wordy([row.get(name) for row in rows])]
     if len(wordy) in (1, 2):
         return tuple(wordy)
+    if pair := pair_among(wordy):
+        return pair
     raise Unreadable(
         f"its columns are {listed(rows[0])}, and none is known: say which hold question and "
         f"answer, or texts, with --columns QUESTION,ANSWER or --columns TEXT"
     )
+
+
+def pair_among(names: list[str]) -> tuple[str, ...]:
+    """Return the only two names that have, beside other words, those of a pair; or none.
+
+    >>> pair_among(["Customer question", "Our answer", "Handled by"])
+    ('Customer question', 'Our answer')
+    """
+    for pair in PAIRS:
+        found = [[n for n in names if word in WORD.findall(n.lower())] for word in pair]
+        if [len(one) for one in found] == [1, 1] and found[0] != found[1]:
+            return found[0][0], found[1][0]
+    return ()
 
 
 def is_wordy(cells: list[Any]) -> bool:
