@@ -4,19 +4,21 @@ The weights of one input are rounded after those of another, the largest inputs 
 one's error is made good by the inputs that are not rounded yet. How much one input can stand in for
 another, the second moments of the products' inputs on some text say.
 
-    >>> moments = second_moments(Path("model.onnx"), ["mul_96"], rows)  # doctest: +SKIP
+    >>> moments = next(second_moments(Path("model.onnx"), [["mul_96"]], rows))  # doctest: +SKIP
     >>> blocks = compensate(matrix, moments["mul_96"], bits=4, size=32)  # doctest: +SKIP
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 
 from export.formats.blocks import Blocks, nearest, round_to
-from export.formats.graph import part_of
+from export.formats.graph import border, part_of
 from gptcore.engine.onnx_session import open_inference
 from gptcore.feeds import token_feeds
 from training.machine.progress import progress
@@ -26,17 +28,35 @@ STRIDE = 64  # inputs; what their errors change beyond them is computed for all 
 
 
 def second_moments(
-    path: Path, names: Iterable[str], rows: Iterable[np.ndarray]
-) -> dict[str, np.ndarray]:
-    """Return sums of x x^T, (n, n) fp32, for values x (..., n) of a graph on rows of ids (T,)."""
-    names = list(dict.fromkeys(names))
-    session = open_inference(path, threads=os.cpu_count() or 1, content=part_of(path, names))
-    moments: dict[str, np.ndarray] = {}
-    for ids in progress(rows, "reading text to fit 4 bits to", unit=" rows"):
-        for name, x in zip(names, session.run(names, prompt_feeds(session, ids))):
-            x = x.reshape(-1, x.shape[-1])
-            moments[name] = moments.get(name, 0) + x.T @ x
-    return moments
+    path: Path, groups: Sequence[Sequence[str]], rows: Sequence[np.ndarray]
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yield the second moments of each group of values of a graph, on rows of ids (T,).
+
+    They are sums of x x^T, (n, n) fp32, of values x (..., n), and valid until the next group's.
+    What a group has computed is kept where the groups after it begin, so no layer runs twice.
+    """
+    graph = onnx.load(path, load_external_data=False).graph
+    given: list[dict[str, np.ndarray]] = [{} for _ in rows]  # of each row
+    for i, group in enumerate(groups):
+        now = [*group, *(groups[i + 1][:1] if i + 1 < len(groups) else ())]
+        kept = border(graph, now, chain(*groups[i + 1 :]), given[0].keys())
+        names = list(dict.fromkeys(n for n in (*group, *kept) if n not in given[0]))
+        types = {name: value.dtype for name, value in given[0].items()}
+        content = part_of(path, names, types)
+        session = open_inference(path, threads=os.cpu_count() or 1, content=content)
+        read = {value.name for value in session.get_inputs()}
+        moments: dict[str, np.ndarray] = {}
+        for at, ids in enumerate(progress(rows, "reading text to fit 4 bits to", unit=" rows")):
+            values = {name: value for name, value in given[at].items() if name in read}
+            found = session.run(names, prompt_feeds(session, ids) | values)
+            values = given[at] | dict(zip(names, found))
+            for name in dict.fromkeys(group):
+                x = values[name].reshape(-1, values[name].shape[-1])
+                moments[name] = moments.get(name, 0) + x.T @ x
+            given[at] = {name: values[name] for name in kept}
+        del session
+        yield moments
+        moments.clear()
 
 
 def prompt_feeds(session: ort.InferenceSession, ids: np.ndarray) -> dict[str, np.ndarray]:
@@ -45,7 +65,7 @@ def prompt_feeds(session: ort.InferenceSession, ids: np.ndarray) -> dict[str, np
     cache = {
         name: np.zeros((1, shape[1], 0, shape[3]), np.float32)
         for name, shape in shapes.items()
-        if name not in feeds
+        if name.startswith("past_key_values")
     }
     return {name: feeds[name] for name in feeds if name in shapes} | cache
 

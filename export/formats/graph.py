@@ -7,7 +7,7 @@ The file beside `model.onnx` is `model.onnx_data`, where transformers.js, Optimu
 onnxruntime-genai look for it. The weights are written one by one: no second copy is in memory.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Set
 from functools import partial
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -55,28 +55,56 @@ def initializers(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
 
 def remove_unused(graph: onnx.GraphProto) -> None:
     """Delete the nodes and weights that no output depends on."""
-    needed = {output.name for output in graph.output}
+    outputs = {output.name for output in graph.output}
+    nodes = nodes_for(graph, outputs)
+    needed = outputs.union(*(node.input for node in nodes))
+    set_items(graph.node, nodes)
+    set_items(graph.initializer, [t for t in graph.initializer if t.name in needed])
+
+
+def nodes_for(
+    graph: onnx.GraphProto, names: Iterable[str], given: Set[str] = frozenset()
+) -> list[onnx.NodeProto]:
+    """Return the nodes, in their order, that compute the values `names` from those `given`."""
+    needed, found = {*names} - given, []
     for node in reversed(graph.node):
         if needed & set(node.output):
-            needed |= set(node.input)
-    for items, is_needed in (
-        (graph.node, lambda node: needed & set(node.output)),
-        (graph.initializer, lambda tensor: tensor.name in needed),
-    ):
-        set_items(items, [item for item in items if is_needed(item)])
+            needed |= set(node.input) - given
+            found.append(node)
+    return found[::-1]
 
 
-def part_of(path: Path, names: Iterable[str]) -> bytes:
-    """Return the graph that computes the values `names` alone; weights beside it stay there."""
+def part_of(path: Path, names: Iterable[str], given: Mapping[str, np.dtype] | None = None) -> bytes:
+    """Return the graph that computes the values `names` alone; weights beside it stay there.
+
+    `given` are the types of the values that are inputs in place of what would compute them.
+    """
+    given = given or {}
     proto = onnx.load(path, load_external_data=False)
     graph = proto.graph
     outputs = {value.name: value for value in graph.output}
-    unknown = partial(helper.make_tensor_value_info, elem_type=TensorProto.FLOAT, shape=None)
-    set_items(graph.output, [outputs.get(name) or unknown(name) for name in names])
+    unknown = partial(helper.make_tensor_value_info, shape=None)
+    set_items(
+        graph.output, [outputs.get(name) or unknown(name, TensorProto.FLOAT) for name in names]
+    )
+    set_items(graph.node, nodes_for(graph, names, given.keys()))
     remove_unused(graph)
+    inputs = {value.name: value for value in graph.input} | {
+        name: unknown(name, helper.np_dtype_to_tensor_dtype(type)) for name, type in given.items()
+    }
     read = {name for node in graph.node for name in node.input}
-    set_items(graph.input, [value for value in graph.input if value.name in read])
+    set_items(graph.input, [value for name, value in inputs.items() if name in read])
     return proto.SerializeToString()
+
+
+def border(
+    graph: onnx.GraphProto, now: Iterable[str], later: Iterable[str], given: Set[str]
+) -> set[str]:
+    """Return the values that are there once `now` is computed, and that `later` depends on."""
+    done = nodes_for(graph, now, given)
+    there = {*given}.union(*(node.output for node in done))
+    needed = {*later}.union(*(node.input for node in nodes_for(graph, later, there)))
+    return needed & there
 
 
 def head_of(graph: onnx.GraphProto) -> onnx.NodeProto:

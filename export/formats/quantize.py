@@ -16,7 +16,7 @@ Embeddings tied to the head are stored once: embedding lookups read the head's i
 
 import logging
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -40,7 +40,7 @@ from training.machine.progress import progress
 
 HEAD = "head"  # name of the matrix product that computes the logits, and prefix of its weights
 BLOCK_SIZE = 32  # as GGUF's: its Q4_0 and Q8_0 are kept exactly
-MOMENTS_BYTES = 2e9  # most memory for second moments; text is read again for each part of a model
+MOMENTS_BYTES = 2e9  # of second moments that are in memory together, about
 
 
 def save_quantized(source: Path, path: Path, variant: str, rows: Iterable[np.ndarray] = ()) -> None:
@@ -144,8 +144,13 @@ def to_blocks(source: Path, bits: int, rows: Iterable[np.ndarray] = ()) -> onnx.
     weights = initializers(graph)
     products = [n for n in graph.node if n.op_type == "MatMul" and n.input[1] in weights]
     fitted = [n for n in products if n.name not in precise] if bits < 8 and rows else []
-    for group in groups(fitted, weights):
-        fit_together(graph, group, source, bits, rows)
+    parts = groups(fitted, weights)
+    inputs = [[node.input[0] for node in part] for part in parts]
+    for part, moments in zip(parts, second_moments(source, inputs, rows)):
+        for node in progress(part, f"fitting {bits} bits", unit=" matrices"):
+            matrix = value(weights[node.input[1]])
+            blocks = compensate(matrix, moments[node.input[0]], bits, BLOCK_SIZE)
+            multiply_blocks(graph, node, blocks, len(matrix), bits)
     rest = [node for node in products if node.name not in {n.name for n in fitted}]
     for node in progress(rest, f"quantising to {bits} bits", unit=" matrices"):
         n_bits = 8 if node.name in precise else bits
@@ -160,35 +165,22 @@ def to_blocks(source: Path, bits: int, rows: Iterable[np.ndarray] = ()) -> onnx.
 
 def groups(
     products: list[onnx.NodeProto], weights: dict[str, TensorProto]
-) -> Iterator[list[onnx.NodeProto]]:
-    """Yield products in their order, as many as have second moments within MOMENTS_BYTES."""
-    group: list[onnx.NodeProto] = []
-    n_bytes = 0
+) -> list[list[onnx.NodeProto]]:
+    """Return products in their order, as many together as have second moments of MOMENTS_BYTES.
+
+    A group begins with inputs that are as narrow as the first ones: they are kept for each token.
+    """
+    found: list[list[onnx.NodeProto]] = []
+    n_bytes = narrow = 0
     for node in products:
-        size = 4 * weights[node.input[1]].dims[0] ** 2
-        if group and n_bytes + size > MOMENTS_BYTES:
-            yield group
-            group, n_bytes = [], 0
-        group.append(node)
-        n_bytes += size
-    if group:
-        yield group
-
-
-def fit_together(
-    graph: onnx.GraphProto,
-    products: list[onnx.NodeProto],
-    source: Path,
-    bits: int,
-    rows: list[np.ndarray],
-) -> None:
-    """Quantize some products by the second moments that their inputs have in the graph `source`."""
-    weights, value = initializers(graph), values_of(source)
-    moments = second_moments(source, [node.input[0] for node in products], rows)
-    for node in progress(products, f"fitting {bits} bits", unit=" matrices"):
-        matrix = value(weights[node.input[1]])
-        blocks = compensate(matrix, moments[node.input[0]], bits, BLOCK_SIZE)
-        multiply_blocks(graph, node, blocks, len(matrix), bits)
+        n_in = weights[node.input[1]].dims[0]
+        narrow = narrow or n_in
+        if not found or (n_bytes >= MOMENTS_BYTES and n_in <= narrow):
+            found.append([])
+            n_bytes = 0
+        found[-1].append(node)
+        n_bytes += 4 * n_in**2
+    return found
 
 
 def separate_values(graph: onnx.GraphProto, value: Value) -> list[str]:
