@@ -41,7 +41,7 @@ class Models:
         load: Callable[..., OnnxModel] = load_model,
     ):
         """`memory`: most bytes for the weights and caches of all models that are open."""
-        self.first, self.memory, self.load = first, memory, load
+        self.memory, self.load = memory, load
         self.open = {first.bundle.name: first}
         self.held = {first.bundle.name: needed_bytes(first.bundle.path, first.bundle.facts)}
         self.used: dict[str, float] = {}  # when a model was last asked for
@@ -60,7 +60,8 @@ class Models:
         facts = read_facts(folder)
         known = [name for name, other in self.folders.items() if other == folder]
         name = known[0] if known else self.unused_name(folder, facts)
-        self.folders[name], self.facts[name] = folder, facts
+        # New dictionaries: another thread may go through the old ones.
+        self.folders, self.facts = self.folders | {name: folder}, self.facts | {name: facts}
         self.loader.submit(self.close, name).result()
         return name
 
@@ -108,18 +109,16 @@ class Models:
         if name not in self.open:
             base, variant = self.formats().get(name, (name, None))
             folder = self.folders[base]
-            self.facts[base] = read_facts(folder)  # it may have been exported again
+            self.facts = self.facts | {base: read_facts(folder)}  # it may be exported anew
             needed = needed_bytes(folder, self.facts[base])
             self.make_room(name, needed)
-            self.open[name] = self.load(folder, variant=variant) if variant else self.load(folder)
-            self.held[name] = needed
+            model = self.load(folder, variant=variant) if variant else self.load(folder)
+            self.open, self.held = self.open | {name: model}, self.held | {name: needed}
         return self.open[name]
 
     def close(self, name: str) -> None:
         """Forget a model that is open, in every format; replies that run go on to their end."""
-        for opened in [*self.open]:
-            if name in (opened, opened.rpartition("@")[0]):
-                del self.open[opened], self.held[opened]
+        self.forget({o for o in self.open if name in (o, o.rpartition("@")[0])})
 
     def make_room(self, name: str, needed: int) -> None:
         """Close idle models until `needed` bytes are free."""
@@ -135,7 +134,11 @@ class Models:
             if not idle:
                 raise Busy("the memory is full of models that are writing: try again in a while")
             oldest = min(idle, key=lambda n: self.used.get(n, 0.0))
-            del self.open[oldest], self.held[oldest]
+            self.forget({oldest})
+
+    def forget(self, names: set[str]) -> None:
+        self.open = {name: model for name, model in self.open.items() if name not in names}
+        self.held = {name: n_bytes for name, n_bytes in self.held.items() if name not in names}
 
 
 def needed_bytes(folder: Path, facts: ModelFacts) -> int:

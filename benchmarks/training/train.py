@@ -59,7 +59,8 @@ def main() -> None:
         config = dataclasses.replace(config, vocab_size=shards.tokenizer.vocab_size)
         settings = (config, shards.path, options)
         print(f"{source}; {options.batch} x {options.context} tokens a step", flush=True)
-        names = ["ours", options.rival] if options.race else options.only or list(CONTENDERS)
+        names = ["ours", *([options.rival] if options.race else options.only or CONTENDERS)]
+        names = list(dict.fromkeys(names))
         rows = {name: best_rows(name, options, *settings) for name in names}
         workers = {name: start(name, rows[name], *settings) for name in names}
         for name, pipe in workers.items():

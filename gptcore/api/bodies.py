@@ -17,12 +17,11 @@ from gptcore.engine.generate import Request, chat_request
 from gptcore.engine.sampling import SETTINGS, Sampling
 from gptcore.facts import read_as
 from gptcore.model import OnnxModel
+from gptcore.page.inputs import check_stops
 from gptcore.text.chat_template import Message, text_opening
 
 MOST_TOP = 20  # alternatives to each token
 MOST_REPLIES = 128  # replies to one request
-MOST_STOPS = 16
-LONGEST_STOP = 1_000  # characters
 LEAST_TOP_P = 0.01  # the sampler's least; 0, as OpenAI allows, means the likeliest token
 FORMATS = ("text", "json_object", "json_schema")  # of replies
 
@@ -112,14 +111,7 @@ def read_fields(body: Any) -> tuple[Fields, tuple[str, ...]]:
     if not (1 <= given.n <= MOST_REPLIES):
         raise UserError(f"n={given.n} is out of range: choose 1 to {MOST_REPLIES}")
     stop = body.get("stop") or []
-    stops = [stop] if isinstance(stop, str) else stop
-    if not isinstance(stops, list) or not all(isinstance(s, str) and s for s in stops):
-        raise UserError("stop must be a text, or a list of texts")
-    if len(stops) > MOST_STOPS:
-        raise UserError(f"stop holds {len(stops)} texts: give at most {MOST_STOPS}")
-    if (longest := max(map(len, stops), default=0)) > LONGEST_STOP:
-        raise UserError(f"stop has {longest:,} characters: give at most {LONGEST_STOP:,}")
-    return given, tuple(stops)
+    return given, check_stops([stop] if isinstance(stop, str) else stop)
 
 
 def read_format(wanted: Any) -> Any:

@@ -11,8 +11,9 @@ from types import NoneType
 from typing import Any
 
 from gptcore import __version__
-from gptcore.api.bodies import FORMATS, MOST_REPLIES, MOST_STOPS, MOST_TOP, Fields
+from gptcore.api.bodies import FORMATS, MOST_REPLIES, MOST_TOP, Fields
 from gptcore.engine.sampling import SETTINGS
+from gptcore.page.inputs import MOST_STOPS
 
 Schema = dict[str, Any]
 

@@ -139,12 +139,12 @@ class Api:
     async def answer(self, call: Call, read: Read, new_form: NewForm) -> Response:
         """Answer one call, whole or as a stream."""
         self.door.check(call.scope)
-        body = await read_json(call.scope, call.receive)
-        name = self.models.check(body.get("model") if isinstance(body, dict) else None)
-        model = await self.open(name)
-        asked = await asyncio.to_thread(read, body, model)
         with ExitStack() as held:
             held.enter_context(self.door.answering(call.scope))
+            body = await read_json(call.scope, call.receive)
+            name = self.models.check(body.get("model") if isinstance(body, dict) else None)
+            model = await self.open(name)
+            asked = await asyncio.to_thread(read, body, model)
             stop = held.enter_context(stopping(call))
             pieces, form = answers(model.engine, asked.requests, stop), new_form(name, model, asked)
             if not asked.stream:

@@ -75,9 +75,8 @@ def launch_options(
 
 def build_page(models: Models, translator: OnnxTranslator | None = None) -> gr.Blocks:
     """Build the page: the endpoints that its view asks; the view draws itself (page/view)."""
-    name = models.first.bundle.name
     os.environ.update(NO_STATISTICS)  # read when the queue is made
-    with gr.Blocks(title=f"{name} · gptcore", analytics_enabled=False) as page:
+    with gr.Blocks(title=f"{models.names[0]} · gptcore", analytics_enabled=False) as page:
         add_endpoints(models)
         if translator:
             add_translation(translator)

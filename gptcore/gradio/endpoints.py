@@ -32,9 +32,8 @@ def add_endpoints(models: Models) -> None:
     answering: dict[str, Any] = {"concurrency_limit": REPLIES}
     gr.api(with_gradio_errors(reply_endpoint(models)), api_name="reply", **PRIVATE, **answering)
     gr.api(with_gradio_errors(inspect_endpoint(models)), api_name="inspect", **PRIVATE)
-    model = models.first
-    is_chat = model.bundle.is_chat
-    answer = chat_endpoint(model) if is_chat else completion_endpoint(model)
+    is_chat = models.facts[models.names[0]].chat
+    answer = chat_endpoint(models) if is_chat else completion_endpoint(models)
     add_public(answer, "chat" if is_chat else "complete", **answering)
 
 
@@ -68,16 +67,16 @@ def with_gradio_errors(
     return telling
 
 
-def chat_endpoint(model: OnnxModel) -> Callable:
+def chat_endpoint(models: Models) -> Callable:
     """Return the function of the API's /chat; its signature and docstring are the API's."""
-    default = Sampling()
+    default, name = Sampling(), models.names[0]
 
     async def answer(
         message: str,
         history: list[dict[str, Any]] | None = None,
         system_prompt: str = "",
         temperature: float = default.temperature,
-        max_tokens: int = default_max_tokens(model.bundle.facts),
+        max_tokens: int = default_max_tokens(models.facts[name]),
         top_k: int = default.top_k,
         top_p: float = default.top_p,
         min_p: float = default.min_p,
@@ -99,6 +98,7 @@ def chat_endpoint(model: OnnxModel) -> Callable:
             seed: the same seed gives the same reply; -1 means random
         """
         values = dict(locals())  # the settings among the parameters are read by their names
+        model = await models.get(name)
 
         def begin(sampling: Sampling, max_tokens: int) -> Request:
             earlier = to_messages([] if history is None else history, system_prompt)
@@ -111,14 +111,14 @@ def chat_endpoint(model: OnnxModel) -> Callable:
     return answer
 
 
-def completion_endpoint(model: OnnxModel) -> Callable:
+def completion_endpoint(models: Models) -> Callable:
     """Return the function of the API's /complete."""
-    default = Sampling()
+    default, name = Sampling(), models.names[0]
 
     async def continue_text(
         text: str,
         temperature: float = default.temperature,
-        max_tokens: int = default_max_tokens(model.bundle.facts),
+        max_tokens: int = default_max_tokens(models.facts[name]),
         top_k: int = default.top_k,
         top_p: float = default.top_p,
         min_p: float = default.min_p,
@@ -138,6 +138,7 @@ def completion_endpoint(model: OnnxModel) -> Callable:
             seed: the same seed gives the same text; -1 means random
         """
         values = dict(locals())  # the settings among the parameters are read by their names
+        model = await models.get(name)
         async for more in api_texts(model, values, partial(completion_request, model, text)):
             yield more
 

@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
     from gptcore.translation.onnx import load_translator
 
     models = load_models(options)
-    model = models.first
+    model = models.open[models.names[0]]
     translator = load_translator(options.translate) if options.translate else None
     print("starting the page ...", flush=True)
     from gptcore.gradio.build import build_page, launch_options

@@ -13,6 +13,20 @@ from gptcore.checks import UserError
 from gptcore.engine.sampling import SETTINGS, Sampling
 from gptcore.text.chat_template import Message
 
+MOST_STOPS = 16
+LONGEST_STOP = 1_000  # characters: each is compared with a reply's end at every token
+
+
+def check_stops(stops: Any) -> tuple[str, ...]:
+    """Return the texts that end a reply."""
+    if not isinstance(stops, list) or not all(isinstance(s, str) and s for s in stops):
+        raise UserError("stop must be a list of texts, none of them empty")
+    if len(stops) > MOST_STOPS:
+        raise UserError(f"stop holds {len(stops)} texts: give at most {MOST_STOPS}")
+    if (longest := max(map(len, stops), default=0)) > LONGEST_STOP:
+        raise UserError(f"stop has {longest:,} characters: give at most {LONGEST_STOP:,}")
+    return tuple(stops)
+
 
 def text_of(content: Any) -> str:
     """Return a message's text, which may be sent as a list of parts, as Gradio does."""

@@ -24,12 +24,11 @@ from gptcore.engine.sampling import SETTINGS, Likelihood
 from gptcore.model import OnnxModel
 from gptcore.models import Models
 from gptcore.page.facts import highest_max_tokens
-from gptcore.page.inputs import to_messages, to_settings
+from gptcore.page.inputs import check_stops, to_messages, to_settings
 from gptcore.page.streaming import Progress, stream
 from gptcore.text.tokenizer import Tokenizer
 
 ALTERNATIVES = 5  # likeliest tokens told for each token
-MOST_STOPS = 8
 SEEDS = 2**31  # drawn seeds are below it
 
 
@@ -93,13 +92,6 @@ def read_schema(text: Any) -> Any:
         return json.loads(text) if text.strip() else None
     except (ValueError, RecursionError) as error:
         raise UserError(f"the schema is no JSON: {shorten(str(error))}") from None
-
-
-def check_stops(stops: Any) -> tuple[str, ...]:
-    is_texts = isinstance(stops, list) and all(isinstance(s, str) and s for s in stops)
-    if not is_texts or len(stops) > MOST_STOPS:
-        raise UserError(f"stop must be a list of at most {MOST_STOPS} texts, none of them empty")
-    return tuple(stops)
 
 
 class Teller:

@@ -121,10 +121,11 @@ def test_a_folder_whose_names_are_all_taken_gets_a_number(
 
 
 def test_the_first_model_may_be_exported_again(folders: list[Path]) -> None:
-    models = Models(opened(folders[0]), folders, room_for(3), opened)
+    first = opened(folders[0])
+    models = Models(first, folders, room_for(3), opened)
     assert models.add(folders[0]) == "one"
     others = get(models, "two", "one", "three")
-    assert get(models, "one", "two") == [others[1], others[0]] and others[1] != models.first
+    assert get(models, "one", "two") == [others[1], others[0]] and others[1] is not first
 
 
 def test_no_model_but_a_folder_is_said(folders: list[Path], tmp_path: Path) -> None:

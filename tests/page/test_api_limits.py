@@ -208,6 +208,25 @@ def test_one_address_has_so_many_calls_open_and_no_more() -> None:
     assert not door.open
 
 
+def test_a_call_counts_from_its_first_byte(
+    nano: OnnxModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A body that does not come would otherwise be waited for any number of times."""
+    monkeypatch.setattr("gptcore.api.door.CALLS", 3)
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n"
+    with served(nano, door := Door()) as url, ExitStack() as stack:
+        port = int(url.rpartition(":")[2])
+        for _ in range(3):
+            slow = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            slow.sendall(head)
+        deadline = time.monotonic() + SECONDS
+        while door.open.total() < 3 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        body = {"messages": HELLO, "max_tokens": 1}
+        answer = requests.post(f"{url}/v1/chat/completions", json=body, timeout=SECONDS)
+        assert "too many calls are open" in error_of(answer, 429)
+
+
 def test_a_base_model_completes_and_does_not_chat(nano: OnnxModel) -> None:
     facts = replace(nano.bundle.facts, chat=False)
     base = OnnxModel(replace(nano.bundle, facts=facts), nano.inference, 1, nano.variant)

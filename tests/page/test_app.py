@@ -23,6 +23,7 @@ from gptcore.checks import UserError
 from gptcore.engine.sampling import SETTINGS, Sampling
 from gptcore.gradio.endpoints import chat_endpoint, completion_endpoint
 from gptcore.model import OnnxModel, load_model
+from gptcore.models import Models
 from gptcore.page.inputs import to_settings
 from gptcore.page.translate import translate_lines
 from gptcore.translation.onnx import OnnxTranslator
@@ -165,11 +166,11 @@ def test_beams_that_are_no_number_are_refused(
 
 @pytest.mark.parametrize("endpoint", [chat_endpoint, completion_endpoint])
 def test_an_endpoint_takes_every_setting_of_the_table(endpoint: Callable, model: OnnxModel) -> None:
-    parameters = inspect.signature(endpoint(model)).parameters
+    parameters = inspect.signature(endpoint(Models(model))).parameters
     for setting in SETTINGS:
         assert parameters[setting.name].default == setting.default
         assert parameters[setting.name].annotation is (int if setting.is_whole else float)
-    told = inspect.getdoc(endpoint(model)).partition("Parameters:")[2]
+    told = inspect.getdoc(endpoint(Models(model))).partition("Parameters:")[2]
     assert re.findall(r"^ +(\w+): ", told, re.MULTILINE) == list(parameters)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
-from gptcore.checks import UserError
+from gptcore.checks import UserError, shorten
 from gptcore.page.train.child import Child, output_of
 from gptcore.page.train.progress import progress_of
 from gptcore.system.command_line import INTERRUPTED
@@ -109,11 +109,12 @@ class Workbench:
 
     def remove(self, name: str) -> None:
         """Delete a text. Raises UserError."""
-        self.check_idle()
-        for path in self.listed():
-            if path.name == name:
-                path.unlink()
-        self.changed()
+        with self.lock:
+            self.check_idle()
+            for path in self.listed():
+                if path.name == name:
+                    path.unlink()
+            self.changed()
 
     # ---------------------------------------------------------------- commands
 
@@ -133,8 +134,8 @@ class Workbench:
                 settings["begun"] = settings["name"]
             self.texts.mkdir(parents=True, exist_ok=True)
             write_whole(self.folder / "settings.json", json.dumps(settings))
-            self.error, self.doing = "", kind
             self.child = Child(arguments, self.output(kind))
+            self.error, self.doing = "", kind
             atexit.register(self.child.end)
             Thread(target=self.follow, args=(self.child, kind, settings), daemon=True).start()
 
@@ -197,19 +198,26 @@ class Workbench:
                 output = self.folder / "datasets.json"
                 self.folder.mkdir(parents=True, exist_ok=True)
                 code = Child(["-m", "training", "datasets", "--json"], output).wait()
-                self.datasets = [] if code else json.loads(output.read_text("utf-8"))
+                said = output.read_text("utf-8")
                 output.unlink()
+                try:
+                    self.datasets = [] if code else json.loads(said)
+                except ValueError:  # a warning stands before it
+                    self.datasets = []
+                if not self.datasets:
+                    self.error = f"the datasets cannot be listed: {shorten(said)}"
 
     # ---------------------------------------------------------------- the end
 
     def clear(self, keeps: bool) -> None:
         """Begin anew; the run and the model are kept or deleted. Raises UserError."""
-        self.check_idle()
-        begun = self.settings()["begun"]
-        if begun and not keeps:
-            shutil.rmtree(self.runs / begun, ignore_errors=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.error, self.model = "", ""
+        with self.lock:
+            self.check_idle()
+            begun = self.settings()["begun"]
+            if begun and not keeps:
+                shutil.rmtree(self.runs / begun, ignore_errors=True)
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.error, self.model = "", ""
 
     def delete_texts(self) -> None:
         for name in ("texts", "shards"):
@@ -232,7 +240,7 @@ def checked(asked: dict[str, Any]) -> dict[str, Any]:
         )
     minutes = chosen.get("minutes", 1)
     if type(minutes) not in (int, float) or not (0 < minutes <= MOST_MINUTES):
-        raise UserError(f"minutes must be a number from 1 to {MOST_MINUTES:,}")
+        raise UserError(f"minutes must be a number above 0, up to {MOST_MINUTES:,}")
     return chosen
 
 
