@@ -154,6 +154,9 @@ def open_checkpoint(run: Run) -> Checkpoint:
     """
     checkpoint = run.newest_checkpoint()
     if run.is_complete and checkpoint.facts["step"] >= run.train.steps:
-        raise UserError(f"{run.path} is complete already: nothing to resume")
+        raise UserError(
+            f"{run.path} is complete already: nothing to resume "
+            f"(a new run goes on from its weights with --init {run.path} --out DIR)"
+        )
     print(f"resuming from {checkpoint.path}")
     return checkpoint

@@ -19,6 +19,7 @@ from export.formats.calibrate import prompt_feeds
 from export.formats.quantize import FORMATS, save_quantized
 from gptcore.bundle import VARIANTS, data_file, graph_bytes
 from gptcore.checks import UserError, check_choice
+from gptcore.config import ModelConfig
 from gptcore.engine.onnx_session import open_inference
 from gptcore.engine.sampling import log_softmax
 from gptcore.facts import Variant
@@ -79,6 +80,7 @@ def split_names(text: str) -> list[str]:
 
 
 N_CALIBRATION = 24  # rows
+LEAST_ROW, MOST_LOGITS = 512, 1 << 24
 TIMED = 128  # tokens, by which the number of threads is chosen
 TIMED_BYTES = 1e9  # of a larger file no second session is opened beside the first
 
@@ -105,7 +107,12 @@ def split_rows(run: Run, split: str) -> Rows:
             f"smaller files are measured on the run's held-out text: {error}; "
             f"train on that text again, or leave out --quantize"
         ) from None
-    return Rows(shards, split, run.model.block_size)
+    return Rows(shards, split, row_tokens(run.model))
+
+
+def row_tokens(config: ModelConfig) -> int:
+    """Return the tokens of a row: the context, unless its logits would be too many for memory."""
+    return min(config.block_size, max(LEAST_ROW, MOST_LOGITS // config.vocab_size))
 
 
 def text_rows(texts: Iterable[list[int]], block_size: int) -> Iterator[Row]:

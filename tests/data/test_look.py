@@ -136,6 +136,13 @@ def test_hidden_files_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "2 hidden files are left out" in said and "in all 1 document of 11" in "".join(said)
 
 
+def test_files_of_a_folder_that_are_not_used_are_counted_at_the_end(tmp_path: Path) -> None:
+    (tmp_path / "open.txt").write_text("Some words.")
+    (tmp_path / "table.csv").write_text("x,y,z\na,b,c\nd,e,f\n")
+    told = look(find_files([tmp_path])).summary()
+    assert "note: 1 of 2 files are not used: the reasons stand above" in told
+
+
 def test_a_look_at_nothing_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "rows.jsonl").write_text('{"a": 1}\n')
     with pytest.raises(UserError, match=r"no document was found: .*rows\.jsonl, line 1: it has no"):

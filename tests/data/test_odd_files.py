@@ -84,7 +84,7 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
         b'question,answer\n"Hi,Hello!\nBye,"Good" bye\n' + b"Who,Me\n" * 5,
         "line 2: its quotes do not match",
     ),
-    "three.csv": (b"x,y,z\na,b,c\nd,e,f\n", "--columns QUESTION,ANSWER"),
+    "three.csv": (b"x,y,z\na,b,c\nd,e,f\n", "which one holds texts, with --columns"),
     "chat.txt": (
         b"[03.05.21, 14:02:11] Ann: Are you there?\n[03.05.21, 14:03:00] Ben: Yes\n" * 3,
         '--me "Ann"',

@@ -190,6 +190,18 @@ def test_one_that_is_much_worse_is_refused_unless_forced(
     assert set(facts) == {"fp32", "q4"} and (copy / VARIANTS["q4"]).exists()
 
 
+def test_rows_are_as_long_as_the_context_unless_their_logits_fill_the_memory() -> None:
+    """SmolLM2's context and vocabulary make 1.6 GB of logits of one row."""
+    for vocab_size, block_size, expected in (
+        (4096, 1024, 1024),
+        (300, 64, 64),
+        (49152, 8192, 512),
+        (151936, 256, 256),
+    ):
+        config = ModelConfig(vocab_size=vocab_size, block_size=block_size)
+        assert variants.row_tokens(config) == expected
+
+
 @pytest.mark.slow
 def test_int8_keeps_the_inputs_of_products_that_narrow(run: Run, tmp_path: Path) -> None:
     """Each feed-forward gets one input, read by nobody, beside which one scale for all would

@@ -59,7 +59,7 @@ def read_whatsapp(file: File, asked: Asked) -> Found:
             f'--me "{next(iter(names))}"'
         )
     if asked.me not in names:
-        meant = [name for name in names if name.casefold() == asked.me.casefold()]
+        meant = [name for name in names if asked.me.casefold() in name.casefold()]
         hint = f'did you mean --me "{meant[0]}"? ' if meant else ""
         raise Unreadable(f'--me "{asked.me}" is not in this WhatsApp chat: {hint}it has {people}')
     yield Kind(f"WhatsApp chat of {people}")

@@ -167,8 +167,8 @@ def guess(rows: list[Row]) -> tuple[str, ...]:
     if pair := pair_among(wordy):
         return pair
     raise Unreadable(
-        f"its columns are {listed(rows[0])}, and none is known: say which hold question and "
-        f"answer, or texts, with --columns QUESTION,ANSWER or --columns TEXT"
+        f"its columns are {listed(rows[0])}, and none is known: say which two hold question "
+        f"and answer, or which one holds texts, with --columns"
     )
 
 

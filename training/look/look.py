@@ -103,11 +103,16 @@ class Look:
         found = self.survey
         tokenizer = tokenizer or Tokenizer.train(found.beginning, VOCABULARY)
         n_skipped = sum(sum(file.skipped.values()) for file in self.files)
+        n_unused = sum(file.kind is NOT_USED for file in self.files)
+        unused = (
+            f"note: {n_unused} of {len(self.files)} files are not used: the reasons stand above"
+        )
         n_tokens = found.n_bytes / bytes_per_token(found, tokenizer)
         lines = [
             f"in all {counted(found.n_documents, 'document')} of "
             f"{found.n_characters:,} characters, about {rounded(n_tokens):,} tokens; "
             f"{n_skipped:,} skipped",
+            *([unused] if n_unused else []),
             *(f"note: {notice}" for notice in self.notices),
             *([LITTLE.format(found.n_bytes)] if found.n_bytes < LITTLE_BYTES else []),
             "as the model sees it (⏎: a new line), and learns what is between « and »:",
