@@ -66,12 +66,12 @@ def nodes_for(
     graph: onnx.GraphProto, names: Iterable[str], given: Set[str] = frozenset()
 ) -> list[onnx.NodeProto]:
     """Return the nodes, in their order, that compute the values `names` from those `given`."""
-    needed, found = {*names} - given, []
+    needed = {*names} - given
     for node in reversed(graph.node):
         if needed & set(node.output):
             needed |= set(node.input) - given
-            found.append(node)
-    return found[::-1]
+    # A second look: the casts of a graph in fp16 stand behind what reads them.
+    return [node for node in graph.node if needed & set(node.output)]
 
 
 def part_of(path: Path, names: Iterable[str], given: Mapping[str, np.dtype] | None = None) -> bytes:
