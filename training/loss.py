@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from training.data.batches import IGNORED
+from training.data.rows import IGNORED
 
 Loss = Callable[[Tensor, Tensor, float], Tensor]
 

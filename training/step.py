@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from training.data.batches import IGNORED
+from training.data.rows import IGNORED
 from training.loss import Loss, summed_loss
 from training.machine.devices import autocast
 from training.machine.parallel import synchronise, whole

@@ -34,7 +34,7 @@ from torch.nn import functional as F
 
 from gptcore.system.malloc import keep_freed_memory
 from gptcore.text.tokenizer import Tokenizer
-from training.data.batches import IGNORED
+from training.data.rows import IGNORED
 from training.data.shards import load_shards, prepare
 from training.data.sources import open_corpus
 from training.machine.devices import pick_device, pick_dtype

@@ -25,7 +25,7 @@ from gptcore.engine.sampling import log_softmax
 from gptcore.facts import Variant
 from gptcore.system.cores import fastest, median_seconds, thread_counts
 from gptcore.text.tokenizer import Tokenizer
-from training.data.batches import IGNORED, Rows
+from training.data.rows import IGNORED, Rows
 from training.data.shards import CACHE, open_shards
 from training.evaluation.bits_per_byte import Total
 from training.machine.progress import progress, waiting

@@ -12,8 +12,8 @@ import pytest
 import zstandard
 
 from gptcore.checks import UserError
-from training.data.batches import Rows
 from training.data.corpus import Document, read_documents
+from training.data.rows import Rows
 from training.data.shards import prepare
 from training.formats.books import without_titles
 from training.formats.found import Asked

@@ -13,8 +13,9 @@ import training.data.parts
 from gptcore.checks import UserError
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
-from training.data.batches import Rows
+from training.data.batches import Batches
 from training.data.parts import Part, join_parts, units, write_part
+from training.data.rows import Rows
 from training.data.shards import Shards, load_shards
 from training.formats.found import Asked
 from training.formats.places import find_files
@@ -62,9 +63,9 @@ def test_any_number_of_parts_gives_the_same_batches(
     whole, parts = (made(texts, tmp_path / f"made-{k}", k, tokenizer) for k in (1, n))
     assert len(whole.split("train")) > 4 and whole.manifest == parts.manifest
     assert whole.manifest["n_documents"] == 12 + 400 and whole.manifest["n_chats"] == 400
-    mine, theirs = (Rows(shards, "train", 64) for shards in (whole, parts))
-    for step in range(2 * len(mine) // 8):
-        for a, b in zip(mine.batch(mine.order(3, step, 8)), theirs.batch(theirs.order(3, step, 8))):
+    mine, theirs = (Batches(Rows(shards, "train", 64), 3, 8) for shards in (whole, parts))
+    for step in range(2 * len(mine.rows) // 8):
+        for a, b in zip(mine.batch(step), theirs.batch(step)):
             assert a.equal(b)
 
 

@@ -25,8 +25,9 @@ from gptcore.system.files import sealed, unseal
 from gptcore.text.chat_template import loss_mask
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
-from training.data.batches import IGNORED, WINDOW, Rows
+from training.data.batches import Batches
 from training.data.corpus import read_documents
+from training.data.rows import IGNORED, WINDOW, Rows
 from training.data.shards import Shards, load_shards, open_shards, prepare
 from training.data.sources import shards_of
 from training.formats.places import find_files
@@ -92,11 +93,11 @@ def server(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 def same_batches(left: Shards, right: Shards, n_steps: int) -> bool:
-    pairs = [Rows(shards, "train", BLOCK) for shards in (left, right)]
+    pairs = [Batches(Rows(shards, "train", BLOCK), 1, 8) for shards in (left, right)]
     return all(
         torch.equal(x, y)
         for step in range(0, 4 * n_steps, 4)
-        for x, y in zip(*(rows.batch(rows.order(1, step, 8)) for rows in pairs))
+        for x, y in zip(*(batches.batch(step) for batches in pairs))
     )
 
 
@@ -128,7 +129,7 @@ def test_batches_from_a_url_are_those_from_the_disk_and_from_the_bytes(
     assert same_batches(shards, load_shards(shards.path), 4)
     rows = Rows(remote, "train", BLOCK)
     shard = len(rows.split) - 1
-    table = rows.table(shard)[:-1].tolist()  # the last one ends in padding
+    table = rows.packing(shard).table[:-1].tolist()  # the last one ends in padding
     x, y = rows.batch(np.arange(rows.first[shard], rows.first[shard] + len(table)))
     for i, (document, start, _) in enumerate(table):
         assert (x[i].tolist(), y[i].tolist()) == slow_row(shards, shard, document, start)
@@ -177,17 +178,16 @@ def test_a_few_shards_are_on_the_disk_and_the_next_ones_come_before_they_are_nee
     shards: Shards, server: Server, tmp_path: Path
 ) -> None:
     remote = open_shards(server.url, tmp_path)
-    rows = Rows(remote, "train", BLOCK)
-    windows = rows.windows(1, 0)[0]
-    bounds = rows.windows(1, 0)[1]
+    batches = Batches(Rows(remote, "train", BLOCK), 1, 1)
+    windows, bounds = batches.windows(0)
     for window in (0, 1):
-        near = rows.near(1, int(bounds[window]), 1)
+        near = batches.near(int(bounds[window]))
         remote.hold(near)
         expected = {f"train-{i:05d}.bin" for i in [*windows[window], *windows[window + 1], 0]}
         wait_until(lambda: in_cache(tmp_path) == expected)  # noqa: B023
         assert len(expected) <= 2 * WINDOW + 1
     fetched = server.asked.copy()
-    rows.batch(rows.order(1, int(bounds[2]), 1))
+    batches.batch(int(bounds[2]))
     assert server.asked == fetched
 
 
@@ -201,7 +201,7 @@ def test_what_another_process_may_still_read_is_kept_for_a_step(
     train = TrainConfig(batch_size=1, seed=1)
     run = SimpleNamespace(options={}, train=train, row_tokens=BLOCK)
     task = LanguageModelling(run, remote)
-    windows, bounds = task.train_rows.windows(1, 0)
+    windows, bounds = task.batches.windows(0)
     before, after = ({f"train-{i:05d}" for i in windows[at]} for at in (0, 1))
     for step in (int(bounds[1]), int(bounds[1]) + 1):
         task.batch(step)

@@ -16,8 +16,8 @@ from gptcore.model import OnnxModel
 from gptcore.nn import build_model
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
-from training.data.batches import Rows
 from training.data.corpus import read_sourced
+from training.data.rows import Rows
 from training.data.shards import prepare
 from training.evaluation.behaviour import Conversation, Reply, Result
 from training.evaluation.bits_per_byte import bits_per_byte, learned, windows

@@ -32,7 +32,7 @@ from gptcore.model import OnnxModel, load_model
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import load_weights
 from gptcore.system.runtime import device_line
-from training.data.batches import IGNORED
+from training.data.rows import IGNORED
 from training.evaluation.bits_per_byte import Total
 from training.run.directory import Run
 

@@ -61,7 +61,8 @@ def test_a_text_learned_by_heart(tmp_path: Path) -> None:
         "The held-out loss was lowest at step 50 (3.00) and is 3.50 at the end: the model learns "
         "the training text by heart. The export takes the weights of step 50."
     )
-    assert found.remedy == "more text" and str(found).endswith("step 50.\n  try more text")
+    assert found.remedy == "more text, or a start that knows more: --init models/default"
+    assert str(found).endswith("step 50.\n  try " + found.remedy)
     [found] = said(tmp_path / "b", FALLING, [4, 3.1, 3, 3], [3, 2.5, 2.1, 2.0])
     assert "begins to learn the training text by heart" in found.text
 
@@ -72,6 +73,11 @@ def test_a_training_that_ended_too_early(tmp_path: Path) -> None:
     assert found.remedy == "a longer training: --set steps=200"
     [found] = said(tmp_path / "b", FALLING, [4, 3.5, 3.2, 2.9], minutes="8")
     assert found.remedy.endswith("--minutes 16")
+    run = run_with(tmp_path / "c", FALLING, [4, 3.5, 3.2, 2.9], minutes="8", init="models/nano")
+    (run.path / "summary.json").write_text('{"seconds": 40}')
+    [found] = findings(History(run))
+    assert found.remedy == "more text", "the plan had no use for the time"
+    assert said(tmp_path / "d", FALLING, [4, 0.03, 0.02, 0.011]) == [], "near 0 a fall is chance"
 
 
 def test_a_rate_that_is_too_high(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def test_what_nobody_chose_fits_any_text(training: TrainConfig, n_rows: int, epo
     assert new.steps * new.batch_size <= (epochs + 1) * n_rows or new.steps <= MIN_STEPS
     assert new.warmup_steps <= new.steps / 10
     assert new.eval_every <= new.steps and new.log_every <= new.steps
-    assert not list(doubts(new, n_rows))
+    assert not list(doubts(new, n_rows, 256))
     assert fitted(new, n_rows, epochs, ()) == new
 
 
@@ -49,12 +49,12 @@ def test_what_the_user_chose_stays(n_rows: int) -> None:
 def test_settings_that_cannot_be_right_are_doubted(
     training: TrainConfig, n_rows: int, said: str
 ) -> None:
-    found = list(doubts(training, n_rows))
+    found = list(doubts(training, n_rows, 256))
     assert len([doubt for doubt in found if re.search(said, doubt)]) == 1
 
 
 def test_usual_settings_are_not_doubted() -> None:
-    assert not list(doubts(TrainConfig(), n_rows=10_000))
+    assert not list(doubts(TrainConfig(), n_rows=10_000, row_tokens=256))
 
 
 @pytest.fixture

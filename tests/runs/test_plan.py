@@ -27,6 +27,7 @@ from training.plan.plan import Plan
 from training.plan.planner import estimated_facts, make_plan
 from training.plan.scaling import (
     DEPTHS,
+    ENOUGH_TOKENS,
     MANY_EPOCHS,
     REPEATS,
     SLOPE,
@@ -36,6 +37,7 @@ from training.plan.scaling import (
     effective_bytes,
     expected_bits_per_byte,
     model_at,
+    most_epochs,
     parameters,
 )
 from training.report.history import History
@@ -97,6 +99,13 @@ def test_a_plan_does_not_read_a_book_hundreds_of_times() -> None:
     assert plan_for(BOOK, 60).seconds == pytest.approx(60, rel=0.02)
     plan = plan_for(BOOK, 36_000)
     assert plan.epochs == pytest.approx(MANY_EPOCHS, rel=0.02) and plan.seconds < 600
+
+
+def test_a_tiny_text_is_read_until_it_is_learned() -> None:
+    """Sixty passes over a table of 150 rows take 190 steps: 33 of its answers were right."""
+    plan = plan_for(Facts(16_000, 4.0), 36_000)
+    assert plan.tokens == pytest.approx(ENOUGH_TOKENS, rel=0.02) and plan.epochs > 400
+    assert most_epochs(10**6) == MANY_EPOCHS
 
 
 def test_a_small_book_gets_dropout_and_a_smaller_model_than_a_library() -> None:

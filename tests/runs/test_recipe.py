@@ -14,8 +14,8 @@ from export.__main__ import main as export
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from training.__main__ import main
-from training.data.batches import Rows
 from training.data.leaks import barred, triples
+from training.data.rows import Rows
 from training.data.sources import shards_of
 from training.datasets.registry import DATASETS
 from training.jobs.stages import RECIPES, Stage, mixed, read_recipe

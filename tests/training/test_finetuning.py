@@ -27,7 +27,7 @@ from gptcore.nn.llama import to_llama
 from gptcore.nn.lora import add_adapters
 from gptcore.text.chat_template import render
 from training.__main__ import main
-from training.data.batches import IGNORED, Rows
+from training.data.rows import IGNORED, Rows
 from training.data.sources import shards_of
 from training.evaluation.validation import questions, sample_prompts
 from training.machine.memory import kept_bytes

@@ -23,7 +23,7 @@ from gptcore.nn.checkpoint import MODEL, STATE, newest_checkpoint
 from gptcore.system.files import file_sha256
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
-from training.data.batches import Rows
+from training.data.batches import Batches
 from training.data.corpus import read_documents
 from training.data.shards import Shards, prepare
 from training.formats.places import find_files
@@ -125,7 +125,7 @@ def test_without_one_part_of_the_state_the_bits_differ(
     monkeypatch: pytest.MonkeyPatch,
     left_out: str,
 ) -> None:
-    order = Rows.order
+    order = Batches.order
     match left_out:
         case "random numbers":
             late = lambda seed, step, rank: seed_of(seed, step - PAUSE, rank)  # noqa: E731
@@ -136,8 +136,8 @@ def test_without_one_part_of_the_state_the_bits_differ(
             late = lambda step, *settings: rate_factor(step - PAUSE, *settings)  # noqa: E731
             monkeypatch.setattr(training.step, "rate_factor", late)
         case "data":
-            late = lambda rows, seed, step, size: order(rows, seed, step - PAUSE, size)  # noqa: E731
-            monkeypatch.setattr(Rows, "order", late)
+            late = lambda batches, step: order(batches, step - PAUSE)  # noqa: E731
+            monkeypatch.setattr(Batches, "order", late)
     whole, paused = both
     resumed = continued(paused, tmp_path / "resumed", shards)
     assert state_hash(resumed) != state_hash(whole)

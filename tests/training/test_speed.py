@@ -11,7 +11,7 @@ from gptcore.config import PRESETS
 from gptcore.nn import build_model
 from gptcore.nn.fast import fused, in_parts, use_fast_attention
 from gptcore.nn.gpt import GPT, whole_sequence
-from training.data.batches import IGNORED
+from training.data.rows import IGNORED
 from training.loss import build_loss, summed_loss
 from training.machine.devices import autocast, speed_up
 from training.machine.flops import flops_per_token, peak_flops, utilisation

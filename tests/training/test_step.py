@@ -24,7 +24,7 @@ from gptcore.nn.checkpoint import MODEL, newest_checkpoint
 from gptcore.nn.gpt import whole_sequence
 from gptcore.system.files import step_of
 from training.__main__ import main
-from training.data.batches import IGNORED
+from training.data.rows import IGNORED
 from training.data.shards import load_shards
 from training.evaluation.validation import evaluating
 from training.loop import train

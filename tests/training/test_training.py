@@ -20,9 +20,9 @@ from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import load_weights, newest_checkpoint
 from gptcore.nn.gpt import whole_sequence
 from training.__main__ import main
-from training.data.batches import Rows
 from training.data.corpus import read_documents
 from training.data.leaks import without_leaks
+from training.data.rows import Rows
 from training.data.shards import load_shards
 from training.data.sources import open_corpus
 from training.data.survey import survey
@@ -137,7 +137,7 @@ def test_bits_per_byte_are_what_the_checkpoints_logits_say(quick_run: Run, chats
     model = build_model(quick_run.model).eval()
     load_weights(model, newest_weights(quick_run), quick_run.path)
     nats = n_targets = 0
-    for _, start, fresh in Rows(shards, "val", quick_run.model.block_size).table(0):
+    for _, start, fresh in Rows(shards, "val", quick_run.model.block_size).packing(0).table:
         inputs = torch.from_numpy(ids[start : start + fresh].astype(np.int64))[None]
         with torch.no_grad():
             logits = model(**whole_sequence(inputs))[0][0].double().numpy()

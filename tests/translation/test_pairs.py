@@ -10,8 +10,8 @@ import torch
 
 from gptcore.checks import UserError
 from gptcore.text.tokenizer import Tokenizer
-from training.data.batches import IGNORED
 from training.data.pair_batches import POOL, PairBatches
+from training.data.rows import IGNORED
 from training.data.sentence_pairs import (
     MAX_VALIDATION,
     Encoded,

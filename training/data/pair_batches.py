@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training.data.batches import IGNORED
+from training.data.rows import IGNORED
 from training.data.sentence_pairs import Encoded
 from training.machine.processes import World
 

@@ -56,6 +56,15 @@ class Shard:
             return np.zeros((0, 2), np.int64)
         return np.load(self.locate(f"{self.name}.unlearned.npy"))
 
+    def hidden(self, start: int, stop: int) -> np.ndarray:
+        """Return a mask (stop - start,) of the ids from start to stop that carry no loss."""
+        mask = np.zeros(stop - start, bool)
+        first = np.searchsorted(self.unlearned[:, 1], start, side="right")
+        last = np.searchsorted(self.unlearned[:, 0], stop)
+        for begin, end in self.unlearned[first:last].tolist():
+            mask[max(begin - start, 0) : end - start] = True
+        return mask
+
 
 class ShardWriter:
     """Writes the documents of one split; each document is in one shard.

@@ -19,7 +19,7 @@ from gptcore.engine.sampling import Sampling
 from gptcore.nn.gpt import GPT, whole_sequence
 from gptcore.nn.torch_session import TorchSession
 from gptcore.text.tokenizer import Tokenizer
-from training.data.batches import IGNORED, Rows
+from training.data.rows import IGNORED, Rows
 from training.evaluation.bits_per_byte import Total
 from training.machine.processes import World
 
@@ -56,7 +56,7 @@ def evaluate(
     with evaluating(model):
         for first in range(0, len(which), batch_size):
             part = world.part(which[first : first + batch_size])
-            x, y = rows.batch(list(part), fresh_only=True)
+            x, y = rows.batch(part, fresh_only=True)
             logits, _ = model(**whole_sequence(x.to(device)))
             total += cost(logits, y, byte_lengths)
     nats, n_tokens, n_bytes = world.sum(total.nats, total.n_tokens, total.n_bytes)
@@ -81,11 +81,11 @@ class Prompt(NamedTuple):
 
 def sample_prompts(rows: Rows, n: int = 3) -> list[Prompt]:
     """Return the beginnings of n held-out documents: up to the first reply, or eight tokens."""
-    shard = rows.split[0]
+    packing = rows.packing(0)
     prompts = []
-    bounds = [*shard.starts[: n + 1].tolist(), len(shard)]
+    bounds = [*packing.starts[: n + 1].tolist(), len(rows.split[0])]
     for start, end in pairwise(bounds[: n + 1]):
-        ids, mask = rows.read(shard, start, start)
+        ids, mask = rows.read(packing, start, start)
         length = min(end - start, rows.block_size // 2)
         learned = np.flatnonzero(mask[1:length]) + 1
         asks = bool(len(learned) and learned[0] > 1)

@@ -10,7 +10,7 @@ from typing import Any
 from gptcore.checks import UserError
 from gptcore.families import family
 from gptcore.text.tokenizer import Tokenizer
-from training.data.batches import Rows
+from training.data.rows import Rows
 from training.data.shards import CACHE, Shards
 from training.data.sources import OWN, finished_shards, name_of, run_data_of, shards_of
 from training.evaluation.validation import questions

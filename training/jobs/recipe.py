@@ -19,7 +19,7 @@ from gptcore.facts import EarlierStage
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import Tensors, load_weights, save_checkpoint
 from gptcore.text.tokenizer import Tokenizer
-from training.data.batches import Rows
+from training.data.rows import Rows
 from training.data.shards import Shards, prepare
 from training.data.sources import run_data_of, shards_of
 from training.jobs.stages import SHARDS, Stage, mixed

@@ -12,7 +12,7 @@ from gptcore.nn import build_model, count_parameters
 from gptcore.system.wording import counted, duration
 from training.loop import Task
 from training.plan.given import doubts
-from training.plan.scaling import MANY_EPOCHS
+from training.plan.scaling import most_epochs
 from training.run.directory import Run
 
 
@@ -32,7 +32,10 @@ def tell(run: Run, task: Task, step_s: float, seconds: float, expected: str) -> 
         f"{epochs:.1f} times ({task.tokens_per_step / step_s:,.0f} tokens/s)\n"
         f"expected  {expected}"
     )
-    if epochs > MANY_EPOCHS - 1 and (minutes := run.options.get("minutes")):
+    n_tokens = task.steps_per_epoch * task.tokens_per_step
+    minutes = run.options.get("minutes")
+    if minutes and epochs > 0.95 * most_epochs(n_tokens):
         print(f"note: this text needs less than {minutes} minutes: more passes teach nothing new")
-    for doubt in doubts(training, round(task.steps_per_epoch * training.batch_size)):
+    n_rows = round(task.steps_per_epoch * training.batch_size)
+    for doubt in doubts(training, n_rows, round(n_tokens / n_rows)):
         print(f"note: {doubt}")

@@ -3,7 +3,7 @@
 >>> from training.run.config import TrainConfig
 >>> fitted(TrainConfig(), n_rows=1000, epochs=16, chosen=()).steps
 500
->>> list(doubts(TrainConfig(steps=1000), n_rows=254))
+>>> list(doubts(TrainConfig(steps=1000), n_rows=254, row_tokens=256))
 ['126 epochs: above about 60 a text is learned by heart; give more text, or --set steps=476']
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gptcore.config import ModelConfig
-from training.data.batches import Rows
+from training.data.rows import Rows
 from training.data.shards import Shards
 from training.data.survey import Survey
 from training.machine.devices import pick_device, pick_dtype
@@ -24,7 +24,7 @@ from training.machine.memory import fits, kept_bytes
 from training.machine.processes import World
 from training.plan.pilot import Speed, evaluated_tokens, exact_facts, measured_hardness
 from training.plan.plan import BEYOND, Plan
-from training.plan.scaling import MANY_EPOCHS
+from training.plan.scaling import MANY_EPOCHS, most_epochs
 from training.run.config import TrainConfig
 from training.run.directory import Run
 from training.run.settings import check_row
@@ -172,15 +172,15 @@ def fitted(
     return dataclasses.replace(training, **wanted)
 
 
-def doubts(training: TrainConfig, n_rows: int) -> Iterator[str]:
+def doubts(training: TrainConfig, n_rows: int, row_tokens: int) -> Iterator[str]:
     """Yield a warning for each setting that cannot be right for a text of n_rows rows."""
     steps, batch = training.steps, training.batch_size
-    epochs = steps * batch / n_rows
-    if round(epochs) > MANY_EPOCHS:
-        enough = MANY_EPOCHS * n_rows // batch
+    epochs, most = steps * batch / n_rows, most_epochs(n_rows * row_tokens)
+    if epochs > 1.01 * most:
+        enough = round(most * n_rows / batch)
         remedy = f"or --set steps={enough}" if enough >= USEFUL else "or a smaller batch_size"
         yield (
-            f"{epochs:,.0f} epochs: above about {MANY_EPOCHS} a text is learned by heart; give "
+            f"{epochs:,.0f} epochs: above about {most:,.0f} a text is learned by heart; give "
             f"more text, {remedy}"
         )
     if batch > n_rows:

@@ -105,7 +105,7 @@ class Plan:
             (
                 "steps",
                 f"{training.steps:,}: {self.tokens:,} tokens, {self.epochs:.1f} epochs",
-                "what the time allows, at most 60 epochs; or 20 tokens per parameter",
+                "what the time allows, at most 60 epochs or 2M tokens; or 20 tokens per parameter",
             ),
             (
                 "time",

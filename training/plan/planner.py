@@ -32,12 +32,12 @@ from training.plan.pilot import (
 from training.plan.plan import BEYOND, Plan
 from training.plan.scaling import (
     DEPTHS,
-    MANY_EPOCHS,
     MAX_EPOCHS,
     PARAMETERS_PER_BYTE,
     TOKENS_PER_PARAMETER,
     Facts,
     model_at,
+    most_epochs,
     parameters,
     recipe,
     vocabulary,
@@ -115,7 +115,7 @@ def plan_at(
             evaluations = max(1, min(MAX_EVALUATIONS, affordable))
             left = max(seconds - evaluations * evaluation_s, step_s)
             affordable_tokens = left / step_s * training.batch_size * model.block_size
-            tokens = min(affordable_tokens, MANY_EPOCHS * distinct)
+            tokens = min(affordable_tokens, most_epochs(distinct) * distinct)
     return Plan(depth, model, training, facts, step_s, evaluation_s)
 
 
@@ -158,7 +158,8 @@ class Planner:
         """Return a clock with the time left, or None without --minutes."""
         if self.budget_s is None:
             return None
-        tokens = MANY_EPOCHS * plan.facts.n_bytes / plan.facts.bytes_per_token
+        distinct = plan.facts.n_bytes / plan.facts.bytes_per_token
+        tokens = most_epochs(distinct) * distinct
         most = math.ceil(tokens / (plan.training.batch_size * plan.model.block_size))
         return Clock(self.budget_s, plan.evaluation_s / plan.step_s, most)
 

@@ -27,6 +27,7 @@ MIN_CONTEXT = 256  # tokens; a conversation of several turns fits
 E, A, ALPHA, B, BETA = 0.25, 1837.0, 0.7, 2.288e6, 0.25
 REPEATS = 15.0  # R*: epochs after which a repeated text is worth 1 / e of new text
 MANY_EPOCHS = 60  # 4 R*: most epochs of a plan with --minutes; further ones teach almost nothing
+ENOUGH_TOKENS = 2_000_000  # a tiny text is read more often for these: fewer leave it unlearned
 # From a shorter run than the fitted ones the rule would promise too much. These fall by a power of
 # the bytes: 0.12 for stories, 0.14 for conversations (docs/scaling.md, 0.4 and 1.6M tokens).
 LEAST_TOKENS, SLOPE = 400_000, 0.12
@@ -64,6 +65,11 @@ class Pilot:
         """Return the bits per byte after `tokens` tokens, by the slope of short runs alone."""
         n_bytes = effective_bytes(tokens * facts.bytes_per_token, facts.n_bytes)
         return self.bits_per_byte * (n_bytes / self.n_bytes) ** -SLOPE
+
+
+def most_epochs(tokens: float) -> float:
+    """Return how often a plan with --minutes reads a text of so many tokens, at the most."""
+    return max(MANY_EPOCHS, ENOUGH_TOKENS / tokens)
 
 
 def vocabulary(n_bytes: int, n_embd: int) -> int:

@@ -14,6 +14,7 @@ from training.report.history import History
 
 RISE = 1.01  # of the held-out loss over its minimum; less is chance
 FALL = 0.98  # of the held-out loss in the last quarter of the steps; more is the end of learning
+FALL_NATS = 0.01  # and by how much it falls at least: near 0 a loss may halve by chance
 GAP = 0.75  # of the loss of the training text over the held-out loss: soon learned by heart
 SPIKE = 1.25  # of the smoothed training loss over its earlier minimum
 SPIKE_NATS = 0.2  # and by how much it rises at least: near 0 a loss wobbles by half and more
@@ -83,13 +84,13 @@ def by_heart(history: History) -> Iterator[Finding]:
             f"The held-out loss was lowest at step {step:,} ({losses[best]:.2f}) and is "
             f"{losses[-1]:.2f} at the end: the model learns the training text by heart. The export "
             f"takes the weights of step {step:,}.",
-            "more text",
+            f"more text{or_init(history)}",
         )
     elif len(of_text) and of_text[-1] < GAP * losses[-1]:
         yield Finding(
             f"The loss of the training text is {of_text[-1]:.2f}, that of held-out text "
             f"{losses[-1]:.2f}: the model begins to learn the training text by heart.",
-            "more text, which helps more than more steps or a larger model",
+            f"more text, which helps more than more steps or a larger model{or_init(history)}",
         )
 
 
@@ -100,11 +101,12 @@ def unfinished(history: History) -> Iterator[Finding]:
         return
     steps = np.array([history.lines[i]["step"] for i in indices])
     before = losses[np.searchsorted(steps, 0.75 * steps[-1], side="right") - 1]
-    if losses[-1] < FALL * before:
+    if losses[-1] < min(FALL * before, before - FALL_NATS):
+        longer = f"a longer training: {length(history, 2 * int(steps[-1]))}"
         yield Finding(
             f"The held-out loss still fell at the end, from {before:.2f} to {losses[-1]:.2f} in "
             f"the last quarter.",
-            f"a longer training: {length(history, 2 * int(steps[-1]))}",
+            f"more text{or_init(history)}" if ended_early(history) else longer,
         )
 
 
@@ -132,6 +134,18 @@ def late(history: History) -> Iterator[Finding]:
             f"The training took {duration(took)}, where {asked:g} minutes were asked for: the "
             f"machine became slower than it was when it was measured."
         )
+
+
+def or_init(history: History) -> str:
+    """Return the advice to begin with trained weights, if the run did not."""
+    begun = history.run.options.get("init")
+    return "" if begun else ", or a start that knows more: --init models/default"
+
+
+def ended_early(history: History) -> bool:
+    """Return whether the time that was asked for is left: the plan had no use for it."""
+    asked, took = float(history.run.options.get("minutes", 0)), history.summary.get("seconds", 0)
+    return 0 < took < FEWER * 60 * asked
 
 
 def rate(history: History, factor: float) -> str:

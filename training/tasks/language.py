@@ -10,7 +10,8 @@ from pathlib import Path
 from torch import Tensor
 
 from gptcore.nn.gpt import GPT, whole_sequence
-from training.data.batches import Rows
+from training.data.batches import Batches
+from training.data.rows import Rows
 from training.data.shards import Shards
 from training.evaluation.validation import evaluate, write_samples
 from training.machine.processes import World
@@ -29,6 +30,7 @@ class LanguageModelling:
         self.tokenizer = shards.tokenizer
         self.train_rows = Rows(shards, "train", self.block_size)
         self.val_rows = Rows(shards, "val", self.block_size)
+        self.batches = Batches(self.train_rows, self.config.seed, self.config.batch_size)
         self.steps_per_epoch = len(self.train_rows) / self.config.batch_size
         self.tokens_per_step: float = self.config.batch_size * self.block_size
 
@@ -39,11 +41,10 @@ class LanguageModelling:
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Return this process's part of a step's batch: inputs and targets, each (B, T)."""
-        seed, rows = self.config.seed, self.config.batch_size
-        near = [self.train_rows.near(seed, max(0, s), rows) for s in (step, step - 1)]
+        near = [self.batches.near(max(0, s)) for s in (step, step - 1)]
         # Another process on this machine may still read the batch before.
         self.shards.hold(list(dict.fromkeys(chain(*near))))
-        return self.train_rows.batch(self.world.part(self.train_rows.order(seed, step, rows)))
+        return self.batches.batch(step, self.world)
 
     def logits(self, model: GPT, x: Tensor) -> Tensor:
         return model(**whole_sequence(x))[0]
