@@ -31,10 +31,15 @@ def build(cls: type[T], values: dict[str, Any]) -> T:
 def check_choice(field: str, value: object, known: Collection[str]) -> None:
     """Raise UserError unless the value is among the known names; suggest the nearest one."""
     if value not in known:
-        near = difflib.get_close_matches(str(value), list(known), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else ""
-        listed = "" if near and len(known) > MANY else f"known are {', '.join(known)}"
+        hint = nearest(str(value), known)
+        listed = "" if hint and len(known) > MANY else f"known are {', '.join(known)}"
         raise UserError(f"unknown {field} {value!r}: {' '.join(filter(None, (hint, listed)))}")
+
+
+def nearest(word: str, known: Collection[str]) -> str:
+    """Return a question after the known word that is most like this one, or ""."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"did you mean {near[0]!r}?" if near else ""
 
 
 def check_range(config: Any, name: str, low: float, high: float) -> None:

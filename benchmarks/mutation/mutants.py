@@ -45,6 +45,7 @@ TESTS = {
     "gptcore/model.py": "engine/test_sessions export/test_variants",
     "gptcore/engine/onnx_session.py": "engine/test_sessions runtime/test_devices",
     "training/data/batches.py": "data/test_batches",
+    "training/data/rows.py": "data/test_rows",
     "training/step.py": "training/test_step training/test_loop training/test_device",
     "training/loop.py": (
         "training/test_loop training/test_step training/test_training training/test_resume"

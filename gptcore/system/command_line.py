@@ -12,6 +12,7 @@ code. It may define KEPT: text for the error line that says what an aborted comm
 import argparse
 import gc
 import os
+import re
 import signal
 import sys
 import threading
@@ -22,7 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from gptcore.checks import UserError, check_choice
+from gptcore.checks import UserError, check_choice, nearest
 
 REFUSED = 2  # exit code for a user's mistake, as in argparse
 INTERRUPTED = 130  # the shells' exit code for a program that Ctrl-C ended
@@ -65,12 +66,19 @@ def run_program(program: Program, arguments: Sequence[str]) -> int:
         module.add_arguments(parser)
         options, unknown = parser.parse_known_args(rest)
         if unknown:
-            is_setting = "=" in unknown[0] and not unknown[0].startswith("-")
-            hint = ": each KEY=VALUE needs a --set of its own" * is_setting
-            parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+            parser.error(f"unrecognized arguments: {' '.join(unknown)}{advice(parser, unknown[0])}")
         return module.run(options)
 
     return guard(run, program.requirements, lambda: kept)
+
+
+def advice(parser: argparse.ArgumentParser, unknown: str) -> str:
+    """Return what may have been meant by an unknown argument, to append, or ""."""
+    if unknown.startswith("-"):
+        known = re.findall(r"--[\w-]+", parser.format_usage())
+        meant = nearest(unknown.partition("=")[0], known)
+        return f": {meant}" if meant else ""
+    return ": each KEY=VALUE needs a --set of its own" if "=" in unknown else ""
 
 
 def leave(code: int) -> NoReturn:

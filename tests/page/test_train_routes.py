@@ -197,10 +197,14 @@ def test_minutes_are_a_sensible_number(minutes: object) -> None:
         checked({"minutes": minutes})
 
 
-@pytest.mark.parametrize("name", ["../x", "a/b", "", ".page", "-x" * 30, "a b", "x\n"])
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".page", "-x" * 30, "a, b", "x\0"])
 def test_a_model_has_a_plain_name(name: str) -> None:
-    with pytest.raises(UserError, match="the name may have"):
+    with pytest.raises(UserError, match="the name may have|must be a short text"):
         checked({"name": name})
+
+
+def test_a_name_of_several_words_is_one_of_a_folder() -> None:
+    assert checked({"name": " My  shop\n"}) == {"name": "My-shop"}
 
 
 def test_a_look_says_what_the_command_says(bench: Workbench) -> None:

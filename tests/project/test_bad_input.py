@@ -61,6 +61,9 @@ def test_a_text_that_cannot_be_trained_on_is_refused(
 def test_a_missing_text_is_refused(tmp_path: Path, refused: Refused, train: tuple) -> None:
     said = refused(training_main, tmp_path / "misspelt.txt", *train)
     assert said == f"error: no such file or folder: {tmp_path / 'misspelt.txt'}"
+    (tmp_path / "mispelt.txt").write_text("Here it is.")
+    said = refused(training_main, tmp_path / "misspelt.txt", *train)
+    assert said.endswith(f": did you mean '{tmp_path / 'mispelt.txt'}'?")
 
 
 SETTINGS = {

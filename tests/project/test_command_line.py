@@ -177,11 +177,12 @@ def test_the_names_in_the_help_are_those_of_the_formats() -> None:
     assert tuple(FILE_TYPES) == DTYPES
 
 
-def test_a_setting_without_its_option_is_told_what_it_lacks(capsys) -> None:
+def test_an_unknown_argument_is_told_what_may_be_meant(capsys) -> None:
     program = PROGRAMS["training"]
     for more, hint in (
         ("n_layer=2", ": each KEY=VALUE needs a --set of its own\n"),
-        ("--odd", "\n"),
+        ("--minuts=3", ": did you mean '--minutes'?\n"),
+        ("--qqq", "\n"),
     ):
         with pytest.raises(SystemExit, match="2"):
             run_program(program, ["README.md", "--set", "steps=2", "--out", "no", more])

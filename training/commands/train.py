@@ -13,7 +13,7 @@ from gptcore.system.command_line import INTERRUPTED
 from gptcore.text.encodings import NAMES
 from training.data.sources import OWN, folder_tokenizer
 from training.formats.places import find_files
-from training.jobs.options import DEFAULT_PRESET, asked_of, settings_of
+from training.jobs.options import DEFAULT_PRESET, asked_of, check_dial, settings_of
 from training.machine.progress import waiting
 from training.run.config import ENCODINGS, TrainConfig
 from training.run.directory import Run, check_free
@@ -105,5 +105,6 @@ def check(options: argparse.Namespace) -> None:
     if options.tokenizer and options.tokenizer not in (OWN, *NAMES):
         folder_tokenizer(options.tokenizer)
     if options.minutes is not None or options.depth is not None:
-        return  # the plan checks its options itself, and chooses what a preset would say
+        check_dial(options)  # the plan chooses what a preset would say
+        return
     settings_of(options)

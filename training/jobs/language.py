@@ -131,12 +131,6 @@ def open_settings(options: argparse.Namespace, world: World) -> tuple[Planner | 
     if options.minutes is None and options.depth is None:
         model, training, encoding = settings_of(options)
         return Given(model, training, names_of(options.set), options.init, world), encoding
-    for name in ("preset", "init", "lora"):
-        if getattr(options, name):
-            raise UserError(
-                f"--minutes and --depth plan a new shape: with --{name} leave them out, and say "
-                f"how long by --set steps=N"
-            )
     if world.size > 1:
         raise UserError("--minutes and --depth plan for one process: use them without torchrun")
     return Planner(options.minutes, options.depth, options.set), options.tokenizer or OWN

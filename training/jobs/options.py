@@ -25,11 +25,13 @@ from training.data.survey import Survey, survey
 from training.formats.found import Asked
 from training.formats.places import find_files, n_hidden
 from training.look.look import look
+from training.plan.scaling import DEPTHS
 from training.run.base import shape_of
 from training.run.config import ADAPTERS, ENCODINGS, TRAININGS, TrainConfig
-from training.run.settings import read_settings
+from training.run.settings import names_of, read_settings
 
 DEFAULT_PRESET, DEFAULT_TRANSLATOR = "small", "translator"
+MIN_MINUTES, MAX_MINUTES = 0.05, 60_000.0
 
 
 def from_preset(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str]:
@@ -70,6 +72,32 @@ def from_init(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, st
         training = dataclasses.replace(ADAPTERS, lora=options.lora)
     model, training = read_settings(options.set, shape, training)
     return model, training, str(tokenizer)
+
+
+def check_dial(options: argparse.Namespace) -> None:
+    """Raise UserError for a --minutes or --depth that is out of range or in conflict."""
+    minutes, depth, chosen = options.minutes, options.depth, names_of(options.set)
+    if minutes is not None and depth is not None:
+        raise UserError("--minutes and --depth both set the size: give only one of them")
+    if minutes is not None and not (MIN_MINUTES <= minutes <= MAX_MINUTES):
+        raise UserError(
+            f"--minutes {minutes:g} is out of range: choose {MIN_MINUTES:g} to {MAX_MINUTES:g}"
+        )
+    if depth is not None and depth not in DEPTHS:
+        raise UserError(f"--depth {depth} is out of range: choose {DEPTHS[0]} to {DEPTHS[-1]}")
+    if "row_tokens" in chosen:
+        raise UserError(
+            "--minutes and --depth plan with rows as long as the context: drop --set row_tokens, "
+            "or set block_size"
+        )
+    if minutes is not None and "steps" in chosen:
+        raise UserError("--minutes chooses the steps: drop --set steps, or --minutes")
+    for name in ("preset", "init", "lora"):
+        if getattr(options, name):
+            raise UserError(
+                f"--minutes and --depth plan a new shape: with --{name} leave them out, and say "
+                f"how long by --set steps=N"
+            )
 
 
 def translator_preset(options: argparse.Namespace) -> tuple[Seq2SeqConfig, TrainConfig]:

@@ -44,9 +44,8 @@ from training.plan.scaling import (
 )
 from training.run.clock import Clock
 from training.run.config import TrainConfig
-from training.run.settings import names_of, read_settings
+from training.run.settings import read_settings
 
-MIN_MINUTES, MAX_MINUTES = 0.05, 60_000.0
 MIN_BYTES = 1000  # smallest text to plan for
 AIM = 0.985  # share of the wanted time to plan for; the rest is for writing the results
 MIN_STEPS = 20  # fewest steps of a plan
@@ -123,25 +122,10 @@ class Planner:
     """Plans a training twice: before its text is tokenised, and after.
 
     The first plan chooses depth and vocabulary; the second one knows the exact number of tokens
-    and the time left. Raises UserError for options out of range or in conflict.
+    and the time left.
     """
 
     def __init__(self, minutes: float | None, depth: int | None, settings: list[str]):
-        if minutes is not None and depth is not None:
-            raise UserError("--minutes and --depth both set the size: give only one of them")
-        if minutes is not None and not (MIN_MINUTES <= minutes <= MAX_MINUTES):
-            raise UserError(
-                f"--minutes {minutes:g} is out of range: choose {MIN_MINUTES:g} to {MAX_MINUTES:g}"
-            )
-        if depth is not None and depth not in DEPTHS:
-            raise UserError(f"--depth {depth} is out of range: choose {DEPTHS[0]} to {DEPTHS[-1]}")
-        if "row_tokens" in names_of(settings):
-            raise UserError(
-                "--minutes and --depth plan with rows as long as the context: drop "
-                "--set row_tokens, or set block_size"
-            )
-        if minutes is not None and any(pair.startswith("steps=") for pair in settings):
-            raise UserError("--minutes chooses the steps: drop --set steps, or --minutes")
         self.started = time.perf_counter()
         self.minutes, self.settings, self.speed = minutes, settings, Speed()
         self.depths = DEPTHS if depth is None else [depth]

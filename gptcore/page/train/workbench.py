@@ -234,10 +234,10 @@ def checked(asked: dict[str, Any]) -> dict[str, Any]:
     for key in set(TEXTS) & set(chosen):
         if not isinstance(chosen[key], str) or len(chosen[key]) > 200 or "\0" in chosen[key]:
             raise UserError(f"{key} must be a short text")
+    if "name" in chosen:
+        chosen["name"] = "-".join(chosen["name"].split())  # "My shop" names a folder, too
     if not NAME.fullmatch(chosen.get("name", "mine")):
-        raise UserError(
-            "the name may have 40 letters, digits, dots, dashes and underscores, and no spaces"
-        )
+        raise UserError("the name may have 40 letters, digits, dots, dashes and underscores")
     minutes = chosen.get("minutes", 1)
     if type(minutes) not in (int, float) or not (0 < minutes <= MOST_MINUTES):
         raise UserError(f"minutes must be a number above 0, up to {MOST_MINUTES:,}")

@@ -250,7 +250,10 @@ export class Train {
 
   // What goes on, in one line.
   stage({ doing, run, said }) {
-    if (doing && !(doing === "train" && run?.step)) return `${say(`doing.${doing}`)} ${said.split("\n").at(-1)}`;
+    if (doing && !(doing === "train" && run?.step)) {
+      const isSample = (line) => /^ {2}\D/.test(line); // a bar begins with its percentage
+      return `${say(`doing.${doing}`)} ${said.split("\n").findLast((line) => !isSample(line)) ?? ""}`;
+    }
     if (!run) return "";
     const { step, steps, left_s: left, bits_per_byte: bits } = run;
     const parts = [say("train.step", { step, steps })];

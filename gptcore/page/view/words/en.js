@@ -291,7 +291,7 @@ export default {
   "told.schema": "The schema is no JSON: {why}",
   "told.running": "A command is running: stop it, or wait for its end",
   "told.no.texts": "There is no text yet: drop a file first",
-  "told.name": "The name may have 40 letters, digits, dots, dashes and underscores, and no spaces",
+  "told.name": "The name may have 40 letters, digits, dots, dashes and underscores",
   "told.taken": "There is a model or a run of the name {name}: choose another",
   "told.large.file": "{name} is too large: all texts together may have 500 MB; train on the command line, where there is no limit",
   "told.here": "Only this machine itself may train: open the page on it",
