@@ -199,7 +199,7 @@ def test_minutes_are_a_sensible_number(minutes: object) -> None:
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".page", "-x" * 30, "a, b", "x\0"])
 def test_a_model_has_a_plain_name(name: str) -> None:
-    with pytest.raises(UserError, match="the name may have|must be a short text"):
+    with pytest.raises(UserError, match=r"the name may have|must be a short text"):
         checked({"name": name})
 
 

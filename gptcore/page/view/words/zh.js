@@ -290,7 +290,7 @@ export default {
   "told.schema": "模式不是有效的 JSON：{why}",
   "told.running": "有命令正在运行：请停止它，或等它结束",
   "told.no.texts": "还没有文本：请先放入一个文件",
-  "told.name": "名称最多 40 个字符，可用字母、数字、点、连字符和下划线，不能有空格",
+  "told.name": "名称最多 40 个字符，可用字母、数字、点、连字符和下划线",
   "told.taken": "已有名为 {name} 的模型或训练：请换一个名称",
   "told.large.file": "{name} 太大：所有文本合计不得超过 500 MB；在命令行训练则没有限制",
   "told.here": "只有这台机器自己可以训练：请在它上面打开本页",
