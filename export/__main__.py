@@ -28,9 +28,6 @@ COMMANDS = {
     "serving": Command(
         "export.commands.serving", "add the graphs with which our own engine is faster"
     ),
-    "restore": Command(
-        "export.commands.restore", "add the weights that a shipped folder was stripped of"
-    ),
     "score": Command(
         "export.commands.score", "translate a file of pairs, and score the translations"
     ),

@@ -6,9 +6,16 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from export.formats.blocks import candidates, dequantize, nearest, quantize, round_to
+from export.formats.blocks import Blocks, candidates, nearest, quantize, round_to
 from export.formats.calibrate import compensate
 from export.formats.quantize import multiply_blocks
+
+
+def dequantize(blocks: Blocks, n_in: int) -> np.ndarray:
+    """The matrix (n_in, n_out) that blocks stand for, as MatMulNBits reads them."""
+    integers, scales, zeros = (part.astype(np.float32) for part in blocks)
+    weights = scales[..., None] * (integers - zeros[..., None])
+    return weights.reshape(len(weights), -1)[:, :n_in].T
 
 
 def matrix(n_in: int, n_out: int) -> np.ndarray:

@@ -42,7 +42,6 @@ WRONG = {
         "verify": "nowhere",
         "inspect": "nowhere",
         "serving": "nowhere",
-        "restore": "nowhere",
         "embed": "nowhere",
         "score": "nowhere pairs.tsv",
         "gguf": "nowhere",

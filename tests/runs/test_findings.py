@@ -61,7 +61,7 @@ def test_a_text_learned_by_heart(tmp_path: Path) -> None:
         "The held-out loss was lowest at step 50 (3.00) and is 3.50 at the end: the model learns "
         "the training text by heart. The export takes the weights of step 50."
     )
-    assert found.remedy == "more text, or a start that knows more: --init models/nano"
+    assert found.remedy == "more text, or a start that knows more: --init models/default"
     assert str(found).endswith("step 50.\n  try " + found.remedy)
     [found] = said(tmp_path / "b", FALLING, [4, 3.1, 3, 3], [3, 2.5, 2.1, 2.0])
     assert "begins to learn the training text by heart" in found.text

@@ -139,7 +139,7 @@ def late(history: History) -> Iterator[Finding]:
 def or_init(history: History) -> str:
     """Return the advice to begin with trained weights, if the run did not."""
     begun = history.run.options.get("init")
-    return "" if begun else ", or a start that knows more: --init models/nano"
+    return "" if begun else ", or a start that knows more: --init models/default"
 
 
 def ended_early(history: History) -> bool:

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gptcore.bundle import FACTS, WEIGHTS, read_facts
+from gptcore.bundle import FACTS, VARIANTS, WEIGHTS, read_facts
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.system.files import file_sha256, read_json
@@ -22,6 +22,7 @@ from training.run.facts import Base
 if TYPE_CHECKING:  # it imports torch, and commands check their options before that
     from gptcore.nn.checkpoint import Checkpoint, Tensors
 
+SOURCES = (WEIGHTS, VARIANTS["q8"], VARIANTS["q4"])  # of weights; a shipped folder has no first
 FAMILY = "family"  # folder in the run directory
 FAMILY_FILES = (  # those by which other runtimes know a model made elsewhere, and its card
     "config.json",
@@ -66,13 +67,11 @@ def open_base(path: Path) -> tuple["Tensors", Base]:
     Raises UserError if they are missing or damaged.
     """
     if (path / FACTS).is_file():
-        facts, file = read_facts(path), path / WEIGHTS
-        if not file.is_file():
-            raise UserError(
-                f"{path} was shipped without {WEIGHTS}: `python -m export restore {path}` reads "
-                f"them from its 8-bit file"
-            )
-        base = Base(str(file.resolve()), facts.sha256.get(WEIGHTS, ""), facts.imported)
+        facts = read_facts(path)
+        name = next((name for name in SOURCES if (path / name).is_file()), None)
+        if name is None:
+            raise UserError(f"{path} has no weights to go on from: {', '.join(SOURCES)}")
+        base = Base(str((path / name).resolve()), facts.sha256.get(name, ""), facts.imported)
         return read_base(base, facts.config), base
     run = Run.load(path)
     checkpoint = run.best_checkpoint()
@@ -87,12 +86,15 @@ def read_base(base: Base, config: ModelConfig) -> "Tensors":
     from safetensors.torch import load_file
 
     from gptcore.nn.llama import from_llama
+    from training.run.quantized import read_quantized
 
     path = Path(base.path)
     if not path.is_file():
         raise UserError(f"the adapters belong to the weights in {path}, which is missing")
     if file_sha256(path) != base.sha256:
         raise UserError(f"{path} is damaged or changed (its sha256 differs)")
+    if path.suffix == ".onnx":
+        return read_quantized(path, config)
     tensors = load_file(path)
     return from_llama(tensors, config) if "model.embed_tokens.weight" in tensors else tensors
 

@@ -1,7 +1,6 @@
-"""Weights that a shipped folder was stripped of, read back from its 8-bit file."""
+"""A shipped folder without fp32: a training goes on from the weights of its 8-bit file."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,35 +10,33 @@ import torch
 from conftest import ROOT
 from onnx import numpy_helper
 
-from export.__main__ import main
-from export.formats.restore import MATRICES
-from gptcore.bundle import VARIANTS, WEIGHTS, read_facts, write_facts
+from gptcore.bundle import VARIANTS, WEIGHTS, read_facts
+from gptcore.checks import UserError
 from gptcore.model import load_model
 from gptcore.nn.checkpoint import model_of
 from gptcore.nn.gpt import whole_sequence
 from training.run.base import open_base
+from training.run.quantized import MATRICES
 
 SHIPPED = ROOT / "models" / "default"
 
 
 @pytest.fixture(scope="module", params=["shipped", "exported now"])
-def restored(
+def stripped(
     request: pytest.FixtureRequest, all_variants: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """The model that ships, and one with scales in half precision, as an export writes them."""
-    folder = tmp_path_factory.mktemp("restored") / "model"
-    shutil.copytree(SHIPPED if request.param == "shipped" else all_variants, folder)
-    if request.param != "shipped":
-        (folder / WEIGHTS).unlink()
-        write_facts(folder, read_facts(folder))
-    assert main(["restore", str(folder)]) == 0
+    if request.param == "shipped":
+        return SHIPPED
+    folder = tmp_path_factory.mktemp("stripped") / "model"
+    shutil.copytree(all_variants, folder, ignore=shutil.ignore_patterns(WEIGHTS))
     return folder
 
 
-def test_the_restored_weights_are_those_of_the_file(restored: Path) -> None:
-    model = load_model(restored, variant="q8")
-    weights, _ = open_base(restored)
-    network = model_of(model.config, weights, restored).eval()
+def test_the_weights_are_those_of_the_file(stripped: Path) -> None:
+    model = load_model(stripped, variant="q8")
+    weights, _ = open_base(stripped)
+    network = model_of(model.config, weights, stripped).eval()
     ids = np.random.default_rng(3).integers(0, model.config.vocab_size, 60)
     with torch.inference_mode():
         ours = network(**whole_sequence(torch.from_numpy(ids)[None]))[0][0].numpy()
@@ -49,11 +46,11 @@ def test_the_restored_weights_are_those_of_the_file(restored: Path) -> None:
     assert (ours.argmax(-1) == theirs.argmax(-1)).mean() > 0.9
 
 
-def test_every_matrix_is_the_files_integers_times_its_scales(restored: Path) -> None:
-    weights, _ = open_base(restored)
-    n_layer = read_facts(restored).config.n_layer
+def test_every_matrix_is_the_files_integers_times_its_scales(stripped: Path) -> None:
+    weights, _ = open_base(stripped)
+    n_layer = read_facts(stripped).config.n_layer
     names = [f"blocks.{i}.{name}.weight" for i in range(n_layer) for name in MATRICES]
-    graph = onnx.load(restored / VARIANTS["q8"]).graph
+    graph = onnx.load(stripped / VARIANTS["q8"]).graph
     found = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     halves = {n.output[0]: n.input[0] for n in graph.node if n.op_type == "Cast"}
     products = [node for node in graph.node if node.op_type == "MatMulNBits"]
@@ -68,11 +65,15 @@ def test_every_matrix_is_the_files_integers_times_its_scales(restored: Path) -> 
         assert np.array_equal(weights[name].numpy(), expected), name
 
 
-def test_what_has_its_weights_is_left_alone(restored: Path, refused: Callable[..., str]) -> None:
-    assert "has its weights already" in refused(main, "restore", str(restored))
+def test_a_file_that_was_changed_is_refused(stripped: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(stripped, tmp_path / "model")
+    with open(folder / VARIANTS["q8"], "ab") as file:
+        file.write(b"!")
+    with pytest.raises(UserError, match="is damaged or changed"):
+        open_base(folder)
 
 
-def test_a_folder_without_such_a_file_is_refused(
-    tmp_path: Path, refused: Callable[..., str]
-) -> None:
-    assert "no model folder" in refused(main, "restore", str(tmp_path / "none"))
+def test_a_folder_without_any_weights_is_refused(stripped: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(stripped, tmp_path / "model", ignore=lambda *_: ["onnx"])
+    with pytest.raises(UserError, match="has no weights to go on from"):
+        open_base(folder)

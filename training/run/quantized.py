@@ -1,7 +1,7 @@
-"""Weights read back from the file of quantised ones that a shipped folder has.
+"""Weights read back from the file of quantised ones, the only ones in a shipped folder.
 
->>> weights = restored(Path("models/default/onnx/model_int8.onnx"), config)   # doctest: +SKIP
->>> weights["blocks.0.attention.qkv.weight"].shape                            # doctest: +SKIP
+>>> weights = read_quantized(Path("models/default/onnx/model_int8.onnx"), config)   # doctest: +SKIP
+>>> weights["blocks.0.attention.qkv.weight"].shape                                  # doctest: +SKIP
 torch.Size([480, 288])
 
 They are the rounded values: a training that goes on from them has lost what rounding to 8 bits
@@ -16,8 +16,6 @@ import torch
 from onnx import numpy_helper
 from torch import Tensor
 
-from export.formats.blocks import Blocks, dequantize
-from export.formats.graph import initializers
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.nn import build_model
@@ -25,10 +23,10 @@ from gptcore.nn import build_model
 MATRICES = ("attention.qkv", "attention.out", "feed_forward.gate_up", "feed_forward.down")
 
 
-def restored(path: Path, config: ModelConfig) -> dict[str, Tensor]:
+def read_quantized(path: Path, config: ModelConfig) -> dict[str, Tensor]:
     """Return the parameters by our names. Raises UserError if the file does not have them all."""
     graph = onnx.load(str(path)).graph
-    found = {name: numpy_helper.to_array(tensor) for name, tensor in initializers(graph).items()}
+    found = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type == "Cast" and node.input[0] in found:  # scales in half precision
             found[node.output[0]] = found[node.input[0]].astype(np.float32)
@@ -55,4 +53,5 @@ def matrix(node: onnx.NodeProto, found: dict[str, np.ndarray]) -> np.ndarray:
     scales = scales.reshape(len(integers), -1)
     middle = np.full(scales.shape, 2 ** (bits - 1), np.uint8)
     zero = zeros[0].reshape(len(integers), -1)[:, : scales.shape[1]] if zeros else middle
-    return dequantize(Blocks(integers, scales, zero), n_in).T
+    weights = scales[..., None].astype(np.float32) * (integers.astype(np.float32) - zero[..., None])
+    return weights.reshape(len(weights), -1)[:, :n_in]
