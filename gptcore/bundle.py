@@ -38,6 +38,8 @@ SERVING = {
     "q8": "onnx/serving_int8.onnx",
     "q4": "onnx/serving_q4.onnx",
 }
+# The weights that a training can go on from, the best first; a shipped folder has no fp32.
+TRAINABLE = ("model.safetensors", VARIANTS["q8"], VARIANTS["q4"])
 LARGE_BYTES = 1e9
 INSPECT = Path("onnx") / "inspect.onnx"  # a model folder may lack it
 UNTRAINED = Path("onnx") / "untrained.onnx"  # and this, the same before training

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -11,9 +12,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from conftest import FIRST
+from conftest import FIRST, ROOT
 
 import gptcore.page.train.workbench as workbench
+from gptcore.bundle import read_facts
 from gptcore.checks import UserError
 from gptcore.gradio.launch import trains
 from gptcore.model import OnnxModel, load_model
@@ -220,6 +222,21 @@ def test_a_look_says_what_the_command_says(bench: Workbench) -> None:
     assert "2 conversations" in state["look"]
     bench.remove("chats.csv")
     assert bench.state()["look"] == ""
+
+
+def test_a_training_may_begin_with_a_model_that_is_there(bench: Workbench) -> None:
+    for name in ("default", "nano"):
+        shutil.copytree(ROOT / "models" / name, bench.models / name)
+    (bench.models / "empty").mkdir()
+    assert bench.state()["starts"] == ["default", "nano"]
+    give(bench, "chats.csv", CHATS * 20)
+    for start in ("empty", "../models/nano"):
+        with pytest.raises(UserError, match=r"there is no model .* to begin with"):
+            bench.begin("plan", {"start": start})
+    bench.begin("plan", {"start": "nano", "minutes": 60})
+    state = when_idle(bench)
+    assert state["error"] == "" and state["start"] == "nano"
+    assert f"{read_facts(bench.models / 'nano').parameters:,} parameters" in state["plan"]
 
 
 def test_a_failed_command_says_why(bench: Workbench) -> None:

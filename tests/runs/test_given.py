@@ -8,31 +8,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gptcore.checks import UserError
+from gptcore.config import PRESETS
 from gptcore.system.wording import duration
 from training.__main__ import main
-from training.plan.given import EPOCHS, FITTED, MIN_STEPS, as_begun, doubts, fitted
-from training.plan.plan import BEYOND
+from training.plan.given import FITTED, MIN_STEPS, as_begun, doubts, fitted, in_time
+from training.plan.plan import BEYOND, Plan
+from training.plan.scaling import Facts
+from training.run.clock import Clock
 from training.run.config import TRAININGS, TrainConfig
 from training.run.directory import Run
 
-PRESETS = [TrainConfig(), *TRAININGS.values()]
+SETTINGS = [TrainConfig(), *TRAININGS.values()]
 
 
-@given(st.sampled_from(PRESETS), st.integers(1, 10**7), st.sampled_from([4, 16, 60]))
+@given(st.sampled_from(SETTINGS), st.integers(1, 10**7), st.sampled_from([4, 16, 60]))
 def test_what_nobody_chose_fits_any_text(training: TrainConfig, n_rows: int, epochs: int) -> None:
-    new = fitted(training, n_rows, epochs, ())
+    new = fitted(training, n_rows, (), epochs)
     assert new.steps <= training.steps and new.batch_size <= max(n_rows, 1)
     assert new.steps * new.batch_size <= (epochs + 1) * n_rows or new.steps <= MIN_STEPS
     assert new.warmup_steps <= new.steps / 10
     assert new.eval_every <= new.steps and new.log_every <= new.steps
     assert not list(doubts(new, n_rows, 256))
-    assert fitted(new, n_rows, epochs, ()) == new
+    assert fitted(new, n_rows, (), epochs) == new
 
 
 @given(st.integers(1, 10**5))
 def test_what_the_user_chose_stays(n_rows: int) -> None:
     asked = TrainConfig(steps=7777, batch_size=24, micro_batch_size=8, warmup_steps=999)
-    new = fitted(asked, n_rows, EPOCHS, ("steps", "batch_size", "micro_batch_size", "warmup_steps"))
+    new = fitted(asked, n_rows, ("steps", "batch_size", "micro_batch_size", "warmup_steps"))
     assert (new.steps, new.batch_size, new.micro_batch_size) == (7777, 24, 8)
     assert new.warmup_steps == 999
 
@@ -55,6 +59,18 @@ def test_settings_that_cannot_be_right_are_doubted(
 
 def test_usual_settings_are_not_doubted() -> None:
     assert not list(doubts(TrainConfig(), n_rows=10_000, row_tokens=256))
+
+
+def test_a_fine_tuning_takes_no_longer_than_it_is_given() -> None:
+    training = fitted(TrainConfig(steps=300), 4000, (), 4)
+    plan = Plan(1, PRESETS["tiny"], training, Facts(10**6, 4.0), step_s=1.0, evaluation_s=2.0)
+    short = in_time(plan, 100, 4000, ())
+    assert short.training.steps == 92 and short.seconds == 100
+    assert short.training.warmup_steps == 9 and short.training.eval_every == 23
+    assert short.clock == Clock(100, 2.0, most_steps=300)
+    assert in_time(plan, 9999, 4000, ()).training == training
+    with pytest.raises(UserError, match=r"--minutes 0\.2 is too few: 20 steps take 0\.47 min"):
+        in_time(plan, 12, 4000, ())
 
 
 @pytest.fixture
@@ -96,7 +112,7 @@ def test_six_chats_train_after_three_lines(
 
 
 def test_a_resumed_run_takes_its_own_fitted_settings() -> None:
-    begun = fitted(TrainConfig(), 100, EPOCHS, ())
+    begun = fitted(TrainConfig(), 100, ())
     run = Run(Path("none"), None, begun, None)  # type: ignore[arg-type]
     assert as_begun(TrainConfig(), (), run) == begun
     changed = as_begun(TrainConfig(steps=9), {"steps"}, run)

@@ -84,6 +84,13 @@ def tuned(chats: Path, base: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return Run.load(once(tmp_path_factory, "run-tuned", make))
 
 
+def test_a_time_may_limit_it(chats: Path, base: Path, tmp_path: Path) -> None:
+    words = [str(chats), "--init", str(base), "--minutes", "5", "--set", "dtype=float32"]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 0
+    run = Run.load(tmp_path / "run")
+    assert run.train.steps >= 20 and (run.path / "summary.json").exists()
+
+
 def test_the_targets_of_a_batch_are_the_replies(tuned: Run, chats: Path) -> None:
     rows = Rows(shards_of(tuned), "train", 512)
     _, y = rows.batch(range(len(rows)))
@@ -233,7 +240,7 @@ def test_a_base_that_changed_is_noticed(
         (["--init", "HF"], "python -m export --from-hf"),
         (["--init", "RUN", "--lora", "4"], "export that run, and name the model folder"),
         (["--tokenizer", "BASE"], "with --init"),
-        (["--init", "BASE", "--minutes", "1"], "with --init leave them out"),
+        (["--init", "BASE", "--depth", "2"], "--init has a shape already: drop --depth"),
     ],
 )
 def test_mistakes_are_told_in_a_line(

@@ -108,6 +108,15 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     expect(page.get_by_label("Name of the model")).not_to_have_value("shop")  # the next one's
     assert (home / "runs" / "shop" / "summary.json").is_file()
 
+    give(page, ("more.csv", shop()))  # and the next one may begin with what this one knows
+    page.get_by_label("Begin with").select_option("shop")
+    press(page, "Plan")
+    knows = "unknown, as the weights are trained already"
+    expect(page.get_by_label("Plan", exact=True)).to_contain_text(knows, timeout=LONG_MS)
+    page.screenshot(path=SCREENSHOTS / "train-further.png", full_page=True)
+    page.get_by_label("Begin with").select_option("")
+    press(page, "Remove more.csv")
+
 
 def test_nothing_is_offered_before_the_server_is_heard(page: Page) -> None:
     page.route("**/train/state", lambda route: None)

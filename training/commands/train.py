@@ -26,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = settings_help(DECODERS["nano"], TrainConfig(), "nano")
     add_text(parser)
     parser.add_argument("--out", type=Path, help="run directory to write (runs/PRESET)")
-    parser.add_argument("--minutes", type=float, help="plan a training that takes this long")
+    parser.add_argument(
+        "--minutes", type=float, help="plan a training that takes this long, or less"
+    )
     parser.add_argument(
         "--depth", type=int, help="plan a training of a model of this depth, 1 to 24"
     )
@@ -104,7 +106,6 @@ def check(options: argparse.Namespace) -> None:
     asked_of(options)
     if options.tokenizer and options.tokenizer not in (OWN, *NAMES):
         folder_tokenizer(options.tokenizer)
-    if options.minutes is not None or options.depth is not None:
-        check_dial(options)  # the plan chooses what a preset would say
-        return
-    settings_of(options)
+    check_dial(options)
+    if options.init or (options.minutes is None and options.depth is None):
+        settings_of(options)  # otherwise the plan chooses them

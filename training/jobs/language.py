@@ -128,11 +128,13 @@ def check_adapters(settings: Planner | Given, base: Base | None) -> None:
 
 def open_settings(options: argparse.Namespace, world: World) -> tuple[Planner | Given, str]:
     """Return what settles the settings, and the tokenizer's name. Raises UserError."""
-    if options.minutes is None and options.depth is None:
-        model, training, encoding = settings_of(options)
-        return Given(model, training, names_of(options.set), options.init, world), encoding
-    if world.size > 1:
+    dials = options.minutes is not None or options.depth is not None
+    if dials and world.size > 1:
         raise UserError("--minutes and --depth plan for one process: use them without torchrun")
+    if options.init or not dials:
+        model, training, encoding = settings_of(options)
+        chosen = names_of(options.set)
+        return Given(model, training, chosen, options.init, options.minutes, world), encoding
     return Planner(options.minutes, options.depth, options.set), options.tokenizer or OWN
 
 

@@ -27,7 +27,7 @@ from training.formats.places import find_files, n_hidden
 from training.look.look import look
 from training.plan.scaling import DEPTHS
 from training.run.base import shape_of
-from training.run.config import ADAPTERS, ENCODINGS, TRAININGS, TrainConfig
+from training.run.config import ADAPTERS, ENCODINGS, FINE_TUNING, TRAININGS, TrainConfig
 from training.run.settings import names_of, read_settings
 
 DEFAULT_PRESET, DEFAULT_TRANSLATOR = "small", "translator"
@@ -65,7 +65,7 @@ def from_init(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, st
     if options.preset or options.tokenizer:
         raise UserError("--init sets shape and tokenizer: drop --preset and --tokenizer")
     shape, tokenizer = shape_of(options.init)
-    training = TrainConfig()
+    training = FINE_TUNING
     if options.lora is not None:
         if not (1 <= options.lora <= shape.n_embd):
             raise UserError(f"--lora {options.lora} is out of range: choose 1 to {shape.n_embd}")
@@ -77,6 +77,8 @@ def from_init(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, st
 def check_dial(options: argparse.Namespace) -> None:
     """Raise UserError for a --minutes or --depth that is out of range or in conflict."""
     minutes, depth, chosen = options.minutes, options.depth, names_of(options.set)
+    if minutes is None and depth is None:
+        return
     if minutes is not None and depth is not None:
         raise UserError("--minutes and --depth both set the size: give only one of them")
     if minutes is not None and not (MIN_MINUTES <= minutes <= MAX_MINUTES):
@@ -85,19 +87,17 @@ def check_dial(options: argparse.Namespace) -> None:
         )
     if depth is not None and depth not in DEPTHS:
         raise UserError(f"--depth {depth} is out of range: choose {DEPTHS[0]} to {DEPTHS[-1]}")
-    if "row_tokens" in chosen:
+    if "row_tokens" in chosen and not options.init:
         raise UserError(
             "--minutes and --depth plan with rows as long as the context: drop --set row_tokens, "
             "or set block_size"
         )
     if minutes is not None and "steps" in chosen:
         raise UserError("--minutes chooses the steps: drop --set steps, or --minutes")
-    for name in ("preset", "init", "lora"):
-        if getattr(options, name):
-            raise UserError(
-                f"--minutes and --depth plan a new shape: with --{name} leave them out, and say "
-                f"how long by --set steps=N"
-            )
+    if options.preset:
+        raise UserError("--minutes and --depth choose the shape: drop them, or --preset")
+    if options.init and depth is not None:
+        raise UserError("--init has a shape already: drop --depth")
 
 
 def translator_preset(options: argparse.Namespace) -> tuple[Seq2SeqConfig, TrainConfig]:

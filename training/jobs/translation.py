@@ -96,7 +96,7 @@ def start(
     )
     n_bytes = sum(len(text.encode("utf-8")) for pair in pairs for text in pair)
     data = RunData(source_of(options), chat=False, n_bytes=n_bytes, n_pairs=len(pairs))
-    training = fitted(training, len(pairs), MANY_EPOCHS, names_of(options.set))
+    training = fitted(training, len(pairs), names_of(options.set), MANY_EPOCHS)
     run = Run(options.out, model, training, data, options=fixed_options(options))
     task = TranslationTask(run, source_tokenizer, tokenizer, pairs, held_out, world)
     examples = tuple(source for source, _ in task.validation[:: len(held_out) // 4 or 1][:4])

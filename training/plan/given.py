@@ -1,7 +1,7 @@
 """Trainings of a given shape: what nobody has chosen fits the text, and its time is foretold.
 
 >>> from training.run.config import TrainConfig
->>> fitted(TrainConfig(), n_rows=1000, epochs=16, chosen=()).steps
+>>> fitted(TrainConfig(), n_rows=1000, chosen=()).steps
 500
 >>> list(doubts(TrainConfig(steps=1000), n_rows=254, row_tokens=256))
 ['126 epochs: above about 60 a text is learned by heart; give more text, or --set steps=476']
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from training.data.rows import Rows
 from training.data.shards import Shards
@@ -25,13 +26,16 @@ from training.machine.processes import World
 from training.plan.pilot import Speed, evaluated_tokens, exact_facts, measured_hardness
 from training.plan.plan import BEYOND, Plan
 from training.plan.scaling import MANY_EPOCHS, most_epochs
+from training.run.clock import Clock
 from training.run.config import TrainConfig
 from training.run.directory import Run
 from training.run.settings import check_row
 
-EPOCHS, FINE_TUNING_EPOCHS = 16, 4  # most passes over a text, for new and for trained weights
-MIN_STEPS = 300  # a small text is read more often for them, up to MANY_EPOCHS
+# Most passes over a text, and the steps for which a small one is read more often, up to MANY_EPOCHS
+EPOCHS, MIN_STEPS = 16, 300
+FINE_TUNING_EPOCHS, FINE_TUNING_STEPS = 4, 75
 CPU_KEPT = 2e9  # bytes of a micro-batch: a CPU is no faster with more rows at a time
+EVALUATIONS = 4  # of a training
 USEFUL = 20  # steps; fewer are no advice
 PILOTED_S = 60.0  # of a shorter training, nothing is foretold but its time
 SHORT_ROW = 512  # tokens; shorter rows gain nothing
@@ -59,13 +63,16 @@ class Given:
         training: TrainConfig,
         chosen: Collection[str],
         initial: Path | None,
+        minutes: float | None,
         world: World,
     ):
         """`chosen`: names of settings that the user gave. `initial`: the run or model folder to
-        start from. Raises UserError for rows that are longer than the context."""
+        start from. `minutes`: the longest time that the steps may take. Raises UserError for rows
+        that are longer than the context."""
         check_row(model, training)
         self.model, self.training, self.chosen = model, training, chosen
-        self.initial, self.world, self.seed = initial, world, training.seed
+        self.initial, self.minutes, self.world = initial, minutes, world
+        self.seed = training.seed
 
     def shape(self, found: Survey) -> ModelConfig:
         """Return the model's shape, which does not depend on the text."""
@@ -83,8 +90,8 @@ class Given:
             training = dataclasses.replace(training, row_tokens=row)
         shape = dataclasses.replace(model, block_size=training.row_length(model.block_size))
         n_rows = len(Rows(shards, "train", shape.block_size))
-        epochs = FINE_TUNING_EPOCHS if self.initial else EPOCHS
-        training = fitted(training, n_rows, epochs, self.chosen)
+        limits = (FINE_TUNING_EPOCHS, FINE_TUNING_STEPS) if self.initial else (EPOCHS, MIN_STEPS)
+        training = fitted(training, n_rows, self.chosen, *limits)
         if self.initial and "micro_batch_size" not in self.chosen:
             training = in_memory(training, shape)
         speed = Speed()
@@ -93,6 +100,8 @@ class Given:
         step_s = speed.step_seconds(model.n_layer, shape, training.batch_size) / self.world.size
         evaluation_s = speed.evaluation_seconds(model.n_layer, shape, evaluated_tokens(facts))
         plan = Plan(model.n_layer, model, training, facts, step_s, evaluation_s)
+        if self.minutes is not None:
+            plan = in_time(plan, 60 * self.minutes, n_rows, self.chosen)
         if unmeasured := self.why_unmeasured(plan):
             return dataclasses.replace(plan, unmeasured=unmeasured)
         facts = measured_hardness(facts, shards, speed, training.dtype, plan.seconds)
@@ -107,6 +116,24 @@ class Given:
         if plan.is_beyond_rule:
             return BEYOND
         return "unknown, as the training is short" if plan.seconds < PILOTED_S else ""
+
+
+def in_time(plan: Plan, seconds: float, n_rows: int, chosen: Collection[str]) -> Plan:
+    """Return a plan of fewer steps if those of `plan` would take longer than `seconds`.
+
+    Its clock keeps to that time. Raises UserError if there is time for hardly a step.
+    """
+    steps = int((seconds - EVALUATIONS * plan.evaluation_s) / plan.step_s)
+    if steps < USEFUL:
+        least = EVALUATIONS * plan.evaluation_s + USEFUL * plan.step_s
+        raise UserError(
+            f"--minutes {seconds / 60:g} is too few: {USEFUL} steps take {least / 60:.2g} minutes"
+        )
+    enough = plan.training.steps
+    fewer = dataclasses.replace(plan.training, steps=min(steps, enough))
+    training = fitted(fewer, n_rows, chosen, MANY_EPOCHS)
+    clock = Clock(seconds, plan.evaluation_s / plan.step_s, enough)
+    return dataclasses.replace(plan, training=training, clock=clock)
 
 
 def as_begun(training: TrainConfig, chosen: Collection[str], run: Run) -> TrainConfig:
@@ -146,19 +173,24 @@ def in_memory(training: TrainConfig, shape: ModelConfig) -> TrainConfig:
 
 
 def fitted(
-    training: TrainConfig, n_rows: int, epochs: float, chosen: Collection[str]
+    training: TrainConfig,
+    n_rows: int,
+    chosen: Collection[str],
+    epochs: float = EPOCHS,
+    min_steps: int = MIN_STEPS,
 ) -> TrainConfig:
     """Return settings for a text of n_rows rows, which is read at most `epochs` times.
 
+    It is read more often, up to MANY_EPOCHS times, if that is fewer than `min_steps` steps.
     `chosen`: names of settings that the user gave; these stay.
     """
     batch = training.batch_size
     while "batch_size" not in chosen and batch > max(1, n_rows // MIN_STEPS_PER_EPOCH):
         batch //= 2
-    least = min(MIN_STEPS, max(1, MANY_EPOCHS * n_rows // batch))
+    least = min(min_steps, max(1, MANY_EPOCHS * n_rows // batch))
     enough = max(least, math.ceil(epochs * n_rows / batch))
     steps = training.steps if "steps" in chosen else min(training.steps, enough)
-    every = math.ceil(steps / 4)
+    every = math.ceil(steps / EVALUATIONS)
     wanted: dict[str, Any] = {
         "steps": steps,
         "batch_size": batch,

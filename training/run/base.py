@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gptcore.bundle import FACTS, VARIANTS, WEIGHTS, read_facts
+from gptcore.bundle import FACTS, TRAINABLE, WEIGHTS, read_facts
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.system.files import file_sha256, read_json
@@ -22,7 +22,6 @@ from training.run.facts import Base
 if TYPE_CHECKING:  # it imports torch, and commands check their options before that
     from gptcore.nn.checkpoint import Checkpoint, Tensors
 
-SOURCES = (WEIGHTS, VARIANTS["q8"], VARIANTS["q4"])  # of weights; a shipped folder has no first
 FAMILY = "family"  # folder in the run directory
 FAMILY_FILES = (  # those by which other runtimes know a model made elsewhere, and its card
     "config.json",
@@ -68,9 +67,9 @@ def open_base(path: Path) -> tuple["Tensors", Base]:
     """
     if (path / FACTS).is_file():
         facts = read_facts(path)
-        name = next((name for name in SOURCES if (path / name).is_file()), None)
+        name = next((name for name in TRAINABLE if (path / name).is_file()), None)
         if name is None:
-            raise UserError(f"{path} has no weights to go on from: {', '.join(SOURCES)}")
+            raise UserError(f"{path} has no weights to go on from: {', '.join(TRAINABLE)}")
         base = Base(str((path / name).resolve()), facts.sha256.get(name, ""), facts.imported)
         return read_base(base, facts.config), base
     run = Run.load(path)

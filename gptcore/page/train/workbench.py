@@ -20,7 +20,9 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
+from gptcore.bundle import TRAINABLE, read_facts
 from gptcore.checks import UserError, shorten
+from gptcore.config import ModelConfig
 from gptcore.page.train.child import Child, output_of
 from gptcore.page.train.progress import progress_of
 from gptcore.system.command_line import INTERRUPTED
@@ -30,7 +32,7 @@ INSTALL = "pip install -r requirements-train.txt"
 MOST_BYTES, MOST_TEXTS = 500_000_000, 200
 MOST_MINUTES = 24 * 60
 NAME = re.compile(r"[\w-][\w.-]{0,39}")
-TEXTS = ("name", "me", "columns")  # settings
+TEXTS = ("name", "start", "me", "columns")  # settings
 KINDS = ("fetch", "look", "plan", "train", "export")  # of commands
 SAYINGS = ("look", "plan")  # commands that only say what is or would be
 STOPPED = (INTERRUPTED, -signal.SIGTERM)  # exit codes; the second before Python has begun
@@ -62,6 +64,7 @@ class Workbench:
             "missing": "" if find_spec("torch") else INSTALL,
             "texts": [{"name": p.name, "bytes": p.stat().st_size} for p in self.listed()],
             "datasets": self.datasets or [],
+            "starts": self.starts(),
             "doing": self.doing,
             "error": self.error,
             "look": "\n".join(outputs["look"]),
@@ -72,12 +75,17 @@ class Workbench:
         }
 
     def settings(self) -> dict[str, Any]:
-        default = {"name": "mine", "minutes": 10, "me": "", "columns": "", "begun": ""}
+        default = {"name": "mine", "minutes": 10, "begun": ""}
+        default |= dict.fromkeys(("start", "me", "columns"), "")
         path = self.folder / "settings.json"
         return default | (json.loads(path.read_text("utf-8")) if path.is_file() else {})
 
     def listed(self) -> list[Path]:
         return sorted(p for p in self.texts.glob("*") if not p.name.startswith("."))
+
+    def starts(self) -> list[str]:
+        """Return the names of the models that a training may begin with."""
+        return [path.name for path in sorted(self.models.glob("*")) if is_start(path)]
 
     def output(self, kind: str) -> Path:
         return self.folder / f"{kind}.txt"
@@ -158,6 +166,10 @@ class Workbench:
         if run.exists() or (self.models / settings["name"]).exists():
             raise UserError(f"there is a model or a run of the name {run.name}: choose another")
         plan = [f"--minutes={settings['minutes']}", "--shards", str(self.folder / "shards")]
+        if start := settings["start"]:
+            if start not in self.starts():
+                raise UserError(f"there is no model {start!r} to begin with")
+            plan += ["--init", str(self.models / start)]
         only = ["--plan"] if kind == "plan" else []
         return [*training, *texts, *about, *plan, "--out", str(run), *only]
 
@@ -226,6 +238,16 @@ class Workbench:
     def check_idle(self) -> None:
         if self.doing:
             raise UserError("a command is running: stop it, or wait for its end")
+
+
+def is_start(folder: Path) -> bool:
+    """Return whether a folder has a language model whose weights can be trained further."""
+    try:
+        config = read_facts(folder).config
+    except UserError:
+        return False
+    has_weights = any((folder / name).is_file() for name in TRAINABLE)
+    return isinstance(config, ModelConfig) and has_weights
 
 
 def checked(asked: dict[str, Any]) -> dict[str, Any]:

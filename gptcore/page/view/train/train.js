@@ -101,9 +101,10 @@ export class Train {
     this.minutes = this.field("minutes", "train.minutes", number);
     const field = this.minutes.parentElement;
     field.replaceChildren(el("div.head", {}, ...field.children), range);
+    this.start = this.field("start", "train.from", el("select", {}));
     this.name = this.field("name", "train.name", el("input", { type: "text", maxLength: 40 }));
     this.range = range;
-    return el("section", {}, el("h2", {}, say("train.time")), field, this.name.parentElement, this.plan);
+    return el("section", {}, el("h2", {}, say("train.time")), this.start.parentElement, field, this.name.parentElement, this.plan);
   }
 
   field(name, key, input) {
@@ -144,9 +145,9 @@ export class Train {
   }
 
   begin(kind, more = {}) {
-    const { me, columns, name } = this;
+    const { me, columns, name, start } = this;
     const values = { me: me.value.trim(), columns: columns.value.trim(), name: name.value.trim() };
-    return this.act(kind, { ...values, minutes: Number(this.minutes.value), ...more });
+    return this.act(kind, { ...values, start: start.value, minutes: Number(this.minutes.value), ...more });
   }
 
   async take(given) {
@@ -204,7 +205,9 @@ export class Train {
   fill(state) {
     if (this.isFilled) return;
     this.isFilled = true;
-    for (const name of ["me", "columns", "name", "minutes"]) this[name].value = String(state[name]);
+    const option = (name) => el("option", { value: name }, name || say("train.from.new"));
+    this.start.replaceChildren(...["", ...state.starts].map(option));
+    for (const name of ["start", "me", "columns", "name", "minutes"]) this[name].value = String(state[name]);
     this.range.value = String(state.minutes);
   }
 

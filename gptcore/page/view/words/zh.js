@@ -259,6 +259,8 @@ export default {
   "train.kb": "{kb} kB",
   "train.time": "时间与名称",
   "train.minutes": "分钟",
+  "train.from": "起点",
+  "train.from.new": "全新的模型",
   "train.name": "模型名称",
   "train.plan": "计划",
   "train.start": "训练",
