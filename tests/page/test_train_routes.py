@@ -22,7 +22,7 @@ from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
 from gptcore.page.train.child import Child, output_of
 from gptcore.page.train.progress import progress_of, thinned
-from gptcore.page.train.workbench import Workbench, checked
+from gptcore.page.train.workbench import Workbench, checked, concluded
 
 CHATS = "question,answer\nHow are you?,I am well.\nWho are you?,A model.\n"
 
@@ -291,6 +291,20 @@ def test_a_command_that_is_stopped_cleans_up(tmp_path: Path) -> None:
     assert child.wait() == 130
     assert output_of(tmp_path / "said.txt") == ["begun", "cleaned up", "stopped"]
     child.stop()  # which has ended
+
+
+def test_what_a_training_finds_in_its_curves_stands_after_its_bar() -> None:
+    bar = "100%|##########| 9/9 [00:32<00:00, 14.91step/s, loss 0.018]"
+    lines = [
+        "size 1",
+        bar,
+        "  'Hi' -> 'Hello'",
+        bar,
+        "It fell.",
+        "  try --minutes 4",
+        "done; next: x",
+    ]
+    assert concluded(lines) == ["It fell.", "  try --minutes 4"]
 
 
 def test_a_bar_is_shown_as_it_is_now(tmp_path: Path) -> None:

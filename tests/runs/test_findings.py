@@ -105,6 +105,14 @@ def test_a_loss_that_the_plan_did_not_expect(tmp_path: Path) -> None:
     assert not any("plan expected" in found.text for found in best_is_exported)
 
 
+def test_a_loss_over_hardly_a_text_says_little(tmp_path: Path) -> None:
+    run = run_with(tmp_path, FALLING, [4, 3, 2.5, 2.48])
+    for held_out, n_found in ((256, 1), (5000, 0)):
+        data = dataclasses.replace(run.data, held_out_tokens=held_out)
+        said = findings(History(dataclasses.replace(run, data=data)))
+        assert [f.text.startswith("Only 256 tokens are held out") for f in said] == [True] * n_found
+
+
 def test_a_training_that_took_longer_than_it_was_given(tmp_path: Path) -> None:
     run = run_with(tmp_path / "a", FALLING, [4, 3, 2.5, 2.48], minutes="2")
     (run.path / "summary.json").write_text('{"seconds": 125}')

@@ -65,6 +65,7 @@ def status(page: Page):
 
 
 def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path) -> None:
+    talk(page, "Hello!")  # the chat that was open last is with another model
     enter(page)
     give(page, ("shop.csv", shop()))
     look = page.get_by_label("What is in the texts")
@@ -101,6 +102,11 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     expect(page.get_by_label("Model", exact=True)).to_have_value("shop")
     [answer] = talk(page, "Is the red lamp in stock?")
     assert "in stock" in answer
+    page.get_by_role("button", name="Hello!").first.click()  # the address follows the chat
+    expect(page.locator("#model")).not_to_have_value("shop")
+    page.reload()
+    expect(page.locator(".message.user")).to_have_text(["Hello!"])
+    expect(page.locator("#model")).not_to_have_value("shop")
     assert (home / "models" / "shop" / "gptcore.json").is_file()
 
     enter(page)
@@ -154,8 +160,8 @@ def test_a_whatsapp_chat_asks_whose_words_are_learned(page: Page) -> None:
     lines = [line.format(i=i, name=("Ann", "Ben")[i % 2]) for i in range(10)]
     give(page, ("_chat.txt", "".join(lines).encode()))
     expect(page.locator(".train .notice")).to_contain_text("Ann")
-    expect(page.locator(".train .notice")).to_contain_text("“Of a WhatsApp chat")  # no --me here
-    field = page.get_by_label("Of a WhatsApp chat")
+    expect(page.locator(".train .notice")).to_contain_text("“Whose words are learned”")  # not --me
+    field = page.get_by_label("Whose words are learned")
     expect(field).to_be_visible()
     field.fill("Ben")
     field.press("Tab")

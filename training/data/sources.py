@@ -107,7 +107,15 @@ def run_data_of(shards: Shards, source: str) -> RunData:
     """Return what a run records about its training text."""
     counts = {key: shards.manifest[key] for key in ("corpus_sha256", "n_documents", "n_bytes")}
     known = {DIALOGUES: 1.0} if source == OWN_SOURCE else {}
-    return RunData(source, shards.is_chat, shards=shards.location, datasets=known, **counts)
+    held_out = shards.manifest["splits"]["val"]["n_tokens"]
+    return RunData(
+        source,
+        shards.is_chat,
+        shards=shards.location,
+        held_out_tokens=held_out,
+        datasets=known,
+        **counts,
+    )
 
 
 def shards_of(run: Run) -> Shards:

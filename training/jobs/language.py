@@ -34,8 +34,6 @@ from training.run.settings import (
 )
 from training.tasks.language import LanguageModelling
 
-FEW_HELD_OUT = 1000  # tokens; a loss over fewer is mostly chance
-
 
 def train_language(options: argparse.Namespace) -> dict[str, Any] | None:
     """Train, and return the summary of the finished run, or None if it was paused.
@@ -99,11 +97,6 @@ def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     task = LanguageModelling(run, shards, world)
     if world.is_first:
         tell(run, task, plan.step_s, plan.seconds, plan.expectation)
-        if (held_out := shards.manifest["splits"]["val"]["n_tokens"]) < FEW_HELD_OUT:
-            print(
-                f"note: only {held_out:,} tokens are held out to measure on: the figures of "
-                f"held-out text say little"
-            )
         if options.verbose:
             if options.minutes or options.depth:
                 print(plan.table())

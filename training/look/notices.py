@@ -59,10 +59,10 @@ class Notices:
         lines = text.splitlines()
         self.n_lines += len(lines)
         for line in lines:
-            if BINARY.search(line):
-                self.count("binary data", line)
-            elif MARKUP.search(line):
-                self.count("markup", line)
+            for what, pattern in (("binary data", BINARY), ("markup", MARKUP)):
+                if found := pattern.search(line):
+                    self.count(what, line[max(0, found.start() - SHOWN // 4) :])
+                    break
         if "@" in text:
             self.counts["e-mail address"] += len(EMAIL.findall(text))
         self.counts["phone number"] += len(PHONE.findall(text))

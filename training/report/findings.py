@@ -22,6 +22,7 @@ LEARNED = 0.97  # of the last over the first training loss
 FEWER = 0.8  # of the planned steps
 LATE = 1.1  # of the minutes that were asked for
 SMOOTHED = 5  # logged losses in a median
+FEW_HELD_OUT = 1000  # tokens; a loss over fewer is mostly chance
 BITS = "bits_per_byte"
 
 
@@ -39,7 +40,7 @@ def findings(history: History) -> list[Finding]:
     """Return what the curves say, the most important first; nothing of a run just begun."""
     learning = [*unlearned(history)] or [*spikes(history)]
     length = [*by_heart(history), *unfinished(history)]
-    return [*learning, *length, *unexpected(history), *late(history)]
+    return [*learning, *length, *unexpected(history), *late(history), *uncertain(history)]
 
 
 def unlearned(history: History) -> Iterator[Finding]:
@@ -133,6 +134,16 @@ def late(history: History) -> Iterator[Finding]:
         yield Finding(
             f"The training took {duration(took)}, where {asked:g} minutes were asked for: the "
             f"machine became slower than it was when it was measured."
+        )
+
+
+def uncertain(history: History) -> Iterator[Finding]:
+    """The held-out text is so short that its loss says little."""
+    held_out = history.run.data.held_out_tokens
+    if held_out is not None and held_out < FEW_HELD_OUT:
+        yield Finding(
+            f"Only {held_out:,} tokens are held out: their loss and bits per byte say little. Ask "
+            f"the model what it should know."
         )
 
 

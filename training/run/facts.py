@@ -21,6 +21,7 @@ class RunData(TextFacts):
 
     shards: str | None = None  # folder or URL of the token shards; None for a translator
     planned_steps: int | None = None  # those that the expected bits per byte are for
+    held_out_tokens: int | None = None  # that the loss of held-out text is measured on
     examples: tuple[str, ...] = ()  # held-out questions or sentences for a person to try
 
     @property

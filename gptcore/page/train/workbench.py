@@ -70,6 +70,7 @@ class Workbench:
             "look": "\n".join(outputs["look"]),
             "plan": "\n".join(planned(outputs["plan"])),
             "said": "\n".join(outputs[self.doing or "train"]),
+            "found": "\n".join(concluded(outputs["train"]) if run and run["is_complete"] else []),
             "run": run,
             "model": self.model,
         }
@@ -264,6 +265,14 @@ def checked(asked: dict[str, Any]) -> dict[str, Any]:
     if type(minutes) not in (int, float) or not (0 < minutes <= MOST_MINUTES):
         raise UserError(f"minutes must be a number above 0, up to {MOST_MINUTES:,}")
     return chosen
+
+
+def concluded(lines: Iterable[str]) -> list[str]:
+    """Return what a training says at its end about its curves: the lines after its bar."""
+    said: list[str] = []
+    for line in lines:
+        said = [] if "step/s" in line else [*said, line]
+    return [line for line in said if not line.startswith("done")]
 
 
 def planned(lines: Iterable[str]) -> list[str]:

@@ -16,6 +16,8 @@ import { writeReply } from "./reply.js";
 
 const LAST = "gptcore-last-chat";
 
+const namesModel = () => new URLSearchParams(location.search).has("model");
+
 export class Conversation {
   // `host`: {facts, ask}. `changed` is called when the list of chats is to be drawn anew.
   constructor(host, store, changed) {
@@ -66,6 +68,7 @@ export class Conversation {
     touch(Object.assign(this.chat, changes));
     if (this.chat.rival === this.facts.name) this.chat.rival = null;
     this.showSettings();
+    this.readdress();
     if (this.nodes().length) this.save();
     this.settings.element.querySelector(`#${"model" in changes ? "model" : "rival"}`).focus();
   }
@@ -130,9 +133,19 @@ export class Conversation {
     this.shown();
   }
 
-  // Opens the chat that was open last, as after a reload.
+  // Opens the chat that was open last, as after a reload; but an address that names a model asks for
+  // that one, whoever answered last.
   async reopen() {
-    if (this.last) await this.open(this.last);
+    const chat = this.last && (await this.store.load(this.last));
+    if (chat && (!namesModel() || chat.model === this.host.facts.name)) await this.open(this.last);
+  }
+
+  // An address that names a model names the one that answers here, also for a reload.
+  readdress() {
+    if (!namesModel()) return;
+    const address = new URL(location.href);
+    address.searchParams.set("model", this.facts.name);
+    history.replaceState(null, "", address);
   }
 
   // Takes over what another tab has kept of this chat; while a reply is written here, its title alone.
@@ -153,6 +166,7 @@ export class Conversation {
     this.refresh();
     this.messages.toEnd();
     this.changed();
+    this.readdress();
     keep(LAST, this.chat.id);
   }
 

@@ -11,7 +11,8 @@ const MOST_MINUTES = 120; // of the slider; the number beside it may be larger
 const RISEN = 1.03; // times the lowest held-out loss: what is new to the model becomes harder
 
 // The commands' own words name options; here they are fields.
-const ofFields = (text) => text.replace(/--(me|columns)\b/g, (_, name) => `“${say(`train.${name}`)}”`);
+const FIELDS = { me: "train.me", columns: "train.columns", minutes: "train.minutes", init: "train.from" };
+const ofFields = (text) => text.replace(/--(me|columns|minutes|init)\b/g, (_, name) => `“${say(FIELDS[name])}”`);
 
 function isByHeart({ held_out: heldOut }) {
   const losses = heldOut.map(([, value]) => value);
@@ -40,6 +41,7 @@ export class Train {
     this.plan = el("pre", { tabindex: "0", "aria-label": say("train.plan") });
     this.said = el("pre", { tabindex: "0" });
     this.status = el("p", { role: "status" });
+    this.found = el("pre", { hidden: true });
     this.bar = el("progress", { "aria-label": say("train.progress") }); // it goes to and fro until the server is heard
     this.curve = el("div");
     this.samples = el("div.samples");
@@ -53,6 +55,7 @@ export class Train {
       (this.row = el("div.row.wrap", { hidden: true }, ...Object.values(this.buttons), this.report)),
       this.notice.element,
       this.status,
+      this.found,
       this.bar,
       this.curve,
       this.samples,
@@ -77,8 +80,9 @@ export class Train {
     this.dataset = el("select", { id: "dataset" });
     const fetch = () => this.dataset.value && this.begin("fetch", { dataset: this.dataset.value });
     this.dataset.addEventListener("change", fetch);
-    this.me = this.field("me", "train.me", el("input", { type: "text" }));
-    this.columns = this.field("columns", "train.columns", el("input", { type: "text" }));
+    const text = (placeholder) => el("input", { type: "text", placeholder });
+    this.me = this.field("me", "train.me", text(say("train.me.hint")));
+    this.columns = this.field("columns", "train.columns", text(say("train.columns.hint")));
     for (const name of ["me", "columns"]) this[name].addEventListener("change", () => this.begin("look"));
     this.about = el("details", {}, el("summary", {}, say("train.about")), this.me.parentElement, this.columns.parentElement);
     return el(
@@ -194,6 +198,7 @@ export class Train {
     this.set(this.said, state.said);
     this.showRun(state);
     this.status.textContent = this.stage(state);
+    this.set(this.found, ofFields(state.found));
     chat.textContent = say(run?.is_chat === false ? "train.write" : "train.chat");
     if (state.error && (wasDoing || !this.wasTold)) this.notice.tell(told(ofFields(state.error)));
     this.wasTold = Boolean(state.error);
