@@ -2,6 +2,7 @@
 
 import json
 import re
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from gptcore.checks import UserError
 from gptcore.config import PRESETS
 from gptcore.system.wording import duration
 from training.__main__ import main
+from training.commands.train import preset_for
+from training.formats.places import find_files
 from training.plan.given import FITTED, MIN_STEPS, as_begun, doubts, fitted, in_time
 from training.plan.plan import BEYOND, Plan
 from training.plan.scaling import Facts
@@ -118,6 +121,16 @@ def test_a_resumed_run_takes_its_own_fitted_settings() -> None:
     changed = as_begun(TrainConfig(steps=9), {"steps"}, run)
     assert changed.steps == 9 and changed.batch_size == begun.batch_size
     assert {name for name in FITTED if getattr(changed, name) != getattr(begun, name)} == {"steps"}
+
+
+def test_a_short_text_gets_a_small_model(six: Path) -> None:
+    with open(six.with_name("long.txt"), "wb") as file:
+        file.truncate(6_000_000)
+    files, short = find_files([six.parent]), find_files([six])
+    assert preset_for(Namespace(preset=None), short) == "nano"
+    assert preset_for(Namespace(preset="base"), short) == "base"
+    assert preset_for(Namespace(preset=None), files) == "small"
+    assert preset_for(Namespace(preset=None), []) == "small", "the project's own dialogues"
 
 
 def test_alone_it_shows_three_examples(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,13 +12,20 @@ from gptcore.config import DECODERS
 from gptcore.system.command_line import INTERRUPTED
 from gptcore.text.encodings import NAMES
 from training.data.sources import OWN, folder_tokenizer
-from training.formats.places import find_files
-from training.jobs.options import DEFAULT_PRESET, asked_of, check_dial, settings_of
+from training.formats.places import File, find_files
+from training.jobs.options import (
+    DEFAULT_PRESET,
+    SMALLER_PRESET,
+    asked_of,
+    check_dial,
+    settings_of,
+)
 from training.machine.progress import waiting
 from training.run.config import ENCODINGS, TrainConfig
 from training.run.directory import Run, check_free
-from training.run.settings import add_common, goes_on, settings_help
+from training.run.settings import add_common, goes_on, is_start, settings_help
 
+LITTLE_BYTES = 5_000_000  # a model learns a shorter text by heart that has more weights than bytes
 KEPT = "; what was saved is kept: run the same command with --resume to continue"
 
 
@@ -51,7 +58,9 @@ def add_text(parser: argparse.ArgumentParser) -> None:
     """Add the options that name the text and its tokenizer."""
     add_files(parser, nargs="*")
     parser.add_argument(
-        "--preset", default=None, help=f"one of {', '.join(DECODERS)} (default: {DEFAULT_PRESET})"
+        "--preset",
+        help=f"one of {', '.join(DECODERS)} (default: {DEFAULT_PRESET}, or {SMALLER_PRESET} for "
+        f"less than {LITTLE_BYTES // 10**6} MB)",
     )
     parser.add_argument(
         "--tokenizer",
@@ -86,12 +95,22 @@ def add_files(parser: argparse.ArgumentParser, nargs: str) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    options.out = options.out or Path("runs") / (options.preset or DEFAULT_PRESET)
+    files = find_files(options.text)
+    options.out = options.out or Path("runs") / preset_for(options, files)
     check(options)
+    is_new = is_start(options) and not goes_on(options)
+    if is_new and not (options.init or options.minutes or options.depth):
+        options.preset = preset_for(options, files)
     with waiting("starting PyTorch"):
         from training.jobs.language import train_language
 
     return INTERRUPTED if train_language(options) is None else 0
+
+
+def preset_for(options: argparse.Namespace, files: list[File]) -> str:
+    """Return the preset; a text that is too short for the default one gets a smaller one."""
+    n_bytes = sum(file.size for file in files)
+    return options.preset or (SMALLER_PRESET if 0 < n_bytes < LITTLE_BYTES else DEFAULT_PRESET)
 
 
 def check(options: argparse.Namespace) -> None:
@@ -102,7 +121,6 @@ def check(options: argparse.Namespace) -> None:
         Run.load(options.out)
     else:
         check_free(options.out)
-    find_files(options.text)
     asked_of(options)
     if options.tokenizer and options.tokenizer not in (OWN, *NAMES):
         folder_tokenizer(options.tokenizer)

@@ -30,7 +30,7 @@ from training.run.base import shape_of
 from training.run.config import ADAPTERS, ENCODINGS, FINE_TUNING, TRAININGS, TrainConfig
 from training.run.settings import names_of, read_settings
 
-DEFAULT_PRESET, DEFAULT_TRANSLATOR = "small", "translator"
+DEFAULT_PRESET, SMALLER_PRESET, DEFAULT_TRANSLATOR = "small", "nano", "translator"
 MIN_MINUTES, MAX_MINUTES = 0.05, 60_000.0
 
 
