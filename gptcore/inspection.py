@@ -1,6 +1,7 @@
 """What the graph onnx/inspect.onnx returns for a text: embeddings, scores, attention. No torch.
 
->>> inspection = inspect_text(Inspector(model.bundle), "Hi")         # doctest: +SKIP
+>>> ids = ids_of_text(model.bundle, "Hi")                            # doctest: +SKIP
+>>> inspection = inspect_ids(Inspector(model.bundle), ids, 8)        # doctest: +SKIP
 >>> inspection.tokens, inspection.attention.shape                    # doctest: +SKIP
 (['<|endoftext|>', '<|user|>', 'Hi', '<|end|>', '<|assistant|>'], (4, 4, 5, 5))
 """
@@ -66,16 +67,12 @@ class Inspection:
     parts: dict[str, np.ndarray]
 
 
-def inspect_text(inspector: Inspector, text: str, n_next: int = 10) -> Inspection:
-    """Run the model on a text and return what it computes; a chat model reads a user's message.
+def inspect_ids(inspector: Inspector, ids: list[int], n_next: int) -> Inspection:
+    """Run the model on ids and return what it computes.
 
-    Raises UserError if the text is empty or too long to be drawn.
+    `following` has the `n_next` likeliest tokens after each. Raises UserError if there are no ids,
+    or too many to be drawn.
     """
-    return inspect_ids(inspector, ids_of_text(inspector.bundle, text), n_next)
-
-
-def inspect_ids(inspector: Inspector, ids: list[int], n_next: int = 10) -> Inspection:
-    """Run the model on ids; `following` has the `n_next` likeliest tokens after each."""
     tokenizer, limit = inspector.bundle.tokenizer, most_tokens(inspector.bundle)
     check_count(ids, limit)
     seen = inspector.run(input_ids=ids)
@@ -104,7 +101,10 @@ def most_tokens(bundle: Bundle) -> int:
 
 
 def ids_of_text(bundle: Bundle, text: str) -> list[int]:
-    """Return the ids that are read of a text; raises UserError if it is empty or too long."""
+    """Return the ids that are read of a text, for a chat model of a user's message.
+
+    Raises UserError if it is empty or too long.
+    """
     if not text.strip():
         raise UserError(EMPTY)
     if bundle.is_chat:

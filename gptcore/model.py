@@ -117,11 +117,9 @@ def fastest_on_cpu(bundle: Bundle, threads: int | None, names: Sequence[str]) ->
     return fastest(chain([best], more), step_seconds)
 
 
-def open_model(
-    bundle: Bundle, device: str, threads: int, variant: str, serving: bool = True
-) -> OnnxModel:
-    """Open a variant: its serving graph if there is one, unless `serving` is False."""
-    graphs = bundle.serving if serving and device == "cpu" else {}
+def open_model(bundle: Bundle, device: str, threads: int, variant: str) -> OnnxModel:
+    """Open a variant; on a CPU its serving graph, if there is one."""
+    graphs = bundle.serving if device == "cpu" else {}
     path = graphs.get(variant, bundle.variants[variant])
     return OnnxModel(bundle, open_inference(path, device, threads), threads, variant)
 

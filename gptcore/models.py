@@ -11,7 +11,7 @@ reply.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, count
 from pathlib import Path
@@ -33,15 +33,9 @@ class NotHere(UserError):
 class Models:
     """Models by name. One that is open is had at once; others are opened one after the other."""
 
-    def __init__(
-        self,
-        first: OnnxModel,
-        folders: Sequence[Path] = (),
-        memory: float = 4 * GB,
-        load: Callable[..., OnnxModel] = load_model,
-    ):
+    def __init__(self, first: OnnxModel, folders: Sequence[Path] = (), memory: float = 4 * GB):
         """`memory`: most bytes for the weights and caches of all models that are open."""
-        self.memory, self.load = memory, load
+        self.memory = memory
         self.open = {first.bundle.name: first}
         self.held = {first.bundle.name: needed_bytes(first.bundle.path, first.bundle.facts)}
         self.used: dict[str, float] = {}  # when a model was last asked for
@@ -112,7 +106,7 @@ class Models:
             self.facts = self.facts | {base: read_facts(folder)}  # it may be exported anew
             needed = needed_bytes(folder, self.facts[base])
             self.make_room(name, needed)
-            model = self.load(folder, variant=variant) if variant else self.load(folder)
+            model = load_model(folder, variant=variant)
             self.open, self.held = self.open | {name: model}, self.held | {name: needed}
         return self.open[name]
 

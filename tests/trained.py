@@ -16,8 +16,9 @@ from export.__main__ import main as export_main
 from export.folder.write import write_model
 from export.formats.quantize import FORMATS
 from export.formats.serving import write_serving
-from gptcore.bundle import ONNX, SERVING, load_bundle, read_facts, write_facts
+from gptcore.bundle import ONNX, SERVING, Bundle, load_bundle, read_facts, write_facts
 from gptcore.config import ModelConfig
+from gptcore.engine.onnx_session import open_inference
 from gptcore.facts import ModelFacts
 from gptcore.model import OnnxModel, load_model
 from gptcore.nn import build_model
@@ -125,6 +126,12 @@ def exported(run: Run, out: Path) -> None:
 @pytest.fixture(scope="session")
 def model(model_folder: Path) -> OnnxModel:
     return load_model(model_folder, threads=1)
+
+
+def open_graph(bundle: Bundle, graph: str) -> OnnxModel:
+    """A model in fp32 with its "serving" graph, or with the "portable" one of every folder."""
+    paths = bundle.serving if graph == "serving" else bundle.variants
+    return OnnxModel(bundle, open_inference(paths["fp32"], "cpu", threads=1), 1, "fp32")
 
 
 # A made-up language: the verb first, then the animal, its colour, and how many there are.

@@ -24,10 +24,9 @@ WITH_CUDA = '"onnxruntime-gpu[cuda,cudnn]"'  # the extras install CUDA's librari
 REPAIR = f"pip uninstall -y {CPU} {GPU}, then pip install {CPU}, or {WITH_CUDA} for an NVIDIA GPU"
 
 
-def installed_runtimes(path: list[str] | None = None) -> dict[str, str]:
-    """Return the versions of the two packages that are installed, by name; `path` is sys.path."""
-    found = distributions() if path is None else distributions(path=path)
-    names = {d.name.lower().replace("_", "-"): d.version for d in found if d.name}
+def installed_runtimes() -> dict[str, str]:
+    """Return the versions of the two packages that are installed, by name."""
+    names = {d.name.lower().replace("_", "-"): d.version for d in distributions() if d.name}
     return {name: names[name] for name in (CPU, GPU) if name in names}
 
 

@@ -19,9 +19,8 @@ import base64
 import codecs
 import hashlib
 import json
-import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -147,27 +146,14 @@ class Tokenizer:
         if not text:  # of which a conversation has many
             return []
         check_runs(text)
-        parts = self._parts.split(text)
-        return self._joined(parts, map(self._encoding.encode_ordinary, parts[::2]))
-
-    def encode_batch(self, texts: list[str]) -> list[list[int]]:
-        """Encode many texts on all cores, as `encode` does; raises UserError."""
-        for text in texts:
-            check_runs(text)
-        threads = os.cpu_count() or 1
-        split = list(map(self._parts.split, texts))
-        plain = [part for parts in split for part in parts[::2]]
-        ranks = iter(self._encoding.encode_ordinary_batch(plain, num_threads=threads))
-        return [self._joined(parts, ranks) for parts in split]
-
-    def _joined(self, parts: list[str], ranks: Iterator[list[int]]) -> list[int]:
-        """Return the ids of a text's parts, of which every second is an added token."""
-        ids = self._ids(parts[0], next(ranks))
+        parts = self._parts.split(text)  # of which every second is an added token
+        ids = self._plain_ids(parts[0])
         for name, part in zip(parts[1::2], parts[2::2]):
-            ids += [self.added[name], *self._ids(part, next(ranks))]
+            ids += [self.added[name], *self._plain_ids(part)]
         return ids
 
-    def _ids(self, text: str, ranks: list[int]) -> list[int]:
+    def _plain_ids(self, text: str) -> list[int]:
+        ranks = self._encoding.encode_ordinary(text)
         if self._missing and max(ranks, default=0) >= len(self.ranks):
             left = pieces_without(b"".join(self._missing), text, self.pattern)
             ranks = list(chain.from_iterable(map(self._encoding._encode_single_piece, left)))

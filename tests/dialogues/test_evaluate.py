@@ -210,7 +210,7 @@ def test_samples_of_a_text_go_on_beyond_a_short_context(
     shards = prepare(lambda: iter(documents), tmp_path, 512, tokenizer)
     torch.manual_seed(0)
     config = ModelConfig(vocab_size=512, block_size=16, n_layer=1, n_embd=32, n_inner=64)
-    samples = write_samples(build_model(config), Rows(shards, "val", 16), max_tokens=40)
+    samples = write_samples(build_model(config), Rows(shards, "val", 16))
     assert max(len(tokenizer.encode(text)) for _, text in samples) > 16
 
 

@@ -9,14 +9,15 @@ from queue import SimpleQueue
 from threading import Event
 
 import pytest
+from trained import open_graph
 
-from gptcore.bundle import Bundle, default_model
+from gptcore.bundle import default_model
 from gptcore.checks import UserError
 from gptcore.engine.generate import Piece, Replies, Reply, Request, chat, chat_request, generate
 from gptcore.engine.onnx_session import open_slots
 from gptcore.engine.sampling import Sampling
 from gptcore.engine.scheduler import Engine
-from gptcore.model import OnnxModel, load_model, open_model
+from gptcore.model import OnnxModel, load_model
 from gptcore.text.chat_template import render
 
 GREEDY = Sampling(temperature=0)
@@ -43,11 +44,6 @@ class Counting(OnnxModel):
 def counting(model: OnnxModel, request: pytest.FixtureRequest) -> Counting:
     """The tiny model with either of its graphs, before anyone has talked to it."""
     return Counting(open_graph(model.bundle, request.param))
-
-
-def open_graph(bundle: Bundle, graph: str) -> OnnxModel:
-    assert "fp32" in bundle.serving
-    return open_model(bundle, "cpu", 1, "fp32", serving=graph == "serving")
 
 
 @pytest.fixture

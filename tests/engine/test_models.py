@@ -15,6 +15,7 @@ import requests
 from api_server import HELLO, SECONDS, error_of, served
 from conftest import FIRST, NANO
 
+import gptcore.models
 from gptcore.api.door import Door
 from gptcore.bundle import find_models, read_facts, write_facts
 from gptcore.checks import UserError
@@ -32,8 +33,22 @@ def nano() -> OnnxModel:
     return opened(NANO)
 
 
-def opened(folder: Path) -> OnnxModel:
-    return load_model(folder, threads=1, device="cpu", variant="fp32")
+def opened(folder: Path, variant: str | None = None) -> OnnxModel:
+    return load_model(folder, threads=1, device="cpu", variant=variant or "fp32")
+
+
+@pytest.fixture(autouse=True)
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
+    """The threads in which models were loaded: in fp32 if no format is named, so that all answer
+    alike."""
+    threads: list[threading.Thread] = []
+
+    def load(folder: Path, variant: str | None) -> OnnxModel:
+        threads.append(threading.current_thread())
+        return opened(folder, variant)
+
+    monkeypatch.setattr(gptcore.models, "load_model", load)
+    return threads
 
 
 @pytest.fixture
@@ -55,7 +70,7 @@ def room_for(n: float) -> float:
 
 
 def test_who_was_not_needed_for_longest_makes_room(nano: OnnxModel, folders: list[Path]) -> None:
-    models = Models(nano, folders, room_for(3), opened)
+    models = Models(nano, folders, room_for(3))
     assert models.names == [nano.bundle.name, *NAMES] and [*models.open] == [nano.bundle.name]
     one, two = map(weakref.ref, get(models, "one", "two"))
     assert get(models, "one") == [one()]
@@ -68,7 +83,7 @@ def test_who_was_not_needed_for_longest_makes_room(nano: OnnxModel, folders: lis
 
 
 def test_a_model_that_writes_is_not_closed(nano: OnnxModel, folders: list[Path]) -> None:
-    models, stop = Models(nano, folders, room_for(2), opened), Event()
+    models, stop = Models(nano, folders, room_for(2)), Event()
     (one,) = get(models, "one")
     for seed in range(32):  # some of them are long
         wanted = Request([5, 8], Sampling(temperature=2.0, seed=seed), 10**6, slide=True)
@@ -84,29 +99,25 @@ def test_a_model_that_writes_is_not_closed(nano: OnnxModel, folders: list[Path])
 
 def test_a_model_that_never_fits_is_named(nano: OnnxModel, folders: list[Path]) -> None:
     with pytest.raises(UserError, match=r"one needs .* GB beside .* --memory allows"):
-        get(Models(nano, folders, room_for(1.5), opened), "one")
+        get(Models(nano, folders, room_for(1.5)), "one")
 
 
-def test_a_crowd_opens_a_model_once(nano: OnnxModel, folders: list[Path]) -> None:
-    loads = []
-
-    def load(folder: Path) -> OnnxModel:
-        loads.append(threading.current_thread())
-        return opened(folder)
-
-    models = Models(nano, folders, room_for(4), load)
+def test_a_crowd_opens_a_model_once(
+    nano: OnnxModel, folders: list[Path], loaded: list[threading.Thread]
+) -> None:
+    models = Models(nano, folders, room_for(4))
 
     async def crowd() -> list[OnnxModel]:
         return await asyncio.gather(*(models.get(name) for name in NAMES * 20))
 
-    assert len(set(asyncio.run(crowd()))) == len(NAMES) == len(loads)
-    assert len(set(loads)) == 1 and loads[0] != threading.current_thread()
+    assert len(set(asyncio.run(crowd()))) == len(NAMES) == len(loaded)
+    assert len(set(loaded)) == 1 and loaded[0] != threading.current_thread()
 
 
 def test_folders_of_equal_names_are_told_apart(nano: OnnxModel, folders: list[Path]) -> None:
     for folder in folders[1:]:
         write_facts(folder, replace(read_facts(NANO), name="one"))
-    models = Models(nano, [NANO, *folders], room_for(4), opened)
+    models = Models(nano, [NANO, *folders], room_for(4))
     assert models.names == [nano.bundle.name, *NAMES]  # the first model's own folder once
 
 
@@ -115,14 +126,14 @@ def test_a_folder_whose_names_are_all_taken_gets_a_number(
 ) -> None:
     """An export is called after its folder, so that x/one and y/one have the same names."""
     shutil.copytree(folders[0], tmp_path / "elsewhere" / "one")
-    models = Models(opened(folders[0]), [tmp_path / "elsewhere" / "one"], room_for(4), opened)
+    models = Models(opened(folders[0]), [tmp_path / "elsewhere" / "one"], room_for(4))
     assert models.add(folders[1]) == "two" and models.names == ["one", "one-2", "two"]
     assert len({id(model) for model in get(models, *models.names)}) == 3
 
 
 def test_the_first_model_may_be_exported_again(folders: list[Path]) -> None:
     first = opened(folders[0])
-    models = Models(first, folders, room_for(3), opened)
+    models = Models(first, folders, room_for(3))
     assert models.add(folders[0]) == "one"
     others = get(models, "two", "one", "three")
     assert get(models, "one", "two") == [others[1], others[0]] and others[1] is not first
@@ -142,7 +153,7 @@ def test_no_model_but_a_folder_is_said(folders: list[Path], tmp_path: Path) -> N
 def test_the_api_answers_as_the_model_that_is_named(
     nano: OnnxModel, folders: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    models = Models(nano, folders, room_for(3), opened)
+    models = Models(nano, folders, room_for(3))
     with served(models, Door()) as url:
 
         def ask(name: str | None, path: str = "chat/completions") -> requests.Response:

@@ -12,6 +12,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 from conftest import NANO
+from trained import open_graph
 
 import gptcore.model
 from export.verify.decoder import load_reference
@@ -21,14 +22,7 @@ from gptcore.config import ModelConfig
 from gptcore.engine import onnx_session
 from gptcore.engine.generate import MAX_REPLIES, Replies, Reply, Request, Session
 from gptcore.engine.onnx_session import OnnxSession
-from gptcore.model import (
-    MAX_SLOTS,
-    OnnxModel,
-    cache_bytes,
-    load_model,
-    open_model,
-    step_seconds,
-)
+from gptcore.model import MAX_SLOTS, OnnxModel, cache_bytes, load_model, step_seconds
 from gptcore.nn.gpt import GPT
 from gptcore.nn.torch_session import TorchSession, UncachedTorchSession
 from gptcore.system import cores
@@ -41,7 +35,7 @@ PROMPTS = [[3], [506, 509, 40, 41, 42, 511, 510], list(range(100, 160))]
 @pytest.fixture(scope="module")
 def portable(model: OnnxModel) -> OnnxModel:
     """The tiny model with the graph that every folder has."""
-    return open_model(model.bundle, "cpu", 1, "fp32", serving=False)
+    return open_graph(model.bundle, "portable")
 
 
 @pytest.fixture(params=["serving", "portable"])
@@ -103,13 +97,11 @@ def test_the_path_of_a_gpu_gives_the_same_on_the_cpu(
     assert ids_read(bound) == ids_read(session)
 
 
-@pytest.mark.parametrize("serving", [True, False])
-def test_a_model_that_nobody_needs_leaves_the_memory_at_once(
-    model: OnnxModel, serving: bool
-) -> None:
+@pytest.mark.parametrize("graph", ["serving", "portable"])
+def test_a_model_that_nobody_needs_leaves_the_memory_at_once(model: OnnxModel, graph: str) -> None:
     gc.disable()  # a circle of references would wait for it, with all weights
     try:
-        opened = open_model(model.bundle, "cpu", 1, "fp32", serving)
+        opened = open_graph(model.bundle, graph)
         opened.session().prefill([1, 2, 3])
         weights = weakref.ref(opened.inference)
         del opened

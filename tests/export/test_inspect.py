@@ -25,8 +25,8 @@ from gptcore.inspection import (
     Inspection,
     Inspector,
     ids_of_messages,
+    ids_of_text,
     inspect_ids,
-    inspect_text,
     inspect_translation,
     token_names,
 )
@@ -53,6 +53,10 @@ def inspectable(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="module")
 def inspector(inspectable: Path) -> Inspector:
     return Inspector(load_bundle(inspectable))
+
+
+def inspect_text(inspector: Inspector, text: str, n_next: int = 10) -> Inspection:
+    return inspect_ids(inspector, ids_of_text(inspector.bundle, text), n_next)
 
 
 @pytest.fixture(scope="module")
@@ -102,13 +106,13 @@ def test_the_same_model_untrained_draws_its_matrices_as_training_does(
 ) -> None:
     bundle = load_bundle(inspectable)
     untrained = Inspector(bundle, untrained=True)
-    seen = inspect_ids(untrained, list(range(100)))
+    seen = inspect_ids(untrained, list(range(100)), 10)
     assert bundle.untrained.stat().st_size < bundle.inspect.stat().st_size / 3
     fresh = build_model(network.config)
     assert seen.embeddings.std() == pytest.approx(fresh.embed.weight.std().item(), rel=0.05)
     likeliest = max(top[0][2] for top in seen.following)
     assert likeliest < np.log(10 / network.config.vocab_size)  # of 512 tokens none stands out
-    again = inspect_ids(Inspector(bundle, untrained=True), list(range(100)))
+    again = inspect_ids(Inspector(bundle, untrained=True), list(range(100)), 10)
     assert np.array_equal(seen.attention, again.attention)
     with torch.inference_mode():
         shapes = {k: v.shape for k, v in InspectGPT(fresh)(torch.arange(100)[None]).items()}
@@ -210,7 +214,7 @@ def test_of_a_long_conversation_the_end_is_shown(inspector: Inspector) -> None:
     ids, n_dropped, n_cut = ids_of_messages(bundle, messages)
     assert 0 < n_dropped < 80 and n_cut == 0 and 100 < len(ids) <= MAX_TOKENS
     assert ids == render(messages[n_dropped:], bundle.tokenizer)
-    assert len(inspect_ids(inspector, ids).following) == len(ids)
+    assert len(inspect_ids(inspector, ids, 10).following) == len(ids)
     assert messages[n_dropped]["role"] == "user"  # as the model reads it in a chat
     system = {"role": "system", "content": "Be kind."}
     ids, n_dropped, _ = ids_of_messages(bundle, [system, *messages])

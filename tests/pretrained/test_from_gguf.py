@@ -60,7 +60,7 @@ def test_a_file_of_ours_comes_back_with_the_same_weights_and_ids(
     assert tokenizer.special == bundle.tokenizer.special
     # llama.cpp's pattern splits a line break before the last white space of a text otherwise
     texts = [text.strip() for text in hard_texts(500)]
-    assert tokenizer.encode_batch(texts) == bundle.tokenizer.encode_batch(texts)
+    assert all(tokenizer.encode(text) == bundle.tokenizer.encode(text) for text in texts)
 
 
 SHAPE = {"n_layer": 2, "n_head": 4, "n_kv_head": 2, "n_embd": 64, "n_inner": 96, "block_size": 64}
@@ -91,8 +91,8 @@ def test_every_family_goes_to_a_file_and_comes_back(
         before.tokenizer.added,
         before.tokenizer.special,
     )
-    texts = list(hard_texts(500))
-    assert tokenizer.encode_batch(texts) == before.tokenizer.encode_batch(texts)
+    texts = hard_texts(500)
+    assert all(tokenizer.encode(text) == before.tokenizer.encode(text) for text in texts)
     assert tokenizer.sha256 == before.tokenizer.sha256
 
 

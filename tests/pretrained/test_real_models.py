@@ -57,7 +57,7 @@ def test_ids_are_those_of_other_tokenizers(smollm2: Path, folder: Path) -> None:
     theirs = Fast.from_file(str(folder / "tokenizer.json"))
     texts = ["a  12 x", "1234", "  5", *hard_texts(5000)]
     expected = [e.ids for e in theirs.encode_batch(texts, add_special_tokens=False)]
-    assert ours.encode_batch(texts) == expected
+    assert [ours.encode(text) for text in texts] == expected
     with llama(smollm2, context=512) as server:
         tried = [text for text in texts[:500] if "\0" not in text]
         same = [tokens(server.url, text) == ours.encode(text) for text in tried]

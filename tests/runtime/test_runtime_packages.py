@@ -11,17 +11,19 @@ from conftest import ROOT
 from gptcore.system.runtime import installed_runtimes, runtime_line
 
 
-def install(folder: Path, *names: str) -> list[str]:
-    """A path with what pip writes of installed packages, and one that nobody asked for."""
+def found_of(folder: Path, *names: str) -> dict[str, str]:
+    """What is found where pip has written these packages, and one that nobody asked for."""
     for name in (*names, "onnx"):
         info = folder / f"{name.replace('-', '_')}-1.31.0.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.4\nName: {name}\nVersion: 1.31.0\n")
-    return [str(folder)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [str(folder)])
+        return installed_runtimes()
 
 
 def test_the_package_for_the_cpu_says_how_to_get_cuda(tmp_path: Path) -> None:
-    found = installed_runtimes(install(tmp_path, "onnxruntime"))
+    found = found_of(tmp_path, "onnxruntime")
     assert found == {"onnxruntime": "1.31.0"}
     assert runtime_line(found, for_cuda=True) == (
         "onnxruntime 1.31.0, for the CPU; for an NVIDIA GPU: pip uninstall -y onnxruntime, then "
@@ -31,7 +33,7 @@ def test_the_package_for_the_cpu_says_how_to_get_cuda(tmp_path: Path) -> None:
 
 
 def test_the_package_for_cuda_says_how_to_get_the_smaller_one(tmp_path: Path) -> None:
-    found = installed_runtimes(install(tmp_path, "onnxruntime-gpu"))
+    found = found_of(tmp_path, "onnxruntime-gpu")
     assert found == {"onnxruntime-gpu": "1.31.0"}
     assert runtime_line(found, for_cuda=True) == (
         "onnxruntime-gpu 1.31.0, for CUDA and the CPU; without a GPU a smaller one is enough: pip "
@@ -40,7 +42,7 @@ def test_the_package_for_cuda_says_how_to_get_the_smaller_one(tmp_path: Path) ->
 
 
 def test_both_together_break_each_other_and_the_remedy_is_told(tmp_path: Path) -> None:
-    found = installed_runtimes(install(tmp_path, "onnxruntime", "onnxruntime-gpu"))
+    found = found_of(tmp_path, "onnxruntime", "onnxruntime-gpu")
     assert runtime_line(found, for_cuda=True) == (
         "onnxruntime 1.31.0 and onnxruntime-gpu 1.31.0 are both installed and overwrite each "
         "other's files: pip uninstall -y onnxruntime onnxruntime-gpu, then pip install "

@@ -12,7 +12,7 @@ from export.__main__ import main
 from gptcore.bundle import FACTS, VARIANTS, load_bundle, read_facts
 from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling
-from gptcore.inspection import Inspector, inspect_text
+from gptcore.inspection import Inspector, ids_of_text, inspect_ids
 from gptcore.model import load_model
 
 pytestmark = pytest.mark.slow  # it needs every smaller file, twice
@@ -81,7 +81,9 @@ def test_it_replies_as_the_same_file_of_the_whole_folder_does(whole: Path, shipp
 
 
 def test_the_inspect_tab_has_its_graph(whole: Path, shipped: Path) -> None:
-    seen = [inspect_text(Inspector(load_bundle(folder)), "Hello!") for folder in (whole, shipped)]
+    bundles = [load_bundle(folder) for folder in (whole, shipped)]
+    ids = ids_of_text(bundles[0], "Hello!")
+    seen = [inspect_ids(Inspector(bundle), ids, 10) for bundle in bundles]
     assert seen[0].tokens == seen[1].tokens
     assert np.abs(seen[0].attention - seen[1].attention).max() < 0.02
 

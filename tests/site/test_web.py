@@ -15,7 +15,7 @@ from sites import GREEDY, Open, build, download, our_reply, set_greedy, shown, u
 from export.__main__ import main
 from gptcore.bundle import load_bundle
 from gptcore.engine.generate import chat_request, complete
-from gptcore.inspection import Inspector, inspect_text
+from gptcore.inspection import Inspector, ids_of_text, inspect_ids
 from gptcore.model import OnnxModel
 
 pytestmark = pytest.mark.peers
@@ -80,7 +80,8 @@ def test_inspect_shows_what_the_server_shows(
         page.get_by_role("button", name="Look inside").click()
         told = page.locator(".room .notice.error")
         expect(told if not text else page.locator(".map canvas")).to_be_visible()
-    seen = inspect_text(Inspector(load_bundle(folder)), text, 8)
+    bundle = load_bundle(folder)
+    seen = inspect_ids(Inspector(bundle), ids_of_text(bundle, text), 8)
     assert page.locator(".chip small").all_inner_texts() == [str(i) for i in seen.token_ids]
     names = [name.replace(" ", "·").replace("\n", "⏎") for name in seen.tokens]
     assert page.locator(".chip span").all_inner_texts() == names

@@ -49,7 +49,7 @@ def test_missing_bytes_are_lost_as_in_the_other_library(incomplete: Path, ours: 
     ]
     texts = [*made, *hard_texts(3000)]
     expected = [e.ids for e in theirs.encode_batch(texts, add_special_tokens=False)]
-    assert ours.encode_batch(texts) == expected == list(map(ours.encode, texts))
+    assert [ours.encode(text) for text in texts] == expected
     assert [ours.token_bytes(i) for i in ours.encode(made[0])] == [b"!!"]
 
 
@@ -117,8 +117,7 @@ def test_ids_of_hard_unicode_are_those_of_the_other_library(
     known = [t for t in texts if not ours.normal_form or NFC().normalize_str(t) == nfc(t)]
     assert len(known) >= 0.9999 * len(texts)
     expected = [e.ids for e in theirs.encode_batch(known, add_special_tokens=False)]
-    assert ours.encode_batch(known) == expected
-    assert [ours.encode(text) for text in known[:500]] == expected[:500]
+    assert [ours.encode(text) for text in known] == expected
     assert all(ours.special["<|stop|>"] not in ids for ids in expected)
     change = nfc if ours.normal_form else str
     whole = [text for text in known[:500] if not set(ADDED) & set(ours._parts.split(text))]

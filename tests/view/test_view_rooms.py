@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from export.folder.write import add_inspect
 from gptcore.gradio.build import build_page, launch_options
-from gptcore.inspection import Inspector, ids_of_messages, inspect_ids, inspect_text
+from gptcore.inspection import Inspector, ids_of_messages, ids_of_text, inspect_ids
 from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
 from gptcore.translation.onnx import OnnxTranslator
@@ -206,7 +206,8 @@ def test_inspect_shows_what_the_model_computes(page: Page, seen_model: OnnxModel
     enter(page, "Inspect")
     expect(page.get_by_label("Text to look at")).to_have_value(EXAMPLE)
     press(page, "Look inside")
-    seen = inspect_text(Inspector(seen_model.bundle), EXAMPLE, 8)
+    ids = ids_of_text(seen_model.bundle, EXAMPLE)
+    seen = inspect_ids(Inspector(seen_model.bundle), ids, 8)
     chips = page.locator(".chip")
     expect(chips).to_have_count(len(seen.tokens))
     assert chips.locator("small").all_inner_texts() == [str(i) for i in seen.token_ids]

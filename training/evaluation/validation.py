@@ -112,7 +112,7 @@ def shown(ids: list[int], tokenizer: Tokenizer) -> str:
     return data.decode("utf-8", errors="replace")
 
 
-def write_samples(model: GPT, rows: Rows, max_tokens: int = 60) -> list[tuple[str, str]]:
+def write_samples(model: GPT, rows: Rows) -> list[tuple[str, str]]:
     """Return (prompt, continuation) texts for samples.md, always sampled with the same seed.
 
     A plain text continues beyond a short context, as in `gptcore.engine.generate.complete`.
@@ -121,7 +121,7 @@ def write_samples(model: GPT, rows: Rows, max_tokens: int = 60) -> list[tuple[st
     samples = []
     for ids, asks in sample_prompts(rows):
         with evaluating(model):
-            request = Request(ids, sampling, max_tokens, slide=not asks)
+            request = Request(ids, sampling, max_tokens=60, slide=not asks)
             reply = Reply(request, rows.tokenizer, rows.block_size)
             text = "".join(piece.text for piece in generate(TorchSession(model), reply))
         samples.append((shown(ids[1:], rows.tokenizer), text))
