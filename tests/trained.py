@@ -4,13 +4,16 @@ import json
 import os
 import random
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from itertools import islice, product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from conftest import FIRST
+from torch import Tensor
 
 from export.__main__ import main as export_main
 from export.folder.write import write_model
@@ -126,6 +129,24 @@ def exported(run: Run, out: Path) -> None:
 @pytest.fixture(scope="session")
 def model(model_folder: Path) -> OnnxModel:
     return load_model(model_folder, threads=1)
+
+
+class Interrupted:
+    """A task of a training that somebody stops by Ctrl-C in its n-th step."""
+
+    def __init__(self, task: Any, n: int):
+        self.task, self.n_left = task, n
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.task, name)
+
+    @property
+    def logits(self) -> Callable[..., Tensor]:
+        """What each step asks for once."""
+        self.n_left -= 1
+        if self.n_left == 0:
+            signal.raise_signal(signal.SIGINT)
+        return self.task.logits
 
 
 def open_graph(bundle: Bundle, graph: str) -> OnnxModel:

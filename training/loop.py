@@ -90,15 +90,14 @@ def train(
     task: Task,
     initial: Tensors | None = None,
     resume: bool = False,
-    stop_at: int | None = None,
     world: World = World(),
 ) -> dict[str, Any] | None:
     """Train to the last step and return the summary, or None if the run was paused.
 
     `initial`: weights to start from (fine-tuning); a run of adapters needs them to resume, too.
-    `stop_at`: the step after which to save and pause, as after Ctrl-C. A step whose loss or
-    gradient is not finite updates nothing.
-    Raises UserError after MAX_BAD_STEPS such steps in a row, and if there is nothing to resume.
+    Ctrl-C pauses it: the state is saved after the step. A step whose loss or gradient is not finite
+    updates nothing. Raises UserError after MAX_BAD_STEPS such steps in a row, and if there is
+    nothing to resume.
     """
     device = pick_device()
     dtype = pick_dtype(run.train.dtype, device, world)
@@ -133,7 +132,7 @@ def train(
             if not is_measured and is_due(state.step, run.train.eval_every, run.train):
                 with waiting("measuring"):
                     measure(run, task, state, recorders, interrupts)
-            run = take_steps(run, task, state, world, recorders, interrupts, stop_at)
+            run = take_steps(run, task, state, recorders, interrupts)
     except Paused:
         print(f"saved step {state.step}")
         return None
@@ -163,20 +162,14 @@ def computes_twice(run: Run, device: torch.device, dtype: torch.dtype, world: Wo
 
 
 def take_steps(
-    run: Run,
-    task: Task,
-    state: State,
-    world: World,
-    recorders: list[Recorder],
-    interrupts: Interrupts,
-    stop_at: int | None,
+    run: Run, task: Task, state: State, recorders: list[Recorder], interrupts: Interrupts
 ) -> Run:
     """Take all remaining steps; return the run, with `steps` fitted to the clock if it has one.
 
     Raises Paused after an interrupt, once the state is saved, and UserError after MAX_BAD_STEPS
     consecutive bad steps.
     """
-    config = run.train
+    config, world = run.train, state.world
     began = time.perf_counter() - state.seconds
     durations: deque[float] = deque(maxlen=config.log_every)
     first, stepping_s = state.step, 0.0  # stepping_s leaves out the first step: it may compile
@@ -195,9 +188,9 @@ def take_steps(
                 config, bar.total = run.train, run.train.steps
             started = time.perf_counter()
             batch = batch_of(state.step)
-            values = step(state, batch, task.logits, config, world)
+            values = step(state, batch, task.logits, config)
             if state.bad_steps:
-                tell_bad_step(run, state, world, batch, values)
+                tell_bad_step(run, state, batch, values)
             durations.append(time.perf_counter() - started)
             stepping_s += durations[-1] if state.step > first + 1 else 0.0
             state.seconds = time.perf_counter() - began
@@ -213,10 +206,10 @@ def take_steps(
                     recorder.scalars(state.step, values | times | {"tokens": tokens} | gpu)
             if state.bad_steps and state.step < config.steps:
                 continue  # the weights have not changed: nothing to save or to measure
-            pausing = world.any(interrupts.received) or state.step == stop_at
+            pausing = world.any(interrupts.received)
             saving = [is_due(state.step, n, config) for n in (config.save_every, config.eval_every)]
             if pausing or any(saving):
-                save_state(run, state, world)
+                save_state(run, state)
             if pausing and state.step < config.steps:
                 raise Paused
             if is_due(state.step, config.eval_every, config):
@@ -250,7 +243,7 @@ def is_due(step: int, every: int, config: TrainConfig) -> bool:
 
 
 def tell_bad_step(
-    run: Run, state: State, world: World, batch: tuple[Tensor, ...], values: dict[str, float]
+    run: Run, state: State, batch: tuple[Tensor, ...], values: dict[str, float]
 ) -> None:
     """Report that the last step updated nothing; raise UserError after MAX_BAD_STEPS of them."""
     loss, norm = values["loss"], values["gradient_norm"]
@@ -258,7 +251,7 @@ def tell_bad_step(
     if state.bad_steps < MAX_BAD_STEPS:
         tqdm.write(f"{found}: not finite, so this step updates nothing")
         return
-    save_evidence(run, state, world, batch, values)
+    save_evidence(run, state, batch, values)
     raise UserError(
         f"the last {MAX_BAD_STEPS} steps gave no finite loss or gradient ({found}): they updated "
         f"nothing, and all checkpoints are kept; {run.path / 'evidence'} holds the batch, weights "

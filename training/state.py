@@ -1,7 +1,7 @@
 """The state of a training run (model, optimizers, counters), and its checkpoints.
 
->>> state = State(model, network, optimizers, device, dtype)         # doctest: +SKIP
->>> save_state(run, state, World())                                  # doctest: +SKIP
+>>> state = State(model, network, optimizers, device, dtype, World())    # doctest: +SKIP
+>>> save_state(run, state)                                               # doctest: +SKIP
 """
 
 import json
@@ -36,7 +36,7 @@ COUNTS = ("step", "seconds")
 
 @dataclass
 class State:
-    """Everything that a training step changes.
+    """Everything that a training step changes, and where it is computed.
 
     It holds no random state: each step seeds its generator with (seed, step, rank).
     """
@@ -46,6 +46,7 @@ class State:
     optimizers: Optimizers
     device: torch.device
     dtype: torch.dtype  # precision of the matrix products
+    world: World
     is_compiled: bool = False
     loss: Loss = summed_loss
     step: int = 0  # number of steps done
@@ -82,7 +83,7 @@ def build_state(
     network = parallelise(model, config.parallel, world, device)
     optimizers = build_optimizers(model, config, dtype)
     loss = build_loss(is_compiled)
-    state = State(model, network, optimizers, device, dtype, is_compiled, loss)
+    state = State(model, network, optimizers, device, dtype, world, is_compiled, loss)
     if checkpoint:
         load_optimizer_tensors(optimizers, checkpoint.state)
         for name in COUNTS:
@@ -90,15 +91,16 @@ def build_state(
     return state
 
 
-def save_state(run: Run, state: State, world: World) -> None:
+def save_state(run: Run, state: State) -> None:
     """Write a checkpoint; it does not depend on the number of processes.
 
     The first process gathers all parts, so it needs memory for the whole model and its moments.
     """
-    weights = whole_weights(state.model, world.is_first)
-    moments = optimizer_tensors(state.optimizers, world.is_first)
+    is_first = state.world.is_first
+    weights = whole_weights(state.model, is_first)
+    moments = optimizer_tensors(state.optimizers, is_first)
     facts = {name: getattr(state, name) for name in COUNTS}
-    if world.is_first:
+    if is_first:
         path = run.checkpoints / f"step-{state.step}"
         save_checkpoint(path, weights, moments, facts | {"model": run.model.to_dict()})
         run.sound[path] = True  # no need to read it back
@@ -117,7 +119,7 @@ def write_adapter(run: Run) -> None:
 
 
 def save_evidence(
-    run: Run, state: State, world: World, batch: tuple[Tensor, ...], facts: dict[str, float]
+    run: Run, state: State, batch: tuple[Tensor, ...], facts: dict[str, float]
 ) -> None:
     """Write evidence/step-N: a bad step's weights, batch, and the norm of each gradient.
 
@@ -129,7 +131,7 @@ def save_evidence(
         for name, p in state.model.named_parameters()
         if p.grad is not None and (g := whole(p.grad)) is not None
     }
-    if world.is_first:
+    if state.world.is_first:
         with new_folder(run.path / "evidence" / f"step-{state.step}") as folder:
             save_file(weights, folder / MODEL)
             tensors = {f"tensor_{i}": t.contiguous() for i, t in enumerate(batch)}

@@ -31,7 +31,6 @@ def step(
     batch: tuple[Tensor, ...],
     logits_of: Callable[..., Tensor],
     config: TrainConfig,
-    world: World = World(),
 ) -> dict[str, float]:
     """Update the weights once; return the loss (nats per token), learning rate and gradient norm.
 
@@ -39,14 +38,16 @@ def step(
     `logits_of(network, *inputs)` returns (B, T, V). A step whose loss or gradient is not finite
     updates nothing and is counted in `state.bad_steps`; its gradients stay until the next step.
     """
-    torch.manual_seed(seed_of(config.seed, state.step, world.rank))
+    torch.manual_seed(seed_of(config.seed, state.step, state.world.rank))
     factor = rate_factor(state.step, config.steps, config.warmup_steps, config.decay_share)
     rate = config.learning_rate * factor
     set_rate(state.optimizers, rate)
     for optimizer in state.optimizers:
         optimizer.zero_grad(set_to_none=True)
     with autocast(state.device, state.dtype):
-        loss = accumulate_gradients(state.network, logits_of, batch, config, world, state.loss)
+        loss = accumulate_gradients(
+            state.network, logits_of, batch, config, state.world, state.loss
+        )
     parameters = list(state.model.parameters())
     norm = whole(get_total_norm([p.grad for p in parameters if p.grad is not None]))
     if abs(loss) < float("inf") and norm < float("inf"):  # false for NaN, too

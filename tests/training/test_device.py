@@ -10,7 +10,7 @@ import pytest
 import torch
 from pretended_device import PretendedDevice
 from torch import Tensor, nn
-from trained import TINY_TRANSLATOR, set_options
+from trained import TINY_TRANSLATOR, Interrupted, set_options
 
 import training.evaluation.subject
 import training.loop
@@ -106,7 +106,7 @@ def test_a_run_is_trained_measured_paused_and_resumed_on_a_gpu(
 
     paused = dataclasses.replace(whole, path=tmp_path / "paused")
     task = LanguageModelling(paused, load_shards(Path(paused.data.shards)))
-    assert train(paused, task, stop_at=3) is None
+    assert train(paused, Interrupted(task, 3)) is None
     assert main(["--out", str(paused.path), "--resume"]) == 0
     assert_same_end(paused, whole)
     assert paused.samples() == whole.samples()
@@ -123,7 +123,7 @@ def test_a_translator_is_trained_measured_paused_and_resumed_on_a_gpu(
     assert list(whole.evaluations()) == [3]
 
     paused = dataclasses.replace(whole, path=tmp_path / "paused")
-    assert train(paused, open_task(whole), stop_at=2) is None
+    assert train(paused, Interrupted(open_task(whole), 2)) is None
     assert main(["translate", "--out", str(paused.path), "--resume"]) == 0
     assert_same_end(paused, whole)
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import Tensor, nn
+from trained import Interrupted
 
 import training.loop
 import training.machine.memory
@@ -70,7 +71,9 @@ def new_run(path: Path, clock: Clock | None = None, **settings: object) -> Run:
     return run
 
 
-def trained(run: Run, task: Timed, monkeypatch: pytest.MonkeyPatch, **options: object):
+def trained(
+    run: Run, task: Timed | Interrupted, monkeypatch: pytest.MonkeyPatch, **options: object
+):
     monkeypatch.setattr(training.loop, "time", SimpleNamespace(perf_counter=lambda: task.now))
     return train(run, task, **options)
 
@@ -98,7 +101,7 @@ def test_a_resumed_run_goes_on_counting_its_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = new_run(tmp_path, steps=5, log_every=1, eval_every=5)
-    assert trained(run, Timed([1, 2, 3]), monkeypatch, stop_at=3) is None
+    assert trained(run, Interrupted(Timed([1, 2, 3]), 3), monkeypatch) is None
     summary = trained(run, Timed([4, 5]), monkeypatch, resume=True)
     assert logged(run, "seconds") == {1: 1, 2: 3, 3: 6, 4: 10, 5: 15}
     assert summary["seconds"] == 15 + EVALUATION_S
@@ -136,7 +139,7 @@ def test_a_run_with_a_time_takes_just_that_time(
     clock = Clock(budget_s=40.0, evaluation_steps=EVALUATION_S)
     run = new_run(tmp_path, clock, steps=1000, decay_share=0.5, eval_every=1000, log_every=1)
     if pause:
-        assert trained(run, Timed(compiling()), monkeypatch, stop_at=pause) is None
+        assert trained(run, Interrupted(Timed(compiling()), pause), monkeypatch) is None
     summary = trained(run, Timed(compiling()), monkeypatch, resume=bool(pause))
     assert summary["seconds"] == clock.budget_s
     assert summary["steps"] == (23 if pause else 29) == max(logged(run, "loss"))
@@ -191,14 +194,14 @@ def test_blocks_are_computed_twice_where_memory_is_short_and_a_resume_does_the_s
 ) -> None:
     monkeypatch.setattr(training.machine.memory, "free_memory", lambda device: free)
     run = new_run(tmp_path, steps=2, gradient_checkpointing=asked)
-    assert trained(run, Timed([1]), monkeypatch, stop_at=1) is None
+    assert trained(run, Interrupted(Timed([1]), 1), monkeypatch) is None
     assert ("computed twice" in capsys.readouterr().out) == (asked == "auto" and chosen == "on")
     assert Run.load(tmp_path).train.gradient_checkpointing == chosen
 
 
-@pytest.mark.parametrize("stop_at", [None, 1])
+@pytest.mark.parametrize("pause", [None, 1])
 def test_recorders_get_every_figure_and_are_closed_at_the_end_and_at_a_pause(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pause: int | None
 ) -> None:
     class Kept:
         def __init__(self) -> None:
@@ -217,7 +220,8 @@ def test_recorders_get_every_figure_and_are_closed_at_the_end_and_at_a_pause(
 
     kept, run = Kept(), new_run(tmp_path, steps=2, log_every=1, eval_every=2)
     monkeypatch.setattr(training.loop, "open_recorders", lambda *_: [kept])
-    trained(run, Timed([1, 1]), monkeypatch, stop_at=stop_at)
+    task = Timed([1, 1])
+    trained(run, Interrupted(task, pause) if pause else task, monkeypatch)
     assert kept.n_closed == 1
-    assert kept.steps == ([1] if stop_at else [1, 2, 2])
-    assert kept.texts == ([] if stop_at else [(2, [("Once", "upon a time")])])
+    assert kept.steps == ([1] if pause else [1, 2, 2])
+    assert kept.texts == ([] if pause else [(2, [("Once", "upon a time")])])

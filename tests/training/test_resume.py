@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from trained import Interrupted
 
 import gptcore.nn.checkpoint
 import training.loop
@@ -90,7 +91,7 @@ def both(
     whole = new_run(folder / "whole", shards, dtype=request.param)
     paused = new_run(folder / "paused", shards, dtype=request.param)
     assert train(whole, LanguageModelling(whole, shards))["steps"] == STEPS
-    assert train(paused, LanguageModelling(paused, shards), stop_at=PAUSE) is None
+    assert train(paused, Interrupted(LanguageModelling(paused, shards), PAUSE)) is None
     return whole, paused
 
 
@@ -147,7 +148,7 @@ def test_without_one_part_of_the_state_the_bits_differ(
 def damaged(shards: Shards, tmp_path: Path) -> Run:
     """A run with checkpoints of steps 2 and 4, paused at 4, whose newest is damaged."""
     run = new_run(tmp_path / "damaged", shards, dtype="float32", save_every=2, eval_every=4)
-    train(run, LanguageModelling(run, shards), stop_at=4)
+    train(run, Interrupted(LanguageModelling(run, shards), 4))
     weights = run.checkpoints / "step-4" / MODEL
     data = bytearray(weights.read_bytes())
     data[len(data) // 2] ^= 16
@@ -172,11 +173,12 @@ def test_damaged_checkpoints_do_not_take_the_place_of_sound_ones(
     shards: Shards, tmp_path: Path
 ) -> None:
     run = new_run(tmp_path / "run", shards, save_every=1, keep_checkpoints=2)
-    assert train(run, LanguageModelling(run, shards), stop_at=4) is None
+    assert train(run, Interrupted(LanguageModelling(run, shards), 4)) is None
     (run.checkpoints / "step-4" / MODEL).write_bytes(b"damaged")
     for step in (5, 99_999):
         shutil.copytree(run.checkpoints / "step-4", run.checkpoints / f"step-{step}")
-    assert train(run, LanguageModelling(run, shards), resume=True, stop_at=5) is None
+    task = Interrupted(LanguageModelling(run, shards), 2)  # from step 3, the newest sound one
+    assert train(run, task, resume=True) is None
     assert {path.name for path in run.checkpoints.iterdir()} == {"step-4", "step-5"}
     assert newest_checkpoint(run.checkpoints)[1] == []
 
@@ -186,7 +188,7 @@ def test_checkpoints_of_this_process_are_not_hashed_at_each_save(
 ) -> None:
     """They may have gigabytes. What was there before is hashed once."""
     run = new_run(tmp_path / "run", shards, save_every=1, keep_checkpoints=2)
-    train(run, LanguageModelling(run, shards), stop_at=2)
+    train(run, Interrupted(LanguageModelling(run, shards), 2))
     hashed: list[str] = []
 
     def noting(path: Path) -> str:

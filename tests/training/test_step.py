@@ -130,12 +130,12 @@ def test_the_head_computes_learned_positions_alone_with_the_same_gradients(n_ign
         torch.testing.assert_close(parameter.grad, gradient, atol=1e-6, rtol=1e-4)
 
 
-def sgd_state(dropout: float = 0.0) -> State:
+def sgd_state(dropout: float = 0.0, rank: int = 0) -> State:
     """Of a model whose every update is the gradient times the rate."""
     torch.manual_seed(0)
     model = build_model(dataclasses.replace(SMALL, dropout=dropout)).train()
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.0)]
-    return State(model, model, optimizers, CPU, torch.float32)
+    return State(model, model, optimizers, CPU, torch.float32, World(rank))
 
 
 def random_batch() -> tuple[Tensor, Tensor]:
@@ -160,9 +160,9 @@ def test_each_process_and_each_step_draws_its_own_random_numbers() -> None:
     config = TrainConfig(batch_size=4, micro_batch_size=4, learning_rate=0.0)
 
     def loss(rank: int, number: int, dropout: float = 0.5) -> float:
-        state = sgd_state(dropout)
+        state = sgd_state(dropout, rank)
         state.step = number
-        return step(state, random_batch(), logits_of, config, World(rank))["loss"]
+        return step(state, random_batch(), logits_of, config)["loss"]
 
     different = {loss(rank, number) for rank in (0, 1, 2) for number in (0, 1)}
     assert len(different) == 6 and loss(1, 1) in different
