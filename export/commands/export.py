@@ -7,8 +7,11 @@ python -m export --from-gguf FILE --out models/NAME     from the same as llama.c
 """
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from export.folder.replace import check_model_folder
 from gptcore.bundle import VARIANTS, read_facts
@@ -18,6 +21,10 @@ from training.formats.places import find_files
 from training.machine.progress import waiting
 from training.run.base import FAMILY
 from training.run.directory import Run
+
+if TYPE_CHECKING:
+    from export.folder.write import Target
+    from export.verify.report import Check
 
 KEPT = "; --out is as it was before"
 SMALLER = [name for name in VARIANTS if name != "fp32"]
@@ -65,27 +72,65 @@ def add_folder_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    check(options)
+    check_source(options)
+    check_target(options)
+    if options.from_hf:
+        return export_folder(options.from_hf, options)
     if options.from_gguf:
-        return run_gguf(options)
+        with unpacked(options.from_gguf, beside=options.out) as folder:
+            return export_folder(folder, options)
     with waiting("starting PyTorch"):
-        from export.folder.card import Hub, read_license
-        from export.folder.variants import read_names, split_names
         from export.folder.write import export_run
-        from export.pretrained.hugging_face import export_pretrained
-        from export.verify.report import claim, print_report
 
-    name, formats = options.name or options.out.name, read_names(options.quantize)
+    target = target_of(options, options.run / FAMILY)
+    return tell(export_run(Run.load(options.run), target), options)
+
+
+def export_folder(folder: Path, options: argparse.Namespace) -> int:
+    """Export a model made elsewhere from a folder of Hugging Face's kind; return the exit code.
+
+    `options`: --out, and those of add_folder_arguments.
+    """
+    with waiting("starting PyTorch"):
+        from export.pretrained.hugging_face import export_pretrained
+
+    target = target_of(options, folder)
+    return tell(export_pretrained(folder, target, options.text, options.context), options)
+
+
+@contextmanager
+def unpacked(file: Path, beside: Path) -> Iterator[Path]:
+    """Yield a folder of Hugging Face's kind with the model of a GGUF file, for a while."""
+    from export.gguf.to_hugging_face import to_hugging_face
+
+    # beside the model folder: weights in fp32 may be more than a system's own place can hold
+    parent = next(folder for folder in beside.resolve().parents if folder.is_dir())
+    with TemporaryDirectory(dir=parent, prefix=".gguf-") as place:
+        folder = Path(place) / file.name
+        with waiting("unpacking the file"):
+            to_hugging_face(file, folder)
+        yield folder
+
+
+def target_of(options: argparse.Namespace, family: Path) -> "Target":
+    """Return what the options say of the model folder; `family` may hold the model's own card."""
+    from export.folder.card import Hub, read_license
+    from export.folder.variants import read_names, split_names
+    from export.folder.write import Target
+
     hub = Hub(
-        options.license or read_license(options.from_hf or options.run / FAMILY),
+        options.license or read_license(family),
         split_names(options.language),
         split_names(options.datasets),
     )
-    to = options.out, name, hub, formats, options.force
-    if options.from_hf:
-        checks = export_pretrained(options.from_hf, *to, options.text, options.context)
-    else:
-        checks = export_run(Run.load(options.run), *to)
+    name = options.name or options.out.name
+    return Target(options.out, name, hub, read_names(options.quantize), options.force)
+
+
+def tell(checks: "list[Check]", options: argparse.Namespace) -> int:
+    """Say what was compared, and how to talk with the model; return the exit code."""
+    from export.verify.report import claim, print_report
+
     if options.verbose:
         print_report(checks)
     is_translator = isinstance(read_facts(options.out).config, Seq2SeqConfig)
@@ -94,20 +139,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def run_gguf(options: argparse.Namespace) -> int:
-    """Unpack the file into a folder of Hugging Face's kind, and export that."""
-    from export.gguf.to_hugging_face import to_hugging_face
-
-    # beside the model folder: weights in fp32 may be more than a system's own place can hold
-    beside = next(folder for folder in options.out.resolve().parents if folder.is_dir())
-    with TemporaryDirectory(dir=beside, prefix=".gguf-") as place:
-        folder = Path(place) / options.from_gguf.name
-        with waiting("unpacking the file"):
-            to_hugging_face(options.from_gguf, folder)
-        return run(argparse.Namespace(**vars(options) | {"from_hf": folder, "from_gguf": None}))
-
-
-def check(options: argparse.Namespace) -> None:
+def check_source(options: argparse.Namespace) -> None:
     """Raise UserError for mistakes that can be found before torch is imported."""
     if sum(source is not None for source in (options.run, options.from_hf, options.from_gguf)) != 1:
         raise UserError("name one of a run directory, --from-hf DIR or --from-gguf FILE")
@@ -122,6 +154,10 @@ def check(options: argparse.Namespace) -> None:
             f"--from-hf {options.from_hf} is not a folder: `python -m export fetch "
             f"OWNER/NAME` fetches a model and exports it"
         )
+
+
+def check_target(options: argparse.Namespace) -> None:
+    """Raise UserError for an --out that may not be replaced, or a --text that is not there."""
     check_model_folder(options.out)
     if options.text:
         find_files([options.text])

@@ -32,17 +32,15 @@ def run(options: argparse.Namespace) -> int:
         return 0
     model = find(options.model)
     options.out = options.out or Path("models") / Path(options.model.lower()).name
-    from export.folder.replace import check_model_folder
     from export.pretrained.hub import fetch, find_in_mirror, home  # imports huggingface_hub
 
-    check_model_folder(options.out)
+    export.check_target(options)
     if options.mirror:
         folder = find_in_mirror(options.mirror, model.repo)
     else:
         folder = home() / model.repo
         fetch(folder, model.repo, lambda folder: check_supported(folder, options))
-    options.run, options.from_gguf, options.from_hf = None, None, folder
-    code = export.run(options)
+    code = export.export_folder(folder, options)
     family = read_json(folder / "config.json").get("model_type", "llama")
     if not is_tried(family):
         print(f"of the family {family} no real weights were tried here, only small random ones")

@@ -1,6 +1,7 @@
 """Writes a training run as a model folder, which gets its name only when it is verified.
 
->>> export_run(Run.load("runs/mine"), Path("models/mine"), "mine", Hub())    # doctest: +SKIP
+>>> target = Target(Path("models/mine"), "mine", Hub())              # doctest: +SKIP
+>>> export_run(Run.load("runs/mine"), target)                        # doctest: +SKIP
 """
 
 import json
@@ -61,19 +62,22 @@ from training.run.base import FAMILY, FAMILY_FILES, whole_weights
 from training.run.directory import Run
 
 
-def export_run(
-    run: Run,
-    out: Path,
-    name: str,
-    hub: Hub,
-    formats: Sequence[str] = (),
-    force: bool = False,
-) -> list[Check]:
+class Target(NamedTuple):
+    """The model folder to write, and what it is to have."""
+
+    out: Path
+    name: str
+    hub: Hub
+    formats: Sequence[str] = ()  # smaller files to add, see export.formats.quantize
+    force: bool = False  # keep those that are much worse
+
+
+def export_run(run: Run, target: Target) -> list[Check]:
     """Write and verify a model folder from a run's best checkpoint; return what was compared.
 
-    `formats` names the smaller files to add (see export.formats.quantize); `force` keeps those
-    that are much worse. Raises UserError if the verification fails, and leaves `out` unchanged.
+    Raises UserError if the verification fails, and leaves `target.out` unchanged.
     """
+    out, formats = target.out, target.formats
     if formats and isinstance(run.model, Seq2SeqConfig):
         raise UserError("--quantize is for decoders: a translation model is exported in fp32 only")
     rows = held_out(run) if formats else ()
@@ -84,7 +88,7 @@ def export_run(
     print(f"exporting {checkpoint.path} to {out}{', which is replaced' * out.exists()}")
     took = {key: run.summary()[key] for key in ("tokens", "seconds") if run.is_complete}
     facts = ModelFacts(
-        name=name,
+        name=target.name,
         chat=run.data.chat,
         parameters=count_parameters(model),
         config=run.model,
@@ -101,45 +105,46 @@ def export_run(
         return KINDS[type(run.model)](run, model, folder, facts)
 
     calibration = calibration_rows(run) if formats else ()
-    smaller = Smaller(formats, rows, run.tokenizer, force, calibration) if formats else None
-    return write_verified(out, facts, write, hub, smaller)
+    smaller = Smaller(rows, run.tokenizer, calibration) if formats else None
+    return write_verified(target, facts, write, smaller)
 
 
 class Smaller(NamedTuple):
-    """The smaller files to add, and the rows to measure them on."""
+    """What smaller files are measured on and fitted to."""
 
-    formats: Sequence[str]
     rows: Iterable[Row]
     tokenizer: Tokenizer
-    force: bool
     calibration: Iterable[np.ndarray]  # rows of ids of other text
 
 
 def write_verified(
-    out: Path,
+    target: Target,
     facts: ModelFacts,
     write: Callable[[Path], list[Check]],
-    hub: Hub,
     smaller: Smaller | None,
 ) -> list[Check]:
-    """Fill the folder `out` by calling `write`, then add smaller files, card and facts.
+    """Fill the folder `target.out` by calling `write`, then add smaller files, card and facts.
 
     Return the checks, none of which failed; raises UserError if one fails.
     """
-    check_model_folder(out)
-    with new_folder(out) as folder:
+    check_model_folder(target.out)
+    with new_folder(target.out) as folder:
         checks = write(folder)
         if any_failed(checks):
             print_report(checks)
-            raise UserError(f"the exported graph differs from the model: {out} was not written")
+            raise UserError(
+                f"the exported graph differs from the model: {target.out} was not written"
+            )
         if smaller:
-            facts = replace(facts, variants=add_variants(folder, *smaller))
+            rows, tokenizer, calibration = smaller
+            added = add_variants(folder, target.formats, rows, tokenizer, target.force, calibration)
+            facts = replace(facts, variants=added)
         tell_transformers_js(folder, facts.variants or ["fp32"])
         if not isinstance(facts.config, Seq2SeqConfig):
             variants, limit = facts.variants or ["fp32"], logits_limit(checks)
             checks += write_serving_graphs(folder, facts.config, variants, limit)
         facts = replace(facts, parity=as_facts(checks))
-        write_card(folder / "README.md", facts, hub)
+        write_card(folder / "README.md", facts, target.hub)
         write_facts(folder, facts)
     return checks
 

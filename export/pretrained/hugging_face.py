@@ -6,7 +6,7 @@ own, which must give the same ids.
 
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from export.folder.card import Hub
 from export.folder.variants import Row, text_rows
-from export.folder.write import Smaller, write_graph_and_weights, write_verified
+from export.folder.write import Smaller, Target, write_graph_and_weights, write_verified
 from export.formats.hugging_face import genai_config
 from export.formats.pre_tokenizers import explicit
 from export.formats.weights import Weights
@@ -54,14 +53,7 @@ SUPPORTED = {  # keys of config.json, and the values that gptcore's Llama suppor
 
 
 def export_pretrained(
-    source: Path,
-    out: Path,
-    name: str,
-    hub: Hub,
-    formats: Sequence[str] = (),
-    force: bool = False,
-    text: Path | None = None,
-    context: int | None = None,
+    source: Path, target: Target, text: Path | None = None, context: int | None = None
 ) -> list[Check]:
     """Write and verify a model folder from one in Hugging Face's format.
 
@@ -83,7 +75,7 @@ def export_pretrained(
     weights = read_weights(source, set(to_llama(shape.state_dict(), config)))
     imported = Imported(source.resolve().name, measured_on=text.name if text else OWN)
     facts = ModelFacts(
-        name, template is not None, count_parameters(shape), config, imported=imported
+        target.name, template is not None, count_parameters(shape), config, imported=imported
     )
 
     def write(folder: Path) -> list[Check]:
@@ -100,8 +92,7 @@ def export_pretrained(
     calibration = calibration or first_ids(
         measured_rows(tokenizer, facts.chat, None, config.block_size, after)
     )
-    smaller = Smaller(formats, rows, tokenizer, force, calibration)
-    return write_verified(out, facts, write, hub, smaller)
+    return write_verified(target, facts, write, Smaller(rows, tokenizer, calibration))
 
 
 OWN = "the project's own dialogues"
