@@ -17,7 +17,7 @@ from gptcore.engine.generate import Request, chat_request
 from gptcore.engine.sampling import SETTINGS, Sampling
 from gptcore.facts import read_as
 from gptcore.model import OnnxModel
-from gptcore.page.inputs import check_stops
+from gptcore.page.inputs import check_stops, text_of
 from gptcore.text.chat_template import Message, text_opening
 
 MOST_TOP = 20  # alternatives to each token
@@ -139,17 +139,10 @@ def read_list(body: dict[str, Any], name: str) -> list:
 
 
 def read_message(i: int, message: Any) -> Message:
-    """Return a message whose content is one text; clients also send a list of parts."""
+    """Return a message whose content is one text; raises UserError."""
     if not isinstance(message, dict):
         raise UserError(f'message {i} is not of the form {{"role": ..., "content": ...}}')
-    content = message.get("content")
-    parts = content if isinstance(content, list) else [content]
-    text = ""
-    for part in parts:
-        part = part.get("text") if isinstance(part, dict) else part
-        if not isinstance(part, str):
-            raise UserError(f"message {i}: its content must be text: this model reads nothing else")
-        text += part
+    text = text_of(message.get("content"), f"message {i}")
     role = message.get("role")
     # Newer clients call the system's role so; chat_request checks the others.
     return {"role": "system" if role == "developer" else str(role), "content": text}

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gptcore import __version__
-from gptcore.api.serve import MODELS, add_door_arguments, load_models, open_door
+from gptcore.api.serve import add_door_arguments, open_door
 from gptcore.bundle import VARIANTS, default_model, read_facts
 from gptcore.checks import UserError
+from gptcore.page.load import load_page
 from gptcore.page.train.child import CHECKOUT
 from gptcore.system.cores import say_if_busy
 from gptcore.system.network import allow_connections, check_port, in_url, is_loopback, reachable
 from gptcore.system.runtime import (
     WITH_CUDA,
-    check_runtime,
     device_line,
     has_gpu_package,
     installed_runtimes,
@@ -99,17 +99,12 @@ def run(options: argparse.Namespace) -> int:
         read_facts(folder)
     entry = choose_entry(options, host)
     print(runtime_line(installed_runtimes(), has_gpu_package()), flush=True)
-    check_runtime()
-    from gptcore.engine.onnx_session import has_cuda
-    from gptcore.translation.onnx import load_translator
-
-    models = load_models(options)
+    models, translator, bench = load_page(options, trains(options, host))
     model = models.open[models.names[0]]
-    translator = load_translator(options.translate) if options.translate else None
     print("starting the page ...", flush=True)
+    from gptcore.engine.onnx_session import has_cuda
     from gptcore.gradio.build import build_page, launch_options
     from gptcore.gradio.zero_gpu import declare_gpu_function
-    from gptcore.page.train.workbench import Workbench
 
     door = open_door(options, host)
     declare_gpu_function()
@@ -122,9 +117,6 @@ def run(options: argparse.Namespace) -> int:
         print(f"there is a GPU, but this model is faster on the CPU, or {missing}")
     token = f"/?token={entry.token}" if entry and entry.token else ""
     print(f"http://{reachable(host)}:{options.port}{token} (Ctrl-C ends)", flush=True)
-    bench = None
-    if trains(options, host):
-        bench = Workbench(Path("runs"), options.models or MODELS, models.add)
     page = build_page(models, translator)
     page.launch(
         server_name=in_url(host),  # Gradio also expects an IPv6 address in brackets

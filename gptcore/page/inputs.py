@@ -28,14 +28,14 @@ def check_stops(stops: Any) -> tuple[str, ...]:
     return tuple(stops)
 
 
-def text_of(content: Any) -> str:
-    """Return a message's text, which may be sent as a list of parts, as Gradio does."""
+def text_of(content: Any, where: str = "a message") -> str:
+    """Return a message's text, which may be sent as a list of parts; raises UserError."""
     parts = content if isinstance(content, list) else [content]
     texts: list[str] = []
     for part in parts:
         text = part.get("text") if isinstance(part, dict) else part
         if not isinstance(text, str):
-            raise UserError(f"a message's content must be text, not {type(text).__name__}")
+            raise UserError(f"{where}: its content must be text: this model reads nothing else")
         texts.append(text)
     return "".join(texts)
 

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gptcore import __version__
-from gptcore.api.serve import MODELS, load_models
 from gptcore.bundle import default_model, read_facts
 from gptcore.checks import UserError
+from gptcore.page.load import load_page
 from gptcore.system.command_line import guard
 from gptcore.system.files import data_folder, file_sha256, read_json, write_whole
 from gptcore.system.network import allow_connections
-from gptcore.system.runtime import check_runtime
 from gptcore.window.home import Home
 from gptcore.window.open import open_window
 
@@ -55,14 +54,9 @@ def show_models(
 
     def load(show: Callable[[], None]) -> "Starlette":
         check()
-        check_runtime()
-        from gptcore.page.train.workbench import Workbench
-        from gptcore.translation.onnx import load_translator
+        models, translator, bench = load_page(options, trains)
         from gptcore.window.server import window_app
 
-        models = load_models(options)
-        translator = load_translator(options.translate) if options.translate else None
-        bench = Workbench(Path("runs"), options.models or MODELS, models.add) if trains else None
         return window_app(models, translator, bench, show, home.folder)
 
     return open_window(load, home, title=read_facts(options.model).name)
