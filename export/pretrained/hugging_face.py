@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from export.folder.variants import Row, text_rows
+from export.folder.variants import Row, row_tokens, text_rows
 from export.folder.write import Smaller, Target, write_graph_and_weights, write_verified
 from export.formats.hugging_face import genai_config
 from export.formats.pre_tokenizers import explicit
@@ -86,11 +86,11 @@ def export_pretrained(
         write_config(settings, config, tokenizer, source, folder)
         return verify(Bundle(folder, config, tokenizer, facts))
 
-    rows = list(measured_rows(tokenizer, facts.chat, text, config.block_size))
-    after = slice(N_MEASURED, 5 * N_MEASURED)
-    calibration = first_ids(measured_rows(tokenizer, facts.chat, text, config.block_size, after))
+    length, after = row_tokens(config), slice(N_MEASURED, 5 * N_MEASURED)
+    rows = list(measured_rows(tokenizer, facts.chat, text, length))
+    calibration = first_ids(measured_rows(tokenizer, facts.chat, text, length, after))
     calibration = calibration or first_ids(
-        measured_rows(tokenizer, facts.chat, None, config.block_size, after)
+        measured_rows(tokenizer, facts.chat, None, length, after)
     )
     return write_verified(target, facts, write, Smaller(rows, tokenizer, calibration))
 
@@ -278,10 +278,13 @@ def measured_rows(
     tokenizer: Tokenizer,
     is_chat: bool,
     text: Path | None,
-    block_size: int,
+    length: int,
     chosen: slice = slice(N_MEASURED),
 ) -> Iterable[Row]:
-    """Return the rows on which bits per byte are measured, or of other documents."""
+    """Return rows of `length` tokens at most, on which bits per byte are measured.
+
+    `chosen`: of which documents.
+    """
     documents = read_documents(find_files([text])) if text else dialogues(0)
     ids = (
         tokenizer.encode(document)
@@ -291,4 +294,4 @@ def measured_rows(
         else tokenizer.encode("\n".join(message["content"] for message in document))
         for document in islice(documents, chosen.start, chosen.stop)
     )
-    return text_rows(ids, min(block_size, 512))
+    return text_rows(ids, length)
