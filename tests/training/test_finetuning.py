@@ -237,6 +237,7 @@ def test_a_base_that_changed_is_noticed(
         (["--init", "BASE", "--lora", "4", "--preset", "nano"], "drop --preset and --tokenizer"),
         (["--init", "BASE", "--set", "row_tokens=2048"], "at most block_size=1024"),
         (["--init", "BASE", "--lora", "4", "--set", "parallel=fsdp"], "parallel=ddp"),
+        (["--init", "BASE", "--lora", "4", "--set", "norm=layernorm"], "models of Llama's shape"),
         (["--init", "HF"], "python -m export --from-hf"),
         (["--init", "RUN", "--lora", "4"], "export that run, and name the model folder"),
         (["--tokenizer", "BASE"], "with --init"),

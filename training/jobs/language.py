@@ -8,7 +8,6 @@ import dataclasses
 from typing import Any
 
 from gptcore.checks import UserError
-from gptcore.families import family
 from gptcore.text.tokenizer import Tokenizer
 from training.data.rows import Rows
 from training.data.shards import CACHE, Shards
@@ -23,7 +22,6 @@ from training.plan.given import Given, as_begun
 from training.plan.planner import Planner
 from training.run.base import frozen_weights, open_base, shape_of
 from training.run.directory import Run, check_free, locked_run, say_next
-from training.run.facts import Base
 from training.run.settings import (
     check_same,
     describe,
@@ -74,7 +72,11 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
 def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     settings, encoding = open_settings(options, world)
     initial, base = open_base(options.init) if options.init else (None, None)
-    check_adapters(settings, base)
+    if options.lora and base and not base.sha256:
+        raise UserError(
+            "--lora needs weights in a file, and those of --init are adapters themselves: export "
+            "that run, and name the model folder"
+        )
     shards, source = open_text(options, settings, encoding, world)
     plan = settings.plan(shards)
     data = dataclasses.replace(
@@ -104,19 +106,6 @@ def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     if options.plan:
         return {}
     return train(run, task, initial, world=world)
-
-
-def check_adapters(settings: Planner | Given, base: Base | None) -> None:
-    """Raise UserError if adapters are asked for that nothing could hold."""
-    if not (base and isinstance(settings, Given) and settings.training.lora):
-        return
-    if not family(settings.model):
-        raise UserError("--lora is for models of Llama's shape, and this one has another")
-    if base.sha256 == "":
-        raise UserError(
-            "--lora needs weights in a file, and those of --init are adapters themselves: export "
-            "that run, and name the model folder"
-        )
 
 
 def open_settings(options: argparse.Namespace, world: World) -> tuple[Planner | Given, str]:

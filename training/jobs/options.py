@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gptcore.checks import UserError, check_choice
 from gptcore.config import DECODERS, TRANSLATORS, ModelConfig, Seq2SeqConfig
+from gptcore.families import family
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import Corpus
 from training.data.shards import Shards, is_finished, prepare
@@ -71,6 +72,8 @@ def from_init(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, st
             raise UserError(f"--lora {options.lora} is out of range: choose 1 to {shape.n_embd}")
         training = dataclasses.replace(ADAPTERS, lora=options.lora)
     model, training = read_settings(options.set, shape, training)
+    if options.lora is not None and not family(model):
+        raise UserError("--lora is for models of Llama's shape, and this one has another")
     return model, training, str(tokenizer)
 
 
