@@ -39,7 +39,7 @@ def check_choice(field: str, value: object, known: Collection[str]) -> None:
 def nearest(word: str, known: Collection[str]) -> str:
     """Return a question after the known word that is most like this one, or ""."""
     near = difflib.get_close_matches(word, list(known), n=1)
-    return f"did you mean {near[0]!r}?" if near else ""
+    return f"did you mean '{near[0]}'?" if near else ""
 
 
 def check_range(config: Any, name: str, low: float, high: float) -> None:

@@ -107,11 +107,16 @@ def save_state(run: Run, state: State) -> None:
         run.drop_old_checkpoints()
 
 
+def model_folder_of(weights: Path) -> Path:
+    """Return the folder of a model whose weights are in this file, which may be in onnx/."""
+    return weights.parent.parent if weights.suffix == ".onnx" else weights.parent
+
+
 def write_adapter(run: Run) -> None:
     """Write adapter/ with the best checkpoint's adapters, as PEFT reads them."""
     assert run.base is not None  # without which there are no adapters
     adapters = to_peft(run.best_checkpoint().model, run.model)
-    config = peft_config(run.train.lora, str(Path(run.base.path).parent))
+    config = peft_config(run.train.lora, str(model_folder_of(Path(run.base.path))))
     with new_folder(run.path / "adapter") as folder:
         save_file(adapters, folder / "adapter_model.safetensors", metadata={"format": "pt"})
         (folder / "adapter_model.safetensors").chmod(0o644)

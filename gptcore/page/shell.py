@@ -56,9 +56,9 @@ def page_facts(
     with which the view opens anew.
     """
     by_name = {n: view_facts(f, models.folders[n]) | {"name": n} for n, f in models.facts.items()}
-    first = by_name.get(name or "", by_name[models.names[0]])
-    others = [n for n, facts in by_name.items() if facts["chat"] != first["chat"]]
     by_name |= {key: by_name[n] | {"name": key} for key, (n, _) in models.formats().items()}
+    first = by_name.get(name or "", by_name[models.names[0]])
+    others = [n for n in models.facts if by_name[n]["chat"] != first["chat"]]
     opened = models.open.get(first["name"])
     return {
         **first,

@@ -24,6 +24,7 @@ from gptcore.engine.sampling import Sampling
 from gptcore.engine.scheduler import Busy
 from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models, NotHere, needed_bytes
+from gptcore.page.shell import page_facts
 
 NAMES = ["one", "two", "three"]
 
@@ -193,6 +194,8 @@ def test_a_name_may_be_followed_by_a_number_format(nano: OnnxModel, folders: lis
     for name in ("one@", "one@q2", "@int8", "none@int8"):
         with pytest.raises(NotHere):
             models.check(name)
+    facts = page_facts(models, None, "one@int8")  # what a page opens with by such an address
+    assert facts["name"] == "one@int8" and facts["others"] == []
     whole, eight = get(models, "one@fp32", "one@int8")
     assert (whole.variant, eight.variant) == ("fp32", "int8")
     assert get(models, "one@int8") == [eight]

@@ -14,7 +14,7 @@ from gptcore.config import PRESETS
 from gptcore.system.wording import duration
 from training.__main__ import main
 from training.commands.train import preset_for
-from training.formats.places import find_files
+from training.formats.places import File, find_files
 from training.plan.given import FITTED, MIN_STEPS, as_begun, doubts, fitted, in_time
 from training.plan.plan import BEYOND, Plan
 from training.plan.scaling import Facts
@@ -127,10 +127,15 @@ def test_a_short_text_gets_a_small_model(six: Path) -> None:
     with open(six.with_name("long.txt"), "wb") as file:
         file.truncate(6_000_000)
     files, short = find_files([six.parent]), find_files([six])
-    assert preset_for(Namespace(preset=None), short) == "nano"
-    assert preset_for(Namespace(preset="base"), short) == "base"
-    assert preset_for(Namespace(preset=None), files) == "small"
-    assert preset_for(Namespace(preset=None), []) == "small", "the project's own dialogues"
+
+    def chosen(files: list[File], **given: object) -> str | None:
+        nothing = dict.fromkeys(("preset", "init", "minutes", "depth"))
+        return preset_for(Namespace(**nothing | given), files)
+
+    assert chosen(short) == "nano" and chosen(files) == "small"
+    assert chosen([]) == "small", "the project's own dialogues"
+    assert chosen(short, preset="base") == "base"
+    assert chosen(short, minutes=2.0) is None and chosen(short, init=six.parent) is None
 
 
 def test_alone_it_shows_three_examples(capsys: pytest.CaptureFixture[str]) -> None:

@@ -378,6 +378,7 @@ DIALS = {
     "--depth 99": "--depth 99 is out of range",
     "--depth 2 --preset nano": "choose the shape: drop them, or --preset",
     "--minutes 2 --init runs/base": "runs/base",
+    "--minutes 2 --lora 4": "--lora adapts a trained model: name it with --init",
     "--minutes 0 --init models/nano": "--minutes 0 is out of range",
     "--minutes 2 --set steps=9": "--minutes chooses the steps",
     "--minutes 2 --set row_tokens=99": "plan with rows as long as the context",

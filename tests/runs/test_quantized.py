@@ -10,7 +10,7 @@ import torch
 from conftest import ROOT
 from onnx import numpy_helper
 
-from gptcore.bundle import VARIANTS, WEIGHTS, read_facts
+from gptcore.bundle import INDEX, VARIANTS, WEIGHTS, read_facts
 from gptcore.checks import UserError
 from gptcore.model import load_model
 from gptcore.nn.checkpoint import model_of
@@ -70,6 +70,15 @@ def test_a_file_that_was_changed_is_refused(stripped: Path, tmp_path: Path) -> N
     with open(folder / VARIANTS["q8"], "ab") as file:
         file.write(b"!")
     with pytest.raises(UserError, match="is damaged or changed"):
+        open_base(folder)
+
+
+def test_weights_in_several_files_are_not_read_from_the_smaller_ones(
+    stripped: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(stripped, tmp_path / "model")
+    (folder / INDEX).write_text("{}")
+    with pytest.raises(UserError, match="keeps its weights in several files"):
         open_base(folder)
 
 

@@ -95,22 +95,27 @@ def add_files(parser: argparse.ArgumentParser, nargs: str) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    files = find_files(options.text)
-    options.out = options.out or Path("runs") / preset_for(options, files)
+    preset = preset_for(options, find_files(options.text))
+    options.out = options.out or Path("runs") / (preset or DEFAULT_PRESET)
+    if is_start(options) and not goes_on(options):
+        options.preset = preset
     check(options)
-    is_new = is_start(options) and not goes_on(options)
-    if is_new and not (options.init or options.minutes or options.depth):
-        options.preset = preset_for(options, files)
     with waiting("starting PyTorch"):
         from training.jobs.language import train_language
 
     return INTERRUPTED if train_language(options) is None else 0
 
 
-def preset_for(options: argparse.Namespace, files: list[File]) -> str:
-    """Return the preset; a text that is too short for the default one gets a smaller one."""
+def preset_for(options: argparse.Namespace, files: list[File]) -> str | None:
+    """Return the preset; a text that is too short for the default one gets a smaller one.
+
+    None if the shape is that of --init, or planned.
+    """
+    dials = (options.init, options.minutes, options.depth)
+    if options.preset or any(dial is not None for dial in dials):
+        return options.preset
     n_bytes = sum(file.size for file in files)
-    return options.preset or (SMALLER_PRESET if 0 < n_bytes < LITTLE_BYTES else DEFAULT_PRESET)
+    return SMALLER_PRESET if 0 < n_bytes < LITTLE_BYTES else DEFAULT_PRESET
 
 
 def check(options: argparse.Namespace) -> None:

@@ -36,12 +36,25 @@ class Packing:
         self.table = row_table(self.starts, int(documents[:, 2].sum()), block_size)
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Yield (shard, start, stop) of the pieces of shards that hold the ids start to stop."""
+        """Yield (shard, start, stop) of the pieces of shards that hold the ids start to stop.
+
+        Documents that are neighbours in their shard, too, make one piece: opening a file costs
+        more than reading a row.
+        """
         first = int(np.searchsorted(self.starts, start, "right")) - 1
         last = int(np.searchsorted(self.starts, stop, "left"))
         documents, starts = self.documents[first:last].tolist(), self.starts[first:last].tolist()
+        piece = None
         for (shard, begin, length), at in zip(documents, starts):
-            yield shard, begin + max(start - at, 0), begin + min(stop - at, length)
+            left, right = begin + max(start - at, 0), begin + min(stop - at, length)
+            if piece and piece[0] == shard and piece[2] == left:
+                piece = (shard, piece[1], right)
+                continue
+            if piece:
+                yield piece
+            piece = (shard, left, right)
+        if piece:
+            yield piece
 
 
 class Rows:

@@ -67,7 +67,7 @@ class Shards:
         return self.remote.locate(name) if self.remote else self.path / name
 
     def hold(self, names: list[str]) -> None:
-        """Keep only these shards of a URL on the disk; see Rows.near."""
+        """Keep only these shards of a URL on the disk; see Batches.near."""
         if self.remote:
             self.remote.hold([f"{name}.bin" for name in names])
 

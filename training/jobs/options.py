@@ -97,6 +97,8 @@ def check_dial(options: argparse.Namespace) -> None:
         )
     if minutes is not None and "steps" in chosen:
         raise UserError("--minutes chooses the steps: drop --set steps, or --minutes")
+    if options.lora is not None and not options.init:
+        raise UserError("--lora adapts a trained model: name it with --init")
     if options.preset:
         raise UserError("--minutes and --depth choose the shape: drop them, or --preset")
     if options.init and depth is not None:

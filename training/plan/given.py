@@ -33,7 +33,7 @@ from training.run.settings import check_row
 
 # Most passes over a text, and the steps for which a small one is read more often, up to MANY_EPOCHS
 EPOCHS, MIN_STEPS = 16, 300
-FINE_TUNING_EPOCHS, FINE_TUNING_STEPS = 4, 75
+FINE_TUNING_EPOCHS, FINE_TUNING_STEPS = 4, 75  # of trained weights; adapters take MIN_STEPS
 CPU_KEPT = 2e9  # bytes of a micro-batch: a CPU is no faster with more rows at a time
 EVALUATIONS = 4  # of a training
 USEFUL = 20  # steps; fewer are no advice
@@ -90,8 +90,9 @@ class Given:
             training = dataclasses.replace(training, row_tokens=row)
         shape = dataclasses.replace(model, block_size=training.row_length(model.block_size))
         n_rows = len(Rows(shards, "train", shape.block_size))
-        limits = (FINE_TUNING_EPOCHS, FINE_TUNING_STEPS) if self.initial else (EPOCHS, MIN_STEPS)
-        training = fitted(training, n_rows, self.chosen, *limits)
+        epochs = FINE_TUNING_EPOCHS if self.initial else EPOCHS
+        min_steps = FINE_TUNING_STEPS if self.initial and not training.lora else MIN_STEPS
+        training = fitted(training, n_rows, self.chosen, epochs, min_steps)
         if self.initial and "micro_batch_size" not in self.chosen:
             training = in_memory(training, shape)
         speed = Speed()

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gptcore.config import Seq2SeqConfig
 from gptcore.system.wording import duration
 from training.report.history import History
 
@@ -20,6 +21,7 @@ SPIKE = 1.25  # of the smoothed training loss over its earlier minimum
 SPIKE_NATS = 0.2  # and by how much it rises at least: near 0 a loss wobbles by half and more
 LEARNED = 0.97  # of the last over the first training loss
 FEWER = 0.8  # of the planned steps
+SPARE = 0.5  # of the minutes that were asked for; reading the text takes some of them
 LATE = 1.1  # of the minutes that were asked for
 SMOOTHED = 5  # logged losses in a median
 FEW_HELD_OUT = 1000  # tokens; a loss over fewer is mostly chance
@@ -149,14 +151,15 @@ def uncertain(history: History) -> Iterator[Finding]:
 
 def or_init(history: History) -> str:
     """Return the advice to begin with trained weights, if the run did not."""
-    begun = history.run.options.get("init")
-    return "" if begun else ", or a start that knows more: --init models/default"
+    run = history.run
+    knows = run.options.get("init") or run.data.stages or isinstance(run.model, Seq2SeqConfig)
+    return "" if knows else ", or a start that knows more: --init models/default"
 
 
 def ended_early(history: History) -> bool:
     """Return whether the time that was asked for is left: the plan had no use for it."""
     asked, took = float(history.run.options.get("minutes", 0)), history.summary.get("seconds", 0)
-    return 0 < took < FEWER * 60 * asked
+    return 0 < took < SPARE * 60 * asked
 
 
 def rate(history: History, factor: float) -> str:

@@ -148,7 +148,7 @@ def findings_of(history: History, mark: str) -> str:
     """Return HTML with what the curves of a run say, and what to try next."""
     html = ""
     if history.summary and not findings(history):
-        return f"<p>{mark} The curves show nothing odd: the held-out loss fell to the end.</p>"
+        return f"<p>{mark} The curves show nothing odd.</p>"
     for found in findings(history):
         remedy = f" <small>Try {escape(found.remedy)}.</small>" if found.remedy else ""
         html += f"<p>{mark} {escape(found.text)}{remedy}</p>"

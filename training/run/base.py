@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gptcore.bundle import FACTS, TRAINABLE, WEIGHTS, read_facts
+from gptcore.bundle import FACTS, INDEX, TRAINABLE, WEIGHTS, read_facts
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.system.files import file_sha256, read_json
@@ -68,6 +68,8 @@ def open_base(path: Path) -> tuple["Tensors", Base]:
     if (path / FACTS).is_file():
         facts = read_facts(path)
         name = next((name for name in TRAINABLE if (path / name).is_file()), None)
+        if (path / INDEX).is_file():
+            raise UserError(f"{path} keeps its weights in several files: --init reads {WEIGHTS}")
         if name is None:
             raise UserError(f"{path} has no weights to go on from: {', '.join(TRAINABLE)}")
         base = Base(str((path / name).resolve()), facts.sha256.get(name, ""), facts.imported)

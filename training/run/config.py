@@ -85,9 +85,9 @@ class TrainConfig:
 
 # At the rate of new weights, trained ones forget what they knew (docs/log.md, 2026-11-27).
 FINE_TUNING = TrainConfig(learning_rate=1e-3)
-# Adapters start at zero and can do little harm: they take ten times the rate that whole weights
-# would bear, and no decay. Muon would make B's first, nearly empty updates as large as all others.
-# Few rows at a time cost no speed, as the frozen matrices need no gradient, and half the memory.
+# Adapters start at zero and can do little harm: they need no smaller rate, and no decay. Muon would
+# make B's first, nearly empty updates as large as all others. Few rows at a time cost no speed, as
+# the frozen matrices need no gradient, and half the memory.
 ADAPTERS = TrainConfig(
     batch_size=8, micro_batch_size=2, optimizer="adamw", learning_rate=1e-3, weight_decay=0.0
 )

@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
-from gptcore.bundle import TRAINABLE, read_facts
+from gptcore.bundle import INDEX, TRAINABLE, read_facts
 from gptcore.checks import UserError, shorten
 from gptcore.config import ModelConfig
 from gptcore.page.train.child import Child, output_of
@@ -248,7 +248,7 @@ def is_start(folder: Path) -> bool:
     except UserError:
         return False
     has_weights = any((folder / name).is_file() for name in TRAINABLE)
-    return isinstance(config, ModelConfig) and has_weights
+    return isinstance(config, ModelConfig) and has_weights and not (folder / INDEX).is_file()
 
 
 def checked(asked: dict[str, Any]) -> dict[str, Any]:
@@ -271,7 +271,8 @@ def concluded(lines: Iterable[str]) -> list[str]:
     """Return what a training says at its end about its curves: the lines after its bar."""
     said: list[str] = []
     for line in lines:
-        said = [] if "step/s" in line else [*said, line]
+        is_bar = "step/s" in line or "s/step" in line
+        said = [] if is_bar else [*said, line]
     return [line for line in said if not line.startswith("done")]
 
 

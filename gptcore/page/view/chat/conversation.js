@@ -137,7 +137,8 @@ export class Conversation {
   // that one, whoever answered last.
   async reopen() {
     const chat = this.last && (await this.store.load(this.last));
-    if (chat && (!namesModel() || chat.model === this.host.facts.name)) await this.open(this.last);
+    const answers = this.models.get(chat?.model) ?? this.host.facts;
+    if (chat && (!namesModel() || answers.name === this.host.facts.name)) await this.open(this.last);
   }
 
   // An address that names a model names the one that answers here, also for a reload.

@@ -259,7 +259,7 @@ export default {
   "train.remove": "移除 {name}",
   "train.remove.it": "移除",
   "train.kb": "{kb} kB",
-  "train.time": "时间与名称",
+  "train.time": "模型与时间",
   "train.minutes": "分钟",
   "train.from": "起点",
   "train.from.new": "全新的模型",
