@@ -37,7 +37,7 @@ class Models:
         """`memory`: most bytes for the weights and caches of all models that are open."""
         self.memory = memory
         self.open = {first.bundle.name: first}
-        self.held = {first.bundle.name: needed_bytes(first.bundle.path, first.bundle.facts)}
+        self.held = {first.bundle.name: held_bytes(first)}
         self.used: dict[str, float] = {}  # when a model was last asked for
         self.loader = ThreadPoolExecutor(1, "loader")
         self.folders = {first.bundle.name: first.bundle.path}
@@ -104,10 +104,9 @@ class Models:
             base, variant = self.formats().get(name, (name, None))
             folder = self.folders[base]
             self.facts = self.facts | {base: read_facts(folder)}  # it may be exported anew
-            needed = needed_bytes(folder, self.facts[base])
-            self.make_room(name, needed)
+            self.make_room(name, needed_bytes(folder, self.facts[base], variant))
             model = load_model(folder, variant=variant)
-            self.open, self.held = self.open | {name: model}, self.held | {name: needed}
+            self.open, self.held = self.open | {name: model}, self.held | {name: held_bytes(model)}
         return self.open[name]
 
     def close(self, name: str) -> None:
@@ -135,8 +134,14 @@ class Models:
         self.held = {name: n_bytes for name, n_bytes in self.held.items() if name not in names}
 
 
-def needed_bytes(folder: Path, facts: ModelFacts) -> int:
-    """Return the bytes of a model's largest variant and of its full cache."""
+def needed_bytes(folder: Path, facts: ModelFacts, variant: str | None = None) -> int:
+    """Return the bytes of a model's variant, by default of its largest, and of its full cache."""
     assert not isinstance(facts.config, Seq2SeqConfig)
-    sizes = [graph_bytes(path) for file in VARIANTS.values() if (path := folder / file).is_file()]
+    files = [VARIANTS[variant]] if variant else VARIANTS.values()
+    sizes = [graph_bytes(path) for file in files if (path := folder / file).is_file()]
     return max(sizes, default=0) + cache_bytes(facts.config)
+
+
+def held_bytes(model: OnnxModel) -> int:
+    """Return the bytes of an open model, which is often smaller than its folder's largest file."""
+    return needed_bytes(model.bundle.path, model.bundle.facts, model.variant)

@@ -103,6 +103,18 @@ def test_a_model_that_never_fits_is_named(nano: OnnxModel, folders: list[Path]) 
         get(Models(nano, folders, room_for(1.5)), "one")
 
 
+def test_a_model_counts_with_the_file_that_is_open(folders: list[Path]) -> None:
+    """A large one in 8 bits leaves the room that its fp32 file would have taken."""
+    facts = read_facts(NANO)
+    eight = needed_bytes(NANO, facts, "int8")
+    assert eight < needed_bytes(NANO, facts) == needed_bytes(NANO, facts, "fp32")
+    models = Models(opened(NANO, "int8"), folders, 2 * eight + 1)
+    with pytest.raises(UserError, match="--memory allows"):
+        get(models, "one")  # its largest file may be the fastest one
+    get(models, "one@int8")
+    assert [*models.held.values()] == [eight, eight]
+
+
 def test_a_crowd_opens_a_model_once(
     nano: OnnxModel, folders: list[Path], loaded: list[threading.Thread]
 ) -> None:
