@@ -10,7 +10,7 @@ import torch
 from conftest import ROOT
 from onnx import numpy_helper
 
-from gptcore.bundle import INDEX, VARIANTS, WEIGHTS, read_facts
+from gptcore.bundle import INDEX, VARIANTS, WEIGHTS, read_facts, write_facts
 from gptcore.checks import UserError
 from gptcore.model import load_model
 from gptcore.nn.checkpoint import model_of
@@ -30,6 +30,7 @@ def stripped(
         return SHIPPED
     folder = tmp_path_factory.mktemp("stripped") / "model"
     shutil.copytree(all_variants, folder, ignore=shutil.ignore_patterns(WEIGHTS))
+    write_facts(folder, read_facts(folder))  # as a shipped folder, it does not list them
     return folder
 
 
