@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gptcore.checks import UserError
+from gptcore.checks import UserError, nearest_beside
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.facts import FORMAT, ModelFacts, as_json, check_format, read_as
 from gptcore.system.files import check_links, file_sha256, read_json, write_whole
@@ -217,7 +217,8 @@ def read_facts(folder: Path) -> ModelFacts:
     """Read gptcore.json of this format or an older one; raises UserError naming what is wrong in
     it."""
     if not folder.is_dir():
-        raise UserError(f"no model folder at {folder}: name one that `python -m export` wrote")
+        hint = nearest_beside(folder) or "name one that `python -m export` wrote"
+        raise UserError(f"no model folder at {folder}: {hint}")
     path = folder / FACTS
     try:
         values = read_json(path)

@@ -10,6 +10,7 @@ import difflib
 import inspect
 import re
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -40,6 +41,13 @@ def nearest(word: str, known: Collection[str]) -> str:
     """Return a question after the known word that is most like this one, or ""."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"did you mean '{near[0]}'?" if near else ""
+
+
+def nearest_beside(path: Path) -> str:
+    """Return a question after what was meant by a path where nothing is, or ""."""
+    names = [other.name for other in path.parent.glob("*")]  # none if there is no such folder
+    near = [] if path.exists() else difflib.get_close_matches(path.name, names, n=1)
+    return f"did you mean '{path.with_name(near[0])}'?" if near else ""
 
 
 def check_range(config: Any, name: str, low: float, high: float) -> None:

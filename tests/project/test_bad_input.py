@@ -183,6 +183,9 @@ def test_resume_needs_a_run(tmp_path: Path, refused: Refused) -> None:
         said
         == f"error: no training run at {tmp_path / 'nothing'}: name a folder that training wrote"
     )
+    (tmp_path / "something").mkdir()
+    said = refused(training_main, "--out", tmp_path / "somthing", "--resume")
+    assert said.endswith(f": did you mean '{tmp_path / 'something'}'?")
 
 
 def test_a_run_whose_every_checkpoint_is_damaged_is_neither_resumed_nor_exported(
@@ -293,7 +296,7 @@ def test_after_an_error_of_the_system_only_a_training_is_said_to_go_on(
 ) -> None:
     (tmp_path / "runs" / "out" / "config.json.tmp").mkdir(parents=True)
     said = refused(training_main, chats, *train)
-    assert "config.json.tmp" in said and said.endswith("command with --resume to continue")
+    assert "config.json.tmp" in said and said.endswith("add --resume to go on from the last one")
     (copy / "report.html.tmp").mkdir()
     assert refused(training_main, "report", copy).endswith("report.html.tmp'")
 

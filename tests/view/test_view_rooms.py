@@ -84,6 +84,23 @@ def cells(page: Page) -> tuple[int, int]:
     return names.locator(".rows li").count(), names.locator(".columns li").count()
 
 
+def test_a_reload_stays_in_its_room_and_back_leaves_it(page: Page) -> None:
+    now = page.locator(".rooms [aria-current=page]")
+    for room in ("Translate", "Inspect"):
+        enter(page, room)
+        page.reload()
+        expect(now).to_have_text(room)
+    page.go_back()
+    expect(now).to_have_text("Translate")
+    enter(page, "Chat")
+    assert "#" not in page.url
+    page.go_back()
+    expect(page.get_by_label("Text", exact=True)).to_be_visible()
+    page.goto(page.url.split("#")[0] + "#nowhere")
+    page.reload()
+    expect(now).to_have_text("Chat")
+
+
 def test_lines_are_translated_and_pictured(
     page: Page, url: str, translator: OnnxTranslator
 ) -> None:

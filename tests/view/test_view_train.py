@@ -85,8 +85,7 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     press(page, "Stop")
     expect(status(page)).to_contain_text("stopped and saved", timeout=LONG_MS)
 
-    page.reload()  # all is as it was
-    enter(page)
+    page.reload()  # all is as it was, and in the same room
     expect(status(page)).to_contain_text("stopped and saved")
     press(page, "Go on")
     expect(status(page)).to_contain_text("complete", timeout=LONG_MS)

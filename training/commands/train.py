@@ -26,7 +26,7 @@ from training.run.directory import Run, check_free
 from training.run.settings import add_common, goes_on, is_start, settings_help
 
 LITTLE_BYTES = 5_000_000  # a model learns a shorter text by heart that has more weights than bytes
-KEPT = "; what was saved is kept: run the same command with --resume to continue"
+KEPT = "; checkpoints, if there are any, are kept: add --resume to go on from the last one"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

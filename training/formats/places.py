@@ -19,7 +19,7 @@ from glob import glob
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
-from gptcore.checks import UserError, nearest
+from gptcore.checks import UserError, nearest_beside
 from gptcore.system.files import cache_folder, new_file
 from training.formats.found import Unreadable
 
@@ -76,8 +76,7 @@ def files_at(place: str) -> list[File]:
     matches = [Path(match) for match in sorted(glob(place, recursive=True))]  # noqa: PTH207
     if found := [match for match in matches if match.is_file()]:
         return [local_file(match, is_named=False) for match in found]
-    beside = [str(other) for other in path.parent.glob("*")]  # nothing if there is no such folder
-    hint = nearest(str(path), beside)
+    hint = nearest_beside(path)
     raise UserError(f"no such file or folder: {place}{hint and f': {hint}'}")
 
 

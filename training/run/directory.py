@@ -27,7 +27,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from gptcore.checks import UserError
+from gptcore.checks import UserError, nearest_beside
 from gptcore.config import ModelConfig
 from gptcore.facts import as_json, check_format, read_as
 from gptcore.system.files import (
@@ -107,9 +107,8 @@ class Run:
         try:
             values = read_sealed(path / CONFIG)
         except (FileNotFoundError, NotADirectoryError):
-            raise UserError(
-                f"no training run at {path}: name a folder that training wrote"
-            ) from None
+            hint = nearest_beside(path) or "name a folder that training wrote"
+            raise UserError(f"no training run at {path}: {hint}") from None
         check_format(values, FORMAT, str(path / CONFIG))
         found = read_as(Settings, values, str(path / CONFIG))
         return cls(

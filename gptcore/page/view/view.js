@@ -46,6 +46,7 @@ class View {
       if (!target.closest?.(".alternatives, .token")) closeAlternatives();
     });
     NARROW.addEventListener("change", () => this.fitWidth());
+    addEventListener("popstate", () => this.enter(this.named()));
     store?.listen(async (id) => {
       await this.stage.reload(id);
       this.list.refresh();
@@ -74,7 +75,7 @@ class View {
     const rooms = Object.values(this.rooms).map(({ element }) => element);
     this.root.replaceChildren(this.bar(), this.body, ...rooms, curtain);
     this.fitWidth();
-    this.enter(this.room in this.rooms ? this.room : this.home);
+    this.enter(this.named());
     this.listChanged();
   }
 
@@ -94,7 +95,7 @@ class View {
   bar() {
     const { facts } = this.host;
     const names = [this.home, ...Object.keys(this.rooms)];
-    const tab = (name) => el("button", { type: "button", onclick: () => this.enter(name), "data-room": name }, say(name));
+    const tab = (name) => el("button", { type: "button", onclick: () => this.go(name), "data-room": name }, say(name));
     this.tabs = el("nav.rooms", { "aria-label": say("rooms") }, names.map(tab));
     this.extras = this.looks();
     const isChat = Boolean(this.list);
@@ -178,6 +179,19 @@ class View {
     this.show("settings", false);
   }
 
+  // The room that the address names, so that a reload stays in it and Back leaves it.
+  named() {
+    const room = `room.${location.hash.slice(1)}`;
+    return room in this.rooms ? room : this.home;
+  }
+
+  go(room) {
+    const address = new URL(location.href);
+    address.hash = room === this.home ? "" : room.replace("room.", "");
+    if (room !== this.room) history.pushState(null, "", address);
+    this.enter(room);
+  }
+
   enter(room) {
     this.room = room;
     this.body.hidden = room !== this.home;
@@ -198,7 +212,7 @@ class View {
   }
 
   freshChat() {
-    if (this.room !== this.home) this.enter(this.home);
+    if (this.room !== this.home) this.go(this.home);
     this.stage.start();
     this.closeSheets();
     this.stage.composer.box.focus();

@@ -203,7 +203,7 @@ export class Train {
     if (state.error && (wasDoing || !this.wasTold)) this.notice.tell(told(ofFields(state.error)));
     this.wasTold = Boolean(state.error);
     if (/--(me|columns)/.test(state.error)) this.about.open = true;
-    if (wasDoing === "export" && !doing && state.model) location.search = `?model=${encodeURIComponent(state.model)}`;
+    if (wasDoing === "export" && !doing && state.model) location.href = `?model=${encodeURIComponent(state.model)}`;
   }
 
   // Fills the fields once, so that nothing is taken from under a person's fingers.
