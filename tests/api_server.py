@@ -11,7 +11,7 @@ import pytest
 import requests
 import uvicorn
 
-from gptcore.api.door import Door
+from gptcore.api.access import Access
 from gptcore.api.routes import Api
 from gptcore.engine.slots import Slots
 from gptcore.model import OnnxModel
@@ -22,9 +22,9 @@ SECONDS = 20
 
 
 @contextmanager
-def served(model: OnnxModel | Models, door: Door) -> Iterator[str]:
+def served(model: OnnxModel | Models, access: Access) -> Iterator[str]:
     """The address of the API on a free port."""
-    with running(Api(model if isinstance(model, Models) else Models(model), door)) as address:
+    with running(Api(model if isinstance(model, Models) else Models(model), access)) as address:
         yield address
 
 

@@ -26,11 +26,11 @@ from gptcore.nn import count_parameters
 from gptcore.nn.checkpoint import Tensors
 from gptcore.system.cores import say_if_busy
 from gptcore.system.malloc import keep_freed_memory
-from training.machine.ahead import Ahead
 from training.machine.devices import autocast, pick_device, pick_dtype
 from training.machine.flops import gpu_figures
 from training.machine.interrupts import Interrupts, Paused
 from training.machine.memory import fits, kept_bytes
+from training.machine.prefetch import Prefetch
 from training.machine.processes import World
 from training.machine.progress import progress, ticking, waiting
 from training.report.findings import findings
@@ -177,7 +177,7 @@ def take_steps(
     used = ""
     silent = not world.is_first
     bar = progress(total=config.steps, unit="step", initial=state.step, disable=silent, delay=0)
-    batch_of = Ahead(task.batch) if state.device.type == "cuda" else task.batch
+    batch_of = Prefetch(task.batch) if state.device.type == "cuda" else task.batch
     with bar, ticking(bar):
         while state.step < config.steps:
             n_timed = state.step - first - 1

@@ -56,7 +56,7 @@ class Fields:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ParsedCall:
     """One call: its requests for the engine, `n` for each prompt, and the form of the answer."""
 
     requests: list[Request]
@@ -65,7 +65,7 @@ class Asked:
     n: int
 
 
-def read_chat(body: Any, model: OnnxModel) -> Asked:
+def read_chat(body: Any, model: OnnxModel) -> ParsedCall:
     """Read the body of /v1/chat/completions; raises UserError naming what is wrong."""
     if not model.bundle.is_chat:
         raise UserError(
@@ -82,10 +82,10 @@ def read_chat(body: Any, model: OnnxModel) -> Asked:
     schema = read_format(body.get("response_format"))
     request = chat_request(model, messages, given.sampling(), most, schema=schema)
     request = replace(request, stops=stops, n_top=n_top if wants_top else None)
-    return Asked(repeated([request], given), given.stream, given.include_usage, given.n)
+    return ParsedCall(repeated([request], given), given.stream, given.include_usage, given.n)
 
 
-def read_completion(body: Any, model: OnnxModel) -> Asked:
+def read_completion(body: Any, model: OnnxModel) -> ParsedCall:
     """Read the body of /v1/completions, whose prompt is a text, ids, or a list of either."""
     given, stops = read_fields(body)
     echo = body.get("echo") or False
@@ -98,7 +98,7 @@ def read_completion(body: Any, model: OnnxModel) -> Asked:
         wanted = Request(ids, given.sampling(), most, stops=stops, n_top=n_top, echo=echo)
         wanted.check(model.config.block_size)
         requests.append(wanted)
-    return Asked(repeated(requests, given), given.stream, given.include_usage, given.n)
+    return ParsedCall(repeated(requests, given), given.stream, given.include_usage, given.n)
 
 
 def read_fields(body: Any) -> tuple[Fields, tuple[str, ...]]:

@@ -1,6 +1,6 @@
 """The routes of the API, as an ASGI application: models, chat, completions, health, metrics.
 
->>> app = Api(Models(load_model("models/default")), Door())          # doctest: +SKIP
+>>> app = Api(Models(load_model("models/default")), Access())          # doctest: +SKIP
 >>> uvicorn.run(app, port=8000)                                      # doctest: +SKIP
 """
 
@@ -20,9 +20,9 @@ from starlette.requests import Request as Call
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from gptcore.api.bodies import Asked, read_chat, read_completion
+from gptcore.api.access import Access, Refused, read_json
+from gptcore.api.bodies import ParsedCall, read_chat, read_completion
 from gptcore.api.document import openapi
-from gptcore.api.door import Door, Refused, read_json
 from gptcore.api.forms import ChatForm, Json, TextForm, Usage, error_json
 from gptcore.checks import UserError
 from gptcore.engine.generate import Piece
@@ -42,17 +42,17 @@ METRICS: dict[str, Callable[[Engine], int]] = {
     "gptcore_replies_running": lambda engine: engine.n_running - len(engine.waiting),
     "gptcore_replies_waiting": lambda engine: len(engine.waiting),
 }
-Read = Callable[[Any, OnnxModel], Asked]
+Read = Callable[[Any, OnnxModel], ParsedCall]
 AnyForm = ChatForm | TextForm
 Pieces = AsyncIterator[tuple[int, Piece]]  # the number of a reply, and what is new of it
-NewForm = Callable[[str, OnnxModel, Asked], AnyForm]
+NewForm = Callable[[str, OnnxModel, ParsedCall], AnyForm]
 
 
 class Api:
     """The API. Errors have OpenAI's form; no answer holds a traceback or a path."""
 
-    def __init__(self, models: Models, door: Door):
-        self.models, self.door = models, door
+    def __init__(self, models: Models, access: Access):
+        self.models, self.access = models, access
         routes = [
             Route("/v1/openapi.json", self.document),
             Route("/v1/models", self.cards),
@@ -63,7 +63,7 @@ class Api:
             Route("/ready", self.health),
             Route("/metrics", self.metrics),
         ]
-        cors = Middleware(CORSMiddleware, allow_origins=[*door.origins], allow_methods=["*"],
+        cors = Middleware(CORSMiddleware, allow_origins=[*access.origins], allow_methods=["*"],
                           allow_headers=["*"])  # fmt: skip
         handlers: dict[Any, Any] = {
             Refused: lambda call, no: self.refusal(no.status, str(no), no.code),
@@ -89,17 +89,17 @@ class Api:
         return JSONResponse({"status": "ok", "model": self.models.names[0]})
 
     async def document(self, call: Call) -> Response:
-        self.door.check(call.scope)
+        self.access.check(call.scope)
         return JSONResponse(openapi([*self.models.names, *self.models.formats()]))
 
     async def cards(self, call: Call) -> Response:
-        self.door.check(call.scope)
+        self.access.check(call.scope)
         return JSONResponse(
             {"object": "list", "data": [self.card(name) for name in self.models.names]}
         )
 
     async def model_of_name(self, call: Call) -> Response:
-        self.door.check(call.scope)
+        self.access.check(call.scope)
         return JSONResponse(self.card(self.models.check(call.path_params["name"])))
 
     def card(self, name: str) -> Json:
@@ -112,7 +112,7 @@ class Api:
         }
 
     async def metrics(self, call: Call) -> Response:
-        self.door.check(call.scope)
+        self.access.check(call.scope)
         lines = []
         engines = {name: model.engine for name, model in self.models.open.items()}
         for name, figure in METRICS.items():
@@ -138,9 +138,9 @@ class Api:
 
     async def answer(self, call: Call, read: Read, new_form: NewForm) -> Response:
         """Answer one call, whole or as a stream."""
-        self.door.check(call.scope)
+        self.access.check(call.scope)
         with ExitStack() as held:
-            held.enter_context(self.door.answering(call.scope))
+            held.enter_context(self.access.answering(call.scope))
             body = await read_json(call.scope, call.receive)
             name = self.models.check(body.get("model") if isinstance(body, dict) else None)
             model = await self.open(name)
@@ -165,7 +165,7 @@ class Api:
             raise Refused(503, f"{name} cannot be opened here now", "model_not_opened") from None
 
 
-async def whole(pieces: Pieces, asked: Asked, form: AnyForm) -> Json:
+async def whole(pieces: Pieces, asked: ParsedCall, form: AnyForm) -> Json:
     """Return the answer when all replies have ended."""
     usage = Usage()
     replies: list[list[Piece]] = [[] for _ in asked.requests]
@@ -176,7 +176,7 @@ async def whole(pieces: Pieces, asked: Asked, form: AnyForm) -> Json:
 
 
 async def streamed(
-    pieces: Pieces, asked: Asked, form: AnyForm, held: ExitStack
+    pieces: Pieces, asked: ParsedCall, form: AnyForm, held: ExitStack
 ) -> AsyncIterator[str]:
     """Yield the answer's events; `held` is closed at the end. An error is an event, too."""
     usage = Usage()

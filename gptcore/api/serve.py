@@ -19,7 +19,7 @@ from gptcore.system.runtime import check_runtime, device_line
 from gptcore.terminal import add_model_arguments
 
 if TYPE_CHECKING:
-    from gptcore.api.door import Door
+    from gptcore.api.access import Access
     from gptcore.models import Models
 
 MODELS = Path("models")  # the folder whose models are offered where none is named
@@ -82,12 +82,12 @@ def run(options: argparse.Namespace) -> int:
 
     from gptcore.api.routes import Api
 
-    door = open_door(options, host)
+    access = choose_access(options, host)
     models = load_models(options)
     say_if_busy()
     print(f"http://{reachable(host)}:{options.port}/v1 (Ctrl-C ends)", flush=True)
     uvicorn.run(
-        Api(models, door), host=host, port=options.port, log_level="warning", server_header=False
+        Api(models, access), host=host, port=options.port, log_level="warning", server_header=False
     )
     return 0
 
@@ -109,13 +109,13 @@ def load_models(options: argparse.Namespace) -> "Models":
     return models
 
 
-def open_door(options: argparse.Namespace, host: str) -> "Door":
+def choose_access(options: argparse.Namespace, host: str) -> "Access":
     """Return the conditions that the options set; asks for a key. Raises UserError."""
-    from gptcore.api.door import Door
+    from gptcore.api.access import Access
 
     if options.rate_limit is not None and options.rate_limit < 1:
         raise UserError(f"--rate-limit {options.rate_limit}: choose 1 or more, or leave it out")
-    return Door(read_keys(options), options.cors, options.rate_limit, options.behind_proxy, host)
+    return Access(read_keys(options), options.cors, options.rate_limit, options.behind_proxy, host)
 
 
 def read_keys(options: argparse.Namespace) -> list[str]:

@@ -11,8 +11,8 @@ import gradio as gr
 from starlette.middleware import Middleware
 from starlette.requests import Request
 
-from gptcore.api.door import Door
-from gptcore.api.entry import Entry
+from gptcore.api.access import Access
+from gptcore.api.login import Login
 from gptcore.api.routes import Api
 from gptcore.gradio.endpoints import add_endpoints, add_translation
 from gptcore.gradio.guard.middleware import Guard
@@ -34,14 +34,14 @@ CONCURRENT = 4  # events of other kinds that are handled at once; others wait in
 def launch_options(
     models: Models,
     page: gr.Blocks,
-    door: Door | None = None,
-    entry: Entry | None = None,
+    access: Access | None = None,
+    login: Login | None = None,
     translator: OnnxTranslator | None = None,
     bench: Workbench | None = None,
 ) -> dict[str, Any]:
     """Return the arguments of `launch` for the page and its API.
 
-    `door`: the conditions of the API. `entry`: what is asked of every visitor, if anything.
+    `access`: the conditions of the API. `login`: what is asked of every visitor, if anything.
     `bench`: for Train, if this page offers it.
     """
 
@@ -54,7 +54,7 @@ def launch_options(
         }
 
     train = TrainRoutes(bench) if bench else None
-    guard = Middleware(Guard, api=Api(models, door or Door()), entry=entry, train=train)
+    guard = Middleware(Guard, api=Api(models, access or Access()), login=login, train=train)
     return {
         "theme": gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
         "head": head("page.js"),

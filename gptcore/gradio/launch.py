@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gptcore import __version__
-from gptcore.api.serve import add_door_arguments, open_door
+from gptcore.api.serve import add_door_arguments, choose_access
 from gptcore.bundle import VARIANTS, default_model, read_facts
 from gptcore.checks import UserError
 from gptcore.page.load import load_page
@@ -30,7 +30,7 @@ from gptcore.system.runtime import (
 )
 
 if TYPE_CHECKING:
-    from gptcore.api.entry import Entry
+    from gptcore.api.login import Login
 
 PASSWORD = "GPTCORE_PASSWORD"
 FOR_OTHERS = ("auth", "api_key", "public", "cors", "rate_limit", "behind_proxy")  # options
@@ -67,19 +67,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def choose_entry(options: argparse.Namespace, host: str) -> "Entry | None":
+def choose_login(options: argparse.Namespace, host: str) -> "Login | None":
     """Return what the options ask of every visitor; None where everyone may come in."""
-    from gptcore.api.entry import Entry
+    from gptcore.api.login import Login
 
     proxy = options.behind_proxy
     if options.auth:
         password = os.environ.get(PASSWORD) or getpass.getpass(f"password of {options.auth}: ")
         if not password or ":" in options.auth:
             raise UserError(f"--auth {options.auth}: give a user without a colon, and a password")
-        return Entry(user=options.auth, password=password, behind_proxy=proxy)
+        return Login(user=options.auth, password=password, behind_proxy=proxy)
     if options.public or is_loopback(host):
         return None
-    return Entry(token=secrets.token_urlsafe(24), behind_proxy=proxy)
+    return Login(token=secrets.token_urlsafe(24), behind_proxy=proxy)
 
 
 def trains(options: argparse.Namespace, host: str) -> bool:
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
     allow_connections()
     for folder in filter(None, (options.model, options.translate)):
         read_facts(folder)
-    entry = choose_entry(options, host)
+    login = choose_login(options, host)
     print(runtime_line(installed_runtimes(), has_gpu_package()), flush=True)
     models, translator, bench = load_page(options, trains(options, host))
     model = models.open[models.names[0]]
@@ -106,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
     from gptcore.gradio.build import build_page, launch_options
     from gptcore.gradio.zero_gpu import declare_gpu_function
 
-    door = open_door(options, host)
+    access = choose_access(options, host)
     declare_gpu_function()
     if translator:
         print(f"{translator.bundle.name}: {device_line(translator)}")
@@ -115,13 +115,13 @@ def run(options: argparse.Namespace) -> int:
     if has_cuda() and model.provider != "CUDAExecutionProvider":
         missing = f"CUDA's libraries are missing: pip install {WITH_CUDA}"
         print(f"there is a GPU, but this model is faster on the CPU, or {missing}")
-    token = f"/?token={entry.token}" if entry and entry.token else ""
+    token = f"/?token={login.token}" if login and login.token else ""
     print(f"http://{reachable(host)}:{options.port}{token} (Ctrl-C ends)", flush=True)
     page = build_page(models, translator)
     page.launch(
         server_name=in_url(host),  # Gradio also expects an IPv6 address in brackets
         server_port=options.port,
-        **launch_options(models, page, door, entry, translator, bench),
+        **launch_options(models, page, access, login, translator, bench),
     )
     return 0
 

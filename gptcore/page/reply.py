@@ -43,7 +43,7 @@ def reply_endpoint(models: Models) -> Callable:
     ) -> AsyncIterator[str]:
         model = await models.get(models.check(name))
         request = await asyncio.to_thread(read, model, prompt, settings, begun)
-        teller = Teller(model.tokenizer, request)
+        teller = ReplyEvents(model.tokenizer, request)
         yield teller.start()
         async for progress in stream(model.engine, request, Event()):
             yield teller.more(progress)
@@ -94,7 +94,7 @@ def read_schema(text: Any) -> Any:
         raise UserError(f"the schema is no JSON: {shorten(str(error))}") from None
 
 
-class Teller:
+class ReplyEvents:
     """Tells a reply as events."""
 
     def __init__(self, tokenizer: Tokenizer, request: Request):

@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 
-from gptcore.api.door import Door, Receive, Refused, Scope, Send, check_origin, read_json
+from gptcore.api.access import Access, Receive, Refused, Scope, Send, check_origin, read_json
 from gptcore.api.routes import Api
 from gptcore.checks import UserError
 from gptcore.models import Models
@@ -101,7 +101,7 @@ def window_app(
         show()
         return JSONResponse({"model": models.names[0]})
 
-    door = Door()
+    access = Access()
     routes = [
         Route("/", page),
         *view_routes(facts),
@@ -109,11 +109,11 @@ def window_app(
         Route("/open", open_link, methods=["POST"]),
         Route("/show", come_forward, methods=["POST"]),
         *([Mount("/train", TrainRoutes(bench))] if bench else []),
-        Mount("/", Api(models, door)),
+        Mount("/", Api(models, access)),
     ]
     return Starlette(
         routes=routes,
-        middleware=[Middleware(OfThisPage, door=door)],
+        middleware=[Middleware(OfThisPage, access=access)],
         exception_handlers={
             Refused: lambda request, no: JSONResponse({"detail": str(no)}, no.status)
         },
@@ -142,13 +142,13 @@ async def events(answer: AsyncIterator[str]) -> AsyncIterator[str]:
 class OfThisPage:
     """ASGI middleware that refuses other host names than this machine's, and other sites' pages."""
 
-    def __init__(self, app: Asgi, door: Door):
-        self.app, self.door = app, door
+    def __init__(self, app: Asgi, access: Access):
+        self.app, self.access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             try:
-                self.door.check_name(scope)
+                self.access.check_name(scope)
                 check_origin(scope)
             except Refused as refused:
                 answer = JSONResponse({"detail": str(refused)}, refused.status)

@@ -16,7 +16,7 @@ from api_server import HELLO, SECONDS, error_of, served
 from conftest import FIRST, NANO
 
 import gptcore.models
-from gptcore.api.door import Door
+from gptcore.api.access import Access
 from gptcore.bundle import find_models, read_facts, write_facts
 from gptcore.checks import UserError
 from gptcore.engine.generate import Request
@@ -167,7 +167,7 @@ def test_the_api_answers_as_the_model_that_is_named(
     nano: OnnxModel, folders: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     models = Models(nano, folders, room_for(3))
-    with served(models, Door()) as url:
+    with served(models, Access()) as url:
 
         def ask(name: str | None, path: str = "chat/completions") -> requests.Response:
             body = {"model": name, "messages": HELLO, "temperature": 0, "max_tokens": 8}

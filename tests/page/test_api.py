@@ -14,7 +14,7 @@ from api_server import HELLO, SECONDS, error_of, served
 from conftest import NANO
 
 import gptcore.api.routes
-from gptcore.api.door import Door
+from gptcore.api.access import Access
 from gptcore.checks import UserError
 from gptcore.engine.generate import Piece, chat
 from gptcore.engine.sampling import Sampling, log_softmax
@@ -29,7 +29,7 @@ def nano() -> OnnxModel:
 
 @pytest.fixture(scope="module")
 def url(nano: OnnxModel) -> Iterator[str]:
-    with served(nano, Door()) as address:
+    with served(nano, Access()) as address:
         yield address
 
 

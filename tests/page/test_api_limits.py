@@ -12,7 +12,7 @@ import requests
 from api_server import HELLO, SECONDS, error_of, served, slow_steps, wait_until_idle
 from conftest import NANO
 
-from gptcore.api.door import CALLS, LONGEST_BODY, Door, Rate, Refused
+from gptcore.api.access import CALLS, LONGEST_BODY, Access, Rate, Refused
 from gptcore.engine.generate import Replies
 from gptcore.engine.onnx_session import open_slots
 from gptcore.engine.scheduler import Engine
@@ -26,7 +26,7 @@ def nano() -> OnnxModel:
 
 @pytest.fixture(scope="module")
 def url(nano: OnnxModel) -> Iterator[str]:
-    with served(nano, Door()) as address:
+    with served(nano, Access()) as address:
         yield address
 
 
@@ -67,7 +67,7 @@ def test_a_client_that_goes_away_frees_its_row(
 
 
 def test_a_key_is_needed_where_there_is_one(nano: OnnxModel) -> None:
-    with served(nano, Door(keys=["one", "two"])) as url:
+    with served(nano, Access(keys=["one", "two"])) as url:
         for headers in ({}, {"Authorization": "Bearer three"}, {"Authorization": "one"}):
             for path in ("/v1/models", "/metrics"):
                 told = error_of(requests.get(url + path, headers=headers, timeout=SECONDS), 401)
@@ -82,14 +82,14 @@ def test_the_api_alone_is_not_read_under_another_name(nano: OnnxModel, url: str)
     assert "is not called 'evil.example'" in error_of(
         requests.get(f"{url}/v1/models", headers=rebound), 421
     )
-    with served(nano, Door(host="0.0.0.0")) as open_url:
+    with served(nano, Access(host="0.0.0.0")) as open_url:
         assert requests.get(f"{open_url}/v1/models", headers=rebound).status_code == 200
-    with served(nano, Door(behind_proxy=True)) as proxied_url:
+    with served(nano, Access(behind_proxy=True)) as proxied_url:
         assert requests.get(f"{proxied_url}/v1/models", headers=rebound).status_code == 200
 
 
 def test_too_many_calls_in_a_minute_are_refused_for_each_key(nano: OnnxModel) -> None:
-    with served(nano, Door(keys=["one", "two"], per_minute=2)) as url:
+    with served(nano, Access(keys=["one", "two"], per_minute=2)) as url:
         found = {}
         for key in ("one", "two"):
             headers = {"Authorization": f"Bearer {key}"}
@@ -103,7 +103,7 @@ def test_too_many_calls_in_a_minute_are_refused_for_each_key(nano: OnnxModel) ->
 
 def test_a_minute_later_the_same_key_may_call_again(monkeypatch: pytest.MonkeyPatch) -> None:
     rate, now = Rate(2), 1000.0
-    monkeypatch.setattr("gptcore.api.door.time.monotonic", lambda: now)
+    monkeypatch.setattr("gptcore.api.access.time.monotonic", lambda: now)
     for second in (0.0, 30.0):
         now = 1000.0 + second
         rate.check("one")
@@ -120,8 +120,8 @@ def test_a_minute_later_the_same_key_may_call_again(monkeypatch: pytest.MonkeyPa
 
 def test_clients_of_more_than_a_minute_ago_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     rate, now = Rate(2), 1000.0
-    monkeypatch.setattr("gptcore.api.door.time.monotonic", lambda: now)
-    monkeypatch.setattr("gptcore.api.door.CLIENTS", 3)
+    monkeypatch.setattr("gptcore.api.access.time.monotonic", lambda: now)
+    monkeypatch.setattr("gptcore.api.access.CLIENTS", 3)
     for client in range(3):
         rate.count(client)
     now += 61.0
@@ -132,7 +132,7 @@ def test_clients_of_more_than_a_minute_ago_are_forgotten(monkeypatch: pytest.Mon
 def test_a_body_that_does_not_arrive_is_not_waited_for(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gptcore.api.door.BODY_SECONDS", 0.2)
+    monkeypatch.setattr("gptcore.api.access.BODY_SECONDS", 0.2)
     host, port = url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=SECONDS) as connection:
         head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
@@ -141,19 +141,19 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(
 
 
 def test_all_addresses_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gptcore.api.door.ALL_CALLS", 3)
-    door, scopes = Door(), [{"client": (f"10.0.0.{i}", 1), "headers": []} for i in range(4)]
+    monkeypatch.setattr("gptcore.api.access.ALL_CALLS", 3)
+    access, scopes = Access(), [{"client": (f"10.0.0.{i}", 1), "headers": []} for i in range(4)]
     with ExitStack() as stack:
         for scope in scopes[:3]:
-            stack.enter_context(door.answering(scope))
+            stack.enter_context(access.answering(scope))
         with pytest.raises(Refused, match="too many calls are open"):
-            stack.enter_context(door.answering(scopes[3]))
-    with door.answering(scopes[3]):
-        assert door.open.total() == 1
+            stack.enter_context(access.answering(scopes[3]))
+    with access.answering(scopes[3]):
+        assert access.open.total() == 1
 
 
 def test_pages_of_other_sites_may_call_only_where_they_are_named(nano: OnnxModel) -> None:
-    with served(nano, Door(origins=["https://mine.example"])) as url:
+    with served(nano, Access(origins=["https://mine.example"])) as url:
         for origin, allowed in (("https://mine.example", True), ("https://evil.example", False)):
             headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
             answer = requests.options(f"{url}/v1/models", headers=headers, timeout=SECONDS)
@@ -164,7 +164,7 @@ def test_pages_of_other_sites_may_call_only_where_they_are_named(nano: OnnxModel
 def test_another_sites_page_cannot_post_what_needs_no_question_before(nano: OnnxModel) -> None:
     """A browser asks before it sends JSON to another site, and is refused; not for plain text."""
     body = json.dumps({"messages": HELLO, "max_tokens": 1})
-    with served(nano, Door(origins=["https://mine.example"])) as url:
+    with served(nano, Access(origins=["https://mine.example"])) as url:
 
         def post(origin: str | None, kind: str = "text/plain") -> int:
             headers = {"Content-Type": kind} | ({"Origin": origin} if origin else {})
@@ -180,7 +180,7 @@ def test_another_sites_page_cannot_post_what_needs_no_question_before(nano: Onnx
 def test_a_crowd_beyond_what_can_wait_is_told_to_come_again(nano: OnnxModel, monkeypatch) -> None:
     monkeypatch.setattr("gptcore.engine.scheduler.MAX_WAITING", 3)
     nano = small(nano, n_slots=1)
-    with served(nano, Door()) as url:
+    with served(nano, Access()) as url:
         body = {"messages": HELLO, "n": 10, "temperature": 2, "max_tokens": 400}
         answer = requests.post(f"{url}/v1/chat/completions", json=body, timeout=SECONDS)
         assert "try again" in error_of(answer, 429) and int(answer.headers["Retry-After"]) > 0
@@ -197,30 +197,30 @@ def small(model: OnnxModel, n_slots: int) -> OnnxModel:
 
 
 def test_one_address_has_so_many_calls_open_and_no_more() -> None:
-    door, scope = Door(), {"type": "http", "headers": [], "client": ("1.2.3.4", 5)}
+    access, scope = Access(), {"type": "http", "headers": [], "client": ("1.2.3.4", 5)}
     with ExitStack() as stack:
         for _ in range(CALLS):
-            stack.enter_context(door.answering(scope))
-        with pytest.raises(Refused, match="too many calls"), door.answering(scope):
+            stack.enter_context(access.answering(scope))
+        with pytest.raises(Refused, match="too many calls"), access.answering(scope):
             pass
-        with door.answering(scope | {"client": ("1.2.3.5", 5)}):
+        with access.answering(scope | {"client": ("1.2.3.5", 5)}):
             pass
-    assert not door.open
+    assert not access.open
 
 
 def test_a_call_counts_from_its_first_byte(
     nano: OnnxModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A body that does not come would otherwise be waited for any number of times."""
-    monkeypatch.setattr("gptcore.api.door.CALLS", 3)
+    monkeypatch.setattr("gptcore.api.access.CALLS", 3)
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n"
-    with served(nano, door := Door()) as url, ExitStack() as stack:
+    with served(nano, access := Access()) as url, ExitStack() as stack:
         port = int(url.rpartition(":")[2])
         for _ in range(3):
             slow = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
             slow.sendall(head)
         deadline = time.monotonic() + SECONDS
-        while door.open.total() < 3 and time.monotonic() < deadline:
+        while access.open.total() < 3 and time.monotonic() < deadline:
             time.sleep(0.02)
         body = {"messages": HELLO, "max_tokens": 1}
         answer = requests.post(f"{url}/v1/chat/completions", json=body, timeout=SECONDS)
@@ -230,7 +230,7 @@ def test_a_call_counts_from_its_first_byte(
 def test_a_base_model_completes_and_does_not_chat(nano: OnnxModel) -> None:
     facts = replace(nano.bundle.facts, chat=False)
     base = OnnxModel(replace(nano.bundle, facts=facts), nano.inference, 1, nano.variant)
-    with served(base, Door()) as url:
+    with served(base, Access()) as url:
         answer = requests.post(f"{url}/v1/chat/completions", json={"messages": HELLO}, timeout=9)
         assert "was not trained on conversations" in error_of(answer, 400)
         body = {"prompt": "Once", "max_tokens": 3}

@@ -16,14 +16,14 @@ from threading import Event
 import pytest
 from conftest import FIRST, NANO
 
-import gptcore.gradio.guard.crowd
+import gptcore.gradio.guard.visitors
 import gptcore.page.streaming
 from benchmarks.crowds.servers import free_port, running
-from gptcore.api.door import LONGEST_BODY, Refused
+from gptcore.api.access import LONGEST_BODY, Refused
 from gptcore.engine.generate import chat_request
 from gptcore.engine.sampling import Sampling
-from gptcore.gradio.guard.crowd import Crowd
 from gptcore.gradio.guard.middleware import check_json, policy
+from gptcore.gradio.guard.visitors import Visitors
 from gptcore.model import OnnxModel, load_model
 from gptcore.page.streaming import Progress, stream
 from gptcore.system.network import is_loopback
@@ -233,11 +233,11 @@ def test_what_nobody_reads_is_given_up_and_what_is_read_is_not(
     read = json.loads(begin(slowly, data("Hi", n=300)).text)["event_id"]
     with closing(HTTPConnection(*slow_address, timeout=60)) as reader:
         reader.request("GET", f"/gradio_api/call/chat/{read}")
-        for _ in range(gptcore.gradio.guard.crowd.EVENTS - 1):
+        for _ in range(gptcore.gradio.guard.visitors.EVENTS - 1):
             assert begin(slowly, data("Hi")).status == 200
         answer = begin(slowly, data("Hi"))
         assert answer.status == 429 and "of your requests wait or run" in answer.text
-        monkeypatch.setattr(gptcore.gradio.guard.crowd, "UNREAD_SECONDS", 0.5)
+        monkeypatch.setattr(gptcore.gradio.guard.visitors, "UNREAD_SECONDS", 0.5)
         assert answer.getheader("retry-after") == "10"
         assert slowly("GET", "/config").status == 200
         deadline = time.monotonic() + 20
@@ -251,7 +251,7 @@ def test_what_nobody_reads_is_given_up_and_what_is_read_is_not(
 def test_so_many_sessions_of_one_address_are_let_in(
     address: Address, asked: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gptcore.gradio.guard.crowd, "SESSIONS", 3)
+    monkeypatch.setattr(gptcore.gradio.guard.visitors, "SESSIONS", 3)
     for i in range(6):  # a session whose replies are read is none any more
         assert join_as(asked, f"read {i}").status == 200
         with asking(address) as reader:
@@ -272,9 +272,9 @@ def join_as(ask: Ask, session: str) -> HTTPResponse:
 def test_an_address_is_what_the_proxy_says_where_there_is_one() -> None:
     headers = [(b"x-forwarded-for", b"6.6.6.6, 1.2.3.4")]
     scope = {"client": ("10.0.0.1", 80), "headers": headers}
-    assert Crowd(behind_proxy=False).address(scope) == "10.0.0.1"
-    assert Crowd(behind_proxy=True).address(scope) == "1.2.3.4"
-    assert Crowd(behind_proxy=True).address(scope | {"headers": []}) == "10.0.0.1"
+    assert Visitors(behind_proxy=False).address(scope) == "10.0.0.1"
+    assert Visitors(behind_proxy=True).address(scope) == "1.2.3.4"
+    assert Visitors(behind_proxy=True).address(scope | {"headers": []}) == "10.0.0.1"
 
 
 def test_a_reply_ends_when_its_time_is_over(
@@ -304,8 +304,8 @@ def test_connections_that_send_nothing_are_closed_and_the_server_goes_on(
             connection.sendall(b"GET / HTTP/1.1\r\nHost: local")
         time.sleep(2.5)
         assert asked("GET", "/config").status == 200
-        assert sum(map(is_closed, silent)) >= 100 - gptcore.gradio.guard.crowd.HALF_OPEN
-        monkeypatch.setattr(gptcore.gradio.guard.crowd, "HEADER_SECONDS", 1.0)
+        assert sum(map(is_closed, silent)) >= 100 - gptcore.gradio.guard.visitors.HALF_OPEN
+        monkeypatch.setattr(gptcore.gradio.guard.visitors, "HEADER_SECONDS", 1.0)
         time.sleep(2.5)
         assert all(map(is_closed, silent))
 

@@ -15,8 +15,8 @@ import gradio as gr
 import pytest
 from conftest import ROOT
 
-import gptcore.gradio.guard.crowd
-from gptcore.api.door import Refused
+import gptcore.gradio.guard.visitors
+from gptcore.api.access import Refused
 from gptcore.bundle import default_model
 from gptcore.checks import UserError
 from gptcore.gradio.build import build_page
@@ -221,7 +221,7 @@ def test_a_page_that_is_busy_says_so_and_keeps_what_was_typed(
     tab.goto(serve(load_model(default_model(), threads=1)))
     box = tab.locator(".composer .box")
     box.fill("Hello!")
-    monkeypatch.setattr(gptcore.gradio.guard.crowd, "EVENTS", 0)
+    monkeypatch.setattr(gptcore.gradio.guard.visitors, "EVENTS", 0)
     box.press("Enter")
     tab.get_by_text("0 of your requests wait or run: let one end first").wait_for()
     assert box.input_value() == "Hello!"

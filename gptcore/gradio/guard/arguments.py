@@ -5,7 +5,7 @@ the call is refused with a reason, which the page shows; the endpoints check the
 
 >>> check_call(page, "/gradio_api/call/chat", {"data": []})             # doctest: +SKIP
 Traceback (most recent call last):
-gptcore.api.door.Refused: chat takes 10 values in data, not 0: message, history, system_prompt, ...
+gptcore.api.access.Refused: chat takes 10 values in data, not 0: message, history, ...
 """
 
 import inspect
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from gptcore.api.door import Refused
+from gptcore.api.access import Refused
 
 if TYPE_CHECKING:
     from gradio.block_function import BlockFunction

@@ -19,7 +19,7 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from gptcore.api.door import (
+from gptcore.api.access import (
     LARGE_BODY,
     Message,
     Receive,
@@ -29,11 +29,11 @@ from gptcore.api.door import (
     parse,
     read_body,
 )
-from gptcore.api.entry import Entry
+from gptcore.api.login import Login
 from gptcore.api.routes import PATHS as API_PATHS
 from gptcore.api.routes import Api
 from gptcore.gradio.guard.arguments import check_call
-from gptcore.gradio.guard.crowd import Crowd, session_read
+from gptcore.gradio.guard.visitors import Visitors, session_read
 from gptcore.page.train.routes import PREFIX as TRAIN_PATHS
 from gptcore.page.train.routes import TrainRoutes
 
@@ -57,19 +57,19 @@ INLINE = re.compile(rb"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL)
 class Guard:
     """ASGI middleware that answers what the page does not need itself, with 4xx and a reason.
 
-    `api`: what answers the calls of the API. `entry`: what is asked of a visitor, if anything.
+    `api`: what answers the calls of the API. `login`: what is asked of a visitor, if anything.
     `train`: what answers those of Train, if the page offers it.
     """
 
     def __init__(
-        self, app: Asgi, api: Api, entry: Entry | None = None, train: TrainRoutes | None = None
+        self, app: Asgi, api: Api, login: Login | None = None, train: TrainRoutes | None = None
     ):
-        self.app, self.api, self.entry, self.train = app, api, entry, train
-        self.crowd = Crowd(api.door.behind_proxy)
+        self.app, self.api, self.login, self.train = app, api, login, train
+        self.visitors = Visitors(api.access.behind_proxy)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":  # lasts as long as the server
-            sweeping = asyncio.create_task(self.crowd.sweep(scope["app"].get_blocks()))
+            sweeping = asyncio.create_task(self.visitors.sweep(scope["app"].get_blocks()))
             await self.app(scope, receive, send)
             sweeping.cancel()
             return
@@ -77,8 +77,8 @@ class Guard:
             return
         send = with_policy(send)
         try:
-            self.api.door.check_name(scope)
-            welcome = self.entry.check(scope) if self.entry and not self.is_open(scope) else None
+            self.api.access.check_name(scope)
+            welcome = self.login.check(scope) if self.login and not self.is_open(scope) else None
             if welcome:
                 await welcome(scope, receive, send)
                 return
@@ -99,8 +99,8 @@ class Guard:
 
     def refusal(self, scope: Scope, refused: Refused) -> Response:
         headers = {"Retry-After": "10"} if refused.status == 429 else {}
-        if refused.status == 401 and self.entry:
-            headers = self.entry.challenge
+        if refused.status == 401 and self.login:
+            headers = self.login.challenge
         if "text/html" in Headers(scope=scope).get("accept", ""):  # a person reads it
             return PlainTextResponse(str(refused), refused.status, headers)
         return JSONResponse({"detail": str(refused)}, refused.status, headers)
@@ -112,7 +112,7 @@ class Guard:
             known = queue.pending_messages_per_session
             if session_read(scope, queue) not in known:  # Gradio would begin to answer, and fail
                 raise Refused(404, "nothing of this session waits or runs")
-        with self.crowd.reading(scope, queue) if is_stream else nullcontext():
+        with self.visitors.reading(scope, queue) if is_stream else nullcontext():
             await self.app(scope, receive, send)
 
     async def write(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -121,12 +121,12 @@ class Guard:
             check_call(scope["app"].get_blocks(), scope["path"], content)
         if JOIN.match(scope["path"]):
             session = content.get("session_hash") if isinstance(content, dict) else None
-            self.crowd.join(scope, scope["app"].get_blocks()._queue, session)
+            self.visitors.join(scope, scope["app"].get_blocks()._queue, session)
         await self.app(scope, receive, send)
 
     def is_open(self, scope: Scope) -> bool:
         """Return whether an address asks nothing of a visitor, or keys of its own."""
-        has_keys = bool(self.api.door.keys) and scope["path"].startswith("/v1/")
+        has_keys = bool(self.api.access.keys) and scope["path"].startswith("/v1/")
         return has_keys or scope["path"] in OPEN
 
 

@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 
-from gptcore.api.door import Receive, Refused, Scope, Send, check_origin, read_json
+from gptcore.api.access import Receive, Refused, Scope, Send, check_origin, read_json
 from gptcore.checks import UserError
 from gptcore.page.train.workbench import KINDS, Workbench
 from gptcore.system.network import is_loopback

@@ -1,8 +1,8 @@
 """Who may call, how often, and how much of it is read. The page's guard uses the same limits.
 
->>> Door(keys=["secret"]).check({"type": "http", "headers": [(b"host", b"localhost")]})
+>>> Access(keys=["secret"]).check({"type": "http", "headers": [(b"host", b"localhost")]})
 Traceback (most recent call last):
-gptcore.api.door.Refused: this server needs a key: Authorization: Bearer KEY
+gptcore.api.access.Refused: this server needs a key: Authorization: Bearer KEY
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Refused(Exception):
         self.status, self.code = status, code
 
 
-class Door:
+class Access:
     """The conditions of the API.
 
     `keys`: one of them is needed, if there are any. `origins`: of web pages that may call.

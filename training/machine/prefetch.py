@@ -1,6 +1,6 @@
 """The next batch, made while a GPU computes.
 
->>> batches = Ahead(lambda step: f"batch {step}")
+>>> batches = Prefetch(lambda step: f"batch {step}")
 >>> batches(7), batches(8)
 ('batch 7', 'batch 8')
 
@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Ahead(Generic[T]):
+class Prefetch(Generic[T]):
     """Calls `make(step)` in a thread for the step after the one that is asked for."""
 
     def __init__(self, make: Callable[[int], T]):

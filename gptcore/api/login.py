@@ -1,6 +1,6 @@
 """Who may use a page that other machines reach: those with its link, with a password, or everyone.
 
->>> Entry(token="secret").is_known(Headers({"cookie": "gptcore=secret"}))
+>>> Login(token="secret").is_known(Headers({"cookie": "gptcore=secret"}))
 True
 """
 
@@ -13,13 +13,13 @@ from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 
-from gptcore.api.door import Rate, Refused, Scope, visitor
+from gptcore.api.access import Rate, Refused, Scope, visitor
 
 COOKIE = "gptcore"
 GUESSES = 10  # of one address in a minute
 
 
-class Entry:
+class Login:
     """Lets in who knows the token, from a link, a cookie or a Bearer key, or user and password.
 
     `user`, `password`: of Basic authentication (RFC 7617), instead of the token.

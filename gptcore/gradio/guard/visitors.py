@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
-from gptcore.api.door import Refused, Scope, visitor
+from gptcore.api.access import Refused, Scope, visitor
 
 if TYPE_CHECKING:
     from gradio import Blocks
@@ -30,7 +30,7 @@ HEADER_SECONDS = 20.0  # for a request's headers to arrive
 UNREAD_SECONDS = 10.0  # after which a request whose reply nobody reads is given up
 
 
-class Crowd:
+class Visitors:
     """The visitors of one page: the streams that they read, and the sessions that they joined.
 
     `behind_proxy`: whether the proxy in front tells the visitor's address in X-Forwarded-For.

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from gptcore.checks import UserError
-from training.machine.ahead import Ahead
+from training.machine.prefetch import Prefetch
 
 
 def test_the_next_one_is_begun_before_it_is_asked_for_and_made_once() -> None:
@@ -16,7 +16,7 @@ def test_the_next_one_is_begun_before_it_is_asked_for_and_made_once() -> None:
         made.append((step, threading.current_thread().daemon))
         return 10 * step
 
-    batches = Ahead(make)
+    batches = Prefetch(make)
     assert batches(3) == 30 and begun[4].wait(5)
     assert batches(4) == 40 and begun[5].wait(5)
     assert batches(7) == 70  # another than the next is made then
@@ -31,7 +31,7 @@ def test_an_error_is_raised_where_its_step_is_asked_for() -> None:
             raise UserError("train-00001.bin was cut short")
         return step
 
-    batches = Ahead(make)
+    batches = Prefetch(make)
     assert batches(1) == 1
     with pytest.raises(UserError, match="was cut short"):
         batches(2)

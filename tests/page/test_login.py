@@ -15,11 +15,11 @@ from conftest import NANO, ROOT
 from gradio_client import Client
 
 from benchmarks.crowds.servers import free_port, wait_until_ready
-from gptcore.api.door import Door
-from gptcore.api.entry import GUESSES, Entry
+from gptcore.api.access import Access
+from gptcore.api.login import GUESSES, Login
 from gptcore.checks import UserError
 from gptcore.gradio.build import build_page, launch_options
-from gptcore.gradio.launch import choose_entry
+from gptcore.gradio.launch import choose_login
 from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
 
@@ -36,10 +36,10 @@ def model() -> OnnxModel:
 
 
 @contextmanager
-def served(model: OnnxModel, entry: Entry, *keys: str) -> Iterator[str]:
+def served(model: OnnxModel, login: Login, *keys: str) -> Iterator[str]:
     page = build_page(Models(model))
     try:
-        options = launch_options(Models(model), page, Door(keys, host="0.0.0.0"), entry)
+        options = launch_options(Models(model), page, Access(keys, host="0.0.0.0"), login)
         _, url, _ = page.launch(prevent_thread_lock=True, **options)
         yield url
     finally:
@@ -48,13 +48,13 @@ def served(model: OnnxModel, entry: Entry, *keys: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def linked(model: OnnxModel) -> Iterator[str]:
-    with served(model, Entry(token=TOKEN)) as url:
+    with served(model, Login(token=TOKEN)) as url:
         yield url
 
 
 @pytest.fixture
 def locked(model: OnnxModel) -> Iterator[str]:
-    with served(model, Entry(user="ada", password="pass:wörd")) as url:
+    with served(model, Login(user="ada", password="pass:wörd")) as url:
         yield url
 
 
@@ -117,7 +117,7 @@ def test_a_password_is_asked_for_and_guesses_are_counted(locked: str) -> None:
 
 
 def test_keys_of_the_api_need_nothing_else(model: OnnxModel) -> None:
-    with served(model, Entry(token=TOKEN), "a-key") as url:
+    with served(model, Login(token=TOKEN), "a-key") as url:
         assert get(url, "/v1/models", Authorization="Bearer a-key").status == 200
         assert get(url, "/v1/models").status == get(url, "/config").status == 401
         assert get(url, "/config", Authorization="Bearer a-key").status == 401
@@ -132,19 +132,19 @@ def options(**told: object) -> Namespace:
 
 def test_only_a_page_that_others_reach_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     for host in ("127.0.0.1", "::1", "localhost"):
-        assert choose_entry(OPTIONS, host) is None
+        assert choose_login(OPTIONS, host) is None
     for host in ("0.0.0.0", "::", "192.168.1.5", ""):
-        assert choose_entry(options(public=True), host) is None
-        token = choose_entry(OPTIONS, host).token
-        assert len(token) >= 32 and token != choose_entry(OPTIONS, host).token
+        assert choose_login(options(public=True), host) is None
+        token = choose_login(OPTIONS, host).token
+        assert len(token) >= 32 and token != choose_login(OPTIONS, host).token
     monkeypatch.setenv("GPTCORE_PASSWORD", "secret")
-    assert choose_entry(options(auth="ada", public=True), "127.0.0.1").basic == b"ada:secret"
+    assert choose_login(options(auth="ada", public=True), "127.0.0.1").basic == b"ada:secret"
     with pytest.raises(UserError, match="without a colon"):
-        choose_entry(options(auth="a:b"), "0.0.0.0")
+        choose_login(options(auth="a:b"), "0.0.0.0")
     monkeypatch.setenv("GPTCORE_PASSWORD", "")
     monkeypatch.setattr("getpass.getpass", lambda asked: "")
     with pytest.raises(UserError, match="and a password"):
-        choose_entry(options(auth="ada"), "0.0.0.0")
+        choose_login(options(auth="ada"), "0.0.0.0")
 
 
 def test_the_api_alone_asks_for_keys_where_others_reach_it() -> None:
