@@ -76,6 +76,7 @@ def test_a_reply_is_continued_after_a_try_that_failed(page: Page) -> None:
     page.context.set_offline(False)
     set_number(page, "Max tokens", "20")
     page.get_by_role("button", name="Continue").click()
+    expect(replies(page)).not_to_have_text([begun])
     wait_for_the_end(page)
     (longer,) = replies(page).all_inner_texts()
     assert longer.startswith(begun) and len(longer) > len(begun) + 5
