@@ -80,9 +80,10 @@ def export_run(run: Run, target: Target) -> list[Check]:
     out, formats = target.out, target.formats
     if formats and isinstance(run.model, Seq2SeqConfig):
         raise UserError("--quantize is for decoders: a translation model is exported in fp32 only")
-    rows = held_out(run) if formats else ()
-    checkpoint = run.best_checkpoint()
     model = build_model(run.model)
+    parameters = count_parameters(model)
+    rows = held_out(run, parameters) if formats else ()
+    checkpoint = run.best_checkpoint()
     load_weights(model, whole_weights(run, checkpoint), checkpoint.path)
     step = checkpoint.facts["step"]
     print(f"exporting {checkpoint.path} to {out}{', which is replaced' * out.exists()}")
@@ -90,7 +91,7 @@ def export_run(run: Run, target: Target) -> list[Check]:
     facts = ModelFacts(
         name=target.name,
         chat=run.data.chat,
-        parameters=count_parameters(model),
+        parameters=parameters,
         config=run.model,
         training=Training(step, run.data.text, run.train.to_dict(), **took),
         measured=measured(run, step),

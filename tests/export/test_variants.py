@@ -19,7 +19,7 @@ from trained import without_serving
 import gptcore.model
 from export.__main__ import main
 from export.folder import variants
-from export.folder.variants import Measured, add_variants, held_out, measure, text_rows
+from export.folder.variants import FLOPS, Measured, add_variants, held_out, measure, text_rows
 from export.formats.quantize import FORMATS, HEAD, keep_inputs, quantize, save_quantized
 from export.formats.to_onnx import write_onnx
 from gptcore.__main__ import main as app_main
@@ -127,7 +127,7 @@ def test_facts_and_card_tell_what_an_independent_measurement_finds(
         for name in ("fp32", variant)
     ]
     nats = n_bytes = agree = divergence = n = 0
-    for ids, targets in held_out(run):
+    for ids, targets in held_out(run, 1):
         logits = []
         for session in sessions:
             feeds = {
@@ -182,12 +182,19 @@ def test_one_that_is_much_worse_is_refused_unless_forced(
         return proto
 
     monkeypatch.setitem(FORMATS, "q4", spoilt)
-    copy, rows = shutil.copytree(folder, tmp_path / "copy"), held_out(run)
+    copy, rows = shutil.copytree(folder, tmp_path / "copy"), held_out(run, 1)
     facts = add_variants(copy, ["q4", "q8"], rows, run.tokenizer, force=False)
     assert "q4 is over 4% worse: onnx/model_q4.onnx is left out" in capsys.readouterr().out
     assert set(facts) == {"fp32", "q8"} and not (copy / VARIANTS["q4"]).exists()
     facts = add_variants(copy, ["q4"], rows, run.tokenizer, force=True)
     assert set(facts) == {"fp32", "q4"} and (copy / VARIANTS["q4"]).exists()
+
+
+def test_a_large_model_is_measured_on_some_rows_of_the_whole_text(run: Run) -> None:
+    every = [ids.tolist() for ids, _ in held_out(run, 1)]
+    n_tokens = len(every) * run.model.block_size / 3
+    some = [ids.tolist() for ids, _ in held_out(run, int(FLOPS / (2 * n_tokens)))]
+    assert len(every) > 3 and some == every[:: every.index(some[1])] and 1 < len(some) < len(every)
 
 
 def test_rows_are_as_long_as_the_context_unless_their_logits_fill_the_memory() -> None:
@@ -214,7 +221,7 @@ def test_int8_keeps_the_inputs_of_products_that_narrow(run: Run, tmp_path: Path)
             block.feed_forward.down.weight[:, -1] = 0.0
     (tmp_path / "onnx").mkdir()
     write_onnx(model, tmp_path / VARIANTS["fp32"])
-    facts = add_variants(tmp_path, ["int8"], held_out(run), run.tokenizer, force=False)
+    facts = add_variants(tmp_path, ["int8"], held_out(run, 1), run.tokenizer, force=False)
     assert facts["int8"].bits_per_byte < 1.01 * facts["fp32"].bits_per_byte
     assert facts["int8"].divergence < 0.01
 
