@@ -4,7 +4,7 @@
     python benchmarks/behaviour/blind.py count READ
 
 `ask` holds the conversations of blind/conversations.json with each model, greedily: a folder's by
-our engine, a GGUF file's by llama.cpp's server with SYSTEM as its system prompt. READ gets
+our engine, a GGUF file's by llama.cpp's server with --system as its system prompt. READ gets
 `replies.jsonl`, and `sheet.jsonl`, which is in a random order and names no model. A reader writes
 `grades-WHO.jsonl`, for each line of the sheet {"id": ..., "good": true or false}. `count` prints
 the share of good ones by model, with Wilson's interval of 95 % (JASA 22, 1927), and by skill.
@@ -56,6 +56,7 @@ def main() -> None:
     asking = commands.add_parser("ask", help="hold the conversations")
     asking.add_argument("models", nargs="+", metavar="NAME=FOLDER|FILE.gguf")
     asking.add_argument("--out", type=Path, required=True)
+    asking.add_argument("--system", default=SYSTEM, help="prompt of the GGUF files (see SYSTEM)")
     asking.add_argument("--threads", type=int, default=2, help="of llama.cpp")
     asking.add_argument("--variant", help="of the folders (the fastest)")
     counting = commands.add_parser("count", help="count the grades")
@@ -65,10 +66,10 @@ def main() -> None:
         count(options.folder)
     else:
         options.out.mkdir(parents=True, exist_ok=True)
-        ask(options.models, options.out, options.threads, options.variant)
+        ask(options.models, options.out, options.threads, options.variant, options.system)
 
 
-def ask(models: list[str], out: Path, threads: int, variant: str | None = None) -> None:
+def ask(models: list[str], out: Path, threads: int, variant: str | None, prompt: str) -> None:
     """Hold the conversations with each model, unless they were held; write replies and sheet."""
     talks = json.loads(CONVERSATIONS.read_text(encoding="utf-8"))
     path = out / "replies.jsonl"
@@ -79,8 +80,9 @@ def ask(models: list[str], out: Path, threads: int, variant: str | None = None) 
             sys.exit(f"{named}: give NAME=FOLDER or NAME=FILE.gguf, of a model that is there")
         if any(row["model"] == name for row in rows):
             continue
-        with open_answer(Path(model), threads, variant) as (answer, system):
+        with open_answer(Path(model), threads, variant) as answer:
             for i, talk in enumerate(tqdm(talks, name, disable=None)):
+                system = prompt if model.endswith(".gguf") else ""
                 text = "\n".join(filter(None, (system, talk.get("system"))))
                 result = converse(Conversation(talk["skill"], talk["user"], text), answer)
                 replies = [reply.text for reply in result.replies]
@@ -97,10 +99,10 @@ def ask(models: list[str], out: Path, threads: int, variant: str | None = None) 
 
 
 @contextmanager
-def open_answer(model: Path, threads: int, variant: str | None) -> Iterator[tuple[Answer, str]]:
-    """Open a model: what answers, and the system prompt that it gets."""
+def open_answer(model: Path, threads: int, variant: str | None) -> Iterator[Answer]:
+    """Open a model: what answers."""
     if model.suffix != ".gguf":
-        yield answers_of(load_model(model, variant=variant)), ""
+        yield answers_of(load_model(model, variant=variant))
         return
     with llama(model, context=2048, threads=threads) as server:
 
@@ -114,7 +116,7 @@ def open_answer(model: Path, threads: int, variant: str | None) -> Iterator[tupl
             n_tokens = told.json()["usage"]["completion_tokens"]
             return Reply(choice["message"]["content"], finish, n_tokens)
 
-        yield answer, SYSTEM
+        yield answer
 
 
 def count(folder: Path) -> None:

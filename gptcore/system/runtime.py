@@ -37,7 +37,7 @@ def has_gpu_package() -> bool:
 
 
 def runtime_line(installed: Mapping[str, str], for_cuda: bool) -> str:
-    """Return a line that says which package was found, and how to install the other one.
+    """Return a line that says which package was found, and how to add CUDA if it lacks that.
 
     `for_cuda`: whether a package with CUDA exists for this system.
     """
@@ -45,8 +45,7 @@ def runtime_line(installed: Mapping[str, str], for_cuda: bool) -> str:
     if len(installed) == 2:
         return f"{found} are both installed and overwrite each other's files: {REPAIR}"
     if GPU in installed:
-        smaller = f"pip uninstall -y {GPU}, then pip install {CPU}"
-        return f"{found}, for CUDA and the CPU; without a GPU a smaller one is enough: {smaller}"
+        return f"{found}, for CUDA and the CPU"
     if for_cuda:
         other = f"pip uninstall -y {CPU}, then pip install {WITH_CUDA}"
         return f"{found}, for the CPU; for an NVIDIA GPU: {other}"

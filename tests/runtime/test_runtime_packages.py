@@ -32,13 +32,10 @@ def test_the_package_for_the_cpu_says_how_to_get_cuda(tmp_path: Path) -> None:
     assert runtime_line(found, for_cuda=False) == "onnxruntime 1.31.0, for the CPU"
 
 
-def test_the_package_for_cuda_says_how_to_get_the_smaller_one(tmp_path: Path) -> None:
+def test_the_package_for_cuda_has_all(tmp_path: Path) -> None:
     found = found_of(tmp_path, "onnxruntime-gpu")
     assert found == {"onnxruntime-gpu": "1.31.0"}
-    assert runtime_line(found, for_cuda=True) == (
-        "onnxruntime-gpu 1.31.0, for CUDA and the CPU; without a GPU a smaller one is enough: pip "
-        "uninstall -y onnxruntime-gpu, then pip install onnxruntime"
-    )
+    assert runtime_line(found, for_cuda=True) == "onnxruntime-gpu 1.31.0, for CUDA and the CPU"
 
 
 def test_both_together_break_each_other_and_the_remedy_is_told(tmp_path: Path) -> None:
