@@ -13,7 +13,7 @@ from moto.server import ThreadedMotoServer
 
 from gptcore.checks import UserError
 from training.data.corpus import read_documents
-from training.formats.places import find_files
+from training.formats.places import TIMEOUT, find_files, open_filesystem
 
 TEXT = "It rained all night, and in the morning the harbour was full of boats. " * 20
 
@@ -81,6 +81,13 @@ def test_what_no_web_server_has(web: tuple[Path, str, list[str]], own_cache: Pat
     with pytest.raises(UserError, match="ftpx"):
         find_files(["ftpx://host/book.txt"])
     assert not [path for path in own_cache.rglob("*") if path.is_file()]
+
+
+def test_a_slow_download_has_all_the_time_it_needs_while_data_arrives() -> None:
+    system, path = open_filesystem("http://127.0.0.1:9/book.txt")
+    timeout = system.client_kwargs["timeout"]
+    assert path == "http://127.0.0.1:9/book.txt"
+    assert timeout.total is None and timeout.sock_read == TIMEOUT
 
 
 def test_a_store_of_objects(store: "boto3.client") -> None:

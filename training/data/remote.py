@@ -18,9 +18,9 @@ from typing import Any
 
 from gptcore.checks import UserError
 from gptcore.system.files import file_sha256, locked, read_sealed
+from training.formats.places import open_filesystem
 
 PAUSES = (1.0, 5.0, 25.0)  # seconds of pause before each further attempt
-TIMEOUT = 60.0  # seconds without data after which a download fails
 MANIFEST = "manifest.json"
 # The only allowed file names: a manifest is foreign data and must not name other local files.
 NAMES = re.compile(
@@ -127,23 +127,3 @@ class RemoteFolder:
                         f"the connection, then run again"
                     ) from None
                 time.sleep(pause)
-
-
-def open_filesystem(url: str) -> tuple[Any, str]:
-    """Return fsspec's file system for a URL, and the path in it.
-
-    Raises UserError if the URL's scheme is unknown or its driver is not installed.
-    """
-    import fsspec
-
-    options = {}
-    if url.startswith(("http:", "https:")):
-        import aiohttp
-
-        # By default aiohttp ends a download after five minutes.
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT, sock_read=TIMEOUT)
-        options["client_kwargs"] = {"timeout": timeout, "trust_env": True}
-    try:
-        return fsspec.core.url_to_fs(url, **options)
-    except (ImportError, ValueError) as error:
-        raise UserError(f"{url} cannot be opened: {error}") from None

@@ -28,6 +28,7 @@ MAX_NESTED = 3  # archives within archives
 MAX_RATIO = 200  # of a zip member's size to its packed size; text packs to a tenth or so
 LARGE = 50_000_000  # bytes; a smaller zip member may pack as well as it likes
 ZSTD, GZIP, ZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"PK\x03\x04"
+TIMEOUT = 60.0  # seconds without data after which a download fails
 PACKED_NAMES = (".gz", ".zst", ".zstd")
 
 
@@ -101,11 +102,10 @@ def fetched(address: str) -> list[File]:
 
     Raises UserError if it cannot be had.
     """
-    import fsspec
     from fsspec.callbacks import TqdmCallback
 
     try:
-        system, path = fsspec.core.url_to_fs(address)
+        system, path = open_filesystem(address)
         files = []
         for found in paths_at(system, path):
             target = cache_folder() / "texts" / version_of(system, found)
@@ -114,13 +114,33 @@ def fetched(address: str) -> list[File]:
                 with new_file(target) as temporary:
                     system.get_file(found, str(temporary), callback=bar)
             files.append(local_file(target, name=system.unstrip_protocol(found)))
-    except ImportError as error:
-        raise UserError(f"{address}: {error}") from None
+    except UserError:
+        raise
     except Exception as error:  # of as many kinds as there are file systems
         raise UserError(f"{address} cannot be read: {type(error).__name__}: {error}") from None
     if not files:
         raise UserError(f"{address} names no file")
     return files
+
+
+def open_filesystem(url: str) -> tuple[Any, str]:
+    """Return fsspec's file system for a URL, and the path in it.
+
+    Raises UserError if the URL's scheme is unknown or its driver is not installed.
+    """
+    import fsspec
+
+    options = {}
+    if url.startswith(("http:", "https:")):
+        import aiohttp
+
+        # By default aiohttp ends a download after five minutes.
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT, sock_read=TIMEOUT)
+        options["client_kwargs"] = {"timeout": timeout, "trust_env": True}
+    try:
+        return fsspec.core.url_to_fs(url, **options)
+    except (ImportError, ValueError) as error:
+        raise UserError(f"{url} cannot be opened: {error}") from None
 
 
 def paths_at(system: Any, path: str) -> list[str]:
