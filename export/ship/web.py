@@ -18,16 +18,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import gptcore.page
 from export.folder.replace import check_replaceable
 from export.runtimes.environments import NPM
 from gptcore.bundle import INSPECT, UNTRAINED, VARIANTS, Bundle, data_file
 from gptcore.checks import UserError
 from gptcore.page.facts import view_facts
+from gptcore.page.shell import VIEW
 from gptcore.system.files import cache_folder, file_sha256, new_folder
 
 SOURCES = Path(__file__).parent.parent / "site"
-VIEW = Path(gptcore.page.__file__).parent / "view"
 SITE = "site.json"  # the page's facts about its model; a folder with this file is a site
 OF_SERVERS = ("host.js", "page.js", "window.js")  # the view's modules that ask a server
 BROWSER_FORMATS = ("fp32", "fp16", "int8")

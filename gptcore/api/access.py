@@ -24,6 +24,7 @@ Scope = MutableMapping[str, Any]  # of ASGI
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LONGEST_BODY = 2**20  # bytes; the longest conversation that fits a context is far smaller
 LARGE_BODY = 2**14

@@ -27,14 +27,13 @@ from gptcore.api.forms import ChatForm, Json, TextForm, Usage, error_json
 from gptcore.checks import UserError
 from gptcore.engine.generate import Piece
 from gptcore.engine.scheduler import Busy, Engine
-from gptcore.engine.streams import answers
+from gptcore.engine.streams import REPLY_SECONDS, answers
 from gptcore.model import OnnxModel
 from gptcore.models import Models, NotHere
 
 PATHS = ("/v1/", "/health", "/ready", "/metrics")
 RETRY_SECONDS = 5
 INTERNAL = "an internal error: the server's log tells more"
-REPLY_SECONDS = 300.0  # after which replies are ended, so that others get their turn
 METRICS: dict[str, Callable[[Engine], int]] = {
     "gptcore_replies_total": lambda engine: engine.n_finished,
     "gptcore_reply_tokens_total": lambda engine: engine.n_new,

@@ -11,6 +11,8 @@ from functools import partial
 from gptcore.engine.generate import Piece, Request, Stop
 from gptcore.engine.scheduler import Engine
 
+REPLY_SECONDS = 300.0  # after which a reply is ended, so that others get their turn
+
 
 async def answers(
     engine: Engine, requests: Sequence[Request], stop: Stop

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 
 from gptcore.engine.generate import Piece, Request, Stop
 from gptcore.engine.scheduler import Engine
-from gptcore.engine.streams import answers
+from gptcore.engine.streams import REPLY_SECONDS, answers
 
-REPLY_SECONDS = 300.0  # after which a reply is ended, so that others get their turn
 YIELD_SECONDS = 0.05  # between two updates: one per token would freeze browsers
 # Between two updates, whoever's: each takes up to half a millisecond of the event loop.
 CROWD_SECONDS = 0.02

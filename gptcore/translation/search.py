@@ -17,7 +17,7 @@ import numpy as np
 
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
-from gptcore.engine.sampling import log_softmax
+from gptcore.engine.sampling import NOT_FINITE, log_softmax
 from gptcore.text.chat_template import check_length
 from gptcore.text.tokenizer import Tokenizer
 
@@ -112,7 +112,7 @@ def beam_search(session: Session, start: int, end: int, beams: int, limit: int) 
     for length in range(1, limit + 1):
         logits = session.step(tokens, parents)
         if not np.isfinite(logits).all():
-            raise UserError("the model's output is not finite: the model folder is damaged")
+            raise UserError(NOT_FINITE)
         scores = log_softmax(logits) + np.array([[score] for score, _ in live])
         best = largest(scores.ravel(), 2 * beams)
         previous, live, tokens, parents = live, [], [], []

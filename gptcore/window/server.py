@@ -12,7 +12,7 @@ POST /show              brings the window to the front, for a second start
 
 import inspect
 import webbrowser
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 
-from gptcore.api.access import Access, Receive, Refused, Scope, Send, check_origin, read_json
+from gptcore.api.access import Access, Asgi, Receive, Refused, Scope, Send, check_origin, read_json
 from gptcore.api.routes import Api
 from gptcore.checks import UserError
 from gptcore.models import Models
@@ -37,7 +37,6 @@ from gptcore.page.translate import crossing_endpoint, translation_endpoint
 from gptcore.translation.onnx import OnnxTranslator
 
 Ask = Callable[..., AsyncIterator[str]]
-Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LINKS = ("http", "https", "mailto")
 PAGE = """<!doctype html>

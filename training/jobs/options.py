@@ -53,8 +53,6 @@ def settings_of(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, 
     """Return model and training settings and the tokenizer's name. Raises UserError."""
     if options.init:
         return from_init(options)
-    if options.lora is not None:
-        raise UserError("--lora adapts a trained model: name it with --init")
     return from_preset(options)
 
 
@@ -78,7 +76,9 @@ def from_init(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, st
 
 
 def check_dial(options: argparse.Namespace) -> None:
-    """Raise UserError for a --minutes or --depth that is out of range or in conflict."""
+    """Raise UserError for a --lora without --init, and for a bad --minutes or --depth."""
+    if options.lora is not None and not options.init:
+        raise UserError("--lora adapts a trained model: name it with --init")
     minutes, depth, chosen = options.minutes, options.depth, names_of(options.set)
     if minutes is None and depth is None:
         return
@@ -97,8 +97,6 @@ def check_dial(options: argparse.Namespace) -> None:
         )
     if minutes is not None and "steps" in chosen:
         raise UserError("--minutes chooses the steps: drop --set steps, or --minutes")
-    if options.lora is not None and not options.init:
-        raise UserError("--lora adapts a trained model: name it with --init")
     if options.preset:
         raise UserError("--minutes and --depth choose the shape: drop them, or --preset")
     if options.init and depth is not None:

@@ -12,7 +12,7 @@ import base64
 import hashlib
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from gptcore.api.access import (
     LARGE_BODY,
+    Asgi,
     Message,
     Receive,
     Refused,
@@ -36,8 +37,6 @@ from gptcore.gradio.guard.arguments import check_call
 from gptcore.gradio.guard.visitors import Visitors, session_read
 from gptcore.page.train.routes import PREFIX as TRAIN_PATHS
 from gptcore.page.train.routes import TrainRoutes
-
-Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 NEEDED = re.compile(
     r"/|/(config|theme\.css|favicon\.ico|manifest\.json|robots\.txt|pwa_icon(/\d+)?)/?"
