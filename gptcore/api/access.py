@@ -65,7 +65,7 @@ class Access:
         self.rate = Rate(per_minute) if per_minute is not None else None
         self.open: Counter[str] = Counter()  # calls that are being answered, by address
 
-    def check_name(self, scope: Scope) -> None:
+    def check_host(self, scope: Scope) -> None:
         """Raise Refused for a name other than this machine's where only this machine may call.
 
         A page of another site could have a name of its own lead here (DNS rebinding).
@@ -76,30 +76,28 @@ class Access:
 
     def check(self, scope: Scope) -> None:
         """Raise Refused unless the call has a key that is known and does not call too often."""
-        self.check_name(scope)
+        self.check_host(scope)
         told = Headers(scope=scope).get("authorization", "")
         key = told.partition(" ")[2].strip().encode() if told[:7].lower() == "bearer " else b""
         if self.keys and not any(hmac.compare_digest(key, known) for known in self.keys):
             raise Refused(
                 401, "this server needs a key: Authorization: Bearer KEY", "invalid_api_key"
             )
-        self.check_page(scope)
+        self.check_post(scope)
         if self.rate:
             client = key if self.keys else visitor(scope, self.behind_proxy)
             self.rate.check(client)
             self.rate.count(client)
 
-    def check_page(self, scope: Scope) -> None:
+    def check_post(self, scope: Scope) -> None:
         """Raise Refused if another site's page posts what a browser sends without asking first.
 
         It asks (preflight) before it sends JSON, but not before plain text.
         """
         headers = Headers(scope=scope)
-        origin = headers.get("origin")
-        is_own = origin is None or urlsplit(origin).netloc == headers.get("host")
-        is_named = origin in self.origins or "*" in self.origins
+        is_named = headers.get("origin") in self.origins or "*" in self.origins
         is_json = headers.get("content-type", "").startswith("application/json")
-        if scope.get("method") == "POST" and not (is_own or is_named or is_json):
+        if scope.get("method") == "POST" and not (is_own_page(headers) or is_named or is_json):
             raise Refused(403, "another page may not ask this: send application/json")
 
     @contextmanager
@@ -144,12 +142,16 @@ def visitor(scope: Scope, behind_proxy: bool) -> str:
     return told.rpartition(",")[2].strip() or client[0]
 
 
+def is_own_page(headers: Headers) -> bool:
+    """Whether a request comes from this server's own page, or from no page."""
+    origin = headers.get("origin")
+    return origin is None or urlsplit(origin).netloc == headers.get("host")
+
+
 def check_origin(scope: Scope) -> None:
     """Raise Refused if a page of another site asks, which its visitor's browser tells."""
-    headers = Headers(scope=scope)
-    origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != headers.get("host"):
-        raise Refused(403, "another page may not ask this")
+    if not is_own_page(Headers(scope=scope)):
+        raise Refused(403, "another page may not ask this: use this server's own page")
 
 
 async def read_body(scope: Scope, receive: Receive) -> bytes:

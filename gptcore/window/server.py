@@ -147,7 +147,7 @@ class OfThisPage:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             try:
-                self.access.check_name(scope)
+                self.access.check_host(scope)
                 check_origin(scope)
             except Refused as refused:
                 answer = JSONResponse({"detail": str(refused)}, refused.status)

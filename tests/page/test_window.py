@@ -120,7 +120,7 @@ def test_the_computation_ends_with_the_connection(
         ("ask/nothing", [], {}, 404, "this page has no 'nothing'"),
         ("ask/reply", [1], {}, 400, "reply takes a list of 4 values: prompt, settings, begun"),
         ("ask/reply", {"a": 1}, {}, 400, "reply takes a list of 4 values"),
-        ("ask/reply", [], {"Origin": "http://elsewhere.org"}, 403, "another page may not ask this"),
+        ("ask/reply", [], {"Origin": "http://elsewhere.org"}, 403, "use this server's own page"),
         ("v1/completions", {}, {"Origin": "http://elsewhere.org"}, 403, "another page"),
         ("ask/reply", [], {"Host": "elsewhere.org"}, 421, "this server is not called"),
         ("open", "file:///etc/passwd", {}, 400, "only an address of http, https, mailto is opened"),

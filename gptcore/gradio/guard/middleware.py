@@ -76,7 +76,7 @@ class Guard:
             return
         send = with_policy(send)
         try:
-            self.api.access.check_name(scope)
+            self.api.access.check_host(scope)
             welcome = self.login.check(scope) if self.login and not self.is_open(scope) else None
             if welcome:
                 await welcome(scope, receive, send)
