@@ -80,7 +80,7 @@ def export_run(run: Run, target: Target) -> list[Check]:
     out, formats = target.out, target.formats
     if formats and isinstance(run.model, Seq2SeqConfig):
         raise UserError("--quantize is for decoders: a translation model is exported in fp32 only")
-    model = build_model(run.model)
+    model: GPT | Seq2Seq = build_model(run.model)
     parameters = count_parameters(model)
     rows = held_out(run, parameters) if formats else ()
     checkpoint = run.best_checkpoint()
@@ -103,7 +103,9 @@ def export_run(run: Run, target: Target) -> list[Check]:
     def write(folder: Path) -> list[Check]:
         if facts.loss_curve:
             shutil.copyfile(run.path / LOSS, folder / LOSS)
-        return KINDS[type(run.model)](run, model, folder, facts)
+        if isinstance(model, Seq2Seq):
+            return export_translator(run, model, folder, facts)
+        return export_decoder(run, model, folder, facts)
 
     calibration = calibration_rows(run) if formats else ()
     smaller = Smaller(rows, run.tokenizer, calibration) if formats else None
@@ -161,14 +163,6 @@ def export_translator(run: Run, model: Seq2Seq, folder: Path, facts: ModelFacts)
     write_translation_model(model, source_tokenizer, run.tokenizer, folder)
     bundle = TranslationBundle(folder, model.config, run.tokenizer, facts, source_tokenizer)
     return verify_translation(bundle)
-
-
-# What of a run on a model of this shape is written; the model is a GPT or a Seq2Seq.
-Write = Callable[[Run, Any, Path, ModelFacts], list[Check]]
-KINDS: dict[type[ModelConfig], Write] = {
-    ModelConfig: export_decoder,
-    Seq2SeqConfig: export_translator,
-}
 
 
 def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -> None:
