@@ -248,9 +248,12 @@ def check_every_token(bundle: Bundle, limit: float) -> Check:
     return Check("every token, every position", rows.size, worst, limit)
 
 
-def every_id(vocab_size: int, block_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return ids and positions, (n, T) each, that contain every id and every position."""
-    length = min(block_size, ROW)
+def every_id(vocab_size: int, block_size: int, row: int = ROW) -> tuple[np.ndarray, np.ndarray]:
+    """Return ids and positions, (n, T) each, that contain every id and every position.
+
+    T is `row`, or block_size if that is less.
+    """
+    length = min(block_size, row)
     n_rows = -(-max(vocab_size, block_size) // length)
     counted = np.arange(n_rows * length).reshape(n_rows, length)
     return counted % vocab_size, counted % block_size

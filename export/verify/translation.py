@@ -10,7 +10,7 @@ import onnxruntime as ort
 import torch
 from safetensors.torch import load_file
 
-from export.verify.decoder import BATCHES, LENGTHS, PASTS
+from export.verify.decoder import BATCHES, LENGTHS, PASTS, every_id
 from export.verify.report import LOGITS, TOLERANCE, Check, difference
 from gptcore.bundle import TranslationBundle
 from gptcore.checks import UserError
@@ -61,7 +61,8 @@ def check_encoder(model: Seq2Seq, encoder: ort.InferenceSession) -> Check:
     rng = np.random.default_rng(0)
     shapes = [s for s in product(BATCHES, SOURCES) if s[1] <= config.block_size]
     sources = [rng.integers(0, config.source_vocab_size, shape) for shape in shapes]
-    sources += list(every_id(config.source_vocab_size, config.block_size)[:, None])
+    rows, _ = every_id(config.source_vocab_size, config.block_size, row=config.block_size)
+    sources += list(rows[:, None])
     for ids in sources:
         mask = np.ones_like(ids)
         mask[-1, 1 + ids.shape[1] // 2 :] = 0
@@ -70,12 +71,6 @@ def check_encoder(model: Seq2Seq, encoder: ort.InferenceSession) -> Check:
         worst = max(worst, *(difference(a, b) for a, b in zip(expected, got)))
         n_cases += 1
     return Check("encoder equals PyTorch's, batch x source", n_cases, worst, TOLERANCE)
-
-
-def every_id(vocab_size: int, block_size: int) -> np.ndarray:
-    """Return ids (n, block_size) that contain every id and have every position."""
-    n_rows = -(-vocab_size // block_size)
-    return (np.arange(n_rows * block_size) % vocab_size).reshape(n_rows, block_size)
 
 
 @torch.inference_mode()
