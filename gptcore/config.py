@@ -2,7 +2,8 @@
 
     >>> PRESETS["nano"].head_dim
     32
-    >>> ModelConfig.from_dict(PRESETS["nano"].to_dict()) == PRESETS["nano"]
+    >>> from gptcore.checks import build
+    >>> build(ModelConfig, PRESETS["nano"].to_dict()) == PRESETS["nano"]
     True
 
 A Seq2SeqConfig is the shape of an encoder-decoder. A plain ModelConfig is that of a decoder.
@@ -23,7 +24,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gptcore.checks import UserError, build, check_range, check_types
+from gptcore.checks import UserError, check_range, check_types
 
 # The allowed names equal the keys of the registries in gptcore/nn (a test compares them).
 Norm = Literal["rmsnorm", "layernorm", "unbiased_layernorm"]
@@ -128,11 +129,6 @@ class ModelConfig:
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "ModelConfig":
-        """Build a config from what `to_dict` returned; raises UserError for unknown keys."""
-        return build(cls, values)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT
 
 from gptcore import config as names
-from gptcore.checks import UserError, check_choice
+from gptcore.checks import UserError, build, check_choice
 from gptcore.config import DECODERS, PRESETS, TRANSLATORS, ModelConfig, Seq2SeqConfig
 from gptcore.nn import blocks, init, layers
 
@@ -23,7 +23,7 @@ NAN, INF = float("nan"), float("inf")
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_comes_back_from_json_as_it_was(preset: str) -> None:
     config = PRESETS[preset]
-    same = type(config).from_dict(json.loads(json.dumps(config.to_dict())))
+    same = build(type(config), json.loads(json.dumps(config.to_dict())))
     assert same == config and type(same) is type(config)
 
 
@@ -35,7 +35,7 @@ def test_decoders_and_encoder_decoders_are_of_their_own_classes() -> None:
 
 def test_a_decoder_is_not_read_from_an_encoder_decoders_values() -> None:
     with pytest.raises(UserError, match="unknown setting 'source_vocab_size'"):
-        ModelConfig.from_dict(TRANSLATORS["translator"].to_dict())
+        build(ModelConfig, TRANSLATORS["translator"].to_dict())
 
 
 @pytest.mark.parametrize("preset", ["tiny", "nano", "small", "base"])
@@ -53,7 +53,7 @@ def test_a_config_cannot_be_changed() -> None:
 
 def test_an_unknown_key_is_refused_with_the_nearest_known_one() -> None:
     with pytest.raises(UserError, match=r"unknown setting 'n_heads': did you mean 'n_head'\?"):
-        ModelConfig.from_dict({"n_heads": 4})
+        build(ModelConfig, {"n_heads": 4})
 
 
 def test_an_unknown_preset_is_refused_with_the_nearest_known_one() -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 import gptcore.system.cores
 import training.loop
+from gptcore.checks import build
 from gptcore.config import PRESETS, ModelConfig
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import load_weights, newest_checkpoint
@@ -233,7 +234,7 @@ def test_without_text_the_made_up_dialogues_are_the_corpus() -> None:
 @pytest.mark.parametrize("key", ["steps", "learning_rate", "dtype", "seed"])
 def test_train_settings_survive_json(key: str) -> None:
     config = TrainConfig(steps=7, learning_rate=0.1, dtype="bfloat16", seed=5)
-    same = TrainConfig.from_dict(json.loads(json.dumps(config.to_dict())))
+    same = build(TrainConfig, json.loads(json.dumps(config.to_dict())))
     assert same == config and getattr(same, key) != getattr(TrainConfig(), key)
 
 

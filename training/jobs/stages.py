@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from gptcore.checks import UserError, check_choice
+from gptcore.checks import UserError, build, check_choice
 from gptcore.config import ModelConfig
 from training.data.corpus import Corpus, Document
 from training.data.leaks import without_leaks
@@ -94,7 +94,7 @@ def read_stage(where: str, recipe: dict[str, Any], values: Any) -> Stage:
     if "lora" in train:
         raise UserError(f"{where}: lora adapts a trained model, not a recipe's: leave it out")
     shape = check_keys(f"{where}, model", recipe.get("model", {}), get_type_hints(ModelConfig))
-    model, training = ModelConfig.from_dict(shape), TrainConfig.from_dict(train)
+    model, training = build(ModelConfig, shape), build(TrainConfig, train)
     check_row(model, training)
     return Stage(name, mix, model, training, epochs, keep)
 

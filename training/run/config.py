@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gptcore.checks import UserError, build, check_range, check_types
+from gptcore.checks import UserError, check_range, check_types
 from gptcore.config import TRANSLATORS
 
 
@@ -77,10 +77,6 @@ class TrainConfig:
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "TrainConfig":
-        return build(cls, values)
 
 
 # At the rate of new weights, trained ones forget what they knew (docs/log.md, 2026-11-27).
