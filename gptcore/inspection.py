@@ -181,7 +181,7 @@ def inspect_translation(inspector: Inspector, translation: Translation) -> Cross
 
 def token_names(ids: list[int] | np.ndarray, tokenizer: Tokenizer) -> list[str]:
     """Return a readable name for each id; incomplete characters are shown as bytes."""
-    special = {token_id: name for name, token_id in tokenizer.special.items()}
+    special = tokenizer.special_names
     return [special.get(int(i)) or readable(tokenizer.token_bytes(int(i))) for i in ids]
 
 

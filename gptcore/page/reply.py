@@ -100,13 +100,12 @@ class ReplyEvents:
     def __init__(self, tokenizer: Tokenizer, request: Request):
         self.tokenizer, self.request = tokenizer, request
         self.decoder = tokenizer.stream()
-        self.special = {token_id: name for name, token_id in tokenizer.special.items()}
         self.begun = [self.token(i) for i in request.begun]
 
     def start(self) -> str:
         request = self.request
         decoder = self.tokenizer.stream()
-        prompt = [[i, self.special.get(i) or decoder.push(i)] for i in request.ids]
+        prompt = [[i, self.tokenizer.special_names.get(i) or decoder.push(i)] for i in request.ids]
         return as_json(
             prompt=prompt,
             begun="".join(text for _, text, _, _ in self.begun),
@@ -142,7 +141,7 @@ class ReplyEvents:
 
     def name(self, token_id: int) -> str:
         """Return a token's text; of one that ends the reply, its name."""
-        return self.special.get(token_id) or self.tokenizer.decode([token_id])
+        return self.tokenizer.special_names.get(token_id) or self.tokenizer.decode([token_id])
 
 
 def as_json(**values: Any) -> str:

@@ -141,12 +141,17 @@ class Tokenizer:
         names = sorted(self.special, key=len, reverse=True)
         return re.compile(f"({'|'.join(map(re.escape, names))})")
 
+    @cached_property
+    def special_names(self) -> dict[int, str]:
+        """The names of the special tokens by their ids."""
+        return {token_id: name for name, token_id in self.special.items()}
+
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text; `<|end|>` in it is encoded as text. Raises UserError."""
-        if not text:  # of which a conversation has many
+        if not text:  # a conversation has many empty texts
             return []
         check_runs(text)
-        parts = self._parts.split(text)  # of which every second is an added token
+        parts = self._parts.split(text)  # text, added token, text, ...
         ids = self._plain_ids(parts[0])
         for name, part in zip(parts[1::2], parts[2::2]):
             ids += [self.added[name], *self._plain_ids(part)]
@@ -164,6 +169,12 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids without the special ones; invalid UTF-8 becomes U+FFFD."""
         return b"".join(self.token_bytes(i) for i in ids).decode("utf-8", errors="replace")
+
+    def show(self, ids: Iterable[int]) -> str:
+        """Return the text of ids, with the names of special tokens."""
+        names = self.special_names
+        parts = (names[i].encode() if i in names else self.token_bytes(i) for i in ids)
+        return b"".join(parts).decode("utf-8", errors="replace")
 
     def token_bytes(self, token_id: int) -> bytes:
         """Return the bytes of one id; a special id has none."""

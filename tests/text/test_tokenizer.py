@@ -135,6 +135,11 @@ def test_special_tokens_are_left_out_of_decoded_text(tokenizer: Tokenizer) -> No
     assert tokenizer.decode([*special, *tokenizer.encode("Hi"), *special]) == "Hi"
 
 
+def test_special_tokens_are_shown_by_their_names(tokenizer: Tokenizer) -> None:
+    ids = [tokenizer.special["<|user|>"], *tokenizer.encode("hé"), tokenizer.special["<|end|>"]]
+    assert tokenizer.show(ids) == "<|user|>hé<|end|>"
+
+
 def test_byte_lengths_are_those_of_the_tokens(tokenizer: Tokenizer) -> None:
     lengths = tokenizer.byte_lengths
     assert lengths.shape == (512,) and lengths.max() == tokenizer.max_token_bytes > 4

@@ -18,7 +18,6 @@ from gptcore.engine.generate import Reply, Request, generate
 from gptcore.engine.sampling import Sampling
 from gptcore.nn.gpt import GPT, whole_sequence
 from gptcore.nn.torch_session import TorchSession
-from gptcore.text.tokenizer import Tokenizer
 from training.data.rows import IGNORED, Rows
 from training.evaluation.bits_per_byte import Total
 from training.machine.processes import World
@@ -98,18 +97,11 @@ def questions(rows: Rows, n: int = 4) -> tuple[str, ...]:
     before, after = rows.tokenizer.chat.user
     asked = []
     for prompt in sample_prompts(rows, 4 * n):
-        _, opened, rest = shown(prompt.ids, rows.tokenizer).partition(before)
+        _, opened, rest = rows.tokenizer.show(prompt.ids).partition(before)
         if prompt.asks and before and opened:
             asked.append(rest.partition(after)[0])
     short = [text for text in asked if len(text) <= SHORT and "\n" not in text]
     return tuple(dict.fromkeys(short))[:n]
-
-
-def shown(ids: list[int], tokenizer: Tokenizer) -> str:
-    """Return the text of ids, with the names of special tokens."""
-    names = {token_id: name.encode() for name, token_id in tokenizer.special.items()}
-    data = b"".join(names.get(i) or tokenizer.token_bytes(i) for i in ids)
-    return data.decode("utf-8", errors="replace")
 
 
 def write_samples(model: GPT, rows: Rows) -> list[tuple[str, str]]:
@@ -124,5 +116,5 @@ def write_samples(model: GPT, rows: Rows) -> list[tuple[str, str]]:
             request = Request(ids, sampling, max_tokens=60, slide=not asks)
             reply = Reply(request, rows.tokenizer, rows.block_size)
             text = "".join(piece.text for piece in generate(TorchSession(model), reply))
-        samples.append((shown(ids[1:], rows.tokenizer), text))
+        samples.append((rows.tokenizer.show(ids[1:]), text))
     return samples

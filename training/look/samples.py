@@ -50,11 +50,9 @@ def seen(document: Document, tokenizer: Tokenizer) -> str:
     mask[0] = False  # nothing comes before it
     for start, stop in unlearned(document, tokenizer):
         mask[start:stop] = False
-    names = {token_id: name.encode() for name, token_id in tokenizer.special.items()}
     parts = []
     for is_learned, group in groupby(zip(mask.tolist(), ids.tolist()), key=lambda pair: pair[0]):
-        data = b"".join(names.get(i) or tokenizer.token_bytes(i) for _, i in group)
-        text = data.decode("utf-8", errors="replace")
+        text = tokenizer.show(i for _, i in group)
         parts.append(f"«{text}»" if is_learned else text)
     return "".join(parts)
 
