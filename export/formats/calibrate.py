@@ -1,8 +1,8 @@
 """Chooses 4-bit integers by what a matrix computes on real text: GPTQ (arXiv 2210.17323).
 
 The weights of one input are rounded after those of another, the largest inputs first, and each
-one's error is made good by the inputs that are not rounded yet. How much one input can stand in for
-another, the second moments of the products' inputs on some text say.
+one's error is made good by the inputs that are not rounded yet. The second moments of the products'
+inputs on some text say how much one input can stand in for another.
 
     >>> moments = next(second_moments(Path("model.onnx"), [["mul_96"]], rows))  # doctest: +SKIP
     >>> blocks = compensate(matrix, moments["mul_96"], bits=4, size=32)  # doctest: +SKIP

@@ -1,4 +1,6 @@
-"""Changes a graph in place, and saves it: its weights may be too large for its file, or another's.
+"""Changes a graph in place, and saves it.
+
+Large weights go to a file beside it, or stay in another graph's file.
 
 >>> remove_unused(proto.graph)                                       # doctest: +SKIP
 >>> save_graph(proto, Path("onnx/model.onnx"))                       # doctest: +SKIP

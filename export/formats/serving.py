@@ -4,8 +4,8 @@
 
 The portable graph copies the whole cache for each token. This one is for ONNX Runtime alone: its
 operator GroupQueryAttention extends the cache where it lies, and each row of a batch has a length
-of its own. The weights stay where the portable
-graph has them, in its file or beside it; this one refers to them.
+of its own. The weights stay where the portable graph has them, in its file or beside it; this one
+refers to them.
 
 Inputs (B rows of T tokens, a cache with room for S positions):
 

@@ -67,7 +67,8 @@ class Request:
     slide: bool = False
     n_dropped: int = 0  # number of the oldest messages left out because they did not fit
     stops: tuple[str, ...] = ()  # texts that end the reply and are no part of it
-    n_top: int | None = None  # if given: log probabilities of each token and of so many others
+    # If given: log probabilities of each token, and of the n_top likeliest in its place.
+    n_top: int | None = None
     echo: bool = False  # log probabilities of the prompt's tokens, too; max_tokens may be 0
     begun: tuple[int, ...] = ()  # ids with which the reply begins, to be continued
     grammar: Grammar | None = None  # what the reply must be, from its beginning

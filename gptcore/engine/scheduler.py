@@ -66,7 +66,8 @@ class Engine:
 
     def __init__(self, slots: Slots, tokenizer: Tokenizer, replies: Replies):
         self.slots, self.tokenizer, self.replies = slots, tokenizer, replies
-        self.lock = Lock()  # of the next three, of which only the engine's thread writes rows
+        # guards waiting, thread and rows; only the engine's thread writes rows
+        self.lock = Lock()
         self.waiting: deque[Row] = deque()
         self.thread: Thread | None = None
         self.rows: list[Row | None] = [None] * slots.cache.n_slots  # by slot

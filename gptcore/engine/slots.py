@@ -182,7 +182,7 @@ class ServingCache:
 
 
 def untouched_zeros(shape: tuple[int, ...]) -> np.ndarray:
-    """Return zeros of which the system lends only the pages that are written.
+    """Return zeros whose pages take memory only once they are written.
 
     np.zeros asks for pages of 2 MB: in each the first token would take the place of a thousand.
     """

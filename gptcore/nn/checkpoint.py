@@ -105,9 +105,9 @@ def first_sound(paths: Iterable[Path], folder: Path) -> tuple[Checkpoint, list[s
 
 
 def load_weights(model: torch.nn.Module, tensors: dict[str, Tensor], source: object) -> None:
-    """Copy a checkpoint's tensors into what of a model is trained; `source` names them in errors.
+    """Copy a checkpoint's tensors into the model's trainable parameters.
 
-    Raises UserError if names or shapes differ from the model's.
+    `source` names them in errors. Raises UserError if names or shapes differ from the model's.
     """
     trained = ((name, p) for name, p in model.named_parameters() if p.requires_grad)
     wanted = {name: tuple(p.shape) for name, p in trained}  # shared ones once

@@ -51,7 +51,7 @@ def fused(self: GroupedAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor)
         return GroupedAttention.attend(self, q, k, v, bias)
     heads = q.view(B, K, S, G, D).transpose(2, 3).reshape(B, K * G, S, D)
     k = k.to(v.dtype)
-    if v.dtype == torch.float32:  # of which no kernel of CUDA shares keys between heads
+    if v.dtype == torch.float32:  # no fp32 kernel of CUDA shares keys between heads
         k, v = k.repeat_interleave(G, 1), v.repeat_interleave(G, 1)
     y = F.scaled_dot_product_attention(
         heads.to(v.dtype),

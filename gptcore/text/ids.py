@@ -1,4 +1,4 @@
-"""Which tokens have ids, and which.
+"""Which tokens have ids, and what these ids are.
 
 >>> bytes_by_id([b"a", b"b"], [1])
 [b'a', b'', b'b']

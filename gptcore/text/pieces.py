@@ -1,4 +1,4 @@
-"""The pieces of a text that a tokenizer's pattern splits it into, which tiktoken does not tell.
+"""Splits a text into a tokenizer's pieces; tiktoken does this inside, and does not return them.
 
     >>> pieces("Oh, I'm 12!", r"'m|\\p{N}| ?\\p{L}+|[^\\p{L}\\p{N}]")
     ['Oh', ',', ' I', "'m", ' ', '1', '2', '!']

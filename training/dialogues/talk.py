@@ -19,7 +19,7 @@ class Talk:
     messages: list[dict[str, str]] = field(default_factory=list)
     memory: dict[str, Slots] = field(default_factory=dict)  # the details under each memory_key
     told: list[Told] = field(default_factory=list)  # facts of the structures
-    asked: set[str] = field(default_factory=set)  # what of them was asked for
+    asked: set[str] = field(default_factory=set)  # the facts that were asked for already
     bot: str = ""
     brief: bool = False
     manner: Callable[[str], str] = str  # what becomes of each reply

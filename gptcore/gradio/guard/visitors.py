@@ -109,7 +109,7 @@ class Visitors:
             del queue.pending_messages_per_session[session]
 
     def close_half_open(self, connections: Iterable[Any], now: float) -> None:
-        """Close connections whose headers do not come, which uvicorn would wait for for ever."""
+        """Close connections whose headers do not come, for which uvicorn would wait without end."""
         waiting = [(c, c.cycle) for c in connections if not c.cycle or c.cycle.response_complete]
         self.half_open = {key: self.half_open.get(key, now) for key in waiting}
         n_open: Counter[str] = Counter()
