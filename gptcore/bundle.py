@@ -129,7 +129,7 @@ def default_model() -> Path:
 def find_models(folder: Path) -> tuple[list[Path], list[str]]:
     """Return the folders of decoders within a folder, and a line about each other model folder."""
     if not folder.is_dir():
-        raise UserError(f"no folder of models at {folder}")
+        raise UserError(f"no folder of models at {folder}: make it, or name another with --models")
     found, others = [], []
     for path in sorted(path.parent for path in folder.glob(f"*/{FACTS}")):
         try:
@@ -208,7 +208,7 @@ def load_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
     if tokenizer.vocab_size != vocab_size:
         raise UserError(
             f"{folder}: the tokenizer has {tokenizer.vocab_size} tokens and the model "
-            f"{vocab_size}: they are of different exports"
+            f"{vocab_size}: they are of different exports, export the model again"
         )
     return tokenizer
 

@@ -42,7 +42,9 @@ class OnnxSession:
     def read(self, ids: list[int]) -> np.ndarray:
         total = int(self.slots.lengths[0]) + len(ids)
         if not (total <= self.block_size):
-            raise UserError(f"{total} tokens do not fit into the context {self.block_size}")
+            raise UserError(
+                f"{total} tokens do not fit into the context {self.block_size}: shorten the prompt"
+            )
         if len(ids) == 1 and total > 1:
             return self.slots.step(ids)[0].copy()
         for at in range(0, len(ids), READ_AT_ONCE):  # the portable graph's logits are of all T

@@ -37,7 +37,10 @@ class OnnxTranslator:
         cached = {i.name for i in decoder.get_inputs()}
         wanted = {o.name.replace("present", "past_key_values") for o in encoder.get_outputs()}
         if not wanted or not wanted <= cached:
-            raise UserError(f"{bundle.path}: encoder and decoder are of different exports")
+            raise UserError(
+                f"{bundle.path}: encoder and decoder are of different exports, export the model "
+                f"again"
+            )
 
     def session(self) -> "OnnxTranslatorSession":
         return OnnxTranslatorSession(self)

@@ -105,5 +105,5 @@ def test_a_store_of_objects(store: "boto3.client") -> None:
     assert str(documents("s3://texts/in/a.txt")[0]).startswith("a.txt: It rained")
     with pytest.raises(UserError, match=r"s3://texts/none\.txt"):
         find_files(["s3://texts/none.txt"])
-    with pytest.raises(UserError, match="names no file"):
+    with pytest.raises(UserError, match="names no file: correct the address"):
         find_files(["s3://texts/none-*.txt"])

@@ -70,7 +70,7 @@ def files_at(place: str) -> list[File]:
     if path.is_dir():
         found = [p for p in sorted(path.rglob("*")) if p.is_file() and not is_hidden(p, path)]
         if not found:
-            raise UserError(f"{path} holds no file")
+            raise UserError(f"{path} holds no file: name files, or a folder with texts")
         return [local_file(p, is_named=False) for p in found]
     if path.is_file():
         return [local_file(path)]
@@ -119,7 +119,7 @@ def fetched(address: str) -> list[File]:
     except Exception as error:  # of as many kinds as there are file systems
         raise UserError(f"{address} cannot be read: {type(error).__name__}: {error}") from None
     if not files:
-        raise UserError(f"{address} names no file")
+        raise UserError(f"{address} names no file: correct the address")
     return files
 
 
