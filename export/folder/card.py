@@ -235,8 +235,9 @@ def data_table(facts: ModelFacts) -> str:
     passes = facts.training.data.datasets if facts.training else {}
     known = {name: DATASETS[name] for name in passes if name in DATASETS}
     terms = {DIALOGUES: OWN} | {name: f"{d.licence} | {d.attribution}" for name, d in known.items()}
+    links = {name: f"[{name}]({d.homepage})" for name, d in known.items()}
     lines = [
-        f"| {name} | {number:g} x | {terms.get(name, 'unknown | unknown')} |"
+        f"| {links.get(name, name)} | {number:g} x | {terms.get(name, 'unknown | unknown')} |"
         for name, number in passes.items()
     ]
     names = ", ".join(name for name, dataset in known.items() if dataset.share_alike)

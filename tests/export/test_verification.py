@@ -167,7 +167,8 @@ def test_a_card_lists_the_licences_of_known_texts(model_folder: Path, tmp_path: 
     write_card(tmp_path / "open.md", facts, Hub())
     card = (tmp_path / "open.md").read_text(encoding="utf-8")
     assert card.startswith("---\nlicense: other\n") and "have the licences above" in card
-    assert "| sales-textbook | 1 x | unknown |" in card and "CDLA-Sharing-1.0" in card
+    assert "| [sales-textbook](https://" in card and ") | 1 x | unknown |" in card
+    assert "CDLA-Sharing-1.0" in card
     assert "| x | 3 x | unknown | unknown |" in card and "| dialogues | 4 x | MIT |" in card
     write_card(tmp_path / "named.md", facts, Hub("mit"))
     card = (tmp_path / "named.md").read_text(encoding="utf-8")
