@@ -102,7 +102,7 @@ def save_state(run: Run, state: State) -> None:
     facts = {name: getattr(state, name) for name in COUNTS}
     if is_first:
         path = run.checkpoints / f"step-{state.step}"
-        save_checkpoint(path, weights, moments, facts | {"model": run.model.to_dict()})
+        save_checkpoint(path, weights, moments, facts)
         run.sound[path] = True  # no need to read it back
         run.drop_old_checkpoints()
 
