@@ -23,7 +23,7 @@ import torch
 
 from gptcore.bundle import read_facts
 from gptcore.engine.generate import Session
-from gptcore.nn.checkpoint import list_checkpoints, newest_checkpoint
+from gptcore.system.files import list_checkpoints
 from training.dialogues.generator import dialogues
 from training.run.directory import Run
 
@@ -136,7 +136,7 @@ def resume(given: SimpleNamespace) -> Rows:
     process.kill()
     if process.wait() == 0:
         raise SystemExit("the run ended before it could be killed: give more --steps")
-    found = newest_checkpoint(out / "checkpoints")[0].facts["step"]
+    found = Run.load(out).newest_checkpoint().facts["step"]
     execute(*words, "--resume")
     rows = [("killed after the checkpoint of", f"step {found} of {given.steps}")]
     rows += [("weights at the end", likeness(given.work / "run", out))]
@@ -149,7 +149,7 @@ def resume(given: SimpleNamespace) -> Rows:
 
 
 def likeness(one: Path, other: Path) -> str:
-    ours, theirs = (newest_checkpoint(run / "checkpoints")[0].model for run in (one, other))
+    ours, theirs = (Run.load(run).newest_checkpoint().model for run in (one, other))
     if all(torch.equal(ours[name], theirs[name]) for name in ours):
         return "equal, bit for bit"
     worst = max(float((ours[name] - theirs[name]).abs().max()) for name in ours)

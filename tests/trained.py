@@ -25,7 +25,8 @@ from gptcore.engine.onnx_session import open_inference
 from gptcore.facts import ModelFacts
 from gptcore.model import OnnxModel, load_model
 from gptcore.nn import build_model
-from gptcore.system.files import locked, new_folder
+from gptcore.nn.checkpoint import Checkpoint, first_sound
+from gptcore.system.files import list_checkpoints, locked, new_folder
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.onnx import OnnxTranslator, load_translator
 from training.__main__ import main as training_main
@@ -167,6 +168,11 @@ ANIMALS = {
 }
 COLOURS = {"red": "红", "blue": "蓝", "green": "绿", "white": "白", "black": "黑", "grey": "灰"}
 NUMBERS = {"two": "二", "three": "三", "four": "四", "five": "五", "six": "六", "seven": "七"}
+
+
+def newest_checkpoint(checkpoints: Path) -> tuple[Checkpoint, list[str]]:
+    """The newest sound checkpoint, and what is wrong with newer ones."""
+    return first_sound(list_checkpoints(checkpoints), checkpoints)
 
 
 def made_up_pairs(n: int) -> list[tuple[str, str]]:

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from gptcore.checks import UserError
-from gptcore.nn.checkpoint import MODEL, STATE, newest_checkpoint
+from gptcore.nn.checkpoint import MODEL, STATE, first_sound
 from gptcore.system.files import list_checkpoints
 from training.data.shards import load_shards
 from training.run.directory import Run
@@ -164,11 +164,11 @@ def damage(checkpoints: Path, n: int, rng: random.Random) -> None:
         path = rng.choice(sorted(newest.iterdir()))
         sound = path.read_bytes()
         path.write_bytes(kinds[kind](sound, rng))
-        found, problems = newest_checkpoint(checkpoints)
+        found, problems = first_sound(list_checkpoints(checkpoints), checkpoints)
         assert found.path == previous and len(problems) == 1, f"{kind} in {path} was not found"
         counts[kind] += 1
         path.write_bytes(sound)
-    assert newest_checkpoint(checkpoints)[0].path == newest
+    assert first_sound(list_checkpoints(checkpoints), checkpoints)[0].path == newest
     print(f"{n} damaged checkpoints: {counts}; all found, the one before used", flush=True)
 
 

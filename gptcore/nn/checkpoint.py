@@ -22,7 +22,7 @@ from gptcore.config import ModelConfig
 from gptcore.nn import build_model
 from gptcore.nn.gpt import GPT
 from gptcore.nn.layers import POSITIONS
-from gptcore.system.files import file_sha256, list_checkpoints, new_folder, sealed, unseal
+from gptcore.system.files import file_sha256, new_folder, sealed, unseal
 
 MODEL, STATE, MANIFEST = "model.safetensors", "state.safetensors", "manifest.json"
 Tensors = dict[str, Tensor]
@@ -82,11 +82,6 @@ def verify_checkpoint(folder: Path) -> dict[str, Any]:
         raise UserError(f"{folder / MANIFEST} is damaged") from None
     except OSError as error:
         raise UserError(f"{folder} cannot be read: {error}") from None
-
-
-def newest_checkpoint(folder: Path) -> tuple[Checkpoint, list[str]]:
-    """Return the newest intact checkpoint and the errors of newer ones; may raise UserError."""
-    return first_sound(list_checkpoints(folder), folder)
 
 
 def first_sound(paths: Iterable[Path], folder: Path) -> tuple[Checkpoint, list[str]]:

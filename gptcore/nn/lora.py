@@ -4,7 +4,7 @@
     >>> from gptcore.nn import build_model
     >>> model = build_model(PRESETS["tiny"])
     >>> add_adapters(model, rank=4)
-    >>> sorted(adapters_of(model))[:2]
+    >>> sorted(name for name, p in model.named_parameters() if p.requires_grad)[:2]
     ['blocks.0.attention.out.lora_a', 'blocks.0.attention.out.lora_b']
 
 A packed matrix has one A and one B. Its parts are rows of B, so PEFT's modules q, k and v (or gate
@@ -55,11 +55,6 @@ def add_adapters(model: nn.Module, rank: int, dtype: torch.dtype = torch.float32
         for name, layer in list(parent.named_children()):
             if isinstance(layer, nn.Linear):
                 setattr(parent, name, LoRALinear(layer, rank, dtype))
-
-
-def adapters_of(model: nn.Module) -> dict[str, Tensor]:
-    """Return the adapters' matrices by name."""
-    return {name: p.detach() for name, p in model.named_parameters() if ".lora_" in name}
 
 
 def merged(base: dict[str, Tensor], adapters: dict[str, Tensor]) -> dict[str, Tensor]:

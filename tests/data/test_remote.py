@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 import torch
 from conftest import Refused
+from trained import newest_checkpoint
 
 import training.data.remote
 import training.data.shard
-from gptcore.nn.checkpoint import newest_checkpoint
 from gptcore.system.files import sealed, unseal
 from gptcore.text.chat_template import loss_mask
 from gptcore.text.tokenizer import Tokenizer

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from trained import newest_checkpoint
 
 import gptcore.nn.checkpoint
 from gptcore.checks import UserError
@@ -17,7 +18,6 @@ from gptcore.nn.checkpoint import (
     STATE,
     load_checkpoint,
     load_weights,
-    newest_checkpoint,
     save_checkpoint,
 )
 from gptcore.system.files import list_checkpoints

@@ -10,7 +10,7 @@ import pytest
 import torch
 from pretended_device import PretendedDevice
 from torch import Tensor, nn
-from trained import TINY_TRANSLATOR, Interrupted, set_options
+from trained import TINY_TRANSLATOR, Interrupted, newest_checkpoint, set_options
 
 import training.evaluation.subject
 import training.loop
@@ -20,7 +20,7 @@ from gptcore.config import PRESETS
 from gptcore.engine.generate import Request
 from gptcore.engine.sampling import Sampling
 from gptcore.nn import build_model
-from gptcore.nn.checkpoint import Checkpoint, load_weights, newest_checkpoint
+from gptcore.nn.checkpoint import Checkpoint, load_weights
 from gptcore.nn.gpt import GPT
 from gptcore.nn.inspect import InspectGPT, InspectSeq2Seq
 from gptcore.nn.seq2seq import Seq2Seq

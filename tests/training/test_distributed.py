@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from trained import newest_checkpoint
 
 from gptcore.checks import UserError
-from gptcore.nn.checkpoint import newest_checkpoint
 from training.__main__ import main
 from training.machine.processes import World, join
 from training.run.directory import Run

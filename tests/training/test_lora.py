@@ -12,7 +12,7 @@ from gptcore.nn import build_model
 from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.fast import use_fast_attention
 from gptcore.nn.gpt import GPT, whole_sequence
-from gptcore.nn.lora import SCALE, adapters_of, add_adapters, merged, peft_config, to_peft
+from gptcore.nn.lora import SCALE, add_adapters, merged, peft_config, to_peft
 from training.machine.memory import free_memory, kept_bytes, recompute_blocks
 from training.machine.processes import World
 from training.run.config import ADAPTERS, TrainConfig
@@ -33,6 +33,11 @@ def logits(model: GPT) -> Tensor:
 
 def weights(model: GPT) -> dict[str, Tensor]:
     return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def adapters_of(model: GPT) -> dict[str, Tensor]:
+    """The adapters' matrices by name."""
+    return {name: p.detach() for name, p in model.named_parameters() if ".lora_" in name}
 
 
 def adapted(config: ModelConfig = CONFIG) -> tuple[GPT, dict[str, Tensor]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from trained import Interrupted
+from trained import Interrupted, newest_checkpoint
 
 import gptcore.nn.checkpoint
 import training.loop
@@ -20,7 +20,7 @@ import training.state
 import training.step
 from gptcore.checks import UserError
 from gptcore.config import PRESETS
-from gptcore.nn.checkpoint import MODEL, STATE, newest_checkpoint
+from gptcore.nn.checkpoint import MODEL, STATE
 from gptcore.system.files import file_sha256
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main

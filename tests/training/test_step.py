@@ -13,14 +13,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional as F
-from trained import set_options
+from trained import newest_checkpoint, set_options
 
 import training.machine.devices
 import training.step
 from gptcore.checks import UserError
 from gptcore.config import PRESETS
 from gptcore.nn import build_model
-from gptcore.nn.checkpoint import MODEL, newest_checkpoint
+from gptcore.nn.checkpoint import MODEL
 from gptcore.nn.gpt import whole_sequence
 from gptcore.system.files import step_of
 from training.__main__ import main

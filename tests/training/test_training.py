@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from trained import newest_checkpoint
 
 import gptcore.system.cores
 import training.loop
 from gptcore.checks import build
 from gptcore.config import PRESETS, ModelConfig
 from gptcore.nn import build_model, count_parameters
-from gptcore.nn.checkpoint import load_weights, newest_checkpoint
+from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import whole_sequence
 from training.__main__ import main
 from training.data.corpus import read_documents

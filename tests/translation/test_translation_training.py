@@ -14,11 +14,11 @@ import sacrebleu
 import torch
 from conftest import Refused
 from torch.nn import functional as F
-from trained import TINY_TRANSLATOR, made_up_pairs, set_options
+from trained import TINY_TRANSLATOR, made_up_pairs, newest_checkpoint, set_options
 
 from gptcore.config import DECODERS, TRANSLATORS
 from gptcore.nn import build_model
-from gptcore.nn.checkpoint import MODEL, STATE, load_weights, newest_checkpoint
+from gptcore.nn.checkpoint import MODEL, STATE, load_weights
 from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.system.command_line import INTERRUPTED
 from gptcore.text.tokenizer import Tokenizer
