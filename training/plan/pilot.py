@@ -1,7 +1,7 @@
 """Pilot runs before a plan: they measure training speed, and how hard the text is to learn.
 
 >>> speed = Speed()
->>> speed.measure(1, *recipe(1, facts, 1e6, settings=[]), seconds=1.0)  # doctest: +SKIP
+>>> speed.measure(1, *settings_at(1, facts, 1e6, settings=[]), seconds=1.0)  # doctest: +SKIP
 >>> round(speed.step_seconds(2, model, batch_size=16), 2)            # doctest: +SKIP
 0.21
 """
@@ -31,7 +31,7 @@ from training.plan.scaling import (
     expected_bits_per_byte,
     model_at,
     pass_flops,
-    recipe,
+    settings_at,
     update_flops,
 )
 from training.run.config import TrainConfig
@@ -172,7 +172,7 @@ def measured_hardness(
     pilot_s = min(PILOT_SHARE * seconds, PILOT_S)
     tokens = max(speed.tokens(PILOT_DEPTH, facts, pilot_s), PILOT_TOKENS)
     settings = [f"vocab_size={shards.tokenizer.vocab_size}", f"dtype={dtype}"]
-    model, training = recipe(PILOT_DEPTH, facts, tokens, settings)
+    model, training = settings_at(PILOT_DEPTH, facts, tokens, settings)
     read = training.steps * training.batch_size * model.block_size
     reached = pilot_bits_per_byte(shards, model, training)
     n_bytes = effective_bytes(read * facts.bytes_per_token, facts.n_bytes)

@@ -39,7 +39,7 @@ from training.plan.scaling import (
     model_at,
     most_epochs,
     parameters,
-    recipe,
+    settings_at,
     vocabulary,
 )
 from training.run.clock import Clock
@@ -87,7 +87,7 @@ def make_plan(
     first = min(depths, key=lambda depth: abs(depth - PILOT_DEPTH))
     if not speed.passes:
         tokens = facts.n_bytes / facts.bytes_per_token
-        speed.measure(first, *recipe(first, facts, tokens, settings), each)
+        speed.measure(first, *settings_at(first, facts, tokens, settings), each)
     while True:
         plans = [plan_at(depth, facts, speed, seconds, settings) for depth in depths]
         if seconds is not None:  # if no depth has the time for MIN_STEPS, take the smallest
@@ -106,7 +106,7 @@ def plan_at(
     tokens = min(TOKENS_PER_PARAMETER * parameters(model_at(depth, facts)), MAX_EPOCHS * distinct)
     evaluations = MAX_EVALUATIONS
     for _ in range(1 if seconds is None else 4):  # iterate: batch and dropout depend on tokens
-        model, training = recipe(depth, facts, tokens, settings, evaluations)
+        model, training = settings_at(depth, facts, tokens, settings, evaluations)
         step_s = speed.step_seconds(depth, model, training.batch_size)
         evaluation_s = speed.evaluation_seconds(depth, model, evaluated_tokens(facts))
         if seconds is not None:

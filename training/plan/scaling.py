@@ -121,7 +121,7 @@ def batch_at(model: ModelConfig, tokens: float) -> int:
     return max(2, power_of_two(BATCH * math.sqrt(tokens)) // model.block_size)
 
 
-def recipe(
+def settings_at(
     depth: int, facts: Facts, tokens: float, settings: list[str], evaluations: int = 1
 ) -> tuple[ModelConfig, TrainConfig]:
     """Return model and training settings for `tokens` tokens; `settings` override the rule."""
