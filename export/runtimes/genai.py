@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime_genai as og
 
-from export.runtimes.serving import Generate, serve
+from export.runtimes.program import Generate, serve
 
 
 def load(folder: Path, threads: int, file: str = "") -> tuple[str, Generate]:

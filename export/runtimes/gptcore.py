@@ -5,7 +5,7 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from export.runtimes.serving import Generate, Tick, serve
+from export.runtimes.program import Generate, Tick, serve
 from gptcore.bundle import load_bundle
 from gptcore.checks import check_choice
 from gptcore.engine.generate import Session

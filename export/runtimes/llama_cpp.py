@@ -5,7 +5,7 @@ from pathlib import Path
 import llama_cpp as lib
 import numpy as np
 
-from export.runtimes.serving import Generate, serve
+from export.runtimes.program import Generate, serve
 
 FLOAT32 = 0  # ggml's number for fp32
 MAX_PROMPTS = 4

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
-from export.runtimes.serving import Generate, greedy, serve
+from export.runtimes.program import Generate, greedy, serve
 
 FILE = "onnx/model.onnx"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-from export.runtimes.serving import Generate, serve
+from export.runtimes.program import Generate, serve
 
 PAGE = Path(__file__).with_suffix(".html")
 PACKAGE = Path("node_modules") / "onnxruntime-web"  # in the working directory

@@ -6,7 +6,7 @@ from pathlib import Path
 import onnxruntime as ort
 from optimum.onnxruntime import ORTModelForCausalLM
 
-from export.runtimes.serving import Generate, serve
+from export.runtimes.program import Generate, serve
 from export.runtimes.transformers import generate_with
 
 FILE = "onnx/model.onnx"

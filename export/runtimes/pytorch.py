@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from export.runtimes.gptcore import row_by_row
-from export.runtimes.serving import Generate, serve
+from export.runtimes.program import Generate, serve
 from export.verify.decoder import load_reference
 from gptcore.bundle import load_bundle
 from gptcore.nn.torch_session import TorchSession

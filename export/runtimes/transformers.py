@@ -7,7 +7,7 @@ import transformers
 from transformers import AutoModelForCausalLM
 from transformers.generation.streamers import BaseStreamer
 
-from export.runtimes.serving import Generate, left_padded, serve
+from export.runtimes.program import Generate, left_padded, serve
 
 
 class Ticks(BaseStreamer):
