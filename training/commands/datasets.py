@@ -15,7 +15,7 @@ from gptcore.system.files import new_file
 from gptcore.system.wording import table
 from training.data.corpus import document_text
 from training.datasets.origins import Dataset
-from training.datasets.reading import VARIABLE, data_folder, read_dataset
+from training.datasets.reading import VARIABLE, datasets_folder, read_dataset
 from training.datasets.registry import DATASETS
 from training.machine.progress import progress
 
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    folder = data_folder(options.data_dir)
+    folder = datasets_folder(options.data_dir)
     for name in options.names:
         check_choice("dataset", name, DATASETS)
     if options.out and not options.names:

@@ -25,7 +25,8 @@ from training.run.config import ENCODINGS, TrainConfig
 from training.run.directory import Run, check_free
 from training.run.settings import add_common, goes_on, is_start, settings_help
 
-LITTLE_BYTES = 5_000_000  # a model learns a shorter text by heart that has more weights than bytes
+# A shorter text gets a smaller model: one with more weights than bytes learns it by heart.
+SMALLER_PRESET_BYTES = 5_000_000
 KEPT = "; checkpoints, if there are any, are kept: add --resume to go on from the last one"
 
 
@@ -60,7 +61,7 @@ def add_text(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--preset",
         help=f"one of {', '.join(DECODERS)} (default: {DEFAULT_PRESET}, or {SMALLER_PRESET} for "
-        f"less than {LITTLE_BYTES // 10**6} MB)",
+        f"less than {SMALLER_PRESET_BYTES // 10**6} MB)",
     )
     parser.add_argument(
         "--tokenizer",
@@ -115,7 +116,7 @@ def preset_for(options: argparse.Namespace, files: list[File]) -> str | None:
     if options.preset or any(dial is not None for dial in dials):
         return options.preset
     n_bytes = sum(file.size for file in files)
-    return SMALLER_PRESET if 0 < n_bytes < LITTLE_BYTES else DEFAULT_PRESET
+    return SMALLER_PRESET if 0 < n_bytes < SMALLER_PRESET_BYTES else DEFAULT_PRESET
 
 
 def check(options: argparse.Namespace) -> None:

@@ -43,7 +43,7 @@ def read_dataset(name: str, data_dir: Path | None = None) -> Iterator[Document]:
     if there is no document, which nobody would notice in a mix.
     """
     check_choice("dataset", name, DATASETS)
-    dataset, folder = DATASETS[name], data_folder(data_dir)
+    dataset, folder = DATASETS[name], datasets_folder(data_dir)
     if dataset.derive:
         documents = read_dataset(dataset.source, data_dir)
         made = (made for document in documents for made in dataset.derive(document))
@@ -69,7 +69,7 @@ def read_dataset(name: str, data_dir: Path | None = None) -> Iterator[Document]:
     )
 
 
-def data_folder(data_dir: Path | None) -> Path:
+def datasets_folder(data_dir: Path | None) -> Path:
     """Return the folder for data sets and downloads. Raises UserError if it is not a folder."""
     named = data_dir or os.environ.get(VARIABLE)
     if named and not Path(named).is_dir():

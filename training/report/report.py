@@ -60,7 +60,7 @@ def shown(value: float | None, form: str) -> str:
     return NOTHING if value is None else format(value, form)
 
 
-def duration(seconds: float | None) -> str:
+def clock_time(seconds: float | None) -> str:
     if seconds is None:
         return NOTHING
     minutes, rest = divmod(round(seconds), 60)
@@ -84,7 +84,7 @@ def facts(history: History) -> dict[str, str]:
         "held-out loss": shown(history.last("val_loss"), ".4f"),
         "steps": f"{history.step:,}",
         "tokens": shown(history.end("tokens"), ",.0f"),
-        "time": duration(history.end("seconds")),
+        "time": clock_time(history.end("seconds")),
         "tokens/s": shown(history.last("tokens_per_s"), ",.0f"),
         "parameters": shown(parameters if is_number(parameters) else None, ",.0f"),
         "data": history.run.data.source,
