@@ -34,6 +34,7 @@ from training.run.directory import Run
 
 # Largest accepted relative increase of bits per byte.
 WORST = {"fp16": 0.005, "int8": 0.04, "q8": 0.005, "q4": 0.04, "q4f16": 0.04}
+SLIGHT = 0.001  # bits per byte that are no loss, whatever share of a narrow text's they are
 Row = tuple[np.ndarray, np.ndarray]  # ids (T,) and targets (T,); an IGNORED target is not counted
 
 
@@ -151,7 +152,8 @@ def add_variants(
     facts = {name: measured[name].facts(files[name], VARIANTS[name]) for name in files}
     print_table(facts)
     for name in names:
-        limit = (1 + WORST[name]) * facts["fp32"].bits_per_byte
+        best = facts["fp32"].bits_per_byte
+        limit = max((1 + WORST[name]) * best, best + SLIGHT)
         if not force and not (facts[name].bits_per_byte <= limit):
             files[name].unlink()
             data_file(files[name]).unlink(missing_ok=True)

@@ -115,6 +115,17 @@ def test_each_format_has_a_limit_of_its_own(
         assert (variant in facts) == is_kept
 
 
+def test_where_nearly_all_is_known_a_tiny_loss_is_no_reason_to_leave_a_file_out(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy, tokenizer = shutil.copytree(folder, tmp_path / "copy"), load_bundle(folder).tokenizer
+    for nats, is_kept in ((0.0006, True), (0.0009, False)):
+        fp32, q8 = Total(n_bytes=1, nats=0.0001), Total(n_bytes=1, nats=nats)
+        found = {"fp32": Measured(fp32), "q8": Measured(q8)}
+        monkeypatch.setattr(variants, "measure", lambda *_, found=found: found)
+        assert ("q8" in add_variants(copy, ["q8"], [], tokenizer, force=False)) == is_kept
+
+
 @pytest.mark.parametrize("variant", FORMATS)
 def test_facts_and_card_tell_what_an_independent_measurement_finds(
     folder: Path, run: Run, variant: str

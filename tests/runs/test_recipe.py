@@ -135,7 +135,7 @@ def test_a_stage_keeps_a_share_of_the_weights_before_it(data_dir, tmp_path, refu
     stages = (
         'name = "first"\nmix = {rasbt-instruct = 1}',
         'name = "second"\nmix = {rasbt-instruct = 3}',
-        'name = "kept"\nmix = {rasbt-instruct = 3}\nkeep = 0.75',
+        'name = "kept"\nmix = {rasbt-instruct = 3}\ntrain = {keep = 0.75}',
     )
     recipe = write(tmp_path / "three.toml", *stages)
     out = tmp_path / "runs"
@@ -146,7 +146,9 @@ def test_a_stage_keeps_a_share_of_the_weights_before_it(data_dir, tmp_path, refu
     assert measured["kept"] == 0.75 and after.path.name == f"step-{run.train.steps}"
     assert run.evaluations()[run.train.steps]["bits_per_byte"] == measured["bits_per_byte"]
 
-    alone = write(tmp_path / "alone.toml", *stages[:2], stages[2].replace("\nkeep = 0.75", ""))
+    alone = write(
+        tmp_path / "alone.toml", *stages[:2], stages[2].replace("\ntrain = {keep = 0.75}", "")
+    )
     assert main(command_of(alone, tmp_path / "alone", data_dir)) == 0
     own = Run.load(tmp_path / "alone" / "kept").best_checkpoint().model
     for name, mean in after.model.items():
@@ -158,7 +160,7 @@ def test_a_stage_keeps_a_share_of_the_weights_before_it(data_dir, tmp_path, refu
     assert run.summary()["kept"] == 0.75
     again = Run.load(out / "kept").best_checkpoint().model
     assert all(torch.equal(again[name], after.model[name]) for name in again)
-    first = write(tmp_path / "first.toml", stages[0] + "\nkeep = 0.5")
+    first = write(tmp_path / "first.toml", stages[0] + "\ntrain = {keep = 0.5}")
     said = refused(main, "recipe", first, "--out", tmp_path / "x", "--data-dir", data_dir)
     assert "stage first: keep=0.5, but no weights are before it" in said
 
@@ -262,8 +264,8 @@ def test_a_begun_stage_keeps_its_mix_and_settings(
         (('name = "a"\nmix = {dialogues = 1}\nepochs = 0',), SETTINGS, "epochs=0"),
         (('name = "a"\nmix = {dialogues = 1}\nepochs = 1.5',), SETTINGS, "epochs=1.5"),
         (('name = "a"\nmix = {dialogues = 1}\nepochs = true',), SETTINGS, "epochs=True"),
-        (('name = "a"\nmix = {dialogues = 1}\nkeep = 1',), SETTINGS, "keep=1"),
-        (('name = "a"\nmix = {dialogues = 1}\nkeep = "half"',), SETTINGS, "keep=half"),
+        (('name = "a"\nmix = {dialogues = 1}\ntrain = {keep = 1.0}',), SETTINGS, "keep=1"),
+        (('name = "a"\nmix = {dialogues = 1}\ntrain = {keep = "half"}',), SETTINGS, "keep='half'"),
         (('name = "a"\nmix = {dialogues = 1}\ntrain = {steps = 5}',), SETTINGS, "steps"),
         (('name = "a"\nmix = {dialogues = 1}\ntrain = {lora = 4}',), SETTINGS, "lora adapts"),
         (

@@ -1,6 +1,7 @@
 """Fine-tuning: `--init` of a model folder with a tokenizer of its own, whole or with adapters."""
 
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -30,11 +31,12 @@ from training.__main__ import main
 from training.data.rows import IGNORED, Rows
 from training.data.sources import shards_of
 from training.evaluation.validation import questions, sample_prompts
+from training.jobs import language
 from training.machine.memory import kept_bytes
 from training.plan.given import CPU_KEPT, fitted_row, in_memory
-from training.run.base import read_base, whole_weights
+from training.run.base import first_weights, read_base, whole_weights
 from training.run.config import TrainConfig
-from training.run.directory import Run
+from training.run.directory import Run, write_json
 
 TEMPLATE = "{{ messages }}"
 CONFIG = ModelConfig(
@@ -85,10 +87,41 @@ def tuned(chats: Path, base: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_a_time_may_limit_it(chats: Path, base: Path, tmp_path: Path) -> None:
-    words = [str(chats), "--init", str(base), "--minutes", "0.1", "--out", str(tmp_path / "run")]
+    words = [str(chats), "--init", str(base), "--minutes", "0.2", "--out", str(tmp_path / "run")]
     assert main([*words, *set_options(dtype="float32", batch_size=1, row_tokens=64)]) == 0
     run = Run.load(tmp_path / "run")
     assert run.train.steps >= 20 and (run.path / "summary.json").exists()
+
+
+@pytest.mark.parametrize(("most_cost", "share"), [(math.inf, 0.4), (-math.inf, 0.0)])
+def test_what_it_knew_is_kept_if_that_costs_little(
+    chats: Path, base: Path, tmp_path: Path, monkeypatch, most_cost: float, share: float
+) -> None:
+    monkeypatch.setattr(language, "MOST_COST", most_cost)
+    out, alone = tmp_path / "run", tmp_path / "alone"
+    assert tune(chats, base, out) == tune(chats, base, alone, keep=0.0) == 0
+    run, own = Run.load(out), Run.load(alone).newest_checkpoint().model
+    before, after = first_weights(run), run.best_checkpoint()
+    assert run.train.keep == 0.4 and run.summary()["kept"] == share
+    for name, mean in after.model.items():
+        wanted = share * before[name] + (1 - share) * own[name]
+        assert torch.allclose(mean, wanted, atol=1e-6), name
+    measured = run.evaluations()[run.train.steps]["bits_per_byte"]
+    assert run.summary()["bits_per_byte"] == measured
+
+
+def test_a_run_that_was_stopped_before_it_kept_anything_keeps_it_then(
+    chats: Path, base: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(language, "MOST_COST", math.inf)
+    assert tune(chats, base, tmp_path / "run") == 0
+    run = Run.load(tmp_path / "run")
+    kept = run.best_checkpoint().model
+    write_json(run.path / "summary.json", {k: v for k, v in run.summary().items() if k != "kept"})
+    assert main(["--out", str(run.path), "--resume"]) == 0
+    assert run.summary()["kept"] == 0.4
+    again = run.best_checkpoint().model
+    assert all(torch.equal(again[name], kept[name]) for name in kept)
 
 
 def test_the_targets_of_a_batch_are_the_replies(tuned: Run, chats: Path) -> None:

@@ -14,13 +14,14 @@ from training.data.shards import CACHE, Shards
 from training.data.sources import OWN, finished_shards, name_of, run_data_of, shards_of
 from training.evaluation.validation import questions
 from training.formats.places import find_files
+from training.jobs.keeping import MOST_COST, is_kept, keep_before
 from training.jobs.options import has_shards, read_text, settings_of, tokenised
 from training.jobs.telling import tell
 from training.loop import train
 from training.machine.processes import World, join
 from training.plan.given import Given, as_begun
 from training.plan.planner import Planner
-from training.run.base import frozen_weights, open_base, shape_of
+from training.run.base import first_weights, frozen_weights, open_base, shape_of
 from training.run.directory import Run, check_free, locked_run, say_next
 from training.run.settings import (
     check_same,
@@ -66,7 +67,11 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     check_same(run, model, training, **fixed)
     shards = world.in_turns(lambda: shards_of(run))
     task = LanguageModelling(run, shards, world)
-    return train(run, task, frozen_weights(run), resume=True, world=world)
+    before = first_weights(run) if run.train.keep else None
+    is_trained = bool(run.summary()) and not is_kept(run)  # stopped between the two
+    frozen = frozen_weights(run)
+    summary = run.summary() if is_trained else train(run, task, frozen, resume=True, world=world)
+    return keep_before(summary, run, task, before, MOST_COST)
 
 
 def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
@@ -79,6 +84,9 @@ def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
         )
     shards, source = open_text(options, settings, encoding, world)
     plan = settings.plan(shards)
+    training = plan.training
+    if base and not base.sha256:  # a run of adapters: the weights that it makes are in no file
+        training = dataclasses.replace(training, keep=0.0)
     data = dataclasses.replace(
         run_data_of(shards, source),
         expected_bits_per_byte=plan.expected_bits_per_byte,
@@ -90,7 +98,7 @@ def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     run = Run(
         options.out,
         plan.model,
-        plan.training,
+        training,
         data,
         plan.clock,
         fixed_options(options),
@@ -105,7 +113,7 @@ def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
             print(describe(run.model, run.train))
     if options.plan:
         return {}
-    return train(run, task, initial, world=world)
+    return keep_before(train(run, task, initial, world=world), run, task, initial, MOST_COST)
 
 
 def open_settings(options: argparse.Namespace, world: World) -> tuple[Planner | Given, str]:

@@ -76,10 +76,12 @@ def from_init(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, st
 
 
 def check_dial(options: argparse.Namespace) -> None:
-    """Raise UserError for a --lora without --init, and for a bad --minutes or --depth."""
+    """Raise UserError for what needs --init, and for a bad --minutes or --depth."""
     if options.lora is not None and not options.init:
         raise UserError("--lora adapts a trained model: name it with --init")
     minutes, depth, chosen = options.minutes, options.depth, names_of(options.set)
+    if "keep" in chosen and not (options.init or options.resume):
+        raise UserError("keep is a share of the weights of a trained model: name it with --init")
     if minutes is None and depth is None:
         return
     if minutes is not None and depth is not None:
@@ -107,6 +109,8 @@ def translator_preset(options: argparse.Namespace) -> tuple[Seq2SeqConfig, Train
     """Return a translator's model and training settings. Raises UserError for a bad option."""
     preset = options.preset or DEFAULT_TRANSLATOR
     check_choice("preset of a translator", preset, TRANSLATORS)
+    if "keep" in names_of(options.set):
+        raise UserError("keep is for language models, which --init begins with: drop --set keep")
     return read_settings(options.set, TRANSLATORS[preset], TRAININGS[preset])
 
 

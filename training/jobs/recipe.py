@@ -16,18 +16,17 @@ from typing import Any, NamedTuple
 from gptcore.bundle import read_facts
 from gptcore.checks import UserError
 from gptcore.facts import EarlierStage
-from gptcore.nn import build_model
-from gptcore.nn.checkpoint import Tensors, load_weights, save_checkpoint
+from gptcore.nn.checkpoint import Tensors
 from gptcore.text.tokenizer import Tokenizer
 from training.data.rows import Rows
 from training.data.shards import Shards, prepare
 from training.data.sources import run_data_of, shards_of
+from training.jobs.keeping import is_kept, keep_before
 from training.jobs.stages import SHARDS, Stage, mixed
 from training.loop import train
 from training.machine.processes import World, join
-from training.report.report import write_report
 from training.run.base import open_base, shape_of
-from training.run.directory import Run, begun, locked_run, say_next, write_json
+from training.run.directory import Run, begun, locked_run, say_next
 from training.run.settings import describe, differs
 from training.tasks.language import LanguageModelling
 
@@ -75,58 +74,24 @@ def run_stage(
 ) -> dict[str, Any] | None:
     """Start a stage, resume it, or skip it if it is complete; return its summary."""
     print(f"stage {stage.name}: {stage}")
-    if stage.keep and not before:
-        raise UserError(f"stage {stage.name}: keep={stage.keep}, but no weights are before it")
+    keep, weights = stage.training.keep, before.weights if before else None
+    if keep and not before:
+        raise UserError(f"stage {stage.name}: keep={keep}, but no weights are before it")
     path = out / stage.name
     if not begun(path):
         shards = world.in_turns(lambda: make_shards(stage, out, data_dir, before))
         run = new_run(stage, path, shards, before)
         print(describe(run.model, run.train))
-        initial = before.weights if before else None
         task = LanguageModelling(run, shards, world)
-        return blended(train(run, task, initial, world=world), stage, run, task, before)
+        return keep_before(train(run, task, weights, world=world), run, task, weights)
     run = Run.load(path)
     check_unchanged(stage, run)
-    summary = run.summary()
-    if summary and (not stage.keep or "kept" in summary):
+    if is_kept(run):
         print(f"complete, in {path}")
-        return summary
+        return run.summary()
     task = LanguageModelling(run, world.in_turns(lambda: shards_of(run)), world)
-    found = summary or train(run, task, resume=True, world=world)
-    return blended(found, stage, run, task, before)
-
-
-def blended(
-    summary: dict[str, Any] | None,
-    stage: Stage,
-    run: Run,
-    task: LanguageModelling,
-    before: Before | None,
-) -> dict[str, Any] | None:
-    """Mix a share of the weights before a complete stage into its own; return its new summary.
-
-    What a stage forgets comes back, and what it teaches stays (WiSE-FT, arXiv 2109.01903).
-    """
-    if summary is None or not stage.keep or not before:
-        return summary
-    best, steps = run.best_checkpoint(), run.train.steps
-    share = 0.0 if "kept" in best.facts else stage.keep  # mixed, then interrupted
-    weights = {name: own.lerp(before.weights[name], share) for name, own in best.model.items()}
-    model = build_model(run.model).eval()
-    load_weights(model, weights, run.path)
-    measured = task.evaluate(model)
-    summary = run.summary() | measured | {"kept": stage.keep}
-    print(
-        f"{stage.keep:g} of the weights before are kept: {measured['bits_per_byte']:.4f} bits/byte"
-    )
-    if task.world.is_first:
-        path = run.checkpoints / f"step-{steps}"
-        facts = best.facts | {"step": steps, "kept": stage.keep}
-        save_checkpoint(path, weights, best.state, facts)
-        run.log(step=steps, **measured)
-        write_json(run.path / "summary.json", summary)
-        write_report(run)
-    return summary
+    found = run.summary() or train(run, task, resume=True, world=world)
+    return keep_before(found, run, task, weights)
 
 
 def make_shards(stage: Stage, out: Path, data_dir: Path | None, before: Before | None) -> Shards:

@@ -38,12 +38,12 @@ class Stage:
     model: ModelConfig
     training: TrainConfig
     epochs: int = 1  # over the whole mix
-    keep: float = 0.0  # share of the weights before it in those after it
 
     def __str__(self) -> str:
         mix = ", ".join(f"{name} x {passes:g}" for name, passes in self.mix.items())
         several = f"{self.epochs} epochs of " if self.epochs > 1 else ""
-        kept = f"; {self.keep:g} of the weights before it kept" if self.keep else ""
+        keep = self.training.keep
+        kept = f"; {keep:g} of the weights before it kept" if keep else ""
         return several + mix + kept
 
 
@@ -69,7 +69,7 @@ def read_recipe(name: str) -> list[Stage]:
 
 
 def read_stage(where: str, recipe: dict[str, Any], values: Any) -> Stage:
-    check_keys(f"{where}, stages", values, ("name", "mix", "train", "epochs", "keep"))
+    check_keys(f"{where}, stages", values, ("name", "mix", "train", "epochs"))
     name = values.get("name")
     if not (isinstance(name, str) and name.isidentifier()) or name == SHARDS:
         raise UserError(f"{where}: a stage has name={name!r}: give it a word as a name")
@@ -83,9 +83,6 @@ def read_stage(where: str, recipe: dict[str, Any], values: Any) -> Stage:
     epochs = values.get("epochs", 1)
     if type(epochs) is not int or not 1 <= epochs <= 1000:
         raise UserError(f"{where}: epochs={epochs}: give a whole number from 1 to 1000")
-    keep = values.get("keep", 0.0)
-    if not (isinstance(keep, int | float) and 0 <= keep < 1):
-        raise UserError(f"{where}: keep={keep}: give a share from 0 to less than 1")
     train: dict[str, Any] = {}
     for found in (recipe, values):
         train |= check_keys(f"{where}, train", found.get("train", {}), get_type_hints(TrainConfig))
@@ -96,7 +93,7 @@ def read_stage(where: str, recipe: dict[str, Any], values: Any) -> Stage:
     shape = check_keys(f"{where}, model", recipe.get("model", {}), get_type_hints(ModelConfig))
     model, training = build(ModelConfig, shape), build(TrainConfig, train)
     check_row(model, training)
-    return Stage(name, mix, model, training, epochs, keep)
+    return Stage(name, mix, model, training, epochs)
 
 
 def check_keys(where: str, values: Any, known: Collection[str]) -> dict[str, Any]:

@@ -42,6 +42,7 @@ SHORT_ROW = 512  # tokens; shorter rows gain nothing
 MIN_STEPS_PER_EPOCH = 4  # a small text gets a smaller batch
 MAX_RATE = 0.1  # the largest learning rate of any preset or plan is 0.02
 FITTED = (
+    "keep",
     "steps",
     "batch_size",
     "micro_batch_size",

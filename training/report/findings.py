@@ -64,7 +64,7 @@ def spikes(history: History) -> Iterator[Finding]:
     windows = np.lib.stride_tricks.sliding_window_view(losses, SMOOTHED)
     smooth = np.median(windows, axis=1)
     lowest = np.minimum.accumulate(smooth)
-    over = np.where(smooth - lowest > SPIKE_NATS, smooth / lowest, 1.0)
+    over = np.where(smooth - lowest > SPIKE_NATS, smooth / np.maximum(lowest, 1e-9), 1.0)
     if over.max() > SPIKE:
         step = history.lines[indices[over.argmax() + SMOOTHED // 2]]["step"]
         yield Finding(

@@ -91,7 +91,7 @@ def read_base(base: Base, config: ModelConfig) -> "Tensors":
 
     path = Path(base.path)
     if not path.is_file():
-        raise UserError(f"the adapters belong to the weights in {path}, which is missing")
+        raise UserError(f"the run began with the weights in {path}, which is missing: put it back")
     if file_sha256(path) != base.sha256:
         raise UserError(f"{path} is damaged or changed (its sha256 differs)")
     if path.suffix == ".onnx":
@@ -105,10 +105,15 @@ def frozen_weights(run: Run) -> "Tensors | None":
 
     Raises UserError if they are missing or changed.
     """
-    if not run.train.lora:
-        return None
-    assert run.base is not None  # training.jobs.options offers adapters with --init alone
-    return read_base(run.base, run.model)
+    return first_weights(run) if run.train.lora else None
+
+
+def first_weights(run: Run) -> "Tensors | None":
+    """Return the weights that --init named; None without it.
+
+    Raises UserError if they are missing or changed.
+    """
+    return read_base(run.base, run.model) if run.base else None
 
 
 def whole_weights(run: Run, checkpoint: "Checkpoint") -> "Tensors":

@@ -21,6 +21,7 @@ class TrainConfig:
     batch_size: int = 32  # sequences of block_size tokens in one step
     micro_batch_size: int = 32  # sequences per forward and backward pass; fewer need less memory
     row_tokens: int = 0  # tokens of a training row; 0: the model's block_size
+    keep: float = 0.0  # share of the weights before a training in its result; see jobs/keeping.py
     lora: int = 0  # rank of the adapters that alone are trained (LoRA); 0: all weights are
     optimizer: Literal["muon", "adamw"] = "muon"  # muon: Muon for matrices, else AdamW
     learning_rate: float = 3e-3  # peak learning rate of Muon and of AdamW
@@ -59,6 +60,9 @@ class TrainConfig:
         for name in ("momentum", "beta1", "beta2"):
             check_range(self, name, 0.0, 0.9999)
         check_range(self, "grad_clip", 1e-6, 1e6)
+        check_range(self, "keep", 0.0, 0.99)
+        if self.lora and self.keep:
+            raise UserError("keep mixes whole weights, and lora trains adapters: drop one of them")
         if self.lora and self.parallel == "fsdp":
             raise UserError("parallel=fsdp splits whole weights: train adapters with parallel=ddp")
         if self.batch_size % min(self.micro_batch_size, self.batch_size):
@@ -79,8 +83,9 @@ class TrainConfig:
         return dataclasses.asdict(self)
 
 
-# At the rate of new weights, trained ones forget what they knew (docs/log.md, 2026-11-27).
-FINE_TUNING = TrainConfig(learning_rate=1e-3)
+# At the rate of new weights, trained ones forget what they knew; and a mean with what they were
+# before brings much of it back (docs/log.md, 2026-11-27).
+FINE_TUNING = TrainConfig(learning_rate=1e-3, keep=0.4)
 # Adapters start at zero and can do little harm: they need no smaller rate, and no decay. Muon would
 # make B's first, nearly empty updates as large as all others. Few rows at a time cost no speed, as
 # the frozen matrices need no gradient, and half the memory.

@@ -145,11 +145,14 @@ class Run:
         The figure is chrF for a translator and bits per byte otherwise. NaN comes last.
         """
         measured = self.evaluations()
+        # The mean with the weights before (training/jobs/keeping.py) comes first, if there is one.
+        mean = self.train.steps if self.summary().get("kept") else None
 
-        def badness(path: Path) -> tuple[bool, float]:
+        def badness(path: Path) -> tuple[bool, bool, float]:
             line = measured.get(step_of(path), {})
             figure = -line["chrf"] if "chrf" in line else line.get("bits_per_byte", float("inf"))
-            return math.isnan(line.get("bits_per_byte", 0.0)), figure
+            is_nan = math.isnan(line.get("bits_per_byte", 0.0))
+            return step_of(path) != mean, is_nan, figure
 
         return sorted(list_checkpoints(self.checkpoints), key=badness)
 
