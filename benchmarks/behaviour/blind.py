@@ -69,7 +69,13 @@ def main() -> None:
         ask(options.models, options.out, options.threads, options.variant, options.system)
 
 
-def ask(models: list[str], out: Path, threads: int, variant: str | None, prompt: str) -> None:
+def ask(
+    models: list[str],
+    out: Path,
+    threads: int,
+    variant: str | None = None,
+    prompt: str = SYSTEM,
+) -> None:
     """Hold the conversations with each model, unless they were held; write replies and sheet."""
     talks = json.loads(CONVERSATIONS.read_text(encoding="utf-8"))
     path = out / "replies.jsonl"

@@ -84,6 +84,7 @@ def test_the_weights_lie_in_one_file_beside_the_graph_at_the_borders_of_pages(la
     onnx.checker.check_model(str(large / ONNX), full_check=True)
 
 
+@pytest.mark.slow
 def test_the_same_logits_come_out_of_one_file_and_of_two(large: Path, tmp_path: Path) -> None:
     bundle = load_bundle(large)
     write_onnx(load_reference(bundle), tmp_path / "model.onnx")
@@ -93,6 +94,7 @@ def test_the_same_logits_come_out_of_one_file_and_of_two(large: Path, tmp_path: 
     assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
 
 
+@pytest.mark.slow
 def test_four_bits_are_fitted_alike_in_parts_and_from_weights_beside_the_graph(
     large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
