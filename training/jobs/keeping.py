@@ -1,6 +1,7 @@
-"""What a training forgets comes back, and what it teaches stays (WiSE-FT, arXiv 2109.01903).
+"""Mixes the weights that a training began with into those that it ended with.
 
-The result of a complete run is the mean of its own weights and those that it began with.
+What the training made the model forget comes back, and what it taught stays (WiSE-FT, arXiv
+2109.01903).
 
 >>> keep_before(train(run, task, initial), run, task, initial)           # doctest: +SKIP
 """
@@ -14,11 +15,11 @@ from training.report.report import write_report
 from training.run.directory import Run, write_json
 from training.tasks.language import LanguageModelling
 
-MOST_COST = 0.03  # nats of a held-out token
+MOST_COST = 0.03  # nats a token by which mixing may raise the held-out loss
 
 
 def is_kept(run: Run) -> bool:
-    """Return whether a run is complete, with the share of the weights before it that it keeps."""
+    """Return whether a run is complete, and its weights are mixed if they are to be."""
     summary = run.summary()
     return bool(summary) and (not run.train.keep or "kept" in summary)
 
@@ -30,10 +31,10 @@ def keep_before(
     before: Tensors | None,
     most_cost: float = math.inf,
 ) -> dict[str, Any] | None:
-    """Mix the share `keep` of the weights before a complete run into its own; the new summary.
+    """Mix the share `keep` of the weights `before` into a complete run's; return its new summary.
 
-    A run that was paused stays as it is; and so does one whose loss on held-out text, in nats a
-    token, would rise by more than `most_cost`.
+    Nothing is mixed if the run was paused (`summary` is None), or if the loss on held-out text
+    would rise by more than `most_cost` nats a token.
     """
     share = run.train.keep
     if summary is None or not share or before is None:
@@ -45,22 +46,23 @@ def keep_before(
     model = build_model(run.model).eval()
     load_weights(model, weights, run.path)
     measured = task.evaluate(model)
-    own = run.evaluations().get(best.facts["step"], {})
-    cost = measured["val_loss"] - own.get("val_loss", math.inf)
+    unmixed = run.evaluations().get(best.facts["step"], {})
+    cost = measured["val_loss"] - unmixed.get("val_loss", math.inf)
     is_worth_it = cost <= most_cost
     if is_worth_it:
-        print(
-            f"{run.train.keep:g} of the weights that it began with are kept, so that less is "
-            f"forgotten: {measured['bits_per_byte']:.4f} bits/byte on held-out text"
+        said = (
+            f"the result keeps {run.train.keep:g} of the weights that the training began with, so "
+            f"that less is forgotten: {measured['bits_per_byte']:.4f} bits/byte on held-out text"
         )
         summary = run.summary() | measured | {"kept": run.train.keep}
     else:
-        print(
-            f"none of the weights that it began with are kept: {run.train.keep:g} of them would "
-            f"add {cost:.2f} to the held-out loss"
+        said = (
+            f"the result keeps none of the weights that the training began with: "
+            f"{run.train.keep:g} of them would add {cost:.2f} to the held-out loss"
         )
         summary = run.summary() | {"kept": 0.0}
     if task.world.is_first:
+        print(said)
         if is_worth_it:
             facts = best.facts | {"step": steps, "kept": run.train.keep}
             save_checkpoint(run.checkpoints / f"step-{steps}", weights, best.state, facts)

@@ -35,7 +35,8 @@ export class Train {
       drop: button("train.drop", () => this.drop()),
     };
     this.report = el("a", { href: "train/report", target: "_blank" }, say("train.report"));
-    this.missing = el("pre", { hidden: true });
+    this.command = el("pre");
+    this.missing = el("section", { hidden: true }, el("p", {}, say("train.missing")), this.command);
     this.texts = el("ul.texts");
     this.look = el("pre", { tabindex: "0", "aria-label": say("train.look") });
     this.plan = el("pre", { tabindex: "0", "aria-label": say("train.plan") });
@@ -180,7 +181,7 @@ export class Train {
     this.state = state;
     this.fill(state);
     this.missing.hidden = !missing;
-    this.missing.textContent = missing;
+    this.command.textContent = missing;
     this.asking.hidden = Boolean(missing) || Boolean(run) || doing === "train";
     this.row.hidden = false;
     this.showTexts(state);

@@ -247,6 +247,7 @@ export default {
   "room.train": "Train",
   "train.title": "Train a model on your own texts",
   "train.lead": "Everything stays on this machine. The same commands work in a terminal: python -m training, python -m export.",
+  "train.missing": "Training needs packages that are not installed. Stop the page, install them with this command, and start the page again:",
   "train.texts": "Texts",
   "train.files": "Drop files here, or choose them: texts, books, tables, chats",
   "train.dataset": "Or a dataset, to download",
