@@ -282,12 +282,18 @@ def test_the_offsets_of_tokens_count_characters_also_after_several_tokens_of_one
     assert told["text_offset"][:-1] == [0, 0, 2, 3, 3, 3, 3, 4, 6]  # the text's opening is hidden
 
 
-def test_a_reply_that_the_time_ends_is_not_called_complete(post, monkeypatch) -> None:
-    monkeypatch.setattr(gptcore.api.routes, "REPLY_SECONDS", 0.0)
-    for asked in ({}, {"stream": True}):
-        answer = post(messages=HELLO, max_tokens=200, **asked)
-        last = events(answer)[-1] if asked else answer.json()
-        assert last["choices"][0]["finish_reason"] == "length"
+def test_a_reply_that_the_time_ends_is_not_called_complete(
+    slow_model: OnnxModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gptcore.api.routes, "REPLY_SECONDS", 0.2)
+    wanted = {"messages": HELLO, "max_tokens": 1900, "temperature": 0}
+    with served(slow_model, Access()) as address:
+        url = f"{address}/v1/chat/completions"
+        whole = requests.post(url, json=wanted, timeout=SECONDS).json()
+        last = events(requests.post(url, json=wanted | {"stream": True}, timeout=SECONDS))[-1]
+    assert whole["usage"]["completion_tokens"] < 1900
+    assert whole["choices"][0]["finish_reason"] == "length"
+    assert last["choices"][0]["finish_reason"] == "length"
 
 
 def test_an_error_in_the_middle_of_a_stream_is_told_in_the_stream(post, monkeypatch) -> None:
