@@ -86,6 +86,7 @@ FLOPS = 5e12  # of measuring one file, a minute on two cores; 10M parameters rea
 LEAST_ROW, MOST_LOGITS = 512, 1 << 24
 TIMED = 128  # tokens, by which the number of threads is chosen
 TIMED_BYTES = 1e9  # of a larger file no second session is opened beside the first
+REFERENCE_BYTES = 5e8  # of the first file's log probabilities, which the others are compared with
 
 
 def calibration_rows(run: Run) -> list[np.ndarray]:
@@ -168,21 +169,33 @@ def measure(
 ) -> dict[str, Measured]:
     """Measure every file on the same rows; the first file is the reference.
 
+    A file of TIMED_BYTES or more is closed before another one is opened.
     Raises UserError if the rows contain no token.
     """
     rows = [(ids, targets) for ids, targets in rows if (targets != IGNORED).any()]
     if not rows:
         raise UserError("the held-out text is empty: there is nothing to measure variants on")
-    with waiting("opening the files"):
-        sessions = {name: quickest(path, rows[0][0][:TIMED]) for name, path in files.items()}
-    result = {name: Measured() for name in sessions}
-    for ids, targets in progress(rows, "measuring", unit=" rows"):
-        (at,) = np.nonzero(targets != IGNORED)
-        n_bytes, reference = int(byte_lengths[targets[at]].sum()), None
-        for name, session in sessions.items():
-            log_p = log_softmax(session.run(["logits"], prompt_feeds(session, ids))[0][0, at])
-            reference = log_p if reference is None else reference
-            result[name].add(log_p, reference, targets[at], n_bytes)
+    row_bytes = 4 * max(len(ids) for ids, _ in rows) * len(byte_lengths)
+    n_together = max(1, int(REFERENCE_BYTES / row_bytes))
+    result = {name: Measured() for name in files}
+    sessions: dict[str, ort.InferenceSession] = {}
+    for start in range(0, len(rows), n_together):
+        part = rows[start : start + n_together]
+        reference: list[np.ndarray] = []
+        for name, path in files.items():
+            with waiting(f"opening {path.name}"):
+                session = sessions.get(name) or quickest(path, rows[0][0][:TIMED])
+            if graph_bytes(path) < TIMED_BYTES:
+                sessions[name] = session
+            for i, (ids, targets) in enumerate(progress(part, f"measuring {name}", unit=" rows")):
+                (at,) = np.nonzero(targets != IGNORED)
+                n_bytes = int(byte_lengths[targets[at]].sum())
+                logits = session.run(["logits"], prompt_feeds(session, ids))[0]
+                log_p = log_softmax(logits[0, at])
+                if len(reference) < len(part):
+                    reference.append(log_p)
+                result[name].add(log_p, reference[i], targets[at], n_bytes)
+            del session
     return result
 
 

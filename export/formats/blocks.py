@@ -6,7 +6,7 @@
 
 A weight is `scale * (integer - zero)`, as ONNX Runtime's MatMulNBits computes it. The first
 candidates are the scales of GGUF's Q4_0 and Q8_0, so weights that were in these formats come back
-bit for bit.
+bit for bit in blocks of their size.
 """
 
 from collections.abc import Iterator
@@ -16,6 +16,8 @@ import numpy as np
 
 SHRINKS = np.linspace(0.75, 1.05, 7, dtype=np.float32)  # of the step from lowest to highest weight
 SHIFTS = (-1, 0, 1)  # of the zero
+GGUF_SIZE = 32  # inputs in a block of Q4_0 and Q8_0
+SOME = 64  # outputs that show whether a matrix was in one of these
 
 
 class Blocks(NamedTuple):
@@ -26,12 +28,33 @@ class Blocks(NamedTuple):
     zeros: np.ndarray  # (n_out, n_blocks) uint8
 
 
+def choose_size(matrix: np.ndarray, bits: int) -> int:
+    """Return how many inputs of a matrix (n_in, n_out) get one scale.
+
+    The more there are, the faster a product is: by a quarter with 64 in place of 32. With 8 bits
+    that costs no quality, with 4 bits hardly any where a matrix narrows.
+    """
+    n_in, n_out = matrix.shape
+    some = matrix[:, :SOME]
+    if np.array_equal(dequantize(quantize(some, bits, GGUF_SIZE))[:n_in], some):
+        return GGUF_SIZE
+    sizes = (128, 64) if bits == 8 else (64,) if n_out < n_in else ()
+    return next((size for size in sizes if n_in % size == 0), GGUF_SIZE)
+
+
 def quantize(matrix: np.ndarray, bits: int, size: int) -> Blocks:
     """Quantise (n_in, n_out); with 8 bits the zero is always 128."""
     n_in, n_out = matrix.shape
     rows = np.pad(matrix.T, ((0, 0), (0, -n_in % size)))
     found = nearest(rows.reshape(-1, size), bits)
     return Blocks(*(part.reshape(n_out, -1, *part.shape[1:]) for part in found))
+
+
+def dequantize(blocks: Blocks) -> np.ndarray:
+    """Return the matrix that is multiplied by, (padded n_in, n_out) fp32."""
+    weights = blocks.integers.astype(np.float32) - blocks.zeros[..., None]
+    weights *= blocks.scales.astype(np.float32)[..., None]
+    return weights.reshape(len(weights), -1).T
 
 
 def nearest(weights: np.ndarray, bits: int, importance: np.ndarray | None = None) -> Blocks:

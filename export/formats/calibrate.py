@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime as ort
+import torch
 
 from export.formats.blocks import Blocks, nearest, round_to
 from export.formats.graph import border, part_of
@@ -78,7 +79,7 @@ def compensate(matrix: np.ndarray, moments: np.ndarray, bits: int, size: int) ->
     """
     padding = -len(matrix) % size
     weights = np.pad(matrix, ((0, padding), (0, 0)))  # (n, n_out)
-    moments = np.pad(moments, (0, padding)).astype(np.float64)
+    moments = np.pad(moments, (0, padding))
     order = np.argsort(-np.diag(moments), kind="stable")
     inverse = root_of_inverse(moments[np.ix_(order, order)])
     costs = np.empty(len(order), np.float32)
@@ -119,7 +120,14 @@ def fit(
 
 
 def root_of_inverse(moments: np.ndarray) -> np.ndarray:
-    """Return the upper triangular U with U^T U = (moments + damping)^-1, fp32."""
-    mean = np.diag(moments).mean()
-    damped = moments + np.eye(len(moments)) * (DAMPING * mean or 1.0)
-    return np.linalg.cholesky(np.linalg.inv(damped)).T.astype(np.float32)
+    """Return the upper triangular U with U^T U = (moments + damping)^-1, fp32.
+
+    With the last input first, moments = L L^T; then U is the inverse of L, turned round.
+    """
+    damped = torch.from_numpy(moments[::-1, ::-1].astype(np.float64))
+    damped.diagonal().add_(DAMPING * damped.diagonal().mean() or 1.0)
+    lower = torch.linalg.cholesky(damped)
+    del damped  # wide matrices' moments take gigabytes
+    unit = torch.eye(len(lower), dtype=lower.dtype)
+    inverse = torch.linalg.solve_triangular(lower, unit, upper=False)
+    return inverse.float().flip(0, 1).numpy()

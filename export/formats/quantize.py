@@ -7,8 +7,8 @@
 |------|---------|-------------|
 | fp16 | 16 bits | 16 bits; inputs, outputs and cache stay fp32 |
 | int8 | 8 bits, a scale for each output | 8 bits, scaled at run time; fp32 where a matrix narrows |
-| q8   | 8 bits, a scale for each block of 32 | 8 bits, a scale for each block |
-| q4   | 4 bits, a scale and a zero for each block of 32; values and head as q8 | 8 bits |
+| q8   | 8 bits, a scale for each block of 32 to 128 | 8 bits, a scale for each block |
+| q4   | 4 bits, a scale and a zero for each block of 32 or 64; values and head as q8 | 8 bits |
 | q4f16 | as q4, and everything else as fp16 | 16 bits |
 
 Embeddings tied to the head are stored once: embedding lookups read the head's integers.
@@ -24,7 +24,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from export.formats.blocks import Blocks, pack, quantize
+from export.formats.blocks import Blocks, choose_size, pack, quantize
 from export.formats.calibrate import compensate, second_moments
 from export.formats.graph import (
     MICROSOFT,
@@ -39,8 +39,7 @@ from export.formats.graph import (
 from training.machine.progress import progress
 
 HEAD = "head"  # name of the matrix product that computes the logits, and prefix of its weights
-BLOCK_SIZE = 32  # as GGUF's: its Q4_0 and Q8_0 are kept exactly
-MOMENTS_BYTES = 2e9  # of second moments that are in memory together, about
+MOMENTS_BYTES = 1e9  # of second moments that are in memory together, about
 
 
 def save_quantized(source: Path, path: Path, variant: str, rows: Iterable[np.ndarray] = ()) -> None:
@@ -149,16 +148,19 @@ def to_blocks(source: Path, bits: int, rows: Iterable[np.ndarray] = ()) -> onnx.
     for part, moments in zip(parts, second_moments(source, inputs, rows)):
         for node in progress(part, f"fitting {bits} bits", unit=" matrices"):
             matrix = value(weights[node.input[1]])
-            blocks = compensate(matrix, moments[node.input[0]], bits, BLOCK_SIZE)
+            size = choose_size(matrix, bits)
+            blocks = compensate(matrix, moments[node.input[0]], bits, size)
             multiply_blocks(graph, node, blocks, len(matrix), bits)
     rest = [node for node in products if node.name not in {n.name for n in fitted}]
     for node in progress(rest, f"quantising to {bits} bits", unit=" matrices"):
         n_bits = 8 if node.name in precise else bits
         matrix = value(weights[node.input[1]])
-        multiply_blocks(graph, node, quantize(matrix, n_bits, BLOCK_SIZE), len(matrix), n_bits)
+        blocks = quantize(matrix, n_bits, choose_size(matrix, n_bits))
+        multiply_blocks(graph, node, blocks, len(matrix), n_bits)
     need_microsoft(proto)
     # Quantization pads rows to whole blocks, which an embedding lookup could not undo.
-    if table and initializers(graph)[table].dims[1] % BLOCK_SIZE == 0:
+    n_blocks, size = initializers(graph)[f"{HEAD}_integers"].dims[1:]
+    if table and initializers(graph)[table].dims[1] == n_blocks * size:
         share(graph, table, f"{HEAD}_integers", f"{HEAD}_scales", zero=128)
     return proto
 

@@ -6,16 +6,16 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from export.formats.blocks import Blocks, candidates, nearest, quantize, round_to
+from export.formats.blocks import (
+    candidates,
+    choose_size,
+    dequantize,
+    nearest,
+    quantize,
+    round_to,
+)
 from export.formats.calibrate import compensate
 from export.formats.quantize import multiply_blocks
-
-
-def dequantize(blocks: Blocks, n_in: int) -> np.ndarray:
-    """The matrix (n_in, n_out) that blocks stand for, as MatMulNBits reads them."""
-    integers, scales, zeros = (part.astype(np.float32) for part in blocks)
-    weights = scales[..., None] * (integers - zeros[..., None])
-    return weights.reshape(len(weights), -1)[:, :n_in].T
 
 
 def matrix(n_in: int, n_out: int) -> np.ndarray:
@@ -36,7 +36,7 @@ def test_weights_that_were_in_a_gguf_come_back_bit_for_bit(
     stored = gguf.quantize(rows, kind)
     weights = gguf.dequantize(stored, kind)
     blocks = quantize(weights.T, bits, 32)
-    assert np.array_equal(dequantize(blocks, 128).T, weights)
+    assert np.array_equal(dequantize(blocks).T, weights)
     scales = stored.reshape(96, 4, -1)[:, :, :2].copy().view(np.float16)[..., 0]
     assert np.array_equal(blocks.scales, scales)
     if name == "Q8_0":
@@ -69,7 +69,25 @@ def test_weights_that_were_in_4_bits_come_back_in_8_too() -> None:
     """As values do, which always have 8."""
     kind = gguf.GGMLQuantizationType.Q4_0
     weights = gguf.dequantize(gguf.quantize(matrix(128, 96).T.copy(), kind), kind).T
-    assert np.array_equal(dequantize(quantize(weights, 8, 32), 128), weights)
+    assert np.array_equal(dequantize(quantize(weights, 8, 32)), weights)
+
+
+@pytest.mark.parametrize(
+    ("bits", "n_in", "n_out", "size"),
+    [
+        (8, 1536, 576, 128), (8, 576, 1536, 64), (8, 288, 288, 32), (8, 48, 96, 32),
+        (4, 1536, 576, 64), (4, 576, 1536, 32), (4, 576, 576, 32), (4, 288, 96, 32),
+    ],
+)  # fmt: skip
+def test_blocks_are_large_where_that_costs_no_quality(
+    bits: int, n_in: int, n_out: int, size: int
+) -> None:
+    weights = matrix(n_in, n_out)
+    assert choose_size(weights, bits) == size
+    kinds = {8: gguf.GGMLQuantizationType.Q8_0, 4: gguf.GGMLQuantizationType.Q4_0}
+    padded = np.pad(weights.T, ((0, 0), (0, -n_in % 32)))
+    of_gguf = gguf.dequantize(gguf.quantize(padded, kinds[bits]), kinds[bits]).T[:n_in]
+    assert choose_size(of_gguf, bits) == 32, "these come back bit for bit"
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -81,7 +99,7 @@ def test_the_largest_inputs_are_fitted_first(seed: int) -> None:
     x = (x * sizes).astype(np.float32)
     weights = matrix(128, 48)
     both = quantize(weights, 4, 32), compensate(weights, x.T @ x, 4, 32)
-    errors = [np.square(x @ (dequantize(blocks, 128) - weights)).sum() for blocks in both]
+    errors = [np.square(x @ (dequantize(blocks) - weights)).sum() for blocks in both]
     assert errors[1] < 0.2 * errors[0]
 
 
@@ -90,7 +108,7 @@ def test_lopsided_weights_are_met_by_the_zero() -> None:
     weights = np.linspace(-0.1, 1.4, 32, dtype=np.float32)[:, None]
     blocks = quantize(weights, 4, 32)
     assert blocks.zeros[0, 0] < 3
-    assert np.abs(dequantize(blocks, 32) - weights).max() < 0.07
+    assert np.abs(dequantize(blocks) - weights).max() < 0.07
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -114,7 +132,7 @@ def test_onnx_runtime_multiplies_by_the_very_same_matrix(bits: int, n_in: int) -
     (y,) = ort.InferenceSession(proto.SerializeToString()).run(
         None, {"x": np.eye(n_in, dtype=np.float32)}
     )
-    expected = dequantize(quantize(weights, bits, 32), n_in)
+    expected = dequantize(quantize(weights, bits, 32))[:n_in]
     np.testing.assert_allclose(y, expected, atol=1e-6 * np.abs(expected).max())
 
 
@@ -124,8 +142,8 @@ def test_what_a_matrix_computes_is_nearer_than_rounded_alone(n_in: int) -> None:
     x = rng.normal(size=(500, 20)) @ rng.normal(size=(20, n_in))  # inputs that go together
     x = (x + 0.3 * rng.normal(size=x.shape)).astype(np.float32)
     weights = matrix(n_in, 48)
-    plain = dequantize(quantize(weights, 4, 32), n_in)
-    fitted = dequantize(compensate(weights, x.T @ x, 4, 32), n_in)
+    plain = dequantize(quantize(weights, 4, 32))[:n_in]
+    fitted = dequantize(compensate(weights, x.T @ x, 4, 32))[:n_in]
     errors = [np.square(x @ (found - weights)).sum() for found in (plain, fitted)]
     assert errors[1] < 0.5 * errors[0]
 
@@ -134,4 +152,4 @@ def test_weights_that_were_in_4_bits_stay_as_they_are_when_fitted() -> None:
     kind = gguf.GGMLQuantizationType.Q4_0
     weights = gguf.dequantize(gguf.quantize(matrix(128, 96).T.copy(), kind), kind).T
     x = np.random.default_rng(0).normal(size=(300, 128)).astype(np.float32)
-    assert np.array_equal(dequantize(compensate(weights, x.T @ x, 4, 32), 128), weights)
+    assert np.array_equal(dequantize(compensate(weights, x.T @ x, 4, 32)), weights)
