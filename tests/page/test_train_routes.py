@@ -22,7 +22,7 @@ from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
 from gptcore.page.train.child import Child, output_of
 from gptcore.page.train.progress import progress_of, thinned
-from gptcore.page.train.workbench import Workbench, checked, concluded
+from gptcore.page.train.workbench import Workbench, checked, concluded, is_of_steps
 
 CHATS = "question,answer\nHow are you?,I am well.\nWho are you?,A model.\n"
 
@@ -307,6 +307,8 @@ def test_what_a_training_finds_in_its_curves_stands_after_its_bar() -> None:
     assert concluded(lines) == ["It fell.", "  try --minutes 4"]
     slow = [line.replace("14.91step/s", "3.00s/step") for line in lines]
     assert concluded(slow) == ["It fell.", "  try --minutes 4"]
+    assert is_of_steps(bar) and is_of_steps(slow[1])
+    assert not is_of_steps("0%| | 0/9 [00:00<?, ?step/s]"), "no step has been taken yet"
 
 
 def test_a_bar_is_shown_as_it_is_now(tmp_path: Path) -> None:

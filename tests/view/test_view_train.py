@@ -88,6 +88,7 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     page.reload()  # all is as it was, and in the same room
     expect(status(page)).to_contain_text("stopped and saved")
     press(page, "Go on")
+    expect(status(page)).not_to_contain_text("left")  # until there is a new step
     expect(status(page)).to_contain_text("complete", timeout=LONG_MS)
     assert not (home / "runs" / ".page" / "texts").exists(), "the texts are deleted"
     assert not (home / "runs" / ".page" / "shards").exists()

@@ -18,6 +18,7 @@ from gptcore.engine.generate import Reply, Request, generate
 from gptcore.engine.sampling import Sampling
 from gptcore.nn.gpt import GPT, whole_sequence
 from gptcore.nn.torch_session import TorchSession
+from gptcore.text.tokenizer import Tokenizer
 from training.data.rows import IGNORED, Rows
 from training.evaluation.bits_per_byte import Total
 from training.machine.processes import World
@@ -94,14 +95,16 @@ def sample_prompts(rows: Rows, n: int = 3) -> list[Prompt]:
 
 def questions(rows: Rows, n: int = 4) -> tuple[str, ...]:
     """Return short first questions of held-out conversations, for a person to try."""
-    before, after = rows.tokenizer.chat.user
-    asked = []
-    for prompt in sample_prompts(rows, 4 * n):
-        _, opened, rest = rows.tokenizer.show(prompt.ids).partition(before)
-        if prompt.asks and before and opened:
-            asked.append(rest.partition(after)[0])
-    short = [text for text in asked if len(text) <= SHORT and "\n" not in text]
+    asked = [question(p, rows.tokenizer) for p in sample_prompts(rows, 4 * n) if p.asks]
+    short = [text for text in asked if text and len(text) <= SHORT and "\n" not in text]
     return tuple(dict.fromkeys(short))[:n]
+
+
+def question(prompt: Prompt, tokenizer: Tokenizer) -> str:
+    """Return the words of the user in the beginning of a conversation; "" if there are none."""
+    before, after = tokenizer.chat.user
+    _, _, rest = tokenizer.show(prompt.ids).partition(before) if before else ("", "", "")
+    return rest.partition(after)[0]
 
 
 def write_samples(model: GPT, rows: Rows) -> list[tuple[str, str]]:
@@ -111,10 +114,11 @@ def write_samples(model: GPT, rows: Rows) -> list[tuple[str, str]]:
     """
     sampling = Sampling(temperature=0.7, seed=1)
     samples = []
-    for ids, asks in sample_prompts(rows):
+    for prompt in sample_prompts(rows):
         with evaluating(model):
-            request = Request(ids, sampling, max_tokens=60, slide=not asks)
+            request = Request(prompt.ids, sampling, max_tokens=60, slide=not prompt.asks)
             reply = Reply(request, rows.tokenizer, rows.block_size)
             text = "".join(piece.text for piece in generate(TorchSession(model), reply))
-        samples.append((rows.tokenizer.show(ids[1:]), text))
+        asked = question(prompt, rows.tokenizer) if prompt.asks else ""
+        samples.append((asked or rows.tokenizer.decode(prompt.ids), text))
     return samples

@@ -66,6 +66,7 @@ class Workbench:
             "datasets": self.datasets or [],
             "starts": self.starts(),
             "doing": self.doing,
+            "is_stepping": self.doing == "train" and any(map(is_of_steps, outputs["train"])),
             "error": self.error,
             "look": "\n".join(outputs["look"]),
             "plan": "\n".join(planned(outputs["plan"])),
@@ -271,9 +272,13 @@ def concluded(lines: Iterable[str]) -> list[str]:
     """Return what a training says at its end about its curves: the lines after its bar."""
     said: list[str] = []
     for line in lines:
-        is_bar = "step/s" in line or "s/step" in line
-        said = [] if is_bar else [*said, line]
+        said = [] if is_of_steps(line) else [*said, line]
     return [line for line in said if not line.startswith("done")]
+
+
+def is_of_steps(line: str) -> bool:
+    """Return whether a line is the bar of steps, which begins anew when a training goes on."""
+    return "?step/s" not in line and ("step/s" in line or "s/step" in line)
 
 
 def planned(lines: Iterable[str]) -> list[str]:

@@ -244,9 +244,9 @@ export class Train {
     this.set(this.plan, plan);
   }
 
-  showRun({ run, doing }) {
+  showRun({ run, doing, is_stepping: isStepping }) {
     this.bar.hidden = !doing;
-    if (doing === "train" && run?.step) Object.assign(this.bar, { max: run.steps, value: run.step });
+    if (isStepping && run?.step) Object.assign(this.bar, { max: run.steps, value: run.step });
     else this.bar.removeAttribute("value"); // it goes to and fro
     const key = run && JSON.stringify([run.step, run.held_out.length]);
     if (key === this.shownRun) return;
@@ -258,8 +258,8 @@ export class Train {
   }
 
   // What goes on, in one line.
-  stage({ doing, run, said }) {
-    if (doing && !(doing === "train" && run?.step)) {
+  stage({ doing, run, said, is_stepping: isStepping }) {
+    if (doing && !(isStepping && run?.step)) {
       const isSample = (line) => /^ {2}\D/.test(line); // a bar begins with its percentage
       return `${say(`doing.${doing}`)} ${said.split("\n").findLast((line) => !isSample(line)) ?? ""}`;
     }
