@@ -14,11 +14,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from export.verify.report import TOLERANCE
 from gptcore.nn.gpt import GPT
 
+HEAD_ROWS = 8192
 ROUNDINGS = 4  # each side has its own, and one's worst case is not the other's
 
 
@@ -35,14 +37,30 @@ def in_float64(model: GPT) -> Iterator[None]:
         part.double()
         return map_floats(inputs, torch.float64)
 
-    parts = [model.embed, model.position, *model.blocks, model.norm, model.head]
+    parts, head = [model.position, *model.blocks, model.norm], model.head
     hooks = [part.register_forward_pre_hook(widen) for part in parts]
     hooks += [part.register_forward_hook(lambda part, *_: part.float() and None) for part in parts]
+    hooks += [model.embed.register_forward_hook(lambda part, ids, found: found.double())]
+    model.add_module("head", WideHead(head))
     try:
         yield
     finally:
+        model.head = head
         for hook in hooks:
             hook.remove()
+
+
+class WideHead(nn.Module):
+    """A head in float64 that widens HEAD_ROWS of its weights at a time: they may take gigabytes."""
+
+    def __init__(self, head: nn.Linear):
+        super().__init__()
+        self.head = head
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = self.head.weight.split(HEAD_ROWS)
+        logits = torch.cat([F.linear(x, some.double()) for some in rows], -1)
+        return logits if self.head.bias is None else logits + self.head.bias.double()
 
 
 def map_floats(value: Any, dtype: torch.dtype) -> Any:
