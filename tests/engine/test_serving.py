@@ -28,7 +28,6 @@ from gptcore.nn import build_model
 SMALL = {"vocab_size": 300, "block_size": 64, "n_layer": 1, "n_embd": 64, "n_inner": 96}
 BIASES = {"qkv_bias": True, "out_bias": True, "feed_forward_bias": True, "head_bias": True}
 SHAPES = {
-    "rotary, grouped heads": ModelConfig(**SMALL | {"n_layer": 2}, n_head=4, n_kv_head=2),
     "sinusoidal, post-norm, biases": replace(PRESETS["wayland_post"], **SMALL, n_head=4),
     "llama3_rotary, one key head": ModelConfig(
         **SMALL, n_head=4, n_kv_head=1, position="llama3_rotary", rope_context=32,
