@@ -71,7 +71,7 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     look = page.get_by_label("What is in the texts")
     expect(look).to_contain_text("96 conversations")
     expect(look).to_contain_text("«The")  # a sample, the learned part marked
-    page.get_by_role("spinbutton", name="Minutes").fill("0.6")
+    page.get_by_role("spinbutton", name="Minutes").fill("0.4")
     page.get_by_label("Name of the model").fill("shop")
     press(page, "Plan")
     expect(page.get_by_label("Plan", exact=True)).to_contain_text("expected", timeout=LONG_MS)
