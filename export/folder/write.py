@@ -85,8 +85,9 @@ def export_run(run: Run, target: Target) -> list[Check]:
     rows = held_out(run, parameters) if formats else ()
     checkpoint = run.best_checkpoint()
     load_weights(model, whole_weights(run, checkpoint), checkpoint.path)
-    step = checkpoint.facts["step"]
-    print(f"exporting {checkpoint.path} to {out}{', which is replaced' * out.exists()}")
+    step, kept = checkpoint.facts["step"], checkpoint.facts.get("kept")
+    mixed = f", mixed with {kept:g} of the weights before the training," if kept else ""
+    print(f"exporting {checkpoint.path}{mixed} to {out}{', which is replaced' * out.exists()}")
     took = {key: run.summary()[key] for key in ("tokens", "seconds") if run.is_complete}
     facts = ModelFacts(
         name=target.name,

@@ -59,10 +59,10 @@ def test_a_text_learned_by_heart(tmp_path: Path) -> None:
     [found] = said(tmp_path / "a", FALLING, [4, 3, 3.2, 3.5], [3.9, 2.5, 1.5, 0.8])
     assert found.text == (
         "The held-out loss was lowest at step 50 (3.00) and is 3.50 at the end: the model learns "
-        "the training text by heart. The export takes the weights of step 50."
+        "the training text by heart. The weights of step 50 are taken."
     )
     assert found.remedy == "more text, or a start that knows more: --init models/default"
-    assert str(found).endswith("step 50.\n  try " + found.remedy)
+    assert str(found).endswith("step 50 are taken.\n  try " + found.remedy)
     [found] = said(tmp_path / "b", FALLING, [4, 3.1, 3, 3], [3, 2.5, 2.1, 2.0])
     assert "begins to learn the training text by heart" in found.text
 

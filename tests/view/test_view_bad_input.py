@@ -54,12 +54,12 @@ def test_a_text_that_is_made_to_act_does_nothing(page: Page, text: str) -> None:
 def test_markdown_is_drawn_whole_and_piece_by_piece_alike(page: Page) -> None:
     text = (
         "# One\n\nA **b** and `c` and $x^2$ for $5 and $6.\n\n- a\n- b\n\n| a | b |\n|---|---|\n"
-        "| 1 | 2 |\n\n```python\nx = 'y'  # z\n```\n\n$$\\frac{1}{2}$$\n\n> q\n"
+        "| 1 | 2 |\n\n```python\nx = 'y'  # z\n```\n\n$$\\frac{1}{2}$$\n\n> q\n\nOn Friday\nat 8\n"
     )
     whole, grown = (page.evaluate(SHOW, [text, is_whole]) for is_whole in (True, False))
     assert whole == grown
     for part in ("<h1", "<strong>b</strong>", "<code>c</code>", "<msup>", "<li>a</li>", "<table>",
-                 "hljs-string", "<mfrac>", "<blockquote>", "for $5 and $6"):  # fmt: skip
+                 "hljs-string", "<mfrac>", "<blockquote>", "for $5 and $6", "On Friday<br>at 8"):  # fmt: skip
         assert part in whole, whole
 
 

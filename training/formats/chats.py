@@ -54,9 +54,9 @@ def read_whatsapp(file: File, asked: Asked) -> Found:
         names = Counter(said.name for said in messages(stream, []))
     people = ", ".join(f"{name} ({n:,} messages)" for name, n in names.most_common(8))
     if asked.me is None:
+        choices = " or ".join(f'--me "{name}"' for name, _ in names.most_common(2))
         raise Unreadable(
-            f"it is a WhatsApp chat of {people}: say whose words are learned, such as with "
-            f'--me "{next(iter(names))}"'
+            f"it is a WhatsApp chat of {people}: say whose words are learned: {choices}"
         )
     if asked.me not in names:
         meant = [name for name in names if asked.me.casefold() in name.casefold()]

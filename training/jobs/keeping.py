@@ -51,14 +51,14 @@ def keep_before(
     is_worth_it = cost <= most_cost
     if is_worth_it:
         said = (
-            f"the result keeps {run.train.keep:g} of the weights that the training began with, so "
+            f"these weights are mixed with {run.train.keep:g} of those before the training, so "
             f"that less is forgotten: {measured['bits_per_byte']:.4f} bits/byte on held-out text"
         )
         summary = run.summary() | measured | {"kept": run.train.keep}
     else:
         said = (
-            f"the result keeps none of the weights that the training began with: "
-            f"{run.train.keep:g} of them would add {cost:.2f} to the held-out loss"
+            f"the weights before the training are not mixed in: {run.train.keep:g} of them would "
+            f"add {cost:.2f} to the held-out loss"
         )
         summary = run.summary() | {"kept": 0.0}
     if task.world.is_first:

@@ -85,8 +85,8 @@ def by_heart(history: History) -> Iterator[Finding]:
     if losses[-1] > RISE * losses[best]:
         yield Finding(
             f"The held-out loss was lowest at step {step:,} ({losses[best]:.2f}) and is "
-            f"{losses[-1]:.2f} at the end: the model learns the training text by heart. The export "
-            f"takes the weights of step {step:,}.",
+            f"{losses[-1]:.2f} at the end: the model learns the training text by heart. The "
+            f"weights of step {step:,} are taken.",
             f"more text{or_init(history)}",
         )
     elif len(of_text) and of_text[-1] < GAP * losses[-1]:

@@ -68,7 +68,7 @@ class Workbench:
             "doing": self.doing,
             "is_stepping": self.doing == "train" and any(map(is_of_steps, outputs["train"])),
             "error": self.error,
-            "look": "\n".join(outputs["look"]),
+            "look": "\n".join(line for line in outputs["look"] if not line.startswith("error: ")),
             "plan": "\n".join(planned(outputs["plan"])),
             "said": "\n".join(outputs[self.doing or "train"]),
             "found": "\n".join(concluded(outputs["train"]) if run and run["is_complete"] else []),

@@ -40,6 +40,7 @@ const formula = (name, level, pattern, start) => ({
 
 const marked = new Marked({
   gfm: true,
+  breaks: true, // people end a line where they mean it
   extensions: [
     formula("displayed", "block", /^(?:\$\$([^]+?)\$\$|\\\[([^]+?)\\\])(?:\n|$)/, /\$\$|\\\[/),
     formula(

@@ -12,7 +12,8 @@ const RISEN = 1.03; // times the lowest held-out loss: what is new to the model 
 
 // The commands' own words name options; here they are fields.
 const FIELDS = { me: "train.me", columns: "train.columns", minutes: "train.minutes", init: "train.from" };
-const ofFields = (text) => text.replace(/--(me|columns|minutes|init)\b/g, (_, name) => `“${say(FIELDS[name])}”`);
+const ofFields = (text) =>
+  text.replace(/--me "(.*?)"/g, "“$1”").replace(/--(me|columns|minutes|init)\b/g, (_, name) => `“${say(FIELDS[name])}”`);
 
 function isByHeart({ held_out: heldOut }) {
   const losses = heldOut.map(([, value]) => value);
