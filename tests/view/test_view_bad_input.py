@@ -59,7 +59,8 @@ def test_markdown_is_drawn_whole_and_piece_by_piece_alike(page: Page) -> None:
     whole, grown = (page.evaluate(SHOW, [text, is_whole]) for is_whole in (True, False))
     assert whole == grown
     for part in ("<h1", "<strong>b</strong>", "<code>c</code>", "<msup>", "<li>a</li>", "<table>",
-                 "hljs-string", "<mfrac>", "<blockquote>", "for $5 and $6", "On Friday<br>at 8"):  # fmt: skip
+                 "hljs-string", "<mfrac>", "<blockquote>", "for $5 and $6",
+                 "On Friday<br>at 8"):  # fmt: skip
         assert part in whole, whole
 
 
