@@ -179,23 +179,24 @@ def measure(
     n_together = max(1, int(REFERENCE_BYTES / row_bytes))
     result = {name: Measured() for name in files}
     sessions: dict[str, ort.InferenceSession] = {}
-    for start in range(0, len(rows), n_together):
-        part = rows[start : start + n_together]
-        reference: list[np.ndarray] = []
-        for name, path in files.items():
-            with waiting(f"opening {path.name}"):
+    with progress(None, "measuring", len(rows) * len(files), " rows") as bar:
+        for start in range(0, len(rows), n_together):
+            part = rows[start : start + n_together]
+            reference: list[np.ndarray] = []
+            for name, path in files.items():
                 session = sessions.get(name) or quickest(path, rows[0][0][:TIMED])
-            if graph_bytes(path) < TIMED_BYTES:
-                sessions[name] = session
-            for i, (ids, targets) in enumerate(progress(part, f"measuring {name}", unit=" rows")):
-                (at,) = np.nonzero(targets != IGNORED)
-                n_bytes = int(byte_lengths[targets[at]].sum())
-                logits = session.run(["logits"], prompt_feeds(session, ids))[0]
-                log_p = log_softmax(logits[0, at])
-                if len(reference) < len(part):
-                    reference.append(log_p)
-                result[name].add(log_p, reference[i], targets[at], n_bytes)
-            del session
+                if graph_bytes(path) < TIMED_BYTES:
+                    sessions[name] = session
+                for i, (ids, targets) in enumerate(part):
+                    (at,) = np.nonzero(targets != IGNORED)
+                    n_bytes = int(byte_lengths[targets[at]].sum())
+                    logits = session.run(["logits"], prompt_feeds(session, ids))[0]
+                    log_p = log_softmax(logits[0, at])
+                    if len(reference) < len(part):
+                        reference.append(log_p)
+                    result[name].add(log_p, reference[i], targets[at], n_bytes)
+                    bar.update()
+                del session
     return result
 
 
@@ -207,7 +208,8 @@ def quickest(path: Path, ids: np.ndarray) -> ort.InferenceSession:
         return median_seconds(lambda: session.run(["logits"], feeds), most=8)
 
     counts = thread_counts() if graph_bytes(path) < TIMED_BYTES else [os.cpu_count() or 1]
-    return fastest((open_inference(path, "cpu", n) for n in counts), seconds)
+    with waiting(f"opening {path.name}"):
+        return fastest((open_inference(path, "cpu", n) for n in counts), seconds)
 
 
 def print_table(facts: dict[str, Variant]) -> None:

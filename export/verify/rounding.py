@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from export.verify.report import TOLERANCE
 from gptcore.nn.gpt import GPT
 
-HEAD_ROWS = 8192
+HEAD_ROWS = 8192  # words of the vocabulary whose weights are widened together
 ROUNDINGS = 4  # each side has its own, and one's worst case is not the other's
 
 
@@ -51,7 +51,7 @@ def in_float64(model: GPT) -> Iterator[None]:
 
 
 class WideHead(nn.Module):
-    """A head in float64 that widens HEAD_ROWS of its weights at a time: they may take gigabytes."""
+    """A head in float64 that widens a part of its weights at a time: all may take gigabytes."""
 
     def __init__(self, head: nn.Linear):
         super().__init__()

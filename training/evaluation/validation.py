@@ -103,8 +103,9 @@ def questions(rows: Rows, n: int = 4) -> tuple[str, ...]:
 def question(prompt: Prompt, tokenizer: Tokenizer) -> str:
     """Return the words of the user in the beginning of a conversation; "" if there are none."""
     before, after = tokenizer.chat.user
-    _, _, rest = tokenizer.show(prompt.ids).partition(before) if before else ("", "", "")
-    return rest.partition(after)[0]
+    if not before:
+        return ""
+    return tokenizer.show(prompt.ids).partition(before)[2].partition(after)[0]
 
 
 def write_samples(model: GPT, rows: Rows) -> list[tuple[str, str]]:
