@@ -49,6 +49,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+    # The longest test begins first: at the end one process would wait for the other one's.
+    items.sort(key=lambda item: item.path.name != "test_view_train.py")
 
 
 @pytest.fixture(scope="session", autouse=True)
