@@ -17,7 +17,6 @@ Embeddings tied to the head are stored once: embedding lookups read the head's i
 import logging
 import tempfile
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -59,10 +58,22 @@ def save_quantized(source: Path, path: Path, variant: str, rows: Iterable[np.nda
 
 def values_of(source: Path) -> Value:
     """Return the function that reads a weight, from beside the graph `source` if it lies there."""
-    return partial(numpy_helper.to_array, base_dir=str(source.parent))
+    from onnxruntime.transformers.float16 import convert_np_to_float16
+
+    def value(tensor: TensorProto) -> np.ndarray:
+        if tensor.data_type != TensorProto.FLOAT16 or tensor.data_location != TensorProto.EXTERNAL:
+            return numpy_helper.to_array(tensor, base_dir=str(source.parent))
+        stored = TensorProto()  # what the source has in 32 bits
+        stored.CopyFrom(tensor)
+        stored.data_type = TensorProto.FLOAT
+        array = numpy_helper.to_array(stored, base_dir=str(source.parent))
+        return convert_np_to_float16(array)
+
+    return value
 
 
 def to_half(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Compute in fp16; of weights that lie beside the graph only the type is changed."""
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
     return convert_float_to_float16(proto, keep_io_types=True)
@@ -82,7 +93,7 @@ def to_int8(proto: onnx.ModelProto) -> onnx.ModelProto:
         path = Path(folder) / "model.onnx"
         quantize_dynamic(
             proto, path, op_types_to_quantize=["MatMul"], per_channel=True,
-            weight_type=QuantType.QInt8,
+            weight_type=QuantType.QInt8, use_external_data_format=True,
         )  # fmt: skip
         proto = onnx.load(path)
     if table:
@@ -249,7 +260,7 @@ def to_half_blocks(source: Path, rows: Iterable[np.ndarray]) -> onnx.ModelProto:
 
 
 FORMATS = {
-    "fp16": lambda source, rows: to_half(onnx.load(source)),
+    "fp16": lambda source, rows: to_half(onnx.load(source, load_external_data=False)),
     "int8": lambda source, rows: to_int8(onnx.load(source)),
     "q8": lambda source, rows: to_blocks(source, 8),
     "q4": lambda source, rows: to_blocks(source, 4, rows),

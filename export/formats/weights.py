@@ -56,21 +56,14 @@ class Weights(Mapping[str, Tensor]):
             raise UserError(f"{path} is damaged: {error}") from None
 
 
-def write_decoder_weights(
-    tensors: Mapping[str, Tensor], config: ModelConfig, folder: Path
-) -> list[str]:
-    """Write the parameters of a GPT, under the names of transformers if it has a class for them.
-
-    Returns the names of the files.
-    """
+def write_decoder_weights(tensors: Mapping[str, Tensor], config: ModelConfig, folder: Path) -> None:
+    """Write the parameters of a GPT, under the names of transformers if it has a class for them."""
     named = to_llama(tensors, config) if family(config) else tensors
-    return write_weights(named.items(), folder)
+    write_weights(named.items(), folder)
 
 
-def write_weights(tensors: Iterable[tuple[str, Tensor]], folder: Path) -> list[str]:
+def write_weights(tensors: Iterable[tuple[str, Tensor]], folder: Path) -> None:
     """Write model.safetensors, or several files and their index if one would be too large.
-
-    Returns the names of the files.
 
     No more tensors than those of one file are in memory at a time, if they are made when asked for.
     """
@@ -91,7 +84,6 @@ def write_weights(tensors: Iterable[tuple[str, Tensor]], folder: Path) -> list[s
         (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
     for i, name in enumerate(names):
         (folder / part_name(i)).rename(folder / name)
-    return [*names, INDEX] if n > 1 else names
 
 
 def part_name(i: int) -> str:

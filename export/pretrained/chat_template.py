@@ -15,7 +15,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 
 import jinja2
@@ -111,7 +110,7 @@ class Generation(Extension):
 
 
 def renderer(template: str, names: dict[str, str]) -> Render:
-    """Return a function that renders the template as Hugging Face does."""
+    """Return a function that renders the template as Hugging Face does, but for today's date."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
     )
@@ -119,12 +118,9 @@ def renderer(template: str, names: dict[str, str]) -> Render:
     def raise_exception(message: str) -> None:
         raise jinja2.TemplateError(message)
 
-    environment.globals |= {
-        "raise_exception": raise_exception,
-        "strftime_now": lambda form: datetime.now().strftime(form),
-        "tools": None,
-        "documents": None,
-    }
+    # Without strftime_now, Llama 3's templates write a date of their own: the day of the export
+    # would stand in every later conversation.
+    environment.globals |= {"raise_exception": raise_exception, "tools": None, "documents": None}
     compiled = environment.from_string(template)
 
     def render(shape: str, prompt: bool = True) -> str:

@@ -29,8 +29,8 @@ def push(folder: Path, repo: str, kind: str | None = None, private: bool = False
     kind = kind or ("space" if sdk else "model")
     if kind == "space" and not sdk:
         raise UserError(f"{folder / 'README.md'} names no sdk: `python -m export space` writes one")
-    if kind == "model":
-        load_any_bundle(folder)
+    if kind == "model" and not (folder / FACTS).exists():
+        load_any_bundle(folder)  # which says what is missing
     for facts in folder.rglob(FACTS):
         load_any_bundle(facts.parent)
     api = HfApi(token=get_token() or ask_token())

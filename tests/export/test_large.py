@@ -111,6 +111,17 @@ def test_four_bits_are_fitted_alike_in_parts_and_from_weights_beside_the_graph(
     assert len(files) == 4 and len(set(files.values())) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["fp16", "int8"])
+def test_weights_beside_the_graph_become_those_of_the_small_file(
+    large: Path, tmp_path: Path, variant: str
+) -> None:
+    write_onnx(load_reference(load_bundle(large)), tmp_path / "model.onnx")
+    for source, name in ((tmp_path / "model.onnx", "one"), (large / ONNX, "two")):
+        save_quantized(source, tmp_path / name, variant)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
 def test_the_serving_graph_refers_to_the_file_beside_the_portable_one(large: Path) -> None:
     for variant, file in (("fp32", "model.onnx_data"), ("q8", "model_int8.onnx_data")):
         graph = onnx.load(large / SERVING[variant], load_external_data=False).graph

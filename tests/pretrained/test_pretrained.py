@@ -397,6 +397,11 @@ def test_a_template_sees_what_hugging_face_shows_it() -> None:
     assert read_format(learned, {}, "") == plain
 
 
+def test_the_day_of_the_export_does_not_stay_in_the_format() -> None:
+    day = "{% if strftime_now is defined %}{{ strftime_now('%Y') }}{% else %}2024{% endif %}"
+    assert read_format(day + TURNS, {}, "").opening.startswith("2024<")
+
+
 def test_of_several_templates_the_one_named_default_is_taken(broken: Callable[..., Path]) -> None:
     named = [{"name": "tool_use", "template": "no"}, {"name": "default", "template": TURNS}]
     folder = broken("tokenizer_config.json", lambda data: data.update(chat_template=named))
