@@ -34,6 +34,7 @@ from export.formats.graph import (
     remove_unused,
     replace_node,
     save_graph,
+    set_items,
 )
 from training.machine.progress import progress
 
@@ -76,7 +77,22 @@ def to_half(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Compute in fp16; of weights that lie beside the graph only the type is changed."""
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
-    return convert_float_to_float16(proto, keep_io_types=True)
+    graph = proto.graph
+    kept = [value.name for value in (*graph.input, *graph.output)]
+    beside = {t.name: t for t in graph.initializer if t.data_location == TensorProto.EXTERNAL}
+    # The converter looks at the values of weights: these are inputs meanwhile.
+    set_items(graph.initializer, [t for t in graph.initializer if t.name not in beside])
+    graph.input.extend(
+        helper.make_tensor_value_info(name, tensor.data_type, list(tensor.dims))
+        for name, tensor in beside.items()
+    )
+    proto = convert_float_to_float16(proto, keep_io_types=kept)
+    set_items(proto.graph.input, [v for v in proto.graph.input if v.name not in beside])
+    for tensor in beside.values():
+        if tensor.data_type == TensorProto.FLOAT:
+            tensor.data_type = TensorProto.FLOAT16
+        proto.graph.initializer.append(tensor)
+    return proto
 
 
 def to_int8(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -255,7 +271,6 @@ def multiply_blocks(
 def to_half_blocks(source: Path, rows: Iterable[np.ndarray]) -> onnx.ModelProto:
     proto = to_blocks(source, 4, rows)
     remove_unused(proto.graph)
-    onnx.load_external_data_for_model(proto, str(source.parent))
     return to_half(proto)
 
 
