@@ -57,7 +57,20 @@ LINES = [
     for program, commands in WRONG.items()
     for name, wrong in commands.items()
     for line in ("--help", wrong)
-] + [("training", ["--out", "nowhere", "--resume"]), ("training", ["--out", "o", "--init", "no"])]
+]
+LINES += [
+    ("training", line.split())
+    for line in (
+        "--out nowhere --resume",
+        "--out o --init no",
+        "docs/chat.png --out o",
+        "LICENSE docs/chat.png --out o --minutes 1",
+        ".gitignore --out o --minutes 1",  # too short to plan for
+        "README.md --out o --minutes 1 --set stpes=1",
+        "README.md --out o --set row_tokens=9999",
+        "look docs/chat.png",
+    )
+]
 
 
 def run(

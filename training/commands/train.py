@@ -5,25 +5,31 @@ python -m training TEXT... --minutes 30 --plan    say what it would be, and trai
 """
 
 import argparse
+import os
 from pathlib import Path
 
 from gptcore.checks import UserError
-from gptcore.config import DECODERS
+from gptcore.config import DECODERS, ModelConfig
 from gptcore.system.command_line import INTERRUPTED
 from gptcore.text.encodings import NAMES
+from gptcore.text.tokenizer import Tokenizer
 from training.data.sources import OWN, folder_tokenizer
 from training.formats.places import File, find_files
 from training.jobs.options import (
     DEFAULT_PRESET,
     SMALLER_PRESET,
+    Text,
     asked_of,
     check_dial,
+    check_length,
+    read_text,
     settings_of,
 )
 from training.machine.progress import waiting
+from training.run.base import shape_of
 from training.run.config import ENCODINGS, TrainConfig
 from training.run.directory import Run, check_free
-from training.run.settings import add_common, goes_on, is_start, settings_help
+from training.run.settings import add_common, goes_on, is_start, read_settings, settings_help
 
 # A shorter text gets a smaller model: one with more weights than bytes learns it by heart.
 SMALLER_PRESET_BYTES = 5_000_000
@@ -101,10 +107,25 @@ def run(options: argparse.Namespace) -> int:
     if is_start(options) and not goes_on(options):
         options.preset = preset
     check(options)
+    looked = look_at(options) if options.text and not goes_on(options) else None
     with waiting("starting PyTorch"):
         from training.jobs.language import train_language
 
-    return INTERRUPTED if train_language(options) is None else 0
+    return INTERRUPTED if train_language(options, looked) is None else 0
+
+
+def look_at(options: argparse.Namespace) -> Text:
+    """Read the files once, and say what is in them.
+
+    That is done before torch is imported, which takes seconds: a mistake in a file is told at once.
+    Raises UserError for it.
+    """
+    own = Tokenizer.load(shape_of(options.init)[1]) if options.init else None
+    # Only the first of the processes that torchrun starts tells.
+    is_first = "TORCHELASTIC_RUN_ID" not in os.environ or os.environ["RANK"] == "0"
+    text = read_text(options, seed=0, tells=is_first, tokenizer=own)  # the seed is for dialogues
+    check_length(options, text)
+    return text
 
 
 def preset_for(options: argparse.Namespace, files: list[File]) -> str | None:
@@ -132,4 +153,6 @@ def check(options: argparse.Namespace) -> None:
         folder_tokenizer(options.tokenizer)
     check_dial(options)
     if options.init or (options.minutes is None and options.depth is None):
-        settings_of(options)  # otherwise the plan chooses them
+        settings_of(options)
+    else:  # the plan chooses the others
+        read_settings(options.set, ModelConfig(), TrainConfig(micro_batch_size=1))

@@ -1,6 +1,6 @@
 """The training of a language model: start, plan or resume a run.
 
->>> train_language(options)  # those of training/commands/train.py   # doctest: +SKIP
+>>> train_language(options, looked)  # both of training/commands/train.py   # doctest: +SKIP
 """
 
 import argparse
@@ -8,20 +8,19 @@ import dataclasses
 from typing import Any
 
 from gptcore.checks import UserError
-from gptcore.text.tokenizer import Tokenizer
 from training.data.rows import Rows
 from training.data.shards import CACHE, Shards
 from training.data.sources import OWN, finished_shards, name_of, run_data_of, shards_of
 from training.evaluation.validation import questions
 from training.formats.places import find_files
 from training.jobs.keeping import MOST_COST, is_kept, keep_before
-from training.jobs.options import has_shards, read_text, settings_of, tokenised
+from training.jobs.options import Text, has_shards, read_text, settings_of, tokenised
 from training.jobs.telling import tell
 from training.loop import train
 from training.machine.processes import World, join
 from training.plan.given import Given, as_begun
 from training.plan.planner import Planner
-from training.run.base import first_weights, frozen_weights, open_base, shape_of
+from training.run.base import first_weights, frozen_weights, open_base
 from training.run.directory import Run, check_free, locked_run, say_next
 from training.run.settings import (
     check_same,
@@ -34,9 +33,10 @@ from training.run.settings import (
 from training.tasks.language import LanguageModelling
 
 
-def train_language(options: argparse.Namespace) -> dict[str, Any] | None:
+def train_language(options: argparse.Namespace, looked: Text | None) -> dict[str, Any] | None:
     """Train, and return the summary of the finished run, or None if it was paused.
 
+    `looked`: the files' texts; None for dialogues and finished shards, and to resume a run.
     Raises UserError for options that do not fit together or do not fit the run.
     """
     with join(options.timeout) as world, locked_run(options.out, world.is_first):
@@ -44,7 +44,7 @@ def train_language(options: argparse.Namespace) -> dict[str, Any] | None:
             summary = go_on(options, world)
         else:
             check_free(options.out)
-            summary = start(options, world)
+            summary = start(options, looked, world)
         if not options.plan:
             say_next(options.out, "python -m training", summary)
         return summary
@@ -74,15 +74,15 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     return keep_before(summary, run, task, before, MOST_COST)
 
 
-def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
-    settings, encoding = open_settings(options, world)
+def start(options: argparse.Namespace, looked: Text | None, world: World) -> dict[str, Any] | None:
+    settings, encoding = open_settings(options, looked.seconds if looked else 0.0, world)
     initial, base = open_base(options.init) if options.init else (None, None)
     if options.lora and base and not base.sha256:
         raise UserError(
             "--lora needs weights in a file, and those of --init are adapters themselves: export "
             "that run, and name the model folder"
         )
-    shards, source = open_text(options, settings, encoding, world)
+    shards, source = open_text(options, looked, settings, encoding, world)
     plan = settings.plan(shards)
     training = plan.training
     if base and not base.sha256:  # a run of adapters: the weights that it makes are in no file
@@ -116,7 +116,9 @@ def start(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     return keep_before(train(run, task, initial, world=world), run, task, initial, MOST_COST)
 
 
-def open_settings(options: argparse.Namespace, world: World) -> tuple[Planner | Given, str]:
+def open_settings(
+    options: argparse.Namespace, looked_s: float, world: World
+) -> tuple[Planner | Given, str]:
     """Return what settles the settings, and the tokenizer's name. Raises UserError."""
     dials = options.minutes is not None or options.depth is not None
     if dials and world.size > 1:
@@ -125,19 +127,23 @@ def open_settings(options: argparse.Namespace, world: World) -> tuple[Planner | 
         model, training, encoding = settings_of(options)
         chosen = names_of(options.set)
         return Given(model, training, chosen, options.init, options.minutes, world), encoding
-    return Planner(options.minutes, options.depth, options.set), options.tokenizer or OWN
+    planner = Planner(options.minutes, options.depth, options.set, looked_s)
+    return planner, options.tokenizer or OWN
 
 
 def open_text(
-    options: argparse.Namespace, settings: Planner | Given, encoding: str, world: World
+    options: argparse.Namespace,
+    looked: Text | None,
+    settings: Planner | Given,
+    encoding: str,
+    world: World,
 ) -> tuple[Shards, str]:
     """Return finished shards, or the shards of the given texts, and a name for the texts."""
     if has_shards(options):
         where = options.shards
         cache = options.out / CACHE
         return world.in_turns(lambda: finished_shards(where, cache, encoding)), where
-    own = Tokenizer.load(shape_of(options.init)[1]) if options.init else None
-    text = read_text(options, settings.seed, world.is_first, own)
+    text = looked or read_text(options, settings.seed)
     model = settings.shape(text.survey)
     folder = options.out.parent / "shards"
     return world.in_turns(lambda: tokenised(options, text, folder, model, encoding)), text.source

@@ -7,6 +7,7 @@
 
 import argparse
 import dataclasses
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,10 +30,11 @@ from training.look.look import look
 from training.plan.scaling import DEPTHS
 from training.run.base import shape_of
 from training.run.config import ADAPTERS, ENCODINGS, FINE_TUNING, TRAININGS, TrainConfig
-from training.run.settings import names_of, read_settings
+from training.run.settings import check_row, names_of, read_settings
 
 DEFAULT_PRESET, SMALLER_PRESET, DEFAULT_TRANSLATOR = "small", "nano", "translator"
 MIN_MINUTES, MAX_MINUTES = 0.05, 60_000.0
+MIN_BYTES = 1000  # smallest text to plan for
 
 
 def from_preset(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str]:
@@ -51,9 +53,9 @@ def from_preset(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, 
 
 def settings_of(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str]:
     """Return model and training settings and the tokenizer's name. Raises UserError."""
-    if options.init:
-        return from_init(options)
-    return from_preset(options)
+    found = from_init(options) if options.init else from_preset(options)
+    check_row(*found[:2])
+    return found
 
 
 def from_init(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str]:
@@ -121,6 +123,7 @@ class Text:
     corpus: Corpus
     source: str  # a name for them
     survey: Survey
+    seconds: float  # that the pass took
 
 
 def has_shards(options: argparse.Namespace) -> bool:
@@ -138,9 +141,10 @@ def read_text(
 
     tokenizer: the one with which samples are shown, if it is known already.
     """
+    started = time.perf_counter()
     if not options.text:
         corpus, source = open_corpus([], seed)
-        return Text(corpus, source, survey(corpus))
+        return Text(corpus, source, survey(corpus), time.perf_counter() - started)
     asked = asked_of(options)
     found = look(find_files(options.text), asked)
     if tells:
@@ -148,7 +152,18 @@ def read_text(
         if n := n_hidden(options.text):
             print(f"{n:,} hidden files are left out")
         print(found.summary(tokenizer), flush=True)
-    return Text(*open_corpus(options.text, seed, asked), found.survey)
+    seconds = time.perf_counter() - started
+    return Text(*open_corpus(options.text, seed, asked), found.survey, seconds)
+
+
+def check_length(options: argparse.Namespace, text: Text) -> None:
+    """Raise UserError if a size is to be planned for a text that is too short for it."""
+    n_bytes, dials = text.survey.n_bytes, (options.minutes, options.depth)
+    if n_bytes < MIN_BYTES and not options.init and any(dial is not None for dial in dials):
+        raise UserError(
+            f"the text is too short to plan for: {n_bytes:,} bytes; give at least "
+            f"{MIN_BYTES:,}, or name a shape: --preset nano"
+        )
 
 
 def asked_of(options: argparse.Namespace) -> Asked:

@@ -29,7 +29,6 @@ from training.plan.scaling import MANY_EPOCHS, most_epochs
 from training.run.clock import Clock
 from training.run.config import TrainConfig
 from training.run.directory import Run
-from training.run.settings import check_row
 
 # Most passes over a text, and the steps for which a small one is read more often, up to MANY_EPOCHS
 EPOCHS, MIN_STEPS = 16, 300
@@ -68,9 +67,7 @@ class Given:
         world: World,
     ):
         """`chosen`: names of settings that the user gave. `initial`: the run or model folder to
-        start from. `minutes`: the longest time that the steps may take. Raises UserError for rows
-        that are longer than the context."""
-        check_row(model, training)
+        start from. `minutes`: the longest time that the steps may take."""
         self.model, self.training, self.chosen = model, training, chosen
         self.initial, self.minutes, self.world = initial, minutes, world
         self.seed = training.seed

@@ -46,7 +46,6 @@ from training.run.clock import Clock
 from training.run.config import TrainConfig
 from training.run.settings import read_settings
 
-MIN_BYTES = 1000  # smallest text to plan for
 AIM = 0.985  # share of the wanted time to plan for; the rest is for writing the results
 MIN_STEPS = 20  # fewest steps of a plan
 PREPARING = 4.0  # tokenising takes about this many times as long as a first pass over the text
@@ -55,12 +54,7 @@ MAX_MEASURED = 4  # depths whose speed is measured
 
 
 def estimated_facts(found: Survey) -> Facts:
-    """Return the facts of a surveyed text. Raises UserError if it is too short to plan for."""
-    if found.n_bytes < MIN_BYTES:
-        raise UserError(
-            f"the text is too short to plan for: {found.n_bytes:,} bytes; give at least "
-            f"{MIN_BYTES:,}, or name a shape: --preset nano"
-        )
+    """Return the facts of a surveyed text."""
     tokenizer = Tokenizer.train(found.beginning, vocabulary(found.n_bytes, n_embd=256))
     return Facts(found.n_bytes, bytes_per_token(found, tokenizer))
 
@@ -125,8 +119,11 @@ class Planner:
     and the time left.
     """
 
-    def __init__(self, minutes: float | None, depth: int | None, settings: list[str]):
-        self.started = time.perf_counter()
+    def __init__(
+        self, minutes: float | None, depth: int | None, settings: list[str], looked_s: float = 0.0
+    ):
+        """`looked_s`: seconds that a first pass over the text has taken, which --minutes include"""
+        self.started = time.perf_counter() - looked_s
         self.minutes, self.settings, self.speed = minutes, settings, Speed()
         self.depths = DEPTHS if depth is None else [depth]
         self.seed = read_settings(settings, ModelConfig(), TrainConfig(micro_batch_size=1))[1].seed
