@@ -184,7 +184,7 @@ def take_steps(
             # The processes' clocks differ, so only a single process fits its steps to the clock.
             clock = run.clock if world.size == 1 and n_timed > 0 else None
             if clock and clock.is_due(config, state.step, state.seconds):
-                run = fit_to_clock(run, clock, state, stepping_s / n_timed, evaluations)
+                run = fit_to_clock(run, task, clock, state, stepping_s / n_timed, evaluations)
                 config, bar.total = run.train, run.train.steps
             started = time.perf_counter()
             batch = batch_of(state.step)
@@ -223,14 +223,15 @@ def take_steps(
 
 
 def fit_to_clock(
-    run: Run, clock: Clock, state: State, step_s: float, evaluations: list[float]
+    run: Run, task: Task, clock: Clock, state: State, step_s: float, evaluations: list[float]
 ) -> Run:
     """Return the run with as many steps as fit the time; config.json keeps them for a resume."""
     config = clock.fitted(run.train, state.step, step_s, evaluations, state.seconds)
     if config.steps != run.train.steps:
         tqdm.write(
-            f"a step takes {step_s:.2g} s: {config.steps:,} steps fit the time, instead of "
-            f"{run.train.steps:,}"
+            f"the machine makes {task.tokens_per_step / step_s:,.0f} tokens/s: {config.steps:,} "
+            f"steps fit the time, in place of the planned {run.train.steps:,}, and read the text "
+            f"{config.steps / task.steps_per_epoch:.1f} times"
         )
     run = replace(run, train=config, clock=None)
     run.write_config()

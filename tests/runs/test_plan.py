@@ -19,12 +19,13 @@ from gptcore.nn import build_model, count_parameters
 from gptcore.system.files import sealed, unseal
 from training.__main__ import main as training_main
 from training.data.corpus import read_documents
+from training.data.shards import prepare
 from training.data.survey import survey
 from training.formats.places import find_files
 from training.optim.optimizers import rate_factor
 from training.plan.pilot import Speed, between
 from training.plan.plan import Plan
-from training.plan.planner import estimated_facts, make_plan
+from training.plan.planner import Planner, estimated_facts, make_plan
 from training.plan.scaling import (
     DEPTHS,
     ENOUGH_TOKENS,
@@ -298,6 +299,15 @@ def book_of(n_lines: int, path: Path) -> Path:
 @pytest.fixture
 def book(tmp_path: Path) -> Path:
     return book_of(400, tmp_path / "book.txt")
+
+
+def test_no_pilot_runs_where_nothing_is_foretold(
+    book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards = prepare(lambda: read_documents(find_files([book])), tmp_path / "shards", 512)
+    monkeypatch.setattr("training.plan.planner.measured_hardness", None)
+    plan = Planner(minutes=None, depth=1, settings=[]).plan(shards)
+    assert plan.expectation.startswith("unknown, as the rule was found on longer texts")
 
 
 @pytest.mark.slow

@@ -133,7 +133,10 @@ def compiling() -> Iterator[float]:
 
 @pytest.mark.parametrize("pause", [None, 5])
 def test_a_run_with_a_time_takes_just_that_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pause: int | None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pause: int | None,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """What the first step takes longer is no sign of the speed of the others."""
     clock = Clock(budget_s=40.0, evaluation_steps=EVALUATION_S)
@@ -146,6 +149,10 @@ def test_a_run_with_a_time_takes_just_that_time(
     fitted = Run.load(run.path)
     assert fitted.clock is None and fitted.train.steps == summary["steps"]
     assert fitted.train.decay_share == pytest.approx(15 / summary["steps"])
+    assert (
+        f"the machine makes {Timed.tokens_per_step:,} tokens/s: {summary['steps']} steps fit the "
+        f"time, in place of the planned 1,000, and read the text {summary['steps'] / 3:.1f} times"
+    ) in capsys.readouterr().out
 
 
 def test_a_time_that_the_first_step_uses_up_allows_two_more(

@@ -141,7 +141,7 @@ class Planner:
             return None
         distinct = plan.facts.n_bytes / plan.facts.bytes_per_token
         tokens = most_epochs(distinct) * distinct
-        most = math.ceil(tokens / (plan.training.batch_size * plan.model.block_size))
+        most = max(1, round(tokens / (plan.training.batch_size * plan.model.block_size)))
         return Clock(self.budget_s, plan.evaluation_s / plan.step_s, most)
 
     def shape(self, found: Survey) -> ModelConfig:
@@ -160,7 +160,10 @@ class Planner:
         settings = [*self.settings, f"vocab_size={shards.tokenizer.vocab_size}"]
         seconds = self.minutes * 60 if self.minutes else None
         guess = make_plan(facts, self.depths, self.speed, seconds, settings)
-        facts = measured_hardness(facts, shards, self.speed, guess.training.dtype, guess.seconds)
+        unmeasured = BEYOND if guess.is_beyond_rule else ""
+        if not unmeasured:
+            dtype = guess.training.dtype
+            facts = measured_hardness(facts, shards, self.speed, dtype, guess.seconds)
         plan = make_plan(facts, self.depths, self.speed, self.budget_s, settings)
         if self.minutes is not None and plan.training.steps < MIN_STEPS:
             more_s = plan.seconds + MIN_STEPS * plan.step_s - (self.budget_s or 0.0)
@@ -169,5 +172,4 @@ class Planner:
                 f"--minutes {self.minutes:g} is too few for this text: reading and tokenising it "
                 f"left time for {plan.training.steps} steps; give at least {least}"
             )
-        unmeasured = BEYOND if plan.is_beyond_rule else ""
         return dataclasses.replace(plan, clock=self.clock(plan), unmeasured=unmeasured)
