@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 MANY = 20  # known names; more are not listed beside the nearest one
+SHORT = 3  # letters of a word of which half need be alike; of a longer one, more
 
 
 class UserError(ValueError):
@@ -37,17 +38,29 @@ def check_choice(field: str, value: object, known: Collection[str]) -> None:
         raise UserError(f"unknown {field} {value!r}: {' '.join(filter(None, (hint, listed)))}")
 
 
+def closest(word: str, known: Collection[str]) -> str | None:
+    """Return the known word that is most like this one, or None.
+
+    >>> closest("wb", ["wa", "nano"]), closest("LENNA", ["Lena"]), closest("wb", ["nano"])
+    ('wa', 'Lena', None)
+    """
+    folded = {name.casefold(): name for name in known}
+    cutoff = 0.5 if len(word) <= SHORT else 0.6  # share of the letters that are alike
+    near = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=cutoff)
+    return folded[near[0]] if near else None
+
+
 def nearest(word: str, known: Collection[str]) -> str:
     """Return a question after the known word that is most like this one, or ""."""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f"did you mean '{near[0]}'?" if near else ""
+    near = closest(word, known)
+    return f"did you mean '{near}'?" if near else ""
 
 
 def nearest_beside(path: Path) -> str:
     """Return a question after what was meant by a path where nothing is, or ""."""
     names = [other.name for other in path.parent.glob("*")]  # none if there is no such folder
-    near = [] if path.exists() else difflib.get_close_matches(path.name, names, n=1)
-    return f"did you mean '{path.with_name(near[0])}'?" if near else ""
+    near = None if path.exists() else closest(path.name, names)
+    return f"did you mean '{path.with_name(near)}'?" if near else ""
 
 
 def check_range(config: Any, name: str, low: float, high: float) -> None:

@@ -18,12 +18,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from gptcore.checks import UserError, check_choice, nearest
+from gptcore.checks import UserError, check_choice, closest, nearest
 
 REFUSED = 2  # exit code for a user's mistake, as in argparse
 INTERRUPTED = 130  # the shells' exit code for a program that Ctrl-C ended
@@ -94,7 +93,7 @@ def choose(program: Program, arguments: Sequence[str]) -> tuple[str, Sequence[st
     if first in named:
         return first, arguments[1:]
     is_word = not first.startswith("-") and not Path(first).exists()
-    if is_word and get_close_matches(first, named):
+    if is_word and closest(first, named):
         check_choice("command", first, named)
     return program.default, arguments
 

@@ -183,9 +183,11 @@ def test_resume_needs_a_run(tmp_path: Path, refused: Refused) -> None:
         said
         == f"error: no training run at {tmp_path / 'nothing'}: name a folder that training wrote"
     )
+    (tmp_path / "wa").mkdir()
     (tmp_path / "something").mkdir()
-    said = refused(training_main, "--out", tmp_path / "somthing", "--resume")
-    assert said.endswith(f": did you mean '{tmp_path / 'something'}'?")
+    for typed, meant in {"somthing": "something", "Something2": "something", "wb": "wa"}.items():
+        said = refused(training_main, "--out", tmp_path / typed, "--resume")
+        assert said.endswith(f": did you mean '{tmp_path / meant}'?")
 
 
 def test_a_run_whose_every_checkpoint_is_damaged_is_neither_resumed_nor_exported(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TextIO
 
+from gptcore.checks import closest
 from training.formats.found import Asked, Document, Found, Item, Kind, Skip, Unreadable
 from training.formats.kinds import WHATSAPP
 from training.formats.lines import numbered_lines, open_text
@@ -59,8 +60,9 @@ def read_whatsapp(file: File, asked: Asked) -> Found:
             f"it is a WhatsApp chat of {people}: say whose words are learned: {choices}"
         )
     if asked.me not in names:
-        meant = [name for name in names if asked.me.casefold() in name.casefold()]
-        hint = f'did you mean --me "{meant[0]}"? ' if meant else ""
+        parts = (name for name in names if asked.me.casefold() in name.casefold())
+        meant = next(parts, None) or closest(asked.me, names)
+        hint = f'did you mean --me "{meant}"? ' if meant else ""
         raise Unreadable(f'--me "{asked.me}" is not in this WhatsApp chat: {hint}it has {people}')
     yield Kind(f"WhatsApp chat of {people}")
     with open_text(file) as stream:
