@@ -52,6 +52,31 @@ def test_what_is_learned_is_marked_as_the_loss_masks_it() -> None:
     assert seen("Once upon a time", TOKENIZER) == "<|endoftext|>«Once upon a time»"
 
 
+def test_all_files_that_cannot_be_read_are_told_at_once(tmp_path: Path) -> None:
+    good, empty, picture, latin = (
+        tmp_path / name for name in ("good", "empty", "picture", "latin")
+    )
+    good.write_text("Once upon a time.")
+    empty.touch()
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    latin.write_bytes("naïve".encode("latin-1"))
+    with pytest.raises(UserError) as refusal:
+        look(find_files([good, empty, picture, good, latin]))
+    told = str(refusal.value).split("; ")
+    assert told[:2] == [
+        f"{empty}: it is empty: leave it out",
+        f"{picture}: it is a PNG picture: leave it out",
+    ]
+    assert told[2].startswith(f"{latin}: it is not UTF-8 text") and told[3].endswith("can be read")
+    with pytest.raises(UserError) as refusal:
+        look(find_files([empty] * 22))
+    assert "; 2 more files cannot be read; texts, Markdown," in str(refusal.value)
+    missing = [tmp_path / "none.txt", tmp_path / "nought.txt"]
+    with pytest.raises(UserError) as refusal:
+        find_files([good, *missing])
+    assert str(refusal.value) == "; ".join(f"no such file or folder: {path}" for path in missing)
+
+
 def test_the_whole_is_counted_and_samples_are_of_all_of_it(tmp_path: Path) -> None:
     rows = [{"messages": turn(f"Question {i}?", f"Reply {i} " * 40)} for i in range(300)]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows[:100])))

@@ -12,7 +12,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator
 
-from training.formats.found import Asked, Found, Kind, Unreadable
+from training.formats.found import Asked, Found, Kind, NoText, Unreadable
 from training.formats.places import File
 from training.formats.texts import cut_up
 
@@ -33,7 +33,7 @@ def words_of(page: bytes) -> str:
     text = trafilatura.extract(page, include_comments=False, favor_recall=True)
     text = text or trafilatura.html2txt(page)
     if not (text and text.strip()):
-        raise Unreadable("it is HTML without words")
+        raise NoText("it is HTML without words")
     return text
 
 

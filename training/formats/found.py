@@ -19,6 +19,10 @@ class Unreadable(UserError):
     """A file, or the rest of it, gives no documents; the message says why, without its name."""
 
 
+class NoText(Unreadable):
+    """A file that has no text in any form: it can only be left out."""
+
+
 @dataclass(frozen=True)
 class Item:
     """A document, and the "source" of its row."""

@@ -10,13 +10,13 @@ import io
 import json
 import re
 
-from training.formats.found import Unreadable
+from training.formats.found import NoText, Unreadable
 from training.formats.rows import PAIRS
 
 HEAD = 1 << 16  # bytes that are looked at
 DELIMITERS = (",", ";", "\t", "|")  # of columns
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-BINARY = {  # how files begin that hold no text
+BINARY = {  # how files begin that hold no text, and what helps, if something does
     b"\x89PNG": "a PNG picture",
     b"\xff\xd8\xff": "a JPEG picture",
     b"GIF8": "a GIF picture",
@@ -57,11 +57,11 @@ def encoding_of(head: bytes) -> str:
         raise Unreadable("it is an RTF document: save it as text or PDF")
     for mark, name in BINARY.items():
         if head.startswith(mark) and not is_ascii(head[:512]):
-            raise Unreadable(f"it is {name}")
+            raise (Unreadable if ":" in name else NoText)(f"it is {name}")
     if b"\0" in head:
         if looks_like_utf16(head):
             raise Unreadable("it is UTF-16 without a byte-order mark: save it as UTF-8")
-        raise Unreadable("it holds NUL characters: it is binary, not text")
+        raise NoText("it holds NUL characters: it is binary, not text")
     return "utf-8"
 
 
@@ -81,13 +81,13 @@ def kind_of(head: bytes, name: str) -> str:
     `head`: the first HEAD bytes. Raises Unreadable for an empty or a binary file.
     """
     if not head:
-        raise Unreadable("it is empty")
+        raise NoText("it is empty")
     for mark, kind in ((b"%PDF-", "pdf"), (b"PAR1", "parquet"), (b"PK\3\4", "epub")):
         if mark in (head[:1024] if kind == "pdf" else head[:4]):
             return kind
     text = head.decode(encoding_of(head), errors="ignore")
     if not text.strip():
-        raise Unreadable("it holds nothing but white space")
+        raise NoText("it holds nothing but white space")
     if PAGE.match(text):
         return "html"
     lines = text.splitlines()[:50]

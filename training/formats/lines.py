@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any, TextIO
 
-from training.formats.found import Unreadable
+from training.formats.found import NoText, Unreadable
 from training.formats.kinds import HEAD, encoding_of
 from training.formats.places import File
 from training.formats.rows import parse_row, without_repeats
@@ -28,10 +28,10 @@ def open_text(file: File) -> TextIO:
 
 
 def characters(stream: TextIO) -> Iterator[str]:
-    """Yield the text in parts. Raises Unreadable for NUL characters."""
+    """Yield the text in parts. Raises NoText for NUL characters."""
     while part := stream.read(READ_CHARACTERS):
         if "\0" in part:
-            raise Unreadable("it holds NUL characters: it is binary, not text")
+            raise NoText("it holds NUL characters: it is binary, not text")
         yield part
 
 

@@ -58,9 +58,18 @@ class File:
 def find_files(places: Iterable[str | Path]) -> list[File]:
     """Return the files at the given places, those of a folder or a pattern in order.
 
-    Raises UserError for a place where nothing is.
+    Raises UserError for the places where nothing is.
     """
-    return [file for place in places for file in files_at(str(place))]
+    found: list[File] = []
+    bad: list[str] = []
+    for place in places:
+        try:
+            found += files_at(str(place))
+        except UserError as error:
+            bad.append(str(error))
+    if bad:
+        raise UserError("; ".join(bad))
+    return found
 
 
 def files_at(place: str) -> list[File]:

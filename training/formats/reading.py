@@ -13,7 +13,7 @@ from typing import Any
 from gptcore.checks import UserError
 from training.formats.books import read_epub, read_html, read_pdf
 from training.formats.chats import read_whatsapp
-from training.formats.found import Asked, Found, Kind, Skip, Unreadable
+from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
 from training.formats.kinds import HEAD, kind_of
 from training.formats.lines import characters, numbered_lines, open_text, values
 from training.formats.places import DAMAGED, File, unpacked
@@ -54,6 +54,8 @@ def failed(file: File, error: Exception) -> Found:
         reason = error.strerror
     else:
         reason = f"it is a damaged archive ({error})"
+    if file.is_named and isinstance(error, NoText):
+        raise NoText(f"{file.name}: {reason}: leave it out") from None
     if file.is_named:
         raise UserError(f"{file.name}: {reason}") from None
     yield Skip("", reason)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any, TextIO
 
-from training.formats.found import Asked, Found, Kind, Skip, Unreadable
+from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
 from training.formats.kinds import HEAD, delimiter_of
 from training.formats.lines import MAX_VALUE, open_text
 from training.formats.places import File
@@ -110,7 +110,7 @@ def documents(kind: str, rows: Iterator[tuple[str, Row | Skip]], asked: Asked) -
     first = list(islice(rows, LOOKED_AT))
     named = [row for _, row in first if isinstance(row, dict)]
     if not named:
-        raise Unreadable("it is a table without rows")
+        raise NoText("it is a table without rows")
     columns = list(named[0])
     if missing := [name for name in asked.columns if name not in columns]:
         raise Unreadable(f"it has no column {missing[0]!r}: its columns are {listed(columns)}")

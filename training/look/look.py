@@ -14,7 +14,7 @@ from gptcore.system.wording import counted
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import cut_for, document_text
 from training.data.survey import Survey, Surveyor, bytes_per_token
-from training.formats.found import Asked, Document, Item, Kind, Skip
+from training.formats.found import Asked, Document, Item, Kind, NoText, Skip
 from training.formats.places import File
 from training.formats.reading import read_files
 from training.look.notices import Notices
@@ -28,6 +28,8 @@ LITTLE = (
     "note: {:,} bytes are little: a model will know what they say, and few words beside; half a "
     "megabyte is a good beginning"
 )
+SHOWN_BAD = 20  # files that cannot be read; a pattern of the shell may name thousands
+READ = "texts, Markdown, JSON, tables, web pages, EPUB, PDF and WhatsApp chats can be read"
 NOT_USED = Kind("not used")
 VOCABULARY = 2048  # of the tokenizer that estimates the number of tokens of a new model
 
@@ -132,23 +134,41 @@ class Look:
 
 
 def look(files: list[File], asked: Asked = Asked()) -> Look:
-    """Read all files once and count. Raises UserError for a named file that cannot be read."""
+    """Read all files once and count. Raises UserError for named files that cannot be read."""
     found: list[FileLook] = []
+    bad: list[UserError] = []
     surveyor, notices, draw = Surveyor(), Notices(), Draw(N_SAMPLES)
     with progress(doing="looking", unit=" documents") as bar:
         for file, items in read_files(files, cut_for(files, asked)):
             one = FileLook(file.name)
             found.append(one)
-            for item in items:
-                if not isinstance(item, Item):
-                    one.tell(item)
-                    continue
-                bar.update()
-                one.count(item.document, surveyor.add(item.document))
-                notices.add(document_text(item.document))
-                draw.add(item.document)
+            try:
+                for item in items:
+                    if not isinstance(item, Item):
+                        one.tell(item)
+                        continue
+                    if bad:
+                        break  # this one can be read, and the command will stop
+                    bar.update()
+                    one.count(item.document, surveyor.add(item.document))
+                    notices.add(document_text(item.document))
+                    draw.add(item.document)
+            except UserError as error:
+                bad.append(error)
+    if bad:
+        raise unreadable(bad)
     survey = surveyor.survey()
     return Look(found, survey, notices.lines(survey.n_equal), draw.kept)
+
+
+def unreadable(bad: list[UserError]) -> UserError:
+    """Return one error for all files that cannot be read."""
+    said = [str(error) for error in bad[:SHOWN_BAD]]
+    if n_others := len(bad) - len(said):
+        said.append(f"{n_others:,} more files cannot be read")
+    if any(isinstance(error, NoText) for error in bad):
+        said.append(READ)
+    return UserError("; ".join(said))
 
 
 def rounded(n: float) -> int:
