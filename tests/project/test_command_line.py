@@ -65,7 +65,8 @@ LINES += [
         "--out o --init no",
         "docs/chat.png --out o",
         "LICENSE docs/chat.png --out o --minutes 1",
-        ".gitignore --out o --minutes 1",  # too short to plan for
+        ".gitignore --out o",  # too short to hold out a part of it
+        "requirements.txt --out o --minutes 1",  # too short to plan for
         "README.md --out o --minutes 1 --set stpes=1",
         "README.md --out o --set row_tokens=9999",
         "look docs/chat.png",

@@ -21,7 +21,7 @@ from training.jobs.options import (
     Text,
     asked_of,
     check_dial,
-    check_length,
+    check_text,
     read_text,
     settings_of,
 )
@@ -124,7 +124,7 @@ def look_at(options: argparse.Namespace) -> Text:
     # Only the first of the processes that torchrun starts tells.
     is_first = "TORCHELASTIC_RUN_ID" not in os.environ or os.environ["RANK"] == "0"
     text = read_text(options, seed=0, tells=is_first, tokenizer=own)  # the seed is for dialogues
-    check_length(options, text)
+    check_text(options, text)
     return text
 
 

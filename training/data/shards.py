@@ -97,13 +97,7 @@ def prepare(
     survey, if it has been read before. Raises UserError if the corpus is too short.
     """
     found = found or survey(corpus, held_out)
-    n_different = found.n_documents - found.n_equal
-    if n_different < 2:
-        raise UserError(
-            f"the text is too short: {found.n_bytes} bytes, which make {n_different} document; at "
-            f"least 2 that differ are needed, as one is held out to measure on; a plain text is "
-            f"cut into documents of 512 characters or more"
-        )
+    check_length(found)
     source = tokenizer.sha256 if tokenizer else vocab_size
     parts = [FORMAT, found.sha256, found.validation_limit, source]
     key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
@@ -112,6 +106,17 @@ def prepare(
         return load_shards(path)
     with locked(folder / f"{key}.lock"):  # another process may be tokenising the same
         return sound(path) or write_new(corpus, found, path, tokenizer, vocab_size)
+
+
+def check_length(found: Survey) -> None:
+    """Raise UserError if a corpus is too short to hold out a part of it."""
+    n_different = found.n_documents - found.n_equal
+    if n_different < 2:
+        raise UserError(
+            f"the text is too short: {found.n_bytes} bytes, which make {n_different} document; at "
+            f"least 2 that differ are needed, as one is held out to measure on; a plain text is "
+            f"cut into documents of 512 characters or more"
+        )
 
 
 def sound(path: Path) -> Shards | None:

@@ -16,7 +16,7 @@ from gptcore.config import DECODERS, TRANSLATORS, ModelConfig, Seq2SeqConfig
 from gptcore.families import family
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import Corpus
-from training.data.shards import Shards, is_finished, prepare
+from training.data.shards import Shards, check_length, is_finished, prepare
 from training.data.sources import (
     OWN,
     open_corpus,
@@ -156,8 +156,9 @@ def read_text(
     return Text(*open_corpus(options.text, seed, asked), found.survey, seconds)
 
 
-def check_length(options: argparse.Namespace, text: Text) -> None:
-    """Raise UserError if a size is to be planned for a text that is too short for it."""
+def check_text(options: argparse.Namespace, text: Text) -> None:
+    """Raise UserError if a text is too short to train on, or for the plan that is asked for."""
+    check_length(text.survey)
     n_bytes, dials = text.survey.n_bytes, (options.minutes, options.depth)
     if n_bytes < MIN_BYTES and not options.init and any(dial is not None for dial in dials):
         raise UserError(
