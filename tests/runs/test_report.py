@@ -191,6 +191,11 @@ def test_only_the_newest_few_earlier_runs_are_shown(tmp_path: Path) -> None:
         os.utime(summary, (1e9 + n, 1e9 + n))
     text = write_report(made_up(tmp_path / "mine")).read_text()
     assert [n for n in range(6) if f">run-{n}<" in text] == [2, 3, 4, 5]
+    assert "Settings that differ" in text
+
+
+def test_a_run_alone_differs_from_no_other(tmp_path: Path) -> None:
+    assert "Settings that differ" not in write_report(made_up(tmp_path / "mine")).read_text()
 
 
 def test_mistakes_are_explained_in_one_line(tmp_path: Path, refused: Callable[..., str]) -> None:

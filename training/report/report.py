@@ -131,6 +131,18 @@ def settings_table(histories: list[History], rows: dict[str, list[str]]) -> str:
     return f"<table><thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
+def differences_of(histories: list[History]) -> str:
+    """Return HTML with the settings in which the runs differ; nothing for one run alone."""
+    if len(histories) == 1:
+        return ""
+    rows = differing(histories)
+    return (
+        '<h2>Settings that differ</h2>\n<div class="scroll" role="region" '
+        'aria-label="Settings that differ" tabindex="0">'
+        f"{settings_table(histories, rows) if rows else '<p>None.</p>'}</div>"
+    )
+
+
 def samples_of(history: History, number: int) -> str:
     """Return HTML with a run's samples, newest first; the first run's newest ones are unfolded."""
     html = ""
@@ -185,7 +197,6 @@ def page(named: list[Run], earlier_ones: list[Run]) -> str:
     axes = {k: v for k, v in AXES.items() if any(h.axes[k] is not None for h in histories)}
     drawn = [{"name": h.name, "curves": c} for h, c in zip(histories, curves)]
     data = json.dumps({"runs": drawn, "charts": charts, "axes": axes}, separators=(",", ":"))
-    differences = differing(histories)
     everything = {key: [str(value)] for key, value in histories[0].settings.items()}
     marks = [
         f"<b>{run_mark(n, h.name)}</b>" if n_named > 1 else "" for n, h in enumerate(histories)
@@ -199,7 +210,7 @@ def page(named: list[Run], earlier_ones: list[Run]) -> str:
         runs=runs_table(histories),
         findings=said,
         figures=figures or "<p>Nothing has been measured yet.</p>",
-        differences=settings_table(histories, differences) if differences else "<p>None.</p>",
+        differences=differences_of(histories),
         samples="".join(samples_of(h, n) for n, h in enumerate(histories)) or "<p>None yet.</p>",
         settings=settings_table(histories[:1], everything),
         data=data.replace("<", "\\u003c"),  # so that no text can end the script element
