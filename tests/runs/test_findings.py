@@ -67,6 +67,24 @@ def test_a_text_learned_by_heart(tmp_path: Path) -> None:
     assert "begins to learn the training text by heart" in found.text
 
 
+@pytest.mark.parametrize(
+    ("prompt", "text", "is_advised"),
+    [
+        ("Where is", "it? " + "The key is in the drawer of the old table. " * 4, True),
+        ("Wo ist", "er? " + "Der Schlüssel liegt in der Schublade des alten Tisches. " * 4, False),
+        ("Где он?", "Ключ лежит в ящике старого стола. " * 6, False),
+        ("Wo?", "Hier.", True),  # too little to tell
+    ],
+)
+def test_only_english_texts_are_advised_to_begin_with_the_model_that_ships(
+    tmp_path: Path, prompt: str, text: str, is_advised: bool
+) -> None:
+    run = run_with(tmp_path, FALLING, [4, 3, 3.2, 3.5], [3.9, 2.5, 1.5, 0.8])
+    run.add_samples(100, [(prompt, text)])
+    [found] = findings(History(run))
+    assert ("--init models/default" in found.remedy) == is_advised
+
+
 def test_a_training_that_ended_too_early(tmp_path: Path) -> None:
     [found] = said(tmp_path, FALLING, [4, 3.5, 3.2, 2.9])
     assert found.text.startswith("The held-out loss still fell at the end, from 3.20 to 2.90")

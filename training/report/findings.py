@@ -4,6 +4,7 @@
 [Finding(text='The held-out loss was lowest at step 1,200 ...', remedy='more text')]
 """
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -26,6 +27,8 @@ LATE = 1.1  # of the minutes that were asked for
 SMOOTHED = 5  # logged losses in a median
 FEW_HELD_OUT = 1000  # tokens; a loss over fewer is mostly chance
 BITS = "bits_per_byte"
+ENGLISH = {"and", "it", "of", "the", "that", "this", "to", "you"}  # frequent words
+ENGLISH_SHARE, FEW_WORDS = 0.03, 30  # their share of a text's words; and how many it takes to tell
 
 
 class Finding(NamedTuple):
@@ -150,10 +153,21 @@ def uncertain(history: History) -> Iterator[Finding]:
 
 
 def or_init(history: History) -> str:
-    """Return the advice to begin with trained weights, if the run did not."""
+    """Return the advice to begin with trained weights, if the run did not.
+
+    Those that ship know English alone.
+    """
     run = history.run
     knows = run.options.get("init") or run.data.stages or isinstance(run.model, Seq2SeqConfig)
-    return "" if knows else ", or a start that knows more: --init models/default"
+    helps = not knows and may_be_english(run.samples())
+    return ", or a start that knows more: --init models/default" if helps else ""
+
+
+def may_be_english(samples: list[tuple[int, str]]) -> bool:
+    """Return whether a run's samples may be English: they are, or they are too short to tell."""
+    words = re.findall(r"[^\W\d_]+", " ".join(text for _, text in samples).lower())
+    n_english = sum(word in ENGLISH for word in words)
+    return len(words) < FEW_WORDS or n_english >= ENGLISH_SHARE * len(words)
 
 
 def ended_early(history: History) -> bool:
