@@ -11,7 +11,9 @@ KEPT = "; --out is as it was before"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, help="the model folder")
-    parser.add_argument("--out", type=Path, default=Path("kit"), help="(default: kit)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("kit"), help="folder to write (%(default)s)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -33,10 +33,16 @@ SMALLER = [name for name in VARIANTS if name != "fp32"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, nargs="?", help="the run directory that training wrote")
     parser.add_argument(
-        "--from-hf", type=Path, metavar="DIR", help="use a Hugging Face Llama in DIR, not a run"
+        "--from-hf",
+        type=Path,
+        metavar="DIR",
+        help="export Hugging Face's model in DIR, not a run",
     )
     parser.add_argument(
-        "--from-gguf", type=Path, metavar="FILE", help="use a GGUF file of such a model, not a run"
+        "--from-gguf",
+        type=Path,
+        metavar="FILE",
+        help="export the model in a GGUF file, not a run",
     )
     parser.add_argument("--out", type=Path, required=True, help="the model folder to write")
     add_folder_arguments(parser)
@@ -53,18 +59,22 @@ def add_folder_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--context",
         type=int,
-        help="reduce the context to this many tokens (of a model made elsewhere)",
+        help="of a model made elsewhere: reduce the context to this many tokens",
     )
     parser.add_argument(
         "--text",
         type=Path,
-        help="text for the measurements of such a model (default: the project's own dialogues)",
+        help="of a model made elsewhere: the text to measure it on (default: the project's own "
+        "dialogues)",
     )
     parser.add_argument(
-        "--quantize", default="", metavar="FORMATS", help=f"also write these: {','.join(SMALLER)}"
+        "--quantize",
+        default="",
+        metavar="FORMATS",
+        help=f"also write smaller or faster files: some of {','.join(SMALLER)}",
     )
     parser.add_argument(
-        "--force", action="store_true", help="keep smaller files that are much worse than fp32"
+        "--force", action="store_true", help="keep such files even if they are much worse than fp32"
     )
     parser.add_argument(
         "--verbose", action="store_true", help="print each comparison with its worst difference"

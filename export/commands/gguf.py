@@ -12,7 +12,9 @@ KEPT = "; --out is as it was before"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, help="the model folder")
     parser.add_argument("--out", type=Path, help="the file to write (default: MODEL.gguf)")
-    parser.add_argument("--dtype", choices=DTYPES, default="f32", help="(default: f32)")
+    parser.add_argument(
+        "--dtype", choices=DTYPES, default="f32", help="number format of the weights (%(default)s)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ KEPT = "; the model folder is as it was before"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, help="the model folder to add them to")
+    parser.add_argument("model", type=Path, help="the model folder to add it to")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -12,9 +12,14 @@ KEPT = "; --out is as it was before"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, help="the model folder")
     parser.add_argument("--translate", type=Path, help="also add this translation model")
-    parser.add_argument("--out", type=Path, default=Path("space"), help="(default: space)")
     parser.add_argument(
-        "--sdk", choices=("gradio", "docker"), default="gradio", help="(default: gradio)"
+        "--out", type=Path, default=Path("space"), help="folder to write (%(default)s)"
+    )
+    parser.add_argument(
+        "--sdk",
+        choices=("gradio", "docker"),
+        default="gradio",
+        help="how the Hub runs it (%(default)s)",
     )
     parser.add_argument("--license", help="licence for README.md (default: the model card's)")
 

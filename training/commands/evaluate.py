@@ -42,9 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="texts to measure: files, folders, patterns or addresses",
     )
     parser.add_argument(
-        "--variant", help="variant of an exported model, such as int8 (the fastest)"
+        "--variant", help="file of an exported model, such as int8 (default: the fastest)"
     )
-    parser.add_argument("--suite", type=Path, default=SUITE, help="another suite, a .toml file")
+    parser.add_argument("--suite", type=Path, default=SUITE, help="a .toml of other conversations")
     parser.add_argument(
         "--seeds",
         type=int,

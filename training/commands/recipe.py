@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--init", type=Path, metavar="DIR", help="start from this model folder's weights"
     )
     parser.add_argument(
-        "--from", dest="first", metavar="STAGE", help="with --init: leave out the stages before"
+        "--from", dest="first", metavar="STAGE", help="with --init: begin with this stage"
     )
     parser.add_argument("--timeout", type=float, default=300.0, help="see python -m training")
 

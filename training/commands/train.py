@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--minutes", type=float, help="plan a training that takes this long, or less"
     )
     parser.add_argument(
-        "--depth", type=int, help="plan a training of a model of this depth, 1 to 24"
+        "--depth", type=int, help="plan a training of a model of so many layers, 1 to 24"
     )
     parser.add_argument(
         "--plan", action="store_true", help="say size, time and expected loss, and train nothing"
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--lora",
         type=int,
         metavar="RANK",
-        help="with --init: train adapters of this rank alone (LoRA), as 16",
+        help="with --init: train nothing but small adapters of this rank (LoRA), such as 16",
     )
 
 
@@ -66,23 +66,24 @@ def add_text(parser: argparse.ArgumentParser) -> None:
     add_files(parser, nargs="*")
     parser.add_argument(
         "--preset",
-        help=f"one of {', '.join(DECODERS)} (default: {DEFAULT_PRESET}, or {SMALLER_PRESET} for "
-        f"less than {SMALLER_PRESET_BYTES // 10**6} MB)",
+        help=f"shape and settings by name: one of {', '.join(DECODERS)} (default: "
+        f"{DEFAULT_PRESET}, or {SMALLER_PRESET} for files of less than "
+        f"{SMALLER_PRESET_BYTES // 10**6} MB)",
     )
     parser.add_argument(
         "--tokenizer",
-        help=f"a folder with a tokenizer, or {' or '.join(NAMES)} (the default of "
-        f"{', '.join(ENCODINGS)}), or `own` to train one",
+        help=f"`own` to train one on the text (the default), a folder with a tokenizer, or a "
+        f"published one: {' or '.join(NAMES)} (the default of {', '.join(ENCODINGS)})",
     )
     parser.add_argument(
         "--full-vocabulary",
         action="store_true",
-        help="keep all ids of a named encoding, not only those that the text uses",
+        help="keep all tokens of a published tokenizer, not only those that the text uses",
     )
     parser.add_argument(
         "--shards",
-        help="folder to keep token shards in (default: shards/ beside the run); or, without text, "
-        "a folder or fsspec URL of finished shards",
+        help="folder to keep the tokenised text in (default: shards/ beside the run); or, without "
+        "text, a folder or fsspec URL of such finished shards",
     )
 
 
@@ -95,9 +96,13 @@ def add_files(parser: argparse.ArgumentParser, nargs: str) -> None:
         "books and chats, also packed; see docs/training.md"
         + (" (default: generated dialogues)" if nargs == "*" else ""),
     )
-    parser.add_argument("--me", metavar="NAME", help="of a WhatsApp chat: whose words are learned")
     parser.add_argument(
-        "--columns", metavar="NAMES", help="of a table: QUESTION,ANSWER, or one column of texts"
+        "--me", metavar="NAME", help="for a WhatsApp chat: the person whose words are learned"
+    )
+    parser.add_argument(
+        "--columns",
+        metavar="NAMES",
+        help="for a table: the columns to read, QUESTION,ANSWER or one of texts",
     )
 
 

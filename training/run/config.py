@@ -21,7 +21,7 @@ class TrainConfig:
     batch_size: int = 32  # sequences of block_size tokens in one step
     micro_batch_size: int = 32  # sequences per forward and backward pass; fewer need less memory
     row_tokens: int = 0  # tokens of a training row; 0: the model's block_size
-    keep: float = 0.0  # share of the weights before a training in its result; see jobs/keeping.py
+    keep: float = 0.0  # with --init: share of the old weights in the result, against forgetting
     lora: int = 0  # rank of the adapters that alone are trained (LoRA); 0: all weights are
     optimizer: Literal["muon", "adamw"] = "muon"  # muon: Muon for matrices, else AdamW
     learning_rate: float = 3e-3  # peak learning rate of Muon and of AdamW
@@ -36,7 +36,7 @@ class TrainConfig:
     seed: int = 1  # seed of the initial weights, the data order and dropout
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"  # auto: bfloat16 if clearly faster
     compile: Literal["auto", "on", "off"] = "auto"  # compile the blocks; auto: in long runs
-    gradient_checkpointing: Literal["auto", "on", "off"] = "auto"  # auto: if memory asks for it
+    gradient_checkpointing: Literal["auto", "on", "off"] = "auto"  # saves memory; auto: if needed
     log_every: int = 10  # steps between lines of metrics.jsonl
     eval_every: int = 250  # steps between evaluations on held-out text
     save_every: int = 250  # steps between checkpoints
