@@ -18,7 +18,14 @@ from typing import Any
 from gptcore.checks import UserError, nearest_beside
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.facts import FORMAT, ModelFacts, as_json, check_format, read_as
-from gptcore.system.files import check_links, file_sha256, read_json, write_whole
+from gptcore.system.files import (
+    REPLACED,
+    TEMPORARY,
+    check_links,
+    file_sha256,
+    read_json,
+    write_whole,
+)
 from gptcore.text.tokenizer import Tokenizer
 
 FACTS = "gptcore.json"
@@ -132,6 +139,8 @@ def find_models(folder: Path) -> tuple[list[Path], list[str]]:
         raise UserError(f"no folder of models at {folder}: make it, or name another with --models")
     found, others = [], []
     for path in sorted(path.parent for path in folder.glob(f"*/{FACTS}")):
+        if path.suffix in (TEMPORARY, REPLACED):  # an export writes it
+            continue
         try:
             if isinstance(read_facts(path).config, Seq2SeqConfig):
                 others.append(f"{path}: a translation model, not served")

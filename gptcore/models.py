@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, count
 from pathlib import Path
+from threading import Lock
 
-from gptcore.bundle import VARIANTS, graph_bytes, read_facts
+from gptcore.bundle import VARIANTS, find_models, graph_bytes, read_facts
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
 from gptcore.engine.scheduler import Busy
@@ -33,18 +34,39 @@ class NotHere(UserError):
 class Models:
     """Models by name. One that is open is had at once; others are opened one after the other."""
 
-    def __init__(self, first: OnnxModel, folders: Sequence[Path] = (), memory: float = 4 * GB):
-        """`memory`: most bytes for the weights and caches of all models that are open."""
-        self.memory = memory
+    def __init__(
+        self,
+        first: OnnxModel,
+        folders: Sequence[Path] = (),
+        memory: float = 4 * GB,
+        within: Path | None = None,
+    ):
+        """`memory`: most bytes for the weights and caches of all models that are open.
+
+        `within`: the folder in which `look` finds models that are exported later.
+        """
+        self.memory, self.within = memory, within
+        self.adding = Lock()
         self.open = {first.bundle.name: first}
         self.held = {first.bundle.name: held_bytes(first)}
         self.used: dict[str, float] = {}  # when a model was last asked for
         self.loader = ThreadPoolExecutor(1, "loader")
         self.folders = {first.bundle.name: first.bundle.path}
         self.facts = {first.bundle.name: first.bundle.facts}
-        for folder in folders:
-            if not folder.samefile(first.bundle.path):
-                self.add(folder)
+        self.offer(folders)
+
+    def look(self) -> None:
+        """Offer the models that were exported into `within` since it was last looked at."""
+        if self.within and self.within.is_dir():
+            self.offer(find_models(self.within)[0])
+
+    def offer(self, folders: Sequence[Path]) -> None:
+        """Offer the models that are not here yet. Raises UserError if one is damaged."""
+        with self.adding:
+            known = {folder.resolve() for folder in self.folders.values()}
+            for folder in folders:
+                if folder.resolve() not in known:
+                    self.enter(folder, read_facts(folder))
 
     def add(self, folder: Path) -> str:
         """Offer another model, and return its name; one that was here before is read anew.
@@ -52,11 +74,16 @@ class Models:
         Raises UserError if it is damaged.
         """
         facts = read_facts(folder)
+        with self.adding:
+            name = self.enter(folder, facts)
+        self.loader.submit(self.close, name).result()
+        return name
+
+    def enter(self, folder: Path, facts: ModelFacts) -> str:
         known = [name for name, other in self.folders.items() if other == folder]
         name = known[0] if known else self.unused_name(folder, facts)
         # New dictionaries: another thread may go through the old ones.
         self.folders, self.facts = self.folders | {name: folder}, self.facts | {name: facts}
-        self.loader.submit(self.close, name).result()
         return name
 
     def unused_name(self, folder: Path, facts: ModelFacts) -> str:

@@ -103,7 +103,7 @@ def load_models(options: argparse.Namespace) -> "Models":
     say_if_large(options.model)
     first = load_model(options.model, variant=options.variant)
     print(f"{first.bundle.name}: {device_line(first)}")
-    models = Models(first, folders, options.memory * GB)
+    models = Models(first, folders, options.memory * GB, within=folder)
     for line in (*others, *(f"{name}: opened when asked for" for name in models.names[1:])):
         print(line)
     return models

@@ -53,8 +53,9 @@ def page_facts(
 
     `name`: the model that the view opens with; by default the first. `models` are those of its
     kind that the view offers, in each format, and `others` the names of those of the other kind,
-    with which the view opens anew.
+    with which the view opens anew. What was exported since the page began is among them.
     """
+    models.look()
     by_name = {n: view_facts(f, models.folders[n]) | {"name": n} for n, f in models.facts.items()}
     by_name |= {key: by_name[n] | {"name": key} for key, (n, _) in models.formats().items()}
     first = by_name.get(name or "", by_name[models.names[0]])

@@ -19,6 +19,7 @@ from typing import Any
 from gptcore.checks import UserError
 
 SEAL = "seal"
+TEMPORARY, REPLACED = ".tmp", ".old"  # how folders end that new_folder has beside its own
 
 
 @contextmanager
@@ -29,7 +30,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     nothing is left behind. Raises UserError if another process is writing the same folder.
     """
     path = path.resolve()
-    temporary, old = (path.with_name(path.name + end) for end in (".tmp", ".old"))
+    temporary, old = (path.with_name(path.name + end) for end in (TEMPORARY, REPLACED))
     if old.exists() and not path.exists():  # a process ended between the two renames below
         old.rename(path)
     with locked_folder(temporary):

@@ -152,6 +152,21 @@ def test_the_first_model_may_be_exported_again(folders: list[Path]) -> None:
     assert get(models, "one", "two") == [others[1], others[0]] and others[1] is not first
 
 
+def test_a_model_that_is_exported_later_is_found(
+    nano: OnnxModel, folders: list[Path], tmp_path: Path
+) -> None:
+    models = Models(nano, folders[:1], room_for(3), within=tmp_path)
+    shutil.copytree(folders[1], tmp_path / "four.tmp")  # an export that has not ended
+    models.look()
+    assert models.names == [nano.bundle.name, "one", "three", "two"]
+    (tmp_path / "four.tmp").rename(tmp_path / "four")
+    names = [facts["name"] for facts in page_facts(models, None)["models"]]
+    assert "four" in names and models.names.count("two") == 1
+    get(models, "four")
+    shutil.rmtree(tmp_path)
+    models.look()  # what is gone is told when it is asked for
+
+
 def test_no_model_but_a_folder_is_said(folders: list[Path], tmp_path: Path) -> None:
     (folders[1] / "gptcore.json").write_text("{")
     shutil.copytree(FIRST / "translator", tmp_path / "four")

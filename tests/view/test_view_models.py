@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 def page(
     browser: Browser, serve: Callable[..., str], model: OnnxModel, folder: Path
 ) -> Iterator[Page]:
-    opened = new_tab(browser, serve(Models(model, [folder])))
+    opened = new_tab(browser, serve(Models(model, [folder], within=folder.parent)))
     expect(box(opened)).to_be_visible()
     yield opened
     opened.context.close()
@@ -65,6 +65,25 @@ def test_the_model_that_is_chosen_answers(page: Page, model: OnnxModel, folder: 
     choose(page, model.bundle.name)
     page.get_by_role("button", name="New chat").first.click()
     assert talk(page, HELLO)[-1] == expected(model, HELLO, Sampling(temperature=0), 12).strip()
+    assert page.errors == []
+
+
+def test_a_model_that_is_exported_meanwhile_is_in_the_list(
+    page: Page, folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(folder, tmp_path / "later")
+    write_facts(tmp_path / "later", replace(read_facts(folder), name="later"))
+    picker = page.locator("#model")
+    expect(picker.locator("option[value=later]")).to_have_count(0)
+    page.get_by_label("Compare with").select_option("other")
+    picker.hover()
+    expect(picker.locator("option[value=later]")).to_have_count(1)
+    expect(page.get_by_label("Compare with")).to_have_value("other")
+    choose(page, "later")
+    set_number(page, "Max tokens", "4")
+    talk(page, HELLO)
+    page.reload()
+    expect(picker).to_have_value("later")
     assert page.errors == []
 
 

@@ -2,13 +2,14 @@
 // conversation (of a base model: its text), the settings. It owns the element it is mounted in, and
 // talks with a model through `ask` alone:
 //
-//     mount(element, {facts, ask, inspect, translator, train})
+//     mount(element, {facts, ask, inspect, models, translator, train})
 //     await ask({prompt, settings, begun}, onEvent, signal)
 //
 // `facts` are those of gptcore/page/facts.py. `prompt` is the messages of a conversation, or a text.
 // `ask` calls `onEvent` with the events that gptcore/page/reply.py describes, and throws an error
-// whose message a person can read. `inspect` is described in inspect/inspect.js, and `translator` and
-// `train`, if they are there, in translate/translate.js and train/train.js.
+// whose message a person can read. `models`, if it is there, returns the facts as they are now, with
+// models that came since. `inspect` is described in inspect/inspect.js, and `translator` and `train`,
+// if they are there, in translate/translate.js and train/train.js.
 
 import { ChatList } from "./chat/chatlist.js";
 import { Conversation } from "./chat/conversation.js";

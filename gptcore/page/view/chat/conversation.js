@@ -11,6 +11,7 @@ import { Notice } from "../parts/notice.js";
 import { modelPicker } from "../parts/picker.js";
 import { Settings } from "../parts/settings.js";
 import { Composer } from "./composer.js";
+import { emptyState } from "./empty.js";
 import { Messages } from "./messages.js";
 import { writeReply } from "./reply.js";
 
@@ -30,11 +31,11 @@ export class Conversation {
       stop: () => this.stop(),
       editLast: (event) => this.editLast(event),
     });
-    this.models = new Map((host.facts.models ?? [host.facts]).map((facts) => [facts.name, facts]));
+    this.know(host.facts);
     this.settings = this.newSettings(host.facts);
     this.notice = new Notice();
     this.figures = new Figures();
-    this.empty = this.emptyState();
+    this.empty = emptyState(host.facts, (text) => this.send(text));
     this.legend = tintLegend();
     const parts = [this.messages.jump, this.notice.element, this.composer.element, this.legend, this.figures.element];
     this.element = el("main.stage", {}, this.messages.log, this.empty, el("div.foot", {}, parts));
@@ -50,16 +51,27 @@ export class Conversation {
     return this.models.get(this.chat?.model) ?? this.host.facts;
   }
 
+  // Takes over which models there are; returns their names, and those of the other kind.
+  know({ models = [this.host.facts], others = [] }) {
+    this.models = new Map(models.map((facts) => [facts.name, facts]));
+    return (this.offered = { names: [...this.models.keys()], others });
+  }
+
   newSettings(facts, rival = null) {
-    const { line, api, schemas, others = [] } = this.host.facts;
-    const names = [...this.models.keys()];
-    const choices = { choose: (name) => this.choose({ model: name }), compare: (name) => this.choose({ rival: name }) };
+    const { line, api, schemas } = this.host.facts;
+    const { models } = this.host;
+    const { names, others } = this.offered;
+    const choices = {
+      choose: (name) => this.choose({ model: name }),
+      compare: (name) => this.choose({ rival: name }),
+      look: models && (async () => this.know(await models())),
+    };
     return new Settings(
       { ...facts, line, api, schemas },
       {
         change: (settings, system) => this.setUp(settings, system),
         lastSeed: () => this.nodes().findLast((node) => node.seed !== undefined)?.seed,
-        models: names.length + others.length > 1 ? modelPicker(names, others, { model: facts.name, rival, isChat: true }, choices) : null,
+        models: names.length + others.length > 1 ? modelPicker({ names, others }, { model: facts.name, rival, isChat: true }, choices) : null,
       },
     );
   }
@@ -82,18 +94,6 @@ export class Conversation {
       if (extras) this.settings.element.append(extras);
     }
     this.settings.show(this.chat);
-  }
-
-  emptyState() {
-    const { name, examples = [] } = this.host.facts;
-    const example = (text) => el("button.example", { type: "button", onclick: () => this.send(text) }, text);
-    return el(
-      "div.empty-state",
-      {},
-      el("h1", {}, say("empty.title", { name })),
-      el("p", {}, say("empty.text")),
-      el("div.examples", {}, examples.map(example)),
-    );
   }
 
   nodes() {

@@ -3,26 +3,42 @@
 import { el } from "../dom.js";
 import { say } from "../words.js";
 
+// `known`: {names, others}; `others` are models of another kind, for which the page opens anew.
 // `choose(name)` and `compare(name or null)` are called when a person chooses; without `compare` no
-// other model can be compared. `others` are models of another kind, for which the page opens anew.
-export function modelPicker(names, others, { model, rival, isChat }, { choose, compare }) {
-  const none = el("option", { value: "" }, say("model.none"));
-  const select = (id, key, options, value, act) => {
-    const input = el("select", { id }, options);
-    input.value = value ?? "";
+// other model can be compared. `look`, if it is there, returns what is known now: it is called when a
+// person comes to the picker.
+export function modelPicker(known, { model, rival, isChat }, { choose, compare, look }) {
+  const field = (id, key, act) => {
+    const input = el("select", { id });
     input.addEventListener("change", () => act(input.value || null));
     return el("div.field", {}, el("label", { for: id }, say(key)), input);
   };
   const pick = (name) => {
-    if (others.includes(name)) location.search = `?${new URLSearchParams({ model: name })}`;
+    if (known.others.includes(name)) location.search = `?${new URLSearchParams({ model: name })}`;
     else choose(name);
   };
+  const models = field("model", "model", pick);
+  const rivals = compare && known.names.length > 1 ? field("rival", "model.compare", compare) : null;
   const option = (name) => el("option", { value: name }, name.replace("@", " · "));
-  const foreign = others.length ? [el("optgroup", { label: say(isChat ? "model.texts" : "model.chats") }, others.map(option))] : [];
-  return el(
-    "div.models",
-    {},
-    select("model", "model", [...names.map(option), ...foreign], model, pick),
-    ...(compare && names.length > 1 ? [select("rival", "model.compare", [none, ...names.filter((name) => name !== model).map(option)], rival, compare)] : []),
-  );
+  const fill = (input, options, value) => {
+    input.replaceChildren(...options);
+    input.value = value ?? "";
+  };
+  const show = () => {
+    const { names, others } = known;
+    const foreign = others.length ? [el("optgroup", { label: say(isChat ? "model.texts" : "model.chats") }, others.map(option))] : [];
+    fill(models.lastChild, [...names.map(option), ...foreign], model);
+    const none = el("option", { value: "" }, say("model.none"));
+    if (rivals) fill(rivals.lastChild, [none, ...names.filter((name) => name !== model).map(option)], rival);
+  };
+  const update = async () => {
+    const found = await look();
+    if (JSON.stringify(found) === JSON.stringify(known)) return;
+    known = found;
+    show();
+  };
+  show();
+  const element = el("div.models", {}, models, rivals);
+  if (look) for (const event of ["pointerenter", "focusin"]) element.addEventListener(event, () => update().catch(() => {}));
+  return element;
 }

@@ -53,10 +53,14 @@ export class Writer {
 
   // A text stays with its model, so that another one opens the page anew.
   picker() {
-    const { name, models = [], others = [] } = this.host.facts;
-    const names = models.map((facts) => facts.name);
-    const reopen = (other) => (location.search = `?${new URLSearchParams({ model: other })}`);
-    return names.length + others.length > 1 ? modelPicker(names, others, { model: name, isChat: false }, { choose: reopen }) : null;
+    const { facts, models } = this.host;
+    const known = ({ models: here = [], others = [] }) => ({ names: here.map(({ name }) => name), others });
+    const choices = {
+      choose: (other) => (location.search = `?${new URLSearchParams({ model: other })}`),
+      look: models && (async () => known(await models())),
+    };
+    const { names, others } = known(facts);
+    return names.length + others.length > 1 ? modelPicker({ names, others }, { model: facts.name, isChat: false }, choices) : null;
   }
 
   keptSettings() {
