@@ -2,12 +2,12 @@
 
 The first says what the model reads, the others which tokens it has written since the one before:
 
-    {"prompt": [[2, "<|user|>"], [313, "Hello"], ...], "begun": "", "n_dropped": 0, "seed": 7}
+    {"prompt": [[2, "<|user|>"], [313, "Hello"], ...], "begun": "", "n_dropped": 0, "seed": 7, ...}
     {"tokens": [[48, "Hi", -0.1, [[48, "Hi", -0.1], ...]], ...], "text": "Hi", "finish": null, ...}
 
 A token is its id, the text that it adds, its log probability (None: it was begun by the caller) and
 the likeliest tokens in its place. `text` is the new text; it lags behind the tokens while it could
-begin a stop text.
+begin a stop text. The first event also has a `line` about what the model runs on.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from gptcore.models import Models
 from gptcore.page.facts import highest_max_tokens
 from gptcore.page.inputs import check_stops, to_messages, to_settings
 from gptcore.page.streaming import Progress, stream
+from gptcore.system.runtime import device_line
 from gptcore.text.tokenizer import Tokenizer
 
 ALTERNATIVES = 5  # likeliest tokens told for each token
@@ -44,7 +45,7 @@ def reply_endpoint(models: Models) -> Callable:
         model = await models.get(models.check(name))
         request = await asyncio.to_thread(read, model, prompt, settings, begun)
         teller = ReplyEvents(model.tokenizer, request)
-        yield teller.start()
+        yield teller.start(device_line(model))
         async for progress in stream(model.engine, request, Event()):
             yield teller.more(progress)
 
@@ -102,7 +103,7 @@ class ReplyEvents:
         self.decoder = tokenizer.stream()
         self.begun = [self.token(i) for i in request.begun]
 
-    def start(self) -> str:
+    def start(self, line: str) -> str:
         request = self.request
         decoder = self.tokenizer.stream()
         prompt = [[i, self.tokenizer.special_names.get(i) or decoder.push(i)] for i in request.ids]
@@ -112,6 +113,7 @@ class ReplyEvents:
             tokens=self.begun,
             n_dropped=request.n_dropped,
             seed=request.sampling.seed,
+            line=line,
         )
 
     def more(self, progress: Progress) -> str:

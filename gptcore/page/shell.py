@@ -58,14 +58,22 @@ def page_facts(
     models.look()
     by_name = {n: view_facts(f, models.folders[n]) | {"name": n} for n, f in models.facts.items()}
     by_name |= {key: by_name[n] | {"name": key} for key, (n, _) in models.formats().items()}
+    for key, facts in by_name.items():
+        facts["line"] = line_of(models, key)
     first = by_name.get(name or "", by_name[models.names[0]])
     others = [n for n in models.facts if by_name[n]["chat"] != first["chat"]]
-    opened = models.open.get(first["name"])
     return {
         **first,
         "models": [facts for facts in by_name.values() if facts["chat"] == first["chat"]],
         "others": others,
-        "line": device_line(opened) if opened else "",
         "schemas": True,  # replies may be bound to one
         "translator": translator_facts(translator) if translator else None,
     }
+
+
+def line_of(models: Models, name: str) -> str:
+    """Return a line about a model's size, and what it runs on if it is open."""
+    if opened := models.open.get(name):
+        return device_line(opened)
+    base, _ = models.formats().get(name, (name, None))
+    return f"{models.facts[base].parameters:,} parameters · opened by the first reply"

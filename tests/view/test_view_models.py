@@ -59,9 +59,13 @@ def test_the_model_that_is_chosen_answers(page: Page, model: OnnxModel, folder: 
     set_number(page, "Max tokens", "12")
     choose(page, "other@int8")
     expect(page.get_by_role("spinbutton", name="Max tokens")).to_have_value("12")
+    device = page.locator(".settings .device")
+    expect(device).to_contain_text("parameters · opened by the first reply")
     assert talk(page, HELLO)[-1] == expected(other, HELLO, Sampling(temperature=0), 12).strip()
+    expect(device).to_contain_text("model_quantized.onnx")  # the line of the one that answered
     page.reload()
     expect(page.locator("#model")).to_have_value("other@int8")
+    expect(device).to_contain_text("model_quantized.onnx")
     choose(page, model.bundle.name)
     page.get_by_role("button", name="New chat").first.click()
     assert talk(page, HELLO)[-1] == expected(model, HELLO, Sampling(temperature=0), 12).strip()

@@ -58,7 +58,7 @@ export class Conversation {
   }
 
   newSettings(facts, rival = null) {
-    const { line, api, schemas } = this.host.facts;
+    const { api, schemas } = this.host.facts;
     const { models } = this.host;
     const { names, others } = this.offered;
     const choices = {
@@ -67,7 +67,7 @@ export class Conversation {
       look: models && (async () => this.know(await models())),
     };
     return new Settings(
-      { ...facts, line, api, schemas },
+      { ...facts, api, schemas },
       {
         change: (settings, system) => this.setUp(settings, system),
         lastSeed: () => this.nodes().findLast((node) => node.seed !== undefined)?.seed,
@@ -83,6 +83,13 @@ export class Conversation {
     this.readdress();
     if (this.nodes().length) this.save();
     this.settings.element.querySelector(`#${"model" in changes ? "model" : "rival"}`).focus();
+  }
+
+  // Takes over what a model runs on, which its first reply tells.
+  describe(name, line) {
+    const facts = this.models.get(name) ?? this.host.facts;
+    facts.line = line;
+    if (facts === this.facts) this.settings.describe(line);
   }
 
   showSettings() {

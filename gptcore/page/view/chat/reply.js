@@ -28,6 +28,7 @@ export async function writeReply(chat, node, begun, changes) {
   const onEvent = (event) => {
     chat.notice.follow(event);
     take(event, node, known);
+    if (event.line) chat.describe(node.model, event.line);
     chat.messages.grow(node);
     chat.figures.measure(node, facts.block_size);
     if (performance.now() - keptAt > KEEP_MILLISECONDS) {

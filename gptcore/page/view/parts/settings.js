@@ -49,13 +49,15 @@ export class Settings {
       const url = new URL("v1", document.baseURI).href;
       this.element.append(el("small", {}, el("a", { href: facts.api }, say("api")), ` ${say("api.openai", { url })}`));
     }
-    this.device = el("small.device", {}, told(facts.line ?? ""));
+    this.device = el("small.device");
+    this.describe(facts.line ?? "");
     this.element.append(this.device);
     this.showPresets();
   }
 
+  // Says what the model runs on.
   describe(line) {
-    this.device.textContent = line;
+    this.device.textContent = told(line);
   }
 
   labelled(key, id, ...inputs) {

@@ -167,6 +167,7 @@ export class Writer {
     const onEvent = (event) => {
       this.notice.follow(event);
       if (event.prompt) last.seed = event.seed;
+      if (event.line) this.settings.describe(event.line);
       if (!event.tokens || event.prompt) return;
       Object.assign(last, event);
       this.tokens.push(...event.tokens);

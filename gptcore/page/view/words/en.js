@@ -128,6 +128,7 @@ export default {
   "model.failed": "The model failed: {text}",
   // What the server says, word for word: that is how it is found in another language.
   "told.line": "{parameters} parameters on {where} ({provider}, {n} thread) · {file}|{parameters} parameters on {where} ({provider}, {n} threads) · {file}",
+  "told.unopened": "{parameters} parameters · opened by the first reply",
   "told.not.finite": "The model's output is not finite: the model folder is damaged",
   "told.too.long": "The message (with the system prompt) is too long: it needs {needed} tokens and {budget} fit; shorten it",
   "told.too.large": "The {what} is too long: it has {has} characters, and {budget} tokens hold at most {most}; shorten it",

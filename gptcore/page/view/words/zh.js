@@ -127,6 +127,7 @@ export default {
   memory: "内存不足以运行模型：请关闭其他标签页。（{text}）",
   "model.failed": "模型出错：{text}",
   "told.line": "{parameters} 个参数，在 {where} 上运行（{provider}，{n} 线程）· {file}",
+  "told.unopened": "{parameters} 个参数 · 第一次回复时打开",
   "told.not.finite": "模型输出不是有限数：模型文件夹已损坏",
   "told.too.long": "消息（连同系统提示）太长：需要 {needed} 个词元，只能放下 {budget} 个；请缩短",
   "told.too.large": "文本太长：有 {has} 个字符，{budget} 个词元最多容纳 {most} 个；请缩短",
