@@ -81,6 +81,9 @@ def default_max_tokens(facts: ModelFacts) -> int:
 
 
 def highest_max_tokens(facts: ModelFacts) -> int:
-    """Return the upper limit of max_tokens; only a base model may exceed its context."""
-    within = facts.config.block_size - 1
+    """Return the upper limit of max_tokens; only a base model may exceed its context.
+
+    A chat's reply ends earlier, where the context is full: it holds the prompt, too.
+    """
+    within = facts.config.block_size
     return within if facts.chat else max(within, LONGEST_TEXT)

@@ -76,7 +76,7 @@ def test_a_job_streams_growing_text(serve: Serve, slow_model: OnnxModel) -> None
     [
         ({"temperature": -1}, "temperature=-1"),
         ({"temperature": True}, "temperature=True"),
-        ({"max_tokens": 10**9}, "max_tokens=1000000000 is out of range: choose 1 to 255"),
+        ({"max_tokens": 10**9}, "max_tokens=1000000000 is out of range: choose 1 to 256"),
         ({"max_tokens": 0}, "max_tokens=0"),
         ({"max_tokens": 10.7}, "max_tokens=10.7 is not a whole number"),
         ({"seed": "abc"}, "seed='abc' is not a whole number"),
