@@ -22,7 +22,7 @@ from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
 from gptcore.page.train.child import Child, output_of
 from gptcore.page.train.progress import progress_of, thinned
-from gptcore.page.train.workbench import Workbench, checked, concluded, is_of_steps
+from gptcore.page.train.workbench import Workbench, checked, concluded
 
 CHATS = "question,answer\nHow are you?,I am well.\nWho are you?,A model.\n"
 
@@ -257,6 +257,19 @@ def test_a_run_of_somebody_else_is_neither_continued_nor_deleted(bench: Workbenc
     assert not bench.folder.exists()
 
 
+def test_steps_are_taken_when_a_step_is_logged(bench: Workbench) -> None:
+    run = shutil.copytree(FIRST / "run", bench.runs / "mine")
+    rows = (run / "metrics.jsonl").read_text().splitlines()
+    bench.folder.mkdir()
+    (bench.folder / "settings.json").write_text('{"begun": "mine"}')
+    bench.doing, bench.begun_at = "train", 3  # a training that goes on, as `begin` leaves it
+    for n_rows, is_stepping in ((0, False), (3, False), (len(rows), True)):
+        (run / "metrics.jsonl").write_text("\n".join(rows[:n_rows]))
+        assert bench.state()["is_stepping"] is is_stepping
+    bench.doing = ""
+    assert not bench.state()["is_stepping"]
+
+
 def test_without_pytorch_it_says_what_to_install(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,8 +292,9 @@ def test_a_command_that_is_stopped_cleans_up(tmp_path: Path) -> None:
     script = (
         "from gptcore.system.command_line import guard\nimport time\n"
         "def run():\n"
-        "    print('begun', flush=True)\n"
-        "    try: time.sleep(60)\n"
+        "    try:\n"
+        "        print('begun', flush=True)\n"
+        "        time.sleep(60)\n"
         "    finally: print('cleaned up')\n"
         "raise SystemExit(guard(run, ''))"
     )
@@ -291,6 +305,8 @@ def test_a_command_that_is_stopped_cleans_up(tmp_path: Path) -> None:
     assert child.wait() == 130
     assert output_of(tmp_path / "said.txt") == ["begun", "cleaned up", "stopped"]
     child.stop()  # which has ended
+    assert Child(["-c", "print('again')"], tmp_path / "said.txt", goes_on=True).wait() == 0
+    assert output_of(tmp_path / "said.txt") == ["begun", "cleaned up", "stopped", "again"]
 
 
 def test_what_a_training_finds_in_its_curves_stands_after_its_bar() -> None:
@@ -307,8 +323,6 @@ def test_what_a_training_finds_in_its_curves_stands_after_its_bar() -> None:
     assert concluded(lines) == ["It fell.", "  try --minutes 4"]
     slow = [line.replace("14.91step/s", "3.00s/step") for line in lines]
     assert concluded(slow) == ["It fell.", "  try --minutes 4"]
-    assert is_of_steps(bar) and is_of_steps(slow[1])
-    assert not is_of_steps("0%| | 0/9 [00:00<?, ?step/s]"), "no step has been taken yet"
 
 
 def test_a_bar_is_shown_as_it_is_now(tmp_path: Path) -> None:
@@ -316,6 +330,8 @@ def test_a_bar_is_shown_as_it_is_now(tmp_path: Path) -> None:
     said.write_bytes(b"first\r\n 10%|\r 20%|\r 30%|\n\nlast \xff\n")
     assert output_of(said) == ["first", " 30%|", "last \N{REPLACEMENT CHARACTER}"]
     assert output_of(tmp_path / "none.txt") == []
+    said.write_bytes(b"the plan\n" + b"\r 10%| step" * 100_000 + b"\rlast")
+    assert output_of(said) == ["the plan", "last"], "a long bar hides nothing before it"
 
 
 def test_progress_is_read_from_a_run() -> None:

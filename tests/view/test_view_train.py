@@ -90,6 +90,11 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     press(page, "Go on")
     expect(status(page)).not_to_contain_text("left")  # until there is a new step
     expect(status(page)).to_contain_text("complete", timeout=LONG_MS)
+    page.get_by_text("What the command says").click()
+    said = page.locator(".train details pre").last
+    expect(said).to_contain_text("96 conversations")  # of the first part
+    expect(said).to_contain_text("saved step")
+    expect(said).to_contain_text("done; next")
     assert not (home / "runs" / ".page" / "texts").exists(), "the texts are deleted"
     assert not (home / "runs" / ".page" / "shards").exists()
     with page.context.expect_page() as opened:

@@ -15,15 +15,17 @@ from pathlib import Path
 import gptcore
 
 CHECKOUT = Path(gptcore.__file__).parents[1]  # where training/ and export/ are, if they are here
-OUTPUT_SHOWN = 20_000  # bytes of a command's last output
 SAVING_S = 120.0  # for a command that was stopped to save what it has
 
 
 class Child:
     """A running command of this project. Only `stop` ends it; Ctrl-C in the terminal does not."""
 
-    def __init__(self, arguments: Sequence[str], output: Path):
-        """`arguments`: those of Python. `output`: the file that the command writes to."""
+    def __init__(self, arguments: Sequence[str], output: Path, goes_on: bool = False):
+        """`arguments`: those of Python. `output`: the file that the command writes to.
+
+        `goes_on`: whether what was written there before stays.
+        """
         paths = [str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {
             **os.environ,
@@ -34,7 +36,7 @@ class Child:
         }
         # In a group of its own, so that it can be told to stop, alone, on Windows too.
         group = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
-        with open(output, "wb") as file:
+        with open(output, "ab" if goes_on else "wb") as file:
             self.process = subprocess.Popen(
                 [sys.executable, *arguments],
                 stdin=subprocess.DEVNULL,
@@ -70,12 +72,13 @@ class Child:
 
 
 def output_of(path: Path) -> list[str]:
-    """Return the last lines of a command's output, as a terminal would show them now."""
+    """Return the lines of a command's output, as a terminal would show them now.
+
+    A bar that is drawn each second adds less than 10 MB in a day, which are read in a moment.
+    """
     if not path.is_file():
         return []
-    with open(path, "rb") as file:
-        file.seek(max(0, path.stat().st_size - OUTPUT_SHOWN))
-        text = file.read().decode("utf-8", errors="replace")
+    text = path.read_bytes().decode("utf-8", errors="replace")
     # A bar is drawn over itself: after "\r" its line begins anew.
     lines = [line.rstrip().rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").split("\n")]
     return [line for line in lines if line.strip()]

@@ -48,6 +48,7 @@ class Workbench:
         self.texts = self.folder / "texts"
         self.child: Child | None = None
         self.doing = ""
+        self.begun_at = 0  # the last step that was logged when the command began
         self.lock = Lock()
         self.error, self.model = "", ""
         self.datasets: list[dict[str, str]] | None = None  # until list_datasets asks
@@ -58,6 +59,7 @@ class Workbench:
         """Return all that the view shows."""
         settings = self.settings()
         run = progress_of(self.runs / settings["begun"]) if settings["begun"] else None
+        step = run["step"] if run else 0
         outputs = {kind: self.said(kind) for kind in KINDS}
         return {
             **settings,
@@ -66,7 +68,7 @@ class Workbench:
             "datasets": self.datasets or [],
             "starts": self.starts(),
             "doing": self.doing,
-            "is_stepping": self.doing == "train" and any(map(is_of_steps, outputs["train"])),
+            "is_stepping": self.doing == "train" and step > self.begun_at,
             "error": self.error,
             "look": "\n".join(line for line in outputs["look"] if not line.startswith("error: ")),
             "plan": "\n".join(planned(outputs["plan"])),
@@ -140,11 +142,14 @@ class Workbench:
             else:
                 settings["begun"] = ""
             arguments = self.arguments(kind, settings, asked)
+            goes_on = kind == "train" and bool(settings["begun"])
             if kind == "train":
                 settings["begun"] = settings["name"]
             self.texts.mkdir(parents=True, exist_ok=True)
             write_whole(self.folder / "settings.json", json.dumps(settings))
-            self.child = Child(arguments, self.output(kind))
+            run = progress_of(self.runs / settings["begun"]) if goes_on else None
+            self.begun_at = run["step"] if run else 0
+            self.child = Child(arguments, self.output(kind), goes_on)
             self.error, self.doing = "", kind
             atexit.register(self.child.end)
             Thread(target=self.follow, args=(self.child, kind, settings), daemon=True).start()
@@ -272,13 +277,8 @@ def concluded(lines: Iterable[str]) -> list[str]:
     """Return what a training says at its end about its curves: the lines after its bar."""
     said: list[str] = []
     for line in lines:
-        said = [] if is_of_steps(line) else [*said, line]
+        said = [] if "step/s" in line or "s/step" in line else [*said, line]
     return [line for line in said if not line.startswith("done")]
-
-
-def is_of_steps(line: str) -> bool:
-    """Return whether a line is the bar of steps, which begins anew when a training goes on."""
-    return "?step/s" not in line and ("step/s" in line or "s/step" in line)
 
 
 def planned(lines: Iterable[str]) -> list[str]:
