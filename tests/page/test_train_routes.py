@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import os
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -199,9 +201,21 @@ def test_minutes_are_a_sensible_number(minutes: object) -> None:
         checked({"minutes": minutes})
 
 
-@pytest.mark.parametrize("name", ["../x", "a/b", "", ".page", "-x" * 30, "a, b", "x\0"])
-def test_a_model_has_a_plain_name(name: str) -> None:
-    with pytest.raises(UserError, match=r"the name may have|must be a short text"):
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("../x", "the name ../x holds /: use letters"),
+        ("a/b!", "the name a/b! holds / !: use letters"),
+        ("my model!", "the name my-model! holds !: use letters"),
+        ("a, b", "the name a,-b holds ,: use letters"),
+        (" ", "the name of the model is empty: type one"),
+        (".page", "the name .page begins with a dot"),
+        ("-x" * 30, "has 60 characters: use at most 40"),
+        ("x\0", "name must be a short text"),
+    ],
+)
+def test_a_model_has_a_plain_name(name: str, told: str) -> None:
+    with pytest.raises(UserError, match=re.escape(told)):
         checked({"name": name})
 
 
@@ -250,7 +264,7 @@ def test_a_run_of_somebody_else_is_neither_continued_nor_deleted(bench: Workbenc
     other.mkdir(parents=True)
     (other / "config.json").write_text("{}")
     give(bench, "chats.csv", CHATS)
-    with pytest.raises(UserError, match="a run of the name mine"):
+    with pytest.raises(UserError, match=r"the name mine is taken by .*mine: choose another"):
         bench.begin("train", {"name": "mine"})
     bench.clear(keeps=False)
     assert (other / "config.json").is_file()

@@ -31,7 +31,7 @@ from gptcore.system.files import write_whole
 INSTALL = "pip install -r requirements-train.txt"
 MOST_BYTES, MOST_TEXTS = 500_000_000, 200
 MOST_MINUTES = 24 * 60
-NAME = re.compile(r"[\w-][\w.-]{0,39}")
+MOST_LETTERS = 40  # of a name
 TEXTS = ("name", "start", "me", "columns")  # settings
 KINDS = ("fetch", "look", "plan", "train", "export")  # of commands
 SAYINGS = ("look", "plan")  # commands that only say what is or would be
@@ -170,8 +170,9 @@ class Workbench:
             raise UserError("there is no text yet: drop a file first")
         if kind == "look":
             return [*training, "look", *texts, *about]
-        if run.exists() or (self.models / settings["name"]).exists():
-            raise UserError(f"there is a model or a run of the name {run.name}: choose another")
+        for taken in (run, self.models / run.name):
+            if taken.exists():
+                raise UserError(f"the name {run.name} is taken by {taken}: choose another name")
         plan = [f"--minutes={settings['minutes']}", "--shards", str(self.folder / "shards")]
         if start := settings["start"]:
             if start not in self.starts():
@@ -264,13 +265,27 @@ def checked(asked: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(chosen[key], str) or len(chosen[key]) > 200 or "\0" in chosen[key]:
             raise UserError(f"{key} must be a short text")
     if "name" in chosen:
-        chosen["name"] = "-".join(chosen["name"].split())  # "My shop" names a folder, too
-    if not NAME.fullmatch(chosen.get("name", "mine")):
-        raise UserError("the name may have 40 letters, digits, dots, dashes and underscores")
+        chosen["name"] = folder_name(chosen["name"])
     minutes = chosen.get("minutes", 1)
     if type(minutes) not in (int, float) or not (0 < minutes <= MOST_MINUTES):
         raise UserError(f"minutes must be a number above 0, up to {MOST_MINUTES:,}")
     return chosen
+
+
+def folder_name(given: str) -> str:
+    """Return a model's name as that of a folder: "My shop" is My-shop. Raises UserError."""
+    name = "-".join(given.split())
+    if not name:
+        raise UserError("the name of the model is empty: type one, such as mine")
+    if unfit := " ".join(dict.fromkeys(re.findall(r"[^\w.-]", name))):
+        raise UserError(
+            f"the name {name} holds {unfit}: use letters, digits, dots, dashes and underscores"
+        )
+    if len(name) > MOST_LETTERS:
+        raise UserError(f"the name {name} has {len(name)} characters: use at most {MOST_LETTERS}")
+    if name.startswith("."):
+        raise UserError(f"the name {name} begins with a dot: begin with a letter or a digit")
+    return name
 
 
 def concluded(lines: Iterable[str]) -> list[str]:

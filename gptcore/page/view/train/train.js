@@ -42,6 +42,7 @@ export class Train {
     this.look = el("pre", { tabindex: "0", "aria-label": say("train.look") });
     this.plan = el("pre", { tabindex: "0", "aria-label": say("train.plan") });
     this.said = el("pre", { tabindex: "0" });
+    this.title = el("h2", { hidden: true }); // the name of the run
     this.status = el("p", { role: "status" });
     this.found = el("pre", { hidden: true });
     this.bar = el("progress", { "aria-label": say("train.progress") }); // it goes to and fro until the server is heard
@@ -54,6 +55,7 @@ export class Train {
       el("p", {}, say("train.lead")),
       this.missing,
       this.asking,
+      this.title,
       (this.row = el("div.row.wrap", { hidden: true }, ...Object.values(this.buttons), this.report)),
       this.notice.element,
       this.status,
@@ -151,9 +153,12 @@ export class Train {
   }
 
   begin(kind, more = {}) {
-    const { me, columns, name, start } = this;
-    const values = { me: me.value.trim(), columns: columns.value.trim(), name: name.value.trim() };
-    return this.act(kind, { ...values, start: start.value, minutes: Number(this.minutes.value), ...more });
+    const { me, columns, name, start, minutes } = this;
+    const ofTexts = { me: me.value.trim(), columns: columns.value.trim() };
+    // A bad name or time keeps nobody from a look at the texts.
+    const isRun = kind === "plan" || kind === "train";
+    const ofRun = isRun ? { name: name.value.trim(), start: start.value, minutes: Number(minutes.value) } : {};
+    return this.act(kind, { ...ofTexts, ...ofRun, ...more });
   }
 
   async take(given) {
@@ -198,6 +203,7 @@ export class Train {
     this.report.hidden = !run?.held_out.length;
     this.said.parentElement.hidden = !state.said;
     this.set(this.said, state.said);
+    this.set(this.title, run || doing === "train" ? say("train.run", { name: state.begun }) : "");
     this.showRun(state);
     this.status.textContent = this.stage(state);
     this.set(this.found, ofFields(state.found));
