@@ -256,7 +256,24 @@ def test_a_training_may_begin_with_a_model_that_is_there(bench: Workbench) -> No
 def test_a_failed_command_says_why(bench: Workbench) -> None:
     give(bench, "picture.png", "\x00\x01")
     bench.begin("look", {})
-    assert "picture.png" in when_idle(bench)["error"]
+    state = when_idle(bench)
+    assert "picture.png" in state["error"] and state["unusable"] == state["error"]
+    assert [*state["refused"]] == ["picture.png"]
+
+
+def test_files_that_cannot_be_read_are_left_out_each_with_its_reason(bench: Workbench) -> None:
+    give(bench, "a.png", "\x89PNG\x00\x01")
+    give(bench, "chats.csv", CHATS)
+    give(bench, "z.txt", " ")
+    for i in range(20):  # more files than a look lists
+        give(bench, f"n{i}.txt", "Some words.")
+    bench.begin("look", {})
+    state = when_idle(bench)
+    assert state["error"] == state["unusable"] == ""
+    assert [*state["refused"]] == ["a.png", "z.txt"]
+    assert state["refused"]["z.txt"] == "it holds nothing but white space"
+    bench.remove("z.txt")
+    assert bench.state()["refused"] == {}, "nothing is known until the next look"
 
 
 def test_a_run_of_somebody_else_is_neither_continued_nor_deleted(bench: Workbench) -> None:

@@ -46,6 +46,10 @@ class FileLook:
     skipped: Counter[str] = field(default_factory=Counter)  # by reason
     first: dict[str, str] = field(default_factory=dict)  # where each reason was met first
 
+    @property
+    def is_used(self) -> bool:
+        return bool(self.n_texts + self.n_chats)
+
     def count(self, document: Document, n_bytes: int) -> None:
         is_text = isinstance(document, str)
         self.n_texts += is_text
@@ -67,7 +71,8 @@ class FileLook:
         if self.kind.is_cut and self.n_texts > 1:
             held[0] = f"cut into {held[0]}"
         size = [f"{self.n_bytes:,} bytes"] if held else []
-        lines = [f"{self.name}: {', '.join([self.kind.name, *held, *size])}"]
+        kind = self.kind if self.is_used else NOT_USED
+        lines = [f"{self.name}: {', '.join([kind.name, *held, *size])}"]
         for reason, n in self.skipped.most_common(SHOWN_REASONS):
             where = f" (first: {self.first[reason]})" if self.first[reason] else ""
             lines.append(f"  skipped {n:,}: {reason}{where}")
@@ -88,9 +93,15 @@ class Look:
     samples: list[Document]  # drawn at random, each document with the same chance
 
     def table(self) -> str:
-        """Return the lines of the first files, and how many there are."""
-        lines = [line for file in self.files[:SHOWN_FILES] for line in file.lines()]
-        if others := self.files[SHOWN_FILES:]:
+        """Return the lines of the first files, and how many there are.
+
+        Of many, those that are not used come first.
+        """
+        files = self.files
+        if len(files) > SHOWN_FILES:
+            files = sorted(files, key=lambda file: file.is_used)
+        lines = [line for file in files[:SHOWN_FILES] for line in file.lines()]
+        if others := files[SHOWN_FILES:]:
             n_skipped = sum(sum(file.skipped.values()) for file in others)
             lines.append(f"and {len(others):,} more files, in which {n_skipped:,} are skipped")
         return "\n".join(lines)
@@ -105,7 +116,7 @@ class Look:
         found = self.survey
         tokenizer = tokenizer or Tokenizer.train(found.beginning, VOCABULARY)
         n_skipped = sum(sum(file.skipped.values()) for file in self.files)
-        n_unused = sum(file.kind is NOT_USED for file in self.files)
+        n_unused = sum(not file.is_used for file in self.files)
         unused = (
             f"note: {n_unused} of {len(self.files)} files are not used: the reasons stand above"
         )

@@ -14,8 +14,9 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
@@ -34,6 +35,7 @@ MOST_MINUTES = 24 * 60
 MOST_LETTERS = 40  # of a name
 TEXTS = ("name", "start", "me", "columns")  # settings
 KINDS = ("fetch", "look", "plan", "train", "export")  # of commands
+ERROR = "error: "  # begins the line of a command that failed
 SAYINGS = ("look", "plan")  # commands that only say what is or would be
 STOPPED = (INTERRUPTED, -signal.SIGTERM)  # exit codes; the second before Python has begun
 
@@ -70,7 +72,11 @@ class Workbench:
             "doing": self.doing,
             "is_stepping": self.doing == "train" and step > self.begun_at,
             "error": self.error,
-            "look": "\n".join(line for line in outputs["look"] if not line.startswith("error: ")),
+            "look": "\n".join(line for line in outputs["look"] if not line.startswith(ERROR)),
+            "unusable": next(
+                (line.removeprefix(ERROR) for line in outputs["look"] if line.startswith(ERROR)), ""
+            ),
+            "refused": refused(outputs["look"]),
             "plan": "\n".join(planned(outputs["plan"])),
             "said": "\n".join(outputs[self.doing or "train"]),
             "found": "\n".join(concluded(outputs["train"]) if run and run["is_complete"] else []),
@@ -109,7 +115,9 @@ class Workbench:
             raise UserError(f"{name[:50]!r} is no name of a file")
         others = [path for path in self.listed() if path.name != own]
         if len(others) >= MOST_TEXTS:
-            raise UserError(f"there are {MOST_TEXTS} texts: put them into one folder or .zip file")
+            raise UserError(
+                f"{own} is one too many: there are {MOST_TEXTS} texts; put them into one .zip file"
+            )
         self.texts.mkdir(parents=True, exist_ok=True)
         return self.texts / own, MOST_BYTES - sum(path.stat().st_size for path in others)
 
@@ -163,13 +171,13 @@ class Workbench:
             out = self.models / settings["name"]
             return ["-m", "export", str(run), "--out", str(out)]
         about = [f"--{name}={settings[name]}" for name in ("me", "columns") if settings[name]]
-        texts = [str(path) for path in self.listed()]
         if settings["begun"] and kind == "train":
             return [*training, "--out", str(run), "--resume"]
-        if not texts:
+        if not self.listed():
             raise UserError("there is no text yet: drop a file first")
+        texts = str(self.texts)  # of a folder, files that cannot be read are left out, and said
         if kind == "look":
-            return [*training, "look", *texts, *about]
+            return [*training, "look", texts, *about]
         for taken in (run, self.models / run.name):
             if taken.exists():
                 raise UserError(f"the name {run.name} is taken by {taken}: choose another name")
@@ -179,7 +187,7 @@ class Workbench:
                 raise UserError(f"there is no model {start!r} to begin with")
             plan += ["--init", str(self.models / start)]
         only = ["--plan"] if kind == "plan" else []
-        return [*training, *texts, *about, *plan, "--out", str(run), *only]
+        return [*training, texts, *about, *plan, "--out", str(run), *only]
 
     def fetching(self, dataset: str) -> list[str]:
         if dataset not in [found["name"] for found in self.datasets or []]:
@@ -194,7 +202,7 @@ class Workbench:
         said = self.said(kind)
         try:
             if code and code not in STOPPED:
-                self.error = said[-1].removeprefix("error: ") if said else f"exit code {code}"
+                self.error = said[-1].removeprefix(ERROR) if said else f"exit code {code}"
             elif kind == "export" and not code:
                 self.model = self.add(self.models / settings["name"])
             elif kind == "fetch":
@@ -286,6 +294,16 @@ def folder_name(given: str) -> str:
     if name.startswith("."):
         raise UserError(f"the name {name} begins with a dot: begin with a letter or a digit")
     return name
+
+
+def refused(lines: Sequence[str]) -> dict[str, str]:
+    """Return the files that are not used, each with the reason, in what a look says of a folder."""
+    found = {}
+    for line, reason in pairwise([*lines, ""]):
+        name, _, kind = line.rpartition(": ")
+        if kind == "not used":
+            found[name] = reason.partition(": ")[2]
+    return found
 
 
 def concluded(lines: Iterable[str]) -> list[str]:

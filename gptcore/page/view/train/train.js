@@ -39,6 +39,7 @@ export class Train {
     this.command = el("pre");
     this.missing = el("section", { hidden: true }, el("p", {}, say("train.missing")), this.command);
     this.texts = el("ul.texts");
+    this.unused = el("p", { "aria-live": "polite", hidden: true });
     this.look = el("pre", { tabindex: "0", "aria-label": say("train.look") });
     this.plan = el("pre", { tabindex: "0", "aria-label": say("train.plan") });
     this.said = el("pre", { tabindex: "0" });
@@ -96,6 +97,7 @@ export class Train {
       area,
       el("div.field", {}, el("label", { for: "dataset" }, say("train.dataset")), this.dataset),
       this.texts,
+      this.unused,
       this.about,
       this.look,
     );
@@ -163,10 +165,22 @@ export class Train {
 
   async take(given) {
     const files = [...given]; // an input's own list is emptied with it
-    let isTaken = true;
-    for (const file of files) isTaken &&= await this.ask(() => this.host.put(file));
+    const reasons = new Set();
+    for (const file of files) {
+      try {
+        this.show(await this.host.put(file));
+      } catch (error) {
+        reasons.add(told(error.message));
+      }
+    }
     this.files.value = "";
-    if (isTaken && files.length) await this.begin("look");
+    if (reasons.size < files.length) await this.begin("look");
+    if (reasons.size) this.notice.tell([...reasons].join("\n"));
+  }
+
+  // What was said of the texts was said of all of them.
+  async remove(name) {
+    if ((await this.act("remove", { name })) && this.state.texts.length) await this.begin("look");
   }
 
   drop() {
@@ -194,8 +208,9 @@ export class Train {
     const isIdle = !doing && !missing;
     const { plan, train, stop, resume, export: chat, keep, drop } = this.buttons;
     plan.hidden = train.hidden = !isIdle || Boolean(run);
-    plan.disabled = train.disabled = !state.texts.length;
-    plan.title = train.title = state.texts.length ? "" : told("There is no text yet: drop a file first");
+    const why = state.texts.length ? state.unusable : "There is no text yet: drop a file first";
+    plan.disabled = train.disabled = Boolean(why);
+    plan.title = train.title = told(ofFields(why));
     stop.hidden = !doing;
     resume.hidden = !isIdle || !run?.is_saved || run.is_complete;
     chat.hidden = !isIdle || !run?.is_saved;
@@ -210,7 +225,7 @@ export class Train {
     chat.textContent = say(run?.is_chat === false ? "train.write" : "train.chat");
     if (state.error && (wasDoing || !this.wasTold)) this.notice.tell(told(ofFields(state.error)));
     this.wasTold = Boolean(state.error);
-    if (/--(me|columns)/.test(state.error)) this.about.open = true;
+    if (/--(me|columns)/.test(state.error + Object.values(state.refused))) this.about.open = true;
     if (wasDoing === "export" && !doing && state.model) location.href = `?model=${encodeURIComponent(state.model)}`;
   }
 
@@ -230,15 +245,16 @@ export class Train {
     element.hidden = !text;
   }
 
-  showTexts({ texts, datasets, look, plan, doing }) {
-    const key = JSON.stringify([texts, doing]);
+  showTexts({ texts, datasets, look, plan, doing, refused, unusable }) {
+    const key = JSON.stringify([texts, doing, refused]);
     if (key !== this.shownTexts) {
       const remove = (name) => {
-        const button = { type: "button", disabled: Boolean(doing), "aria-label": say("train.remove", { name }), onclick: () => this.act("remove", { name }) };
+        const button = { type: "button", disabled: Boolean(doing), "aria-label": say("train.remove", { name }), onclick: () => this.remove(name) };
         return el("button.small", button, say("train.remove.it"));
       };
       const size = (bytes) => say("train.kb", { kb: Math.ceil(bytes / 1000) });
-      this.texts.replaceChildren(...texts.map(({ name, bytes }) => el("li", {}, el("span", {}, name), el("small", {}, size(bytes)), remove(name))));
+      const reason = (name) => (Object.hasOwn(refused, name) ? el("small.refused", {}, say("train.refused", { why: ofFields(refused[name]) })) : null);
+      this.texts.replaceChildren(...texts.map(({ name, bytes }) => el("li", {}, el("span", {}, name), el("small", {}, size(bytes)), remove(name), reason(name))));
       this.shownTexts = key;
     }
     if (this.dataset.options.length !== datasets.length + 1) {
@@ -247,6 +263,8 @@ export class Train {
     }
     if (!doing) this.dataset.value = "";
     this.files.disabled = this.dataset.disabled = Boolean(doing);
+    const n = texts.filter(({ name }) => Object.hasOwn(refused, name)).length;
+    this.set(this.unused, unusable ? say("train.unusable") : n ? say("train.unused", { n }) : "");
     this.set(this.look, ofFields(look));
     this.set(this.plan, plan);
   }
