@@ -142,12 +142,15 @@ def test_a_model_of_books_writes_and_what_is_learned_by_heart_is_said(page: Page
     def answer(route: Route) -> None:
         curve = {"loss": [[1, 7.0], [2, 2.0]], "held_out": [[1, 3.0], [2, 4.0]]}
         run = {"path": "runs/book", "step": 2, "steps": 2, "left_s": 0, "samples": []}
-        run |= {"bits_per_byte": 1.5, "is_saved": True, "is_complete": True, "is_chat": False}
+        run |= {"unit": "bits", "is_measuring": False, "is_chat": False}
+        run |= {"is_saved": True, "is_complete": True}
         route.fulfill(json=route.fetch().json() | {"run": run | curve})
 
     page.route("**/train/state", answer)
     enter(page)
     expect(status(page)).to_contain_text("by heart")
+    expect(page.get_by_role("heading", name="Training of")).to_be_visible()
+    expect(page.locator(".train svg.loss")).to_contain_text("bits per byte")
     expect(page.locator(".train").get_by_role("button", name="Write with it")).to_be_visible()
 
 

@@ -17,15 +17,21 @@ SAMPLES = 3
 
 
 def progress_of(run: Path) -> dict[str, Any] | None:
-    """Return the curves, the last samples and the time left of a run; None before it begins."""
+    """Return the curves, the last samples and the time left of a run; None before it begins.
+
+    All losses have one unit: bits per byte from the first evaluation on, nats per token before.
+    """
     try:
         config = read_json(run / "config.json")
     except OSError:
         return None
     steps = config["train"]["steps"]
     rows = metrics(run / "metrics.jsonl")
-    losses = [[row["step"], row["loss"]] for row in rows if "loss" in row]
-    held_out = [[row["step"], row["val_loss"]] for row in rows if "val_loss" in row]
+    measured = [row for row in rows if "val_loss" in row]
+    # The training text is taken to have as many bytes to a token as the held-out text.
+    factor = next((m["bits_per_byte"] / m["val_loss"] for m in measured if m["val_loss"] > 0), 0)
+    losses = [[row["step"], row["loss"] * (factor or 1)] for row in rows if "loss" in row]
+    held_out = [[m["step"], m["bits_per_byte"] if factor else m["val_loss"]] for m in measured]
     timed = [row for row in rows if "seconds" in row]
     step, seconds = (timed[-1]["step"], timed[-1]["seconds"]) if timed else (0, 0.0)
     return {
@@ -33,9 +39,9 @@ def progress_of(run: Path) -> dict[str, Any] | None:
         "step": step,
         "steps": steps,
         "left_s": (steps - step) * seconds / step if step else None,
+        "unit": "bits" if factor else "nats",
         "loss": thinned(losses),
         "held_out": held_out,
-        "bits_per_byte": next((r["bits_per_byte"] for r in rows[::-1] if "val_loss" in r), None),
         "samples": samples(run / "samples.md"),
         "is_chat": config["data"]["chat"],
         "is_saved": bool(list_checkpoints(run / "checkpoints")),

@@ -4,7 +4,7 @@
 import { el } from "../dom.js";
 import { Notice } from "../parts/notice.js";
 import { say, told } from "../words.js";
-import { chart } from "./chart.js";
+import { chart, rounded } from "./chart.js";
 
 const EVERY_MS = 1000;
 const MOST_MINUTES = 120; // of the slider; the number beside it may be larger
@@ -289,11 +289,11 @@ export class Train {
       return `${say(`doing.${doing}`)} ${said.split("\n").findLast((line) => !isSample(line)) ?? ""}`;
     }
     if (!run) return "";
-    const { step, steps, left_s: left, bits_per_byte: bits } = run;
+    const { step, steps, left_s: left, unit, held_out: heldOut } = run;
     const parts = [say("train.step", { step, steps })];
     if (doing) parts.push(left < 90 ? say("train.left.s", { s: Math.round(left) }) : say("train.left", { minutes: Math.round(left / 60) }));
     else parts.push(say(run.is_complete ? "train.complete" : "train.paused"));
-    if (bits !== null) parts.push(say("train.bits", { bits: bits.toFixed(2) }));
+    if (unit === "bits") parts.push(say("train.bits", { bits: rounded(heldOut.at(-1)[1]) }));
     if (isByHeart(run)) parts.push(say("train.heart"));
     return parts.join(" · ");
   }
