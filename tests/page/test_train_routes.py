@@ -370,10 +370,53 @@ def test_progress_is_read_from_a_run() -> None:
     found = progress_of(run)
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert found["step"] == found["steps"] == max(row["step"] for row in rows)
-    assert found["left_s"] == 0
-    assert found["loss"] == [[row["step"], row["loss"]] for row in rows if "loss" in row]
+    assert found["left_s"] == 0 and not found["is_measuring"]
+    measured = [row for row in rows if "val_loss" in row]
+    assert found["unit"] == "bits"
+    assert found["held_out"] == [[row["step"], row["bits_per_byte"]] for row in measured]
+    factor = measured[0]["bits_per_byte"] / measured[0]["val_loss"]
+    assert found["loss"] == [[row["step"], row["loss"] * factor] for row in rows if "loss" in row]
     assert found["samples"]
     assert progress_of(run.parent / "none") is None
+
+
+def test_losses_are_nats_until_an_evaluation_tells_the_bytes(tmp_path: Path) -> None:
+    run = shutil.copytree(FIRST / "run", tmp_path / "run")
+    rows = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text("\n".join(rows[:2]))
+    found = progress_of(run)
+    assert (found["unit"], found["held_out"]) == ("nats", [])
+    assert found["loss"][0] == [1, json.loads(rows[0])["loss"]]
+
+
+def test_the_time_left_goes_on_between_two_logged_steps_and_is_not_guessed(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    config = {"train": {"steps": 100, "eval_every": 30}, "data": {"chat": True}, "clock": None}
+
+    def found(clock: dict | None, *rows: dict, ago_s: float = 0) -> dict[str, Any]:
+        (run / "config.json").write_text(json.dumps(config | {"clock": clock}))
+        (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        os.utime(run / "metrics.jsonl", (time.time() - ago_s,) * 2)
+        return progress_of(run)
+
+    compiled, later = ({"step": n, "loss": 2, "seconds": s} for n, s in ((10, 50.0), (20, 60.0)))
+    assert found(None, compiled)["left_s"] is None, "the first steps compile"
+    assert found(None, compiled, later)["left_s"] == pytest.approx(80, abs=1)
+    assert found(None, compiled, later, ago_s=30)["left_s"] == pytest.approx(50, abs=1)
+    assert found(None, compiled, later, ago_s=300)["left_s"] == 0
+    clock = {"budget_s": 600.0, "most_steps": 0}
+    assert found(clock, compiled)["left_s"] == pytest.approx(550, abs=1)
+    worth = clock | {"most_steps": 50}  # the text is worth no more steps
+    assert found(worth, compiled)["left_s"] is None
+    assert found(worth, compiled, later)["left_s"] == pytest.approx(30, abs=1)
+
+    (run / "checkpoints" / "step-30").mkdir()  # it is saved, and then measured
+    assert found(None, compiled, later)["is_measuring"]
+    measured = {"step": 30, "val_loss": 2.0, "bits_per_byte": 1.0}
+    assert not found(None, compiled, later, measured)["is_measuring"]
+    (run / "checkpoints" / "step-90").mkdir()  # the last step is near, and measured in its place
+    assert not found(None, compiled, later, measured)["is_measuring"]
 
 
 def test_a_long_curve_is_drawn_with_few_points() -> None:

@@ -5,12 +5,14 @@
 """
 
 import json
+import math
 import re
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gptcore.system.files import list_checkpoints, read_json
+from gptcore.system.files import list_checkpoints, read_json, step_of
 
 DRAWN = 300  # points of a curve
 SAMPLES = 3
@@ -26,27 +28,67 @@ def progress_of(run: Path) -> dict[str, Any] | None:
     except OSError:
         return None
     steps = config["train"]["steps"]
-    rows = metrics(run / "metrics.jsonl")
+    rows, saved = metrics(run / "metrics.jsonl"), list_checkpoints(run / "checkpoints")
     measured = [row for row in rows if "val_loss" in row]
+    timed = [row for row in rows if "seconds" in row]
     # The training text is taken to have as many bytes to a token as the held-out text.
     factor = next((m["bits_per_byte"] / m["val_loss"] for m in measured if m["val_loss"] > 0), 0)
     losses = [[row["step"], row["loss"] * (factor or 1)] for row in rows if "loss" in row]
     held_out = [[m["step"], m["bits_per_byte"] if factor else m["val_loss"]] for m in measured]
-    timed = [row for row in rows if "seconds" in row]
-    step, seconds = (timed[-1]["step"], timed[-1]["seconds"]) if timed else (0, 0.0)
     return {
         "path": str(run),
-        "step": step,
+        "step": timed[-1]["step"] if timed else 0,
         "steps": steps,
-        "left_s": (steps - step) * seconds / step if step else None,
+        "left_s": seconds_left(config, timed, seconds_since(run, rows, saved)),
+        "is_measuring": is_measuring(config["train"], measured, saved),
         "unit": "bits" if factor else "nats",
         "loss": thinned(losses),
         "held_out": held_out,
         "samples": samples(run / "samples.md"),
         "is_chat": config["data"]["chat"],
-        "is_saved": bool(list_checkpoints(run / "checkpoints")),
+        "is_saved": bool(saved),
         "is_complete": (run / "summary.json").is_file(),
     }
+
+
+def seconds_left(
+    config: dict[str, Any], timed: list[dict[str, Any]], since_s: float
+) -> float | None:
+    """Return the seconds to the end of a run; None before they can be known.
+
+    `timed`: the logged steps. `since_s`: seconds since the last of them.
+    """
+    if not timed:
+        return None
+    first, last, left = timed[0], timed[-1], math.inf
+    clock, n_steps = config.get("clock"), config["train"]["steps"]
+    if clock:  # the number of steps is not fitted to the time yet
+        left, n_steps = clock["budget_s"] - last["seconds"], clock["most_steps"]
+    if n_steps:
+        if len(timed) < 2:  # the first step may compile, which says nothing of the others
+            return None
+        step_s = (last["seconds"] - first["seconds"]) / (last["step"] - first["step"])
+        left = min(left, (n_steps - last["step"]) * step_s)
+    return max(0.0, left - since_s)
+
+
+def seconds_since(run: Path, rows: list[dict[str, Any]], saved: list[Path]) -> float:
+    """Return how long ago the last step was logged, by the times of the files."""
+    if not rows:
+        return 0.0
+    # After an evaluation the step's own time is that of its checkpoint, which is saved before.
+    was_measured = "seconds" not in rows[-1] and saved
+    return time.time() - (saved[0] if was_measured else run / "metrics.jsonl").stat().st_mtime
+
+
+def is_measuring(train: dict[str, Any], measured: list[dict[str, Any]], saved: list[Path]) -> bool:
+    """Return whether an evaluation goes on: its step is saved, and its figures are not there."""
+    if not saved:
+        return False
+    step, every = step_of(saved[0]), train["eval_every"]
+    left = train["steps"] - step
+    is_due = not left or (step % every == 0 and left >= every / 2)  # as in training/loop.py
+    return is_due and step not in [row["step"] for row in measured]
 
 
 def metrics(path: Path) -> list[dict[str, Any]]:

@@ -289,12 +289,19 @@ export class Train {
       return `${say(`doing.${doing}`)} ${said.split("\n").findLast((line) => !isSample(line)) ?? ""}`;
     }
     if (!run) return "";
-    const { step, steps, left_s: left, unit, held_out: heldOut } = run;
+    const { step, steps, unit, held_out: heldOut } = run;
     const parts = [say("train.step", { step, steps })];
-    if (doing) parts.push(left < 90 ? say("train.left.s", { s: Math.round(left) }) : say("train.left", { minutes: Math.round(left / 60) }));
+    if (doing) parts.push(this.left(run));
     else parts.push(say(run.is_complete ? "train.complete" : "train.paused"));
     if (unit === "bits") parts.push(say("train.bits", { bits: rounded(heldOut.at(-1)[1]) }));
     if (isByHeart(run)) parts.push(say("train.heart"));
     return parts.join(" · ");
+  }
+
+  // How long it still takes, or what is done while that cannot be said.
+  left({ step, steps, left_s: left, is_measuring: isMeasuring }) {
+    if (isMeasuring || step === steps) return say("train.measuring");
+    if (left === null) return say("train.left.soon");
+    return left < 90 ? say("train.left.s", { s: Math.round(left) }) : say("train.left", { minutes: Math.round(left / 60) });
   }
 }

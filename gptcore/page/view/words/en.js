@@ -297,6 +297,8 @@ export default {
   "train.steps": "{steps} steps",
   "train.left": "{minutes} minutes left",
   "train.left.s": "{s} seconds left",
+  "train.left.soon": "the first steps are taken: how long the others take is known soon",
+  "train.measuring": "measuring it on text that is held out …",
   "train.complete": "complete",
   "train.paused": "stopped and saved",
   "train.heart": "it begins to learn the texts by heart: the best step is kept; more text or fewer minutes help",

@@ -296,6 +296,8 @@ export default {
   "train.steps": "{steps} 步",
   "train.left": "还剩 {minutes} 分钟",
   "train.left.s": "还剩 {s} 秒",
+  "train.left.soon": "正在进行最初几步：稍后可知剩余时间",
+  "train.measuring": "正在用留出的文本评测……",
   "train.complete": "已完成",
   "train.paused": "已停止并保存",
   "train.heart": "它开始死记文本：会保留最好的一步；更多文本或更少分钟会有帮助",
