@@ -68,7 +68,8 @@ def page(
     `root`: a checkout of this project.
     """
     port = free_port()
-    command = [sys.executable, "app.py", "--model", model, "--port", port, "--behind-proxy"]
+    command = [sys.executable, "app.py", "--model", model, "--port", port]
+    command += ["--behind-proxy", "--public"]
     with running("the page", [*command, *options], port, log, root) as server:
         yield server
 

@@ -71,10 +71,12 @@ def run(options: argparse.Namespace) -> int:
     host = options.host.strip("[]")
     check_port(host, options.port)
     allow_connections()
-    if not (is_loopback(host) or options.api_key or options.public):
+    if others_reach(options, host) and not (options.api_key or options.public):
+        door, place = f"--host {host}", "this machine"
+        if options.behind_proxy:
+            door, place = "--behind-proxy", "the proxy"
         raise UserError(
-            f"--host {host}: everyone who reaches this machine could use the model: "
-            "add --api-key, or --public"
+            f"{door}: everyone who reaches {place} could use the model: add --api-key, or --public"
         )
     read_facts(options.model)
     check_runtime()
@@ -90,6 +92,11 @@ def run(options: argparse.Namespace) -> int:
         Api(models, access), host=host, port=options.port, log_level="warning", server_header=False
     )
     return 0
+
+
+def others_reach(options: argparse.Namespace, host: str) -> bool:
+    """Return whether other machines reach what listens here, if only by way of a proxy."""
+    return options.behind_proxy or not is_loopback(host)
 
 
 def load_models(options: argparse.Namespace) -> "Models":

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gptcore import __version__
-from gptcore.api.serve import add_door_arguments, choose_access
+from gptcore.api.serve import add_door_arguments, choose_access, others_reach
 from gptcore.bundle import VARIANTS, default_model, read_facts
 from gptcore.checks import UserError
 from gptcore.page.load import load_page
@@ -77,14 +77,14 @@ def choose_login(options: argparse.Namespace, host: str) -> "Login | None":
         if not password or ":" in options.auth:
             raise UserError(f"--auth {options.auth}: give a user without a colon, and a password")
         return Login(user=options.auth, password=password, behind_proxy=proxy)
-    if options.public or is_loopback(host):
+    if options.public or not others_reach(options, host):
         return None
     return Login(token=secrets.token_urlsafe(24), behind_proxy=proxy)
 
 
 def trains(options: argparse.Namespace, host: str) -> bool:
     """Return whether the page offers Train: in a checkout, to a person at this machine alone."""
-    is_open = options.public or options.behind_proxy or not is_loopback(host)
+    is_open = options.public or others_reach(options, host)
     return not is_open and all((CHECKOUT / room).is_dir() for room in ("training", "export"))
 
 

@@ -137,6 +137,9 @@ def test_only_a_page_that_others_reach_asks(monkeypatch: pytest.MonkeyPatch) -> 
         assert choose_login(options(public=True), host) is None
         token = choose_login(OPTIONS, host).token
         assert len(token) >= 32 and token != choose_login(OPTIONS, host).token
+    proxied = options(behind_proxy=True)  # the proxy reaches 127.0.0.1 for everyone
+    assert len(choose_login(proxied, "127.0.0.1").token) >= 32
+    assert choose_login(options(behind_proxy=True, public=True), "127.0.0.1") is None
     monkeypatch.setenv("GPTCORE_PASSWORD", "secret")
     assert choose_login(options(auth="ada", public=True), "127.0.0.1").basic == b"ada:secret"
     with pytest.raises(UserError, match="without a colon"):
@@ -147,10 +150,12 @@ def test_only_a_page_that_others_reach_asks(monkeypatch: pytest.MonkeyPatch) -> 
         choose_login(options(auth="ada"), "0.0.0.0")
 
 
-def test_the_api_alone_asks_for_keys_where_others_reach_it() -> None:
-    command = [sys.executable, "-m", "gptcore", "serve", "--host", "0.0.0.0", "--port", "0"]
+@pytest.mark.parametrize("door", [["--host", "0.0.0.0"], ["--behind-proxy"]])
+def test_the_api_alone_asks_for_keys_where_others_reach_it(door: list[str]) -> None:
+    command = [sys.executable, "-m", "gptcore", "serve", *door, "--port", "0"]
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert told.returncode == 2 and told.stderr.count("\n") == 1
+    assert f"{' '.join(door)}: everyone" in told.stderr
     assert "add --api-key, or --public" in told.stderr
 
 
@@ -179,9 +184,10 @@ def ask(tab: object) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_prints_a_link_that_works() -> None:
+@pytest.mark.parametrize("door", [["--host", "0.0.0.0"], ["--behind-proxy"]])
+def test_the_command_prints_a_link_that_works(door: list[str]) -> None:
     port = free_port()
-    command = [sys.executable, "app.py", "--host", "0.0.0.0", "--port", port, "--model", NANO]
+    command = [sys.executable, "app.py", *door, "--port", port, "--model", NANO]
     words = [str(word) for word in command]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -190,5 +196,7 @@ def test_the_command_prints_a_link_that_works() -> None:
             token = re.search(r"/\?token=(\S+) ", line)[1]
             assert get(f"http://127.0.0.1:{port}", f"/?token={token}").status == 303
             assert get(f"http://127.0.0.1:{port}", "/").status == 401
+            visitor = {"Host": "chat.example.org", "X-Forwarded-For": "203.0.113.9"}
+            assert get(f"http://127.0.0.1:{port}", "/v1/models", **visitor).status == 401
         finally:
             process.terminate()
