@@ -37,7 +37,7 @@ from gptcore.config import PRESETS
 
 ASKED = ["Hello! Who are you?", "My name is Ada.", "Tell me a story about a cat.",
          "What is the capital of France?", "Can you count to ten?", "Tell me a joke."]  # fmt: skip
-AT_ONE_ADDRESS = 32  # users
+AT_ONE_ADDRESS = 16  # users; the API lets one address wait for as many replies
 N_PROMPT, N_NEW = 32, 64  # ids, with random weights
 
 

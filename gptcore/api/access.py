@@ -29,8 +29,8 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 LONGEST_BODY = 2**20  # bytes; the longest conversation that fits a context is far smaller
 LARGE_BODY = 2**14
 BODY_SECONDS = 20.0  # for a whole body to arrive
-CALLS = 64  # that one address has open
-ALL_CALLS = 400  # of all addresses; a process may have about 1,000 open files
+REPLIES = 16  # that one address waits for, as on the page: others find slots that are free
+ALL_REPLIES = 400  # of all addresses; a process may have about 1,000 open files
 MINUTE = 60.0
 CLIENTS = 10_000  # whose calls of the last minute are known
 
@@ -63,7 +63,7 @@ class Access:
         self.keys, self.origins = [key.encode() for key in keys], origins
         self.behind_proxy, self.is_local = behind_proxy, is_loopback(host) and not behind_proxy
         self.rate = Rate(per_minute) if per_minute is not None else None
-        self.open: Counter[str] = Counter()  # calls that are being answered, by address
+        self.open: Counter[str] = Counter()  # replies that are waited for, by address
 
     def check_host(self, scope: Scope) -> None:
         """Raise Refused for a name other than this machine's where only this machine may call.
@@ -101,16 +101,19 @@ class Access:
             raise Refused(403, "another page may not ask this: send application/json")
 
     @contextmanager
-    def answering(self, scope: Scope) -> Iterator[None]:
-        """Count a call for as long as it is answered; raises Refused if too many are."""
+    def answering(self, scope: Scope, n: int = 1) -> Iterator[None]:
+        """Count replies for as long as they are waited for; raises Refused if too many are."""
         address = visitor(scope, self.behind_proxy)
-        if self.open[address] >= CALLS or self.open.total() >= ALL_CALLS:
-            raise Refused(429, "too many calls are open: wait for an answer first", "busy")
-        self.open[address] += 1
+        if self.open[address] + n > REPLIES:
+            reason = f"one address may wait for {REPLIES} replies: let one end first"
+            raise Refused(429, reason, "busy")
+        if self.open.total() + n > ALL_REPLIES:
+            raise Refused(429, "too many replies are waited for: try again soon", "busy")
+        self.open[address] += n
         try:
             yield
         finally:
-            self.open -= Counter([address])  # names without a call are dropped
+            self.open -= Counter({address: n})  # names without a reply are dropped
 
 
 class Rate:

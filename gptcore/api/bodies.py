@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from gptcore.api.access import REPLIES
 from gptcore.checks import UserError, check_choice, check_type
 from gptcore.engine.generate import Request, chat_request
 from gptcore.engine.sampling import SETTINGS, Sampling
@@ -21,7 +22,6 @@ from gptcore.page.inputs import check_stops, text_of
 from gptcore.text.chat_template import Message, text_opening
 
 MOST_TOP = 20  # alternatives to each token
-MOST_REPLIES = 128  # replies to one request
 LEAST_TOP_P = 0.01  # the sampler's least; 0, as OpenAI allows, means the likeliest token
 FORMATS = ("text", "json_object", "json_schema")  # of replies
 
@@ -108,8 +108,8 @@ def read_fields(body: Any) -> tuple[Fields, tuple[str, ...]]:
     known = {f.name for f in fields(Fields)}
     values = {key: value for key, value in body.items() if key in known and value is not None}
     given = read_as(Fields, values, "the body")
-    if not (1 <= given.n <= MOST_REPLIES):
-        raise UserError(f"n={given.n} is out of range: choose 1 to {MOST_REPLIES}")
+    if not (1 <= given.n <= REPLIES):
+        raise UserError(f"n={given.n} is out of range: choose 1 to {REPLIES}")
     stop = body.get("stop") or []
     return given, check_stops([stop] if isinstance(stop, str) else stop)
 
@@ -162,8 +162,8 @@ def read_prompts(body: dict[str, Any], model: OnnxModel) -> list[list[int]]:
     prompt = body.get("prompt")
     several = isinstance(prompt, list) and prompt and not isinstance(prompt[0], int)
     prompts: Sequence[Any] = prompt if several else [prompt]  # type: ignore[assignment]
-    if len(prompts) > MOST_REPLIES:
-        raise UserError(f"prompt holds {len(prompts)} prompts: send at most {MOST_REPLIES}")
+    if len(prompts) > REPLIES:
+        raise UserError(f"prompt holds {len(prompts)} prompts: send at most {REPLIES}")
     return [read_prompt(one, model) for one in prompts]
 
 
@@ -187,9 +187,9 @@ def read_prompt(prompt: Any, model: OnnxModel) -> list[int]:
 
 def repeated(requests: list[Request], given: Fields) -> list[Request]:
     """Return each request n times; with a seed, each time with the next one."""
-    if len(requests) * given.n > MOST_REPLIES:
+    if len(requests) * given.n > REPLIES:
         raise UserError(
-            f"{len(requests)} prompts with n={given.n} are more than {MOST_REPLIES} replies"
+            f"{len(requests)} prompts with n={given.n} are more than {REPLIES} replies: send fewer"
         )
     if given.n == 1:
         return requests

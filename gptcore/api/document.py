@@ -11,7 +11,8 @@ from types import NoneType
 from typing import Any
 
 from gptcore import __version__
-from gptcore.api.bodies import FORMATS, MOST_REPLIES, MOST_TOP, Fields
+from gptcore.api.access import REPLIES
+from gptcore.api.bodies import FORMATS, MOST_TOP, Fields
 from gptcore.engine.sampling import SETTINGS
 from gptcore.page.inputs import MOST_STOPS
 
@@ -116,4 +117,4 @@ def shared_field(name: str, kind: Any) -> Schema:
         if setting.name == name:
             schema |= {"minimum": setting.lowest, "maximum": setting.highest}
             schema["description"] = setting.info
-    return schema | ({"minimum": 1, "maximum": MOST_REPLIES} if name == "n" else {})
+    return schema | ({"minimum": 1, "maximum": REPLIES} if name == "n" else {})

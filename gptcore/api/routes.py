@@ -144,6 +144,7 @@ class Api:
             name = self.models.check(body.get("model") if isinstance(body, dict) else None)
             model = await self.open(name)
             asked = await asyncio.to_thread(read, body, model)
+            held.enter_context(self.access.answering(call.scope, len(asked.requests) - 1))
             stop = held.enter_context(stopping(call))
             pieces, form = answers(model.engine, asked.requests, stop), new_form(name, model, asked)
             if not asked.stream:

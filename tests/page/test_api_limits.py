@@ -12,7 +12,7 @@ import requests
 from api_server import HELLO, SECONDS, error_of, served, slow_steps, wait_until_idle
 from conftest import NANO
 
-from gptcore.api.access import CALLS, LONGEST_BODY, Access, Rate, Refused
+from gptcore.api.access import LONGEST_BODY, REPLIES, Access, Rate, Refused
 from gptcore.engine.generate import Replies
 from gptcore.engine.onnx_session import open_slots
 from gptcore.engine.scheduler import Engine
@@ -55,7 +55,7 @@ def test_a_client_that_goes_away_frees_its_row(
 ) -> None:
     host, port = url.removeprefix("http://").split(":")
     steps = slow_steps(monkeypatch)
-    asked = {"messages": HELLO, "stream": stream, "n": 100, "temperature": 5, "max_tokens": 300}
+    asked = {"messages": HELLO, "stream": stream, "n": 16, "temperature": 5, "max_tokens": 300}
     body = json.dumps(asked).encode()
     with socket.create_connection((host, int(port))) as connection:
         head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
@@ -141,12 +141,12 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(
 
 
 def test_all_addresses_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gptcore.api.access.ALL_CALLS", 3)
+    monkeypatch.setattr("gptcore.api.access.ALL_REPLIES", 3)
     access, scopes = Access(), [{"client": (f"10.0.0.{i}", 1), "headers": []} for i in range(4)]
     with ExitStack() as stack:
         for scope in scopes[:3]:
             stack.enter_context(access.answering(scope))
-        with pytest.raises(Refused, match="too many calls are open"):
+        with pytest.raises(Refused, match="too many replies are waited for"):
             stack.enter_context(access.answering(scopes[3]))
     with access.answering(scopes[3]):
         assert access.open.total() == 1
@@ -196,23 +196,50 @@ def small(model: OnnxModel, n_slots: int) -> OnnxModel:
     return copy
 
 
-def test_one_address_has_so_many_calls_open_and_no_more() -> None:
+def test_one_address_waits_for_so_many_replies_and_no_more() -> None:
     access, scope = Access(), {"type": "http", "headers": [], "client": ("1.2.3.4", 5)}
     with ExitStack() as stack:
-        for _ in range(CALLS):
+        for _ in range(REPLIES - 3):
             stack.enter_context(access.answering(scope))
-        with pytest.raises(Refused, match="too many calls"), access.answering(scope):
+        with pytest.raises(Refused, match="let one end first"), access.answering(scope, 4):
             pass
-        with access.answering(scope | {"client": ("1.2.3.5", 5)}):
+        stack.enter_context(access.answering(scope, 3))
+        with pytest.raises(Refused, match="let one end first"), access.answering(scope):
+            pass
+        with access.answering(scope | {"client": ("1.2.3.5", 5)}, REPLIES):
             pass
     assert not access.open
+
+
+def test_who_asks_for_many_replies_leaves_slots_to_the_others(
+    nano: OnnxModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = slow_steps(monkeypatch)
+    many = {"messages": HELLO, "n": 9, "max_tokens": 300, "temperature": 3, "stream": True}
+    with served(nano, Access(behind_proxy=True)) as url:
+
+        def post(address: str, **body: object) -> requests.Response:
+            headers = {"X-Forwarded-For": address}
+            path = f"{url}/v1/chat/completions"
+            return requests.post(path, json=body, headers=headers, timeout=SECONDS, stream=True)
+
+        with post("10.0.0.1", **many) as first:
+            assert first.ok
+            refused = post("10.0.0.1", **many)
+            assert "may wait for 16 replies" in error_of(refused, 429)
+            assert int(refused.headers["Retry-After"]) > 0
+            assert post("10.0.0.2", messages=HELLO, max_tokens=3).ok
+            assert max(steps) <= 10 and nano.engine.n_running  # the first goes on beside it
+        wait_until_idle(nano)
+        with post("10.0.0.1", **many) as again:
+            assert again.ok
 
 
 def test_a_call_counts_from_its_first_byte(
     nano: OnnxModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A body that does not come would otherwise be waited for any number of times."""
-    monkeypatch.setattr("gptcore.api.access.CALLS", 3)
+    monkeypatch.setattr("gptcore.api.access.REPLIES", 3)
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n"
     with served(nano, access := Access()) as url, ExitStack() as stack:
         port = int(url.rpartition(":")[2])
@@ -224,7 +251,7 @@ def test_a_call_counts_from_its_first_byte(
             time.sleep(0.02)
         body = {"messages": HELLO, "max_tokens": 1}
         answer = requests.post(f"{url}/v1/chat/completions", json=body, timeout=SECONDS)
-        assert "too many calls are open" in error_of(answer, 429)
+        assert "let one end first" in error_of(answer, 429)
 
 
 def test_a_base_model_completes_and_does_not_chat(nano: OnnxModel) -> None:
