@@ -22,6 +22,7 @@ from gptcore.page.inputs import check_stops, text_of
 from gptcore.text.chat_template import Message, text_opening
 
 MOST_TOP = 20  # alternatives to each token
+MOST_TOLD = 200_000  # probabilities in one answer: a second of one core, and 15 MB
 LEAST_TOP_P = 0.01  # the sampler's least; 0, as OpenAI allows, means the likeliest token
 FORMATS = ("text", "json_object", "json_schema")  # of replies
 
@@ -82,7 +83,7 @@ def read_chat(body: Any, model: OnnxModel) -> ParsedCall:
     schema = read_format(body.get("response_format"))
     request = chat_request(model, messages, given.sampling(), most, schema=schema)
     request = replace(request, stops=stops, n_top=n_top if wants_top else None)
-    return ParsedCall(repeated([request], given), given.stream, given.include_usage, given.n)
+    return parsed([request], given, model)
 
 
 def read_completion(body: Any, model: OnnxModel) -> ParsedCall:
@@ -98,7 +99,7 @@ def read_completion(body: Any, model: OnnxModel) -> ParsedCall:
         wanted = Request(ids, given.sampling(), most, stops=stops, n_top=n_top, echo=echo)
         wanted.check(model.config.block_size)
         requests.append(wanted)
-    return ParsedCall(repeated(requests, given), given.stream, given.include_usage, given.n)
+    return parsed(requests, given, model)
 
 
 def read_fields(body: Any) -> tuple[Fields, tuple[str, ...]]:
@@ -183,6 +184,26 @@ def read_prompt(prompt: Any, model: OnnxModel) -> list[int]:
         if isinstance(i, bool) or not isinstance(i, int) or not (0 <= i < tokenizer.vocab_size):
             raise UserError(f"prompt: {i!r} is no token id from 0 to {tokenizer.vocab_size - 1}")
     return prompt
+
+
+def parsed(requests: list[Request], given: Fields, model: OnnxModel) -> ParsedCall:
+    """Return the call; raises UserError if its answer could be too large."""
+    every = repeated(requests, given)
+    told = sum(n_told(request, model.config.block_size) for request in every)
+    if told > MOST_TOLD:
+        raise UserError(
+            f"the answer could hold {told:,} probabilities, and {MOST_TOLD:,} is the most: "
+            "lower n, max_tokens, or the alternatives to each token"
+        )
+    return ParsedCall(every, given.stream, given.include_usage, given.n)
+
+
+def n_told(request: Request, block_size: int) -> int:
+    """Return how many probabilities an answer holds at most: of tokens and their alternatives."""
+    if request.n_top is None:
+        return 0
+    n_new = min(request.max_tokens, block_size - len(request.ids))
+    return (n_new + request.echo * len(request.ids)) * (1 + request.n_top)
 
 
 def repeated(requests: list[Request], given: Fields) -> list[Request]:

@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -148,7 +149,7 @@ class Api:
             stop = held.enter_context(stopping(call))
             pieces, form = answers(model.engine, asked.requests, stop), new_form(name, model, asked)
             if not asked.stream:
-                return JSONResponse(await whole(pieces, asked, form))
+                return await whole(pieces, asked, form)
             # The first piece is waited for here, so that an error until then has a status.
             begun = chained(await anext(pieces), pieces)
             lines = streamed(begun, asked, form, held.pop_all())
@@ -165,14 +166,17 @@ class Api:
             raise Refused(503, f"{name} cannot be opened here now", "model_not_opened") from None
 
 
-async def whole(pieces: Pieces, asked: ParsedCall, form: AnyForm) -> Json:
-    """Return the answer when all replies have ended."""
+async def whole(pieces: Pieces, asked: ParsedCall, form: AnyForm) -> Response:
+    """Return the answer when all replies have ended.
+
+    With probabilities it is so large that to make it here would hold up everybody else.
+    """
     usage = Usage()
     replies: list[list[Piece]] = [[] for _ in asked.requests]
     async for i, piece in pieces:
         usage.add(i, piece)
         replies[i].append(piece)
-    return form.whole(replies, usage.json(asked.n))
+    return await asyncio.to_thread(lambda: JSONResponse(form.whole(replies, usage.json(asked.n))))
 
 
 async def streamed(
@@ -186,7 +190,9 @@ async def streamed(
                 yield event(part)
             async for i, piece in pieces:
                 usage.add(i, piece)
-                yield event(form.part(i, piece))
+                made = partial(part_event, form, i, piece)
+                # An echo's probabilities come all at once.
+                yield await asyncio.to_thread(made) if piece.prompt else made()
         if asked.include_usage:
             yield event(form.usage_part(usage.json(asked.n)))
         yield "data: [DONE]\n\n"
@@ -223,6 +229,10 @@ async def chained(first: tuple[int, Piece], rest: Pieces) -> Pieces:
     yield first
     async for pair in rest:
         yield pair
+
+
+def part_event(form: AnyForm, i: int, piece: Piece) -> str:
+    return event(form.part(i, piece))
 
 
 def event(content: Json) -> str:

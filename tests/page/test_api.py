@@ -386,6 +386,17 @@ def test_a_wrong_completion_is_refused(post, body: dict, words: str) -> None:
     assert words in error_of(post("completions", **body), 400)
 
 
+def test_an_answer_with_too_many_probabilities_is_refused(post, monkeypatch) -> None:
+    monkeypatch.setattr("gptcore.api.bodies.MOST_TOLD", 1000)
+    asked = {"messages": HELLO, "n": 2, "max_tokens": 50, "logprobs": True}
+    said = error_of(post(**asked, top_logprobs=20), 400)
+    assert "could hold 2,100 probabilities, and 1,000 is the most: lower n, max_tokens" in said
+    assert post(**asked, top_logprobs=1).ok
+    scored = {"prompt": [[5] * 60, [8] * 40], "echo": True, "max_tokens": 0}
+    assert "2,100 probabilities" in error_of(post("completions", **scored, logprobs=20), 400)
+    assert post("completions", **scored, logprobs=1).ok
+
+
 def test_models_health_and_metrics_are_told(url: str, post, nano: OnnxModel) -> None:
     def get(path: str) -> requests.Response:
         return requests.get(url + path, timeout=SECONDS)

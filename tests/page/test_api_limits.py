@@ -4,8 +4,10 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
+from threading import Event
 
 import pytest
 import requests
@@ -13,6 +15,7 @@ from api_server import HELLO, SECONDS, error_of, served, slow_steps, wait_until_
 from conftest import NANO
 
 from gptcore.api.access import LONGEST_BODY, REPLIES, Access, Rate, Refused
+from gptcore.api.forms import ChatForm, TextForm
 from gptcore.engine.generate import Replies
 from gptcore.engine.onnx_session import open_slots
 from gptcore.engine.scheduler import Engine
@@ -252,6 +255,35 @@ def test_a_call_counts_from_its_first_byte(
         body = {"messages": HELLO, "max_tokens": 1}
         answer = requests.post(f"{url}/v1/chat/completions", json=body, timeout=SECONDS)
         assert "let one end first" in error_of(answer, 429)
+
+
+@pytest.mark.parametrize(
+    ("form", "method", "path", "asked"),
+    [
+        (ChatForm, "whole", "chat/completions", {"messages": HELLO}),
+        (TextForm, "part", "completions", {"prompt": "A", "echo": True, "stream": True}),
+    ],
+)
+def test_the_server_answers_others_while_it_makes_a_large_answer(
+    url: str, monkeypatch: pytest.MonkeyPatch, form: type, method: str, path: str, asked: dict
+) -> None:
+    made, begun, ended = getattr(form, method), Event(), Event()
+
+    def slow(*values: object) -> object:
+        begun.set()
+        ended.wait(SECONDS)
+        return made(*values)
+
+    monkeypatch.setattr(form, method, slow)
+    with ThreadPoolExecutor(1) as pool:
+        body = asked | {"max_tokens": 1}
+        answer = pool.submit(requests.post, f"{url}/v1/{path}", json=body, timeout=2 * SECONDS)
+        try:
+            assert begun.wait(SECONDS)
+            assert requests.get(f"{url}/health", timeout=SECONDS / 4).ok
+        finally:
+            ended.set()
+        assert answer.result().ok
 
 
 def test_a_base_model_completes_and_does_not_chat(nano: OnnxModel) -> None:
