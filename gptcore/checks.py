@@ -22,6 +22,10 @@ class UserError(ValueError):
     """A user's mistake; the message names the field, the value and the remedy."""
 
 
+class Busy(UserError):
+    """More waits than can be answered soon."""
+
+
 def build(cls: type[T], values: dict[str, Any]) -> T:
     """Build an instance of the dataclass `cls` from a dict; raises UserError for unknown keys."""
     known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]

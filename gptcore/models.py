@@ -18,9 +18,8 @@ from pathlib import Path
 from threading import Lock
 
 from gptcore.bundle import VARIANTS, find_models, graph_bytes, read_facts
-from gptcore.checks import UserError
+from gptcore.checks import Busy, UserError
 from gptcore.config import Seq2SeqConfig
-from gptcore.engine.scheduler import Busy
 from gptcore.facts import ModelFacts
 from gptcore.model import OnnxModel, cache_bytes, load_model
 

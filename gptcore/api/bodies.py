@@ -15,6 +15,7 @@ from typing import Any
 from gptcore.api.access import REPLIES
 from gptcore.checks import UserError, check_choice, check_type
 from gptcore.engine.generate import Request, chat_request
+from gptcore.engine.grammar import Grammar
 from gptcore.engine.sampling import SETTINGS, Sampling
 from gptcore.facts import read_as
 from gptcore.model import OnnxModel
@@ -64,6 +65,11 @@ class ParsedCall:
     stream: bool
     include_usage: bool
     n: int
+    schema: Any = None  # what the replies must be JSON of, not yet compiled
+
+    def bound(self, grammar: Grammar) -> "ParsedCall":
+        """Return the call for replies of a grammar."""
+        return replace(self, requests=[r.bound(grammar) for r in self.requests])
 
 
 def read_chat(body: Any, model: OnnxModel) -> ParsedCall:
@@ -81,9 +87,9 @@ def read_chat(body: Any, model: OnnxModel) -> ParsedCall:
     n_top = read_count(body, "top_logprobs", MOST_TOP) or 0
     most = given.most_tokens(model.config.block_size)
     schema = read_format(body.get("response_format"))
-    request = chat_request(model, messages, given.sampling(), most, schema=schema)
+    request = chat_request(model, messages, given.sampling(), most)
     request = replace(request, stops=stops, n_top=n_top if wants_top else None)
-    return parsed([request], given, model)
+    return replace(parsed([request], given, model), schema=schema)
 
 
 def read_completion(body: Any, model: OnnxModel) -> ParsedCall:

@@ -25,9 +25,10 @@ from gptcore.api.access import Access, Refused, read_json
 from gptcore.api.bodies import ParsedCall, read_chat, read_completion
 from gptcore.api.document import openapi
 from gptcore.api.forms import ChatForm, Json, TextForm, Usage, error_json
-from gptcore.checks import UserError
+from gptcore.checks import Busy, UserError
 from gptcore.engine.generate import Piece
-from gptcore.engine.scheduler import Busy, Engine
+from gptcore.engine.grammar import compiled
+from gptcore.engine.scheduler import Engine
 from gptcore.engine.streams import REPLY_SECONDS, answers
 from gptcore.model import OnnxModel
 from gptcore.models import Models, NotHere
@@ -146,6 +147,8 @@ class Api:
             model = await self.open(name)
             asked = await asyncio.to_thread(read, body, model)
             held.enter_context(self.access.answering(call.scope, len(asked.requests) - 1))
+            if asked.schema is not None:
+                asked = asked.bound(await compiled(asked.schema, model.tokenizer))
             stop = held.enter_context(stopping(call))
             pieces, form = answers(model.engine, asked.requests, stop), new_form(name, model, asked)
             if not asked.stream:

@@ -12,7 +12,7 @@ into logits and keeps a cache of what it has read.
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, Literal, Protocol
 
@@ -86,6 +86,11 @@ class Request:
                 f"the prompt has {n} tokens; the context holds {block_size}, of which "
                 f"at least one must be left for the reply: shorten it"
             )
+
+    def bound(self, grammar: Grammar) -> "Request":
+        """Return the request for a reply of a grammar; raises UserError if it begins otherwise."""
+        grammar.begin(self.begun)
+        return replace(self, grammar=grammar)
 
 
 @dataclass(frozen=True)
@@ -270,7 +275,10 @@ def chat(
     `schema`, a reply that ends by itself is JSON of it. Raises UserError before the first piece if
     max_tokens, a message or the schema is invalid, or the last message is too long.
     """
-    return model.answer(chat_request(model, messages, sampling, max_tokens, schema=schema), stop)
+    request = chat_request(model, messages, sampling, max_tokens)
+    if schema is not None:
+        request = request.bound(json_grammar(schema, model.tokenizer))
+    return model.answer(request, stop)
 
 
 def chat_request(
@@ -279,7 +287,6 @@ def chat_request(
     sampling: Sampling,
     max_tokens: int,
     begun: Sequence[int] = (),
-    schema: Any = None,
 ) -> Request:
     """Return the request for the reply to a conversation, which may be begun already.
 
@@ -289,12 +296,7 @@ def chat_request(
     block_size = model.config.block_size
     budget = block_size - min(max_tokens, block_size // 4) - len(begun)
     ids, n_dropped = fit(messages, model.tokenizer, budget, model.recall)
-    grammar = None if schema is None else json_grammar(schema, model.tokenizer)
-    if grammar:
-        grammar.begin(begun)  # refused before anything is told
-    return Request(
-        ids, sampling, max_tokens, n_dropped=n_dropped, begun=tuple(begun), grammar=grammar
-    )
+    return Request(ids, sampling, max_tokens, n_dropped=n_dropped, begun=tuple(begun))
 
 
 def complete(

@@ -9,8 +9,10 @@ on white space; keys come in the order of the schema. The grammar restricts what
 the probabilities that are reported: these are the model's own.
 """
 
+import asyncio
 import json
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gptcore.checks import UserError, shorten
+from gptcore.checks import Busy, UserError, shorten
 from gptcore.engine.schemas import check_schema, where
 from gptcore.text.tokenizer import Tokenizer
 
@@ -35,6 +37,10 @@ OPTIONS: "JsonCompileOptions" = {
 # an overflow would end the process. Memory that is not reached is not taken.
 STACK_BYTES = 2**26
 COMPILING = threading.Lock()  # the size of stacks is the process's; and one schema uses one core
+COMPILER = ThreadPoolExecutor(1, "schemas")  # where those of event loops wait for each other
+MOST_WAITING = 16  # of these; more are refused
+PLACES = threading.BoundedSemaphore(MOST_WAITING)
+SEARCH_SECONDS = 0.2  # within which the part of a schema that is at fault is found, or not
 TOO_COMPLEX = "the schema is too complex for what the reply has come to: simplify it"
 
 
@@ -74,8 +80,8 @@ class Grammar:
 def json_grammar(schema: Any, tokenizer: Tokenizer) -> Grammar:
     """Return the grammar of a JSON schema (draft 2020-12).
 
-    Raises UserError naming the part that is not supported. It takes a few milliseconds, but may
-    take half a second: call it from a thread that may wait.
+    Raises UserError naming the part that is not supported. It takes a few milliseconds, and of a
+    large schema half a second of one core; others wait for it. An event loop awaits `compiled`.
     """
     check_schema(schema)
     with COMPILING:
@@ -87,10 +93,24 @@ def json_grammar(schema: Any, tokenizer: Tokenizer) -> Grammar:
             threading.stack_size(before)
 
 
+async def compiled(schema: Any, tokenizer: Tokenizer) -> Grammar:
+    """Return the grammar of a JSON schema, for an event loop; raises Busy where many wait.
+
+    They wait in a queue of their own: the threads of asyncio.to_thread are few, and everybody's.
+    """
+    if not PLACES.acquire(blocking=False):
+        raise Busy(f"{MOST_WAITING} schemas wait already: try again in a few seconds")
+    try:
+        return await asyncio.wrap_future(COMPILER.submit(json_grammar, schema, tokenizer))
+    finally:
+        PLACES.release()
+
+
 def compile_schema(schema: dict[str, Any], tokenizer: Tokenizer) -> Grammar:
     matcher = attempt(schema, tokenizer)
     if matcher.is_error():
-        path, part = where(schema, lambda part: attempt(part, tokenizer).is_error())
+        ended = time.monotonic() + SEARCH_SECONDS
+        path, part = where(schema, lambda part: attempt(part, tokenizer).is_error(), ended)
         raise UserError(f"schema{path}: {reason(attempt(part, tokenizer).get_error())}")
     return Grammar(matcher)
 

@@ -24,7 +24,7 @@ from threading import Event, Lock, Thread
 
 import numpy as np
 
-from gptcore.checks import UserError
+from gptcore.checks import Busy, UserError
 from gptcore.engine.generate import Piece, Replies, Reply, Request, Stop, slid
 from gptcore.engine.sampling import NOT_FINITE, Sampling, sample_rows
 from gptcore.engine.slots import Slots
@@ -40,10 +40,6 @@ PIECE_SECONDS = 0.025  # text is delivered at most this often
 MAX_WAITING = 256  # requests that wait for a slot; more are refused
 
 Deliver = Callable[[Piece | Exception], None]  # called from the engine's thread; must not block
-
-
-class Busy(UserError):
-    """More requests wait than can be answered soon."""
 
 
 @dataclass

@@ -9,6 +9,7 @@ strangers may send schemas.
 """
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
@@ -21,6 +22,8 @@ Part = dict[str, Any]  # a schema, or one within it
 LONGEST = 2**16  # characters
 MOST_PARTS = 1000
 MOST_PATTERNS = 50  # of patternProperties; each is compared with each
+EXPRESSIONS = ("pattern", "format")
+MOST_EXPRESSIONS = 100  # of these keywords: a thousand take seconds
 MOST_CHOICES = 1000  # combined where several parts hold together
 PATTERN_CHOICES = 4  # as which a pattern counts; the work grows so with each more of them
 LONGEST_PATTERN = 1000  # characters
@@ -42,13 +45,15 @@ def check_schema(schema: Any) -> None:
     if not isinstance(schema, dict):
         raise UserError("schema must be a JSON object")
     check_json(schema)
-    n_patterns = 0
+    n_patterns = n_expressions = 0
     for n, (path, part) in enumerate(parts(schema), 1):
         n_patterns += sum(name.startswith("patternProperties/") for name, _ in children(part))
-        if n > MOST_PARTS or n_patterns > MOST_PATTERNS:
+        n_expressions += sum(key in part for key in EXPRESSIONS)
+        too_many = n_patterns > MOST_PATTERNS or n_expressions > MOST_EXPRESSIONS
+        if n > MOST_PARTS or too_many:
             raise UserError(
-                f"the schema has more than {MOST_PARTS:,} parts, or {MOST_PATTERNS} "
-                "patternProperties: simplify it"
+                f"the schema has more than {MOST_PARTS:,} parts, {MOST_PATTERNS} "
+                f"patternProperties, or {MOST_EXPRESSIONS} patterns and formats: simplify it"
             )
         if path and ("$id" in part or isinstance(part.get("id"), str)):
             raise UserError(f"schema{path}: an $id within a schema is not supported")
@@ -166,7 +171,7 @@ def check_choices(schema: Part) -> None:
         if isinstance(part.get("$ref"), str):
             joined.append(count(target(schema, part["$ref"])))
         joined.append(len(enum) if isinstance(enum := part.get("enum"), list) else 1)
-        joined += [PATTERN_CHOICES for key in ("pattern", "format") if key in part]
+        joined += [PATTERN_CHOICES for key in EXPRESSIONS if key in part]
         plain = [count(c) for name, c in found if not name.startswith((*JOINED, *DEFINED))]
         factors = [n for n in (*joined, 1 + sum(plain) - len(plain)) if n > 1]
         counts[id(part)] = prod(factors)
@@ -198,12 +203,15 @@ def target(schema: Part, reference: str) -> Any:
     return value
 
 
-def where(schema: Part, is_wrong: Callable[[Part], bool]) -> tuple[str, Part]:
+def where(schema: Part, is_wrong: Callable[[Part], bool], ended: float) -> tuple[str, Part]:
     """Return the path of the first part that is wrong without those within it, and what it then is.
 
-    If the parts are only wrong together it is the whole schema.
+    If the parts are only wrong together, or it is not found by the time `ended`, it is the whole
+    schema.
     """
     for path, part in parts(schema):
+        if time.monotonic() > ended:
+            break
         alone = {k: v for k, v in part.items() if k not in (*ONE, *SEVERAL, *NAMED, "$ref")}
         if isinstance(part.get("properties"), dict):
             alone["properties"] = dict.fromkeys(part["properties"], True)

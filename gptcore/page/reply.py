@@ -20,6 +20,7 @@ from typing import Any
 
 from gptcore.checks import UserError, shorten
 from gptcore.engine.generate import Request, chat_request, completion_request
+from gptcore.engine.grammar import compiled
 from gptcore.engine.sampling import SETTINGS, Likelihood
 from gptcore.model import OnnxModel
 from gptcore.models import Models
@@ -43,7 +44,9 @@ def reply_endpoint(models: Models) -> Callable:
         name: str | None,
     ) -> AsyncIterator[str]:
         model = await models.get(models.check(name))
-        request = await asyncio.to_thread(read, model, prompt, settings, begun)
+        request, schema = await asyncio.to_thread(read, model, prompt, settings, begun)
+        if schema is not None:
+            request = request.bound(await compiled(schema, model.tokenizer))
         teller = ReplyEvents(model.tokenizer, request)
         yield teller.start(device_line(model))
         async for progress in stream(model.engine, request, Event()):
@@ -52,10 +55,11 @@ def reply_endpoint(models: Models) -> Callable:
     return reply
 
 
-def read(model: OnnxModel, prompt: Any, settings: Any, begun: Any) -> Request:
-    """Return the request for the engine; raises UserError naming what is wrong.
+def read(model: OnnxModel, prompt: Any, settings: Any, begun: Any) -> tuple[Request, Any]:
+    """Return the request for the engine, and the schema that its reply must be JSON of, if any.
 
-    `prompt`: the messages of a conversation, or a text to continue.
+    `prompt`: the messages of a conversation, or a text to continue. Raises UserError naming what
+    is wrong.
     """
     if not isinstance(settings, dict):
         raise UserError("settings must be an object")
@@ -63,13 +67,15 @@ def read(model: OnnxModel, prompt: Any, settings: Any, begun: Any) -> Request:
     sampling, most = to_settings(values, highest_max_tokens(model.bundle.facts))
     if sampling.seed < 0:
         sampling = replace(sampling, seed=random.randrange(SEEDS))
+    schema = None
     if isinstance(prompt, str):
         request = completion_request(model, prompt, sampling, most)
     else:
         ids = read_begun(model.tokenizer, begun)
         schema = read_schema(values.get("schema", ""))
-        request = chat_request(model, to_messages(prompt, ""), sampling, most, ids, schema)
-    return replace(request, stops=check_stops(values.get("stop", [])), n_top=ALTERNATIVES)
+        request = chat_request(model, to_messages(prompt, ""), sampling, most, ids)
+    stops = check_stops(values.get("stop", []))
+    return replace(request, stops=stops, n_top=ALTERNATIVES), schema
 
 
 def read_begun(tokenizer: Tokenizer, begun: Any) -> list[int]:

@@ -22,12 +22,12 @@ from made_engine import (
     wait_until_idle,
 )
 
-from gptcore.checks import UserError
+from gptcore.checks import Busy, UserError
 from gptcore.engine import scheduler
 from gptcore.engine.generate import Piece, Request
 from gptcore.engine.grammar import json_grammar
 from gptcore.engine.sampling import Sampling
-from gptcore.engine.scheduler import READ_BESIDE, READ_LEAST, Busy
+from gptcore.engine.scheduler import READ_BESIDE, READ_LEAST
 
 
 @pytest.mark.parametrize("n_slots", [1, 3, 8])

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from collections import Counter
 from typing import Any
 
@@ -15,6 +16,7 @@ from gptcore.checks import UserError
 from gptcore.engine.generate import Reply, Request, generate
 from gptcore.engine.grammar import Grammar, json_grammar
 from gptcore.engine.sampling import Sampling
+from gptcore.engine.schemas import where
 from gptcore.text.tokenizer import Tokenizer
 
 BYTES = Tokenizer({bytes([byte]): byte for byte in range(256)})  # a token is a byte
@@ -153,6 +155,19 @@ def test_a_schema_that_is_not_supported_is_refused_by_its_part(schema: Any, said
     assert said in str(refused.value) and "\n" not in str(refused.value)
 
 
+def test_the_part_at_fault_is_looked_for_only_so_long() -> None:
+    schema = {"properties": {f"p{i}": {"type": "integer"} for i in range(900)}}
+    tried: list[Any] = []
+
+    def is_wrong(part: Any) -> bool:
+        tried.append(part)
+        time.sleep(0.01)
+        return False
+
+    assert where(schema, is_wrong, time.monotonic() + 0.1) == ("", schema)
+    assert 1 <= len(tried) <= 10
+
+
 # Schemas of a few lines that would cost llguidance seconds, gigabytes or the process.
 HOSTILE = """
 from itertools import product
@@ -182,6 +197,8 @@ refused = {
     "many": {"properties": names}, "long": {"enum": ["a" * 70_000]},
     "patterns": {"allOf": [{"pattern": f"(a|b)*a(a|b){{20}}c{i}"} for i in range(20)]},
     "keys": {"patternProperties": {f"^a{i}x": {} for i in range(300)}},
+    "properties": {"properties": {f"p{i}": {"pattern": r"\\p{L}{1,60}0"} for i in range(900)}},
+    "formats": {"properties": {f"p{i}": {"format": "uri"} for i in range(101)}},
     "pattern": {"pattern": "(a|b)?" * 9000}, "multiples": {"multipleOf": 999983},
 }
 within = {

@@ -18,10 +18,9 @@ from conftest import FIRST, NANO
 import gptcore.models
 from gptcore.api.access import Access
 from gptcore.bundle import find_models, read_facts, write_facts
-from gptcore.checks import UserError
+from gptcore.checks import Busy, UserError
 from gptcore.engine.generate import Request
 from gptcore.engine.sampling import Sampling
-from gptcore.engine.scheduler import Busy
 from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models, NotHere, needed_bytes
 from gptcore.page.shell import page_facts

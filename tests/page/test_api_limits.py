@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
-from threading import Event
+from threading import BoundedSemaphore, Event
+from typing import Any
 
 import pytest
 import requests
@@ -16,6 +17,7 @@ from conftest import NANO
 
 from gptcore.api.access import LONGEST_BODY, REPLIES, Access, Rate, Refused
 from gptcore.api.forms import ChatForm, TextForm
+from gptcore.engine import grammar
 from gptcore.engine.generate import Replies
 from gptcore.engine.onnx_session import open_slots
 from gptcore.engine.scheduler import Engine
@@ -284,6 +286,36 @@ def test_the_server_answers_others_while_it_makes_a_large_answer(
         finally:
             ended.set()
         assert answer.result().ok
+
+
+def test_who_asks_for_text_does_not_wait_for_the_schemas_of_others(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n, ended = REPLIES - 1, Event()
+    monkeypatch.setattr(grammar, "PLACES", places := BoundedSemaphore(n))
+    compile_schema = grammar.compile_schema
+
+    def slow(*values: Any) -> grammar.Grammar:
+        ended.wait(SECONDS)
+        return compile_schema(*values)
+
+    def post(**more: object) -> requests.Response:
+        body = {"messages": HELLO, "max_tokens": 1, **more}
+        return requests.post(f"{url}/v1/chat/completions", json=body, timeout=SECONDS)
+
+    monkeypatch.setattr(grammar, "compile_schema", slow)
+    form = {"response_format": {"type": "json_object"}}
+    with ThreadPoolExecutor(n) as pool:
+        bound = [pool.submit(post, **form) for _ in range(n)]
+        try:
+            while places._value:  # until all wait
+                time.sleep(0.01)
+            assert post().ok
+            assert "schemas wait already: try again" in error_of(post(**form), 429)
+        finally:
+            ended.set()
+        assert all(answer.result().ok for answer in bound)
+    assert post(**form).ok
 
 
 def test_a_base_model_completes_and_does_not_chat(nano: OnnxModel) -> None:
