@@ -125,8 +125,9 @@ class Guard:
 
     def is_open(self, scope: Scope) -> bool:
         """Return whether an address asks nothing of a visitor, or keys of its own."""
-        has_keys = bool(self.api.access.keys) and scope["path"].startswith("/v1/")
-        return has_keys or scope["path"] in OPEN
+        path = scope["path"]
+        asks_for_a_key = path.startswith("/v1/") or path == "/metrics"
+        return (asks_for_a_key and bool(self.api.access.keys)) or path in OPEN
 
 
 async def checked_body(scope: Scope, receive: Receive) -> tuple[Any, Receive]:
