@@ -15,6 +15,7 @@ from gptcore.bundle import INSPECT, UNTRAINED, Bundle, TranslationBundle
 from gptcore.checks import UserError
 from gptcore.engine.onnx_session import open_inference
 from gptcore.engine.sampling import Likelihood, likelihoods
+from gptcore.system.files import shown
 from gptcore.text.chat_template import (
     Message,
     always_kept,
@@ -40,7 +41,8 @@ class Inspector:
         file = UNTRAINED if untrained else INSPECT
         path = bundle.untrained if untrained else bundle.inspect
         if path is None:
-            raise UserError(f"{bundle.path} has no {file}: python -m export inspect {bundle.path}")
+            folder = shown(bundle.path)  # strangers may read it, on the page
+            raise UserError(f"{folder} has no {file}: python -m export inspect {folder}")
         self.bundle = bundle
         self.inference = open_inference(path, "cpu", threads=1)
 

@@ -10,9 +10,11 @@ reply.
 """
 
 import asyncio
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import chain, count
 from pathlib import Path
 from threading import Lock
@@ -28,6 +30,10 @@ GB = 10**9
 
 class NotHere(UserError):
     """A model of this name is not served."""
+
+
+class NotOpened(UserError):
+    """A model cannot be opened now; the message tells strangers no path."""
 
 
 class Models:
@@ -115,7 +121,7 @@ class Models:
         return found
 
     async def get(self, name: str) -> OnnxModel:
-        """Return a model, which may have to be opened; raises Busy or UserError."""
+        """Return a model, which may have to be opened; raises Busy or NotOpened."""
         model = self.open.get(name)
         if model is None:
             opening = self.loader.submit(self.open_model, name)
@@ -129,9 +135,11 @@ class Models:
         if name not in self.open:
             base, variant = self.formats().get(name, (name, None))
             folder = self.folders[base]
-            self.facts = self.facts | {base: read_facts(folder)}  # it may be exported anew
+            with without_paths(name):
+                self.facts = self.facts | {base: read_facts(folder)}  # it may be exported anew
             self.make_room(name, needed_bytes(folder, self.facts[base], variant))
-            model = load_model(folder, variant=variant)
+            with without_paths(name):
+                model = load_model(folder, variant=variant)
             self.open, self.held = self.open | {name: model}, self.held | {name: held_bytes(model)}
         return self.open[name]
 
@@ -144,7 +152,7 @@ class Models:
         first = self.names[0]
         kept = self.held.get(first, 0)  # exported again, it is opened when it is asked for
         if kept + needed > self.memory:
-            raise UserError(
+            raise NotOpened(
                 f"{name} needs {needed / GB:.2f} GB beside the {kept / GB:.2f} of "
                 f"{first}, and --memory allows {self.memory / GB:.2f}"
             )
@@ -158,6 +166,17 @@ class Models:
     def forget(self, names: set[str]) -> None:
         self.open = {name: model for name, model in self.open.items() if name not in names}
         self.held = {name: n_bytes for name, n_bytes in self.held.items() if name not in names}
+
+
+@contextmanager
+def without_paths(name: str) -> Iterator[None]:
+    """Say on this machine what is wrong with a model's folder, and raise NotOpened."""
+    try:
+        yield
+    except UserError as error:
+        print(f"{name} cannot be opened: {error}", file=sys.stderr, flush=True)
+        told = f"{name} cannot be opened here now: the server's own output says why"
+        raise NotOpened(told) from None
 
 
 def needed_bytes(folder: Path, facts: ModelFacts, variant: str | None = None) -> int:

@@ -6,7 +6,6 @@
 
 import asyncio
 import json
-import sys
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -31,7 +30,7 @@ from gptcore.engine.grammar import compiled
 from gptcore.engine.scheduler import Engine
 from gptcore.engine.streams import REPLY_SECONDS, answers
 from gptcore.model import OnnxModel
-from gptcore.models import Models, NotHere
+from gptcore.models import Models, NotHere, NotOpened
 
 PATHS = ("/v1/", "/health", "/ready", "/metrics")
 RETRY_SECONDS = 5
@@ -69,6 +68,7 @@ class Api:
         handlers: dict[Any, Any] = {
             Refused: lambda call, no: self.refusal(no.status, str(no), no.code),
             NotHere: lambda call, no: self.refusal(404, str(no), "model_not_found"),
+            NotOpened: lambda call, no: self.refusal(503, str(no), "model_not_opened"),
             Busy: lambda call, busy: self.refusal(429, str(busy), "busy"),
             UserError: lambda call, error: self.refusal(400, str(error)),
             Exception: lambda call, error: self.refusal(500, INTERNAL),
@@ -144,7 +144,7 @@ class Api:
             held.enter_context(self.access.answering(call.scope))
             body = await read_json(call.scope, call.receive)
             name = self.models.check(body.get("model") if isinstance(body, dict) else None)
-            model = await self.open(name)
+            model = await self.models.get(name)
             asked = await asyncio.to_thread(read, body, model)
             held.enter_context(self.access.answering(call.scope, len(asked.requests) - 1))
             if asked.schema is not None:
@@ -157,16 +157,6 @@ class Api:
             begun = chained(await anext(pieces), pieces)
             lines = streamed(begun, asked, form, held.pop_all())
             return StreamingResponse(lines, media_type="text/event-stream")
-
-    async def open(self, name: str) -> OnnxModel:
-        """Return the model of a name; raises Busy or Refused, whose message tells no path."""
-        try:
-            return await self.models.get(name)
-        except Busy:
-            raise
-        except UserError as error:
-            print(f"{name} cannot be opened: {error}", file=sys.stderr, flush=True)
-            raise Refused(503, f"{name} cannot be opened here now", "model_not_opened") from None
 
 
 async def whole(pieces: Pieces, asked: ParsedCall, form: AnyForm) -> Response:

@@ -10,6 +10,7 @@ from typing import Any
 from gptcore.bundle import INSPECT, UNTRAINED
 from gptcore.engine.sampling import SETTINGS
 from gptcore.facts import ModelFacts
+from gptcore.system.files import shown
 
 EXAMPLES = (
     "Hello! Who are you?",
@@ -43,12 +44,6 @@ def view_facts(facts: ModelFacts, folder: Path) -> dict[str, Any]:
         "folder": shown(folder),
         "config": {name: getattr(facts.config, name) for name in SIZES},
     }
-
-
-def shown(folder: Path) -> str:
-    """Return a folder as a command names it from here, without telling strangers where that is."""
-    here, folder = Path.cwd(), folder.resolve()
-    return folder.relative_to(here).as_posix() if folder.is_relative_to(here) else folder.name
 
 
 def settings(facts: ModelFacts) -> list[dict[str, Any]]:

@@ -127,6 +127,12 @@ def check_links(folder: Path) -> None:
             raise UserError(f"{path} is a link that leads out of {folder}: copy the file itself")
 
 
+def shown(folder: Path) -> str:
+    """Return a folder as a command names it from here, without telling strangers where that is."""
+    here, folder = Path.cwd(), folder.resolve()
+    return folder.relative_to(here).as_posix() if folder.is_relative_to(here) else folder.name
+
+
 def file_sha256(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

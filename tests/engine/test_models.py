@@ -22,7 +22,7 @@ from gptcore.checks import Busy, UserError
 from gptcore.engine.generate import Request
 from gptcore.engine.sampling import Sampling
 from gptcore.model import OnnxModel, load_model
-from gptcore.models import Models, NotHere, needed_bytes
+from gptcore.models import Models, NotHere, NotOpened, needed_bytes
 from gptcore.page.shell import page_facts
 
 NAMES = ["one", "two", "three"]
@@ -98,7 +98,7 @@ def test_a_model_that_writes_is_not_closed(nano: OnnxModel, folders: list[Path])
 
 
 def test_a_model_that_never_fits_is_named(nano: OnnxModel, folders: list[Path]) -> None:
-    with pytest.raises(UserError, match=r"one needs .* GB beside .* --memory allows"):
+    with pytest.raises(NotOpened, match=r"one needs .* GB beside .* --memory allows"):
         get(Models(nano, folders, room_for(1.5)), "one")
 
 
@@ -112,6 +112,20 @@ def test_a_model_counts_with_the_file_that_is_open(folders: list[Path]) -> None:
         get(models, "one")  # its largest file may be the fastest one
     get(models, "one@int8")
     assert [*models.held.values()] == [eight, eight]
+
+
+def test_strangers_are_told_that_a_folder_is_damaged_and_not_where_it_is(
+    nano: OnnxModel, folders: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = Models(nano, folders, room_for(4))
+    (folders[0] / "README.md").write_text("changed")
+    (folders[1] / "gptcore.json").write_text("{")
+    for name, folder in zip(NAMES[:2], folders):
+        with pytest.raises(NotOpened, match=f"{name} cannot be opened here now") as no:
+            get(models, name)
+        assert str(folder.parent) not in str(no.value)
+        assert str(folder) in capsys.readouterr().err  # whoever is at this machine learns why
+    assert get(models, "three")
 
 
 def test_a_crowd_opens_a_model_once(

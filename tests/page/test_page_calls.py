@@ -23,11 +23,11 @@ from gptcore.gradio.build import build_page
 from gptcore.gradio.guard.arguments import check_call
 from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
-from gptcore.page.facts import shown
 from gptcore.page.inspect import inspect_endpoint
 from gptcore.page.reply import read
 from gptcore.page.streaming import CROWD_SECONDS, LONGEST_SECONDS, YIELD_SECONDS, pause
 from gptcore.page.translate import crossing_endpoint
+from gptcore.system.files import shown
 from gptcore.translation.onnx import OnnxTranslator
 
 if TYPE_CHECKING:
