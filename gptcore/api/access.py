@@ -13,6 +13,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
+from ipaddress import IPv6Address, ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -139,10 +140,25 @@ class Rate:
 
 
 def visitor(scope: Scope, behind_proxy: bool) -> str:
-    """Return a visitor's address; of X-Forwarded-For, the entry that the proxy added."""
+    """Return what a visitor is counted by; of X-Forwarded-For, the entry that the proxy added."""
     told = Headers(scope=scope).get("x-forwarded-for", "") if behind_proxy else ""
     client = scope.get("client") or ("",)
-    return told.rpartition(",")[2].strip() or client[0]
+    return counted(told.rpartition(",")[2].strip() or client[0])
+
+
+def counted(address: str) -> str:
+    """Return an address, or of IPv6 its network of 64 bits: a visitor has all addresses of one.
+
+    >>> counted("2001:db8::5"), counted("::ffff:10.0.0.1"), counted("10.0.0.1")
+    ('2001:db8::', '10.0.0.1', '10.0.0.1')
+    """
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    if found.version == 4:
+        return address
+    return str(found.ipv4_mapped or IPv6Address(int(found) >> 64 << 64))
 
 
 def is_own_page(headers: Headers) -> bool:

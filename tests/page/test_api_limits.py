@@ -106,6 +106,19 @@ def test_too_many_calls_in_a_minute_are_refused_for_each_key(nano: OnnxModel) ->
         assert found == {"one": [200, 200, 429], "two": [200, 200, 429]}
 
 
+def test_the_addresses_of_one_ipv6_network_are_one_visitor(nano: OnnxModel) -> None:
+    with served(nano, Access(per_minute=2, behind_proxy=True)) as url:
+
+        def get(address: str) -> int:
+            headers = {"X-Forwarded-For": address}
+            return requests.get(f"{url}/v1/models", headers=headers, timeout=SECONDS).status_code
+
+        assert [get(f"2001:db8:1:2::{i}") for i in range(1, 4)] == [200, 200, 429]
+        assert get("2001:db8:1:2:ffff::9") == 429 and get("2001:db8:1:3::1") == 200
+        assert [get("::ffff:10.0.0.1"), get("10.0.0.1"), get("10.0.0.1")] == [200, 200, 429]
+        assert get("::ffff:10.0.0.2") == 200
+
+
 def test_a_minute_later_the_same_key_may_call_again(monkeypatch: pytest.MonkeyPatch) -> None:
     rate, now = Rate(2), 1000.0
     monkeypatch.setattr("gptcore.api.access.time.monotonic", lambda: now)

@@ -2,7 +2,7 @@
 
 Gradio bounds its queue as a whole only: one visitor could fill it with requests whose replies
 nobody reads, or join under so many names that other visitors' replies are forgotten. A visitor is
-an address, since the name of a session is what its visitor says it is.
+an address (of IPv6 a network of 64 bits), since the name of a session is what its visitor says.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
-from gptcore.api.access import Refused, Scope, visitor
+from gptcore.api.access import Refused, Scope, counted, visitor
 
 if TYPE_CHECKING:
     from gradio import Blocks
@@ -114,7 +114,7 @@ class Visitors:
         self.half_open = {key: self.half_open.get(key, now) for key in waiting}
         n_open: Counter[str] = Counter()
         for (connection, last), at in reversed(self.half_open.items()):
-            address = (connection.client or ("",))[0]
+            address = counted((connection.client or ("",))[0])
             n_open[address] += last is None  # the others are kept open for the next request
             if now - at > HEADER_SECONDS or n_open[address] > HALF_OPEN:
                 connection.transport.close()
