@@ -28,7 +28,7 @@ from gptcore.checks import Busy, UserError
 from gptcore.engine.generate import Piece
 from gptcore.engine.grammar import compiled
 from gptcore.engine.scheduler import Engine
-from gptcore.engine.streams import REPLY_SECONDS, answers
+from gptcore.engine.streams import answers
 from gptcore.model import OnnxModel
 from gptcore.models import Models, NotHere, NotOpened
 
@@ -198,7 +198,7 @@ async def streamed(
 
 @contextmanager
 def stopping(call: Call) -> Iterator[Event]:
-    """Give an event that is set when the client goes away, or after REPLY_SECONDS."""
+    """Give an event that is set when the client goes away."""
 
     async def watch() -> None:
         while (await call.receive())["type"] != "http.disconnect":
@@ -206,7 +206,6 @@ def stopping(call: Call) -> Iterator[Event]:
         stop.set()
 
     stop = Event()
-    timer = asyncio.get_running_loop().call_later(REPLY_SECONDS, stop.set)
     watcher = asyncio.create_task(watch())
     try:
         yield stop
@@ -214,7 +213,6 @@ def stopping(call: Call) -> Iterator[Event]:
         stop.set()
         raise
     finally:
-        timer.cancel()
         watcher.cancel()
 
 

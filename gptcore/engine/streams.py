@@ -5,7 +5,7 @@
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 
 from gptcore.engine.generate import Piece, Request, Stop
@@ -15,11 +15,15 @@ REPLY_SECONDS = 300.0  # after which a reply is ended, so that others get their 
 
 
 async def answers(
-    engine: Engine, requests: Sequence[Request], stop: Stop
+    engine: Engine,
+    requests: Sequence[Request],
+    stop: Stop,
+    on_late: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[tuple[int, Piece]]:
     """Yield the pieces of the replies to requests as they come, each with its request's index.
 
     However this generator ends (a stop, a closed connection, an error), the computation ends too.
+    After REPLY_SECONDS `on_late` is called, and the replies are stopped.
     """
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[tuple[int, Piece | Exception]] = asyncio.Queue()
@@ -27,6 +31,11 @@ async def answers(
     def deliver(i: int, piece: Piece | Exception) -> None:
         loop.call_soon_threadsafe(arrived.put_nowait, (i, piece))
 
+    def expire() -> None:
+        on_late()
+        stop.set()
+
+    timer = loop.call_later(REPLY_SECONDS, expire)
     try:
         for i, request in enumerate(requests):
             engine.submit(request, stop, partial(deliver, i))
@@ -38,4 +47,5 @@ async def answers(
             n_left -= bool(piece.finish)
             yield i, piece
     finally:
+        timer.cancel()
         stop.set()

@@ -4,14 +4,13 @@
 ...     show(progress.text, progress.speed)
 """
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from gptcore.engine.generate import Piece, Request, Stop
 from gptcore.engine.scheduler import Engine
-from gptcore.engine.streams import REPLY_SECONDS, answers
+from gptcore.engine.streams import answers
 
 YIELD_SECONDS = 0.05  # between two updates: one per token would freeze browsers
 # Between two updates, whoever's: each takes up to half a millisecond of the event loop.
@@ -29,7 +28,7 @@ class Progress:
     text: str = ""
     piece: Piece | None = None
     new: list[Piece] = field(default_factory=list)  # since the last update
-    is_late: bool = False  # whether it took longer than REPLY_SECONDS
+    is_late: bool = False  # whether it took longer than a reply may
 
     def add(self, piece: Piece) -> None:
         self.latest = time.perf_counter()
@@ -57,19 +56,16 @@ async def stream(engine: Engine, request: Request, stop: Stop) -> AsyncIterator[
     """
     progress, shown = Progress(), 0.0
 
-    def expire() -> None:
+    def note() -> None:
         progress.is_late = True
-        stop.set()
 
-    timer = asyncio.get_running_loop().call_later(REPLY_SECONDS, expire)
     try:
-        async for _, piece in answers(engine, [request], stop):
+        async for _, piece in answers(engine, [request], stop, note):
             progress.add(piece)
             if piece.finish or progress.latest - shown > pause(engine.n_running):
                 shown = progress.latest
                 yield progress
     finally:
-        timer.cancel()
         stop.set()
 
 

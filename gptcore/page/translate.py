@@ -8,6 +8,7 @@
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import cache
 from typing import Any
@@ -16,6 +17,7 @@ from starlette.concurrency import iterate_in_threadpool
 
 from gptcore.bundle import TranslationBundle
 from gptcore.checks import UserError
+from gptcore.engine.streams import REPLY_SECONDS
 from gptcore.inspection import MAX_TOKENS, Inspector, inspect_translation
 from gptcore.page.inputs import whole_number
 from gptcore.page.inspect import packed
@@ -101,4 +103,16 @@ def translate_lines(model: OnnxTranslator, text: Any, beams: Any) -> Iterator[Tr
         except UserError as error:
             where = f"sentence {number}: " if len(lines) > 1 else ""
             raise UserError(f"{where}{error}") from None
-    return (translate(model, line, beams) if line.strip() else NOTHING for line in lines)
+    return translations(model, lines, beams)
+
+
+def translations(model: OnnxTranslator, lines: list[str], beams: int) -> Iterator[Translation]:
+    """Yield the translation of each line; raises UserError where they take longer than a reply."""
+    ended = time.monotonic() + REPLY_SECONDS
+    for n_done, line in enumerate(lines):
+        if time.monotonic() > ended:
+            raise UserError(
+                f"{n_done} of {len(lines)} lines are translated, and {REPLY_SECONDS / 60:.0f} "
+                "minutes are over: send the others by themselves"
+            )
+        yield translate(model, line, beams) if line.strip() else NOTHING

@@ -27,7 +27,7 @@ from gptcore.models import Models
 from gptcore.page.inputs import to_settings
 from gptcore.page.translate import translate_lines
 from gptcore.translation.onnx import OnnxTranslator
-from gptcore.translation.search import translate
+from gptcore.translation.search import Translation, translate
 
 Serve = Callable[[OnnxModel], str]
 
@@ -154,6 +154,21 @@ def test_a_bad_translation_request_is_named(
     with pytest.raises(AppError) as error:
         translating.predict(**({"text": LINES[0]} | arguments), api_name="/translate")
     assert message in str(error.value)
+
+
+def test_a_text_whose_translation_takes_too_long_is_ended_between_two_lines(
+    translating: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*values: object) -> Translation:
+        time.sleep(0.5)
+        return Translation("ja", [], [], True)
+
+    monkeypatch.setattr("gptcore.page.translate.translate", slow)
+    monkeypatch.setattr("gptcore.page.translate.REPLY_SECONDS", 0.9)
+    job = translating.submit("\n".join(LINES * 50), api_name="/translate")
+    with pytest.raises(AppError, match="2 of 100 lines are translated"):
+        job.result(timeout=20)
+    assert job.outputs() == ["ja", "ja\nja"]
 
 
 @pytest.mark.parametrize("beams", [float("nan"), float("inf")])

@@ -17,7 +17,6 @@ import pytest
 from conftest import FIRST, NANO
 
 import gptcore.gradio.guard.visitors
-import gptcore.page.streaming
 from benchmarks.crowds.servers import free_port, running
 from gptcore.api.access import LONGEST_BODY, Refused
 from gptcore.engine.generate import chat_request
@@ -280,7 +279,7 @@ def test_an_address_is_what_the_proxy_says_where_there_is_one() -> None:
 def test_a_reply_ends_when_its_time_is_over(
     slow_model: OnnxModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gptcore.page.streaming, "REPLY_SECONDS", 1.0)
+    monkeypatch.setattr("gptcore.engine.streams.REPLY_SECONDS", 1.0)
 
     async def last() -> Progress:
         messages = [{"role": "user", "content": "Hi"}]
