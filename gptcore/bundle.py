@@ -5,7 +5,7 @@
     (512, True)
 
 `gptcore.json` holds facts about the model and the sha256 of every other file. All hashes are
-compared before anything else is loaded from the folder.
+compared before anything else is loaded from the folder, whose tokenizer must be listed, too.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from gptcore.system.files import (
     read_json,
     write_whole,
 )
-from gptcore.text.tokenizer import Tokenizer
+from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME, Tokenizer
 
 FACTS = "gptcore.json"
 ONNX = Path("onnx") / "model.onnx"
@@ -203,6 +203,7 @@ def read_folder(folder: Path) -> ModelFacts:
     """Read gptcore.json, then check that every file it lists has the sha256 it names."""
     facts = read_facts(folder)
     check_links(folder)
+    check_listed(folder, facts)
     for name, expected in facts.sha256.items():
         path = folder / name
         if not path.is_file():
@@ -210,6 +211,18 @@ def read_folder(folder: Path) -> ModelFacts:
         if file_sha256(path) != expected:
             raise UserError(f"{path} is damaged or changed (its sha256 differs): export it again")
     return facts
+
+
+def check_listed(folder: Path, facts: ModelFacts) -> None:
+    """Raise UserError if a file that is read whether it is listed or not is there and is not."""
+    places = folder, folder / SOURCE_TOKENIZER
+    read = [place / name for place in places for name in (FILE_NAME, FACTS_NAME)]
+    read += [data_file(folder / name) for name in facts.sha256 if name.endswith(".onnx")]
+    for path in read:
+        if path.is_file() and path.relative_to(folder).as_posix() not in facts.sha256:
+            raise UserError(
+                f"{path} is not listed in {FACTS}: delete it, or export the model again"
+            )
 
 
 def load_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:

@@ -21,8 +21,10 @@ from gptcore.bundle import (
     FACTS,
     ONNX,
     SERVING,
+    SOURCE_TOKENIZER,
     VARIANTS,
     add_files,
+    data_file,
     load_bundle,
     read_facts,
     say_if_large,
@@ -33,7 +35,7 @@ from gptcore.config import PRESETS
 from gptcore.facts import ModelFacts
 from gptcore.model import load_model
 from gptcore.system.files import new_folder
-from gptcore.text.tokenizer import FILE_NAME, Tokenizer
+from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME, Tokenizer
 
 
 @pytest.fixture
@@ -198,6 +200,20 @@ def test_a_graph_that_is_not_listed_is_not_run(folder: Path) -> None:
     change_facts(folder, lambda facts: facts["sha256"].pop(ONNX.as_posix()) and None)
     with pytest.raises(UserError, match=r"gptcore\.json does not list onnx/model\.onnx"):
         load_bundle(folder)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [FILE_NAME, FACTS_NAME, f"{SOURCE_TOKENIZER}/{FILE_NAME}", data_file(ONNX).as_posix()],
+)
+def test_a_file_that_is_read_and_not_listed_is_refused(folder: Path, name: str) -> None:
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    change_facts(folder, lambda facts: facts["sha256"].pop(name, None) and None)
+    with pytest.raises(UserError, match=r"is not listed in gptcore.json: delete it") as refused:
+        load_bundle(folder)
+    assert str(path) in str(refused.value)
 
 
 def test_a_tokenizer_of_another_export_is_refused(folder: Path) -> None:

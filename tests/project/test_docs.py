@@ -10,7 +10,8 @@ import pytest
 from conftest import ROOT
 
 BENCHMARKS = ROOT / "benchmarks"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", BENCHMARKS / "README.md"]
+SECURITY = ROOT / "SECURITY.md"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", SECURITY, BENCHMARKS / "README.md"]
 PAGES += sorted((ROOT / "docs").glob("*.md"))
 GUIDES = [page for page in PAGES if page.name not in ("log.md", "samples.md")]
 CODE = ("gptcore", "training", "export")
@@ -62,6 +63,19 @@ def test_every_benchmark_is_in_their_readme() -> None:
     files = [path for path in BENCHMARKS.rglob("*.py") if path.name not in PARTS]
     own = [path for path in files if "__main__" in path.read_text(encoding="utf-8")]
     assert sorted(told) == sorted(path.relative_to(BENCHMARKS).as_posix() for path in own)
+
+
+def test_every_test_that_the_page_on_security_names_is_there() -> None:
+    text = SECURITY.read_text(encoding="utf-8")
+    paths = re.findall(r"`(tests/[\w/]+\.py)`", text)
+    assert len(paths) > 5 and all((ROOT / path).is_file() for path in paths), paths
+    files = {path.name: path for path in (ROOT / "tests").rglob("test_*.py")}
+    name, n_found = "", 0
+    for file, test in re.findall(r"`(test_\w+\.py)?::(test_\w+)`", text):
+        name = file or name
+        assert f"def {test}(" in files[name].read_text(encoding="utf-8"), f"{name}::{test}"
+        n_found += 1
+    assert n_found > 15
 
 
 def test_continuous_integration_runs_the_readmes_test_commands() -> None:
