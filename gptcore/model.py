@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnxruntime as ort
 
@@ -19,6 +20,9 @@ from gptcore.engine.generate import Piece, Replies, Request, Stop
 from gptcore.engine.onnx_session import OnnxSession, choose_device, open_inference, open_slots
 from gptcore.engine.scheduler import Engine
 from gptcore.system.cores import fastest, median_seconds, thread_counts
+
+if TYPE_CHECKING:
+    from gptcore.translation.onnx import OnnxTranslator
 
 ON_CUDA = ("fp16", "fp32", "q8", "q4f16", "q4", "int8")  # best first; int8 runs on the CPU
 HALF = ("fp16", "q4f16")  # never faster on a CPU, and some CPUs cannot load them
@@ -122,6 +126,16 @@ def open_model(bundle: Bundle, device: str, threads: int, variant: str) -> OnnxM
     graphs = bundle.serving if device == "cpu" else {}
     path = graphs.get(variant, bundle.variants[variant])
     return OnnxModel(bundle, open_inference(path, device, threads), threads, variant)
+
+
+def device_line(model: "OnnxModel | OnnxTranslator") -> str:
+    """Return a line that says which model file runs on which device."""
+    device = "CUDA" if model.provider == "CUDAExecutionProvider" else "CPU"
+    threads = "1 thread" if model.threads == 1 else f"{model.threads} threads"
+    return (
+        f"{model.bundle.facts.parameters:,} parameters on {device} ({model.provider}, "
+        f"{threads}) · ONNX Runtime {ort.__version__} · {model.file_name}"
+    )
 
 
 def cache_bytes(config: ModelConfig) -> int:

@@ -9,6 +9,7 @@ room for each other: the one that was not needed for longest goes first, but non
 reply.
 """
 
+import argparse
 import asyncio
 import sys
 import time
@@ -19,13 +20,14 @@ from itertools import chain, count
 from pathlib import Path
 from threading import Lock
 
-from gptcore.bundle import VARIANTS, find_models, graph_bytes, read_facts
+from gptcore.bundle import VARIANTS, find_models, graph_bytes, read_facts, say_if_large
 from gptcore.checks import Busy, UserError
 from gptcore.config import Seq2SeqConfig
 from gptcore.facts import ModelFacts
-from gptcore.model import OnnxModel, cache_bytes, load_model
+from gptcore.model import OnnxModel, cache_bytes, device_line, load_model
 
 GB = 10**9
+MODELS = Path("models")  # the folder whose models are offered where none is named
 
 
 class NotHere(UserError):
@@ -166,6 +168,20 @@ class Models:
     def forget(self, names: set[str]) -> None:
         self.open = {name: model for name, model in self.open.items() if name not in names}
         self.held = {name: n_bytes for name, n_bytes in self.held.items() if name not in names}
+
+
+def load_models(options: argparse.Namespace) -> Models:
+    """Load --model, which answers where no other is named, and find those of --models."""
+    default = MODELS if MODELS.is_dir() else None
+    folder = options.models or default
+    folders, others = find_models(folder) if folder else ([], [])
+    say_if_large(options.model)
+    first = load_model(options.model, variant=options.variant)
+    print(f"{first.bundle.name}: {device_line(first)}")
+    models = Models(first, folders, options.memory * GB, within=folder)
+    for line in (*others, *(f"{name}: opened when asked for" for name in models.names[1:])):
+        print(line)
+    return models
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from gptcore.bundle import VARIANTS, default_model, read_facts, say_if_large
 from gptcore.checks import UserError
 from gptcore.engine.generate import FINISH, Model, Piece, chat, check_max_tokens, complete
 from gptcore.engine.sampling import SETTINGS, Sampling
-from gptcore.system.runtime import check_runtime, device_line
+from gptcore.system.runtime import check_runtime
 from gptcore.text.chat_template import Message
 
 PROMPT = "> "
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     check_max_tokens(options.max_tokens)
     read_facts(options.model)
     check_runtime()
-    from gptcore.model import load_model
+    from gptcore.model import device_line, load_model
 
     say_if_large(options.model)
     model = load_model(options.model, variant=options.variant)

@@ -16,10 +16,10 @@ from gptcore.api.access import REPLIES
 from gptcore.checks import UserError, check_choice, check_type
 from gptcore.engine.generate import Request, chat_request
 from gptcore.engine.grammar import Grammar
+from gptcore.engine.inputs import check_stops, text_of
 from gptcore.engine.sampling import SETTINGS, Sampling
 from gptcore.facts import read_as
 from gptcore.model import OnnxModel
-from gptcore.page.inputs import check_stops, text_of
 from gptcore.text.chat_template import Message, text_opening
 
 MOST_TOP = 20  # alternatives to each token

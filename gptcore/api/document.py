@@ -13,8 +13,8 @@ from typing import Any
 from gptcore import __version__
 from gptcore.api.access import REPLIES
 from gptcore.api.bodies import FORMATS, MOST_TOP, Fields
+from gptcore.engine.inputs import MOST_STOPS
 from gptcore.engine.sampling import SETTINGS
-from gptcore.page.inputs import MOST_STOPS
 
 Schema = dict[str, Any]
 

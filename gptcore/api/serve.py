@@ -11,18 +11,16 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gptcore.bundle import find_models, read_facts, say_if_large
+from gptcore.bundle import read_facts
 from gptcore.checks import UserError
 from gptcore.system.cores import say_if_busy
 from gptcore.system.network import allow_connections, check_port, is_loopback, reachable
-from gptcore.system.runtime import check_runtime, device_line
+from gptcore.system.runtime import check_runtime
 from gptcore.terminal import add_model_arguments
 
 if TYPE_CHECKING:
     from gptcore.api.access import Access
-    from gptcore.models import Models
 
-MODELS = Path("models")  # the folder whose models are offered where none is named
 KEYS = "GPTCORE_API_KEY"
 
 
@@ -83,6 +81,7 @@ def run(options: argparse.Namespace) -> int:
     import uvicorn
 
     from gptcore.api.routes import Api
+    from gptcore.models import load_models
 
     access = choose_access(options, host)
     models = load_models(options)
@@ -97,23 +96,6 @@ def run(options: argparse.Namespace) -> int:
 def others_reach(options: argparse.Namespace, host: str) -> bool:
     """Return whether other machines reach what listens here, if only by way of a proxy."""
     return options.behind_proxy or not is_loopback(host)
-
-
-def load_models(options: argparse.Namespace) -> "Models":
-    """Load --model, which answers where no other is named, and find those of --models."""
-    from gptcore.model import load_model
-    from gptcore.models import GB, Models
-
-    default = MODELS if MODELS.is_dir() else None
-    folder = options.models or default
-    folders, others = find_models(folder) if folder else ([], [])
-    say_if_large(options.model)
-    first = load_model(options.model, variant=options.variant)
-    print(f"{first.bundle.name}: {device_line(first)}")
-    models = Models(first, folders, options.memory * GB, within=folder)
-    for line in (*others, *(f"{name}: opened when asked for" for name in models.names[1:])):
-        print(line)
-    return models
 
 
 def choose_access(options: argparse.Namespace, host: str) -> "Access":

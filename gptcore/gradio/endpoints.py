@@ -12,11 +12,11 @@ from starlette.concurrency import iterate_in_threadpool
 
 from gptcore.checks import UserError
 from gptcore.engine.generate import Request, chat_request, completion_request
+from gptcore.engine.inputs import text_of, to_messages, to_settings
 from gptcore.engine.sampling import Sampling
 from gptcore.model import OnnxModel
 from gptcore.models import Models
 from gptcore.page.facts import default_max_tokens, highest_max_tokens
-from gptcore.page.inputs import text_of, to_messages, to_settings
 from gptcore.page.inspect import inspect_endpoint
 from gptcore.page.reply import reply_endpoint
 from gptcore.page.streaming import stream

@@ -18,12 +18,11 @@ from gptcore.api.serve import add_door_arguments, choose_access, others_reach
 from gptcore.bundle import VARIANTS, default_model, read_facts
 from gptcore.checks import UserError
 from gptcore.page.load import load_page
-from gptcore.page.train.child import CHECKOUT
 from gptcore.system.cores import say_if_busy
+from gptcore.system.files import CHECKOUT
 from gptcore.system.network import allow_connections, check_port, in_url, is_loopback, reachable
 from gptcore.system.runtime import (
     WITH_CUDA,
-    device_line,
     has_gpu_package,
     installed_runtimes,
     runtime_line,
@@ -105,6 +104,7 @@ def run(options: argparse.Namespace) -> int:
     from gptcore.engine.onnx_session import has_cuda
     from gptcore.gradio.build import build_page, launch_options
     from gptcore.gradio.zero_gpu import declare_gpu_function
+    from gptcore.model import device_line
 
     access = choose_access(options, host)
     declare_gpu_function()

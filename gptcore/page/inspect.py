@@ -17,10 +17,10 @@ import numpy as np
 
 from gptcore.bundle import Bundle
 from gptcore.checks import UserError
+from gptcore.engine.inputs import to_messages, whole_number
 from gptcore.inspection import Excerpt, Inspector, ids_of_messages, ids_of_text, inspect_ids
 from gptcore.model import OnnxModel
 from gptcore.models import Models
-from gptcore.page.inputs import to_messages, whole_number
 from gptcore.page.reply import as_json
 
 N_NEXT = 8

@@ -7,7 +7,6 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gptcore.api.serve import MODELS, load_models
 from gptcore.system.runtime import check_runtime
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ def load_page(
     Raises UserError if a folder cannot be used, or ONNX Runtime is missing.
     """
     check_runtime()
+    from gptcore.models import MODELS, load_models
     from gptcore.page.train.workbench import Workbench
     from gptcore.translation.onnx import load_translator
 

@@ -21,11 +21,11 @@ from typing import Any
 from gptcore.checks import UserError, shorten
 from gptcore.engine.generate import Request, chat_request, completion_request
 from gptcore.engine.grammar import compiled
+from gptcore.engine.inputs import check_stops, to_messages, to_settings
 from gptcore.engine.sampling import SETTINGS, Likelihood
 from gptcore.model import OnnxModel
 from gptcore.models import Models
 from gptcore.page.facts import highest_max_tokens
-from gptcore.page.inputs import check_stops, to_messages, to_settings
 from gptcore.page.streaming import Progress, stream
 from gptcore.system.runtime import device_line
 from gptcore.text.tokenizer import Tokenizer

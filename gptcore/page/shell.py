@@ -12,10 +12,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from gptcore.model import device_line
 from gptcore.models import Models
 from gptcore.page.facts import view_facts
 from gptcore.page.translate import translator_facts
-from gptcore.system.runtime import device_line
 from gptcore.translation.onnx import OnnxTranslator
 
 VIEW = Path(__file__).parent / "view"

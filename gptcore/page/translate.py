@@ -17,12 +17,12 @@ from starlette.concurrency import iterate_in_threadpool
 
 from gptcore.bundle import TranslationBundle
 from gptcore.checks import UserError
+from gptcore.engine.inputs import whole_number
 from gptcore.engine.streams import REPLY_SECONDS
 from gptcore.inspection import MAX_TOKENS, Inspector, inspect_translation
-from gptcore.page.inputs import whole_number
+from gptcore.model import device_line
 from gptcore.page.inspect import packed
 from gptcore.page.reply import as_json
-from gptcore.system.runtime import device_line
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.onnx import OnnxTranslator
 from gptcore.translation.search import MAX_BEAMS, Translation, read_source, translate

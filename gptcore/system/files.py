@@ -20,6 +20,7 @@ from gptcore.checks import UserError
 
 SEAL = "seal"
 TEMPORARY, REPLACED = ".tmp", ".old"  # how folders end that new_folder has beside its own
+CHECKOUT = Path(__file__).parents[2]  # where training/ and export/ are, if they are here
 
 
 @contextmanager

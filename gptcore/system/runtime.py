@@ -11,13 +11,8 @@ import platform
 import sys
 from collections.abc import Mapping
 from importlib.metadata import distributions
-from typing import TYPE_CHECKING
 
 from gptcore.checks import UserError
-
-if TYPE_CHECKING:
-    from gptcore.model import OnnxModel
-    from gptcore.translation.onnx import OnnxTranslator
 
 CPU, GPU = "onnxruntime", "onnxruntime-gpu"
 WITH_CUDA = '"onnxruntime-gpu[cuda,cudnn]"'  # the extras install CUDA's libraries
@@ -58,15 +53,3 @@ def check_runtime() -> None:
         from onnxruntime import InferenceSession  # noqa: F401
     except ImportError as error:
         raise UserError(f"ONNX Runtime cannot be loaded ({error}): {REPAIR}") from None
-
-
-def device_line(model: "OnnxModel | OnnxTranslator") -> str:
-    """Return a line that says which model file runs on which device."""
-    from onnxruntime import __version__
-
-    device = "CUDA" if model.provider == "CUDAExecutionProvider" else "CPU"
-    threads = "1 thread" if model.threads == 1 else f"{model.threads} threads"
-    return (
-        f"{model.bundle.facts.parameters:,} parameters on {device} ({model.provider}, "
-        f"{threads}) · ONNX Runtime {__version__} · {model.file_name}"
-    )

@@ -29,10 +29,9 @@ from gptcore.config import PRESETS, ModelConfig
 from gptcore.engine import onnx_session
 from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling, log_softmax
-from gptcore.model import OnnxModel, load_model
+from gptcore.model import OnnxModel, device_line, load_model
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import load_weights
-from gptcore.system.runtime import device_line
 from training.data.rows import IGNORED
 from training.evaluation.bits_per_byte import Total
 from training.run.directory import Run

@@ -20,11 +20,11 @@ from gradio_client.exceptions import AppError
 
 from gptcore.bundle import default_model
 from gptcore.checks import UserError
+from gptcore.engine.inputs import to_settings
 from gptcore.engine.sampling import SETTINGS, Sampling
 from gptcore.gradio.endpoints import chat_endpoint, completion_endpoint
 from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
-from gptcore.page.inputs import to_settings
 from gptcore.page.translate import translate_lines
 from gptcore.translation.onnx import OnnxTranslator
 from gptcore.translation.search import Translation, translate

@@ -19,7 +19,7 @@ import training.datasets.download
 from export.__main__ import main
 from export.pretrained.hub import SUMS, fetch, find_in_mirror, home
 from export.pretrained.registry import MODELS
-from gptcore.api.serve import find_models
+from gptcore.bundle import find_models
 from gptcore.checks import UserError
 from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling

@@ -12,9 +12,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import gptcore
+from gptcore.system.files import CHECKOUT
 
-CHECKOUT = Path(gptcore.__file__).parents[1]  # where training/ and export/ are, if they are here
 SAVING_S = 120.0  # for a command that was stopped to save what it has
 
 
