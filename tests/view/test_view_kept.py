@@ -1,5 +1,7 @@
 """What is kept of a chat: by two tabs, with a clock that is set back, in files."""
 
+from collections.abc import Callable
+
 import pytest
 from in_browser import box, replies, say, set_number, talk, wait_for_the_end
 from playwright.sync_api import Page, expect
@@ -33,6 +35,48 @@ def test_a_chat_that_is_renamed_while_its_reply_grows_keeps_both(page: Page, url
         tab.reload()
         expect(tab.locator(".chats li .title")).to_have_text("Cats")
         expect(replies(tab)).to_have_text(written, use_inner_text=True)
+
+
+def other_tab(page: Page, url: str) -> Page:
+    """A second tab, which shows the chat that is open in the first one."""
+    other = page.context.new_page()
+    other.goto(url)
+    expect(replies(other).first).not_to_be_empty()
+    return other
+
+
+def delete_one(page: Page) -> None:
+    page.locator(".chats li").hover()
+    page.get_by_label("Delete Tell me").click()
+
+
+def delete_all(page: Page) -> None:
+    page.get_by_role("button", name="Delete all", exact=True).click()
+    page.get_by_role("button", name="Delete all chats, for ever").click()
+
+
+@pytest.mark.parametrize("delete", [delete_one, delete_all])
+@pytest.mark.parametrize("is_writing", [False, True])
+def test_a_chat_that_another_tab_deletes_stays_deleted(
+    page: Page, url: str, delete: Callable[[Page], None], is_writing: bool
+) -> None:
+    if is_writing:
+        set_number(page, "Temperature", "2")
+        set_number(page, "Max tokens", "500")
+        say(page, STORY)
+    else:
+        talk(page, STORY)
+    other = other_tab(page, url)
+    delete(other)
+    expect(other.locator(".chats li")).to_have_count(0)
+    expect(replies(page)).to_have_count(0)
+    wait_for_the_end(page)
+    set_number(page, "Temperature", "0.9")
+    other.reload()
+    expect(box(other)).to_be_visible()
+    expect(other.locator(".chats li")).to_have_count(0)
+    talk(page, "Good morning!")  # a new chat
+    expect(other.locator(".chats li .title")).to_have_text(["Good morning!"])
 
 
 def test_a_clock_that_is_set_back_loses_nothing(page: Page) -> None:

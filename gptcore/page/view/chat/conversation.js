@@ -156,14 +156,28 @@ export class Conversation {
     history.replaceState(null, "", address);
   }
 
-  // Takes over what another tab has kept of this chat; while a reply is written here, its title alone.
+  // Takes over what another tab has kept of this chat, while a reply is written here its title alone,
+  // or leaves a chat that it has deleted; `id` is null when all chats are.
   async reload(id) {
-    if (id !== this.chat.id) return;
-    const chat = await this.store.load(id);
-    if (!chat || !isChat(chat) || id !== this.chat.id || chat.changed === this.chat.changed) return;
+    const open = this.chat.id;
+    if (id !== null && id !== open) return;
+    const chat = await this.store.load(open);
+    if (open !== this.chat.id) return;
+    if (!chat && this.nodes().length) return this.leave();
+    if (!chat || !isChat(chat) || chat.changed === this.chat.changed) return;
     if (this.isBusy) return Object.assign(this.chat, { title: chat.title });
     this.chat = chat;
     this.refresh();
+  }
+
+  // Leaves a chat that is deleted. A reply that is being written is kept once more when it ends.
+  async leave() {
+    const { id } = this.chat;
+    if (this.isBusy) {
+      await this.settle();
+      await this.store.remove(id);
+    }
+    if (id === this.chat.id) this.start();
   }
 
   shown() {

@@ -57,7 +57,7 @@ class Store {
     this.others.onmessage = ({ data }) => this.onChange?.(data);
   }
 
-  // Calls `listener` with the id of a chat that another tab has changed.
+  // Calls `listener` with the id of a chat that another tab has changed or deleted; null: deleted all.
   listen(listener) {
     this.onChange = listener;
   }
