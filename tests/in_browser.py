@@ -65,6 +65,23 @@ def talk(page: Page, *texts: str) -> list[str]:
     return replies(page).all_inner_texts()
 
 
+def other_tab(page: Page) -> Page:
+    """A second tab, which shows the chat that is open in the first one."""
+    other = page.context.new_page()
+    other.goto(page.url)
+    expect(replies(other).first).not_to_be_empty()
+    return other
+
+
+def rename(page: Page, name: str) -> None:
+    """Rename the only chat in the list."""
+    item = page.locator(".chats li")
+    item.hover()
+    item.get_by_label("Rename").click()
+    item.locator("input").fill(name)
+    item.locator("input").press("Enter")
+
+
 def set_number(page: Page, label: str, value: str) -> None:
     field = page.get_by_role("spinbutton", name=label)
     if not field.is_visible():

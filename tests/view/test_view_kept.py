@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from in_browser import box, replies, say, set_number, talk, wait_for_the_end
+from in_browser import box, other_tab, rename, replies, say, set_number, talk, wait_for_the_end
 from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.slow
@@ -14,18 +14,12 @@ TREE = MODULE.format(name="tree", path="kept/tree.js")
 TRANSFER = MODULE.format(name="transfer", path="kept/transfer.js")
 
 
-def test_a_chat_that_is_renamed_while_its_reply_grows_keeps_both(page: Page, url: str) -> None:
+def test_a_chat_that_is_renamed_while_its_reply_grows_keeps_both(page: Page) -> None:
     set_number(page, "Temperature", "2")
     set_number(page, "Max tokens", "150")
     say(page, STORY)
-    other = page.context.new_page()
-    other.goto(url)
-    expect(replies(other)).to_have_count(1)  # it opens the same chat, whose reply has just begun
-    item = other.locator(".chats li")
-    item.hover()
-    item.get_by_label("Rename").click()
-    item.locator("input").fill("Cats")
-    item.locator("input").press("Enter")
+    other = other_tab(page)  # while the reply has just begun
+    rename(other, "Cats")
     wait_for_the_end(page)
     written = replies(page).inner_text()
     assert len(written) > 100
@@ -35,14 +29,6 @@ def test_a_chat_that_is_renamed_while_its_reply_grows_keeps_both(page: Page, url
         tab.reload()
         expect(tab.locator(".chats li .title")).to_have_text("Cats")
         expect(replies(tab)).to_have_text(written, use_inner_text=True)
-
-
-def other_tab(page: Page, url: str) -> Page:
-    """A second tab, which shows the chat that is open in the first one."""
-    other = page.context.new_page()
-    other.goto(url)
-    expect(replies(other).first).not_to_be_empty()
-    return other
 
 
 def delete_one(page: Page) -> None:
@@ -58,7 +44,7 @@ def delete_all(page: Page) -> None:
 @pytest.mark.parametrize("delete", [delete_one, delete_all])
 @pytest.mark.parametrize("is_writing", [False, True])
 def test_a_chat_that_another_tab_deletes_stays_deleted(
-    page: Page, url: str, delete: Callable[[Page], None], is_writing: bool
+    page: Page, delete: Callable[[Page], None], is_writing: bool
 ) -> None:
     if is_writing:
         set_number(page, "Temperature", "2")
@@ -66,7 +52,7 @@ def test_a_chat_that_another_tab_deletes_stays_deleted(
         say(page, STORY)
     else:
         talk(page, STORY)
-    other = other_tab(page, url)
+    other = other_tab(page)
     delete(other)
     expect(other.locator(".chats li")).to_have_count(0)
     expect(replies(page)).to_have_count(0)
@@ -77,6 +63,19 @@ def test_a_chat_that_another_tab_deletes_stays_deleted(
     expect(other.locator(".chats li")).to_have_count(0)
     talk(page, "Good morning!")  # a new chat
     expect(other.locator(".chats li .title")).to_have_text(["Good morning!"])
+
+
+def test_a_reply_is_continued_after_another_tab_has_changed_its_chat(page: Page) -> None:
+    set_number(page, "Max tokens", "8")
+    (begun,) = talk(page, STORY)
+    rename(other_tab(page), "Cats")
+    expect(page.locator(".chats li .title")).to_have_text("Cats")  # this tab has taken it over
+    set_number(page, "Max tokens", "20")
+    page.get_by_role("button", name="Continue").click()
+    expect(replies(page)).not_to_have_text([begun])
+    wait_for_the_end(page)
+    (longer,) = replies(page).all_inner_texts()
+    assert longer.startswith(begun) and len(longer) > len(begun) + 5
 
 
 def test_a_clock_that_is_set_back_loses_nothing(page: Page) -> None:

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 from conftest import NANO, SCREENSHOTS
-from in_browser import box, new_tab, replies, say, set_number, talk, wait_for_the_end
+from in_browser import (
+    box,
+    new_tab,
+    other_tab,
+    rename,
+    replies,
+    say,
+    set_number,
+    talk,
+    wait_for_the_end,
+)
 from playwright.sync_api import Browser, Page, expect
 
 from gptcore.bundle import read_facts, write_facts
@@ -109,6 +119,8 @@ def test_two_models_answer_side_by_side_with_one_seed(
     other = load_model(folder, threads=1, variant="int8")
     assert second == expected(other, HELLO, Sampling(seed=seed), 12).strip()
     page.screenshot(path=SCREENSHOTS / "versus.png")
+    rename(other_tab(page), "Cats")
+    expect(page.locator(".chats li .title")).to_have_text("Cats")  # this tab has taken it over
 
     in_use = page.locator(".side").filter(has=page.locator("[aria-pressed=true]"))
     expect(in_use.locator("strong")).to_have_text(model.bundle.name)  # the chat's own

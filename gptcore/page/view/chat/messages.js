@@ -24,7 +24,8 @@ export class Messages {
     this.isTinted = false;
   }
 
-  // Draws the messages that are shown; those that have not changed keep their elements.
+  // Draws the messages that are shown; those that have not changed keep their elements, though
+  // another tab has kept a copy of them that replaces them in the chat.
   show(chat, nodes) {
     closeAlternatives();
     const drawn = new Map();
@@ -33,7 +34,7 @@ export class Messages {
       const stamp = `${number}/${count}/${node.text.length}/${node.finish}`;
       const old = this.drawn.get(node.id);
       const element = old?.stamp === stamp ? old : this.make(node, number, count);
-      element.stamp = stamp;
+      Object.assign(element, { node, stamp });
       drawn.set(node.id, element);
       return element;
     };
@@ -87,7 +88,7 @@ export class Messages {
     const article = el(`article.message.${node.role}`, { "aria-label": who, tabindex: "-1" }, body);
     Object.assign(article, { node, body });
     this.fill(article);
-    article.append(this.tools(node, number, count));
+    article.append(this.tools(article, number, count));
     return article;
   }
 
@@ -96,7 +97,7 @@ export class Messages {
     body.classList.toggle("plain", node.role === "user" || this.isPlain || this.isTinted);
     const tokens = this.isTinted && node.role === "assistant" && (await this.actions.tokens(node));
     if (tokens && node.text && textOf(tokens).startsWith(node.text))
-      showTokens(body, tokens, (i, id) => this.actions.branch(node, i, id));
+      showTokens(body, tokens, (i, id) => this.actions.branch(article.node, i, id));
     else if (body.classList.contains("plain")) body.textContent = node.text;
     else showMarkdown(body, node.text);
     const isEmpty = !node.text && node.finish !== undefined;
@@ -113,18 +114,19 @@ export class Messages {
     this.fill(article);
   }
 
-  tools(node, number, count) {
-    const { actions } = this;
-    const act = (name) => () => actions[name](node);
-    const copy = iconButton("copy", say("copy"), () => copyText(node.text, copy));
+  // The buttons below a message; they act on what it is when they are pressed.
+  tools(article, number, count) {
+    const { node } = article;
+    const act = (name, ...more) => () => this.actions[name](article.node, ...more);
+    const copy = iconButton("copy", say("copy"), () => copyText(article.node.text, copy));
     const versions =
       count > 1
         ? el(
             "span.versions",
             { role: "group", "aria-label": say("versions") },
-            iconButton("previous", say("version.previous"), () => actions.turn(node, -1)),
+            iconButton("previous", say("version.previous"), act("turn", -1)),
             el("span", {}, `${number}/${count}`),
-            iconButton("next", say("version.next"), () => actions.turn(node, 1)),
+            iconButton("next", say("version.next"), act("turn", 1)),
           )
         : null;
     const isCut = ["length", "stopped", "broken"].includes(node.finish);
