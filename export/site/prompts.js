@@ -16,13 +16,19 @@ export class Prompts {
   }
 
   // Returns the ids of a conversation that ends with the user's message, and how many of its oldest
-  // messages are left out to fit. `nBegun` ids of the reply are given already.
+  // messages are left out to fit. `nBegun` ids of the reply are given already; they stand in the
+  // room that is reserved for it: a quarter of the context (or maxTokens, if less).
   chat(messages, maxTokens, nBegun = 0) {
-    const budget = this.budget(maxTokens) - nBegun;
+    const size = this.site.block_size;
+    const budget = size - Math.min(maxTokens, Math.floor(size / 4));
+    this.checkLengths(messages, budget);
     const found = this.cut(messages, budget);
     const needed = found.ids.length;
     if (needed > budget) throw new Told("told.too.long", { needed, budget });
-    return found;
+    const left = size - nBegun - 1;
+    const fitting = needed > left ? this.cut(messages, left) : found;
+    if (fitting.ids.length > left) throw new Told("told.begun", { has: nBegun, needed: fitting.ids.length, size });
+    return fitting;
   }
 
   // Returns the ids of a whole conversation in at most `most` tokens, and how many of its oldest
@@ -30,6 +36,7 @@ export class Prompts {
   // is too long, the beginning is kept, after the message that it answers.
   whole(messages, most) {
     const isPrompt = messages.at(-1).role !== "assistant";
+    this.checkLengths(messages, most);
     const { ids, dropped } = this.cut(messages, most, isPrompt);
     if (ids.length <= most) return { ids, dropped, cut: 0 };
     const { system, turns } = splitSystem(messages);
@@ -44,7 +51,6 @@ export class Prompts {
   // one, though these be more than `limit` ids, and is cut only before a user's message.
   cut(messages, limit, isPrompt = true) {
     const { system, turns } = splitSystem(messages);
-    for (const { content } of [...system, ...turns.slice(-1)]) this.checkLength(content, limit);
     // Each message takes a token at least. The fewer messages, the shorter the ids.
     const ids = (start) => this.render([...system, ...turns.slice(start)], isPrompt);
     const isStart = (i) => turns.length - i <= limit && (i === 0 || turns[i].role === "user");
@@ -63,12 +69,6 @@ export class Prompts {
     const { block_size: size, max_token_bytes: widest } = this.site;
     const end = text.slice(-widest * size); // encoding a very long text would take long
     return [...this.opening(), ...this.tokens.encode(end)].slice(-size);
-  }
-
-  // A quarter of the context (or maxTokens, if less) is reserved for the reply.
-  budget(maxTokens) {
-    const context = this.site.block_size;
-    return context - Math.min(maxTokens, Math.floor(context / 4));
   }
 
   render(messages, isPrompt = true) {
@@ -122,6 +122,12 @@ export class Prompts {
   checkLength(text, budget) {
     const most = this.site.max_token_bytes * budget;
     if (text.length > most) throw new Told("told.too.large", { what: "message", has: text.length, budget, most });
+  }
+
+  // The same for the messages that are always kept.
+  checkLengths(messages, budget) {
+    const { system, turns } = splitSystem(messages);
+    for (const { content } of [...system, ...turns.slice(-1)]) this.checkLength(content, budget);
   }
 }
 

@@ -350,7 +350,10 @@ def test_a_begun_reply_goes_on_as_it_would_have(shipped: OnnxModel, sampling: Sa
 
 def test_a_begun_reply_that_leaves_no_room_is_refused(shipped: OnnxModel) -> None:
     messages = [{"role": "user", "content": "Hi"}]
-    with pytest.raises(UserError, match="too long"):
-        chat_request(shipped, messages, Sampling(), 10, [5] * 510)
+    n = len(chat_request(shipped, messages, Sampling(), 10).ids)
+    assert len(chat_request(shipped, messages, Sampling(), 10, [5] * (511 - n)).ids) == n
+    said = f"reply that is begun has {512 - n} tokens and the prompt {n}; the context holds 512"
+    with pytest.raises(UserError, match=said):
+        chat_request(shipped, messages, Sampling(), 10, [5] * (512 - n))
     with pytest.raises(UserError, match="has 512 tokens"):
         Request([5] * 12, Sampling(), 10, begun=(6,) * 500).check(512)

@@ -21,6 +21,7 @@ from gptcore.engine.generate import (
     generate,
 )
 from gptcore.engine.sampling import Likelihood, Sampling, log_softmax
+from gptcore.text.chat_template import messages_of
 from gptcore.text.tokenizer import Tokenizer
 
 BYTES = Tokenizer({bytes([byte]): byte for byte in range(256)})  # a token is a byte
@@ -110,6 +111,19 @@ def test_a_conversation_may_ask_for_the_rest_of_a_reply_that_is_begun() -> None:
     assert "".join(piece.text for piece in pieces) == "ee you"
     [read] = model.prompts
     assert BYTES.decode(read).endswith("I s") and pieces[-1].n_prompt == len(read)
+
+
+def test_a_begun_reply_goes_on_from_its_prompt_while_both_fit() -> None:
+    """What is begun takes of the room for the reply; then old messages make room for one token."""
+    model = Scripted([], block_size=80)
+    turns = messages_of(["Hello"] * 7)
+    first = chat_request(model, turns, GREEDY, 20)
+    assert first.n_dropped == 0 and len(first.ids) == 51
+    for n in (1, 20, 28):
+        request = chat_request(model, turns, GREEDY, 20, begun=b"a" * n)
+        assert (request.ids, request.n_dropped) == (first.ids, 0)
+    cut = chat_request(model, turns, GREEDY, 20, begun=b"a" * 29)
+    assert cut.n_dropped == 2 and len(cut.ids) + 29 < 80
 
 
 def test_a_stop_text_in_what_was_begun_ends_nothing() -> None:

@@ -117,7 +117,7 @@ GOOD = {"prompt": MESSAGES, "settings": {}, "begun": []}
         ({"begun": [10**6]}, "no word of this model"),
         ({"begun": [True]}, "no word of this model"),
         ({"begun": {}}, "begun must be a list of token ids, or a text"),
-        ({"begun": [5] * 600}, "too long"),
+        ({"begun": [5] * 600}, "the reply that is begun has 600 tokens"),
     ],
     ids=str,
 )

@@ -15,10 +15,12 @@ from export.kit.hard_texts import hard_texts
 from export.pretrained.tokenizer import read_tokenizer
 from export.ship.web import SOURCES, fetch_runtime
 from gptcore.bundle import default_model
+from gptcore.checks import UserError
+from gptcore.engine.generate import chat_request
 from gptcore.engine.sampling import Sampling, sample_rows
 from gptcore.inspection import ids_of_messages, most_tokens
 from gptcore.model import OnnxModel, load_model
-from gptcore.text.chat_template import Message, fit, text_opening
+from gptcore.text.chat_template import Message, fit, messages_of, text_opening
 
 pytestmark = pytest.mark.peers
 
@@ -238,3 +240,27 @@ def test_conversations_become_our_prompts(scripts: Path, model: OnnxModel) -> No
         opening = text_opening(model.tokenizer)
         assert short == [*opening, *model.tokenizer.encode("Once upon a time <|end|>")]
         assert len(long) == model.config.block_size
+
+
+def test_a_begun_reply_goes_on_from_our_prompt(scripts: Path, model: OnnxModel) -> None:
+    messages = messages_of(["My name is Ada.", "Hello, Ada! " * 20, "Hello! " * 30] * 3)
+    size = model.config.block_size
+    code = f"""{OPEN}
+        found = given.begun.map((n) => {{
+            try {{
+                return prompts.chat(given.messages, given.most, n);
+            }} catch ({{ key, values }}) {{
+                return {{ key, ...values }};
+            }}
+        }});
+    """
+    for most in (16, 400):
+        begun, n_most = [0, 60, size // 4, size // 2, size - 100], size - 60
+        given = {"messages": messages, "most": most, "begun": [*begun, n_most]}
+        *found, refused = node(scripts, code, {**facts(model), **given})
+        requests = [chat_request(model, messages, Sampling(), most, [5] * n) for n in begun]
+        assert found == [{"ids": one.ids, "dropped": one.n_dropped} for one in requests]
+        assert len({one["dropped"] for one in found}) > 2
+        assert (refused["key"], refused["has"], refused["size"]) == ("told.begun", n_most, size)
+        with pytest.raises(UserError, match=f"{n_most} tokens and the prompt {refused['needed']};"):
+            chat_request(model, messages, Sampling(), most, [5] * n_most)

@@ -133,6 +133,7 @@ export default {
   "told.too.long": "The message (with the system prompt) is too long: it needs {needed} tokens and {budget} fit; shorten it",
   "told.too.large": "The {what} is too long: it has {has} characters, and {budget} tokens hold at most {most}; shorten it",
   "told.prompt": "The prompt has {has} tokens; the context holds {size}, of which at least one must be left for the reply: shorten it",
+  "told.begun": "The reply that is begun has {has} tokens and the prompt {needed}; the context holds {size}, and one must be left: ask for a new reply",
   "told.picture": "The text has {has} tokens and the picture holds {most}: shorten it",
   "told.no.text": "The text is empty: type a {what} first",
   "told.lines": "The text has {has} lines; translate at most {most} at once",

@@ -132,6 +132,7 @@ export default {
   "told.too.long": "消息（连同系统提示）太长：需要 {needed} 个词元，只能放下 {budget} 个；请缩短",
   "told.too.large": "文本太长：有 {has} 个字符，{budget} 个词元最多容纳 {most} 个；请缩短",
   "told.prompt": "提示有 {has} 个词元；上下文可容纳 {size} 个，至少要为回复留一个：请缩短",
+  "told.begun": "已开头的回复有 {has} 个词元，提示有 {needed} 个；上下文可容纳 {size} 个，至少要留一个：请要求新的回复",
   "told.picture": "文本有 {has} 个词元，图中最多容纳 {most} 个：请缩短",
   "told.no.text": "文本是空的：请先输入文字",
   "told.lines": "文本有 {has} 行；一次最多翻译 {most} 行",
