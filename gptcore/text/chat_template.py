@@ -82,7 +82,8 @@ def render(
         before, after = getattr(form, message["role"])
         write(before)
         content = message["content"].strip() if form.trims else message["content"]
-        known = recall([*ids, *tokenizer.encode(text)], content) if recall else None
+        is_reply = message["role"] == "assistant"
+        known = recall([*ids, *tokenizer.encode(text)], content) if recall and is_reply else None
         if known is None:
             text += content
         else:
@@ -101,11 +102,9 @@ def replies(
     A reply is encoded by itself, as it would be generated, and includes the special token that
     ends it. Raises UserError for an invalid message.
     """
-    roles, spans = iter(messages), []
+    spans = []
 
-    def mark(before: list[int], text: str) -> list[int] | None:
-        if next(roles)["role"] != "assistant":
-            return None
+    def mark(before: list[int], text: str) -> list[int]:
         reply = tokenizer.encode(text)
         spans.append((len(before), len(before) + len(reply)))
         return reply

@@ -64,7 +64,7 @@ def test_a_reply_that_is_recalled_keeps_the_ids_it_was_generated_as() -> None:
 
     def recall(before: list[int], text: str) -> list[int] | None:
         asked.append((tuple(before), text))
-        return [1, 2, 3] if text == "one" else [] if text == "none" else None
+        return [1, 2, 3] if text in ("one", "b") else [] if text == "none" else None
 
     messages = [message("user", "a"), message("assistant", "one"), message("user", "b")]
     messages += [message("assistant", "none"), message("user", "c")]
@@ -73,7 +73,9 @@ def test_a_reply_that_is_recalled_keeps_the_ids_it_was_generated_as() -> None:
     expected = [*second, END, USER, *b"c", END, ASSISTANT]
     assert render(messages, BYTES, prompt=True, recall=recall) == expected
     assert fit(messages, BYTES, 100, recall) == (expected, 0)
+    # A user's words are read as any text is, whatever a reply was.
     assert (tuple(turn), "one") in asked and (tuple(second), "none") in asked
+    assert {text for _, text in asked} == {"one", "none"}
 
 
 # ------------------------------------------------------------------ what is learned from
