@@ -83,6 +83,37 @@ def test_a_text_may_be_longer_than_the_context(page: Page, base_model: OnnxModel
     expect(page.get_by_role("button", name="继续", exact=True)).to_be_enabled()
 
 
+def test_what_is_typed_in_two_tabs_is_kept_of_both(page: Page) -> None:
+    other = page.context.new_page()
+    other.goto(page.url)
+    text(page).fill("Once upon a time")
+    expect(text(other)).to_have_value("Once upon a time")
+    text(other).press("End")
+    text(other).press("!")
+    expect(text(page)).to_have_value("Once upon a time!")
+    for tab in (page, other):
+        tab.reload()
+        expect(text(tab)).to_have_value("Once upon a time!")
+
+
+def test_a_text_that_the_browser_does_not_keep_is_told_and_stays_on_the_page(page: Page) -> None:
+    text(page).fill("Once")
+    page.evaluate(
+        """() => {
+            for (let size = 2 ** 22, n = 0; size >= 1; n += 1)
+                try {
+                    localStorage.setItem(`full-${n}`, "x".repeat(size));
+                } catch {
+                    size /= 2;
+                }
+        }"""
+    )
+    text(page).fill("Once upon a time")
+    expect(page.locator(".notice.error")).to_contain_text("this text is not kept")
+    press(page, "中文")
+    expect(page.get_by_role("textbox", name="文本", exact=True)).to_have_value("Once upon a time")
+
+
 def test_stop_keeps_what_was_written(
     browser: Browser, serve: Callable[..., str], slow_model: OnnxModel
 ) -> None:

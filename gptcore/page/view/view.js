@@ -52,6 +52,7 @@ class View {
       await this.stage.reload(id);
       this.list.refresh();
     });
+    if (!store) addEventListener("storage", (event) => this.stage.reload(event));
     this.build();
   }
 

@@ -6,24 +6,28 @@ import zh from "./words/zh.js";
 export const LANGUAGES = { en, zh };
 const KEY = "gptcore-language";
 
-// Values that are kept between visits; where the browser forbids it, for this one.
+// Values that are kept between visits; what the browser does not keep, for this one.
 const visit = new Map();
 
 export function recall(key) {
+  if (visit.has(key)) return visit.get(key);
   try {
-    return localStorage.getItem(key) ?? visit.get(key) ?? null;
+    return localStorage.getItem(key);
   } catch {
-    return visit.get(key) ?? null;
+    return null;
   }
 }
 
+// Keeps a value; returns whether there was room for it.
 export function keep(key, value) {
-  visit.set(key, value);
   try {
     localStorage.setItem(key, value);
-  } catch {
-    // forbidden in a foreign frame: kept for this visit
+    visit.delete(key);
+  } catch (error) {
+    visit.set(key, value);
+    return error.name !== "QuotaExceededError"; // else it is forbidden, as in a foreign frame
   }
+  return true;
 }
 
 export function language() {

@@ -106,11 +106,27 @@ export class Writer {
 
   setText(text) {
     this.box.value = text;
-    keep(this.keys[0], text);
+    this.keep();
+  }
+
+  keep() {
+    if (!keep(this.keys[0], this.box.value) && this.notice.element.hidden) this.notice.tell(say("text.unkept"));
   }
 
   edited() {
-    keep(this.keys[0], this.box.value);
+    this.keep();
+    this.renew();
+  }
+
+  // Takes over the text that another tab has kept, unless one is being written here.
+  reload({ key, newValue }) {
+    if (key !== this.keys[0] || this.isBusy) return;
+    this.box.value = newValue ?? "";
+    this.renew();
+  }
+
+  // Shows a text that is not the model's.
+  renew() {
     Object.assign(this, { before: [], begin: null, tokens: [] });
     this.refresh();
   }

@@ -49,6 +49,7 @@ export default {
   "text.type": "写一个开头",
   "text.lead": "{name} 是基础模型：它续写你的文本，不回答问题。",
   "text.keys": "Enter 换行；Shift+Enter 续写。",
+  "text.unkept": "浏览器存储已满，此文本未保存：关闭页面前请复制它。",
   "text.slid": "文本超过 {size} 个词元：每次写满后，模型重新读取后一半。",
   retry: "重试",
   clear: "清空",
