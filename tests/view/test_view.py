@@ -169,6 +169,33 @@ def test_settings_belong_to_a_chat_and_an_empty_field_is_the_default(page: Page)
     expect(replies(page).last).to_have_text(drawn)
 
 
+def test_a_preset_of_ones_own_brings_back_what_it_was_made_of(page: Page) -> None:
+    """But neither the length nor the seed, which are of one reply."""
+    set_number(page, "Temperature", "0.4")
+    set_number(page, "Max tokens", "20")
+    page.get_by_text("More settings").click()
+    set_number(page, "Seed", "5")
+    page.locator("#stop").fill("Halt")
+    page.locator("#schema").fill('{"type": "object"}')
+    page.get_by_role("button", name="+ Save as preset").click()
+    page.get_by_role("textbox", name="Name", exact=True).fill("Mine")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Playful").click()
+    expect(page.locator("#stop")).to_have_value("Halt")
+    for field in ("#stop", "#schema"):
+        page.locator(field).fill("")
+    set_number(page, "Max tokens", "30")
+    set_number(page, "Seed", "6")
+    page.get_by_role("button", name="Mine", exact=True).click()
+    expect(page.get_by_role("spinbutton", name="Temperature")).to_have_value("0.4")
+    expect(page.locator("#stop")).to_have_value("Halt")
+    expect(page.locator("#schema")).to_have_value('{"type": "object"}')
+    expect(page.get_by_role("spinbutton", name="Max tokens")).to_have_value("30")
+    expect(page.get_by_role("spinbutton", name="Seed")).to_have_value("6")
+    kept = json.loads(page.evaluate("localStorage.getItem('gptcore-presets')"))["Mine"]
+    assert kept["stop"] == ["Halt"] and not {"max_tokens", "seed"} & set(kept)
+
+
 def test_a_setting_that_changes_while_the_one_before_is_kept_is_kept_too(page: Page) -> None:
     talk(page, "Hello!")
     page.evaluate(

@@ -4,6 +4,7 @@ import { el } from "../dom.js";
 import { keep, recall, say, told } from "../words.js";
 
 const KEY = "gptcore-presets";
+const OF_ONE_REPLY = ["max_tokens", "seed"]; // no preset holds or changes them
 const PRESETS = {
   precise: { temperature: 0.2, top_k: 20 },
   balanced: {},
@@ -93,9 +94,13 @@ export class Settings {
   // Shows the settings of a chat; what it does not say has its default.
   show({ system, settings }) {
     for (const setting of this.facts.settings) this.set(setting.name, settings[setting.name] ?? setting.default);
-    this.stop.value = (settings.stop ?? []).join("\n");
-    this.schema.value = settings.schema ?? "";
+    this.showTexts(settings);
     this.system.value = system;
+  }
+
+  showTexts({ stop, schema }) {
+    this.stop.value = (stop ?? []).join("\n");
+    this.schema.value = schema ?? "";
   }
 
   values() {
@@ -115,7 +120,7 @@ export class Settings {
     this.changed();
   }
 
-  // ---- Presets: three that are always there, and a person's own
+  // ---- Presets: three that are always there, of sliders alone, and a person's own
 
   own() {
     try {
@@ -127,9 +132,9 @@ export class Settings {
 
   showPresets() {
     const use = (values) => () => {
-      for (const setting of this.facts.settings)
-        if (!["max_tokens", "seed"].includes(setting.name))
-          this.set(setting.name, values[setting.name] ?? setting.default);
+      for (const { name, default: usual } of this.facts.settings)
+        if (!OF_ONE_REPLY.includes(name)) this.set(name, values[name] ?? usual);
+      if (values.stop) this.showTexts(values); // a person's own
       this.changed();
     };
     const own = this.own();
@@ -152,7 +157,8 @@ export class Settings {
     box.addEventListener("keydown", (event) => {
       if (event.key === "Escape") this.showPresets();
       if (event.key !== "Enter" || !box.value.trim()) return;
-      own[box.value.trim()] = this.values();
+      const kept = Object.entries(this.values()).filter(([name]) => !OF_ONE_REPLY.includes(name));
+      own[box.value.trim()] = Object.fromEntries(kept);
       this.keepOwn(own);
     });
     this.presets.lastChild.replaceWith(box);
