@@ -169,12 +169,12 @@ class Reply:
             self.grammar.add(token_id)
         n_before = len(self.text)
         self.text += self.decoder.push(token_id)
-        if self.request.stops and self.cut(n_before):
+        if self.request.stops and self.end_at_stop(n_before):
             return
         if self.n_new == self.n_most:
             self.end("length" if self.n_most == self.request.max_tokens else "context")
 
-    def read(self, ids: Sequence[int], logits: np.ndarray) -> None:
+    def score_prompt(self, ids: Sequence[int], logits: np.ndarray) -> None:
         """Note how likely the next ids of the prompt were; logits (n, V) follow each of them."""
         before, self.last = self.last, logits[-1]
         if before is None:
@@ -183,7 +183,7 @@ class Reply:
             self.prompt += likelihoods(ids[:1], before[None], self.request.n_top or 0)
         self.prompt += likelihoods(ids[1:], logits[:-1], self.request.n_top or 0)
 
-    def cut(self, n_before: int) -> bool:
+    def end_at_stop(self, n_before: int) -> bool:
         """End the reply before the first stop text that ends after `n_before` characters."""
         starts = (self.text.find(s, max(n_before - len(s) + 1, 0)) for s in self.request.stops)
         found = [at for at in starts if at >= 0]

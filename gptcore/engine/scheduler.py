@@ -187,7 +187,7 @@ class Engine:
             logits = self.slots.read(row.slot, part, first=0 if is_echo else -1)
             self.pace(len(part), time.monotonic() - began)
             if is_echo:
-                row.reply.read(part, logits)
+                row.reply.score_prompt(part, logits)
             if not row.unread:
                 self.reading.popleft()
                 self.begin(row, logits[-1:])

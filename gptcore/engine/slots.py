@@ -206,7 +206,7 @@ class GrowingCache:
 
     def read(self, slot: int, ids: Sequence[int], past: int, first: int) -> np.ndarray:
         feeds = token_feeds(np.array([ids], np.int64), past)
-        past_values = [cut(value, past) for value in self.caches[slot]]
+        past_values = [first_positions(value, past) for value in self.caches[slot]]
         run = self.run_numpy if self.device == "cpu" else self.run_bound
         logits, self.caches[slot] = run(feeds, past_values)
         return logits[0, first:]
@@ -244,7 +244,7 @@ class GrowingCache:
         self.caches[target] = self.caches[source]  # arrays are never changed
 
 
-def cut(value: Any, length: int) -> Any:
+def first_positions(value: Any, length: int) -> Any:
     """Return the first `length` positions of keys or values (1, K, P, D), an array or on a GPU."""
     shape = value.shape() if isinstance(value, ort.OrtValue) else value.shape
     if shape[2] == length:

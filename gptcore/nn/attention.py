@@ -40,7 +40,7 @@ def padding_bias(attention_mask: Tensor) -> Tensor:
     return torch.where(attention_mask != 0, 0.0, MASKED)[:, None, None, :]
 
 
-class Weights(nn.Module):
+class AttentionSoftmax(nn.Module):
     """Softmax of the scores, with dropout. It is a module so that gptcore.nn.inspect can hook
     it."""
 
@@ -82,7 +82,7 @@ class GroupedAttention(nn.Module):
         self.qkv = PackedLinear(config.n_embd, sizes, config.qkv_bias)
         self.qk_norm = QueryKeyNorm(config) if config.qk_norm else nn.Identity()
         self.turn = POSITIONS[config.position].turn
-        self.weights = Weights(config.attention_dropout)
+        self.softmax = AttentionSoftmax(config.attention_dropout)
         self.out = nn.Linear(sizes[0], config.n_embd, bias=config.out_bias)
         self.scale = config.head_dim**-0.5
 
@@ -107,7 +107,7 @@ class GroupedAttention(nn.Module):
 
         q: (B, K, T * G, D), scaled; k, v: (B, K, S, D); bias: (B, 1, T * G, S) -> shape of q.
         """
-        return self.weights(q @ k.transpose(-2, -1), bias) @ v
+        return self.softmax(q @ k.transpose(-2, -1), bias) @ v
 
 
 class CrossAttention(nn.Module):
@@ -124,7 +124,7 @@ class CrossAttention(nn.Module):
         self.q = nn.Linear(config.n_embd, width, bias=config.qkv_bias)
         sizes = [config.n_kv_head * config.head_dim] * 2
         self.kv = PackedLinear(config.n_embd, sizes, config.qkv_bias)
-        self.weights = Weights(config.attention_dropout)
+        self.softmax = AttentionSoftmax(config.attention_dropout)
         self.out = nn.Linear(width, config.n_embd, bias=config.out_bias)
         self.scale = config.head_dim**-0.5
 
@@ -141,7 +141,7 @@ class CrossAttention(nn.Module):
         K, G, D = self.n_kv_head, self.n_group, self.head_dim
         k, v = memory
         q = (self.q(x) * self.scale).view(B, T, K, G, D).transpose(1, 2).reshape(B, K, T * G, D)
-        weights = self.weights(q @ k.transpose(-2, -1), bias)  # (B, K, T * G, S)
+        weights = self.softmax(q @ k.transpose(-2, -1), bias)  # (B, K, T * G, S)
         y = (weights @ v).view(B, K, T, G, D).transpose(1, 2).reshape(B, T, K * G * D)
         return self.out(y)
 

@@ -36,7 +36,7 @@ def in_parts(self: GroupedAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tens
     for q_part, bias_part in zip(q.split(QUERIES * G, 2), bias.split(QUERIES * G, 2)):
         end += q_part.shape[2] // G
         scores = q_part @ k[:, :, :end].transpose(-2, -1)
-        parts.append(self.weights(scores, bias_part[..., :end]) @ v[:, :, :end])
+        parts.append(self.softmax(scores, bias_part[..., :end]) @ v[:, :, :end])
     return torch.cat(parts, 2)
 
 
@@ -57,7 +57,7 @@ def fused(self: GroupedAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor)
         heads.to(v.dtype),
         k,
         v,
-        dropout_p=self.weights.dropout.p if self.training else 0.0,
+        dropout_p=self.softmax.dropout.p if self.training else 0.0,
         is_causal=True,
         scale=1.0,  # the queries are already scaled
         enable_gqa=True,

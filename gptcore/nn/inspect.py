@@ -6,7 +6,7 @@
     >>> seen["attention"].shape       # batch, layer, head, query, key
     torch.Size([1, 2, 4, 3, 3])
 
-The model itself is unchanged: hooks on its `Weights` modules record their inputs and outputs.
+The model itself is unchanged: hooks on its `AttentionSoftmax` modules record what goes in and out.
 """
 
 from collections.abc import Iterable, Iterator
@@ -88,9 +88,9 @@ class InspectSeq2Seq(nn.Module):
 
 
 def weights_of(model: GPT | Seq2Seq, attention: str, blocks: str = "blocks") -> list[nn.Module]:
-    """Return each block's `Weights` module of the attention with this name."""
+    """Return each block's `AttentionSoftmax` of the attention with this name."""
     n = len(model.get_submodule(blocks))  # type: ignore[arg-type]
-    return [model.get_submodule(f"{blocks}.{i}.{attention}.weights") for i in range(n)]
+    return [model.get_submodule(f"{blocks}.{i}.{attention}.softmax") for i in range(n)]
 
 
 def norms_of(block: nn.Module) -> list[nn.Module]:

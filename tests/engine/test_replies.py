@@ -141,7 +141,7 @@ def test_a_prompt_read_in_parts_is_told_as_likely_as_read_at_once(n_top: int | N
     def told(cuts: list[int]) -> tuple[Likelihood, ...]:
         reply = Reply(request, BYTES, 1000)
         for start, stop in pairwise([0, *cuts, 9]):
-            reply.read(request.ids[start:stop], logits[start:stop])
+            reply.score_prompt(request.ids[start:stop], logits[start:stop])
         return reply.take().prompt
 
     whole = told([])
