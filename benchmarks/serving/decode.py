@@ -25,10 +25,21 @@ from gptcore.config import PRESETS
 from gptcore.engine.generate import Session
 from gptcore.engine.onnx_session import OnnxSession, open_inference
 from gptcore.nn import build_model
-from gptcore.nn.torch_session import TorchSession, UncachedTorchSession
+from gptcore.nn.torch_session import TorchSession
 
 CONTEXTS = (64, 512)
 STEPS = {"onnx": 40, "pytorch, cache": 20, "pytorch, no cache": 3}
+
+
+class UncachedTorchSession(TorchSession):
+    """A Session without a cache: every step reads the whole sequence again."""
+
+    def prefill(self, ids: list[int]) -> np.ndarray:
+        self.ids = list(ids)
+        return super().prefill(self.ids)
+
+    def step(self, token_id: int) -> np.ndarray:
+        return self.prefill([*self.ids, token_id])
 
 
 def main() -> None:

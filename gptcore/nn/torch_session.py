@@ -48,14 +48,3 @@ class TorchSession:
 def last_logits(logits: Tensor) -> np.ndarray:
     """Return the logits (V,) of the last position, from (1, T, V) on any device."""
     return logits[0, -1].float().cpu().numpy()
-
-
-class UncachedTorchSession(TorchSession):
-    """A Session without a cache: every step reads the whole sequence again."""
-
-    def prefill(self, ids: list[int]) -> np.ndarray:
-        self.ids = list(ids)
-        return super().prefill(self.ids)
-
-    def step(self, token_id: int) -> np.ndarray:
-        return self.prefill([*self.ids, token_id])

@@ -12,7 +12,7 @@ from gptcore.checks import UserError
 from gptcore.engine.generate import Piece, Reply, Request, chat, complete, generate
 from gptcore.engine.sampling import Sampling
 from gptcore.model import OnnxModel
-from gptcore.nn.torch_session import UncachedTorchSession
+from gptcore.nn.torch_session import TorchSession
 from gptcore.text.tokenizer import Tokenizer
 
 BYTES = Tokenizer({bytes([byte]): byte for byte in range(256)})  # a token is a byte
@@ -160,7 +160,7 @@ def test_a_text_goes_on_beyond_the_context_by_half_a_context_at_a_time(
     text = " a" * n_words
     pieces = list(complete(base_model, text, GREEDY, max_tokens=90))
     got = [token_id for piece in pieces for token_id in piece.token_ids]
-    reference = UncachedTorchSession(load_reference(base_model.bundle))
+    reference = TorchSession(load_reference(base_model.bundle))
     ids = [tokenizer.special["<|endoftext|>"], *tokenizer.encode(text)]
     ids = ids[-block_size:]
     for token_id in got:

@@ -15,6 +15,7 @@ from conftest import NANO
 from trained import open_graph
 
 import gptcore.model
+from benchmarks.serving.decode import UncachedTorchSession
 from export.verify.decoder import load_reference
 from gptcore.bundle import VARIANTS, Bundle
 from gptcore.checks import UserError
@@ -24,7 +25,7 @@ from gptcore.engine.generate import MAX_REPLIES, Replies, Reply, Request, Sessio
 from gptcore.engine.onnx_session import OnnxSession
 from gptcore.model import MAX_SLOTS, OnnxModel, cache_bytes, load_model, step_seconds
 from gptcore.nn.gpt import GPT
-from gptcore.nn.torch_session import TorchSession, UncachedTorchSession
+from gptcore.nn.torch_session import TorchSession
 from gptcore.system import cores
 from gptcore.text.tokenizer import Tokenizer
 

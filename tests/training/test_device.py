@@ -16,6 +16,7 @@ import training.evaluation.subject
 import training.loop
 import training.plan.pilot
 import training.step
+from benchmarks.serving.decode import UncachedTorchSession
 from gptcore.config import PRESETS
 from gptcore.engine.generate import Request
 from gptcore.engine.sampling import Sampling
@@ -24,7 +25,7 @@ from gptcore.nn.checkpoint import Checkpoint, load_weights
 from gptcore.nn.gpt import GPT
 from gptcore.nn.inspect import InspectGPT, InspectSeq2Seq
 from gptcore.nn.seq2seq import Seq2Seq
-from gptcore.nn.torch_session import TorchSession, UncachedTorchSession
+from gptcore.nn.torch_session import TorchSession
 from gptcore.nn.torch_translator import TorchTranslator
 from gptcore.translation.search import translate
 from training.__main__ import main
