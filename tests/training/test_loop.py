@@ -17,7 +17,9 @@ from gptcore.config import PRESETS
 from gptcore.facts import as_json
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.gpt import whole_sequence
+from training.jobs.keeping import keep_before
 from training.loop import train
+from training.machine.processes import World
 from training.run.clock import Clock
 from training.run.config import TrainConfig
 from training.run.directory import Run
@@ -39,7 +41,7 @@ EVALUATION_S = 5.0
 class Timed:
     """A task whose steps and evaluations take as many seconds as it says, on its own clock."""
 
-    steps_per_epoch, tokens_per_step = 3.0, 2 * 8
+    steps_per_epoch, tokens_per_step, world = 3.0, 2 * 8, World()
 
     def __init__(self, durations: Iterable[float]):
         self.durations: Iterator[float] = iter(durations)
@@ -153,6 +155,23 @@ def test_a_run_with_a_time_takes_just_that_time(
         f"the machine makes {Timed.tokens_per_step:,} tokens/s: {summary['steps']} steps fit the "
         f"time, in place of the planned 1,000, and read the text {summary['steps'] / 3:.1f} times"
     ) in capsys.readouterr().out
+
+
+def test_the_weights_before_are_mixed_into_the_last_step_that_was_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock made the steps fewer than those of the run that began."""
+    clock = Clock(budget_s=40.0, evaluation_steps=EVALUATION_S)
+    run = new_run(tmp_path, clock, steps=1000, decay_share=0.5, eval_every=1000, keep=0.5)
+    task = Timed(compiling())
+    summary = trained(run, task, monkeypatch)
+    before = {name: torch.zeros_like(p) for name, p in build_model(SMALL).named_parameters()}
+    own = Run.load(run.path).newest_checkpoint().model
+    mixed = keep_before(summary, run, task, before)
+    assert mixed["kept"] == 0.5 and mixed["steps"] == 29
+    best = Run.load(run.path).best_checkpoint()
+    assert best.facts["step"] == 29 and max(Run.load(run.path).evaluations()) == 29
+    assert all(torch.equal(mean, own[name] / 2) for name, mean in best.model.items())
 
 
 def test_a_time_that_the_first_step_uses_up_allows_two_more(

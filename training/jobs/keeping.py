@@ -39,6 +39,7 @@ def keep_before(
     share = run.train.keep
     if summary is None or not share or before is None:
         return summary
+    run = Run.load(run.path)  # with the steps that were fitted to the clock
     best, steps = run.best_checkpoint(), run.train.steps
     if "kept" in best.facts:  # mixed, then interrupted
         share = 0.0
