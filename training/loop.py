@@ -139,7 +139,10 @@ def train(
     finally:
         for recorder in recorders:
             recorder.close()
-    return finish(run, task, state) if world.is_first else {}
+    if world.is_first:
+        finish(run, task, state)
+    world.wait()  # for summary.json, from which every process goes on
+    return run.summary()
 
 
 def computes_twice(run: Run, device: torch.device, dtype: torch.dtype, world: World) -> bool:
@@ -279,8 +282,8 @@ def measure(
     tqdm.write(f"step {state.step}: {figures}\n  {samples[0][0]!r} -> {samples[0][1]!r}")
 
 
-def finish(run: Run, task: Task, state: State) -> dict[str, Any]:
-    """Write summary.json, which holds the last evaluation, and the report; return the summary."""
+def finish(run: Run, task: Task, state: State) -> None:
+    """Write summary.json, which holds the last evaluation, and the report."""
     summary = {
         "steps": run.train.steps,
         "parameters": count_parameters(state.model),
@@ -296,4 +299,3 @@ def finish(run: Run, task: Task, state: State) -> dict[str, Any]:
     write_report(run)
     for found in findings(History(run)):
         print(found)
-    return summary

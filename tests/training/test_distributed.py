@@ -1,6 +1,7 @@
 """Several processes, started by the real torchrun: the same losses, and checkpoints that any
 number of processes can go on from."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from trained import newest_checkpoint
 
 from gptcore.checks import UserError
 from training.__main__ import main
+from training.datasets.registry import DATASETS
 from training.machine.processes import World, join
 from training.run.directory import Run
 
@@ -132,6 +134,54 @@ def test_all_processes_compute_in_the_precision_that_the_first_one_found(tmp_pat
     script.write_text(DECIDING)
     torchrun(str(script), str(tmp_path))
     assert [(tmp_path / rank).read_text() for rank in "01"] == ["torch.float32"] * 2
+
+
+SLOW_TO_WRITE = """
+import sys, time
+import training.jobs.keeping, training.loop
+from training.__main__ import main
+
+for module in (training.loop, training.jobs.keeping):
+    def write(path, value, write=module.write_json):
+        time.sleep(1)  # while which the other process must not go on
+        write(path, value)
+    module.write_json = write
+sys.exit(main(sys.argv[1:]))
+"""
+RECIPE = """
+[model]
+vocab_size = 300
+block_size = 64
+n_layer = 1
+n_head = 2
+n_kv_head = 1
+n_embd = 32
+n_inner = 64
+[train]
+batch_size = 16
+micro_batch_size = 16
+dtype = "float32"
+[[stages]]
+name = "first"
+mix = {rasbt-instruct = 1}
+[[stages]]
+name = "kept"
+mix = {rasbt-instruct = 1}
+train = {keep = 0.75}
+"""
+
+
+@pytest.mark.slow
+def test_a_stage_waits_for_all_that_the_one_before_it_writes(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW_TO_WRITE)
+    (tmp_path / "two.toml").write_text(RECIPE)
+    rows = [{"instruction": f"Say {n}.", "input": "", "output": "A number."} for n in range(40)]
+    [origin] = DATASETS["rasbt-instruct"].origins
+    (tmp_path / origin.file_name).write_text(json.dumps(rows))
+    recipe = ["recipe", str(tmp_path / "two.toml"), "--data-dir", str(tmp_path)]
+    torchrun(str(tmp_path / "slow.py"), *recipe, "--out", str(tmp_path / "runs"))
+    run = Run.load(tmp_path / "runs" / "kept")
+    assert run.summary()["kept"] == run.best_checkpoint().facts["kept"] == 0.75
 
 
 def test_without_torchrun_there_is_one_process() -> None:

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from gptcore.nn import build_model
-from gptcore.nn.checkpoint import Tensors, load_weights, save_checkpoint
+from gptcore.nn.checkpoint import Checkpoint, Tensors, load_weights, save_checkpoint
 from training.report.report import write_report
 from training.run.directory import Run, write_json
 from training.tasks.language import LanguageModelling
@@ -40,7 +40,7 @@ def keep_before(
     if summary is None or not share or before is None:
         return summary
     run = Run.load(run.path)  # with the steps that were fitted to the clock
-    best, steps = run.best_checkpoint(), run.train.steps
+    best = run.best_checkpoint()
     if "kept" in best.facts:  # mixed, then interrupted
         share = 0.0
     weights = {name: own.lerp(before[name].to(own), share) for name, own in best.model.items()}
@@ -48,26 +48,32 @@ def keep_before(
     load_weights(model, weights, run.path)
     measured = task.evaluate(model)
     unmixed = run.evaluations().get(best.facts["step"], {})
-    cost = measured["val_loss"] - unmixed.get("val_loss", math.inf)
-    is_worth_it = cost <= most_cost
-    if is_worth_it:
-        said = (
-            f"these weights are mixed with {run.train.keep:g} of those before the training, so "
-            f"that less is forgotten: {measured['bits_per_byte']:.4f} bits/byte on held-out text"
-        )
-        summary = run.summary() | measured | {"kept": run.train.keep}
-    else:
-        said = (
-            f"the weights before the training are not mixed in: {run.train.keep:g} of them would "
-            f"add {cost:.2f} to the held-out loss"
-        )
-        summary = run.summary() | {"kept": 0.0}
     if task.world.is_first:
-        print(said)
-        if is_worth_it:
-            facts = best.facts | {"step": steps, "kept": run.train.keep}
-            save_checkpoint(run.checkpoints / f"step-{steps}", weights, best.state, facts)
-            run.log(step=steps, **measured)
-        write_json(run.path / "summary.json", summary)
-        write_report(run)
-    return summary
+        cost = measured["val_loss"] - unmixed.get("val_loss", math.inf)
+        settle(run, best, weights if cost <= most_cost else None, measured, cost)
+    task.world.wait()
+    return run.summary()
+
+
+def settle(
+    run: Run, best: Checkpoint, mixed: Tensors | None, measured: dict[str, float], cost: float
+) -> None:
+    """Write the mixed weights, if they are taken, and the summary and report; say which it is."""
+    steps, keep = run.train.steps, run.train.keep
+    if mixed is None:
+        print(
+            f"the weights before the training are not mixed in: {keep:g} of them would add "
+            f"{cost:.2f} to the held-out loss"
+        )
+        changed = {"kept": 0.0}
+    else:
+        print(
+            f"these weights are mixed with {keep:g} of those before the training, so that less is "
+            f"forgotten: {measured['bits_per_byte']:.4f} bits/byte on held-out text"
+        )
+        facts = best.facts | {"step": steps, "kept": keep}
+        save_checkpoint(run.checkpoints / f"step-{steps}", mixed, best.state, facts)
+        run.log(step=steps, **measured)
+        changed = measured | {"kept": keep}
+    write_json(run.path / "summary.json", run.summary() | changed)
+    write_report(run)

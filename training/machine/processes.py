@@ -65,6 +65,11 @@ class World:
     def any(self, flag: bool) -> bool:
         return self.sum(flag)[0] > 0
 
+    def wait(self) -> None:
+        """Wait until all processes are here, so that they find what the first one wrote."""
+        if self.size > 1:
+            dist.barrier(self.patient)
+
     def in_turns(self, make: Callable[[], Result]) -> Result:
         """Call `make` on every process and return its result.
 
@@ -75,8 +80,7 @@ class World:
         for now in range(3):
             if now == turn:
                 result = make()
-            if self.size > 1:
-                dist.barrier(self.patient)
+            self.wait()
         return result
 
 
