@@ -118,22 +118,31 @@ DECIDING = """
 import sys
 from pathlib import Path
 import torch
+from gptcore.config import PRESETS
 from training.machine import devices
 from training.machine.processes import join
+from training.plan import given
+from training.run.config import TrainConfig
 
 with join(60) as world:
     devices.multiplies_bfloat16_fast = lambda: world.rank == 1  # each would find something else
     dtype = devices.pick_dtype("auto", torch.device("cpu"), world)
-    Path(sys.argv[1], str(world.rank)).write_text(str(dtype))
+    given.fits = lambda n_bytes, device: world.rank == 1
+    settings = TrainConfig(batch_size=8, micro_batch_size=8)
+    n_rows = given.in_memory(settings, PRESETS["tiny"], world).micro_batch_size
+    Path(sys.argv[1], str(world.rank)).write_text(f"{dtype}, {n_rows} rows at a time")
 """
 
 
 @pytest.mark.slow
-def test_all_processes_compute_in_the_precision_that_the_first_one_found(tmp_path: Path) -> None:
+def test_all_processes_take_the_precision_and_micro_batch_that_the_first_one_found(
+    tmp_path: Path,
+) -> None:
     script = tmp_path / "deciding.py"
     script.write_text(DECIDING)
     torchrun(str(script), str(tmp_path))
-    assert [(tmp_path / rank).read_text() for rank in "01"] == ["torch.float32"] * 2
+    chosen = [(tmp_path / rank).read_text() for rank in "01"]
+    assert chosen == ["torch.float32, 1 rows at a time"] * 2
 
 
 SLOW_TO_WRITE = """

@@ -92,7 +92,7 @@ class Given:
         min_steps = FINE_TUNING_STEPS if self.initial and not training.lora else MIN_STEPS
         training = fitted(training, n_rows, self.chosen, epochs, min_steps)
         if self.initial and "micro_batch_size" not in self.chosen:
-            training = in_memory(training, shape)
+            training = in_memory(training, shape, self.world)
         speed = Speed()
         speed.measure(model.n_layer, shape, training, seconds=0.0)
         facts = exact_facts(shards)
@@ -157,10 +157,13 @@ def fitted_row(shards: Shards, block_size: int) -> int:
     return 0 if row >= block_size else row
 
 
-def in_memory(training: TrainConfig, shape: ModelConfig) -> TrainConfig:
-    """Return settings whose micro-batch fits the memory, if one row does."""
+def in_memory(training: TrainConfig, shape: ModelConfig, world: World = World()) -> TrainConfig:
+    """Return settings whose micro-batch fits the memory, if one row does.
+
+    The first process decides for all, as memory differs between them.
+    """
     device, n_rows = pick_device(), min(training.micro_batch_size, training.batch_size)
-    size = pick_dtype(training.dtype, device).itemsize
+    size = pick_dtype(training.dtype, device, world).itemsize
 
     def is_small(n_rows: int) -> bool:
         kept = kept_bytes(shape, n_rows, shape.block_size, size, device.type == "cuda")
@@ -168,7 +171,8 @@ def in_memory(training: TrainConfig, shape: ModelConfig) -> TrainConfig:
 
     while n_rows % 2 == 0 and not is_small(n_rows):
         n_rows //= 2
-    return dataclasses.replace(training, micro_batch_size=n_rows)
+    [decided] = world.sum(n_rows if world.is_first else 0)
+    return dataclasses.replace(training, micro_batch_size=round(decided))
 
 
 def fitted(
