@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Barrier, Thread
 
 import boto3
 import pytest
@@ -13,6 +14,7 @@ from moto.server import ThreadedMotoServer
 
 from gptcore.checks import UserError
 from training.data.corpus import read_documents
+from training.formats import places
 from training.formats.places import TIMEOUT, find_files, open_filesystem
 
 TEXT = "It rained all night, and in the morning the harbour was full of boats. " * 20
@@ -57,8 +59,8 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator["boto3.client"]:
     server.stop()
 
 
-def documents(*places: str) -> list[object]:
-    return list(read_documents(find_files(places)))
+def documents(*addresses: str) -> list[object]:
+    return list(read_documents(find_files(addresses)))
 
 
 def test_a_web_server(web: tuple[Path, str, list[str]]) -> None:
@@ -71,6 +73,24 @@ def test_a_web_server(web: tuple[Path, str, list[str]]) -> None:
     assert asked.count("GET") == n_fetched, "an unchanged file is not fetched again"
     (folder / "book.txt").write_text(TEXT.replace("boats", "ships") + "More.")
     assert documents(f"{url}/book.txt") != first
+
+
+def test_two_that_want_a_file_at_the_same_time_fetch_it_once(
+    web: tuple[Path, str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the processes of a training do, which all begin at once."""
+    folder, url, asked = web
+    (folder / "book.txt").write_text(TEXT)
+    both_ask, version = Barrier(2), places.version_of
+
+    def version_of(system: object, path: str) -> str:
+        both_ask.wait(timeout=60)
+        return version(system, path)
+
+    monkeypatch.setattr(places, "version_of", version_of)
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(documents, [f"{url}/book.txt"] * 2))
+    assert found[0] == found[1] and asked.count("GET") == 1
 
 
 def test_what_no_web_server_has(web: tuple[Path, str, list[str]], own_cache: Path) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
 from gptcore.checks import UserError, nearest_beside
-from gptcore.system.files import cache_folder, new_file
+from gptcore.system.files import cache_folder, locked, new_file
 from training.formats.found import Unreadable
 
 DAMAGED = (gzip.BadGzipFile, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError)
@@ -118,10 +118,12 @@ def fetched(address: str) -> list[File]:
         files = []
         for found in paths_at(system, path):
             target = cache_folder() / "texts" / version_of(system, found)
-            if not target.is_file():
-                bar = TqdmCallback(tqdm_kwargs={"desc": f"fetching {found}", "unit_scale": True})
-                with new_file(target) as temporary:
-                    system.get_file(found, str(temporary), callback=bar)
+            with locked(target.with_suffix(".lock")):  # another process may be fetching it
+                if not target.is_file():
+                    shown = {"desc": f"fetching {found}", "unit_scale": True}
+                    with new_file(target) as temporary:
+                        bar = TqdmCallback(tqdm_kwargs=shown)
+                        system.get_file(found, str(temporary), callback=bar)
             files.append(local_file(target, name=system.unstrip_protocol(found)))
     except UserError:
         raise
