@@ -13,7 +13,7 @@ from gptcore.text.tokenizer import Tokenizer
 from training.commands.train import add_text
 from training.data.parts import Part, join_parts, write_part
 from training.formats.places import find_files
-from training.jobs.options import asked_of, from_preset, read_text, tokenised
+from training.jobs.options import asked_of, check_shards, from_preset, read_text, tokenised
 from training.run.settings import add_set
 
 
@@ -31,6 +31,7 @@ def run(options: argparse.Namespace) -> int:
         folder = Path(options.shards)
         print(joined(folder) if options.join else parted(options, folder))
         return 0
+    check_shards(options)
     model, training, encoding = from_preset(options)
     text = read_text(options, training.seed)
     shards = tokenised(options, text, Path("runs") / "shards", model, encoding)

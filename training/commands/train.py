@@ -21,6 +21,7 @@ from training.jobs.options import (
     Text,
     asked_of,
     check_dial,
+    check_shards,
     check_text,
     read_text,
     settings_of,
@@ -153,6 +154,7 @@ def check(options: argparse.Namespace) -> None:
         Run.load(options.out)
     else:
         check_free(options.out)
+        check_shards(options)
     asked_of(options)
     if options.tokenizer and options.tokenizer not in (OWN, *NAMES):
         folder_tokenizer(options.tokenizer)

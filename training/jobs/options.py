@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from gptcore.checks import UserError, check_choice
+from gptcore.checks import UserError, check_choice, nearest_beside
 from gptcore.config import DECODERS, TRANSLATORS, ModelConfig, Seq2SeqConfig
 from gptcore.families import family
 from gptcore.text.tokenizer import Tokenizer
@@ -126,6 +126,18 @@ class Text:
     seconds: float  # that the pass took
 
 
+def check_shards(options: argparse.Namespace) -> None:
+    """Raise UserError if, without texts, --shards names a place without finished shards."""
+    if not options.shards or options.text or is_finished(options.shards):
+        return
+    hint = nearest_beside(Path(options.shards))
+    raise UserError(
+        f"--shards {options.shards} holds no finished token shards: name the folder that `python "
+        f"-m training shards` printed, or give texts, whose shards are kept there"
+        f"{hint and f'; {hint}'}"
+    )
+
+
 def has_shards(options: argparse.Namespace) -> bool:
     """Return whether finished token shards are named instead of texts."""
     return bool(options.shards) and not options.text and is_finished(options.shards)
@@ -144,6 +156,8 @@ def read_text(
     started = time.perf_counter()
     if not options.text:
         corpus, source = open_corpus([], seed)
+        if tells:
+            print(f"no text is named, so {source} are read")
         return Text(corpus, source, survey(corpus), time.perf_counter() - started)
     asked = asked_of(options)
     found = look(find_files(options.text), asked)

@@ -1,0 +1,32 @@
+"""What a training reads: the project's own dialogues if nothing is named, never by a mistake."""
+
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+from conftest import Refused
+
+import training.data.sources
+from training.__main__ import main
+from training.jobs.options import read_text
+
+
+def test_without_a_text_the_dialogues_are_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(training.data.sources, "N_DIALOGUES", 60)
+    read_text(Namespace(text=[], shards=None), seed=1)
+    assert "no text is named, so 100,000 made-up dialogues are read" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [[], ["shards"]], ids=["train", "shards"])
+def test_shards_that_are_not_there_are_not_made_of_other_texts(
+    command: list[str], tmp_path: Path, refused: Refused
+) -> None:
+    (tmp_path / "made").mkdir()
+    out = [] if command else ["--out", tmp_path / "run"]
+    for name in ("mode", "made"):  # mistyped; and a folder of shards that are not joined
+        said = refused(main, *command, "--shards", tmp_path / name, *out)
+        assert f"{name} holds no finished token shards: name the folder that" in said
+        assert ("did you mean" in said) == (name == "mode")
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
