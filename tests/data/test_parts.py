@@ -10,7 +10,9 @@ import pytest
 from conftest import Refused
 
 import training.data.parts
+import training.data.shards
 from gptcore.checks import UserError
+from gptcore.system.files import file_sha256
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
 from training.data.batches import Batches
@@ -115,6 +117,21 @@ def test_parts_of_different_texts_are_not_joined(
     write_part(find_files([texts]), Asked(), tokenizer, folder, Part(2, 2))
     with pytest.raises(UserError, match="of different texts, options or tokenizers"):
         join_parts(folder)
+
+
+def test_a_join_reads_no_shard(
+    texts: Path, tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = made(texts, tmp_path / "made", 2, tokenizer).manifest
+    hashed = []
+
+    def sha256(path: Path) -> str:
+        hashed.append(path.parent.name)
+        return file_sha256(path)
+
+    monkeypatch.setattr(training.data.shards, "file_sha256", sha256)
+    assert join_parts(tmp_path / "made").manifest == expected
+    assert set(hashed) == {"tokenizer"}
 
 
 def test_the_commands(texts: Path, tmp_path: Path, tokenizer: Tokenizer, refused: Refused) -> None:

@@ -31,7 +31,6 @@ from training.data.shards import (
     SPLITS,
     Shards,
     dtype_of,
-    load_shards,
     manifest_of,
 )
 from training.data.survey import Survey, Surveyor, validation_limit
@@ -188,7 +187,10 @@ def plan_of(files: list[File], asked: Asked, tokenizer: Tokenizer, limit: int) -
 
 
 def join_parts(folder: Path) -> Shards:
-    """Write the manifest of all parts in `folder`. Raises UserError if one is missing."""
+    """Write the manifest of all parts in `folder`. Raises UserError if one is missing.
+
+    The shards are not read: they may be a corpus of any size, and a training verifies them.
+    """
     found = {path: read_part(path) for path in sorted(folder.glob("part-*-of-*.json"))}
     if not found:
         raise UserError(f"{folder} holds no parts: make them with --part 1/N to N/N")
@@ -218,7 +220,7 @@ def join_parts(folder: Path) -> Shards:
         manifest["bytes"] |= listed["bytes"]
         manifest["sha256"] |= listed["sha256"]
     write_whole(folder / MANIFEST, sealed(manifest))
-    return load_shards(folder)
+    return Shards(folder, tokenizer, manifest)
 
 
 def split_of(split: str, pieces: list[dict[str, Any]]) -> dict[str, Any]:
