@@ -119,6 +119,18 @@ def test_parts_of_different_texts_are_not_joined(
         join_parts(folder)
 
 
+def test_a_folder_has_one_tokenizer(texts: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
+    """Other parts would have ids that it does not know."""
+    files, folder, other = find_files([texts]), tmp_path / "made", Tokenizer.train([], 262)
+    other.save(folder / "tokenizer")
+    with pytest.raises(UserError, match="is another tokenizer than the one named"):
+        write_part(files, Asked(), tokenizer, folder, Part(1, 1))
+    write_part(files, Asked(), other, folder, Part(1, 1))
+    tokenizer.save(folder / "tokenizer")
+    with pytest.raises(UserError, match="is not the tokenizer of the parts"):
+        join_parts(folder)
+
+
 def test_a_join_reads_no_shard(
     texts: Path, tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

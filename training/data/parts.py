@@ -90,6 +90,11 @@ def write_part(
         if not (folder / "tokenizer").exists():
             with new_folder(folder / "tokenizer") as temporary:
                 tokenizer.save(temporary)
+    if Tokenizer.load(folder / "tokenizer").sha256 != tokenizer.sha256:
+        raise UserError(
+            f"{folder / 'tokenizer'} is another tokenizer than the one named, so other parts have "
+            f"other ids: name the folder's own with --tokenizer, or another folder with --shards"
+        )
     all_units, pieces = units(files), []
     for unit, together in enumerate(all_units):
         if not part.shares(unit, len(all_units)):
@@ -107,6 +112,7 @@ def write_part(
     listed = {
         "format": FORMAT,
         "plan": plan_of(files, asked, tokenizer, limit),
+        "tokenizer": tokenizer.sha256,
         "pieces": pieces,
         "bytes": {path.name: path.stat().st_size for path in paths},
         "sha256": {path.name: file_sha256(path) for path in paths},
@@ -206,6 +212,12 @@ def join_parts(folder: Path) -> Shards:
         key=lambda piece: piece["number"],
     )
     tokenizer = Tokenizer.load(folder / "tokenizer")
+    sha256 = tokenizer.sha256  # lists of an earlier version do not name theirs
+    if any(listed.get("tokenizer", sha256) != sha256 for listed in found.values()):
+        raise UserError(
+            f"{folder / 'tokenizer'} is not the tokenizer of the parts: put theirs back, or make "
+            f"the parts again in another folder"
+        )
     splits = {split: split_of(split, pieces) for split in SPLITS}
     for split, of in splits.items():
         if not of["n_tokens"]:
