@@ -19,8 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     bundle = load_translation_bundle(options.model)
     training = bundle.facts.training
-    source = training.data.source if training else ""
-    pairs = read_pairs(options.pairs, is_reversed(source))
+    pairs = read_pairs(options.pairs, training is not None and is_reversed(training.data))
     with waiting("starting PyTorch"):
         from export.verify.score import score_folder
 

@@ -7,16 +7,27 @@ import pytest
 from conftest import Refused
 
 import training.data.sources
+from gptcore.config import PRESETS
+from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
-from training.jobs.options import read_text
+from training.data.sources import run_data_of
+from training.jobs.options import read_text, tokenised
 
 
-def test_without_a_text_the_dialogues_are_read(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_without_a_text_the_dialogues_are_read_and_the_run_knows_it(
+    tmp_path: Path,
+    tokenizer: Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(training.data.sources, "N_DIALOGUES", 60)
-    read_text(Namespace(text=[], shards=None), seed=1)
-    assert "no text is named, so 100,000 made-up dialogues are read" in capsys.readouterr().out
+    options = Namespace(text=[], shards=None, full_vocabulary=False)
+    text = read_text(options, seed=1)
+    assert "no text is named, so 60 made-up dialogues are read" in capsys.readouterr().out
+    tokenizer.save(tmp_path / "tokenizer")
+    shards = tokenised(options, text, tmp_path, PRESETS["tiny"], str(tmp_path / "tokenizer"))
+    data = run_data_of(shards, text.source, text.datasets)
+    assert data.source == "60 made-up dialogues" and data.datasets == {"dialogues": 1.0}
 
 
 @pytest.mark.parametrize("command", [[], ["shards"]], ids=["train", "shards"])

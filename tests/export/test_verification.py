@@ -24,7 +24,7 @@ from gptcore.feeds import no_cache
 from gptcore.nn.gpt import whole_sequence
 from gptcore.text.tokenizer import Tokenizer
 from training.data.shards import prepare
-from training.data.sources import open_corpus, run_data_of
+from training.data.sources import run_data_of
 
 
 def compare_config(reference: Path, folder: Path) -> Check:
@@ -182,5 +182,5 @@ def test_a_run_on_the_projects_own_dialogues_knows_its_text(
     tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     shards = prepare(lambda: iter(["one text", "another"] * 9), tmp_path, 512, tokenizer)
-    assert run_data_of(shards, open_corpus([], seed=1)[1]).datasets == {"dialogues": 1}
-    assert not run_data_of(shards, "book.txt").datasets
+    assert run_data_of(shards, "made up", {"dialogues": 1.0}).datasets == {"dialogues": 1}
+    assert not run_data_of(shards, "100,000 made-up dialogues").datasets

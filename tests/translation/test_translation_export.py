@@ -254,15 +254,19 @@ def test_a_translator_is_no_decoder_and_a_decoder_no_translator(
         load_translation_bundle(model_folder)
 
 
-@pytest.mark.parametrize("is_reversed", [False, True])
+@pytest.mark.parametrize(
+    "changed",
+    [{}, {"reverse": True}, {"reverse": None, "source": "pairs.tsv, second column to the first"}],
+    ids=["forward", "reversed", "reversed, and of an earlier version"],
+)
 def test_score_compares_both_runtimes_and_knows_which_column_the_model_reads(
-    copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], is_reversed: bool
+    copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], changed: dict[str, object]
 ) -> None:
     pairs = made_up_pairs(612)[600:]
-    if is_reversed:
+    if changed:
         pairs = [(b, a) for a, b in pairs]
         facts = read_facts(copy)
-        data = replace(facts.training.data, source="pairs.tsv, second column to the first")
+        data = replace(facts.training.data, **changed)
         write_facts(copy, replace(facts, training=replace(facts.training, data=data)))
     write_pairs(pairs, tmp_path / "pairs.tsv")
     words = [str(copy), str(tmp_path / "pairs.tsv"), "--samples", "3", "--untrained"]

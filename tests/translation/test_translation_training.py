@@ -142,7 +142,8 @@ def test_pairs_to_measure_on_may_be_given_and_are_not_trained_on(
     turned = [(b, a) for a, b in pairs]
     assert read_pairs(tmp_path / "out" / VALIDATION) == turned[5:8]
     assert read_pairs(tmp_path / "out" / TRAINING) == turned[:5] + turned[8:]
-    assert Run.load(tmp_path / "out").data.source == "pairs.tsv, second column to the first"
+    data = Run.load(tmp_path / "out").data
+    assert data.source == "pairs.tsv, second column to the first" and data.reverse
 
 
 def state_hash(run: Path) -> str:

@@ -12,6 +12,7 @@ from itertools import compress
 from pathlib import Path
 
 from gptcore.checks import UserError
+from gptcore.facts import TextFacts
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.search import encode_source, target_ends
 from training.formats.found import Unreadable
@@ -23,13 +24,15 @@ Encoded = tuple[list[int], list[int]]  # ids of source and target
 
 TRAINING, VALIDATION = "pairs/training.tsv", "pairs/validation.tsv"  # in the run directory
 VALIDATION_SHARE, MAX_VALIDATION = 0.02, 500  # held-out pairs: their share, and at most how many
-# A translator's `source` ends with one of these; it says which column is translated.
+# Which column is translated, for people: a translator's `source` ends with one of these.
 FORWARD, REVERSED = "first column to the second", "second column to the first"
 
 
-def is_reversed(source: str) -> bool:
-    """Return whether a run with this `source` translates the second column to the first."""
-    return source.endswith(REVERSED)
+def is_reversed(data: TextFacts) -> bool:
+    """Return whether a translator of these facts translates the second column to the first."""
+    if data.reverse is None:  # of an earlier version, in which only the words for people say it
+        return data.source.endswith(REVERSED)
+    return data.reverse
 
 
 def read_pairs(path: Path, reverse: bool = False) -> list[Pair]:

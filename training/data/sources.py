@@ -5,7 +5,7 @@
 '100,000 made-up dialogues'
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
@@ -24,7 +24,6 @@ from training.run.facts import RunData
 OWN = "own"  # a tokenizer trained on the text
 N_DIALOGUES = 100_000  # generated dialogues in one pass
 DIALOGUES = "dialogues"  # name of the generated corpus, which is endless
-OWN_SOURCE = f"{N_DIALOGUES:,} made-up dialogues"
 
 
 def open_corpus(paths: list[str], seed: int, asked: Asked = Asked()) -> tuple[Corpus, str]:
@@ -33,7 +32,8 @@ def open_corpus(paths: list[str], seed: int, asked: Asked = Asked()) -> tuple[Co
     Raises UserError for a missing file.
     """
     if not paths:
-        return lambda: islice(own_dialogues(seed), N_DIALOGUES), OWN_SOURCE
+        source = f"{N_DIALOGUES:,} made-up dialogues"
+        return lambda: islice(own_dialogues(seed), N_DIALOGUES), source
     files = find_files(paths)
     return lambda: read_documents(files, asked), name_of(files)
 
@@ -103,17 +103,19 @@ def finished_shards(location: str, cache: Path, tokenizer: str) -> Shards:
     return shards
 
 
-def run_data_of(shards: Shards, source: str) -> RunData:
-    """Return what a run records about its training text."""
+def run_data_of(shards: Shards, source: str, datasets: Mapping[str, float] = {}) -> RunData:
+    """Return what a run records about its training text.
+
+    `datasets`: the number of passes over each text that is known by name.
+    """
     counts = {key: shards.manifest[key] for key in ("corpus_sha256", "n_documents", "n_bytes")}
-    known = {DIALOGUES: 1.0} if source == OWN_SOURCE else {}
     held_out = shards.manifest["splits"]["val"]["n_tokens"]
     return RunData(
         source,
         shards.is_chat,
         shards=shards.location,
         held_out_tokens=held_out,
-        datasets=known,
+        datasets=dict(datasets),
         **counts,
     )
 

@@ -22,6 +22,7 @@ from training.plan.given import Given, as_begun
 from training.plan.planner import Planner
 from training.run.base import first_weights, frozen_weights, open_base
 from training.run.directory import Run, check_free, locked_run, say_next
+from training.run.facts import RunData
 from training.run.settings import (
     check_same,
     describe,
@@ -82,13 +83,13 @@ def start(options: argparse.Namespace, looked: Text | None, world: World) -> dic
             "--lora needs weights in a file, and those of --init are adapters themselves: export "
             "that run, and name the model folder"
         )
-    shards, source = open_text(options, looked, settings, encoding, world)
+    shards, data = open_text(options, looked, settings, encoding, world)
     plan = settings.plan(shards)
     training = plan.training
     if base and not base.sha256:  # a run of adapters: the weights that it makes are in no file
         training = dataclasses.replace(training, keep=0.0)
     data = dataclasses.replace(
-        run_data_of(shards, source),
+        data,
         expected_bits_per_byte=plan.expected_bits_per_byte,
         planned_steps=plan.training.steps,
     )
@@ -137,13 +138,15 @@ def open_text(
     settings: Planner | Given,
     encoding: str,
     world: World,
-) -> tuple[Shards, str]:
-    """Return finished shards, or the shards of the given texts, and a name for the texts."""
+) -> tuple[Shards, RunData]:
+    """Return finished shards, or the shards of the given texts, and what a run records of them."""
     if has_shards(options):
         where = options.shards
         cache = options.out / CACHE
-        return world.in_turns(lambda: finished_shards(where, cache, encoding)), where
-    text = looked or read_text(options, settings.seed)
+        shards = world.in_turns(lambda: finished_shards(where, cache, encoding))
+        return shards, run_data_of(shards, where)
+    text = looked or read_text(options, settings.seed, world.is_first)
     model = settings.shape(text.survey)
     folder = options.out.parent / "shards"
-    return world.in_turns(lambda: tokenised(options, text, folder, model, encoding)), text.source
+    shards = world.in_turns(lambda: tokenised(options, text, folder, model, encoding))
+    return shards, run_data_of(shards, text.source, text.datasets)

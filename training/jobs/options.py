@@ -8,7 +8,7 @@
 import argparse
 import dataclasses
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gptcore.checks import UserError, check_choice, nearest_beside
@@ -18,6 +18,7 @@ from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import Corpus
 from training.data.shards import Shards, check_length, is_finished, prepare
 from training.data.sources import (
+    DIALOGUES,
     OWN,
     open_corpus,
     open_tokenizer,
@@ -124,6 +125,7 @@ class Text:
     source: str  # a name for them
     survey: Survey
     seconds: float  # that the pass took
+    datasets: dict[str, float] = field(default_factory=dict)  # passes over texts known by name
 
 
 def check_shards(options: argparse.Namespace) -> None:
@@ -158,7 +160,7 @@ def read_text(
         corpus, source = open_corpus([], seed)
         if tells:
             print(f"no text is named, so {source} are read")
-        return Text(corpus, source, survey(corpus), time.perf_counter() - started)
+        return Text(corpus, source, survey(corpus), time.perf_counter() - started, {DIALOGUES: 1.0})
     asked = asked_of(options)
     found = look(find_files(options.text), asked)
     if tells:

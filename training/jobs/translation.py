@@ -95,7 +95,13 @@ def start(
         model, source_vocab_size=source_tokenizer.vocab_size, vocab_size=tokenizer.vocab_size
     )
     n_bytes = sum(len(text.encode("utf-8")) for pair in pairs for text in pair)
-    data = RunData(source_of(options), chat=False, n_bytes=n_bytes, n_pairs=len(pairs))
+    data = RunData(
+        source_of(options),
+        chat=False,
+        n_bytes=n_bytes,
+        n_pairs=len(pairs),
+        reverse=options.reverse,
+    )
     training = fitted(training, len(pairs), names_of(options.set), MANY_EPOCHS)
     run = Run(options.out, model, training, data, options=fixed_options(options))
     task = TranslationTask(run, source_tokenizer, tokenizer, pairs, held_out, world)
