@@ -8,8 +8,6 @@ random numbers are computed from (seed, step). A resumed run therefore equals an
 one: on a CPU bit for bit, on a GPU up to the order in which its kernels add.
 """
 
-import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +21,7 @@ from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
 from gptcore.facts import as_json
 from gptcore.nn import count_parameters
-from gptcore.nn.checkpoint import Tensors
+from gptcore.nn.checkpoint import Checkpoint, Tensors
 from gptcore.system.cores import say_if_busy
 from gptcore.system.malloc import keep_freed_memory
 from training.machine.devices import autocast, pick_device, pick_dtype
@@ -37,7 +35,7 @@ from training.report.findings import findings
 from training.report.history import History
 from training.report.recorders import Recorder, Samples, open_recorders
 from training.report.report import write_report
-from training.run.clock import Clock
+from training.run.clock import Clock, Watch
 from training.run.config import TrainConfig
 from training.run.directory import Run, write_json
 from training.state import (
@@ -99,20 +97,10 @@ def train(
     updates nothing. Raises UserError after MAX_BAD_STEPS such steps in a row, and if there is
     nothing to resume.
     """
-    device = pick_device()
-    dtype = pick_dtype(run.train.dtype, device, world)
-    picked = replace(
-        run.train,
-        dtype="bfloat16" if dtype == torch.bfloat16 else "float32",
-        gradient_checkpointing="on" if computes_twice(run, device, dtype, world) else "off",
-    )
-    run = replace(run, train=picked)  # a resume keeps it
     keep_freed_memory()
     checkpoint = open_checkpoint(run) if resume else None
     measured = run.evaluations() if resume else {}
-    state = build_state(run, world, device, dtype, checkpoint, initial)
-    compiled = replace(run.train, compile="on" if state.is_compiled else "off")
-    run = replace(run, train=compiled)  # a resume keeps this, too
+    run, state = begin(run, world, checkpoint, initial)
     if world.is_first and resume:
         run.forget_after(state.step)
         run.write_config()  # an older run's config.json may lack the precision
@@ -121,10 +109,10 @@ def train(
         run.create()
     recorders = open_recorders(run, world, state.step if resume else None)
     print(
-        f"{count_parameters(state.model):,} parameters on {world.size} x {device} in "
+        f"{count_parameters(state.model):,} parameters on {world.size} x {state.device} in "
         f"{run.train.dtype}; {task.tokens_per_step:,.0f} tokens per step"
     )
-    if world.size == 1 and device.type == "cpu":  # several processes keep each other busy
+    if world.size == 1 and state.device.type == "cpu":  # several processes keep each other busy
         say_if_busy()
     try:
         with Interrupts() as interrupts:
@@ -143,6 +131,22 @@ def train(
         finish(run, task, state)
     world.wait()  # for summary.json, from which every process goes on
     return run.summary()
+
+
+def begin(
+    run: Run, world: World, checkpoint: Checkpoint | None, initial: Tensors | None
+) -> tuple[Run, State]:
+    """Return the state to go on from, and the run with what "auto" became: a resume keeps it."""
+    device = pick_device()
+    dtype = pick_dtype(run.train.dtype, device, world)
+    settings = replace(
+        run.train,
+        dtype="bfloat16" if dtype == torch.bfloat16 else "float32",
+        gradient_checkpointing="on" if computes_twice(run, device, dtype, world) else "off",
+    )
+    state = build_state(replace(run, train=settings), world, device, dtype, checkpoint, initial)
+    settings = replace(settings, compile="on" if state.is_compiled else "off")
+    return replace(run, train=settings), state
 
 
 def computes_twice(run: Run, device: torch.device, dtype: torch.dtype, world: World) -> bool:
@@ -173,31 +177,25 @@ def take_steps(
     consecutive bad steps.
     """
     config, world = run.train, state.world
-    began = time.perf_counter() - state.seconds
-    durations: deque[float] = deque(maxlen=config.log_every)
-    first, stepping_s = state.step, 0.0  # stepping_s leaves out the first step: it may compile
-    evaluations: list[float] = []
-    used = ""
+    watch = Watch(state.seconds, config.log_every)
     silent = not world.is_first
     bar = progress(total=config.steps, unit="step", initial=state.step, disable=silent, delay=0)
     batch_of = Prefetch(task.batch) if state.device.type == "cuda" else task.batch
+    used = ""
     with bar, ticking(bar):
         while state.step < config.steps:
-            n_timed = state.step - first - 1
             # The processes' clocks differ, so only a single process fits its steps to the clock.
-            clock = run.clock if world.size == 1 and n_timed > 0 else None
-            if clock and clock.is_due(config, state.step, state.seconds):
-                run = fit_to_clock(run, task, clock, state, stepping_s / n_timed, evaluations)
+            clock = run.clock if world.size == 1 and watch.n_steps else None
+            if clock and clock.is_due(config, state.step, watch.seconds):
+                run = fit_to_clock(run, task, clock, state.step, watch)
                 config, bar.total = run.train, run.train.steps
-            started = time.perf_counter()
-            batch = batch_of(state.step)
-            values = step(state, batch, task.logits, config)
-            if state.bad_steps:
-                tell_bad_step(run, state, batch, values)
-            durations.append(time.perf_counter() - started)
-            stepping_s += durations[-1] if state.step > first + 1 else 0.0
-            state.seconds = time.perf_counter() - began
-            speed = round(len(durations) * task.tokens_per_step / sum(durations))
+            with watch.step():
+                batch = batch_of(state.step)
+                values = step(state, batch, task.logits, config)
+                if state.bad_steps:
+                    tell_bad_step(run, state, batch, values)
+            state.seconds = watch.seconds
+            speed = watch.speed(task.tokens_per_step)
             bar.set_postfix_str(f"loss {values['loss']:.3f}, {speed:,} tokens/s{used}", False)
             bar.update()
             if is_due(state.step, config.log_every, config):
@@ -217,24 +215,21 @@ def take_steps(
                 raise Paused
             if is_due(state.step, config.eval_every, config):
                 bar.set_description("measuring")  # which may take as long as many steps
-                started = time.perf_counter()
-                measure(run, task, state, recorders, interrupts)
-                evaluations.append(time.perf_counter() - started)
+                with watch.evaluation():
+                    measure(run, task, state, recorders, interrupts)
                 bar.set_description()
-            state.seconds = time.perf_counter() - began
+            state.seconds = watch.seconds
     return run
 
 
-def fit_to_clock(
-    run: Run, task: Task, clock: Clock, state: State, step_s: float, evaluations: list[float]
-) -> Run:
+def fit_to_clock(run: Run, task: Task, clock: Clock, done: int, watch: Watch) -> Run:
     """Return the run with as many steps as fit the time; config.json keeps them for a resume."""
-    config = clock.fitted(run.train, state.step, step_s, evaluations, state.seconds)
+    config = clock.fitted(run.train, done, watch.step_s, watch.evaluations, watch.seconds)
     if config.steps != run.train.steps:
         tqdm.write(
-            f"the machine makes {task.tokens_per_step / step_s:,.0f} tokens/s: {config.steps:,} "
-            f"steps fit the time, in place of the planned {run.train.steps:,}, and read the text "
-            f"{config.steps / task.steps_per_epoch:.1f} times"
+            f"the machine makes {task.tokens_per_step / watch.step_s:,.0f} tokens/s: "
+            f"{config.steps:,} steps fit the time, in place of the planned {run.train.steps:,}, "
+            f"and read the text {config.steps / task.steps_per_epoch:.1f} times"
         )
     run = replace(run, train=config, clock=None)
     run.write_config()

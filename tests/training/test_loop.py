@@ -13,6 +13,7 @@ from trained import Interrupted
 
 import training.loop
 import training.machine.memory
+import training.run.clock
 from gptcore.config import PRESETS
 from gptcore.facts import as_json
 from gptcore.nn import build_model, count_parameters
@@ -76,7 +77,7 @@ def new_run(path: Path, clock: Clock | None = None, **settings: object) -> Run:
 def trained(
     run: Run, task: Timed | Interrupted, monkeypatch: pytest.MonkeyPatch, **options: object
 ):
-    monkeypatch.setattr(training.loop, "time", SimpleNamespace(perf_counter=lambda: task.now))
+    monkeypatch.setattr(training.run.clock, "time", SimpleNamespace(perf_counter=lambda: task.now))
     return train(run, task, **options)
 
 

@@ -1,4 +1,4 @@
-"""The clock of a planned run: its number of steps is fitted once to the time left.
+"""The clock of a planned run, which fits its steps once to the time left; and a stop-watch.
 
 >>> config = TrainConfig(steps=1000, decay_share=0.4, eval_every=200)
 >>> clock = Clock(budget_s=600.0, evaluation_steps=20.0)
@@ -10,7 +10,10 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import mean
 
@@ -61,3 +64,45 @@ class Clock:
             left = max(1, min(left, self.most_steps - done))
         steps = done + left
         return dataclasses.replace(config, steps=steps, decay_share=left / steps)
+
+
+class Watch:
+    """The stop-watch of a training: its time, and what its steps and evaluations take of it."""
+
+    def __init__(self, seconds: float, n_recent: int):
+        """`seconds`: the time until now, without pauses; `n_recent`: steps that the speed is of."""
+        self.began = time.perf_counter() - seconds
+        self.recent = deque[float](maxlen=n_recent)
+        self.n_steps, self.stepping_s = 0, 0.0  # without the first step: it may compile
+        self.evaluations: list[float] = []
+
+    @property
+    def seconds(self) -> float:
+        """The training time until now, without pauses."""
+        return time.perf_counter() - self.began
+
+    @property
+    def step_s(self) -> float:
+        """The seconds of a step, once there were two."""
+        return self.stepping_s / self.n_steps
+
+    def speed(self, tokens_per_step: float) -> int:
+        """Return the tokens per second of the last steps."""
+        return round(len(self.recent) * tokens_per_step / sum(self.recent))
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Enter a context that is timed as a step."""
+        started = time.perf_counter()
+        yield
+        took = time.perf_counter() - started
+        if self.recent:
+            self.n_steps, self.stepping_s = self.n_steps + 1, self.stepping_s + took
+        self.recent.append(took)
+
+    @contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """Enter a context that is timed as an evaluation."""
+        started = time.perf_counter()
+        yield
+        self.evaluations.append(time.perf_counter() - started)
