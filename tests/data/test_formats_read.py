@@ -15,7 +15,6 @@ from gptcore.checks import UserError
 from training.data.corpus import Document, read_documents
 from training.data.rows import Rows
 from training.data.shards import prepare
-from training.formats.books import without_titles
 from training.formats.found import Asked
 from training.formats.places import find_files
 from training.look.look import look
@@ -306,86 +305,6 @@ def test_a_whatsapp_export_teaches_the_words_of_one_person(tmp_path: Path, expor
         [("user", "Morning."), ("assistant", "Coffee?")],
     ]
     assert "skipped 2: a picture, a sound, a deleted message or a notice" in told(path, me="Ben")
-
-
-def test_a_web_page_is_read_without_its_menu_and_scripts(tmp_path: Path) -> None:
-    page = """<!DOCTYPE html><html><head><title>Bread</title><script>var x = 1;</script></head>
-    <body><nav><a href="/">Home</a><a href="/shop">Shop</a></nav><article><h1>Bread</h1>
-    <p>Flour and water are mixed, and left to rest for an hour before anything else is done.</p>
-    <p>Then the salt is added, and the dough is folded four times in the course of two hours.</p>
-    </article><footer>Imprint</footer></body></html>"""
-    (text,) = documents(write(tmp_path / "saved.txt", page))
-    assert isinstance(text, str)
-    assert "Flour and water" in text and "folded four times" in text
-    assert not any(word in text for word in ("var x", "Shop", "<p>"))
-
-
-def epub() -> bytes:
-    container = '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
-    container += '<rootfile full-path="OEBPS/content.opf"/></rootfiles></container>'
-    package = """<package xmlns="http://www.idpf.org/2007/opf"><manifest>
-      <item id="one" href="text/1.xhtml"/><item id="two" href="text/2.xhtml"/></manifest>
-      <spine><itemref idref="two"/><itemref idref="one"/></spine></package>"""
-    page = '<html xmlns="http://www.w3.org/1999/xhtml"><head><title>x</title></head><body>{}</body></html>'
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as book:
-        book.writestr("mimetype", "application/epub+zip")
-        book.writestr("META-INF/container.xml", container)
-        book.writestr("OEBPS/content.opf", package)
-        book.writestr("OEBPS/text/1.xhtml", page.format("<p>Second <i>chapter</i>.</p>"))
-        book.writestr("OEBPS/text/2.xhtml", page.format("<h1>One</h1><p>First\nof all.</p>"))
-    return stream.getvalue()
-
-
-def test_a_book_is_read_in_the_order_of_its_spine(tmp_path: Path) -> None:
-    assert documents(write(tmp_path / "book", epub())) == [
-        "One\n\nFirst of all.",
-        "Second chapter.",
-    ]
-
-
-def pdf(words: str) -> bytes:
-    """A PDF of one page, written by hand (ISO 32000-1, 7.5)."""
-    page = f"BT /F1 12 Tf 72 720 Td ({words}) Tj ET" if words else ""
-    objects = [
-        "<< /Type /Catalog /Pages 2 0 R >>",
-        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents 4 0 R"
-        " /Resources << /Font << /F1 5 0 R >> >> >>",
-        f"<< /Length {len(page)} >>\nstream\n{page}\nendstream",
-        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
-    ]
-    data, offsets = "%PDF-1.4\n", []
-    for number, content in enumerate(objects, 1):
-        offsets.append(len(data))
-        data += f"{number} 0 obj\n{content}\nendobj\n"
-    table = "".join(f"{offset:010d} 00000 n \n" for offset in offsets)
-    end = f"trailer << /Size 6 /Root 1 0 R >>\nstartxref\n{len(data)}\n%%EOF\n"
-    return f"{data}xref\n0 6\n0000000000 65535 f \n{table}{end}".encode("latin-1")
-
-
-def test_a_pdf_is_read_and_a_scan_or_a_locked_one_is_refused(tmp_path: Path) -> None:
-    from pypdf import PdfReader, PdfWriter
-
-    path = write(tmp_path / "a.pdf", pdf("Once upon a time."))
-    assert documents(path) == ["Once upon a time."]
-    assert "PDF of 1 page, 1 text" in told(path)
-    with pytest.raises(UserError, match=r"a PDF of 1 page without text: a scan needs OCR"):
-        documents(write(tmp_path / "scan.pdf", pdf("")))
-    writer = PdfWriter(PdfReader(path))
-    writer.encrypt("secret", algorithm="RC4-128")
-    writer.write(tmp_path / "locked.pdf")
-    with pytest.raises(UserError, match=r"locked.pdf: it is a PDF with a password"):
-        documents(tmp_path / "locked.pdf")
-    with pytest.raises(UserError, match=r"cut.pdf: it is a damaged PDF"):
-        documents(write(tmp_path / "cut.pdf", path.read_bytes()[:300]))
-
-
-def test_running_titles_and_page_numbers_are_left_out() -> None:
-    words = ("Salt is", "added to", "the dough", "at last.")
-    pages = [f"On Bread {i}\n{text}\nChapter {i % 2}: One\n{i}" for i, text in enumerate(words)]
-    assert without_titles(pages) == ([*words], 12)
-    assert without_titles(["One\nTwo", "One\nTwo"])[1] == 0, "two pages may be alike"
 
 
 def test_a_pattern_names_files_and_a_loop_of_links_ends(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Refused
-from test_formats_read import CHAT, pdf
+from test_books import pdf
+from test_formats_read import CHAT
 
 from training.__main__ import main
 

@@ -9,15 +9,22 @@ import logging
 import posixpath
 import re
 import zipfile
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Iterator
+from urllib.parse import quote, unquote, urldefrag
 
-from training.formats.found import Asked, Found, Kind, NoText, Unreadable
-from training.formats.places import File
+from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
+from training.formats.places import DAMAGED, File
 from training.formats.texts import cut_up
 
 MAX_PAGE = 50_000_000  # bytes of one page of HTML
 CONTAINER = "META-INF/container.xml"
+LOCKS = "META-INF/encryption.xml"  # what is encrypted in an EPUB: chapters, or fonts alone
+BLOCKS = """
+address article aside blockquote caption center dd div dl dt figcaption figure footer h1 h2 h3 h4
+h5 h6 header hr li main nav ol p pre section table td th tr ul
+"""
 
 
 def read_html(file: File, asked: Asked) -> Found:
@@ -42,11 +49,23 @@ def read_epub(file: File, asked: Asked) -> Found:
     yield Kind("EPUB", is_cut=True)
     with file.open() as stream, zipfile.ZipFile(stream) as book:
         for name in spine(book):
-            info = book.getinfo(name)
-            if info.file_size > MAX_PAGE:
-                raise Unreadable(f"{name} in it is larger than {MAX_PAGE:,} bytes")
-            if text := chapter(book.read(info)):
+            try:
+                text = chapter(page_of(book, name))
+            except (Unreadable, *DAMAGED) as error:
+                yield Skip(name, str(error))
+            else:
                 yield from cut_up([text], asked)
+
+
+def page_of(book: zipfile.ZipFile, name: str) -> bytes:
+    """Return a chapter's bytes. Raises Unreadable for one that is missing, locked or too large."""
+    if name not in book.namelist():
+        raise Unreadable("it is a chapter that the book names and does not hold")
+    if LOCKS in book.namelist() and quote(name).encode() in book.read(LOCKS):
+        raise Unreadable("it is a chapter locked by the shop (DRM): use a book without a lock")
+    if book.getinfo(name).file_size > MAX_PAGE:
+        raise Unreadable(f"it is a chapter of more than {MAX_PAGE:,} bytes: divide it")
+    return book.read(name)
 
 
 def spine(book: zipfile.ZipFile) -> Iterator[str]:
@@ -60,23 +79,43 @@ def spine(book: zipfile.ZipFile) -> Iterator[str]:
         package = etree.fromstring(book.read(package_name), parser)
         items = {item.get("id"): item.get("href") for item in package.iterfind(".//{*}item")}
         for ref in package.iterfind(".//{*}itemref"):
-            yield posixpath.normpath(
-                posixpath.join(posixpath.dirname(package_name), items[ref.get("idref")])
-            )
+            href = unquote(urldefrag(items[ref.get("idref")])[0])  # it is a URL
+            yield posixpath.normpath(posixpath.join(posixpath.dirname(package_name), href))
     except (KeyError, AttributeError, TypeError, etree.XMLSyntaxError) as error:
         raise Unreadable(f"it is a damaged EPUB ({type(error).__name__}: {error})") from None
 
 
 def chapter(page: bytes) -> str:
-    """Return the words of a chapter, a paragraph on each line."""
-    from lxml import html
+    """Return the words of a chapter, with an empty line between its blocks."""
+    from lxml import etree, html
 
-    body = html.fromstring(page).find(".//body")
+    try:
+        parser = html.HTMLParser(encoding=encoding_of_page(page))
+        body = html.document_fromstring(page, parser=parser).find(".//body")
+    except (etree.ParserError, LookupError) as error:
+        raise Unreadable(f"it is a chapter that cannot be read ({error})") from None
     if body is None:
         return ""
-    blocks = body.xpath(".//p|.//h1|.//h2|.//h3|.//h4|.//li|.//blockquote[not(.//p)]|.//td|.//pre")
-    texts = (" ".join(block.text_content().split()) for block in blocks)
+    etree.strip_elements(body, "script", "style", with_tail=False)
+    for line_end in body.iter("br"):
+        line_end.tail = "\u2028" + (line_end.tail or "")
+    for block in body.iter(*BLOCKS.split()):  # which may hold others, and words between them
+        block.text = "\u2029" + (block.text or "")
+        block.tail = "\u2029" + (block.tail or "")
+    texts = (text_of_block(text) for text in body.text_content().split("\u2029"))
     return "\n\n".join(text for text in texts if text)
+
+
+def text_of_block(text: str) -> str:
+    return "\n".join(" ".join(line.split()) for line in text.split("\u2028")).strip()
+
+
+def encoding_of_page(page: bytes) -> str | None:
+    """Return the encoding that XML's rules give a page, or None where HTML's ways will find it."""
+    if declared := re.search(rb"<\?xml[^>]*encoding=[\"']([\w.-]+)", page[:1024]):
+        return declared[1].decode()
+    is_html = page.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or b"charset=" in page[:1024]
+    return None if is_html else "utf-8"
 
 
 def read_pdf(file: File, asked: Asked) -> Found:

@@ -1,0 +1,156 @@
+"""Pages and books: the words of HTML, EPUB and PDF, each once, and what is said of damaged ones."""
+
+import io
+import zipfile
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from test_formats_read import documents, told, write
+
+from gptcore.checks import UserError
+from training.formats.books import without_titles
+
+
+def test_a_web_page_is_read_without_its_menu_and_scripts(tmp_path: Path) -> None:
+    page = """<!DOCTYPE html><html><head><title>Bread</title><script>var x = 1;</script></head>
+    <body><nav><a href="/">Home</a><a href="/shop">Shop</a></nav><article><h1>Bread</h1>
+    <p>Flour and water are mixed, and left to rest for an hour before anything else is done.</p>
+    <p>Then the salt is added, and the dough is folded four times in the course of two hours.</p>
+    </article><footer>Imprint</footer></body></html>"""
+    (text,) = documents(write(tmp_path / "saved.txt", page))
+    assert isinstance(text, str)
+    assert "Flour and water" in text and "folded four times" in text
+    assert not any(word in text for word in ("var x", "Shop", "<p>"))
+
+
+PAGE = (
+    '<html xmlns="http://www.w3.org/1999/xhtml"><head><title>x</title></head><body>{}</body></html>'
+)
+
+
+def epub(pages: dict[str, str | bytes], **more: str) -> bytes:
+    """A book of pages by their hrefs; `more`: other files, by names in META-INF."""
+    container = '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
+    container += '<rootfile full-path="OEBPS/content.opf"/></rootfiles></container>'
+    items = "".join(f'<item id="i{i}" href="{href}"/>' for i, href in enumerate(pages))
+    refs = "".join(f'<itemref idref="i{i}"/>' for i in range(len(pages)))
+    package = '<package xmlns="http://www.idpf.org/2007/opf">{}</package>'
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as book:
+        book.writestr("mimetype", "application/epub+zip")
+        book.writestr("META-INF/container.xml", container)
+        for name, text in more.items():
+            book.writestr(f"META-INF/{name}.xml", text)
+        head = f"<manifest>{items}</manifest><spine>{refs}</spine>"
+        book.writestr("OEBPS/content.opf", package.format(head))
+        for href, page in pages.items():
+            if page:
+                text = page if isinstance(page, bytes) else PAGE.format(page)
+                book.writestr(f"OEBPS/{unquote(href).partition('#')[0]}", text)
+    return stream.getvalue()
+
+
+def test_a_book_is_read_in_the_order_of_its_spine(tmp_path: Path) -> None:
+    pages = {
+        "text/2.xhtml": "<h1>One</h1><p>First\nof all.</p>",
+        "text/1.xhtml": "<p>Second <i>chapter</i>.</p>",
+    }
+    assert documents(write(tmp_path / "book", epub(pages))) == [
+        "One\n\nFirst of all.",
+        "Second chapter.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("<ul><li><p>One item.</p></li><li>Two<ul><li>and a half</li></ul></li></ul>",
+         "One item.\n\nTwo\n\nand a half"),
+        ("<table><tr><td><p>Cell</p></td><td>by cell</td></tr></table>", "Cell\n\nby cell"),
+        ("<div><div>A paragraph.</div><div>Another <b>one</b>.</div></div>",
+         "A paragraph.\n\nAnother one."),
+        ("Bare words <p>in a paragraph</p> and after it.",
+         "Bare words\n\nin a paragraph\n\nand after it."),
+        ("<p>A line,<br/>and its rhyme</p><script>var x = 1</script>", "A line,\nand its rhyme"),
+    ],
+)  # fmt: skip
+def test_every_word_of_a_chapter_is_read_once(tmp_path: Path, body: str, text: str) -> None:
+    assert documents(write(tmp_path / "book", epub({"1.xhtml": body}))) == [text]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<html><body><p>Grüße</p></body></html>".encode(),
+        "<html><body><p>Grüße</p></body></html>".encode("utf-16"),
+        '<?xml version="1.0" encoding="iso-8859-1"?><body>Grüße</body>'.encode("latin-1"),
+        '<html><head><meta charset="windows-1252"/></head><body>Grüße</body></html>'.encode(
+            "cp1252"
+        ),
+    ],
+)
+def test_a_chapter_is_in_utf_8_unless_it_says_another_encoding(tmp_path: Path, page: bytes) -> None:
+    assert documents(write(tmp_path / "book", epub({"1.xhtml": page}))) == ["Grüße"]
+
+
+def test_a_chapter_that_cannot_be_read_is_said_and_the_others_are_read(tmp_path: Path) -> None:
+    pages = {
+        "Chapter%201.xhtml#start": "<p>Named with a blank.</p>",
+        "missing.xhtml": "",
+        "empty.xhtml": b" ",
+        "locked.xhtml": b"\x93\x01\x7f",
+        "odd.xhtml": b'<?xml version="1.0" encoding="klingon"?><body>Qapla</body>',
+    }
+    lock = '<encryption><CipherReference URI="OEBPS/locked.xhtml"/></encryption>'
+    path = write(tmp_path / "book", epub(pages, encryption=lock))
+    assert documents(path) == ["Named with a blank."]
+    said = told(path)
+    assert "it is a chapter that the book names and does not hold (first: OEBPS/missing.xht" in said
+    assert "cannot be read (Document is empty) (first: OEBPS/empty.xhtml)" in said
+    assert "locked by the shop (DRM): use a book without a lock (first: OEBPS/locked.xhtml)" in said
+    assert "klingon" in said
+
+
+def pdf(words: str) -> bytes:
+    """A PDF of one page, written by hand (ISO 32000-1, 7.5)."""
+    page = f"BT /F1 12 Tf 72 720 Td ({words}) Tj ET" if words else ""
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents 4 0 R"
+        " /Resources << /Font << /F1 5 0 R >> >> >>",
+        f"<< /Length {len(page)} >>\nstream\n{page}\nendstream",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    data, offsets = "%PDF-1.4\n", []
+    for number, content in enumerate(objects, 1):
+        offsets.append(len(data))
+        data += f"{number} 0 obj\n{content}\nendobj\n"
+    table = "".join(f"{offset:010d} 00000 n \n" for offset in offsets)
+    end = f"trailer << /Size 6 /Root 1 0 R >>\nstartxref\n{len(data)}\n%%EOF\n"
+    return f"{data}xref\n0 6\n0000000000 65535 f \n{table}{end}".encode("latin-1")
+
+
+def test_a_pdf_is_read_and_a_scan_or_a_locked_one_is_refused(tmp_path: Path) -> None:
+    from pypdf import PdfReader, PdfWriter
+
+    path = write(tmp_path / "a.pdf", pdf("Once upon a time."))
+    assert documents(path) == ["Once upon a time."]
+    assert "PDF of 1 page, 1 text" in told(path)
+    with pytest.raises(UserError, match=r"a PDF of 1 page without text: a scan needs OCR"):
+        documents(write(tmp_path / "scan.pdf", pdf("")))
+    writer = PdfWriter(PdfReader(path))
+    writer.encrypt("secret", algorithm="RC4-128")
+    writer.write(tmp_path / "locked.pdf")
+    with pytest.raises(UserError, match=r"locked.pdf: it is a PDF with a password"):
+        documents(tmp_path / "locked.pdf")
+    with pytest.raises(UserError, match=r"cut.pdf: it is a damaged PDF"):
+        documents(write(tmp_path / "cut.pdf", path.read_bytes()[:300]))
+
+
+def test_running_titles_and_page_numbers_are_left_out() -> None:
+    words = ("Salt is", "added to", "the dough", "at last.")
+    pages = [f"On Bread {i}\n{text}\nChapter {i % 2}: One\n{i}" for i, text in enumerate(words)]
+    assert without_titles(pages) == ([*words], 12)
+    assert without_titles(["One\nTwo", "One\nTwo"])[1] == 0, "two pages may be alike"
