@@ -254,6 +254,20 @@ def test_packed_files_are_read_whatever_they_are_called(tmp_path: Path, name: st
         assert "a.zip/c.png: not used\n  skipped 1: it is a PNG picture" in told(path)
 
 
+def test_a_zst_file_is_read_whole_or_refused(tmp_path: Path) -> None:
+    text = "".join(f"Line {i} of {i * i}.\n" for i in range(99_999)).encode()
+    packed = zstandard.ZstdCompressor(write_checksum=True).compress(text)
+    frames = zstandard.compress(b"First of all.\n") + packed
+    assert "".join(documents(write(tmp_path / "two.txt.zst", frames))).encode().endswith(text)
+    for cut in (frames[: len(frames) // 2], frames[:-1], frames + b"\x28\xb5\x2f\xfd\0"):
+        with pytest.raises(UserError, match="cut before its end: fetch or pack it again"):
+            documents(write(tmp_path / "cut.txt.zst", cut))
+    for at in (len(packed) // 2, len(packed) - 1):
+        flipped = packed[:at] + bytes([packed[at] ^ 4]) + packed[at + 1 :]
+        with pytest.raises(UserError, match=r"damaged archive \(zstd .*: fetch or pack it"):
+            documents(write(tmp_path / "flipped.txt.zst", flipped))
+
+
 def test_a_bomb_and_endless_nesting_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "bomb.zip", zipped(a__txt=b"a" * 60_000_000))
     with pytest.raises(UserError, match=r"bomb.zip: a.txt in it unpacks from .* to 60,000,000"):

@@ -26,6 +26,7 @@ from training.formats.found import Unreadable
 DAMAGED = (gzip.BadGzipFile, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError)
 MAX_NESTED = 3  # archives within archives
 MAX_RATIO = 200  # of a zip member's size to its packed size; text packs to a tenth or so
+ZSTD_PART = 1 << 13  # bytes; even if they are nothing but repetition, they fit into memory
 LARGE = 50_000_000  # bytes; a smaller zip member may pack as well as it likes
 ZSTD, GZIP, ZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"PK\x03\x04"
 TIMEOUT = 60.0  # seconds without data after which a download fails
@@ -230,7 +231,41 @@ def open_gzip(stream: BinaryIO) -> BinaryIO:
 
 
 def open_zstd(stream: BinaryIO) -> BinaryIO:
+    return cast(BinaryIO, io.BufferedReader(Parts(zstd_parts(stream))))
+
+
+def zstd_parts(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield what is in all frames. Raises Unreadable for a cut or a damaged one."""
     import zstandard
 
-    reader = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
-    return cast(BinaryIO, io.BufferedReader(reader))
+    frame = None
+    try:
+        while data := stream.read(ZSTD_PART):
+            while data:
+                frame = frame or zstandard.ZstdDecompressor().decompressobj()
+                yield frame.decompress(data)
+                data, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
+    except zstandard.ZstdError as error:
+        raise Unreadable(f"it is a damaged archive ({error}): fetch or pack it again") from None
+    if frame:  # which zstandard's own reader does not say
+        raise Unreadable("it is an archive that was cut before its end: fetch or pack it again")
+
+
+class Parts(io.RawIOBase):
+    """A stream of bytes that come in parts."""
+
+    def __init__(self, parts: Iterator[bytes]):
+        self.parts, self.rest = parts, memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self.rest:
+            part = next(self.parts, None)
+            if part is None:
+                return 0
+            self.rest = memoryview(part)
+        n = min(len(buffer), len(self.rest))
+        buffer[:n], self.rest = self.rest[:n], self.rest[n:]
+        return n
