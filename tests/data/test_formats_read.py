@@ -97,6 +97,22 @@ def test_rows_of_every_form_are_read_from_json_of_every_shape(
     assert documents(write(tmp_path / "data", content)) == [document] * 2
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+def test_the_long_text_of_a_row_is_cut_as_a_file_of_text_is(tmp_path: Path, name: str) -> None:
+    text = "".join(f"Sentence {i} of many. " for i in range(9999))
+    rows = {
+        "a.jsonl": json.dumps({"text": text})
+        + "\n"
+        + json.dumps({"text": "Short.", "source": "s"}),
+        "a.csv": f"words\n{text}\nShort.\n",
+    }
+    path = write(tmp_path / name, rows[name])
+    *parts, short = documents(path)
+    plain = documents(write(tmp_path / "a.txt", text), size=10)
+    assert short == "Short." and len(parts) > 50 and "".join(parts) == "".join(plain) == text
+    assert f"2 texts cut into {len(parts) + 1}, " in told(path)
+
+
 def test_a_reply_of_weight_0_is_read_and_marked(tmp_path: Path) -> None:
     secret = {"role": "assistant", "content": "Secret, long enough to go on.", "weight": 0}
     row = {"messages": [CHAT[0], secret, *CHAT]}

@@ -29,6 +29,7 @@ class Item:
 
     document: Document
     source: str = ""
+    is_rest: bool = False  # whether it goes on with the text of the item before
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ text                            and other names of it, see TEXTS
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gptcore.text.chat_template import messages_of
 from training.formats.found import Asked, Document, Found, Item, Skip, Unreadable
+from training.formats.texts import documents_of
 
 CONVERSATIONS = ("messages", "conversations", "conversation")
 PAIRS = (
@@ -71,14 +72,22 @@ def value_of(row: Mapping[str, Any], keys: dict[str, str], name: str) -> Any:
 
 
 def items_of(row: Any, where: str, asked: Asked) -> Found:
-    """Yield a row's document, or why it has none, and what was left out of it."""
+    """Yield a row's document, or why it has none, and what was left out of it.
+
+    A long text is cut as one in a file of its own is.
+    """
     try:
         document, left_out = document_of(row, asked)
     except Unreadable as error:
         yield Skip(where, str(error))
     else:
         source = row.get("source")
-        yield Item(document, source if isinstance(source, str) else "")
+        source = source if isinstance(source, str) else ""
+        parts: Iterable[Document] = [document]
+        if isinstance(document, str):
+            parts = documents_of([document], asked.size)
+        for number, part in enumerate(parts):
+            yield Item(part, source, is_rest=number > 0)
         yield from (Skip(where, reason) for reason in left_out)
 
 

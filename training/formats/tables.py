@@ -8,6 +8,7 @@ import csv
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, TextIO
 
@@ -119,7 +120,7 @@ def documents(kind: str, rows: Iterator[tuple[str, Row | Skip]], asked: Asked) -
         if unread := [name for name in columns if name not in used]:
             kind += f" (not read: {', '.join(map(repr, unread))})"
     else:
-        asked = Asked(columns=guess(named))
+        asked = replace(asked, columns=guess(named))
         use = "texts" if len(asked.columns) == 1 else "questions and answers"
         kind += f", guessed: {use} in {listed(asked.columns)} (--columns names others)"
     yield Kind(kind)

@@ -41,6 +41,7 @@ class FileLook:
     name: str
     kind: Kind = NOT_USED
     n_texts: int = 0
+    n_rows: int = 0  # texts before they were cut
     n_chats: int = 0
     n_bytes: int = 0
     skipped: Counter[str] = field(default_factory=Counter)  # by reason
@@ -50,9 +51,10 @@ class FileLook:
     def is_used(self) -> bool:
         return bool(self.n_texts + self.n_chats)
 
-    def count(self, document: Document, n_bytes: int) -> None:
-        is_text = isinstance(document, str)
+    def count(self, item: Item, n_bytes: int) -> None:
+        is_text = isinstance(item.document, str)
         self.n_texts += is_text
+        self.n_rows += is_text and not item.is_rest
         self.n_chats += not is_text
         self.n_bytes += n_bytes
 
@@ -70,6 +72,8 @@ class FileLook:
         held = [counted(n, what) for n, what in counts if n]
         if self.kind.is_cut and self.n_texts > 1:
             held[0] = f"cut into {held[0]}"
+        elif self.n_rows < self.n_texts:
+            held[0] = f"{counted(self.n_rows, 'text')} cut into {self.n_texts:,}"
         size = [f"{self.n_bytes:,} bytes"] if held else []
         kind = self.kind if self.is_used else NOT_USED
         lines = [f"{self.name}: {', '.join([kind.name, *held, *size])}"]
@@ -161,7 +165,7 @@ def look(files: list[File], asked: Asked = Asked()) -> Look:
                     if bad:
                         break  # this one can be read, and the command will stop
                     bar.update()
-                    one.count(item.document, surveyor.add(item.document))
+                    one.count(item, surveyor.add(item.document))
                     notices.add(document_text(item.document))
                     draw.add(item.document)
             except UserError as error:
