@@ -149,6 +149,22 @@ def test_a_pdf_is_read_and_a_scan_or_a_locked_one_is_refused(tmp_path: Path) -> 
         documents(write(tmp_path / "cut.pdf", path.read_bytes()[:300]))
 
 
+def test_an_encrypted_pdf_without_password_is_read_or_says_which_package_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pypdf import PdfReader, PdfWriter
+    from pypdf._crypt_providers import _fallback
+
+    path = write(tmp_path / "a.pdf", pdf("Once upon a time."))
+    writer = PdfWriter(PdfReader(path))
+    writer.encrypt("", "of the owner", algorithm="AES-128")
+    writer.write(path)
+    assert documents(path) == ["Once upon a time."]
+    monkeypatch.setattr("pypdf._encryption.CryptAES", _fallback.CryptAES)
+    with pytest.raises(UserError, match=r"an encrypted PDF \(.*: pip install 'pypdf\[crypto\]'"):
+        documents(path)
+
+
 def test_running_titles_and_page_numbers_are_left_out() -> None:
     words = ("Salt is", "added to", "the dough", "at last.")
     pages = [f"On Bread {i}\n{text}\nChapter {i % 2}: One\n{i}" for i, text in enumerate(words)]

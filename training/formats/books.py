@@ -121,7 +121,7 @@ def encoding_of_page(page: bytes) -> str | None:
 def read_pdf(file: File, asked: Asked) -> Found:
     """Yield the pages' text of a PDF as one text."""
     from pypdf import PdfReader
-    from pypdf.errors import PyPdfError
+    from pypdf.errors import DependencyError, PyPdfError
 
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # what matters is raised, too
     try:
@@ -130,6 +130,8 @@ def read_pdf(file: File, asked: Asked) -> Found:
         if reader.is_encrypted and not reader.decrypt(""):
             raise Unreadable("it is a PDF with a password: save it without one")
         pages = [page.extract_text() or "" for page in reader.pages]
+    except DependencyError as error:  # is no PyPdfError
+        raise Unreadable(f"it is an encrypted PDF ({error}): pip install 'pypdf[crypto]'") from None
     except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, Unreadable):
             raise
