@@ -97,6 +97,14 @@ def test_the_look_and_a_pass_over_the_corpus_agree(tmp_path: Path) -> None:
     assert look(files).survey == survey(lambda: read_documents(files))
 
 
+def test_of_one_long_text_only_the_beginning_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.look.notices.NOTICED", 1000)
+    monkeypatch.setattr("training.look.notices.STRETCHES", 10)
+    mail = "ann@example.org "
+    said = noticed(mail + prose(1) + mail, mail)
+    assert said == ("1 e-mail address: a model may repeat them\n(of the first 1,000 characters)")
+
+
 def test_equal_and_nearly_equal_documents_are_counted() -> None:
     one, other = prose(1), prose(2)
     near = one.replace(one.split()[70], "changed")
@@ -147,8 +155,8 @@ def test_a_large_text_is_noticed_in_its_beginning(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("training.look.notices.NOTICED", 50)
     said = noticed("ann@example.org " * 4, "bob@example.org", "eve@example.org")
     assert said.splitlines() == [
-        "4 e-mail addresses: a model may repeat them",
-        "(of the first 64 characters)",
+        "3 e-mail addresses: a model may repeat them",
+        "(of the first 50 characters)",
     ]
 
 

@@ -16,6 +16,7 @@ from gptcore.system.wording import counted
 
 NOTICED = 10_000_000  # characters that are looked at; more would take minutes
 STRETCH = 8  # characters; documents are alike if they share most of their stretches of this length
+STRETCHES = 100_000  # of a document that are compared; each takes 70 bytes and a microsecond
 ALIKE = (
     0.8  # estimated share of common stretches (Jaccard) from which documents are near duplicates
 )
@@ -48,13 +49,16 @@ class Notices:
         self.is_whole = True  # whether all texts were looked at
 
     def add(self, text: str) -> None:
-        if self.n_characters >= NOTICED:
-            self.is_whole = False
+        room = NOTICED - self.n_characters
+        self.is_whole &= len(text) <= room
+        text = text[:room]
+        if not text:
             return
         self.n_characters += len(text)
         if text not in self.known:
             self.known.add(text)
-            stretches = [text[i : i + STRETCH] for i in range(max(1, len(text) - STRETCH + 1))]
+            n_stretches = min(max(1, len(text) - STRETCH + 1), STRETCHES)
+            stretches = [text[i : i + STRETCH] for i in range(n_stretches)]
             self.n_alike += not self.alike.add_pairs([(str(len(self.known)), stretches)])[0]
         lines = text.splitlines()
         self.n_lines += len(lines)
