@@ -179,6 +179,7 @@ def test_a_conversation_adds_to_what_its_skill_avoids(tmp_path: Path) -> None:
         ('[tea]\nconversations = [{ user = ["a"], wants = "x" }]', "did you mean 'want'"),
         ('[tea]\nconversations = [{ user = ["a"], want = "(" }]', "not a regular expression"),
         ("[tea]\nconversations = [{ user = [] }]", "not a list of user turns"),
+        ('[tea]\nconversations = [{ user = ["a"], shares = true }]', "add a turn to ['a']"),
         ('[tea]\nconversations = [{ user = ["a"], min_words = "2" }]', "not of type int"),
     ],
 )

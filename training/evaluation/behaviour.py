@@ -64,6 +64,10 @@ class Conversation:
         check_types(self)
         if not self.user or not all(isinstance(t, str) and t.strip() for t in self.user):
             raise UserError(f"user={self.user!r} is not a list of user turns")
+        if self.shares and len(self.user) < 2:
+            raise UserError(
+                f"shares=true needs a reply before the last: add a turn to {self.user!r}"
+            )
         for pattern in (self.want, self.avoid):
             try:
                 whole_words(pattern)
