@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import zstandard
 from test_books import epub, pdf
-from test_formats_read import ANDROID, CHAT, WHATSAPP, write, zipped
+from test_chats import ANDROID, WHATSAPP
+from test_formats_read import CHAT, write, zipped
 
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import read_documents

@@ -2,7 +2,7 @@
 
 >>> import io
 >>> lines = "03/05/2021, 14:02 - Ann: Hi\\n03/05/2021, 14:03 - Ben: Hello\\nyou\\n"
->>> [(said.name, said.text) for said in messages(io.StringIO(lines), [])]
+>>> [(said.name, said.text) for said in messages(io.StringIO(lines), [], "dmy")]
 [('Ann', 'Hi'), ('Ben', 'Hello\\nyou')]
 """
 
@@ -10,7 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
+from itertools import groupby, pairwise
 from typing import TextIO
 
 from gptcore.checks import closest
@@ -20,7 +21,8 @@ from training.formats.lines import numbered_lines, open_text
 from training.formats.places import File
 
 PAUSE = timedelta(hours=6)  # a longer silence begins another conversation
-TIMES = ("%H:%M:%S", "%H:%M", "%I:%M:%S %p", "%I:%M %p")
+TIMES = ("%H:%M:%S", "%H:%M", "%I:%M:%S%p", "%I:%M%p")
+ORDERS = ("dmy", "mdy", "ymd")  # of day, month and year, as countries write dates
 MARKS = re.compile("[\u200e\u200f\u202a-\u202e\ufeff]")  # directions of writing
 # What stands for a picture or for a deleted message, as far as languages share a form.
 NO_WORDS = re.compile(
@@ -51,8 +53,9 @@ def read_whatsapp(file: File, asked: Asked) -> Found:
     Raises Unreadable if it is not said whose words are learned.
     """
     skipped: list[Skip] = []
+    order = order_in(file)
     with open_text(file) as stream:
-        names = Counter(said.name for said in messages(stream, []))
+        names = Counter(said.name for said in messages(stream, [], order))
     people = ", ".join(f"{name} ({n:,} messages)" for name, n in names.most_common(8))
     if asked.me is None:
         choices = " or ".join(f'--me "{name}"' for name, _ in names.most_common(2))
@@ -66,7 +69,7 @@ def read_whatsapp(file: File, asked: Asked) -> Found:
         raise Unreadable(f'--me "{asked.me}" is not in this WhatsApp chat: {hint}it has {people}')
     yield Kind(f"WhatsApp chat of {people}")
     with open_text(file) as stream:
-        for part in conversations(messages(stream, skipped)):
+        for part in conversations(messages(stream, skipped, order)):
             document = document_of_chat(part, asked.me)
             if document:
                 yield Item(document)
@@ -78,7 +81,7 @@ def read_whatsapp(file: File, asked: Asked) -> Found:
     yield from skipped
 
 
-def messages(stream: TextIO, skipped: list[Skip]) -> Iterator[Said]:
+def messages(stream: TextIO, skipped: list[Skip], order: str) -> Iterator[Said]:
     """Yield the messages with words; append the others to `skipped`."""
     said: Said | None = None
     for number, line in numbered_lines(stream):
@@ -92,7 +95,7 @@ def messages(stream: TextIO, skipped: list[Skip]) -> Iterator[Said]:
             yield from with_words(said, skipped)
         name, colon, text = line[match.end() :].partition(": ")
         name = MARKS.sub("", name).strip().removeprefix("~").strip()
-        said = Said(name, text, moment(*match.groups()), number) if colon else None
+        said = Said(name, text, moment(match[1], match[2], order), number) if colon else None
         if not colon:
             skipped.append(Skip(f"line {number}", NO_WORDS_SAID))
     if said:
@@ -107,18 +110,44 @@ def with_words(said: Said, skipped: list[Skip]) -> Iterator[Said]:
         yield said
 
 
-def moment(date: str, time: str) -> datetime | None:
-    """Return when a message was written; days and months need only be in some order."""
-    time = re.sub(r"[ \u202f]+", " ", time.replace(".", ":" if "m" not in time.lower() else ""))
-    numbers = [int(part) for part in re.split(r"[./-]", date)]
-    year = max(numbers[0], numbers[2]) if max(numbers) > 31 else numbers[2]
-    day, month = [n for n in numbers if n != year][:2] if numbers.count(year) == 1 else numbers[:2]
-    if month > 12:
-        day, month = month, day
+def order_in(file: File) -> str:
+    """Return the order of day, month and year in a chat: see order_of."""
+    with open_text(file) as stream:
+        matches = (WHATSAPP.match(line) for _, line in numbered_lines(stream))
+        return order_of([date for date, _ in groupby(match[1] for match in matches if match)])
+
+
+def order_of(dates: list[str]) -> str:
+    """Return the order in which most of them are dates, and follow most closely on one another.
+
+    >>> order_of(["5/3/21", "5/4/21"]), order_of(["03.05.21", "04.05.21"]), order_of(["2021-05-03"])
+    ('mdy', 'dmy', 'ymd')
+    """
+
+    def misfit(order: str) -> tuple[int, int]:
+        days = [day for date in dates if (day := day_of(date, order))]
+        return len(dates) - len(days), sum(abs((b - a).days) for a, b in pairwise(days))
+
+    return min(ORDERS, key=misfit)
+
+
+def day_of(written: str, order: str) -> date | None:
+    numbers = dict(zip(order, map(int, re.split(r"[./-]", written))))
+    try:
+        return date(numbers["y"] + 2000 * (numbers["y"] < 100), numbers["m"], numbers["d"])
+    except ValueError:
+        return None
+
+
+def moment(written: str, time: str, order: str) -> datetime | None:
+    """Return when a message was written, or None if nobody can tell."""
+    time = re.sub(r"\s+", "", time.replace(".", ":" if "m" not in time.lower() else "")).upper()
+    day = day_of(written, order)
+    if day is None:
+        return None
     for form in TIMES:
         try:
-            at = datetime.strptime(time.upper(), form)
-            return at.replace(year=year + 2000 * (year < 100), month=month, day=day)
+            return datetime.combine(day, datetime.strptime(time, form).time())
         except ValueError:
             continue
     return None

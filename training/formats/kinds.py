@@ -44,7 +44,7 @@ PAGE = re.compile(
 # The first line of a message in WhatsApp's exports: [2021-05-03, 14:02:11] Ann: or
 # 03/05/2021, 2:02 PM - Ann:
 DATE = r"(\d{1,4}[./-]\d{1,2}[./-]\d{1,4})"
-TIME = r"(\d{1,2}[:.]\d{2}(?:[:.]\d{2})?(?:[ \u202f]?[APap]\.?[ \u202f]?[Mm]\.?)?)"
+TIME = r"(\d{1,2}[:.]\d{2}(?:[:.]\d{2})?(?:[ \xa0\u202f]?[APap]\.?[ \xa0\u202f]?[Mm]\.?)?)"
 WHATSAPP = re.compile(rf"\u200e?\[?{DATE},? {TIME}(?:\]| -) ")
 
 
