@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_formats_read import documents, told, write
@@ -74,3 +75,72 @@ def test_a_talk_past_midnight_is_one_whatever_the_dates_look_like(
     ]
     found = documents(write(tmp_path / "_chat.txt", "\n".join(lines)), me="Ben")
     assert [len(chat) for chat in found] == [4, 2]
+
+
+def node(parent: str | None, role: str, parts: list, kind: str = "text", **more: Any) -> dict:
+    """A message as ChatGPT exports it."""
+    content = {"content_type": kind, "parts": parts}
+    return {"message": {"author": {"role": role}, "content": content, **more}, "parent": parent}
+
+
+CHATGPT = {
+    "title": "Greetings",
+    "mapping": {
+        "root": {"message": None, "parent": None, "children": ["0"]},
+        "0": node("root", "system", [""]),
+        "1": node("0", "user", ["Hi"]),
+        "2": node("1", "assistant", ["A reply that was made again."]),
+        "3": node("1", "assistant", ["Let me look."], recipient="all"),
+        "4": node("3", "assistant", ["search('Hi')"], "code", recipient="browser"),
+        "5": node("4", "tool", ["A page."]),
+        "6": node("5", "assistant", ["Hello!"]),
+        "7": node("6", "user", ["Bye"]),
+        "8": node("7", "assistant", ["Goodbye!"]),
+    },
+    "current_node": "8",
+}
+PICTURE = {"mapping": {"1": node(None, "user", [{"asset_pointer": "file-1"}, "What is it?"])}}
+PICTURE = {**PICTURE, "current_node": "1"}
+
+
+def test_chatgpts_export_is_read_along_the_branch_that_was_shown_last(tmp_path: Path) -> None:
+    path = write(tmp_path / "conversations.json", [CHATGPT, PICTURE])
+    assert documents(path) == [
+        [
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": "Let me look.\nHello!"},
+            {"role": "user", "content": "Bye"},
+            {"role": "assistant", "content": "Goodbye!"},
+        ]
+    ]
+    said = told(path)
+    assert "JSON, 1 conversation" in said
+    assert "skipped 2: a message of the role 'tool' (first: value 1)" in said
+    assert "skipped 1: message 1 has parts that are not text (first: value 2)" in said
+
+
+def test_claudes_export_is_read_without_its_thoughts(tmp_path: Path) -> None:
+    human = {"sender": "human", "text": "Shorten it.", "content": [], "files": []}
+    thoughts = [{"type": "thinking", "thinking": "Hm."}, {"type": "tool_use", "name": "search"}]
+    reply = {
+        "sender": "assistant",
+        "text": "",
+        "content": [*thoughts, {"type": "text", "text": "So."}],
+    }
+    attached = {**human, "attachments": [{"extracted_content": "A long text."}]}
+    picture = {**human, "files": [{"file_name": "a.png"}]}
+    talks = [
+        {"uuid": "1", "name": "One", "chat_messages": [attached, reply]},
+        {"uuid": "2", "name": "Two", "chat_messages": [picture, reply]},
+        {"uuid": "3", "name": "Odd", "chat_messages": ["Hi"]},
+    ]
+    path = write(tmp_path / "conversations.json", talks)
+    assert documents(path) == [
+        [
+            {"role": "user", "content": "A long text.\nShorten it."},
+            {"role": "assistant", "content": "So."},
+        ]
+    ]
+    assert "skipped 1: message 1 has parts that are not text (first: value 2)" in told(path)
+    assert "skipped 1: it is an export of an assistant in an unknown form" in told(path)
+    assert len(documents(write(tmp_path / "one.json", talks[0]))) == 1

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from gptcore.checks import UserError
+from training.formats.assistants import EXPORTED
 from training.formats.books import read_epub, read_html, read_pdf
 from training.formats.chats import read_whatsapp
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
@@ -104,7 +105,8 @@ def read_json(file: File, asked: Asked) -> Found:
 
 def rows_within(value: Any) -> list[Any]:
     """Return the rows of an object such as {"version": 1, "data": [...]}, or the value itself."""
-    if isinstance(value, dict) and not {*CONVERSATIONS} & {key.strip().lower() for key in value}:
+    talks = {*CONVERSATIONS, *EXPORTED}
+    if isinstance(value, dict) and not talks & {key.strip().lower() for key in value}:
         lists = [v for v in value.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
         if len(lists) == 1:
             return lists[0]

@@ -6,6 +6,7 @@ instruction, input, output      Alpaca's
 prompt, completion              TRL's, each a text or messages
 question, answer                and other names of the two, see PAIRS
 text                            and other names of it, see TEXTS
+mapping, chat_messages          ChatGPT's and Claude's exports, see training.formats.assistants
 
     >>> document_of({"question": "2 + 2?", "answer": "4"})[0]
     [{'role': 'user', 'content': '2 + 2?'}, {'role': 'assistant', 'content': '4'}]
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gptcore.text.chat_template import messages_of
+from training.formats.assistants import exported
 from training.formats.found import Asked, Document, Found, Item, Skip, Unreadable
 from training.formats.texts import documents_of
 
@@ -54,6 +56,8 @@ def document_of(row: Any, asked: Asked = Asked()) -> tuple[Document, list[str]]:
     keys = {str(key).strip().lower(): key for key in row}
     if asked.columns:
         return of_columns(row, asked.columns), []
+    if (talk := exported(row)) is not None:
+        return conversation(talk)
     for name in CONVERSATIONS:
         if name in keys:
             return conversation(row[keys[name]], first=value_of(row, keys, "system"))
@@ -63,7 +67,9 @@ def document_of(row: Any, asked: Asked = Asked()) -> tuple[Document, list[str]]:
     for name in TEXTS:
         if name in keys:
             return words_of(row[keys[name]], name), []
-    raise Unreadable(f"it has no known key: its keys are {', '.join(map(repr, list(row)[:8]))}")
+    named = ", ".join(map(repr, list(row)[:8]))
+    remedy = "name the one for texts, or the two for question and answer, with --columns"
+    raise Unreadable(f"it has no known key: its keys are {named}: {remedy}")
 
 
 def value_of(row: Mapping[str, Any], keys: dict[str, str], name: str) -> Any:
