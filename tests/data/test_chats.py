@@ -1,5 +1,6 @@
 """Chats that people export: who says what to whom, and where one conversation ends."""
 
+import json
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -144,3 +145,77 @@ def test_claudes_export_is_read_without_its_thoughts(tmp_path: Path) -> None:
     assert "skipped 1: message 1 has parts that are not text (first: value 2)" in told(path)
     assert "skipped 1: it is an export of an assistant in an unknown form" in told(path)
     assert len(documents(write(tmp_path / "one.json", talks[0]))) == 1
+
+
+def telegram_message(number: int, name: str | None, text: Any, day: int = 3) -> dict[str, Any]:
+    at = f"2021-05-{day:02}T14:{number:02}:11"
+    kind = "message" if name else "service"
+    return {"id": number, "type": kind, "date": at, "from": name, "text": text}
+
+
+TELEGRAM = {
+    "name": "Ben",
+    "type": "personal_chat",
+    "id": 4021,
+    "messages": [
+        telegram_message(1, None, ""),
+        telegram_message(2, "Ann", "Are you there?"),
+        telegram_message(3, "Ben", ["Yes, ", {"type": "bold", "text": "here"}, "."]),
+        telegram_message(4, "Ann", ""),
+        telegram_message(5, "Ann", "Coffee?", day=4),
+        telegram_message(6, "Ben", "Sure.", day=4),
+    ],
+}
+DISCORD = {
+    "guild": {"id": "1", "name": "Friends"},
+    "channel": {"id": "2", "type": "GuildTextChat", "name": "general"},
+    "messages": [
+        {
+            "id": message["id"],
+            "type": "Default" if message["from"] else "GuildMemberJoin",
+            "timestamp": message["date"] + ".512+02:00",
+            "content": "Yes, here." if isinstance(message["text"], list) else message["text"],
+            "author": {
+                "id": "7",
+                "name": f"{message['from']}.1".lower(),
+                "nickname": message["from"],
+            },
+        }
+        for message in TELEGRAM["messages"]
+    ],
+}
+ACCOUNT = {
+    "about": "Here is the data you requested. Remember: Telegram is ad free.",
+    "personal_information": {"first_name": "Ben"},
+    "chats": {"about": "This page lists all chats.", "list": [TELEGRAM]},
+}
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("export", [TELEGRAM, ACCOUNT, DISCORD], ids=["chat", "account", "Discord"])
+def test_an_export_of_telegram_or_discord_teaches_the_words_of_one_person(
+    tmp_path: Path, export: dict[str, Any], indent: int | None
+) -> None:
+    path = write(tmp_path / "result.json", json.dumps(export, indent=indent))
+    with pytest.raises(
+        UserError, match=r"it is a .* of Ann .2 mess.* words are learned: --me \"Ann"
+    ):
+        documents(path)
+    with pytest.raises(UserError, match=r"did you mean --me \"Ben\"\? it has"):
+        documents(path, me="ben")
+    said = [[(m["role"], m["content"]) for m in chat] for chat in documents(path, me="Ben")]
+    assert said == [
+        [("user", "Are you there?"), ("assistant", "Yes, here.")],
+        [("user", "Coffee?"), ("assistant", "Sure.")],
+    ]
+    assert (
+        "skipped 2: a picture, a sound, a call or a notice, without words (first: message 1)"
+        in (told(path, me="Ben"))
+    )
+
+
+def test_an_export_of_telegram_in_an_unknown_form_is_refused(tmp_path: Path) -> None:
+    for messages in ([{"id": 1}], [7], None, []):
+        path = write(tmp_path / "result.json", {**TELEGRAM, "messages": messages})
+        with pytest.raises(UserError, match=r"in an unknown form|in which nobody writes"):
+            documents(path, me="Ben")

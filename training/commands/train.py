@@ -98,7 +98,7 @@ def add_files(parser: argparse.ArgumentParser, nargs: str) -> None:
         + (" (default: generated dialogues)" if nargs == "*" else ""),
     )
     parser.add_argument(
-        "--me", metavar="NAME", help="for a WhatsApp chat: the person whose words are learned"
+        "--me", metavar="NAME", help="for an exported chat: the person whose words are learned"
     )
     parser.add_argument(
         "--columns",

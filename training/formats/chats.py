@@ -44,7 +44,7 @@ class Said:
     name: str
     text: str
     at: datetime | None
-    line: int
+    where: str
 
 
 def read_whatsapp(file: File, asked: Asked) -> Found:
@@ -56,28 +56,36 @@ def read_whatsapp(file: File, asked: Asked) -> Found:
     order = order_in(file)
     with open_text(file) as stream:
         names = Counter(said.name for said in messages(stream, [], order))
-    people = ", ".join(f"{name} ({n:,} messages)" for name, n in names.most_common(8))
-    if asked.me is None:
-        choices = " or ".join(f'--me "{name}"' for name, _ in names.most_common(2))
-        raise Unreadable(
-            f"it is a WhatsApp chat of {people}: say whose words are learned: {choices}"
-        )
-    if asked.me not in names:
-        parts = (name for name in names if asked.me.casefold() in name.casefold())
-        meant = next(parts, None) or closest(asked.me, names)
-        hint = f'did you mean --me "{meant}"? ' if meant else ""
-        raise Unreadable(f'--me "{asked.me}" is not in this WhatsApp chat: {hint}it has {people}')
-    yield Kind(f"WhatsApp chat of {people}")
+    yield Kind(f"WhatsApp chat of {check_name(names, asked.me, 'WhatsApp chat')}")
     with open_text(file) as stream:
-        for part in conversations(messages(stream, skipped, order)):
-            document = document_of_chat(part, asked.me)
-            if document:
-                yield Item(document)
-            else:
-                where = f"line {part[0].line}"
-                yield Skip(where, f"{asked.me} answers nobody in this part of the chat")
-            yield from skipped
-            skipped.clear()
+        yield from items_of_chat(messages(stream, skipped, order), str(asked.me), skipped)
+
+
+def check_name(names: Counter[str], me: str | None, what: str) -> str:
+    """Return who writes how much. Raises Unreadable if `me` is none of them."""
+    if not names:
+        raise Unreadable(f"it is a {what} in which nobody writes: export one with messages")
+    people = ", ".join(f"{name} ({n:,} messages)" for name, n in names.most_common(8))
+    if me is None:
+        choices = " or ".join(f'--me "{name}"' for name, _ in names.most_common(2))
+        raise Unreadable(f"it is a {what} of {people}: say whose words are learned: {choices}")
+    if me not in names:
+        parts = (name for name in names if me.casefold() in name.casefold())
+        meant = next(parts, None) or closest(me, names)
+        hint = f'did you mean --me "{meant}"? ' if meant else ""
+        raise Unreadable(f'--me "{me}" is not in this {what}: {hint}it has {people}')
+    return people
+
+
+def items_of_chat(said: Iterator[Said], me: str, skipped: list[Skip]) -> Found:
+    """Yield the conversations that `said` makes, and what it appends to `skipped` meanwhile."""
+    for part in conversations(said):
+        if document := document_of_chat(part, me):
+            yield Item(document)
+        else:
+            yield Skip(part[0].where, f"{me} answers nobody in this part of the chat")
+        yield from skipped
+        skipped.clear()
     yield from skipped
 
 
@@ -95,7 +103,8 @@ def messages(stream: TextIO, skipped: list[Skip], order: str) -> Iterator[Said]:
             yield from with_words(said, skipped)
         name, colon, text = line[match.end() :].partition(": ")
         name = MARKS.sub("", name).strip().removeprefix("~").strip()
-        said = Said(name, text, moment(match[1], match[2], order), number) if colon else None
+        at = moment(match[1], match[2], order)
+        said = Said(name, text, at, f"line {number}") if colon else None
         if not colon:
             skipped.append(Skip(f"line {number}", NO_WORDS_SAID))
     if said:
@@ -104,7 +113,7 @@ def messages(stream: TextIO, skipped: list[Skip], order: str) -> Iterator[Said]:
 
 def with_words(said: Said, skipped: list[Skip]) -> Iterator[Said]:
     if NO_WORDS.fullmatch(said.text.strip()) or not said.text.strip():
-        skipped.append(Skip(f"line {said.line}", NO_WORDS_SAID))
+        skipped.append(Skip(said.where, NO_WORDS_SAID))
     else:
         said.text = MARKS.sub("", EDITED.sub("", said.text)).strip()
         yield said

@@ -47,6 +47,12 @@ DATE = r"(\d{1,4}[./-]\d{1,2}[./-]\d{1,4})"
 TIME = r"(\d{1,2}[:.]\d{2}(?:[:.]\d{2})?(?:[ \xa0\u202f]?[APap]\.?[ \xa0\u202f]?[Mm]\.?)?)"
 WHATSAPP = re.compile(rf"\u200e?\[?{DATE},? {TIME}(?:\]| -) ")
 
+# How JSON begins that Telegram writes of a chat or of an account, or DiscordChatExporter.
+MESSENGER = re.compile(
+    r'\ufeff?\s*\{\s*"(name":[^\n]*\s*"type":\s*"\w+",\s*"id":\s*\d+,\s*"messages":'
+    r'|about":\s*"Here is the data you requested|guild":\s*\{\s*"id")'
+)
+
 
 def encoding_of(head: bytes) -> str:
     """Return the encoding of a text by its byte-order mark. Raises Unreadable for binary data."""
@@ -76,7 +82,8 @@ def looks_like_utf16(head: bytes) -> bool:
 
 
 def kind_of(head: bytes, name: str) -> str:
-    """Return "pdf", "epub", "parquet", "html", "whatsapp", "jsonl", "json", "table" or "text".
+    """Return "pdf", "epub", "parquet", "html", "whatsapp", "messenger", "jsonl", "json", "table" or
+    "text".
 
     `head`: the first HEAD bytes. Raises Unreadable for an empty or a binary file.
     """
@@ -93,6 +100,8 @@ def kind_of(head: bytes, name: str) -> str:
     lines = text.splitlines()[:50]
     if sum(bool(WHATSAPP.match(line)) for line in lines) * 3 >= len(lines):
         return "whatsapp"
+    if MESSENGER.match(text):
+        return "messenger"
     return json_kind(text, name) or table_kind(text, name) or "text"
 
 

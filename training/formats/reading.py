@@ -17,6 +17,7 @@ from training.formats.chats import read_whatsapp
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
 from training.formats.kinds import HEAD, kind_of
 from training.formats.lines import characters, numbered_lines, open_text, values
+from training.formats.messengers import read_messenger
 from training.formats.places import DAMAGED, File, unpacked
 from training.formats.rows import CONVERSATIONS, items_of, parse_row
 from training.formats.tables import read_parquet, read_table
@@ -123,4 +124,5 @@ READERS: dict[str, Callable[[File, Asked], Found]] = {
     "epub": read_epub,
     "pdf": read_pdf,
     "whatsapp": read_whatsapp,
+    "messenger": read_messenger,
 }
