@@ -1,5 +1,6 @@
-"""Thirty-odd wrong or odd files: one clear line or a counted skip, and nothing left half made."""
+"""Forty-odd wrong or odd files: one clear line or a counted skip, and nothing left half made."""
 
+import base64
 import gzip
 import io
 import json
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Refused
-from test_books import pdf
+from test_books import epub, pdf
 from test_formats_read import CHAT
 
 from training.__main__ import main
@@ -36,6 +37,24 @@ def zipped(members: dict[str, str]) -> bytes:
         for name, text in members.items():
             archive.writestr(name, text)
     return stream.getvalue()
+
+
+def members_of(archive: bytes) -> dict[str, str]:
+    with zipfile.ZipFile(io.BytesIO(archive)) as found:
+        return {name: found.read(name).decode() for name in found.namelist()}
+
+
+SUBTITLES = """\
+1
+00:00:01,000 --> 00:00:02,500
+<i>Are you</i> there?
+
+2
+00:00:03,000 --> 00:00:04,500
+Yes. I am
+42.
+
+"""
 
 
 def bomb() -> bytes:
@@ -110,6 +129,28 @@ USED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     "mixed.jsonl": (f'{ROW}\n{{"text": "One."}}\n'.encode(), "1 text, 1 conversation"),
     "markup.txt": (b"<p>One</p>\n<b>Two</b>\n" * 9, "lines look like markup|HTML"),
     "windows.txt": (b"One line.\r\nAnother.\r\n" * 9, "text, 1 text"),
+    "film.srt": (
+        SUBTITLES.replace("\n", "\r\n").encode(),
+        "subtitles, without .*, 1 text, 28 bytes",
+    ),
+    "note.md": (
+        b"---\ntags:\n  - boats\ndate: 2024-01-02\n---\nWords.\n---\nMore.\n",
+        "Markdown without its front matter, 1 text, 17 bytes",
+    ),
+    "sep.csv": (
+        b"\xef\xbb\xbfsep=;\r\nFrage;Antwort\r\nWer?;Ich.\r\n",
+        "'Antwort', 1 conversation, 9",
+    ),
+    "strings.json": (b'["One text.", "Another."]', "JSON, 2 texts, 17 bytes"),
+    "tags.json": (
+        b'[{"question": "Hi", "answer": "Hello!", "tags": [{"id": 1}]}]',
+        "JSON, 1 conversation, 9 bytes",
+    ),
+    "base64.txt": (base64.encodebytes(PNG * 9), "lines look like binary data"),
+    "again.epub": (
+        lambda: zipped({"a.css": "p {}", **members_of(epub({"1.xhtml": "<p>Once.</p>"}))}),
+        "again.epub: EPUB, 1 text, 5 bytes",
+    ),
     "upper.TXT.GZ": (gzip.compress(b"Once upon a time. " * 9), "text, 1 text"),
 }
 

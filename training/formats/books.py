@@ -15,11 +15,10 @@ from collections.abc import Iterator
 from urllib.parse import quote, unquote, urldefrag
 
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
-from training.formats.places import DAMAGED, File
+from training.formats.places import BOOK, DAMAGED, File
 from training.formats.texts import cut_up
 
 MAX_PAGE = 50_000_000  # bytes of one page of HTML
-CONTAINER = "META-INF/container.xml"
 LOCKS = "META-INF/encryption.xml"  # what is encrypted in an EPUB: chapters, or fonts alone
 BLOCKS = """
 address article aside blockquote caption center dd div dl dt figcaption figure footer h1 h2 h3 h4
@@ -74,7 +73,7 @@ def spine(book: zipfile.ZipFile) -> Iterator[str]:
 
     parser = etree.XMLParser(resolve_entities=False, no_network=True, recover=True)
     try:
-        container = etree.fromstring(book.read(CONTAINER), parser)
+        container = etree.fromstring(book.read(BOOK), parser)
         package_name = container.find(".//{*}rootfile").get("full-path")
         package = etree.fromstring(book.read(package_name), parser)
         items = {item.get("id"): item.get("href") for item in package.iterfind(".//{*}item")}

@@ -41,6 +41,9 @@ BINARY = {  # how files begin that hold no text, and what helps, if something do
 PAGE = re.compile(
     r"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*(<!doctype html|<html|<head|<body)", re.I | re.S
 )
+# The first line of subtitles in SubRip's and in the web's form: its number, and its time.
+TIMES = r"(?:\d+[ \t]*\r?\n)?(?:\d+:)?\d+:\d\d[.,]\d{3} --> [^\n]*\n"
+SUBTITLES = re.compile(rf"\ufeff?\s*(WEBVTT\b|{TIMES})")
 # The first line of a message in WhatsApp's exports: [2021-05-03, 14:02:11] Ann: or
 # 03/05/2021, 2:02 PM - Ann:
 DATE = r"(\d{1,4}[./-]\d{1,2}[./-]\d{1,4})"
@@ -82,8 +85,8 @@ def looks_like_utf16(head: bytes) -> bool:
 
 
 def kind_of(head: bytes, name: str) -> str:
-    """Return "pdf", "epub", "parquet", "html", "whatsapp", "messenger", "jsonl", "json", "table" or
-    "text".
+    """Return "pdf", "epub", "parquet", "html", "subtitles", "whatsapp", "messenger", "jsonl",
+    "json", "table" or "text".
 
     `head`: the first HEAD bytes. Raises Unreadable for an empty or a binary file.
     """
@@ -97,6 +100,8 @@ def kind_of(head: bytes, name: str) -> str:
         raise NoText("it holds nothing but white space")
     if PAGE.match(text):
         return "html"
+    if SUBTITLES.match(text):
+        return "subtitles"
     lines = text.splitlines()[:50]
     if sum(bool(WHATSAPP.match(line)) for line in lines) * 3 >= len(lines):
         return "whatsapp"

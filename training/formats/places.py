@@ -28,6 +28,7 @@ MAX_NESTED = 3  # archives within archives
 MAX_RATIO = 200  # of a zip member's size to its packed size; text packs to a tenth or so
 ZSTD_PART = 1 << 13  # bytes; even if they are nothing but repetition, they fit into memory
 LARGE = 50_000_000  # bytes; a smaller zip member may pack as well as it likes
+BOOK = "META-INF/container.xml"  # what every EPUB holds
 ZSTD, GZIP, ZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"PK\x03\x04"
 TIMEOUT = 60.0  # seconds without data after which a download fails
 PACKED_NAMES = (".gz", ".zst", ".zstd")
@@ -204,7 +205,11 @@ def members(file: File, depth: int) -> Iterator[File]:
         first = stream.read(64)
     with file.open() as stream, zipfile.ZipFile(stream) as archive:
         infos = [info for info in archive.infolist() if not info.is_dir()]
-    check_office([info.filename for info in infos], first)
+    names = [info.filename for info in infos]
+    if BOOK in names:  # an EPUB that was packed again, so that its first member says nothing
+        yield file
+        return
+    check_office(names, first)
     for info in sorted(infos, key=lambda info: info.filename):
         name = f"{file.name}/{info.filename}"
         if "__MACOSX" in name or PurePosixPath(info.filename).name.startswith("."):

@@ -7,7 +7,9 @@ Item(document=[{'role': 'user', 'content': 'Hi'}, ...], source='')
 Skip(where='line 5', reason='it is not JSON')
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from gptcore.checks import UserError
@@ -15,13 +17,18 @@ from training.formats.assistants import EXPORTED
 from training.formats.books import read_epub, read_html, read_pdf
 from training.formats.chats import read_whatsapp
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
-from training.formats.kinds import HEAD, kind_of
+from training.formats.kinds import HEAD, TIMES, kind_of
 from training.formats.lines import characters, numbered_lines, open_text, values
 from training.formats.messengers import read_messenger
 from training.formats.places import DAMAGED, File, unpacked
-from training.formats.rows import CONVERSATIONS, items_of, parse_row
-from training.formats.tables import read_parquet, read_table
+from training.formats.rows import items_of, parse_row
+from training.formats.tables import known, read_parquet, read_table
 from training.formats.texts import cut_up
+
+# What Obsidian, Jekyll and others write above the words: lines of "key: value", lists and comments.
+FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?:\w[\w -]*:.*\n|(?!---)[ \t#-].*\n|\n)*---[ \t]*\n")
+CUE = re.compile(rf"^(?:WEBVTT\b[^\n]*\n(?:\w+:[^\n]*\n)*|{TIMES})", re.MULTILINE)
+STYLE = re.compile(r"</?[biuc][^<>\n]*>|</?font[^<>\n]*>|\{\\[^{}\n]*\}")
 
 
 def read_files(files: Iterable[File], asked: Asked = Asked()) -> Iterator[tuple[File, Found]]:
@@ -71,10 +78,25 @@ def read_file(file: File, asked: Asked) -> Found:
 
 
 def read_text(file: File, asked: Asked) -> Found:
-    is_markdown = file.inner_name.endswith((".md", ".markdown"))
-    yield Kind("Markdown" if is_markdown else "text", is_cut=True)
     with open_text(file) as stream:
-        yield from cut_up(characters(stream), asked)
+        parts = characters(stream)
+        kind = "text"
+        if file.inner_name.endswith((".md", ".markdown")):
+            first = next(parts, "")
+            words = FRONT_MATTER.sub("", first)
+            kind = "Markdown" if words == first else "Markdown without its front matter"
+            parts = chain([words], parts)
+        yield Kind(kind, is_cut=True)
+        yield from cut_up(parts, asked)
+
+
+def read_subtitles(file: File, asked: Asked) -> Found:
+    """Yield the lines that are spoken, without their numbers, times and colours."""
+    yield Kind("subtitles, without their times", is_cut=True)
+    with open_text(file) as stream:
+        text = "".join(characters(stream)).removeprefix("\ufeff")
+    spoken = CUE.sub("\n", STYLE.sub("", text))
+    yield from cut_up([re.sub(r"\s*\n\s*", "\n", spoken).strip()], asked)
 
 
 def read_json_lines(file: File, asked: Asked) -> Found:
@@ -105,13 +127,16 @@ def read_json(file: File, asked: Asked) -> Found:
 
 
 def rows_within(value: Any) -> list[Any]:
-    """Return the rows of an object such as {"version": 1, "data": [...]}, or the value itself."""
-    talks = {*CONVERSATIONS, *EXPORTED}
-    if isinstance(value, dict) and not talks & {key.strip().lower() for key in value}:
-        lists = [v for v in value.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
-        if len(lists) == 1:
-            return lists[0]
-    return [value]
+    """Return the rows of an object such as {"version": 1, "data": [...]}, or the value itself.
+
+    A row that is known is one, though it has a list of objects beside its text; a string is a text.
+    """
+    if isinstance(value, str):
+        return [{"text": value}]
+    if not isinstance(value, dict) or {*EXPORTED} & {*value} or known([*value]):
+        return [value]
+    lists = [v for v in value.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
+    return lists[0] if len(lists) == 1 else [value]
 
 
 READERS: dict[str, Callable[[File, Asked], Found]] = {
@@ -121,6 +146,7 @@ READERS: dict[str, Callable[[File, Asked], Found]] = {
     "table": read_table,
     "parquet": read_parquet,
     "html": read_html,
+    "subtitles": read_subtitles,
     "epub": read_epub,
     "pdf": read_pdf,
     "whatsapp": read_whatsapp,

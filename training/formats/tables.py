@@ -71,6 +71,8 @@ def csv_rows(
                 yield where, Skip(where, "it is an empty row")
             continue
         if not head:
+            if row[0].lower() == "sep=":  # what Excel may write before the names: "sep=;"
+                continue
             head = [name.strip() for name in row]
             if {*columns} & {*head} or is_header(head):
                 continue

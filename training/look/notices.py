@@ -26,7 +26,7 @@ SHOWN = 40  # characters of an example
 MARKUP = re.compile(
     r"</?[A-Za-z][\w:-]*(?:\s[^<>]*)?/?>|&(?:[a-z]+|#\d+);|^\s*\"\w+\"\s*:|\{\{|\[\["
 )
-BINARY = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f\ufffd]")
+BINARY = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f\ufffd]|^[A-Za-z0-9+/]{60,}=*$")  # or base64
 EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 PHONE = re.compile(  # +49 30 1234567, (212) 555-0123, and 0151 2345678
     r"(?<![\w.,-])(?:\+\d{1,3}[ ./-]?(?:\(?\d{1,5}\)?[ ./-]?){2,5}"
