@@ -1,4 +1,4 @@
-"""Forty-odd wrong or odd files: one clear line or a counted skip, and nothing left half made."""
+"""Fifty wrong or odd files: one clear line or a counted skip, and nothing left half made."""
 
 import base64
 import gzip
@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +45,25 @@ def members_of(archive: bytes) -> dict[str, str]:
         return {name: found.read(name).decode() for name in found.namelist()}
 
 
+def tarred(text: str) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        info = tarfile.TarInfo("texts/a.txt")
+        info.size = len(text)
+        archive.addfile(info, io.BytesIO(text.encode()))
+    return stream.getvalue()
+
+
+MAIL = """\
+From ann@example.org Mon May  3 14:02:11 2021
+From: Ann <ann@example.org>
+Subject: Boats,
+ and harbours
+MIME-Version: 1.0
+Content-Type: multipart/mixed; boundary="b"
+
+"""
+NOTEBOOK = {"cells": [{"cell_type": "markdown", "source": ["Words."]}], "nbformat": 4}
 SUBTITLES = """\
 1
 00:00:01,000 --> 00:00:02,500
@@ -108,6 +128,24 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     "chat.txt": (
         b"[03.05.21, 14:02:11] Ann: Are you there?\n[03.05.21, 14:03:00] Ben: Yes\n" * 3,
         '--me "Ann"',
+    ),
+    "telegram.html": (
+        b"<!DOCTYPE html>\n<html><head><title>Exported Data</title></head><body>Hi</body></html>",
+        "it is a chat of Telegram as HTML: export it as JSON",
+    ),
+    "novel.mobi": (
+        b"A novel".ljust(60, b"\0") + b"BOOKMOBI" + bytes(99),
+        "it is a Kindle book: save",
+    ),
+    "letter.fodt": (
+        b'<?xml version="1.0"?>\n<office:document xmlns:office="urn:x"/>',
+        "it is XML: save its words as",
+    ),
+    "texts.tar.gz": (lambda: tarred("Once upon a time. " * 9), "it is a tar archive: unpack it"),
+    "mail.mbox": (MAIL.encode(), "it is mail or a web archive: save it as text"),
+    "notes.ipynb": (
+        lambda: json.dumps(NOTEBOOK, indent=1).encode(),
+        "it is a Jupyter notebook: export it as Markdown",
     ),
     "one.txt": (b"x", "the text is too short: 1 bytes"),
 }

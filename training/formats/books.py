@@ -19,6 +19,7 @@ from training.formats.places import BOOK, DAMAGED, File
 from training.formats.texts import cut_up
 
 MAX_PAGE = 50_000_000  # bytes of one page of HTML
+TELEGRAM = b"<title>Exported Data</title>"
 LOCKS = "META-INF/encryption.xml"  # what is encrypted in an EPUB: chapters, or fonts alone
 BLOCKS = """
 address article aside blockquote caption center dd div dl dt figcaption figure footer h1 h2 h3 h4
@@ -30,7 +31,10 @@ def read_html(file: File, asked: Asked) -> Found:
     """Yield the text of a web page, without its menus and scripts."""
     yield Kind("HTML, its text without menus and scripts", is_cut=True)
     with file.open() as stream:
-        yield from cut_up([words_of(stream.read(MAX_PAGE))], asked)
+        page = stream.read(MAX_PAGE)
+    if TELEGRAM in page[:1024]:
+        raise Unreadable("it is a chat of Telegram as HTML: export it as JSON")
+    yield from cut_up([words_of(page)], asked)
 
 
 def words_of(page: bytes) -> str:

@@ -25,6 +25,9 @@ BINARY = {  # how files begin that hold no text, and what helps, if something do
     b"ID3": "an MP3 sound",
     b"OggS": "a sound",
     b"fLaC": "a sound",
+    b"\xff\xfb": "an MP3 sound",
+    b"AT&TFORM": "a DjVu scan: save it as PDF",
+    b"bplist": "a web archive of Apple's: save the page as HTML",
     b"\x7fELF": "a program",
     b"MZ": "a program",
     b"\xca\xfe\xba\xbe": "a program",
@@ -38,6 +41,18 @@ BINARY = {  # how files begin that hold no text, and what helps, if something do
     b"BZh": "a bzip2 archive: unpack it",
     b"\xfd7zXZ": "an xz archive: unpack it",
 }
+PLACED = {  # what stands at a place of files that hold no text
+    (257, b"ustar"): "a tar archive: unpack it",
+    (60, b"BOOKMOBI"): "a Kindle book: save it as EPUB or text",
+    (4, b"ftyp"): "a film, a sound or a picture",
+}
+NUL = "it holds NUL characters: it is binary, not text"
+XML = re.compile(r"\s*(<\?xml|<[\w:]+\s[^<>]*\bxmlns[:=])")
+MIME = re.compile(  # headers of lines, up to one that only mail and web archives have
+    r"(From [^\n]*\n)?([A-Z][\w-]*:[^\n]*\n([ \t][^\n]*\n)*)*?"
+    r"(MIME-Version|Content-Type|Message-ID|Received):",
+    re.I,
+)
 PAGE = re.compile(
     r"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*(<!doctype html|<html|<head|<body)", re.I | re.S
 )
@@ -68,9 +83,12 @@ def encoding_of(head: bytes) -> str:
         if head.startswith(mark) and not is_ascii(head[:512]):
             raise (Unreadable if ":" in name else NoText)(f"it is {name}")
     if b"\0" in head:
+        for (place, mark), name in PLACED.items():
+            if head.startswith(mark, place):
+                raise Unreadable(f"it is {name}")
         if looks_like_utf16(head):
             raise Unreadable("it is UTF-16 without a byte-order mark: save it as UTF-8")
-        raise NoText("it holds NUL characters: it is binary, not text")
+        raise NoText(NUL)
     return "utf-8"
 
 
@@ -100,6 +118,10 @@ def kind_of(head: bytes, name: str) -> str:
         raise NoText("it holds nothing but white space")
     if PAGE.match(text):
         return "html"
+    if XML.match(text) and not name.endswith(".txt"):
+        raise Unreadable("it is XML: save its words as text, HTML, EPUB or PDF")
+    if MIME.match(text):
+        raise Unreadable("it is mail or a web archive: save it as text, or the page as HTML")
     if SUBTITLES.match(text):
         return "subtitles"
     lines = text.splitlines()[:50]

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any, TextIO
 
-from training.formats.found import NoText, Unreadable
-from training.formats.kinds import HEAD, encoding_of
+from training.formats.found import NoText
+from training.formats.kinds import HEAD, NUL, encoding_of
 from training.formats.places import File
 from training.formats.rows import parse_row, without_repeats
 
@@ -31,7 +31,7 @@ def characters(stream: TextIO) -> Iterator[str]:
     """Yield the text in parts. Raises NoText for NUL characters."""
     while part := stream.read(READ_CHARACTERS):
         if "\0" in part:
-            raise NoText("it holds NUL characters: it is binary, not text")
+            raise NoText(NUL)
         yield part
 
 

@@ -191,7 +191,8 @@ def unpacked(file: File, depth: int = 0) -> Iterator[File]:
 
 def check_office(names: list[str], first: bytes) -> None:
     """Raise Unreadable if a zip file is a document of Word, Excel, LibreOffice and the like."""
-    if "[Content_Types].xml" in names or b"mimetypeapplication/vnd." in first:
+    is_apple = any(name.endswith(".iwa") for name in names)  # Pages, Numbers, Keynote
+    if is_apple or "[Content_Types].xml" in names or b"mimetypeapplication/vnd." in first:
         raise Unreadable("it is an Office document: save it as text, CSV or PDF")
 
 

@@ -135,6 +135,8 @@ def rows_within(value: Any) -> list[Any]:
         return [{"text": value}]
     if not isinstance(value, dict) or {*EXPORTED} & {*value} or known([*value]):
         return [value]
+    if "nbformat" in value:
+        raise Unreadable("it is a Jupyter notebook: export it as Markdown")
     lists = [v for v in value.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
     return lists[0] if len(lists) == 1 else [value]
 

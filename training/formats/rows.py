@@ -176,7 +176,8 @@ def turn_of(message: Any, number: int) -> dict[str, Any] | Skip:
     named = message.get("role", message.get("from"))
     role = ROLE_OF.get(named.lower()) if isinstance(named, str) else None
     if role is None:
-        raise Unreadable(f"{where} has the unknown role {named!r}")
+        known = "system, user and assistant are known"
+        raise Unreadable(f"{where} has the unknown role {named!r}: {known}")
     if not role:
         return Skip(where, f"a message of the role {named!r}")
     content = message.get("content", message.get("value"))
