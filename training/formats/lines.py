@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any, TextIO
 
-from training.formats.found import NoText
+from training.formats.found import NoText, Unreadable
 from training.formats.kinds import HEAD, NUL, encoding_of
 from training.formats.places import File
 from training.formats.rows import parse_row, without_repeats
