@@ -23,11 +23,10 @@ from gptcore.engine.generate import Request, chat_request, completion_request
 from gptcore.engine.grammar import compiled
 from gptcore.engine.inputs import check_stops, to_messages, to_settings
 from gptcore.engine.sampling import SETTINGS, Likelihood
-from gptcore.model import OnnxModel
+from gptcore.model import OnnxModel, device_line
 from gptcore.models import Models
 from gptcore.page.facts import highest_max_tokens
 from gptcore.page.streaming import Progress, stream
-from gptcore.system.runtime import device_line
 from gptcore.text.tokenizer import Tokenizer
 
 ALTERNATIVES = 5  # likeliest tokens told for each token
