@@ -22,7 +22,7 @@ from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.engine.grammar import Grammar, json_grammar
 from gptcore.engine.sampling import Likelihood, Sampling, likelihoods, sample
-from gptcore.text.chat_template import Message, cut, fit, text_opening
+from gptcore.text.chat_template import Message, fit_reply, text_opening
 from gptcore.text.tokenizer import Tokenizer
 
 Finish = Literal["end", "length", "context", "stopped"]
@@ -290,23 +290,12 @@ def chat_request(
 ) -> Request:
     """Return the request for the reply to a conversation, which may be begun already.
 
-    What is begun stands in the room that is reserved for the reply, so that it goes on from the
-    prompt that it was begun for. Raises UserError as `chat` does, or if what is begun leaves no
-    room for one more token.
+    Raises UserError as `chat` does, or if what is begun leaves no room.
     """
     check_max_tokens(max_tokens)
     tokenizer, block_size = model.tokenizer, model.config.block_size
     budget = block_size - min(max_tokens, block_size // 4)
-    ids, n_dropped = fit(messages, tokenizer, budget, model.recall)
-    left = block_size - len(begun) - 1
-    if len(ids) > left:
-        ids, n_dropped = cut(messages, tokenizer, left, prompt=True, recall=model.recall)
-    if len(ids) > left:
-        raise UserError(
-            f"the reply that is begun has {len(begun)} tokens and the prompt {len(ids)}; the "
-            f"context holds {block_size}, and one must be left: ask for a new reply"
-        )
-    return Request(ids, sampling, max_tokens, n_dropped=n_dropped, begun=tuple(begun))
+    ids, n_dropped = fit_reply(messages, tokenizer, budget, block_size, len(begun), model.recall)
 
 
 def complete(

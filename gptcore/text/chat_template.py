@@ -156,6 +156,32 @@ def fit(
     return ids, n_dropped
 
 
+def fit_reply(
+    messages: list[Message],
+    tokenizer: Tokenizer,
+    budget: int,
+    block_size: int,
+    n_begun: int,
+    recall: Recall | None = None,
+) -> tuple[list[int], int]:
+    """Return what `fit` does, for a reply that begins with `n_begun` tokens.
+
+    They stand in the room that `budget` leaves for the reply, so that it goes on from the prompt
+    that it was begun for; only where one more token would not fit, further messages are left out.
+    Raises UserError as `fit` does, or if there is no room for one more token.
+    """
+    ids, n_dropped = fit(messages, tokenizer, budget, recall)
+    left = block_size - n_begun - 1
+    if len(ids) > left:
+        ids, n_dropped = cut(messages, tokenizer, left, prompt=True, recall=recall)
+    if len(ids) > left:
+        raise UserError(
+            f"the reply that is begun has {n_begun} tokens and the prompt {len(ids)}; the context "
+            f"holds {block_size}, and one must be left: ask for a new reply"
+        )
+    return ids, n_dropped
+
+
 def always_kept(messages: list[Message]) -> list[Message]:
     """Return the system message, if there is one, and the last message."""
     return split_system(messages)[0] + messages[-1:]
