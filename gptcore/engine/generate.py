@@ -296,6 +296,7 @@ def chat_request(
     tokenizer, block_size = model.tokenizer, model.config.block_size
     budget = block_size - min(max_tokens, block_size // 4)
     ids, n_dropped = fit_reply(messages, tokenizer, budget, block_size, len(begun), model.recall)
+    return Request(ids, sampling, max_tokens, n_dropped=n_dropped, begun=tuple(begun))
 
 
 def complete(
