@@ -155,8 +155,12 @@ def install(name: str, peer: Peer) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         if pip:
-            run(sys.executable, "-m", "venv", str(folder))
-            run(str(python), "-m", "pip", "install", "--quiet", "--no-compile", *pip)
+            # A pip of its own takes seconds: this Python's installs there, if it has one.
+            has_pip = find_spec("pip") is not None
+            run(sys.executable, "-m", "venv", *["--without-pip"] * has_pip, str(folder))
+            where = [sys.executable, "-m", "pip", "--python", str(python)]
+            installer = where if has_pip else [str(python), "-m", "pip"]
+            run(*installer, "install", "--quiet", "--no-compile", *pip)
         if pinned:
             for path in pinned:
                 shutil.copy(path, folder)
