@@ -1,8 +1,9 @@
 """Shared by the tests: tests/runtime needs no torch, what the others need is in trained.py."""
 
+import gc
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.import_plugin("trained")
         config.pluginmanager.import_plugin("sites")
         config.pluginmanager.import_plugin("foreign")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What was imported for the tests stays: whoever looks for garbage leaves out its objects."""
+    gc.disable()
+    result = yield
+    gc.enable()
+    gc.freeze()
+    return result
 
 
 @pytest.fixture
