@@ -84,27 +84,32 @@ def test_the_weights_lie_in_one_file_beside_the_graph_at_the_borders_of_pages(la
     onnx.checker.check_model(str(large / ONNX), full_check=True)
 
 
+@pytest.fixture(scope="module")
+def in_one_file(large: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The graph of the same model with its weights."""
+    path = tmp_path_factory.mktemp("one") / "model.onnx"
+    write_onnx(load_reference(load_bundle(large)), path)
+    return path
+
+
 @pytest.mark.slow
-def test_the_same_logits_come_out_of_one_file_and_of_two(large: Path, tmp_path: Path) -> None:
-    bundle = load_bundle(large)
-    write_onnx(load_reference(bundle), tmp_path / "model.onnx")
-    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
-    feeds = decoder_feeds(np.arange(20)[None], no_cache(bundle.config))
-    one, two = (open_inference(p).run(None, feeds) for p in (tmp_path / "model.onnx", large / ONNX))
+def test_the_same_logits_come_out_of_one_file_and_of_two(large: Path, in_one_file: Path) -> None:
+    assert [path.name for path in in_one_file.parent.iterdir()] == ["model.onnx"]
+    feeds = decoder_feeds(np.arange(20)[None], no_cache(CONFIG))
+    one, two = (open_inference(p).run(None, feeds) for p in (in_one_file, large / ONNX))
     assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
 
 
 @pytest.mark.slow
 def test_four_bits_are_fitted_alike_in_parts_and_from_weights_beside_the_graph(
-    large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    large: Path, in_one_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Second moments of a large model are computed for a few of its products at a time."""
-    write_onnx(load_reference(load_bundle(large)), tmp_path / "model.onnx")
     rows = [np.arange(i, i + 64) for i in range(8)]
     files = {}
     for n_bytes in (1e9, 0):
         monkeypatch.setattr("export.formats.quantize.MOMENTS_BYTES", n_bytes)
-        for source in (tmp_path / "model.onnx", large / ONNX):
+        for source in (in_one_file, large / ONNX):
             path = tmp_path / f"{len(files)}.onnx"
             save_quantized(source, path, "q4", rows)
             files[path] = onnx.load(path).SerializeToString()

@@ -347,14 +347,13 @@ def test_a_model_of_any_shape_is_quantised(
 
 
 def test_large_files_are_measured_one_after_another_and_rows_in_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two rows at a time, a file closed before the next is opened: the same figures."""
-    write_onnx(build_model(next(iter(SHAPES.values()))), tmp_path / "fp32.onnx")
-    save_quantized(tmp_path / "fp32.onnx", tmp_path / "q4.onnx", "q4")
-    files = {name: tmp_path / f"{name}.onnx" for name in ("fp32", "q4")}
-    rows = list(text_rows([list(range(30, 120))], 20))
-    together = measure(files, rows, np.ones(300, np.int64))
+    files = {"fp32": model_folder / VARIANTS["fp32"], "q4": tmp_path / "q4.onnx"}
+    save_quantized(files["fp32"], files["q4"], "q4")
+    rows, n_bytes = list(text_rows([list(range(30, 120))], 20)), np.ones(512, np.int64)
+    together = measure(files, rows, n_bytes)
     open_now: list[weakref.ref] = []
 
     def opened(path: Path, ids: np.ndarray) -> ort.InferenceSession:
@@ -366,8 +365,8 @@ def test_large_files_are_measured_one_after_another_and_rows_in_parts(
     quickest = variants.quickest
     monkeypatch.setattr(variants, "quickest", opened)
     monkeypatch.setattr(variants, "TIMED_BYTES", 0)
-    monkeypatch.setattr(variants, "REFERENCE_BYTES", 2 * 4 * 20 * 300)
-    for name, found in measure(files, rows, np.ones(300, np.int64)).items():
+    monkeypatch.setattr(variants, "REFERENCE_BYTES", 2 * 4 * 20 * 512)
+    for name, found in measure(files, rows, n_bytes).items():
         assert found.total.n_tokens == 89 and found.n_agree == together[name].n_agree
         assert found.total.nats == pytest.approx(together[name].total.nats)
         assert found.divergence == pytest.approx(together[name].divergence, rel=1e-3, abs=1e-6)
