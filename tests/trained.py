@@ -125,6 +125,17 @@ def all_variants(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return once(tmp_path_factory, "variants", make)
 
 
+@pytest.fixture(scope="session")
+def inspectable(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model with its inspecting graphs, which the command wrote."""
+
+    def make(out: Path) -> None:
+        shutil.copytree(model_folder, out)
+        assert export_main(["inspect", str(out)]) == 0
+
+    return once(tmp_path_factory, "seen", make)
+
+
 def exported(run: Run, out: Path) -> None:
     assert export_main([str(run.path), "--out", str(out)]) == 0
 

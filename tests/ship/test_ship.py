@@ -9,7 +9,15 @@ import pytest
 from conftest import Refused
 
 from export.__main__ import main
-from gptcore.bundle import FACTS, VARIANTS, load_bundle, read_facts
+from gptcore.bundle import (
+    FACTS,
+    INSPECT,
+    UNTRAINED,
+    VARIANTS,
+    load_bundle,
+    read_facts,
+    write_facts,
+)
 from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling
 from gptcore.inspection import Inspector, ids_of_text, inspect_ids
@@ -36,10 +44,13 @@ OTHER = {
 
 
 @pytest.fixture(scope="module")
-def whole(all_variants: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(all_variants: Path, inspectable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every file of the tiny model."""
     folder = shutil.copytree(all_variants, tmp_path_factory.mktemp("whole") / "whole")
-    assert main(["inspect", str(folder)]) == 0
-    return Path(folder)
+    for graph in (INSPECT, UNTRAINED):
+        shutil.copyfile(inspectable / graph, folder / graph)
+    write_facts(folder, read_facts(folder))
+    return folder
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import math
 import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from in_browser import asked, replies, say, set_number, talk, wait_for_the_end
 from playwright.sync_api import expect
 from sites import GREEDY, Open, build, download, our_reply, set_greedy, shown, user
 
-from export.__main__ import main
 from gptcore.bundle import load_bundle
 from gptcore.engine.generate import chat_request, complete
 from gptcore.inspection import Inspector, ids_of_text, inspect_ids
@@ -68,11 +66,9 @@ def test_the_glass_box_shows_the_models_probabilities(
 
 
 def test_inspect_shows_what_the_server_shows(
-    model_folder: Path, open_page: Open, tmp_path: Path
+    inspectable: Path, open_page: Open, tmp_path: Path
 ) -> None:
-    folder = shutil.copytree(model_folder, tmp_path / "seen")
-    assert main(["inspect", str(folder)]) == 0
-    page = open_page(build(folder, tmp_path / "some" / "seen"))
+    page = open_page(build(inspectable, tmp_path / "some" / "seen"))
     download(page)
     page.get_by_role("button", name="Inspect").click()
     for text in ("", "My name is Ada 🦜."):
@@ -80,7 +76,7 @@ def test_inspect_shows_what_the_server_shows(
         page.get_by_role("button", name="Look inside").click()
         told = page.locator(".room .notice.error")
         expect(told if not text else page.locator(".map canvas")).to_be_visible()
-    bundle = load_bundle(folder)
+    bundle = load_bundle(inspectable)
     seen = inspect_ids(Inspector(bundle), ids_of_text(bundle, text), 8)
     assert page.locator(".chip small").all_inner_texts() == [str(i) for i in seen.token_ids]
     names = [name.replace(" ", "·").replace("\n", "⏎") for name in seen.tokens]

@@ -4,13 +4,13 @@ import shutil
 import subprocess
 import tarfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from conftest import NANO
 from in_browser import new_tab, say, talk, wait_for_the_end
 from playwright.sync_api import Browser, Page, expect
 
-from export.folder.write import add_inspect
 from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
 from gptcore.page.train.workbench import Workbench
@@ -47,15 +47,14 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def url(
-    model: OnnxModel,
+    inspectable: Path,
     translator: OnnxTranslator,
     serve: Callable[..., str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> str:
     """A page that has every room, and a choice of models."""
     folder = tmp_path_factory.mktemp("models") / "seen"
-    shutil.copytree(model.bundle.path, folder)
-    add_inspect(folder)
+    shutil.copytree(inspectable, folder)
     bench = Workbench(folder.parent / "runs", folder.parent, str)
     return serve(Models(load_model(folder, threads=1), [NANO]), translator, bench)
 

@@ -24,16 +24,9 @@ LINES = ["跑猫红二。", "睡觉老鼠灰七。"]
 EXAMPLE = "My name is Ada. What is my name?"
 
 
-def with_inspect(folder: Path, out: Path) -> OnnxModel:
-    """A copy of a model folder that has onnx/inspect.onnx."""
-    shutil.copytree(folder, out)
-    add_inspect(out)
-    return load_model(out, threads=1)
-
-
 @pytest.fixture(scope="module")
-def seen_model(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> OnnxModel:
-    return with_inspect(model_folder, tmp_path_factory.mktemp("models") / "seen")
+def seen_model(inspectable: Path) -> OnnxModel:
+    return load_model(inspectable, threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -340,8 +333,9 @@ def test_without_its_graph_inspect_says_what_to_run(
     enter(page, "Inspect")
     expect(page.locator(".room pre")).to_have_text("python -m export inspect base")
     page.context.close()
-    model = with_inspect(base_model.bundle.path, tmp_path / "base")
-    page = new_tab(browser, serve(model))
+    folder = shutil.copytree(base_model.bundle.path, tmp_path / "base")
+    add_inspect(folder)
+    page = new_tab(browser, serve(load_model(folder, threads=1)))
     expect(page.locator(".rooms button")).to_have_text(["Text", "Inspect"])
     enter(page, "Inspect")
     press(page, "Look inside")
