@@ -217,6 +217,14 @@ def test_llama_cpps_server_takes_over_with_the_same_greedy_tokens(
     ]
 
 
+@pytest.fixture(scope="module")
+def page() -> Iterator[str]:
+    """The page with its API, without a key."""
+    port = free_port()
+    with running("page", [sys.executable, "app.py", "--model", NANO, "--port", port], port) as page:
+        yield page.url
+
+
 @pytest.mark.parametrize(
     ("document", "checks"),
     [
@@ -224,13 +232,11 @@ def test_llama_cpps_server_takes_over_with_the_same_greedy_tokens(
         ("/gradio_api/openapi.json", "not_a_server_error"),
     ],
 )
-def test_schemathesis_finds_no_error(document: str, checks: str, tmp_path: Path) -> None:
+def test_schemathesis_finds_no_error(page: str, document: str, checks: str, tmp_path: Path) -> None:
     program = (install("schemathesis", SCHEMATHESIS) / PYTHON).with_name("schemathesis")
-    port = free_port()
-    with running("page", [sys.executable, "app.py", "--model", NANO, "--port", port], port) as page:
-        words = [program, "run", f"{page.url}{document}", "--checks", checks]
-        words += ["--max-examples", "40", "--request-timeout", "60", "--no-color"]
-        told = subprocess.run(
-            list(map(str, words)), cwd=tmp_path, capture_output=True, text=True, timeout=300
-        )
+    words = [program, "run", f"{page}{document}", "--checks", checks]
+    words += ["--max-examples", "40", "--request-timeout", "60", "--no-color"]
+    told = subprocess.run(
+        list(map(str, words)), cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
     assert told.returncode == 0 and " passed" in told.stdout, told.stdout
