@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from test_formats_read import documents, told, write
+from test_formats_read import documents, told, write, zipped
 
 from gptcore.checks import UserError
 from training.formats.books import without_titles
@@ -110,6 +110,18 @@ def test_a_chapter_that_cannot_be_read_is_said_and_the_others_are_read(tmp_path:
     assert "cannot be read (Document is empty) (first: OEBPS/empty.xhtml)" in said
     assert "locked by the shop (DRM): use a book without a lock (first: OEBPS/locked.xhtml)" in said
     assert "klingon" in said
+
+
+@pytest.mark.parametrize("kind", ["book", "archive"])
+def test_whatever_byte_of_an_archive_is_wrong_is_said(tmp_path: Path, kind: str) -> None:
+    good = epub({"1.xhtml": "<p>One</p>"}) if kind == "book" else zipped(a__txt=b"One")
+    for at in range(len(good)):
+        bad = good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :]
+        path = write(tmp_path / "file", bad)
+        try:
+            documents(path)
+        except UserError as error:
+            assert str(error).startswith((f"{path}: ", "no document was found"))
 
 
 def pdf(words: str) -> bytes:

@@ -173,7 +173,7 @@ DISCORD = {
         {
             "id": message["id"],
             "type": "Default" if message["from"] else "GuildMemberJoin",
-            "timestamp": message["date"] + ".512+02:00",
+            "timestamp": message["date"] + (".512+02:00" if message["id"] % 2 else ""),
             "content": "Yes, here." if isinstance(message["text"], list) else message["text"],
             "author": {
                 "id": "7",

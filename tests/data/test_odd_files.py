@@ -167,6 +167,7 @@ USED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     "mixed.jsonl": (f'{ROW}\n{{"text": "One."}}\n'.encode(), "1 text, 1 conversation"),
     "markup.txt": (b"<p>One</p>\n<b>Two</b>\n" * 9, "lines look like markup|HTML"),
     "windows.txt": (b"One line.\r\nAnother.\r\n" * 9, "text, 1 text"),
+    "old-mac.txt": (b"One line.\rAnother.\r" * 9, "text, 1 text, 171 bytes"),
     "film.srt": (
         SUBTITLES.replace("\n", "\r\n").encode(),
         "subtitles, without .*, 1 text, 28 bytes",

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from urllib.parse import quote, unquote, urldefrag
 
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
-from training.formats.places import BOOK, DAMAGED, File
+from training.formats.places import BOOK, DAMAGED, File, open_member, open_zip
 from training.formats.texts import cut_up
 
 MAX_PAGE = 50_000_000  # bytes of one page of HTML
@@ -50,7 +50,7 @@ def words_of(page: bytes) -> str:
 def read_epub(file: File, asked: Asked) -> Found:
     """Yield the chapters of an EPUB in the order in which they are read."""
     yield Kind("EPUB", is_cut=True)
-    with file.open() as stream, zipfile.ZipFile(stream) as book:
+    with file.open() as stream, open_zip(stream) as book:
         for name in spine(book):
             try:
                 text = chapter(page_of(book, name))
@@ -64,11 +64,16 @@ def page_of(book: zipfile.ZipFile, name: str) -> bytes:
     """Return a chapter's bytes. Raises Unreadable for one that is missing, locked or too large."""
     if name not in book.namelist():
         raise Unreadable("it is a chapter that the book names and does not hold")
-    if LOCKS in book.namelist() and quote(name).encode() in book.read(LOCKS):
+    if LOCKS in book.namelist() and quote(name).encode() in read_member(book, LOCKS):
         raise Unreadable("it is a chapter locked by the shop (DRM): use a book without a lock")
     if book.getinfo(name).file_size > MAX_PAGE:
         raise Unreadable(f"it is a chapter of more than {MAX_PAGE:,} bytes: divide it")
-    return book.read(name)
+    return read_member(book, name)
+
+
+def read_member(book: zipfile.ZipFile, name: str) -> bytes:
+    with open_member(book, name) as stream:
+        return stream.read()
 
 
 def spine(book: zipfile.ZipFile) -> Iterator[str]:
@@ -77,9 +82,9 @@ def spine(book: zipfile.ZipFile) -> Iterator[str]:
 
     parser = etree.XMLParser(resolve_entities=False, no_network=True, recover=True)
     try:
-        container = etree.fromstring(book.read(BOOK), parser)
+        container = etree.fromstring(read_member(book, BOOK), parser)
         package_name = container.find(".//{*}rootfile").get("full-path")
-        package = etree.fromstring(book.read(package_name), parser)
+        package = etree.fromstring(read_member(book, package_name), parser)
         items = {item.get("id"): item.get("href") for item in package.iterfind(".//{*}item")}
         for ref in package.iterfind(".//{*}itemref"):
             href = unquote(urldefrag(items[ref.get("idref")])[0])  # it is a URL

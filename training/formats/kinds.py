@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import re
+from collections.abc import Iterator
 
 from training.formats.found import NoText, Unreadable
 from training.formats.rows import PAIRS
@@ -176,10 +177,15 @@ def delimiter_of(text: str) -> str:
 
 
 def first_row(text: str) -> list[str]:
-    return next(csv.reader(io.StringIO(text), delimiter=delimiter_of(text)), [])
+    return next(rows_of(text), [])
+
+
+def rows_of(text: str) -> Iterator[list[str]]:
+    """Yield the rows of a head. Its lines may end as old Macs end them, which csv refuses."""
+    return csv.reader(io.StringIO(text, newline=None), delimiter=delimiter_of(text))
 
 
 def is_regular(text: str) -> bool:
     """Whether all rows of the head but the last, which may be cut, have as many columns."""
-    rows = [row for row in csv.reader(io.StringIO(text), delimiter=delimiter_of(text)) if row]
+    rows = [row for row in rows_of(text) if row]
     return len(rows) > 1 and len({len(row) for row in rows[:-1]}) == 1

@@ -66,4 +66,5 @@ def said_in(message: dict[str, Any], where: str) -> Said:
     parts = message["text"] if "text" in message else message["content"]
     words = [part if isinstance(part, str) else part["text"] for part in parts]
     at = datetime.fromisoformat(message.get("date") or message["timestamp"])
-    return Said(name, "" if is_notice else checked("".join(words)).strip(), at, where)
+    at = at.replace(tzinfo=None)  # of one place, which may change between summer and winter
+    return Said(str(name), "" if is_notice else checked("".join(words)).strip(), at, where)

@@ -204,7 +204,7 @@ def is_book(head: bytes) -> bool:
 def members(file: File, depth: int) -> Iterator[File]:
     with file.open() as stream:
         first = stream.read(64)
-    with file.open() as stream, zipfile.ZipFile(stream) as archive:
+    with file.open() as stream, open_zip(stream) as archive:
         infos = [info for info in archive.infolist() if not info.is_dir()]
     names = [info.filename for info in infos]
     if BOOK in names:  # an EPUB that was packed again, so that its first member says nothing
@@ -227,9 +227,25 @@ def members(file: File, depth: int) -> Iterator[File]:
 
 def member(file: File, info: zipfile.ZipInfo, name: str) -> File:
     def opened() -> BinaryIO:
-        return cast(BinaryIO, zipfile.ZipFile(file.open()).open(info))
+        return open_member(open_zip(file.open()), info)
 
     return File(name, opened, info.compress_size, is_named=False)
+
+
+def open_zip(stream: BinaryIO) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(stream)
+    except ValueError as error:  # a place before the beginning, or a name that is no text
+        raise zipfile.BadZipFile(str(error)) from None
+
+
+def open_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo | str) -> BinaryIO:
+    try:
+        return cast(BinaryIO, archive.open(member))
+    except ValueError as error:
+        raise zipfile.BadZipFile(str(error)) from None
+    except RuntimeError:  # what zipfile raises for want of a password
+        raise Unreadable("it is packed with a password: pack it without one") from None
 
 
 def open_gzip(stream: BinaryIO) -> BinaryIO:
