@@ -276,9 +276,8 @@ def chat(
     max_tokens, a message or the schema is invalid, or the last message is too long.
     """
     request = chat_request(model, messages, sampling, max_tokens)
-    if schema is not None:
-        request = request.bound(json_grammar(schema, model.tokenizer))
-    return model.answer(request, stop)
+    grammar = None if schema is None else json_grammar(schema, model.tokenizer)
+    return model.answer(request.bound(grammar) if grammar else request, stop)
 
 
 def chat_request(
@@ -293,10 +292,10 @@ def chat_request(
     Raises UserError as `chat` does, or if what is begun leaves no room.
     """
     check_max_tokens(max_tokens)
-    tokenizer, block_size = model.tokenizer, model.config.block_size
-    budget = block_size - min(max_tokens, block_size // 4)
-    ids, n_dropped = fit_reply(messages, tokenizer, budget, block_size, len(begun), model.recall)
-    return Request(ids, sampling, max_tokens, n_dropped=n_dropped, begun=tuple(begun))
+    size, begun = model.config.block_size, tuple(begun)
+    budget = size - min(max_tokens, size // 4)
+    ids, n_dropped = fit_reply(messages, model.tokenizer, budget, size, len(begun), model.recall)
+    return Request(ids, sampling, max_tokens, n_dropped=n_dropped, begun=begun)
 
 
 def complete(

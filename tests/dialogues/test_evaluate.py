@@ -117,7 +117,7 @@ def test_the_command_prints_tables_and_writes_all_replies(
     assert "bits per byte" in printed and "lacks what is wanted" in printed
     report = reports[0]
     assert list(report["bits_per_byte"]) == ["chat.jsonl", "made", "story", "all"]
-    assert report["bits_per_byte"]["all"]["n_documents"] == 11
+    assert report["bits_per_byte"]["all"]["n_documents"] == 13  # a text is cut into 3
     assert report["skills"]["numbers"] == {"n": 1, "greedy": 0, "sampled": 0, "lowest": 0}
     assert [row["skill"] for row in report["conversations"]] == ["greeting", "greeting", "numbers"]
     held = report["conversations"][1]["held"]

@@ -21,6 +21,7 @@ from training.formats.assistants import exported
 from training.formats.found import Asked, Document, Found, Item, Skip, Unreadable
 from training.formats.texts import documents_of
 
+LONGEST_ROW = 4096  # characters of a text in one piece: a shorter one is a document as it is
 CONVERSATIONS = ("messages", "conversations", "conversation")
 PAIRS = (
     ("instruction", "output"),
@@ -80,7 +81,7 @@ def value_of(row: Mapping[str, Any], keys: dict[str, str], name: str) -> Any:
 def items_of(row: Any, where: str, asked: Asked) -> Found:
     """Yield a row's document, or why it has none, and what was left out of it.
 
-    A long text is cut as one in a file of its own is.
+    A long text is cut where its paragraphs end.
     """
     try:
         document, left_out = document_of(row, asked)
@@ -91,7 +92,7 @@ def items_of(row: Any, where: str, asked: Asked) -> Found:
         source = source if isinstance(source, str) else ""
         parts: Iterable[Document] = [document]
         if isinstance(document, str):
-            parts = documents_of([document], asked.size)
+            parts = documents_of([document], LONGEST_ROW)
         for number, part in enumerate(parts):
             yield Item(part, source, is_rest=number > 0)
         yield from (Skip(where, reason) for reason in left_out)
