@@ -258,7 +258,7 @@ export default {
   "train.about": "More about the files",
   "train.me": "Whose words are learned",
   "train.columns": "Columns",
-  "train.me.hint": "of a WhatsApp chat: a name",
+  "train.me.hint": "of an exported chat: a name",
   "train.columns.hint": "of a table: QUESTION,ANSWER, or one of texts",
   "train.look": "What is in the texts",
   "train.remove": "Remove {name}",

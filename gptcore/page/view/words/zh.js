@@ -257,7 +257,7 @@ export default {
   "train.about": "关于这些文件",
   "train.me": "学习谁说的话",
   "train.columns": "列",
-  "train.me.hint": "WhatsApp 聊天中的名字",
+  "train.me.hint": "导出的聊天中的名字",
   "train.columns.hint": "表格：问题列,回答列，或一列文本",
   "train.look": "文本里有什么",
   "train.remove": "移除 {name}",
