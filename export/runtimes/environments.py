@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -155,8 +156,9 @@ def install(name: str, peer: Peer) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         if pip:
-            # A pip of its own takes seconds: this Python's installs there, if it has one.
-            has_pip = find_spec("pip") is not None
+            # A pip of its own takes seconds: this Python's installs there, if it has one. To look
+            # for its module would make setuptools let go of distutils, which torch.compile needs.
+            has_pip = any(distributions(name="pip"))
             run(sys.executable, "-m", "venv", *["--without-pip"] * has_pip, str(folder))
             where = [sys.executable, "-m", "pip", "--python", str(python)]
             installer = where if has_pip else [str(python), "-m", "pip"]
