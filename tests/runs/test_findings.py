@@ -137,7 +137,7 @@ def test_a_training_that_took_longer_than_it_was_given(tmp_path: Path) -> None:
     assert findings(History(run)) == []
     (run.path / "summary.json").write_text('{"seconds": 160}')
     [found] = findings(History(run))
-    assert found.text.startswith("The training took 2.7 minutes, where 2 minutes were asked for")
+    assert found.text.startswith("The training took 2.7 minutes, where --minutes 2 was asked for")
 
 
 @pytest.mark.parametrize("name", ["<b>mine</b>", "plain"])

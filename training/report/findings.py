@@ -137,7 +137,7 @@ def late(history: History) -> Iterator[Finding]:
     asked, took = float(history.run.options.get("minutes", 0)), history.summary.get("seconds", 0)
     if asked and took > LATE * 60 * asked:
         yield Finding(
-            f"The training took {duration(took)}, where {asked:g} minutes were asked for: the "
+            f"The training took {duration(took)}, where --minutes {asked:g} was asked for: the "
             f"machine became slower than it was when it was measured."
         )
 
