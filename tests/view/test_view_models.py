@@ -68,6 +68,8 @@ def test_the_model_that_is_chosen_answers(page: Page, model: OnnxModel, folder: 
     set_number(page, "Temperature", "0")
     set_number(page, "Max tokens", "12")
     choose(page, "other@int8")
+    expect(page.locator(".bar .name")).to_have_text("other · int8")
+    expect(page.get_by_role("heading", name="Talk with other · int8")).to_be_visible()
     expect(page.get_by_role("spinbutton", name="Max tokens")).to_have_value("12")
     device = page.locator(".settings .device")
     expect(device).to_contain_text("parameters · opened by the first reply")

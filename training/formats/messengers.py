@@ -63,7 +63,7 @@ def said_in(message: dict[str, Any], where: str) -> Said:
     is_notice = message["type"] not in ("message", "Default", "Reply")
     author = message.get("author") or {}
     name = message.get("from") or author.get("nickname") or author.get("name") or "somebody unknown"
-    parts = message["text"] if "text" in message else message["content"]
+    parts = message.get("text") or message.get("content") or []  # a notice has none
     words = [part if isinstance(part, str) else part["text"] for part in parts]
     at = datetime.fromisoformat(message.get("date") or message["timestamp"])
     at = at.replace(tzinfo=None)  # of one place, which may change between summer and winter

@@ -104,7 +104,7 @@ class View {
     const [chats, settings] = [isChat ? [this.side("chats", say("chats"))] : [], this.side("settings", say("settings"))];
     const fresh = isChat ? [iconButton("plus", say("chat.new"), () => this.freshChat(), ".fresh")] : [];
     this.ofHome = [...chats, ...fresh, settings, ...this.extras.querySelectorAll("[aria-pressed]")];
-    return el("header.bar", {}, ...chats, ...fresh, el("strong.name", {}, facts.name), this.tabs, el("span.space"), settings);
+    return el("header.bar", {}, ...chats, ...fresh, (this.name = el("strong.name", {}, facts.name)), this.tabs, el("span.space"), settings);
   }
 
   side(name, label) {
@@ -220,8 +220,10 @@ class View {
     this.stage.composer.box.focus();
   }
 
+  // Another chat is open, or the list or the open chat's model has changed.
   listChanged() {
     if (!this.list) return;
+    this.name.textContent = this.stage.name;
     this.list.current = this.stage.chat.id;
     this.list.refresh().catch(() => this.stage.notice.tell(say("store.failed")));
   }

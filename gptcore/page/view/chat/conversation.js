@@ -35,7 +35,7 @@ export class Conversation {
     this.settings = this.newSettings(host.facts);
     this.notice = new Notice();
     this.figures = new Figures();
-    this.empty = emptyState(host.facts, (text) => this.send(text));
+    this.empty = this.newEmpty();
     this.legend = tintLegend();
     const parts = [this.messages.jump, this.notice.element, this.composer.element, this.legend, this.figures.element];
     this.element = el("main.stage", {}, this.messages.log, this.empty, el("div.foot", {}, parts));
@@ -76,12 +76,23 @@ export class Conversation {
     );
   }
 
+  newEmpty() {
+    const { examples } = this.host.facts;
+    return emptyState({ name: this.name, examples }, (text) => this.send(text));
+  }
+
+  // The name of the chat's model for people.
+  get name() {
+    return this.facts.name.replace("@", " · ");
+  }
+
   choose(changes) {
     touch(Object.assign(this.chat, changes));
     if (this.chat.rival === this.facts.name) this.chat.rival = null;
     this.showSettings();
     this.readdress();
     if (this.nodes().length) this.save();
+    this.changed();
     this.settings.element.querySelector(`#${"model" in changes ? "model" : "rival"}`).focus();
   }
 
@@ -99,6 +110,10 @@ export class Conversation {
       const extras = old.querySelector(".extras"); // see View.fitWidth
       old.replaceWith(this.settings.element);
       if (extras) this.settings.element.append(extras);
+      const empty = this.newEmpty();
+      empty.hidden = this.empty.hidden;
+      this.empty.replaceWith(empty);
+      this.empty = empty;
     }
     this.settings.show(this.chat);
   }
