@@ -33,6 +33,17 @@ from training.__main__ import main as training_main
 from training.dialogues.generator import dialogues
 from training.run.directory import Run
 
+# The model of a recipe that trains within seconds.
+RECIPE_MODEL = """
+[model]
+vocab_size = 300
+block_size = 64
+n_layer = 1
+n_head = 2
+n_kv_head = 1
+n_embd = 32
+n_inner = 64
+"""
 # A test that needs one of these is slow: PyTorch's exporter takes up to ten seconds for a graph.
 SLOW_FIXTURES = {
     "all_variants",

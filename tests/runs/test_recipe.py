@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from trained import RECIPE_MODEL
 
 from export.__main__ import main as export
 from gptcore.checks import UserError
@@ -22,21 +23,16 @@ from training.jobs.stages import RECIPES, Stage, mixed, read_recipe
 from training.run.config import TrainConfig
 from training.run.directory import Run, write_json
 
-SETTINGS = """
-[model]
-vocab_size = 300
-block_size = 64
-n_layer = 1
-n_head = 2
-n_kv_head = 1
-n_embd = 32
-n_inner = 64
+SETTINGS = (
+    RECIPE_MODEL
+    + """\
 [train]
 batch_size = 64
 micro_batch_size = 64
 dtype = "float32"
 save_every = 2
 """
+)
 TASKS = [f"Say the number {n} in words, please." for n in range(40)]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from trained import newest_checkpoint
+from trained import RECIPE_MODEL, newest_checkpoint
 
 from gptcore.checks import UserError
 from training.__main__ import main
@@ -157,15 +157,9 @@ for module in (training.loop, training.jobs.keeping):
     module.write_json = write
 sys.exit(main(sys.argv[1:]))
 """
-RECIPE = """
-[model]
-vocab_size = 300
-block_size = 64
-n_layer = 1
-n_head = 2
-n_kv_head = 1
-n_embd = 32
-n_inner = 64
+RECIPE = (
+    RECIPE_MODEL
+    + """\
 [train]
 batch_size = 16
 micro_batch_size = 16
@@ -178,6 +172,7 @@ name = "kept"
 mix = {rasbt-instruct = 1}
 train = {keep = 0.75}
 """
+)
 
 
 @pytest.mark.slow

@@ -65,17 +65,22 @@ def test_a_chat_that_another_tab_deletes_stays_deleted(
     expect(other.locator(".chats li .title")).to_have_text(["Good morning!"])
 
 
-def test_a_reply_is_continued_after_another_tab_has_changed_its_chat(page: Page) -> None:
-    set_number(page, "Max tokens", "8")
-    (begun,) = talk(page, STORY)
-    rename(other_tab(page), "Cats")
-    expect(page.locator(".chats li .title")).to_have_text("Cats")  # this tab has taken it over
+def expect_continued(page: Page, begun: str) -> None:
+    """Press Continue, and expect a longer reply that begins as the one that is there."""
     set_number(page, "Max tokens", "20")
     page.get_by_role("button", name="Continue").click()
     expect(replies(page)).not_to_have_text([begun])
     wait_for_the_end(page)
     (longer,) = replies(page).all_inner_texts()
     assert longer.startswith(begun) and len(longer) > len(begun) + 5
+
+
+def test_a_reply_is_continued_after_another_tab_has_changed_its_chat(page: Page) -> None:
+    set_number(page, "Max tokens", "8")
+    (begun,) = talk(page, STORY)
+    rename(other_tab(page), "Cats")
+    expect(page.locator(".chats li .title")).to_have_text("Cats")  # this tab has taken it over
+    expect_continued(page, begun)
 
 
 def test_a_clock_that_is_set_back_loses_nothing(page: Page) -> None:
@@ -117,12 +122,7 @@ def test_a_reply_is_continued_after_a_try_that_failed(page: Page) -> None:
     wait_for_the_end(page)
     expect(replies(page)).to_have_text([begun])
     page.context.set_offline(False)
-    set_number(page, "Max tokens", "20")
-    page.get_by_role("button", name="Continue").click()
-    expect(replies(page)).not_to_have_text([begun])
-    wait_for_the_end(page)
-    (longer,) = replies(page).all_inner_texts()
-    assert longer.startswith(begun) and len(longer) > len(begun) + 5
+    expect_continued(page, begun)
     page.errors.clear()  # of the requests that were made offline
 
 
