@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 MANY = 20  # known names; more are not listed beside the nearest one
-SHORT = 4  # letters of a word of which half need be alike; of a longer one, more
+SHORT = 4  # letters: a word of no more is a near one if half of them are alike
 
 
 class UserError(ValueError):

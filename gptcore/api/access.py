@@ -30,8 +30,8 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 LONGEST_BODY = 2**20  # bytes; the longest conversation that fits a context is far smaller
 LARGE_BODY = 2**14
 BODY_SECONDS = 20.0  # for a whole body to arrive
-REPLIES = 16  # that one address waits for, as on the page: others find slots that are free
-ALL_REPLIES = 400  # of all addresses; a process may have about 1,000 open files
+REPLIES = 16  # most that one address waits for, as on the page: the other slots are for others
+ALL_REPLIES = 400  # most that all addresses wait for; a process may have about 1,000 open files
 MINUTE = 60.0
 CLIENTS = 10_000  # whose calls of the last minute are known
 

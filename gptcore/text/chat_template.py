@@ -166,8 +166,9 @@ def fit_reply(
 ) -> tuple[list[int], int]:
     """Return what `fit` does, for a reply that begins with `n_begun` tokens.
 
-    They stand in the room that `budget` leaves for the reply, so that it goes on from the prompt
-    that it was begun for; only where one more token would not fit, further messages are left out.
+    These take their place in the room that `budget` leaves for the reply, so a Continue keeps the
+    prompt that the reply began with. More old messages are left out only where not one more token
+    would fit.
     Raises UserError as `fit` does, or if there is no room for one more token.
     """
     ids, n_dropped = fit(messages, tokenizer, budget, recall)
