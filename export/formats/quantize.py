@@ -11,7 +11,7 @@
 | q4   | 4 bits, a scale and a zero for each block of 32 or 64; values and head as q8 | 8 bits |
 | q4f16 | as q4, and everything else as fp16 | 16 bits |
 
-Embeddings tied to the head are stored once: embedding lookups read the head's integers.
+Embeddings are looked up in 8 bits; those tied to the head read the head's integers.
 """
 
 import logging
@@ -98,7 +98,8 @@ def to_half(proto: onnx.ModelProto) -> onnx.ModelProto:
 def to_int8(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Use integer matrix products (arXiv 1712.05877, section 2).
 
-    The scale of a product's inputs is computed at run time.
+    The scale of a product's inputs is computed at run time. Weights are unsigned: processors
+    without VNNI add products of unsigned and signed integers in 16 bits, which saturates.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -109,17 +110,20 @@ def to_int8(proto: onnx.ModelProto) -> onnx.ModelProto:
         path = Path(folder) / "model.onnx"
         quantize_dynamic(
             proto, path, op_types_to_quantize=["MatMul"], per_channel=True,
-            weight_type=QuantType.QInt8, use_external_data_format=True,
+            weight_type=QuantType.QUInt8, use_external_data_format=True,
+            extra_options={"WeightSymmetric": True},
         )  # fmt: skip
         proto = onnx.load(path)
-    if table:
-        weights = initializers(proto.graph)
-        integers = numpy_helper.to_array(weights[f"{HEAD}_quantized"])  # (C, V)
-        rows = numpy_helper.from_array(integers.T.copy(), f"{HEAD}_rows")
-        weights[f"{HEAD}_quantized"].CopyFrom(rows)
-        transpose = helper.make_node("Transpose", [rows.name], [f"{HEAD}_quantized"], perm=[1, 0])
-        proto.graph.node.insert(0, transpose)
-        share(proto.graph, table, rows.name, f"{HEAD}_scale", zero=0)
+    if not table:
+        quantize_table(proto.graph)
+        return proto
+    weights = initializers(proto.graph)
+    integers = numpy_helper.to_array(weights[f"{HEAD}_quantized"])  # (C, V)
+    rows = numpy_helper.from_array(integers.T.copy(), f"{HEAD}_rows")
+    weights[f"{HEAD}_quantized"].CopyFrom(rows)
+    transpose = helper.make_node("Transpose", [rows.name], [f"{HEAD}_quantized"], perm=[1, 0])
+    proto.graph.node.insert(0, transpose)
+    share(proto.graph, table, rows.name, f"{HEAD}_scale")
     return proto
 
 
@@ -185,10 +189,13 @@ def to_blocks(source: Path, bits: int, rows: Iterable[np.ndarray] = ()) -> onnx.
         blocks = quantize(matrix, n_bits, choose_size(matrix, n_bits))
         multiply_blocks(graph, node, blocks, len(matrix), n_bits)
     need_microsoft(proto)
+    if not table:
+        quantize_table(graph, value)
+        return proto
     # Quantization pads rows to whole blocks, which an embedding lookup could not undo.
     n_blocks, size = initializers(graph)[f"{HEAD}_integers"].dims[1:]
-    if table and initializers(graph)[table].dims[1] == n_blocks * size:
-        share(graph, table, f"{HEAD}_integers", f"{HEAD}_scales", zero=128)
+    if initializers(graph)[table].dims[1] == n_blocks * size:
+        share(graph, table, f"{HEAD}_integers", f"{HEAD}_scales")
     return proto
 
 
@@ -300,20 +307,31 @@ def untie(graph: onnx.GraphProto, value: Value = numpy_helper.to_array) -> str |
     return name if maker else None
 
 
-def share(graph: onnx.GraphProto, table: str, rows: str, scales: str, zero: int) -> None:
-    """Let the embedding read the head's integers in place of `table`.
+def quantize_table(graph: onnx.GraphProto, value: Value = numpy_helper.to_array) -> None:
+    """Store an embedding that is not the head's in 8 bits, if its rows are whole blocks."""
+    gather = next(n for n in graph.node if n.op_type == "Gather" and n.input[1] == "input_ids")
+    table, rows, scales, half = gather.input[0], "table_integers", "table_scales", "table_half"
+    matrix = value(initializers(graph)[table]).T
+    blocks = quantize(matrix, 8, choose_size(matrix, 8))
+    if blocks.integers.size == matrix.size:
+        new = numpy_helper.from_array
+        graph.initializer.extend([new(blocks.integers, rows), new(blocks.scales, half)])
+        share(graph, table, rows, scales)
+        graph.node.insert(0, helper.make_node("Cast", [half], [scales], to=TensorProto.FLOAT))
 
-    `rows` and `scales` name initializers: integers (V, ..., n), and scales (V, ...) for every n of
-    them.
+
+def share(graph: onnx.GraphProto, table: str, rows: str, scales: str) -> None:
+    """Let the embedding read 8-bit integers in place of `table`.
+
+    `rows` and `scales` are values of the graph: integers (V, ..., n), whose zero is 128, and scales
+    (V, ...) for every n of them.
     """
-    readers = (i for i, node in enumerate(graph.node) if table in node.input)
-    at = next(i for i in readers if graph.node[i].op_type == "Gather")
-    gather = graph.node[at]
+    gather = next(n for n in graph.node if n.op_type == "Gather" and table in n.input)
     ids, (result,) = gather.input[1], gather.output
     new = numpy_helper.from_array
     graph.initializer.extend(
         [
-            new(np.array(zero, np.float32), "embedding_zero"),
+            new(np.array(128, np.float32), "embedding_zero"),
             new(np.array([-1], np.int64), "embedding_axis"),
             new(np.array([0, 0, -1], np.int64), "embedding_shape"),
         ]

@@ -14,7 +14,7 @@ import onnxruntime as ort
 import pytest
 import torch
 from conftest import FIRST, Refused
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from trained import without_serving
 
 import gptcore.model
@@ -305,7 +305,7 @@ def test_the_fastest_is_taken(
 
 SMALL = {"vocab_size": 300, "block_size": 32, "n_layer": 1, "n_embd": 48, "n_inner": 64}
 SHAPES = {
-    "untied": ModelConfig(**SMALL, tied_embeddings=False),
+    "untied": ModelConfig(**SMALL | {"n_embd": 64}, tied_embeddings=False),
     "head bias": replace(PRESETS["wayland_post"], **SMALL),
     "head bias, tied": replace(PRESETS["annotated"], **SMALL, tied_embeddings=True),
     "wider than its vocabulary": ModelConfig(**SMALL | {"n_embd": 320}),
@@ -342,6 +342,10 @@ def test_a_model_of_any_shape_is_quantised(
     for variant, share in SHARES.items():
         assert abs(found[variant].divergence) < share * found["zero"].divergence
     assert found["fp32"].total.n_tokens == 89
+    for variant in ("int8", "q8", "q4", "q4f16") if shape == "untied" else ():
+        tensors = onnx.load(files[variant]).graph.initializer
+        large = [tensor for tensor in tensors if np.prod(tensor.dims) >= 300 * 64]
+        assert [tensor.data_type for tensor in large] == 2 * [TensorProto.UINT8]
     [head] = [node for node in onnx.load(files["q4"]).graph.node if node.name == HEAD]
     assert {a.name: a.i for a in head.attribute}["bits"] == 8, "each token depends on it"
 
