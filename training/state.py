@@ -107,20 +107,23 @@ def save_state(run: Run, state: State) -> None:
         run.drop_old_checkpoints()
 
 
-def model_folder_of(weights: Path) -> Path:
-    """Return the folder of a model whose weights are in this file, which may be in onnx/."""
-    return weights.parent.parent if weights.suffix == ".onnx" else weights.parent
-
-
 def write_adapter(run: Run) -> None:
     """Write adapter/ with the best checkpoint's adapters, as PEFT reads them."""
     assert run.base is not None  # without which there are no adapters
+    weights = Path(run.base.path)
+    base = weights.parent.parent if weights.suffix == ".onnx" else weights.parent
     adapters = to_peft(run.best_checkpoint().model, run.model)
-    config = peft_config(run.train.lora, str(model_folder_of(Path(run.base.path))))
+    config = peft_config(run.train.lora, str(base))
     with new_folder(run.path / "adapter") as folder:
         save_file(adapters, folder / "adapter_model.safetensors", metadata={"format": "pt"})
         (folder / "adapter_model.safetensors").chmod(0o644)
         (folder / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
+    if weights.suffix == ".onnx" or not (base / "config.json").is_file():
+        print(
+            f"{run.path / 'adapter'} names {base}, which PEFT cannot load: it has no "
+            f"model.safetensors in Hugging Face's form; to use the result there, merge the two: "
+            f"python -m export {run.path} --out models/{run.path.name}"
+        )
 
 
 def save_evidence(

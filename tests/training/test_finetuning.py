@@ -18,7 +18,7 @@ from trained import once, set_options
 from export.__main__ import main as export_main
 from export.formats.hugging_face import llama_config
 from export.formats.weights import write_weights
-from gptcore.bundle import load_bundle, read_facts, write_facts
+from gptcore.bundle import VARIANTS, load_bundle, read_facts, write_facts
 from gptcore.config import ModelConfig
 from gptcore.facts import Imported, ModelFacts
 from gptcore.nn import build_model, count_parameters
@@ -37,6 +37,8 @@ from training.plan.given import CPU_KEPT, fitted_row, in_memory
 from training.run.base import first_weights, read_base, whole_weights
 from training.run.config import TrainConfig
 from training.run.directory import Run, write_json
+from training.run.facts import Base
+from training.state import write_adapter
 
 TEMPLATE = "{{ messages }}"
 CONFIG = ModelConfig(
@@ -208,6 +210,19 @@ def test_the_whole_weights_of_a_run_of_adapters_are_those_that_were_measured(tun
     adapter = load_file(tuned.path / "adapter" / "adapter_model.safetensors")
     name = "base_model.model.model.layers.0.mlp.down_proj.lora_B.weight"
     assert torch.equal(adapter[name], checkpoint.model["blocks.0.feed_forward.down.lora_b"])
+
+
+@pytest.mark.parametrize("weights", [VARIANTS["q8"], "step-4/model.safetensors"])
+def test_an_adapter_of_a_base_that_peft_cannot_load_says_so(
+    tuned: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], weights: str
+) -> None:
+    run = Run.load(shutil.copytree(tuned.path, tmp_path / "run"))
+    write_adapter(run)
+    assert not capsys.readouterr().out
+    write_adapter(replace(run, base=Base(str(tmp_path / "base" / weights), "")))
+    named = json.loads((run.path / "adapter" / "adapter_config.json").read_text())
+    folder, said = named["base_model_name_or_path"], capsys.readouterr().out
+    assert f"{folder}, which PEFT cannot load" in said and "python -m export" in said
 
 
 def test_samples_are_shown_as_the_base_sees_them(
