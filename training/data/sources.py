@@ -5,8 +5,8 @@
 '100,000 made-up dialogues'
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice, tee
 from pathlib import Path
 
 from gptcore.checks import UserError
@@ -33,14 +33,25 @@ def open_corpus(paths: list[str], seed: int, asked: Asked = Asked()) -> tuple[Co
     """
     if not paths:
         source = f"{N_DIALOGUES:,} made-up dialogues"
-        return lambda: islice(own_dialogues(seed), N_DIALOGUES), source
+        own = own_dialogues(seed)
+        return lambda: islice(own(), N_DIALOGUES), source
     files = find_files(paths)
     return lambda: read_documents(files, asked), name_of(files)
 
 
-def own_dialogues(seed: int | str) -> Iterator[Document]:
-    """Return an endless iterator of generated dialogues without the behaviour suite's questions."""
-    return without_leaks(dialogues(seed))
+def own_dialogues(seed: int | str) -> Callable[[], Iterator[Document]]:
+    """Return endless generated dialogues without the behaviour suite's questions.
+
+    Each is made once and kept for the next pass: making it takes longer than tokenising it.
+    """
+    made: Iterator[Document] = without_leaks(dialogues(seed))
+
+    def documents() -> Iterator[Document]:
+        nonlocal made
+        made, again = tee(made)
+        return again
+
+    return documents
 
 
 def name_of(files: Iterable[File]) -> str:

@@ -116,10 +116,11 @@ def mixed(stage: Stage, data_dir: Path | None) -> Corpus:
     seed = f"{stage.training.seed} {stage.name}"
     found = {name: read_dataset(name, data_dir) for name in stage.mix if name != DIALOGUES}
     texts = {name: list(without_leaks(documents)) for name, documents in found.items()}
+    own = own_dialogues(seed)
 
     def documents() -> Iterator[Document]:
         rng = random.Random(seed)
-        own = own_dialogues(seed)
+        dialogues = own()
         order: list[tuple[float, str, int]] = []  # place in the stage, dataset, document
         for name, passes in stage.mix.items():
             size = N_DIALOGUES if name == DIALOGUES else len(texts[name])
@@ -128,6 +129,6 @@ def mixed(stage: Stage, data_dir: Path | None) -> Corpus:
                 which = rng.sample(range(size), round(share * size))
                 order += [((i + share * rng.random()) / passes, name, one) for one in which]
         for _, name, one in sorted(order):
-            yield next(own) if name == DIALOGUES else texts[name][one]
+            yield next(dialogues) if name == DIALOGUES else texts[name][one]
 
     return documents
