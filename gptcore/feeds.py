@@ -7,6 +7,7 @@ array([[2, 3, 4]])
 from collections.abc import Sequence
 
 import numpy as np
+import onnxruntime as ort
 
 from gptcore.config import ModelConfig
 
@@ -45,3 +46,14 @@ def no_cache(config: ModelConfig, batch: int = 1) -> list[np.ndarray]:
     """Return an empty cache: keys and values of shape (batch, K, 0, D) for every layer."""
     shape = (batch, config.n_kv_head, 0, config.head_dim)
     return [np.zeros(shape, np.float32)] * (2 * config.n_layer)
+
+
+def prompt_feeds(session: ort.InferenceSession, ids: np.ndarray) -> Arrays:
+    """Return the inputs that a decoder's graph takes for one row of ids (T,), without a cache."""
+    feeds, shapes = token_feeds(ids[None]), {i.name: i.shape for i in session.get_inputs()}
+    cache = {
+        name: np.zeros((1, shape[1], 0, shape[3]), np.float32)
+        for name, shape in shapes.items()
+        if name.startswith("past_key_values")
+    }
+    return {name: feeds[name] for name in feeds if name in shapes} | cache

@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
-from export.formats.calibrate import prompt_feeds
 from export.formats.quantize import FORMATS, save_quantized
 from gptcore.bundle import VARIANTS, data_file, graph_bytes
 from gptcore.checks import UserError, check_choice
@@ -24,6 +23,7 @@ from gptcore.config import ModelConfig
 from gptcore.engine.onnx_session import open_inference
 from gptcore.engine.sampling import log_softmax
 from gptcore.facts import Variant
+from gptcore.feeds import prompt_feeds
 from gptcore.system.cores import fastest, median_seconds, thread_counts
 from gptcore.text.tokenizer import Tokenizer
 from training.data.rows import IGNORED, Rows

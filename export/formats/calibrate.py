@@ -15,13 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import torch
 
 from export.formats.blocks import Blocks, nearest, round_to
 from export.formats.graph import border, part_of
 from gptcore.engine.onnx_session import open_inference
-from gptcore.feeds import token_feeds
+from gptcore.feeds import prompt_feeds
 from training.machine.progress import progress
 
 DAMPING = 0.01  # of the mean of the moments' diagonal is added to it
@@ -58,17 +57,6 @@ def second_moments(
         del session
         yield moments
         moments.clear()
-
-
-def prompt_feeds(session: ort.InferenceSession, ids: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the graph's inputs for one row of ids (T,), without a cache."""
-    feeds, shapes = token_feeds(ids[None]), {i.name: i.shape for i in session.get_inputs()}
-    cache = {
-        name: np.zeros((1, shape[1], 0, shape[3]), np.float32)
-        for name, shape in shapes.items()
-        if name.startswith("past_key_values")
-    }
-    return {name: feeds[name] for name in feeds if name in shapes} | cache
 
 
 def compensate(matrix: np.ndarray, moments: np.ndarray, bits: int, size: int) -> Blocks:
