@@ -233,7 +233,7 @@ def add_inspect(folder: Path) -> None:
     else:
         write_checked_inspect(load_reference(bundle), folder / INSPECT)
         with new_file(folder / UNTRAINED) as temporary:
-            write_untrained(bundle.config, temporary)
+            write_untrained(bundle.config, folder / INSPECT, temporary)
     names = [name for name in (INSPECT, UNTRAINED) if (folder / name).exists()]
     add_files(folder, bundle.facts, [name.as_posix() for name in names])
 

@@ -9,7 +9,14 @@ import onnx
 import torch
 from onnx import helper, numpy_helper
 
-from export.formats.to_onnx import write_graph
+from export.formats.to_onnx import (
+    graph_without_weights,
+    place_weights,
+    rename_axes,
+    strip_metadata,
+    tensors_of,
+    write_graph,
+)
 from gptcore.config import ModelConfig
 from gptcore.nn import build_model
 from gptcore.nn.gpt import GPT
@@ -41,8 +48,17 @@ def write_gpt(model: GPT, path: Path) -> None:
         "values": [*layers, config.n_kv_head, length, config.head_dim],
         "normed": [*layers, 2, length, config.n_embd],
     }
-    example = {"input_ids": torch.ones(2, 3, dtype=torch.long)}
-    write_graph(InspectGPT(model), example, {"input_ids": tokens}, outputs, path)
+    inputs = {"input_ids": tokens}
+    with torch.device("meta"):
+        traced = InspectGPT(build_model(config))
+        example = {"input_ids": torch.ones(2, 3, dtype=torch.long)}
+    proto = graph_without_weights(traced, example, inputs, outputs)
+    rename_axes(proto.graph, inputs | outputs)
+    strip_metadata(proto)
+    value = place_weights(proto, tensors_of(InspectGPT(model)))
+    for tensor in proto.graph.initializer:
+        tensor.CopyFrom(numpy_helper.from_array(value(tensor), tensor.name))
+    onnx.save(proto, path)
 
 
 def write_seq2seq(model: Seq2Seq, path: Path) -> None:
@@ -65,29 +81,28 @@ def write_seq2seq(model: Seq2Seq, path: Path) -> None:
     write_graph(InspectSeq2Seq(model), example, inputs, outputs, path)
 
 
-def write_untrained(config: ModelConfig, path: Path) -> None:
-    """Write the same graph of a decoder before its training.
+def write_untrained(config: ModelConfig, inspect: Path, path: Path) -> None:
+    """Write a decoder's graph `inspect` as it was before the training.
 
     It holds no matrices: each time that it is opened it draws the same ones, with the spread of
     the configuration's init.
     """
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        fresh = build_model(config).eval()
-    write_gpt(fresh, path)
-    model = onnx.load(path)
-    graph = model.graph
-    buffers = {f"model.{name}" for name, _ in fresh.named_buffers()}
-    floats = [t for t in graph.initializer if t.data_type == onnx.TensorProto.FLOAT]
-    matrices = [t for t in floats if len(t.dims) > 1 and t.name not in buffers]
-    for i, matrix in enumerate(matrices):
-        scale = float(numpy_helper.to_array(matrix).std())
-        shape = list(matrix.dims)
-        draw = helper.make_node(
-            "RandomNormal", [], [matrix.name], shape=shape, scale=scale, seed=float(i)
+        fresh = InspectGPT(build_model(config))
+    model = onnx.load(inspect)
+    graph, parameters = model.graph, dict(fresh.named_parameters(remove_duplicate=False))
+    for i, tensor in enumerate([t for t in graph.initializer if t.name in parameters]):
+        values, name, shape = parameters[tensor.name].detach(), tensor.name, list(tensor.dims)
+        if len(shape) < 2:
+            tensor.CopyFrom(numpy_helper.from_array(values.numpy(), name))
+            continue
+        scale = float(values.std())
+        graph.initializer.remove(tensor)
+        graph.node.insert(
+            0,
+            helper.make_node("RandomNormal", [], [name], shape=shape, scale=scale, seed=float(i)),
         )
-        graph.initializer.remove(matrix)
-        graph.node.insert(i, draw)
     onnx.save(model, path)
 
 

@@ -27,7 +27,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
-from export.formats.graph import save_graph, set_items
+from export.formats.graph import Value, save_graph, set_items
 from gptcore.config import ModelConfig
 from gptcore.nn import build_model
 from gptcore.nn.gpt import GPT
@@ -43,18 +43,8 @@ def write_onnx(model: GPT, path: str | Path) -> None:
 
     Weights that are too large for the graph's file are written beside it, see export.formats.graph.
     """
-    proto, weights = decoder_graph(model.config), tensors_of(model)
-    add_weights(proto.graph, weights)
-    transposed = fold_transposes(proto.graph, weights)
-    check(proto, weights)
-
-    def value(tensor: TensorProto) -> np.ndarray:
-        if tensor.name not in weights:
-            return numpy_helper.to_array(tensor)
-        array = weights[tensor.name].detach().float().cpu().numpy()
-        return array.T if tensor.name in transposed else array
-
-    save_graph(proto, Path(path), value)
+    proto = decoder_graph(model.config)
+    save_graph(proto, Path(path), place_weights(proto, tensors_of(model)))
 
 
 def write_graph(
@@ -110,22 +100,32 @@ def decoder_graph(config: ModelConfig) -> onnx.ModelProto:
     traced = replace(config, n_layer=min(config.n_layer, TRACED_LAYERS))
     with torch.device("meta"):
         model, example = build_model(traced), example_inputs(traced)
-    program = trace(model, example, *axes(traced), optimize=False)
-    for name, initializer in program.model.graph.initializers.items():
-        if name in tensors_of(model):
-            initializer.const_value = None
-    logging.disable(logging.WARNING)  # it warns of each of them
-    try:
-        program.optimize()
-        proto = program.model_proto
-    finally:
-        logging.disable(logging.NOTSET)
+    proto = graph_without_weights(model, example, *axes(traced))
     repeat_layer(proto.graph, config.n_layer - traced.n_layer)
     inputs, outputs = axes(config)
     declare(proto.graph.input, inputs)
     declare(proto.graph.output, outputs)
     strip_metadata(proto)
     return proto
+
+
+def graph_without_weights(
+    module: nn.Module, example: dict[str, Any], inputs: Axes, outputs: Axes
+) -> onnx.ModelProto:
+    """Trace a module, best one without values, to a graph whose weights are names alone.
+
+    The arguments are those of `write_graph`.
+    """
+    program = trace(module, example, inputs, outputs, optimize=False)
+    for name, initializer in program.model.graph.initializers.items():
+        if name in tensors_of(module):
+            initializer.const_value = None
+    logging.disable(logging.WARNING)  # it warns of each of them
+    try:
+        program.optimize()
+        return program.model_proto
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
@@ -178,6 +178,21 @@ def declare(values: Any, names: Axes) -> None:
         is_id = name.endswith(("_ids", "_mask"))
         kind = TensorProto.INT64 if is_id else TensorProto.FLOAT
         values.append(helper.make_tensor_value_info(name, kind, shape))
+
+
+def place_weights(proto: onnx.ModelProto, weights: dict[str, Tensor]) -> Value:
+    """Declare the weights that a graph reads by their names, and check it; return their values."""
+    add_weights(proto.graph, weights)
+    transposed = fold_transposes(proto.graph, weights)
+    check(proto, weights)
+
+    def value(tensor: TensorProto) -> np.ndarray:
+        if tensor.name not in weights:
+            return numpy_helper.to_array(tensor)
+        array = weights[tensor.name].detach().float().cpu().numpy()
+        return array.T if tensor.name in transposed else array
+
+    return value
 
 
 def add_weights(graph: onnx.GraphProto, weights: dict[str, Tensor]) -> None:
