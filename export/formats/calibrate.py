@@ -24,6 +24,7 @@ from gptcore.feeds import prompt_feeds
 from training.machine.progress import progress
 
 DAMPING = 0.01  # of the mean of the moments' diagonal is added to it
+TOGETHER = 16  # rows whose moments are added at once: a wide value's are 300 MB
 STRIDE = 64  # inputs; what their errors change beyond them is computed for all at once
 
 
@@ -46,13 +47,17 @@ def second_moments(
         session = open_inference(path, threads=os.cpu_count() or 1, content=content)
         read = {value.name for value in session.get_inputs()}
         moments: dict[str, np.ndarray] = {}
+        pending: dict[str, list[np.ndarray]] = {name: [] for name in group}
         for at, ids in enumerate(progress(rows, "reading text to fit 4 bits to", unit=" rows")):
             values = {name: value for name, value in given[at].items() if name in read}
             found = session.run(names, prompt_feeds(session, ids) | values)
             values = given[at] | dict(zip(names, found))
-            for name in dict.fromkeys(group):
-                x = values[name].reshape(-1, values[name].shape[-1])
-                moments[name] = moments.get(name, 0) + x.T @ x
+            for name, inputs in pending.items():
+                inputs.append(values[name].reshape(-1, values[name].shape[-1]))
+                if len(inputs) == TOGETHER or at == len(rows) - 1:
+                    x = np.concatenate(inputs)
+                    moments[name] = moments.get(name, 0) + x.T @ x
+                    inputs.clear()
             given[at] = {name: values[name] for name in kept}
         del session
         yield moments
