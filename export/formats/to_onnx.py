@@ -75,7 +75,9 @@ def trace(
 
     # The exporter warns about a missing optional package that is not needed here.
     logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
-    with warnings.catch_warnings(), torch.no_grad():
+    # Where axes have no fixed size, its cache of shapes costs more time than it saves.
+    uncached = torch._dynamo.config.patch(fake_tensor_cache_enabled=False)
+    with warnings.catch_warnings(), torch.no_grad(), uncached:
         warnings.simplefilter("ignore")  # about axes that rename_axes names later
         program = torch.onnx.export(
             module.eval(),
