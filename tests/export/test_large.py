@@ -119,11 +119,10 @@ def test_four_bits_are_fitted_alike_in_parts_and_from_weights_beside_the_graph(
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["fp16", "int8"])
 def test_weights_beside_the_graph_become_those_of_the_small_file(
-    large: Path, tmp_path: Path, variant: str
+    large: Path, in_one_file: Path, tmp_path: Path, variant: str
 ) -> None:
-    write_onnx(load_reference(load_bundle(large)), tmp_path / "model.onnx")
     graphs = []
-    for source in (tmp_path / "model.onnx", large / ONNX):
+    for source in (in_one_file, large / ONNX):
         save_quantized(source, tmp_path / "small.onnx", variant)
         graphs.append(onnx.load(tmp_path / "small.onnx").graph)
     one, two = graphs
