@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("--name", default="gptcore chat", help="of the model, for its card")
     parser.add_argument("--data-dir", help="where datasets are; see python -m training datasets")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "default", help="work is here")
-    parser.add_argument("--out", type=Path, default=ROOT / "models" / "default")
+    parser.add_argument("--out", type=Path, default=ROOT / "models" / "like-default")
     options = parser.parse_args()
     whole, scores = options.runs / "whole", options.runs / "scores.json"
     last = options.runs / read_recipe(options.recipe)[-1].name

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gptcore.bundle import FACTS, read_facts
 from gptcore.checks import UserError
+from gptcore.facts import ModelFacts
 
 # Returns the paths that a folder of some kind consists of (files, and folders that are ours as a
 # whole), or None if the folder is of another kind.
@@ -29,10 +30,28 @@ def check_replaceable(out: Path, kind: str, ours: Ours) -> None:
             )
 
 
-def check_model_folder(out: Path) -> None:
-    """Call `check_replaceable` for a model folder, which lists its files."""
+def check_model_folder(out: Path, facts: ModelFacts | None = None) -> None:
+    """Call `check_replaceable` for a model folder, which lists its files.
+
+    With the facts of the model to write, also raise UserError if `out` holds one of another origin.
+    """
     check_replaceable(
         out,
         "model folder",
         lambda out: {FACTS, *read_facts(out).sha256} if (out / FACTS).is_file() else None,
     )
+    if facts and out.exists() and origin(found := read_facts(out)) != origin(facts):
+        raise UserError(
+            f"{out} holds a model of another origin ({found.name}): choose another --out, or "
+            f"delete that folder first"
+        )
+
+
+def origin(facts: ModelFacts) -> object:
+    """Return what two exports of the same run, or of the same model made elsewhere, share.
+
+    A run that goes on may change its settings; an import's --context changes the shape.
+    """
+    if facts.training:
+        return facts.config, facts.training.data
+    return facts.imported and facts.imported.source

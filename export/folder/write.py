@@ -87,7 +87,6 @@ def export_run(run: Run, target: Target) -> list[Check]:
     load_weights(model, whole_weights(run, checkpoint), checkpoint.path)
     step, kept = checkpoint.facts["step"], checkpoint.facts.get("kept")
     mixed = f", mixed with {kept:g} of the weights before the training," if kept else ""
-    print(f"exporting {checkpoint.path}{mixed} to {out}{', which is replaced' * out.exists()}")
     took = {key: run.summary()[key] for key in ("tokens", "seconds") if run.is_complete}
     facts = ModelFacts(
         name=target.name,
@@ -102,6 +101,7 @@ def export_run(run: Run, target: Target) -> list[Check]:
     )
 
     def write(folder: Path) -> list[Check]:
+        print(f"exporting {checkpoint.path}{mixed} to {out}{', which is replaced' * out.exists()}")
         if facts.loss_curve:
             shutil.copyfile(run.path / LOSS, folder / LOSS)
         if isinstance(model, Seq2Seq):
@@ -131,7 +131,7 @@ def write_verified(
 
     Return the checks, none of which failed; raises UserError if one fails.
     """
-    check_model_folder(target.out)
+    check_model_folder(target.out, facts)
     with new_folder(target.out) as folder:
         checks = write(folder)
         if any_failed(checks):

@@ -42,7 +42,7 @@ def ship(source: Path, out: Path, scores: Scores | None = None) -> None:
     check_whole(bundle)
     if out.resolve() == bundle.path.resolve():
         raise UserError(f"--out {out} is the folder to ship, which would lose fp32: name another")
-    check_model_folder(out)
+    check_model_folder(out, bundle.facts)
     kept = kept_variants(bundle)
     variants = {name: bundle.facts.variants[name] for name in kept}
     facts = replace(bundle.facts, variants=variants, evaluation=scores or bundle.facts.evaluation)

@@ -335,6 +335,15 @@ def test_a_folder_of_other_files_is_never_replaced(run: Run, tmp_path: Path, cap
     assert contents(tmp_path) == {f"out/{name}": b"years of work"}
 
 
+def test_a_model_of_another_origin_is_never_replaced(run: Run, tmp_path: Path, capsys) -> None:
+    shutil.copytree(ROOT / "models" / "nano", tmp_path / "out")
+    before = contents(tmp_path)
+    assert main([str(run.path), "--out", str(tmp_path / "out")]) == 2
+    told = capsys.readouterr()
+    assert "holds a model of another origin (gptcore nano): choose another --out" in told.err
+    assert "replaced" not in told.out and contents(tmp_path) == before
+
+
 @pytest.mark.slow
 def test_verify_tells_by_its_exit_code(model_folder: Path, graph, tmp_path, capsys) -> None:
     assert main(["verify", str(model_folder)]) == 0

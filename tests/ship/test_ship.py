@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Refused
+from conftest import ROOT, Refused
 
 from export.__main__ import main
 from gptcore.bundle import (
@@ -77,6 +77,12 @@ def test_the_whole_folder_is_not_replaced_by_its_small_copy(whole: Path, refused
     said = refused(main, "ship", whole, "--out", whole.parent / "." / whole.name)
     assert "is the folder to ship, which would lose fp32" in said
     assert (whole / VARIANTS["fp32"]).is_file()
+
+
+def test_another_model_is_not_replaced_by_it(whole: Path, tmp_path: Path, refused: Refused) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(ROOT / "models" / "default", out)
+    assert "(gptcore chat): choose another" in refused(main, "ship", whole, "--out", out)
 
 
 def test_it_replies_as_the_same_file_of_the_whole_folder_does(whole: Path, shipped: Path) -> None:
