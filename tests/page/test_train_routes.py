@@ -148,6 +148,20 @@ def test_a_text_needs_a_name(served: tuple, name: str) -> None:
     assert (status, "no name of a file" in answer["detail"]) == (400, True)
 
 
+def test_a_model_is_exported_again_where_the_run_has_newer_weights(tmp_path: Path) -> None:
+    run, out = tmp_path / "run", tmp_path / "out"
+    manifest, exported = run / "checkpoints" / "step-5" / "manifest.json", out / "gptcore.json"
+    for i, path in enumerate((manifest, exported), start=1):
+        assert not workbench.is_exported(run, out)
+        path.parent.mkdir(parents=True)
+        path.touch()
+        os.utime(path, (i, i))
+    assert not workbench.is_exported(tmp_path / "no run", out)
+    assert workbench.is_exported(run, out)
+    (run / "summary.json").touch()  # now the best checkpoint counts
+    assert not workbench.is_exported(run, out)
+
+
 def test_too_large_a_text_is_refused_and_leaves_nothing(
     served: tuple, monkeypatch: pytest.MonkeyPatch
 ) -> None:

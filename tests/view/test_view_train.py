@@ -114,7 +114,13 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     page.reload()
     expect(page.locator(".message.user")).to_have_text(["Hello!"])
     expect(page.locator("#model")).not_to_have_value("shop")
-    assert (home / "models" / "shop" / "gptcore.json").is_file()
+    facts = home / "models" / "shop" / "gptcore.json"
+    written = facts.stat().st_mtime_ns
+
+    enter(page)
+    press(page, "Chat with it")  # at once: the model is as new as the run
+    expect(page.get_by_label("Model", exact=True)).to_have_value("shop")
+    assert facts.stat().st_mtime_ns == written
 
     enter(page)
     press(page, "Keep it, and begin another")

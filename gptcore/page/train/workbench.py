@@ -21,7 +21,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
-from gptcore.bundle import INDEX, TRAINABLE, read_facts
+from gptcore.bundle import FACTS, INDEX, TRAINABLE, read_facts
 from gptcore.checks import UserError, shorten
 from gptcore.config import ModelConfig
 from gptcore.page.train.child import Child, output_of
@@ -149,14 +149,18 @@ class Workbench:
                 settings["name"] = settings["begun"]
             else:
                 settings["begun"] = ""
+            run, out = self.runs / settings["name"], self.models / settings["name"]
+            if kind == "export" and is_exported(run, out):
+                self.error, self.model = "", self.add(out)
+                return
             arguments = self.arguments(kind, settings, asked)
             goes_on = kind == "train" and bool(settings["begun"])
             if kind == "train":
                 settings["begun"] = settings["name"]
             self.texts.mkdir(parents=True, exist_ok=True)
             write_whole(self.folder / "settings.json", json.dumps(settings))
-            run = progress_of(self.runs / settings["begun"]) if goes_on else None
-            self.begun_at = run["step"] if run else 0
+            before = progress_of(run) if goes_on else None
+            self.begun_at = before["step"] if before else 0
             self.child = Child(arguments, self.output(kind), goes_on)
             self.error, self.doing = "", kind
             atexit.register(self.child.end)
@@ -264,6 +268,14 @@ def is_start(folder: Path) -> bool:
         return False
     has_weights = any((folder / name).is_file() for name in TRAINABLE)
     return isinstance(config, ModelConfig) and has_weights and not (folder / INDEX).is_file()
+
+
+def is_exported(run: Path, out: Path) -> bool:
+    """Return whether a model folder is newer than all weights of its run."""
+    exported = out / FACTS
+    weights = [*run.glob("checkpoints/*/manifest.json"), *run.glob("summary.json")]
+    newest = max((path.stat().st_mtime for path in weights), default=0)
+    return exported.is_file() and exported.stat().st_mtime > newest > 0
 
 
 def checked(asked: dict[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ export class Train {
       train: button("train.start", () => this.begin("train"), ".primary"),
       stop: button("stop", () => this.act("stop"), ".primary"),
       resume: button("train.resume", () => this.begin("train"), ".primary"),
-      export: button("train.chat", () => this.begin("export"), ".primary"),
+      export: button("train.chat", () => this.chat(), ".primary"),
       keep: button("train.again", () => this.clear(true)),
       drop: button("train.drop", () => this.drop()),
     };
@@ -163,6 +163,15 @@ export class Train {
     return this.act(kind, { ...ofTexts, ...ofRun, ...more });
   }
 
+  // Where the model is as new as the run, nothing is to be waited for.
+  async chat() {
+    if ((await this.begin("export")) && !this.state.doing) this.open(this.state);
+  }
+
+  open({ model }) {
+    if (model) location.href = `?model=${encodeURIComponent(model)}`;
+  }
+
   async take(given) {
     const files = [...given]; // an input's own list is emptied with it
     const reasons = new Set();
@@ -226,7 +235,7 @@ export class Train {
     if (state.error && (wasDoing || !this.wasTold)) this.notice.tell(told(ofFields(state.error)));
     this.wasTold = Boolean(state.error);
     if (/--(me|columns)/.test(state.error + Object.values(state.refused))) this.about.open = true;
-    if (wasDoing === "export" && !doing && state.model) location.href = `?model=${encodeURIComponent(state.model)}`;
+    if (wasDoing === "export" && !doing) this.open(state);
   }
 
   // Fills the fields once, so that nothing is taken from under a person's fingers.
