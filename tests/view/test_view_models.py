@@ -84,6 +84,31 @@ def test_the_model_that_is_chosen_answers(page: Page, model: OnnxModel, folder: 
     assert page.errors == []
 
 
+def test_a_reply_tells_its_model_where_two_have_answered(page: Page, model: OnnxModel) -> None:
+    set_number(page, "Max tokens", "4")
+    talk(page, HELLO)
+    expect(page.locator(".by")).to_have_count(0)
+    choose(page, "other@int8")
+    talk(page, HELLO)
+    expect(page.locator(".by")).to_have_text([model.bundle.name, "other · int8"])
+    page.reload()
+    expect(page.locator(".by")).to_have_text([model.bundle.name, "other · int8"])
+    assert page.errors == []
+
+
+def test_a_choice_in_another_tab_is_shown(page: Page, model: OnnxModel) -> None:
+    set_number(page, "Max tokens", "4")
+    talk(page, HELLO)
+    other = other_tab(page)
+    choose(other, "other")
+    set_number(other, "Max tokens", "7")
+    other.get_by_label("System prompt").fill("Be brief.")
+    expect(page.locator("#model")).to_have_value("other")
+    expect(page.get_by_role("spinbutton", name="Max tokens")).to_have_value("7")
+    expect(page.get_by_label("System prompt")).to_have_value("Be brief.")
+    assert page.errors == []
+
+
 def test_a_model_that_is_exported_meanwhile_is_in_the_list(
     page: Page, folder: Path, tmp_path: Path
 ) -> None:
@@ -114,7 +139,7 @@ def test_two_models_answer_side_by_side_with_one_seed(
     expect(page.locator(".versus .message")).to_have_count(2)
     wait_for_the_end(page)
     expect(page.locator(".side").nth(1).locator(".body")).not_to_be_empty()
-    assert page.locator(".side strong").all_inner_texts() == [model.bundle.name, "other@int8"]
+    assert page.locator(".side strong").all_inner_texts() == [model.bundle.name, "other · int8"]
     first, second = replies(page).all_inner_texts()
     seed = int(page.locator(".figures [data-seed]").get_attribute("data-seed"))
     assert first == expected(model, HELLO, Sampling(seed=seed), 12).strip()

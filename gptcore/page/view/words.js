@@ -47,6 +47,9 @@ export function say(key, values = {}) {
   });
 }
 
+// Returns a model's name for people; NAME@FORMAT is one of its number formats.
+export const shownName = (name) => name.replace("@", " · ");
+
 const escaped = (text) => text.replace(/[.*+?^$()[\]\\|]/g, "\\$&");
 
 // Returns a message of the server in the person's language, or as it is if it has no words here.

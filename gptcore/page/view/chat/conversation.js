@@ -3,7 +3,7 @@
 import { ROOT, add, merge, newChat, pairOf, path, randomId, remove, touch, turn, versionOf } from "../kept/tree.js";
 import { isChat } from "../kept/transfer.js";
 import { el } from "../dom.js";
-import { keep, recall, say } from "../words.js";
+import { keep, recall, say, shownName } from "../words.js";
 import { showRead } from "../parts/dialogs.js";
 import { Figures } from "../parts/figures.js";
 import { textOf, tintLegend } from "../parts/glass.js";
@@ -83,7 +83,7 @@ export class Conversation {
 
   // The name of the chat's model for people.
   get name() {
-    return this.facts.name.replace("@", " · ");
+    return shownName(this.facts.name);
   }
 
   choose(changes) {
@@ -181,7 +181,10 @@ export class Conversation {
     if (!chat && this.nodes().length) return this.leave();
     if (!chat || !isChat(chat) || chat.changed === this.chat.changed) return;
     if (this.isBusy) return Object.assign(this.chat, { title: chat.title });
+    const setUp = ({ model, rival, system, settings }) => JSON.stringify([model, rival, system, settings]);
+    const isSetUp = setUp(chat) === setUp(this.chat);
     this.chat = chat;
+    if (!isSetUp) this.showSettings();
     this.refresh();
   }
 

@@ -2,7 +2,7 @@
 
 import { el, iconButton } from "../dom.js";
 import { pairOf, versionOf } from "../kept/tree.js";
-import { say } from "../words.js";
+import { say, shownName } from "../words.js";
 import { closeAlternatives, showTokens, textOf } from "../parts/glass.js";
 import { copyText, showMarkdown } from "./markdown.js";
 
@@ -29,9 +29,10 @@ export class Messages {
   show(chat, nodes) {
     closeAlternatives();
     const drawn = new Map();
+    this.isMixed = new Set(Object.values(chat.nodes).map(({ model }) => model).filter(Boolean)).size > 1;
     const draw = (node) => {
       const { number, count } = versionOf(chat, node);
-      const stamp = `${number}/${count}/${node.text.length}/${node.finish}`;
+      const stamp = `${number}/${count}/${node.text.length}/${node.finish}/${this.isMixed}`;
       const old = this.drawn.get(node.id);
       const element = old?.stamp === stamp ? old : this.make(node, number, count);
       Object.assign(element, { node, stamp });
@@ -70,7 +71,7 @@ export class Messages {
       const { node } = article;
       const isChosen = node === chosen;
       const choose = { type: "button", onclick: () => this.actions.pick(node), "aria-pressed": String(isChosen), "data-name": node.id };
-      const head = el("div.head", {}, el("strong", {}, node.model), el("button.small", choose, say(isChosen ? "model.chosen" : "model.choose")));
+      const head = el("div.head", {}, el("strong", {}, shownName(node.model)), el("button.small", choose, say(isChosen ? "model.chosen" : "model.choose")));
       return el("div.side", {}, head, article);
     });
     return el("div.versus", { role: "group", "aria-label": say("model.versus") }, frames);
@@ -88,6 +89,8 @@ export class Messages {
     const article = el(`article.message.${node.role}`, { "aria-label": who, tabindex: "-1" }, body);
     Object.assign(article, { node, body });
     this.fill(article);
+    // Side by side, the name stands above.
+    if (this.isMixed && node.model && !node.pair) article.append(el("small.by", {}, shownName(node.model)));
     article.append(this.tools(article, number, count));
     return article;
   }

@@ -1,7 +1,7 @@
 // Which model answers, and which other one is compared with it.
 
 import { el } from "../dom.js";
-import { say } from "../words.js";
+import { say, shownName } from "../words.js";
 
 // `known`: {names, others}; `others` are models of another kind, for which the page opens anew.
 // `choose(name)` and `compare(name or null)` are called when a person chooses; without `compare` no
@@ -19,7 +19,7 @@ export function modelPicker(known, { model, rival, isChat }, { choose, compare, 
   };
   const models = field("model", "model", pick);
   const rivals = compare && known.names.length > 1 ? field("rival", "model.compare", compare) : null;
-  const option = (name) => el("option", { value: name }, name.replace("@", " · "));
+  const option = (name) => el("option", { value: name }, shownName(name));
   const fill = (input, options, value) => {
     input.replaceChildren(...options);
     input.value = value ?? "";
