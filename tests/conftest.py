@@ -17,6 +17,8 @@ from gptcore.translation.onnx import OnnxTranslator
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+    from gptcore.api.access import Access
+
 Refused = Callable[..., str]
 # Windows has no pseudo-terminals of the kind that Python opens.
 collect_ignore = ["runtime/test_pseudo_terminal.py"] if sys.platform == "win32" else []
@@ -70,11 +72,12 @@ def serve() -> Iterator[Callable[..., str]]:
         model: OnnxModel | Models,
         translator: OnnxTranslator | None = None,
         bench: Workbench | None = None,
+        access: "Access | None" = None,
     ) -> str:
         models = model if isinstance(model, Models) else Models(model)
-        page = build_page(models, translator)
+        page = build_page(models, translator, access)
         pages.append(page)
-        options = launch_options(models, page, translator=translator, bench=bench)
+        options = launch_options(models, page, access, translator=translator, bench=bench)
         _, url, _ = page.launch(prevent_thread_lock=True, **options)
         return url
 

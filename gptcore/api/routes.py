@@ -150,7 +150,9 @@ class Api:
             if asked.schema is not None:
                 asked = asked.bound(await compiled(asked.schema, model.tokenizer))
             stop = held.enter_context(stopping(call))
-            pieces, form = answers(model.engine, asked.requests, stop), new_form(name, model, asked)
+            asker = self.access.visitor(call.scope)
+            pieces = answers(model.engine, asked.requests, stop, asker)
+            form = new_form(name, model, asked)
             if not asked.stream:
                 return await whole(pieces, asked, form)
             # The first piece is waited for here, so that an error until then has a status.

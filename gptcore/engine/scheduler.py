@@ -16,7 +16,7 @@ or for a prompt with the same beginning, until the slot is needed.
 """
 
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
@@ -49,6 +49,7 @@ class Row:
     reply: Reply
     stop: Stop
     deliver: Deliver
+    asker: str
     unread: list[int]  # ids of the prompt, or the last token of the reply, not yet in the cache
     slot: int = -1
     delivered: float = 0.0  # time of the last piece
@@ -58,7 +59,10 @@ class Row:
 
 
 class Engine:
-    """Answers requests in the order of their arrival, as many at a time as there are slots."""
+    """Answers as many requests at a time as there are slots.
+
+    Who has the fewest slots comes first, then who came first; one asker never has all of them.
+    """
 
     def __init__(self, slots: Slots, tokenizer: Tokenizer, replies: Replies):
         self.slots, self.tokenizer, self.replies = slots, tokenizer, replies
@@ -79,14 +83,15 @@ class Engine:
         with self.lock:
             return len(self.waiting) + sum(row is not None for row in self.rows)
 
-    def submit(self, request: Request, stop: Stop, deliver: Deliver) -> None:
+    def submit(self, request: Request, stop: Stop, deliver: Deliver, asker: str = "") -> None:
         """Let the reply to a request be generated and delivered piece by piece.
 
+        `asker`: who shares the slots with others; "" is a program that has the model to itself.
         The last piece has a `finish`; an exception is delivered in its place if the reply fails.
         Raises UserError for an invalid request, and Busy if too many wait.
         """
         reply = Reply(request, self.tokenizer, self.slots.block_size)
-        row = Row(reply, stop, deliver, [*request.ids, *request.begun])
+        row = Row(reply, stop, deliver, asker, [*request.ids, *request.begun])
         with self.lock:
             if sum(not other.stop.is_set() for other in self.waiting) >= MAX_WAITING:
                 raise Busy(f"{MAX_WAITING} requests wait already: try again in a few seconds")
@@ -144,13 +149,25 @@ class Engine:
 
     def admit(self) -> None:
         """Give slots to waiting requests."""
-        while self.waiting and not all(self.rows):
-            row = self.waiting[0]
+        while row := self.next_waiting():
             self.place(row)
             self.reading.append(row)
             with self.lock:
-                self.waiting.popleft()
+                self.waiting.remove(row)
                 self.rows[row.slot] = row
+
+    def next_waiting(self) -> Row | None:
+        """Return the request that gets a slot now; None if none may."""
+        held = self.held()
+        with self.lock:
+            row = min(self.waiting, key=lambda row: held[row.asker], default=None)
+        # The last slot is for somebody else, who would wait for the end of a long reply.
+        most = max(len(self.rows) - bool(row and row.asker), 1)
+        return row if row and not all(self.rows) and held[row.asker] < most else None
+
+    def held(self) -> Counter[str]:
+        """Return how many slots each asker has."""
+        return Counter(row.asker for row in self.rows if row)
 
     def place(self, row: Row) -> None:
         """Give a row the slot that has read the beginning of its prompt, or one with a copy."""
@@ -174,10 +191,11 @@ class Engine:
         row.slot, row.unread = slot, ids[n_shared:]
 
     def read(self) -> None:
-        """Read prompts in the order of their arrival, but not so long that replies would wait."""
+        """Read prompts in the order of admission, but not so long that replies would wait."""
+        held = self.held()
         n_left = min(READ_BESIDE, self.n_at_once) if self.n_writing else self.n_at_once
         while self.reading and n_left > 0:
-            row = self.reading[0]
+            row = min(self.reading, key=lambda row: held[row.asker])
             # No last token is left alone; see place.
             n = n_left + (len(row.unread) == n_left + 1)
             part, row.unread = row.unread[:n], row.unread[n:]
@@ -189,7 +207,7 @@ class Engine:
             if is_echo:
                 row.reply.score_prompt(part, logits)
             if not row.unread:
-                self.reading.popleft()
+                self.reading.remove(row)
                 self.begin(row, logits[-1:])
 
     def pace(self, n: int, seconds: float) -> None:

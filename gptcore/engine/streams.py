@@ -18,12 +18,14 @@ async def answers(
     engine: Engine,
     requests: Sequence[Request],
     stop: Stop,
+    asker: str = "",
     on_late: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[tuple[int, Piece]]:
     """Yield the pieces of the replies to requests as they come, each with its request's index.
 
     However this generator ends (a stop, a closed connection, an error), the computation ends too.
-    After REPLY_SECONDS `on_late` is called, and the replies are stopped.
+    After REPLY_SECONDS `on_late` is called, and the replies are stopped. `asker`: see
+    Engine.submit.
     """
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[tuple[int, Piece | Exception]] = asyncio.Queue()
@@ -38,7 +40,7 @@ async def answers(
     timer = loop.call_later(REPLY_SECONDS, expire)
     try:
         for i, request in enumerate(requests):
-            engine.submit(request, stop, partial(deliver, i))
+            engine.submit(request, stop, partial(deliver, i), asker)
         n_left = len(requests)
         while n_left:
             i, piece = await arrived.get()

@@ -73,11 +73,13 @@ def launch_options(
     }
 
 
-def build_page(models: Models, translator: OnnxTranslator | None = None) -> gr.Blocks:
+def build_page(
+    models: Models, translator: OnnxTranslator | None = None, access: Access | None = None
+) -> gr.Blocks:
     """Build the page: the endpoints that its view asks; the view draws itself (page/view)."""
     os.environ.update(NO_STATISTICS)  # read when the queue is made
     with gr.Blocks(title=f"{models.names[0]} · gptcore", analytics_enabled=False) as page:
-        add_endpoints(models)
+        add_endpoints(models, access or Access())
         if translator:
             add_translation(translator)
     return page.queue(max_size=64, default_concurrency_limit=CONCURRENT, api_open=False)

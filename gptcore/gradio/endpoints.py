@@ -8,8 +8,10 @@ from threading import Event
 from typing import Any
 
 import gradio as gr
+from gradio.context import LocalContext
 from starlette.concurrency import iterate_in_threadpool
 
+from gptcore.api.access import Access
 from gptcore.checks import UserError
 from gptcore.engine.generate import Request, chat_request, completion_request
 from gptcore.engine.inputs import text_of, to_messages, to_settings
@@ -24,16 +26,19 @@ from gptcore.page.translate import BEAMS, crossing_endpoint, translate_lines, tr
 from gptcore.translation.onnx import OnnxTranslator
 
 REPLIES = 32  # replies to one kind of event that are written at once; others wait in the queue
+Asker = Callable[[], str]
 PRIVATE: dict[str, Any] = {"api_visibility": "private"}  # of the view, not for programs
 
 
-def add_endpoints(models: Models) -> None:
+def add_endpoints(models: Models, access: Access) -> None:
     """Add the endpoints; the view, which draws itself (page/view), has a choice of models."""
     answering: dict[str, Any] = {"concurrency_limit": REPLIES}
-    gr.api(with_gradio_errors(reply_endpoint(models)), api_name="reply", **PRIVATE, **answering)
+    asker = partial(visitor_of_event, access)
+    reply = with_gradio_errors(reply_endpoint(models, asker))
+    gr.api(reply, api_name="reply", **PRIVATE, **answering)
     gr.api(with_gradio_errors(inspect_endpoint(models)), api_name="inspect", **PRIVATE)
     is_chat = models.facts[models.names[0]].chat
-    answer = chat_endpoint(models) if is_chat else completion_endpoint(models)
+    answer = chat_endpoint(models, asker) if is_chat else completion_endpoint(models, asker)
     add_public(answer, "chat" if is_chat else "complete", **answering)
 
 
@@ -43,6 +48,12 @@ def add_translation(model: OnnxTranslator) -> None:
     if model.bundle.inspect:
         gr.api(with_gradio_errors(crossing_endpoint(model.bundle)), api_name="crossing", **PRIVATE)
     add_public(translate_endpoint(model), "translate")
+
+
+def visitor_of_event(access: Access) -> str:
+    """Return who caused the event that is handled just now; "" for this program itself."""
+    event = LocalContext.request.get(None)
+    return access.visitor(event.request.scope) if event and event.request else ""
 
 
 def add_public(answer: Callable, name: str, **more: Any) -> None:
@@ -67,7 +78,7 @@ def with_gradio_errors(
     return telling
 
 
-def chat_endpoint(models: Models) -> Callable:
+def chat_endpoint(models: Models, asker: Asker) -> Callable:
     """Return the function of the API's /chat; its signature and docstring are the API's."""
     default, name = Sampling(), models.names[0]
 
@@ -105,13 +116,13 @@ def chat_endpoint(models: Models) -> Callable:
             asked = {"role": "user", "content": text_of(message)}
             return chat_request(model, [*earlier, asked], sampling, max_tokens)
 
-        async for text in api_texts(model, values, begin):
+        async for text in api_texts(model, asker(), values, begin):
             yield text
 
     return answer
 
 
-def completion_endpoint(models: Models) -> Callable:
+def completion_endpoint(models: Models, asker: Asker) -> Callable:
     """Return the function of the API's /complete."""
     default, name = Sampling(), models.names[0]
 
@@ -139,19 +150,20 @@ def completion_endpoint(models: Models) -> Callable:
         """
         values = dict(locals())  # the settings among the parameters are read by their names
         model = await models.get(name)
-        async for more in api_texts(model, values, partial(completion_request, model, text)):
+        begin = partial(completion_request, model, text)
+        async for more in api_texts(model, asker(), values, begin):
             yield more
 
     return continue_text
 
 
 async def api_texts(
-    model: OnnxModel, values: dict[str, Any], begin: Callable[[Sampling, int], Request]
+    model: OnnxModel, asker: str, values: dict[str, Any], begin: Callable[[Sampling, int], Request]
 ) -> AsyncIterator[str]:
     """Yield the growing reply of an API call. Raises UserError."""
     settings = to_settings(values, highest_max_tokens(model.bundle.facts))
     request = await asyncio.to_thread(begin, *settings)
-    async for progress in stream(model.engine, request, Event()):
+    async for progress in stream(model.engine, request, Event(), asker):
         yield progress.text
 
 

@@ -117,7 +117,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"there is a GPU, but this model is faster on the CPU, or {missing}")
     token = f"/?token={login.token}" if login and login.token else ""
     print(f"http://{reachable(host)}:{options.port}{token} (Ctrl-C ends)", flush=True)
-    page = build_page(models, translator)
+    page = build_page(models, translator, access)
     page.launch(
         server_name=in_url(host),  # Gradio also expects an IPv6 address in brackets
         server_port=options.port,

@@ -33,8 +33,8 @@ ALTERNATIVES = 5  # likeliest tokens told for each token
 SEEDS = 2**31  # drawn seeds are below it
 
 
-def reply_endpoint(models: Models) -> Callable:
-    """Return the function that answers; it raises UserError."""
+def reply_endpoint(models: Models, asker: Callable[[], str] = lambda: "") -> Callable:
+    """Return the function that answers; it raises UserError. `asker` tells who asks just now."""
 
     async def reply(
         prompt: list[dict[str, Any]] | str,
@@ -48,7 +48,7 @@ def reply_endpoint(models: Models) -> Callable:
             request = request.bound(await compiled(schema, model.tokenizer))
         teller = ReplyEvents(model.tokenizer, request)
         yield teller.start(device_line(model))
-        async for progress in stream(model.engine, request, Event()):
+        async for progress in stream(model.engine, request, Event(), asker()):
             yield teller.more(progress)
 
     return reply

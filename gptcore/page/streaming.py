@@ -48,7 +48,9 @@ class Progress:
         return (self.piece.n_new - 1) / seconds if self.piece and seconds > 0 else 0.0
 
 
-async def stream(engine: Engine, request: Request, stop: Stop) -> AsyncIterator[Progress]:
+async def stream(
+    engine: Engine, request: Request, stop: Stop, asker: str = ""
+) -> AsyncIterator[Progress]:
     """Let the engine answer a request; yield the progress at most every YIELD_SECONDS.
 
     Where many replies are written, the updates are fewer and larger; the first one comes at once.
@@ -60,7 +62,7 @@ async def stream(engine: Engine, request: Request, stop: Stop) -> AsyncIterator[
         progress.is_late = True
 
     try:
-        async for _, piece in answers(engine, [request], stop, note):
+        async for _, piece in answers(engine, [request], stop, asker, note):
             progress.add(piece)
             if piece.finish or progress.latest - shown > pause(engine.n_running):
                 shown = progress.latest

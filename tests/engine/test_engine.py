@@ -97,6 +97,30 @@ def test_those_who_find_no_slot_are_answered_in_the_order_of_their_arrival() -> 
     assert order == sorted(order)
 
 
+def test_who_has_fewer_slots_comes_first_and_nobody_has_all() -> None:
+    engine, cache = new_engine(3)
+    cache.held_at = 1
+    order: list[str] = []
+    readers: list[Reader] = []
+    held: list[int] = []
+    for i, asker in enumerate(["many"] * 5 + ["few", "one", "few"]):
+        readers.append(Reader())
+
+        def deliver(piece: Piece | Exception, i: int = i, asker: str = asker) -> None:
+            if not readers[i].pieces:
+                order.append(asker)
+            held.append(engine.held()["many"])
+            readers[i](piece)
+
+        request = Request(prompt(i, 4), Sampling(temperature=0), 5)
+        engine.submit(request, readers[i].stop, deliver, asker)
+        cache.wait_until_held()  # the first is read, and keeps its slot
+    cache.released.set()
+    assert [len(reader.ids()) for reader in readers] == [5] * 8
+    assert order[:3] == ["many", "few", "one"]
+    assert max(held) == 2
+
+
 def test_the_next_turn_of_a_conversation_reads_what_is_new() -> None:
     engine, _ = new_engine(4)
     ids = prompt(0, 20)

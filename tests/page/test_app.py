@@ -181,11 +181,12 @@ def test_beams_that_are_no_number_are_refused(
 
 @pytest.mark.parametrize("endpoint", [chat_endpoint, completion_endpoint])
 def test_an_endpoint_takes_every_setting_of_the_table(endpoint: Callable, model: OnnxModel) -> None:
-    parameters = inspect.signature(endpoint(Models(model))).parameters
+    answer = endpoint(Models(model), lambda: "")
+    parameters = inspect.signature(answer).parameters
     for setting in SETTINGS:
         assert parameters[setting.name].default == setting.default
         assert parameters[setting.name].annotation is (int if setting.is_whole else float)
-    told = inspect.getdoc(endpoint(Models(model))).partition("Parameters:")[2]
+    told = inspect.getdoc(answer).partition("Parameters:")[2]
     assert re.findall(r"^ +(\w+): ", told, re.MULTILINE) == list(parameters)
 
 
