@@ -4,8 +4,8 @@
 >>> asked.requests[0].max_tokens                                                   # doctest: +SKIP
 512
 
-Fields that this server does not know are ignored, as other servers do. Values of the wrong kind, or
-out of range, are refused.
+Fields that this server does not know are ignored, as other servers do, but not those of OpenAI that
+would change the reply (UNMET). Values of the wrong kind, or out of range, are refused.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from gptcore.api.access import REPLIES
-from gptcore.checks import UserError, check_choice, check_type
+from gptcore.checks import UserError, check_choice, check_type, shorten
 from gptcore.engine.generate import Request, chat_request
 from gptcore.engine.grammar import Grammar
 from gptcore.engine.inputs import check_stops, text_of
@@ -26,6 +26,20 @@ MOST_TOP = 20  # alternatives to each token
 MOST_TOLD = 200_000  # probabilities in one answer: a second of one core, and 15 MB
 LEAST_TOP_P = 0.01  # the sampler's least; 0, as OpenAI allows, means the likeliest token
 FORMATS = ("text", "json_object", "json_schema")  # of replies
+
+# Fields of OpenAI's that this server cannot fulfil, and the values that ask for nothing.
+UNMET: dict[str, tuple] = {
+    "audio": (),
+    "best_of": (1,),
+    "frequency_penalty": (0,),
+    "function_call": ("auto", "none"),
+    "logit_bias": ({},),
+    "modalities": (["text"],),
+    "presence_penalty": (0,),
+    "suffix": ("",),
+    "tool_choice": ("auto", "none"),  # a reply without a call is right where tools may be called
+    "web_search_options": (),
+}
 
 
 @dataclass(frozen=True)
@@ -85,6 +99,8 @@ def read_chat(body: Any, model: OnnxModel) -> ParsedCall:
     if wants_top is not None:
         check_type("logprobs", wants_top, bool)
     n_top = read_count(body, "top_logprobs", MOST_TOP) or 0
+    if n_top and not wants_top:
+        raise UserError(f"top_logprobs={n_top} needs logprobs=true")
     most = given.most_tokens(model.config.block_size)
     schema = read_format(body.get("response_format"))
     request = chat_request(model, messages, given.sampling(), most)
@@ -112,6 +128,10 @@ def read_fields(body: Any) -> tuple[Fields, tuple[str, ...]]:
     """Return the fields that both endpoints have, and the texts that end a reply."""
     if not isinstance(body, dict):
         raise UserError("the body must be a JSON object")
+    for name, idle in UNMET.items():
+        if (value := body.get(name)) is not None and value not in idle:
+            told = shorten(repr(value))
+            raise UserError(f"{name}={told} is nothing that this server can do: leave it out")
     known = {f.name for f in fields(Fields)}
     values = {key: value for key, value in body.items() if key in known and value is not None}
     given = read_as(Fields, values, "the body")

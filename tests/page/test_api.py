@@ -315,7 +315,10 @@ def test_an_error_in_the_middle_of_a_stream_is_told_in_the_stream(post, monkeypa
         assert whole == told["message"] and answer.json()["error"]["type"] == kind
 
 
-UNKNOWN = {"frequency_penalty": 0.5, "user": "me", "tools": [], "logit_bias": {}, "nonsense": 1}
+UNKNOWN = {"frequency_penalty": 0.0, "user": "me", "tools": [], "logit_bias": {}, "nonsense": 1,
+           "metadata": {"a": "b"}, "parallel_tool_calls": False, "tool_choice": "auto",
+           "store": False, "service_tier": "auto", "modalities": ["text"],
+           "presence_penalty": 0}  # fmt: skip
 
 
 def test_fields_that_are_not_known_and_null_are_ignored(post) -> None:
@@ -341,6 +344,11 @@ def test_fields_that_are_not_known_and_null_are_ignored(post) -> None:
         ({"messages": HELLO, "max_tokens": 2.5}, "max_tokens=2.5"),
         ({"messages": HELLO, "n": 0}, "n=0 is out of range"),
         ({"messages": HELLO, "n": 128}, "n=128 is out of range: choose 1 to 16"),
+        ({"messages": HELLO, "top_logprobs": 3}, "top_logprobs=3 needs logprobs=true"),
+        ({"messages": HELLO, "frequency_penalty": 0.5}, "frequency_penalty=0.5 is nothing that"),
+        ({"messages": HELLO, "logit_bias": {"50256": -100}}, "logit_bias={'50256': -100} is"),
+        ({"messages": HELLO, "tool_choice": "required"}, "tool_choice='required' is nothing"),
+        ({"messages": HELLO, "modalities": ["text", "audio"]}, "modalities=['text', 'audio']"),
         ({"messages": HELLO, "stop": [""]}, "stop must be"),
         ({"messages": HELLO, "stop": 5}, "stop must be"),
         ({"messages": HELLO, "stop": ["x"] * 100}, "stop holds 100 texts"),
