@@ -116,7 +116,11 @@ def run(options: argparse.Namespace) -> int:
         missing = f"CUDA's libraries are missing: pip install {WITH_CUDA}"
         print(f"there is a GPU, but this model is faster on the CPU, or {missing}")
     token = f"/?token={login.token}" if login and login.token else ""
-    print(f"http://{reachable(host)}:{options.port}{token} (Ctrl-C ends)", flush=True)
+    here = f"http://{reachable(host)}:{options.port}"
+    if token and options.behind_proxy:
+        print(f"visitors open the proxy's address with {token} behind it; it leads to:")
+        token = ""
+    print(f"{here}{token} (Ctrl-C ends)", flush=True)
     page = build_page(models, translator, access)
     page.launch(
         server_name=in_url(host),  # Gradio also expects an IPv6 address in brackets
