@@ -20,7 +20,7 @@ from typing import Any
 
 from export.folder.replace import check_replaceable
 from export.runtimes.environments import NPM
-from gptcore.bundle import INSPECT, UNTRAINED, VARIANTS, Bundle, data_file
+from gptcore.bundle import INSPECT, UNTRAINED, VARIANTS, Bundle, data_file, graph_bytes
 from gptcore.checks import UserError
 from gptcore.page.facts import view_facts
 from gptcore.page.shell import VIEW
@@ -80,7 +80,11 @@ def build_site(bundle: Bundle, out: Path) -> None:
         facts = site_facts(bundle, model, folder)
         write_json(folder / SITE, facts)
     if "int8" not in bundle.variants:
-        print("without a GPU the page runs fp32; --quantize int8 adds a file a third as large")
+        largest = max(graph_bytes(bundle.path / file) for file in browser_files(bundle)) / 1e6
+        print(
+            f"a visitor without a GPU downloads {largest:,.1f} MB; exported with "
+            f"--quantize int8, the model needs at most {largest / 3:,.1f} MB"
+        )
     size = sum(facts["files"].values()) / 1e6
     print(f"wrote {out} ({size:.1f} MB); next: python -m http.server --directory {out}")
 
