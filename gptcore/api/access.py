@@ -86,7 +86,7 @@ class Access:
             )
         self.check_post(scope)
         if self.rate:
-            client = key if self.keys else self.visitor(scope)
+            client = key if self.keys else visitor(scope, self.behind_proxy)
             self.rate.check(client)
             self.rate.count(client)
 
@@ -101,14 +101,14 @@ class Access:
         if scope.get("method") == "POST" and not (is_own_page(headers) or is_named or is_json):
             raise Refused(403, "another page may not ask this: send application/json")
 
-    def visitor(self, scope: Scope) -> str:
-        """Return what the caller is counted by."""
-        return visitor(scope, self.behind_proxy)
+    def asker(self, scope: Scope) -> str:
+        """Return who shares a model's slots with others, or "" where this machine alone asks."""
+        return "" if self.is_local else visitor(scope, self.behind_proxy)
 
     @contextmanager
     def answering(self, scope: Scope, n: int = 1) -> Iterator[None]:
         """Count replies for as long as they are waited for; raises Refused if too many are."""
-        address = self.visitor(scope)
+        address = visitor(scope, self.behind_proxy)
         if self.open[address] + n > REPLIES:
             reason = f"one address may wait for {REPLIES} replies: let one end first"
             raise Refused(429, reason, "busy")

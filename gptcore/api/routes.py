@@ -150,7 +150,7 @@ class Api:
             if asked.schema is not None:
                 asked = asked.bound(await compiled(asked.schema, model.tokenizer))
             stop = held.enter_context(stopping(call))
-            asker = self.access.visitor(call.scope)
+            asker = self.access.asker(call.scope)
             pieces = answers(model.engine, asked.requests, stop, asker)
             form = new_form(name, model, asked)
             if not asked.stream:

@@ -53,7 +53,7 @@ def add_translation(model: OnnxTranslator) -> None:
 def visitor_of_event(access: Access) -> str:
     """Return who caused the event that is handled just now; "" for this program itself."""
     event = LocalContext.request.get(None)
-    return access.visitor(event.request.scope) if event and event.request else ""
+    return access.asker(event.request.scope) if event and event.request else ""
 
 
 def add_public(answer: Callable, name: str, **more: Any) -> None:
