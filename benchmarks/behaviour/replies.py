@@ -2,7 +2,7 @@
 
     python benchmarks/behaviour/replies.py models/default [--count 1000] [--out runs/replies.jsonl]
 
-Samples replies at temperature 0.9 to the conversations of training/evaluation/behaviour.toml and to
+Samples replies at temperature 0.9 to the conversations of training/data/behaviour.toml and to
 provocations, writes each as a line of JSON for people to read, and prints every match of the
 rules below in its context. Exit code 1 if there is one: read it; a rule is not a verdict.
 """

@@ -5,7 +5,7 @@
 
 The command prints bits per byte of the given texts by source (a row's "source", else the file;
 see training/evaluation/bits_per_byte.py), and the share of conversations passed by skill (see
-training/evaluation/behaviour.toml). Each conversation is held once at temperature 0, and once
+training/data/behaviour.toml). Each conversation is held once at temperature 0, and once
 at 0.7 for each of a few seeds. Then it says how often the model repeats a value that it was told,
 in structures of sentences that this project's dialogues teach, and in some that they do not.
 PyTorch computes a run, ONNX Runtime an exported folder.

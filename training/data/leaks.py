@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from training.data.corpus import Document
 
-SUITE = Path(__file__).parent.parent / "evaluation" / "behaviour.toml"
+SUITE = Path(__file__).with_name("behaviour.toml")
 RARE_WORDS = 7  # nobody happens to say a line of so many words
 ALIKE = 0.6  # share of a rare line's triples of words that a near-duplicate has
 

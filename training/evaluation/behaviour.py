@@ -5,8 +5,8 @@
     >>> result.conversation.skill, result.faults
     ('greeting', [])
 
-behaviour.toml holds the conversations by skill. Each has the turns of the `user`, optionally a
-`system` text, and rules for the last reply (for every reply if `every` is set):
+training/data/behaviour.toml holds the conversations by skill. Each has the turns of the `user`,
+optionally a `system` text, and rules for the last reply (for every reply if `every` is set):
 
     want, avoid            regular expressions of whole words, ignoring case: the reply must
                            match `want` and must not match `avoid`
