@@ -17,7 +17,7 @@ from typing import Any
 
 from gptcore.checks import UserError, nearest_beside
 from gptcore.config import ModelConfig, Seq2SeqConfig
-from gptcore.facts import FORMAT, ModelFacts, as_json, check_format, read_as
+from gptcore.facts import FORMAT, ModelFacts
 from gptcore.system.files import (
     REPLACED,
     TEMPORARY,
@@ -27,6 +27,7 @@ from gptcore.system.files import (
     write_whole,
 )
 from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME, Tokenizer
+from gptcore.typed_json import as_json, check_format, read_as
 
 FACTS = "gptcore.json"
 ONNX = Path("onnx") / "model.onnx"

@@ -19,11 +19,11 @@ from tqdm import tqdm
 
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
-from gptcore.facts import as_json
 from gptcore.nn import count_parameters
 from gptcore.nn.checkpoint import Checkpoint, Tensors
 from gptcore.system.cores import say_if_busy
 from gptcore.system.malloc import keep_freed_memory
+from gptcore.typed_json import as_json
 from training.machine.devices import autocast, pick_device, pick_dtype
 from training.machine.flops import gpu_figures
 from training.machine.interrupts import Interrupts, Paused

@@ -26,7 +26,7 @@ from export.verify.report import Check
 from gptcore.bundle import Bundle
 from gptcore.checks import UserError, check_type
 from gptcore.config import ModelConfig
-from gptcore.facts import Imported, ModelFacts, read_as
+from gptcore.facts import Imported, ModelFacts
 from gptcore.families import FAMILIES
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import model_of
@@ -34,6 +34,7 @@ from gptcore.nn.llama import from_llama, to_llama
 from gptcore.system.files import check_links
 from gptcore.text.chat_template import render
 from gptcore.text.tokenizer import Tokenizer
+from gptcore.typed_json import read_as
 from training.data.corpus import read_documents
 from training.dialogues.generator import dialogues
 from training.formats.places import find_files

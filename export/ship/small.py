@@ -28,8 +28,9 @@ from gptcore.bundle import (
     write_facts,
 )
 from gptcore.checks import UserError
-from gptcore.facts import Scores, read_as
+from gptcore.facts import Scores
 from gptcore.system.files import new_folder
+from gptcore.typed_json import read_as
 
 MAX_BYTES = 10_000_000  # largest file that the Hub accepts without LFS
 BROWSERS = "int8"

@@ -18,9 +18,9 @@ from gptcore.engine.generate import Request, chat_request
 from gptcore.engine.grammar import Grammar
 from gptcore.engine.inputs import check_stops, text_of
 from gptcore.engine.sampling import SETTINGS, Sampling
-from gptcore.facts import read_as
 from gptcore.model import OnnxModel
 from gptcore.text.chat_template import Message, text_opening
+from gptcore.typed_json import read_as
 
 MOST_TOP = 20  # alternatives to each token
 MOST_TOLD = 200_000  # probabilities in one answer: a second of one core, and 15 MB

@@ -15,9 +15,9 @@ import training.loop
 import training.machine.memory
 import training.run.clock
 from gptcore.config import PRESETS
-from gptcore.facts import as_json
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.gpt import whole_sequence
+from gptcore.typed_json import as_json
 from training.jobs.keeping import keep_before
 from training.loop import train
 from training.machine.processes import World

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from gptcore.checks import UserError
-from gptcore.facts import check_format
 from gptcore.system.files import file_sha256, locked, new_folder, read_sealed, sealed
 from gptcore.text.tokenizer import Tokenizer
+from gptcore.typed_json import check_format
 from training.data.corpus import Corpus, document_number, document_text
 from training.data.remote import MANIFEST, RemoteFolder
 from training.data.shard import Shard, ShardWriter

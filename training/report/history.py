@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gptcore.checks import UserError
-from gptcore.facts import as_json
+from gptcore.typed_json import as_json
 from training.run.directory import Run
 
 N_EARLIER = 4  # earlier runs shown beside a run

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any
 
 from gptcore.checks import UserError, nearest_beside
 from gptcore.config import ModelConfig
-from gptcore.facts import as_json, check_format, read_as
 from gptcore.system.files import (
     list_checkpoints,
     locked,
@@ -40,6 +39,7 @@ from gptcore.system.files import (
     write_whole,
 )
 from gptcore.text.tokenizer import Tokenizer
+from gptcore.typed_json import as_json, check_format, read_as
 from training.run.clock import Clock
 from training.run.config import TrainConfig
 from training.run.facts import FORMAT, Base, RunData, Settings

@@ -1,4 +1,4 @@
-"""The typed content of a run's config.json, read by gptcore.facts.
+"""The typed content of a run's config.json, read by gptcore.typed_json.
 
 >>> RunData("book.txt", chat=False, n_bytes=10, shards="runs/shards/1f0c").text.source
 'book.txt'

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from gptcore.checks import UserError, check_choice, meanings
 from gptcore.config import ModelConfig
-from gptcore.facts import as_json
+from gptcore.typed_json import as_json
 from training.run.config import TrainConfig
 from training.run.directory import Run, begun
 
