@@ -61,11 +61,6 @@ def export_pretrained(
     `text` is used to measure bits per byte, by default the project's own dialogues; `context`
     limits the model's context. Raises UserError naming what is not supported.
     """
-    if not source.is_dir():
-        raise UserError(
-            f"--from-hf {source} is not a folder: `python -m export fetch "
-            f"OWNER/NAME` fetches a model and exports it"
-        )
     check_links(source)
     settings = read_json(source / "config.json")
     config = read_config(settings, source / "config.json", context)
