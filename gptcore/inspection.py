@@ -78,7 +78,7 @@ def inspect_ids(inspector: Inspector, ids: list[int], n_next: int) -> Inspection
     tokenizer, limit = inspector.bundle.tokenizer, most_tokens(inspector.bundle)
     check_count(ids, limit)
     seen = inspector.run(input_ids=ids)
-    told = likelihoods([0] * len(ids), seen["logits"].astype(np.float64), n_next)
+    following = likelihoods([0] * len(ids), seen["logits"].astype(np.float64), n_next)
     return Inspection(
         tokens=token_names(ids, tokenizer),
         token_ids=ids,
@@ -88,7 +88,7 @@ def inspect_ids(inspector: Inspector, ids: list[int], n_next: int) -> Inspection
         attention=seen["attention"],
         following=[
             [(i, name, p) for (i, p), name in zip(one.top, token_names(ids_of(one), tokenizer))]
-            for one in told
+            for one in following
         ],
         parts={name: seen[name] for name in PARTS if name in seen},
     )

@@ -191,8 +191,9 @@ def without_paths(name: str) -> Iterator[None]:
         yield
     except UserError as error:
         print(f"{name} cannot be opened: {error}", file=sys.stderr, flush=True)
-        told = f"{name} cannot be opened here now: the server's own output says why"
-        raise NotOpened(told) from None
+        raise NotOpened(
+            f"{name} cannot be opened here now: the server's own output says why"
+        ) from None
 
 
 def needed_bytes(folder: Path, facts: ModelFacts, variant: str | None = None) -> int:

@@ -111,8 +111,9 @@ def add_tokenizer(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
     merges = recover_merges(tokenizer.ranks)
     writer.add_token_merges([f"{written(a)} {written(b)}" for a, b in merges])
     generation = bundle.path / "generation_config.json"
-    told = read_json(generation) if generation.is_file() else {}
-    ids = read_json(bundle.path / "config.json") | told  # which has the last word in transformers
+    ids = read_json(bundle.path / "config.json")
+    if generation.is_file():
+        ids |= read_json(generation)  # which has the last word in transformers
     ends = ids.get("eos_token_id")
     end = ends[0] if isinstance(ends, list) else ends
     for add, i in (

@@ -42,7 +42,7 @@ def read_format(template: str, names: dict[str, str], text: str) -> ChatFormat:
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     try:
-        told = subprocess.run(
+        ended = subprocess.run(
             program,
             input=json.dumps([template, names, text]),
             env=os.environ | {"PYTHONPATH": path},
@@ -53,9 +53,9 @@ def read_format(template: str, names: dict[str, str], text: str) -> ChatFormat:
         )
     except subprocess.TimeoutExpired:
         raise UserError(f"the chat_template did not end within {SECONDS} s; {REMEDY}") from None
-    if told.returncode:
+    if ended.returncode:
         raise UserError(f"the chat_template needs too much memory; {REMEDY}")
-    found = json.loads(told.stdout)
+    found = json.loads(ended.stdout)
     if "error" in found:
         raise UserError(f"{found['error']}; {REMEDY}")
     return ChatFormat.from_dict(found)

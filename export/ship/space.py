@@ -83,12 +83,12 @@ def write_space(
         copy_model(bundle, folder / MODEL)
         if translation:
             copy_model(translation, folder / TRANSLATOR)
-        told, command = SDKS[sdk]
+        settings, command = SDKS[sdk]
         text = README.format(
             title=json.dumps(bundle.name, ensure_ascii=False),  # JSON quotes strings as YAML does
             name=bundle.name,
             parameters=bundle.facts.parameters,
-            sdk=told.format(gradio=version("gradio")),
+            sdk=settings.format(gradio=version("gradio")),
             command=command,
             license_name=license_name or read_license(model),
         )

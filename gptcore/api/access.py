@@ -78,8 +78,8 @@ class Access:
     def check(self, scope: Scope) -> None:
         """Raise Refused unless the call has a key that is known and does not call too often."""
         self.check_host(scope)
-        told = Headers(scope=scope).get("authorization", "")
-        key = told.partition(" ")[2].strip().encode() if told[:7].lower() == "bearer " else b""
+        given = Headers(scope=scope).get("authorization", "")
+        key = given.partition(" ")[2].strip().encode() if given[:7].lower() == "bearer " else b""
         if self.keys and not any(hmac.compare_digest(key, known) for known in self.keys):
             raise Refused(
                 401, "this server needs a key: Authorization: Bearer KEY", "invalid_api_key"
@@ -145,9 +145,9 @@ class Rate:
 
 def visitor(scope: Scope, behind_proxy: bool) -> str:
     """Return what a visitor is counted by; of X-Forwarded-For, the entry that the proxy added."""
-    told = Headers(scope=scope).get("x-forwarded-for", "") if behind_proxy else ""
+    chain = Headers(scope=scope).get("x-forwarded-for", "") if behind_proxy else ""
     client = scope.get("client") or ("",)
-    return counted(told.rpartition(",")[2].strip() or client[0])
+    return counted(chain.rpartition(",")[2].strip() or client[0])
 
 
 def counted(address: str) -> str:

@@ -215,10 +215,10 @@ def read_prompt(prompt: Any, model: OnnxModel) -> list[int]:
 def parsed(requests: list[Request], given: Fields, model: OnnxModel) -> ParsedCall:
     """Return the call; raises UserError if its answer could be too large."""
     every = repeated(requests, given)
-    told = sum(n_told(request, model.config.block_size) for request in every)
-    if told > MOST_TOLD:
+    n = sum(n_told(request, model.config.block_size) for request in every)
+    if n > MOST_TOLD:
         raise UserError(
-            f"the answer could hold {told:,} probabilities, and {MOST_TOLD:,} is the most: "
+            f"the answer could hold {n:,} probabilities, and {MOST_TOLD:,} is the most: "
             "lower n, max_tokens, or the alternatives to each token"
         )
     return ParsedCall(every, given.stream, given.include_usage, given.n)

@@ -53,11 +53,11 @@ class Login:
         raise Refused(401, "open this page by the link that it printed when it started")
 
     def is_known(self, headers: Headers) -> bool:
-        kind, _, told = headers.get("authorization", "").partition(" ")
+        kind, _, given = headers.get("authorization", "").partition(" ")
         if self.user:
-            return kind.lower() == "basic" and hmac.compare_digest(decoded(told), self.basic)
-        told = told.strip() if kind.lower() == "bearer" else cookie(headers)
-        return same(told, self.token)
+            return kind.lower() == "basic" and hmac.compare_digest(decoded(given), self.basic)
+        given = given.strip() if kind.lower() == "bearer" else cookie(headers)
+        return same(given, self.token)
 
     @property
     def challenge(self) -> dict[str, str]:
@@ -65,8 +65,8 @@ class Login:
         return {"WWW-Authenticate": 'Basic realm="gptcore", charset="UTF-8"'} if self.user else {}
 
 
-def same(told: str, known: str) -> bool:
-    return bool(known) and hmac.compare_digest(told.encode(), known.encode())
+def same(given: str, known: str) -> bool:
+    return bool(known) and hmac.compare_digest(given.encode(), known.encode())
 
 
 def decoded(text: str) -> bytes:

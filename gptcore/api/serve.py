@@ -111,8 +111,8 @@ def read_keys(options: argparse.Namespace) -> list[str]:
     """Return the keys of the API, which no command line shows to other users of the machine."""
     if not options.api_key:
         return []
-    told = os.environ.get(KEYS) or getpass.getpass("API key: ")
-    keys = [key.strip() for key in told.split(",") if key.strip()]
+    given = os.environ.get(KEYS) or getpass.getpass("API key: ")
+    keys = [key.strip() for key in given.split(",") if key.strip()]
     if not keys:
         raise UserError(f"--api-key: the key is empty: set {KEYS}")
     return keys

@@ -134,17 +134,17 @@ def attempt(schema: dict[str, Any], tokenizer: Tokenizer) -> "LLMatcher":
     return matcher
 
 
-def reason(told: str) -> str:
-    """Return in one line why a schema cannot be used, of what llguidance tells."""
-    told = told.partition("\n<")[0]  # a trace may follow
-    if told.startswith(("panic", "lexer error", "initial lexer", "Parser Error", "parser error")):
+def reason(error: str) -> str:
+    """Return in one line why a schema cannot be used, from llguidance's error."""
+    error = error.partition("\n<")[0]  # a trace may follow
+    if error.startswith(("panic", "lexer error", "initial lexer", "Parser Error", "parser error")):
         return "it is too complex: simplify it"
-    if told.startswith("NoExtension"):
+    if error.startswith("NoExtension"):
         return "no JSON is of it"
-    if told.startswith("oneOf"):
+    if error.startswith("oneOf"):
         return "oneOf is supported only where no two of its schemas can hold: use anyOf"
-    told = told.replace("Unimplemented keys:", "not supported:")
-    return shorten(" ".join(told.split()), 200)
+    error = error.replace("Unimplemented keys:", "not supported:")
+    return shorten(" ".join(error.split()), 200)
 
 
 @lru_cache(maxsize=4)  # a fifth of a second for 49,000 tokens

@@ -46,8 +46,8 @@ def launch_options(
     """
 
     def facts(request: Request) -> dict[str, Any]:
-        told = page_facts(models, translator, request.query_params.get("model"))
-        return told | {
+        name = request.query_params.get("model")
+        return page_facts(models, translator, name) | {
             "api": "?view=api",
             "events": {event.api_name: i for i, event in page.fns.items()},
             "train": bench is not None and is_of_this_machine(request.scope),

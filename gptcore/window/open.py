@@ -34,8 +34,8 @@ def open_window(load: Load, home: Home, title: str) -> int:
     check_display()
     try:
         listening = home.listen()
-    except AlreadyOpen as told:
-        print(told)
+    except AlreadyOpen as already:
+        print(already)
         return 0
     with listening:
         # By name: under a key with dots, which an address has, Chromium finds no window's place.

@@ -72,8 +72,8 @@ def window_app(
     title = escape(models.names[0])
 
     def facts(request: Request) -> dict[str, Any]:
-        told = page_facts(models, translator, request.query_params.get("model"))
-        return told | {"train": bench is not None}
+        name = request.query_params.get("model")
+        return page_facts(models, translator, name) | {"train": bench is not None}
 
     async def page(request: Request) -> Response:
         return HTMLResponse(PAGE.format(title=title, head=head("window.js")), headers=HEADERS)

@@ -25,7 +25,7 @@ from training.data.leaks import SUITE
 from training.evaluation.behaviour import Conversation, load_suite
 from training.evaluation.bits_per_byte import Total, bits_per_byte
 from training.evaluation.copying import HELD_OUT, TAUGHT, VERBS, copy_suite
-from training.evaluation.rounds import TEMPERATURE, Rounds, by_skill, hold, told
+from training.evaluation.rounds import TEMPERATURE, Rounds, by_skill, hold, transcripts
 from training.formats.places import File, find_files
 from training.machine.progress import waiting
 from training.run.directory import Run, write_json
@@ -97,7 +97,7 @@ def evaluate(
         with one_thread():
             rounds = hold(suite, subject.model, options.seeds, subject.n_together)
         report |= {"n_seeds": options.seeds, "skills": by_skill(rounds)}
-        report["conversations"] = told(rounds)
+        report["conversations"] = transcripts(rounds)
         print_skills(report["skills"], options.seeds)
         if options.suite == SUITE:
             with one_thread():

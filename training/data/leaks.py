@@ -54,13 +54,13 @@ def triples(line: str) -> set[Triple]:
 def barred() -> Barred:
     """Read the suite."""
     skills = tomllib.loads(SUITE.read_text(encoding="utf-8")).values()
-    told = [tuple(map(normalised, c["user"])) for s in skills for c in s["conversations"]]
-    lines = sorted({line for turns in told for line in turns if len(line.split()) >= RARE_WORDS})
+    said = [tuple(map(normalised, c["user"])) for s in skills for c in s["conversations"]]
+    lines = sorted({line for turns in said for line in turns if len(line.split()) >= RARE_WORDS})
     having: dict[Triple, list[int]] = {}
     for number, line in enumerate(lines):
         for triple in triples(line):
             having.setdefault(triple, []).append(number)
-    return Barred(frozenset(turns for turns in told if len(turns) > 1), tuple(lines), having)
+    return Barred(frozenset(turns for turns in said if len(turns) > 1), tuple(lines), having)
 
 
 def leaks(document: Document) -> bool:

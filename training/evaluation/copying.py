@@ -39,7 +39,7 @@ def conversations(skill: str, among: Sequence[Structure], count: int) -> list[Co
         if (wanted := asked_slots(*pair))
     ]
     order = rng.sample(asked, len(asked)) * (count // max(len(asked), 1) + 1)
-    return [told(rng, skill, *each) for each in order[:count]]
+    return [conversation(rng, skill, *each) for each in order[:count]]
 
 
 def asked_slots(questions: list[str], answers: list[str]) -> list[str]:
@@ -49,7 +49,7 @@ def asked_slots(questions: list[str], answers: list[str]) -> list[str]:
     return sorted(every - known)
 
 
-def told(
+def conversation(
     rng: random.Random, skill: str, structure: Structure, pair: Pair, wanted: list[str]
 ) -> Conversation:
     values = draw(rng, structure)

@@ -65,7 +65,7 @@ def shares(rounds: Rounds, skills: list[str]) -> dict[str, float]:
     }
 
 
-def told(rounds: Rounds) -> list[dict[str, Any]]:
+def transcripts(rounds: Rounds) -> list[dict[str, Any]]:
     """Return every conversation with its replies and faults in all rounds, for a JSON file."""
     return [
         {

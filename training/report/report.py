@@ -181,8 +181,8 @@ def charts_of(curves: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
             '<div class="plot"></div><details><summary>Values</summary></details></figure>'
         )
         labels = {key: LABELS.get(key, chart.title.lower()) for key in drawn}
-        told = {"title": chart.title, "curves": drawn, "labels": labels}
-        charts.append(told | {"logarithmic": chart.logarithmic})
+        settings = {"title": chart.title, "curves": drawn, "labels": labels}
+        charts.append(settings | {"logarithmic": chart.logarithmic})
     return html, charts
 
 

@@ -30,8 +30,8 @@ def check_call(page: gr.Blocks, path: str, content: Any) -> None:
     values = content.get("data")
     if not isinstance(values, list) or len(values) != len(event.inputs):
         n = len(values) if isinstance(values, list) else "none"
-        told = f"{event.api_name} takes {len(event.inputs)} values in data, not {n}"
-        raise Refused(400, f"{told}: {', '.join(parameters(event))}")
+        wanted = f"{len(event.inputs)} values in data, not {n}: {', '.join(parameters(event))}"
+        raise Refused(400, f"{event.api_name} takes {wanted}")
 
 
 def find_event(page: gr.Blocks, path: str, content: dict[str, Any]) -> "BlockFunction":
