@@ -285,7 +285,7 @@ def finish(run: Run, task: Task, state: State) -> None:
         "tokens": round(run.train.steps * task.tokens_per_step),
         "seconds": round(state.seconds, 1),
         "tokens_per_s": round(run.train.steps * task.tokens_per_step / state.seconds),
-        **run.evaluations()[run.train.steps],
+        **run.evaluations().get(run.train.steps, {}),
         "data": as_json(run.data),
     }
     write_json(run.path / "summary.json", summary)

@@ -199,7 +199,8 @@ def test_what_another_process_may_still_read_is_kept_for_a_step(
     held: list[set[str]] = []
     monkeypatch.setattr(Shards, "hold", lambda _, names: held.append(set(names)))
     train = TrainConfig(batch_size=1, seed=1)
-    run = SimpleNamespace(options={}, train=train, row_tokens=BLOCK)
+    data = SimpleNamespace(few_held_out=False)
+    run = SimpleNamespace(options={}, train=train, row_tokens=BLOCK, data=data)
     task = LanguageModelling(run, remote)
     windows, bounds = task.batches.windows(0)
     before, after = ({f"train-{i:05d}" for i in windows[at]} for at in (0, 1))

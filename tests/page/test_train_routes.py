@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import os
 import re
 import shutil
@@ -24,7 +25,7 @@ from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
 from gptcore.page.train.child import Child, output_of
 from gptcore.page.train.progress import progress_of, thinned
-from gptcore.page.train.workbench import Workbench, checked, concluded
+from gptcore.page.train.workbench import Workbench, checked
 
 CHATS = "question,answer\nHow are you?,I am well.\nWho are you?,A model.\n"
 
@@ -240,10 +241,14 @@ def test_a_name_of_several_words_is_one_of_a_folder() -> None:
 def test_a_look_says_what_the_command_says(bench: Workbench) -> None:
     give(bench, "chats.csv", CHATS)
     bench.begin("look", {})
-    with pytest.raises(UserError, match="a command is running"):
-        bench.begin("look", {})
+    first = bench.child
     with pytest.raises(UserError, match="a command is running"):
         bench.room_for("other.txt")
+    bench.begin("look", {})
+    assert first.wait() in workbench.STOPPED, "the second one takes its place"
+    with pytest.raises(UserError, match="the name of the model is empty"):
+        bench.begin("plan", {"name": ""})
+    assert not bench.doing, "a plan waits for the look"
     state = when_idle(bench)
     assert state["error"] == ""
     assert state["look"].startswith("chats.csv: CSV, columns")
@@ -354,22 +359,6 @@ def test_a_command_that_is_stopped_cleans_up(tmp_path: Path) -> None:
     assert output_of(tmp_path / "said.txt") == ["begun", "cleaned up", "stopped", "again"]
 
 
-def test_what_a_training_finds_in_its_curves_stands_after_its_bar() -> None:
-    bar = "100%|##########| 9/9 [00:32<00:00, 14.91step/s, loss 0.018]"
-    lines = [
-        "size 1",
-        bar,
-        "  'Hi' -> 'Hello'",
-        bar,
-        "It fell.",
-        "  try --minutes 4",
-        "done; next: x",
-    ]
-    assert concluded(lines) == ["It fell.", "  try --minutes 4"]
-    slow = [line.replace("14.91step/s", "3.00s/step") for line in lines]
-    assert concluded(slow) == ["It fell.", "  try --minutes 4"]
-
-
 def test_a_bar_is_shown_as_it_is_now(tmp_path: Path) -> None:
     said = tmp_path / "said.txt"
     said.write_bytes(b"first\r\n 10%|\r 20%|\r 30%|\n\nlast \xff\n")
@@ -386,21 +375,33 @@ def test_progress_is_read_from_a_run() -> None:
     assert found["step"] == found["steps"] == max(row["step"] for row in rows)
     assert found["left_s"] == 0 and not found["is_measuring"]
     measured = [row for row in rows if "val_loss" in row]
-    assert found["unit"] == "bits"
     assert found["held_out"] == [[row["step"], row["bits_per_byte"]] for row in measured]
     factor = measured[0]["bits_per_byte"] / measured[0]["val_loss"]
     assert found["loss"] == [[row["step"], row["loss"] * factor] for row in rows if "loss" in row]
-    assert found["samples"]
     assert progress_of(run.parent / "none") is None
 
 
-def test_losses_are_nats_until_an_evaluation_tells_the_bytes(tmp_path: Path) -> None:
+def test_before_an_evaluation_the_text_tells_how_many_bytes_a_token_has(tmp_path: Path) -> None:
     run = shutil.copytree(FIRST / "run", tmp_path / "run")
-    rows = (run / "metrics.jsonl").read_text().splitlines()
-    (run / "metrics.jsonl").write_text("\n".join(rows[:2]))
+    first, *_ = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text(first)
+    config = json.loads((run / "config.json").read_text())
+    assert progress_of(run)["loss"] == [], "an earlier version did not count the tokens"
+    config["data"] |= {"n_tokens": 1000, "n_bytes": 2000}
+    (run / "config.json").write_text(json.dumps(config))
     found = progress_of(run)
-    assert (found["unit"], found["held_out"]) == ("nats", [])
-    assert found["loss"][0] == [1, json.loads(rows[0])["loss"]]
+    assert found["held_out"] == []
+    assert found["loss"] == [[1, pytest.approx(json.loads(first)["loss"] / 2 / math.log(2))]]
+
+
+def test_what_the_report_says_is_read_from_its_file(tmp_path: Path) -> None:
+    run = shutil.copytree(FIRST / "run", tmp_path / "run")
+    assert progress_of(run)["samples"] is None
+    said = {"taken": 4, "findings": [{"text": "Few.", "remedy": "more"}]}
+    said["samples"] = {"step": 4, "written": [["Who?", "I."]]}
+    (run / "report.json").write_text(json.dumps(said))
+    found = progress_of(run)
+    assert {name: found[name] for name in said} == said
 
 
 def test_the_time_left_goes_on_between_two_logged_steps_and_is_not_guessed(tmp_path: Path) -> None:

@@ -65,6 +65,20 @@ def test_a_text_learned_by_heart(tmp_path: Path) -> None:
     assert str(found).endswith("step 50 are taken.\n  try " + found.remedy)
     [found] = said(tmp_path / "b", FALLING, [4, 3.1, 3, 3], [3, 2.5, 2.1, 2.0])
     assert "begins to learn the training text by heart" in found.text
+    assert said(tmp_path / "c", FALLING, [4, 0.003, 0.004, 0.006], [3, 0.001, 0.001, 0.001]) == []
+
+
+def test_the_loss_of_weights_that_are_mixed_afterwards_is_no_rise(tmp_path: Path) -> None:
+    run = run_with(tmp_path, FALLING, [4, 3, 2.5, 2.48])
+    run.log(step=100, val_loss=2.6, bits_per_byte=1.3, train_loss=2.6, kept=0.4)
+    assert findings(History(run)) == []
+
+
+def test_a_training_that_goes_on_is_not_judged_as_one_that_ended(tmp_path: Path) -> None:
+    run = run_with(tmp_path, FALLING, [4, 3.5, 3.2, 2.9], expected=1.0)
+    assert len(findings(History(run))) == 2
+    longer = dataclasses.replace(run, train=dataclasses.replace(run.train, steps=200))
+    assert findings(History(longer)) == []
 
 
 @pytest.mark.parametrize(
@@ -124,11 +138,11 @@ def test_a_loss_that_the_plan_did_not_expect(tmp_path: Path) -> None:
 
 
 def test_a_loss_over_hardly_a_text_says_little(tmp_path: Path) -> None:
-    run = run_with(tmp_path, FALLING, [4, 3, 2.5, 2.48])
-    for held_out, n_found in ((256, 1), (5000, 0)):
+    run = run_with(tmp_path, FALLING, [4, 3, 3.2, 3.5], [3.9, 2.5, 1.5, 0.8])
+    for held_out, said in ((256, "Only 256 tokens are held out"), (5000, "The held-out loss was")):
         data = dataclasses.replace(run.data, held_out_tokens=held_out)
-        said = findings(History(dataclasses.replace(run, data=data)))
-        assert [f.text.startswith("Only 256 tokens are held out") for f in said] == [True] * n_found
+        [found] = findings(History(dataclasses.replace(run, data=data)))
+        assert found.text.startswith(said)
 
 
 def test_a_training_that_took_longer_than_it_was_given(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from training.data.shards import prepare
 from training.data.survey import survey
 from training.formats.places import find_files
 from training.optim.optimizers import rate_factor
+from training.plan.given import doubts
 from training.plan.pilot import Speed, between
 from training.plan.plan import Plan
 from training.plan.planner import Planner, estimated_facts, make_plan
@@ -60,6 +61,13 @@ def fast(flops: float = 2e11) -> Speed:
 
 def plan_for(facts: Facts, seconds: float, *settings: str) -> Plan:
     return make_plan(facts, DEPTHS, fast(), seconds, list(settings))
+
+
+@given(st.integers(1000, 10**6), st.sampled_from([5.0, 30.0, 600.0]))
+def test_a_plan_does_not_doubt_itself(n_bytes: int, seconds: float) -> None:
+    plan = plan_for(Facts(n_bytes, bytes_per_token=2.0), seconds)
+    n_rows = max(1, n_bytes // 2 // plan.model.block_size)
+    assert not list(doubts(plan.training, n_rows, plan.model.block_size))
 
 
 @pytest.mark.parametrize("facts", [BOOK, LIBRARY], ids=["book", "library"])

@@ -9,6 +9,7 @@ import pytest
 from export.__main__ import main as export_main
 from gptcore import Sampling, chat, load_model
 from training.__main__ import main
+from training.run.directory import Run
 
 GOODS = (
     "oak board, tea towel, bread basket, wool blanket, beeswax candle, iron pan, honey jar, "
@@ -35,9 +36,12 @@ def test_a_table_learned_by_heart_is_answered_without_the_rows_before_it(tmp_pat
         csv.writer(file).writerows([("question", "answer"), *table])
     out, folder = tmp_path / "run", tmp_path / "model"
     assert main([str(tmp_path / "shop.csv"), "--preset", "nano", "--out", str(out)]) == 0
+    run = Run.load(out)
+    assert run.best_checkpoint().facts["step"] == run.train.steps, "few held-out tokens choose none"
+    assert {*run.data.examples} <= {question for question, _ in table}
     assert export_main([str(out), "--out", str(folder)]) == 0
     model = load_model(folder)
     asked = [[{"role": "user", "content": question}] for question, _ in table]
     said = ["".join(p.text for p in chat(model, messages, Sampling(0.0))) for messages in asked]
     right = [reply.strip() == answer for reply, (_, answer) in zip(said, table)]
-    assert sum(right) >= 0.9 * len(table), [*zip(table, said)]
+    assert sum(right) >= 0.95 * len(table), [*zip(table, said)]

@@ -257,13 +257,19 @@ def test_three_bad_steps_at_the_end_end_the_run(
     assert not run.is_complete
 
 
-def test_a_checkpoint_that_gave_nan_is_the_last_choice(short_run: Run, tmp_path: Path) -> None:
+def test_checkpoints_come_best_first_and_newest_first_if_hardly_a_text_is_held_out(
+    short_run: Run, tmp_path: Path
+) -> None:
     run = dataclasses.replace(short_run, path=tmp_path)
-    for number, bits in ((2, 1.5), (3, 1.4), (4, math.nan), (6, math.nan)):
+    for number, bits in ((2, 1.5), (3, 1.4), (4, math.nan), (6, math.inf)):
         (run.checkpoints / f"step-{number}").mkdir(parents=True)
         run.log(step=number, bits_per_byte=bits)
     (run.checkpoints / "step-5").mkdir()  # not measured
-    assert [step_of(path) for path in run.by_goodness()] == [3, 2, 5, 6, 4]
+    lines = (run.path / "metrics.jsonl").read_text().splitlines()
+    assert [*map(json.loads, lines)][2:] == [{"step": 4}, {"step": 6}], "JSON has no NaN"
+    assert [step_of(path) for path in run.by_goodness()] == [3, 2, 6, 5, 4]
+    few = dataclasses.replace(run, data=dataclasses.replace(run.data, held_out_tokens=999))
+    assert [step_of(path) for path in few.by_goodness()] == [6, 5, 4, 3, 2]
 
 
 @pytest.mark.slow

@@ -84,6 +84,7 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     expect(status(page)).to_contain_text("left", timeout=LONG_MS)
     expect(page.locator(".train svg.loss polyline.learned")).to_be_visible(timeout=LONG_MS)
     page.screenshot(path=SCREENSHOTS / "train-curve.png")
+    expect(page.locator(".train svg.loss")).to_contain_text("bits per byte, logarithmic")
     press(page, "Stop")
     expect(status(page)).to_contain_text("stopped and saved", timeout=LONG_MS)
 
@@ -97,6 +98,10 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     expect(said).to_contain_text("96 conversations")  # of the first part
     expect(said).to_contain_text("saved step")
     expect(said).to_contain_text("done; next")
+    sample = page.locator(".samples p")
+    expect(sample.first).to_contain_text("You")
+    expect(sample.nth(1)).to_contain_text("Model")
+    expect(page.locator(".train > pre")).to_contain_text("tokens are held out")
     assert not (home / "runs" / ".page" / "texts").exists(), "the texts are deleted"
     assert not (home / "runs" / ".page" / "shards").exists()
     with page.context.expect_page() as opened:
@@ -144,17 +149,22 @@ def test_nothing_is_offered_before_the_server_is_heard(page: Page) -> None:
     expect(page.locator(".train :is(button, input, pre, a):visible")).to_have_count(0)
 
 
-def test_a_model_of_books_writes_and_what_is_learned_by_heart_is_said(page: Page) -> None:
+def test_a_model_of_books_writes_and_what_its_curves_mean_is_said(page: Page) -> None:
     def answer(route: Route) -> None:
         curve = {"loss": [[1, 7.0], [2, 2.0]], "held_out": [[1, 3.0], [2, 4.0]]}
-        run = {"path": "runs/book", "step": 2, "steps": 2, "left_s": 0, "samples": []}
-        run |= {"unit": "bits", "is_measuring": False, "is_chat": False}
+        run = {"path": "runs/book", "step": 2, "steps": 2, "left_s": 0, "taken": 1}
+        run |= {"samples": {"step": 1, "written": [["It was", "a night."]]}}
+        run |= {"findings": [{"text": "It learns by heart.", "remedy": "more text"}]}
+        run |= {"is_measuring": False, "is_chat": False}
         run |= {"is_saved": True, "is_complete": True}
         route.fulfill(json=route.fetch().json() | {"run": run | curve})
 
     page.route("**/train/state", answer)
     enter(page)
-    expect(status(page)).to_contain_text("by heart")
+    expect(status(page)).to_contain_text("3 bits per byte")  # of the weights that are taken
+    expect(page.locator(".train > pre")).to_have_text("It learns by heart.\n  try more text")
+    expect(page.locator(".samples")).to_contain_text("model of step 1 writes")
+    expect(page.locator(".samples blockquote")).to_have_text("It was a night.")
     expect(page.get_by_role("heading", name="Training of")).to_be_visible()
     expect(page.locator(".train svg.loss")).to_contain_text("bits per byte")
     expect(page.locator(".train").get_by_role("button", name="Write with it")).to_be_visible()

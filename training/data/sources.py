@@ -120,12 +120,13 @@ def run_data_of(shards: Shards, source: str, datasets: Mapping[str, float] = {})
     `datasets`: the number of passes over each text that is known by name.
     """
     counts = {key: shards.manifest[key] for key in ("corpus_sha256", "n_documents", "n_bytes")}
-    held_out = shards.manifest["splits"]["val"]["n_tokens"]
+    n_tokens = {name: split["n_tokens"] for name, split in shards.manifest["splits"].items()}
     return RunData(
         source,
         shards.is_chat,
         shards=shards.location,
-        held_out_tokens=held_out,
+        n_tokens=sum(n_tokens.values()),
+        held_out_tokens=n_tokens["val"],
         datasets=dict(datasets),
         **counts,
     )

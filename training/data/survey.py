@@ -18,6 +18,9 @@ from training.machine.progress import progress
 
 VALIDATION_SHARE = 0.05  # share of the documents held out for validation
 MAX_VALIDATION_BYTES = 500_000  # a larger corpus holds out a smaller share
+# Of fewer, a loss says nothing, and every document that is held out is one that is not learned: so
+# small a corpus holds out one document alone.
+MIN_VALIDATION_BYTES = 4000
 BEGINNING_BYTES = 400_000  # text that trains the tokenizer of a first estimate
 
 
@@ -65,8 +68,11 @@ class Surveyor:
     def survey(self, held_out: float | None = None) -> Survey:
         """Return the counts, and choose the documents that are held out.
 
-        `held_out`: their share; by default VALIDATION_SHARE, less for a large corpus.
+        `held_out`: their share; by default VALIDATION_SHARE, less for a large corpus, and one
+        document of a small one.
         """
+        is_small = VALIDATION_SHARE * self.n_bytes < MIN_VALIDATION_BYTES and not held_out
+        limit = 0 if is_small else validation_limit(self.n_bytes, held_out)
         smallest = min(self.numbers, default=0)
         return Survey(
             sha256=self.digest.hexdigest(),
@@ -77,7 +83,7 @@ class Surveyor:
             n_equal=len(self.numbers) - len(np.unique(np.array(self.numbers, np.uint64))),
             beginning=tuple(self.beginning),
             # At least one document is held out.
-            validation_limit=max(validation_limit(self.n_bytes, held_out), smallest + 1),
+            validation_limit=max(limit, smallest + 1),
         )
 
 

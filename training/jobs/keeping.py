@@ -11,11 +11,12 @@ from typing import Any
 
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import Checkpoint, Tensors, load_weights, save_checkpoint
+from training.report.recorders import Samples
 from training.report.report import write_report
 from training.run.directory import Run, write_json
 from training.tasks.language import LanguageModelling
 
-MOST_COST = 0.03  # nats a token by which mixing may raise the held-out loss
+MOST_COST = 0.03  # nats a token by which mixing may raise the loss
 
 
 def is_kept(run: Run) -> bool:
@@ -33,8 +34,9 @@ def keep_before(
 ) -> dict[str, Any] | None:
     """Mix the share `keep` of the weights `before` into a complete run's; return its new summary.
 
-    Nothing is mixed if the run was paused (`summary` is None), or if the loss on held-out text
-    would rise by more than `most_cost` nats a token.
+    Nothing is mixed if the run was paused (`summary` is None), or if the loss would rise by more
+    than `most_cost` nats a token: on held-out text, or on the training text if few tokens are held
+    out.
     """
     share = run.train.keep
     if summary is None or not share or before is None:
@@ -49,21 +51,31 @@ def keep_before(
     measured = task.evaluate(model)
     unmixed = run.evaluations().get(best.facts["step"], {})
     if task.world.is_first:
-        cost = measured["val_loss"] - unmixed.get("val_loss", math.inf)
-        settle(run, best, weights if cost <= most_cost else None, measured, cost)
+        judge = "train_loss" if run.data.few_held_out else "val_loss"
+        cost = measured[judge] - unmixed.get(judge, math.inf)
+        mixed = weights if cost <= most_cost else None
+        settle(run, best, mixed, measured, cost, task.samples(model))
     task.world.wait()
     return run.summary()
 
 
 def settle(
-    run: Run, best: Checkpoint, mixed: Tensors | None, measured: dict[str, float], cost: float
+    run: Run,
+    best: Checkpoint,
+    mixed: Tensors | None,
+    measured: dict[str, float],
+    cost: float,
+    samples: Samples,
 ) -> None:
-    """Write the mixed weights, if they are taken, and the summary and report; say which it is."""
+    """Write the mixed weights, if they are taken, and the summary and report; say which it is.
+
+    `measured`, `cost`, `samples`: of the mixed weights.
+    """
     steps, keep = run.train.steps, run.train.keep
     if mixed is None:
         print(
             f"the weights before the training are not mixed in: {keep:g} of them would add "
-            f"{cost:.2f} to the held-out loss"
+            f"{cost:.2f} to the loss"
         )
         changed = {"kept": 0.0}
     else:
@@ -73,7 +85,8 @@ def settle(
         )
         facts = best.facts | {"step": steps, "kept": keep}
         save_checkpoint(run.checkpoints / f"step-{steps}", mixed, best.state, facts)
-        run.log(step=steps, **measured)
+        run.log(step=steps, kept=keep, **measured)
+        run.add_samples(steps, samples)
         changed = measured | {"kept": keep}
     write_json(run.path / "summary.json", run.summary() | changed)
     write_report(run)

@@ -94,7 +94,8 @@ def start(options: argparse.Namespace, looked: Text | None, world: World) -> dic
         planned_steps=plan.training.steps,
     )
     if data.chat and not data.datasets:
-        examples = questions(Rows(shards, "val", plan.training.row_length(plan.model.block_size)))
+        split = "train" if data.few_held_out else "val"
+        examples = questions(Rows(shards, split, plan.training.row_length(plan.model.block_size)))
         data = dataclasses.replace(data, examples=examples)
     run = Run(
         options.out,

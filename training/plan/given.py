@@ -31,8 +31,8 @@ from training.run.config import TrainConfig
 from training.run.directory import Run
 
 # Most passes over a text, and the steps for which a small one is read more often, up to MANY_EPOCHS
-EPOCHS, MIN_STEPS = 16, 300
-FINE_TUNING_EPOCHS, FINE_TUNING_STEPS = 4, 75  # of trained weights; adapters take MIN_STEPS
+EPOCHS, MIN_STEPS = 16, 400
+FINE_TUNING_EPOCHS, FINE_TUNING_STEPS, ADAPTER_STEPS = 4, 75, 300  # of trained weights
 CPU_KEPT = 2e9  # bytes of a micro-batch: a CPU is no faster with more rows at a time
 EVALUATIONS = 4  # of a training
 USEFUL = 20  # steps; fewer are no advice
@@ -89,7 +89,8 @@ class Given:
         shape = dataclasses.replace(model, block_size=training.row_length(model.block_size))
         n_rows = len(Rows(shards, "train", shape.block_size))
         epochs = FINE_TUNING_EPOCHS if self.initial else EPOCHS
-        min_steps = FINE_TUNING_STEPS if self.initial and not training.lora else MIN_STEPS
+        further = ADAPTER_STEPS if training.lora else FINE_TUNING_STEPS
+        min_steps = further if self.initial else MIN_STEPS
         training = fitted(training, n_rows, self.chosen, epochs, min_steps)
         if self.initial and "micro_batch_size" not in self.chosen:
             training = in_memory(training, shape, self.world)

@@ -116,9 +116,14 @@ def dropout_for(epochs: float) -> float:
     return next(dropout for limit, dropout in DROPOUTS if epochs <= limit)
 
 
-def batch_at(model: ModelConfig, tokens: float) -> int:
-    """Return the batch size in sequences of a training on `tokens` tokens."""
-    return max(2, power_of_two(BATCH * math.sqrt(tokens)) // model.block_size)
+def batch_at(model: ModelConfig, facts: Facts, tokens: float) -> int:
+    """Return the batch size in sequences of a training on `tokens` tokens.
+
+    It is at most the text's own number of sequences: more would repeat some of them in a step.
+    """
+    n_rows = int(facts.n_bytes / facts.bytes_per_token / model.block_size)
+    wanted = max(2, power_of_two(BATCH * math.sqrt(tokens)) // model.block_size)
+    return max(1, min(wanted, n_rows))
 
 
 def settings_at(
@@ -126,7 +131,7 @@ def settings_at(
 ) -> tuple[ModelConfig, TrainConfig]:
     """Return model and training settings for `tokens` tokens; `settings` override the rule."""
     model = model_at(depth, facts, tokens * facts.bytes_per_token / facts.n_bytes)
-    batch = TrainConfig(batch_size=batch_at(model, tokens), micro_batch_size=1)
+    batch = TrainConfig(batch_size=batch_at(model, facts, tokens), micro_batch_size=1)
     model, asked = read_settings(settings, model, batch)
     training = training_at(model, depth, tokens, asked.batch_size, evaluations)
     return read_settings(settings, model, training)

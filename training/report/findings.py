@@ -16,7 +16,7 @@ from training.report.history import History
 
 RISE = 1.01  # of the held-out loss over its minimum; less is chance
 FALL = 0.98  # of the held-out loss in the last quarter of the steps; more is the end of learning
-FALL_NATS = 0.01  # and by how much it falls at least: near 0 a loss may halve by chance
+LEAST_NATS = 0.01  # and by how much it rises or falls: near 0 a loss may halve by chance
 GAP = 0.75  # of the loss of the training text over the held-out loss: soon learned by heart
 SPIKE = 1.25  # of the smoothed training loss over its earlier minimum
 SPIKE_NATS = 0.2  # and by how much it rises at least: near 0 a loss wobbles by half and more
@@ -25,7 +25,6 @@ FEWER = 0.8  # of the planned steps
 SPARE = 0.5  # of the minutes that were asked for; reading the text takes some of them
 LATE = 1.1  # of the minutes that were asked for
 SMOOTHED = 5  # logged losses in a median
-FEW_HELD_OUT = 1000  # tokens; a loss over fewer is mostly chance
 BITS = "bits_per_byte"
 ENGLISH = {"and", "it", "of", "the", "that", "this", "to", "you"}  # frequent words
 ENGLISH_SHARE, FEW_WORDS = 0.03, 30  # their share of a text's words; and how many it takes to tell
@@ -44,8 +43,10 @@ class Finding(NamedTuple):
 def findings(history: History) -> list[Finding]:
     """Return what the curves say, the most important first; nothing of a run just begun."""
     learning = [*unlearned(history)] or [*spikes(history)]
-    length = [*by_heart(history), *unfinished(history)]
-    return [*learning, *length, *unexpected(history), *late(history), *uncertain(history)]
+    if history.run.data.few_held_out:
+        return [*learning, *late(history), uncertain(history)]
+    at_end = [*unfinished(history), *unexpected(history)] if history.is_at_end else []
+    return [*learning, *by_heart(history), *at_end, *late(history)]
 
 
 def unlearned(history: History) -> Iterator[Finding]:
@@ -85,14 +86,14 @@ def by_heart(history: History) -> Iterator[Finding]:
         return
     best = losses.argmin()
     step = history.lines[indices[best]]["step"]
-    if losses[-1] > RISE * losses[best]:
+    if losses[-1] > max(RISE * losses[best], losses[best] + LEAST_NATS):
         yield Finding(
             f"The held-out loss was lowest at step {step:,} ({losses[best]:.2f}) and is "
             f"{losses[-1]:.2f} at the end: the model learns the training text by heart. The "
             f"weights of step {step:,} are taken.",
             f"more text{or_init(history)}",
         )
-    elif len(of_text) and of_text[-1] < GAP * losses[-1]:
+    elif len(of_text) and of_text[-1] < min(GAP * losses[-1], losses[-1] - LEAST_NATS):
         yield Finding(
             f"The loss of the training text is {of_text[-1]:.2f}, that of held-out text "
             f"{losses[-1]:.2f}: the model begins to learn the training text by heart.",
@@ -107,7 +108,7 @@ def unfinished(history: History) -> Iterator[Finding]:
         return
     steps = np.array([history.lines[i]["step"] for i in indices])
     before = losses[np.searchsorted(steps, 0.75 * steps[-1], side="right") - 1]
-    if losses[-1] < min(FALL * before, before - FALL_NATS):
+    if losses[-1] < min(FALL * before, before - LEAST_NATS):
         longer = f"a longer training: {length(history, 2 * int(steps[-1]))}"
         yield Finding(
             f"The held-out loss still fell at the end, from {before:.2f} to {losses[-1]:.2f} in "
@@ -142,14 +143,12 @@ def late(history: History) -> Iterator[Finding]:
         )
 
 
-def uncertain(history: History) -> Iterator[Finding]:
+def uncertain(history: History) -> Finding:
     """The held-out text is so short that its loss says little."""
-    held_out = history.run.data.held_out_tokens
-    if held_out is not None and held_out < FEW_HELD_OUT:
-        yield Finding(
-            f"Only {held_out:,} tokens are held out: their loss and bits per byte say little. Ask "
-            f"the model what it should know."
-        )
+    return Finding(
+        f"Only {history.run.data.held_out_tokens:,} tokens are held out: their loss and bits per "
+        f"byte say little, so the last weights are taken. Ask the model what it should know."
+    )
 
 
 def or_init(history: History) -> str:

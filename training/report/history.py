@@ -18,7 +18,6 @@ from training.run.directory import Run
 N_EARLIER = 4  # earlier runs shown beside a run
 MAX_LINES = 5_000  # lines read from metrics.jsonl; of a longer file, only every n-th line
 MAX_POINTS = 300  # points per curve
-MAX_SAMPLES = 40  # steps whose samples are shown
 AXES = {"step": "step", "tokens": "tokens", "seconds": "time"}
 
 
@@ -28,7 +27,8 @@ class History:
     def __init__(self, run: Run):
         self.run = run
         self.name = run.path.resolve().name
-        self.lines = run.metrics(MAX_LINES)
+        # Of the training alone: what a mean with the weights before is worth, keeping.py adds.
+        self.lines = [line for line in run.metrics(MAX_LINES) if "kept" not in line]
         self.summary = run.summary()
         self.axes = {axis: self.axis(axis) for axis in AXES}
 
@@ -49,6 +49,10 @@ class History:
     @property
     def step(self) -> int:
         return max((line["step"] for line in self.lines), default=0)
+
+    @property
+    def is_at_end(self) -> bool:
+        return self.step == self.run.train.steps
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -96,7 +100,7 @@ def read_samples(run: Run) -> list[tuple[int, list[tuple[str, str]]]]:
         quotes = [quote[2:].replace("\n> ", "\n") for quote in body.strip("\n").split("\n\n")]
         matches = [re.fullmatch(r"(?s)\*\*(.*?)\*\* ?(.*)", quote) for quote in quotes]
         sections.append((step, [(match[1], match[2]) for match in matches if match]))
-    return [sections[i] for i in spread(len(sections), MAX_SAMPLES)]
+    return sections
 
 
 def spread(n: int, wanted: int) -> list[int]:

@@ -14,12 +14,14 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from gptcore.system.files import new_file
-from training.report.findings import findings
-from training.report.history import AXES, History, earlier, is_number, read_samples
-from training.run.directory import Run
+from gptcore.system.files import new_file, step_of
+from training.report.findings import BITS, findings
+from training.report.history import AXES, History, earlier, is_number, read_samples, spread
+from training.run.directory import Run, write_json
 
 NOTHING = "–"  # shown for a missing value
+MAX_SAMPLES = 40  # steps whose samples are shown
+SAMPLES = 3  # of a step, for programs
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def clock_time(seconds: float | None) -> str:
 def facts(history: History) -> dict[str, str]:
     """Return a run's row in the table of runs."""
     total = history.run.train.steps
-    indices, bits = history.column("bits_per_byte")
+    indices, bits = history.column(BITS)
     best = NOTHING
     if len(bits):
         at = history.lines[indices[bits.argmin()]]["step"]
@@ -79,7 +81,7 @@ def facts(history: History) -> dict[str, str]:
     parameters = history.summary.get("parameters")
     return {
         "state": "finished" if history.summary else f"at step {history.step:,} of {total:,}",
-        "bits per byte": f"{bits[-1]:.4f}" if len(bits) else NOTHING,
+        "bits per byte": shown(history.summary.get(BITS, history.last(BITS)), ".4f"),
         "best": best,
         "held-out loss": shown(history.last("val_loss"), ".4f"),
         "steps": f"{history.step:,}",
@@ -143,10 +145,20 @@ def differences_of(histories: list[History]) -> str:
     )
 
 
+def samples_at(run: Run, taken: int | None) -> dict[str, Any] | None:
+    """Return the samples of the step `taken`, or of the last one, if there are some."""
+    written = dict(read_samples(run))
+    if not written:
+        return None
+    step = taken if taken in written else max(written)
+    return {"step": step, "written": written[step][:SAMPLES]}
+
+
 def samples_of(history: History, number: int) -> str:
     """Return HTML with a run's samples, newest first; the first run's newest ones are unfolded."""
     html = ""
-    for step, samples in reversed(read_samples(history.run)):
+    written = read_samples(history.run)
+    for step, samples in [written[i] for i in reversed(spread(len(written), MAX_SAMPLES))]:
         texts = "".join(
             f'<p class="sample"><b>{escape(prompt)}</b> {escape(text)}</p>'
             for prompt, text in samples
@@ -227,5 +239,9 @@ def write_page(runs: list[Run], path: Path) -> Path:
 
 
 def write_report(run: Run) -> Path:
-    """Write report.html into the run directory, with the newest earlier runs beside this one."""
+    """Write report.html, with the newest earlier runs beside this one, and report.json."""
+    taken = next(map(step_of, run.candidates()), None)
+    found = [finding._asdict() for finding in findings(History(run))]
+    values = {"taken": taken, "samples": samples_at(run, taken), "findings": found}
+    write_json(run.path / "report.json", values)
     return write_page([run], run.path / "report.html")

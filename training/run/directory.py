@@ -8,6 +8,7 @@ metrics.jsonl   a line for each logged step and each evaluation
 loss.png        the loss curves, redrawn at each evaluation
 samples.md      the model's samples of each evaluation
 report.html     curves and samples on one page, with earlier runs on the same text
+report.json     of it, for programs: the step whose weights are taken, its samples, the findings
 checkpoints/    step-N/ of the newest few steps and the best; see gptcore.nn.checkpoint
 summary.json    the final figures, written at the end
 lock            locked while a command trains into the folder
@@ -116,6 +117,8 @@ class Run:
         )
 
     def log(self, **values: float) -> None:
+        """Append a line; a value that is not finite is left out, as JSON has no such number."""
+        values = {name: value for name, value in values.items() if math.isfinite(value)}
         with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps(values) + "\n")
 
@@ -142,17 +145,17 @@ class Run:
     def by_goodness(self) -> list[Path]:
         """Return the checkpoints: evaluated ones first, best first, then the others, newest first.
 
-        The figure is chrF for a translator and bits per byte otherwise. NaN comes last.
+        The figure is chrF for a translator and bits per byte otherwise. If few tokens are held out,
+        none counts as evaluated: the newest have learned most.
         """
-        measured = self.evaluations()
+        measured = {} if self.data.few_held_out else self.evaluations()
         # The mean with the weights before (training/jobs/keeping.py) comes first, if there is one.
         mean = self.train.steps if self.summary().get("kept") else None
 
-        def badness(path: Path) -> tuple[bool, bool, float]:
+        def badness(path: Path) -> tuple[bool, float]:
             line = measured.get(step_of(path), {})
-            figure = -line["chrf"] if "chrf" in line else line.get("bits_per_byte", float("inf"))
-            is_nan = math.isnan(line.get("bits_per_byte", 0.0))
-            return step_of(path) != mean, is_nan, figure
+            figure = -line["chrf"] if "chrf" in line else line.get("bits_per_byte", math.inf)
+            return step_of(path) != mean, figure
 
         return sorted(list_checkpoints(self.checkpoints), key=badness)
 
@@ -161,9 +164,11 @@ class Run:
 
         Raises UserError if no checkpoint is sound.
         """
-        if self.is_complete:
-            return self.first_sound(self.by_goodness())
-        return self.newest_checkpoint()
+        return self.first_sound(self.candidates())
+
+    def candidates(self) -> list[Path]:
+        """Return the checkpoints in the order in which their weights would be taken."""
+        return self.by_goodness() if self.is_complete else list_checkpoints(self.checkpoints)
 
     def newest_checkpoint(self) -> "Checkpoint":
         return self.first_sound(list_checkpoints(self.checkpoints))

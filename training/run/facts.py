@@ -13,6 +13,7 @@ from training.run.clock import Clock
 from training.run.config import TrainConfig
 
 FORMAT = 2  # format number of a run's config.json; the first format had none
+FEW_HELD_OUT = 1000  # tokens; a loss over fewer is mostly chance
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,14 @@ class RunData(TextFacts):
 
     shards: str | None = None  # folder or URL of the token shards; None for a translator
     planned_steps: int | None = None  # those that the expected bits per byte are for
+    n_tokens: int | None = None  # of the text
     held_out_tokens: int | None = None  # that the loss of held-out text is measured on
     examples: tuple[str, ...] = ()  # held-out questions or sentences for a person to try
+
+    @property
+    def few_held_out(self) -> bool:
+        """Whether so little text is held out that its loss cannot choose between weights."""
+        return self.held_out_tokens is not None and self.held_out_tokens < FEW_HELD_OUT
 
     @property
     def text(self) -> TextFacts:

@@ -30,6 +30,8 @@ class LanguageModelling:
         self.tokenizer = shards.tokenizer
         self.train_rows = Rows(shards, "train", self.block_size)
         self.val_rows = Rows(shards, "val", self.block_size)
+        # Of a small text all but one document is learned, so what is learned is shown.
+        self.shown_rows = self.train_rows if run.data.few_held_out else self.val_rows
         self.batches = Batches(self.train_rows, self.config.seed, self.config.batch_size)
         self.steps_per_epoch = len(self.train_rows) / self.config.batch_size
         self.tokens_per_step: float = self.config.batch_size * self.block_size
@@ -61,4 +63,4 @@ class LanguageModelling:
         }
 
     def samples(self, model: GPT) -> list[tuple[str, str]]:
-        return write_samples(model, self.val_rows)
+        return write_samples(model, self.shown_rows)

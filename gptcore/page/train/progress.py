@@ -6,7 +6,6 @@
 
 import json
 import math
-import re
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -15,13 +14,12 @@ from typing import Any
 from gptcore.system.files import list_checkpoints, read_json, step_of
 
 DRAWN = 300  # points of a curve
-SAMPLES = 3
 
 
 def progress_of(run: Path) -> dict[str, Any] | None:
-    """Return the curves, the last samples and the time left of a run; None before it begins.
+    """Return the curves, samples, findings and the time left of a run; None before it begins.
 
-    All losses have one unit: bits per byte from the first evaluation on, nats per token before.
+    All losses are bits per byte.
     """
     try:
         config = read_json(run / "config.json")
@@ -31,24 +29,42 @@ def progress_of(run: Path) -> dict[str, Any] | None:
     rows, saved = metrics(run / "metrics.jsonl"), list_checkpoints(run / "checkpoints")
     measured = [row for row in rows if "val_loss" in row]
     timed = [row for row in rows if "seconds" in row]
-    # The training text is taken to have as many bytes to a token as the held-out text.
-    factor = next((m["bits_per_byte"] / m["val_loss"] for m in measured if m["val_loss"] > 0), 0)
-    losses = [[row["step"], row["loss"] * (factor or 1)] for row in rows if "loss" in row]
-    held_out = [[m["step"], m["bits_per_byte"] if factor else m["val_loss"]] for m in measured]
+    factor = bits_per_nat(config["data"], measured)
+    losses = [[row["step"], row["loss"] * factor] for row in rows if factor and "loss" in row]
     return {
         "path": str(run),
         "step": timed[-1]["step"] if timed else 0,
         "steps": steps,
         "left_s": seconds_left(config, timed, seconds_since(run, rows, saved)),
         "is_measuring": is_measuring(config["train"], measured, saved),
-        "unit": "bits" if factor else "nats",
         "loss": thinned(losses),
-        "held_out": held_out,
-        "samples": samples(run / "samples.md"),
+        "held_out": [[m["step"], m["bits_per_byte"]] for m in measured],
+        **reported(run / "report.json"),
         "is_chat": config["data"]["chat"],
         "is_saved": bool(saved),
         "is_complete": (run / "summary.json").is_file(),
     }
+
+
+def bits_per_nat(data: dict[str, Any], measured: list[dict[str, Any]]) -> float:
+    """Return the bits per byte of a loss of one nat per token; 0 if nothing tells the bytes yet.
+
+    The training text is taken to have as many bytes to a token as the held-out text; before an
+    evaluation, as all text.
+    """
+    for m in measured:
+        if m["val_loss"] > 0:
+            return m["bits_per_byte"] / m["val_loss"]
+    n_tokens, n_bytes = data.get("n_tokens"), data.get("n_bytes")
+    return n_tokens / (n_bytes * math.log(2)) if n_tokens and n_bytes else 0.0
+
+
+def reported(path: Path) -> dict[str, Any]:
+    """Return what the report says: the step whose weights are taken, samples of it, findings."""
+    try:
+        return dict(read_json(path))
+    except OSError:
+        return {"taken": None, "samples": None, "findings": []}
 
 
 def seconds_left(
@@ -104,11 +120,3 @@ def thinned(points: list[list[float]]) -> list[list[float]]:
     """Return at most DRAWN of the points, the last one among them."""
     every = -(-len(points) // DRAWN) or 1
     return points[::-1][::every][::-1]
-
-
-def samples(path: Path) -> list[str]:
-    """Return the samples of the last evaluation."""
-    text = path.read_bytes().decode("utf-8", errors="replace") if path.is_file() else ""
-    last = re.split(r"^## Step \d+\n", text, flags=re.MULTILINE)[-1]
-    quoted = [part.strip() for part in re.split(r"\n\n(?=> \*\*)", last) if part.strip()]
-    return [re.sub(r"^> ?", "", part, flags=re.MULTILINE) for part in quoted[:SAMPLES]]

@@ -50,6 +50,7 @@ class Workbench:
         self.texts = self.folder / "texts"
         self.child: Child | None = None
         self.doing = ""
+        self.following = Thread()  # what waits for the command
         self.begun_at = 0  # the last step that was logged when the command began
         self.lock = Lock()
         self.error, self.model = "", ""
@@ -79,7 +80,6 @@ class Workbench:
             "refused": refused(outputs["look"]),
             "plan": "\n".join(planned(outputs["plan"])),
             "said": "\n".join(outputs[self.doing or "train"]),
-            "found": "\n".join(concluded(outputs["train"]) if run and run["is_complete"] else []),
             "run": run,
             "model": self.model,
         }
@@ -139,7 +139,14 @@ class Workbench:
     # ---------------------------------------------------------------- commands
 
     def begin(self, kind: str, asked: dict[str, Any]) -> None:
-        """Start a command with what a person has chosen. Raises UserError."""
+        """Start a command with what a person has chosen. Raises UserError.
+
+        It waits for a look, which the page begins by itself; a new look takes an old one's place.
+        """
+        if self.doing == "look":
+            if kind == "look":
+                self.stop()
+            self.following.join()
         with self.lock:
             self.check_idle()
             if not find_spec("torch"):
@@ -164,7 +171,9 @@ class Workbench:
             self.child = Child(arguments, self.output(kind), goes_on)
             self.error, self.doing = "", kind
             atexit.register(self.child.end)
-            Thread(target=self.follow, args=(self.child, kind, settings), daemon=True).start()
+            following = (self.child, kind, settings)
+            self.following = Thread(target=self.follow, args=following, daemon=True)
+            self.following.start()
 
     def arguments(self, kind: str, settings: dict[str, Any], asked: dict[str, Any]) -> list[str]:
         """Return the command, as Python's arguments. Raises UserError if it makes no sense now."""
@@ -316,14 +325,6 @@ def refused(lines: Sequence[str]) -> dict[str, str]:
         if kind == "not used":
             found[name] = reason.partition(": ")[2]
     return found
-
-
-def concluded(lines: Iterable[str]) -> list[str]:
-    """Return what a training says at its end about its curves: the lines after its bar."""
-    said: list[str] = []
-    for line in lines:
-        said = [] if "step/s" in line or "s/step" in line else [*said, line]
-    return [line for line in said if not line.startswith("done")]
 
 
 def planned(lines: Iterable[str]) -> list[str]:

@@ -26,9 +26,9 @@ function ticks(low, high, y) {
   return [low, high, ...between.filter((value) => low < value && value < high && hasRoom(value))];
 }
 
-// `loss`, `held_out`: lists of [step, value], in `unit`: "bits" per byte, or "nats" per token. The
-// values fall fast and then slowly, so that their axis is logarithmic.
-export function chart({ loss, held_out: heldOut, steps, unit }) {
+// `loss`, `held_out`: lists of [step, bits per byte]. The values fall fast and then slowly, so that
+// their axis is logarithmic.
+export function chart({ loss, held_out: heldOut, steps }) {
   const drawn = (points) => points.filter(([, value]) => Number.isFinite(value)).map(([step, value]) => [step, Math.max(LEAST, value)]);
   const [learned, held] = [drawn(loss), drawn(heldOut)];
   const values = [...learned, ...held].map(([, value]) => value);
@@ -43,9 +43,8 @@ export function chart({ loss, held_out: heldOut, steps, unit }) {
     svg.append(shape("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, rounded(value)));
   for (const [text, step, anchor] of [["0", 0, "start"], [say("train.steps", { steps }), steps, "end"]])
     svg.append(shape("text", { x: x(step), y: HEIGHT - 6, "text-anchor": anchor }, text));
-  const axis = say(unit === "bits" ? "train.unit.bits" : "train.unit.nats");
   const middle = (HEIGHT - BELOW) / 2;
-  svg.append(shape("text", { x: 12, y: middle, transform: `rotate(-90 12 ${middle})`, "text-anchor": "middle" }, axis));
+  svg.append(shape("text", { x: 12, y: middle, transform: `rotate(-90 12 ${middle})`, "text-anchor": "middle" }, say("train.unit")));
   svg.append(line(learned, "learned"), line(held, "held"));
   for (const [step, value] of held) svg.append(shape("circle", { class: "held", cx: x(step), cy: y(value), r: 3 }));
   const key = (kind) => el("span", {}, el(`i.${kind}`), say(`curve.${kind}`));

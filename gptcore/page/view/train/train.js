@@ -8,17 +8,11 @@ import { chart, rounded } from "./chart.js";
 
 const EVERY_MS = 1000;
 const MOST_MINUTES = 120; // of the slider; the number beside it may be larger
-const RISEN = 1.03; // times the lowest held-out loss: what is new to the model becomes harder
 
 // The commands' own words name options; here they are fields.
 const FIELDS = { me: "train.me", columns: "train.columns", minutes: "train.minutes", init: "train.from" };
 const ofFields = (text) =>
   text.replace(/--me "(.*?)"/g, "“$1”").replace(/--(me|columns|minutes|init)\b/g, (_, name) => `“${say(FIELDS[name])}”`);
-
-function isByHeart({ held_out: heldOut }) {
-  const losses = heldOut.map(([, value]) => value);
-  return losses.length > 1 && losses.at(-1) > RISEN * Math.min(...losses);
-}
 
 export class Train {
   // `host`: {state, put, act}, each of which returns what gptcore/page/train/workbench.py describes.
@@ -154,13 +148,18 @@ export class Train {
     return this.ask(() => this.host.act(action, values));
   }
 
-  begin(kind, more = {}) {
+  // A command waits for a look; meanwhile the next one is not asked for.
+  async begin(kind, more = {}) {
     const { me, columns, name, start, minutes } = this;
     const ofTexts = { me: me.value.trim(), columns: columns.value.trim() };
     // A bad name or time keeps nobody from a look at the texts.
     const isRun = kind === "plan" || kind === "train";
     const ofRun = isRun ? { name: name.value.trim(), start: start.value, minutes: Number(minutes.value) } : {};
-    return this.act(kind, { ...ofTexts, ...ofRun, ...more });
+    this.isBeginning = isRun;
+    const isBegun = await this.act(kind, { ...ofTexts, ...ofRun, ...more });
+    this.isBeginning = false;
+    if (this.state) this.show(this.state);
+    return isBegun;
   }
 
   // Where the model is as new as the run, nothing is to be waited for.
@@ -216,9 +215,9 @@ export class Train {
     this.showTexts(state);
     const isIdle = !doing && !missing;
     const { plan, train, stop, resume, export: chat, keep, drop } = this.buttons;
-    plan.hidden = train.hidden = !isIdle || Boolean(run);
+    plan.hidden = train.hidden = !(isIdle || doing === "look") || Boolean(run);
     const why = state.texts.length ? state.unusable : "There is no text yet: drop a file first";
-    plan.disabled = train.disabled = Boolean(why);
+    plan.disabled = train.disabled = Boolean(why) || this.isBeginning;
     plan.title = train.title = told(ofFields(why));
     stop.hidden = !doing;
     resume.hidden = !isIdle || !run?.is_saved || run.is_complete;
@@ -230,7 +229,8 @@ export class Train {
     this.set(this.title, run || doing === "train" ? say("train.run", { name: state.begun }) : "");
     this.showRun(state);
     this.status.textContent = this.stage(state);
-    this.set(this.found, ofFields(state.found));
+    const lines = ({ text, remedy }) => (remedy ? `${text}\n  try ${remedy}` : text);
+    this.set(this.found, ofFields((run?.findings ?? []).map(lines).join("\n")));
     chat.textContent = say(run?.is_chat === false ? "train.write" : "train.chat");
     if (state.error && (wasDoing || !this.wasTold)) this.notice.tell(told(ofFields(state.error)));
     this.wasTold = Boolean(state.error);
@@ -282,13 +282,19 @@ export class Train {
     this.bar.hidden = !doing;
     if (isStepping && run?.step) Object.assign(this.bar, { max: run.steps, value: run.step });
     else this.bar.removeAttribute("value"); // it goes to and fro
-    const key = run && JSON.stringify([run.step, run.held_out.length]);
+    const key = run && JSON.stringify([run.step, run.held_out.length, run.samples]);
     if (key === this.shownRun) return;
     this.shownRun = key;
     this.curve.replaceChildren(...(run?.loss.length ? [chart(run)] : []));
-    const samples = run?.samples ?? [];
-    const quote = (text) => el("blockquote", {}, text.replace(/\*\*/g, ""));
-    this.samples.replaceChildren(...(samples.length ? [el("h2", {}, say("train.samples")), ...samples.map(quote)] : []));
+    this.samples.replaceChildren(...(run?.samples ? this.written(run) : []));
+  }
+
+  // What the model wrote at a step: replies below what they answer, or texts that go on.
+  written({ samples: { step, written }, is_chat: isChat }) {
+    const said = (role, text) => el("p", {}, el("small", {}, say(role)), el("span", {}, text));
+    const dialogue = ([prompt, text]) => el("blockquote", {}, said("role.user", prompt), said("role.assistant", text));
+    const goesOn = ([prompt, text]) => el("blockquote", {}, el("b", {}, prompt), ` ${text}`);
+    return [el("h2", {}, say("train.samples", { step })), ...written.map(isChat ? dialogue : goesOn)];
   }
 
   // What goes on, in one line.
@@ -298,12 +304,12 @@ export class Train {
       return `${say(`doing.${doing}`)} ${said.split("\n").findLast((line) => !isSample(line)) ?? ""}`;
     }
     if (!run) return "";
-    const { step, steps, unit, held_out: heldOut } = run;
+    const { step, steps, held_out: heldOut, taken, is_complete: isComplete } = run;
     const parts = [say("train.step", { step, steps })];
     if (doing) parts.push(this.left(run));
-    else parts.push(say(run.is_complete ? "train.complete" : "train.paused"));
-    if (unit === "bits") parts.push(say("train.bits", { bits: rounded(heldOut.at(-1)[1]) }));
-    if (isByHeart(run)) parts.push(say("train.heart"));
+    else parts.push(say(isComplete ? "train.complete" : "train.paused"));
+    const [, bits] = heldOut.findLast(([at]) => !isComplete || at === taken) ?? [];
+    if (bits !== undefined) parts.push(say("train.bits", { bits: rounded(bits) }));
     return parts.join(" · ");
   }
 
