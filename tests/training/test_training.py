@@ -32,6 +32,7 @@ from training.dialogues.generator import dialogues
 from training.formats.places import find_files
 from training.machine.devices import autocast, multiplies_bfloat16_fast, pick_dtype
 from training.machine.interrupts import Interrupts
+from training.machine.progress import EVERY_S, waiting
 from training.optim.muon import Muon
 from training.optim.optimizers import build_optimizers, rate_factor
 from training.run.config import TrainConfig
@@ -299,3 +300,15 @@ def test_the_first_interrupt_is_noted_and_a_second_one_ends_the_program(number: 
         assert signal.getsignal(number) is ended
     finally:
         signal.signal(number, before)
+
+
+def test_whoever_watches_is_told_at_once_what_takes_its_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(EVERY_S, "1")
+    with waiting("starting"):
+        assert "starting: 00:00" in capsys.readouterr().err
+    monkeypatch.delenv(EVERY_S)
+    with waiting("starting"):
+        pass
+    assert capsys.readouterr().err.strip() == "", "a log file holds no line for a moment"

@@ -35,12 +35,20 @@ def progress(
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Show `what`, and the seconds that have passed, on standard error until the context ends."""
+    """Show `what`, and the seconds that have passed, on standard error until the context ends.
+
+    Whoever watches sees it at once: the import of a large package may hold up all threads.
+    """
+
+    def begin() -> tqdm:
+        return tqdm(desc=what, bar_format="{desc}: {elapsed}", leave=False)
+
+    clock = begin() if interval() < LOGGED_S else None
 
     def show(ended: Event) -> None:
-        if not ended.wait(interval()):
-            with tqdm(desc=what, bar_format="{desc}: {elapsed}", leave=False) as clock:
-                draw(clock, ended)
+        if clock is not None or not ended.wait(interval()):
+            with begin() if clock is None else clock as shown:
+                draw(shown, ended)
 
     with beside(show):
         yield
