@@ -98,7 +98,10 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     "cut.pdf": (pdf("Once upon a time.")[:200], "it is a damaged PDF"),
     "bomb.zip": (bomb, "unpacks from"),
     "cut.zip": (lambda: bomb()[:5000], "it is a damaged archive"),
-    "cut.jsonl.gz": (gzip.compress(ROW.encode() * 99)[:60], "it is a damaged archive"),
+    "cut.jsonl.gz": (
+        gzip.compress(ROW.encode() * 99)[:60],
+        "it is a damaged archive .*: fetch or pack it again",
+    ),
     "old.doc": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(99), "an old Office document"),
     "word.docx": (
         lambda: zipped({"[Content_Types].xml": "<Types/>", "word/document.xml": "<w:p>Hi</w:p>"}),
@@ -167,6 +170,7 @@ USED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     "mixed.jsonl": (f'{ROW}\n{{"text": "One."}}\n'.encode(), "1 text, 1 conversation"),
     "markup.txt": (b"<p>One</p>\n<b>Two</b>\n" * 9, "lines look like markup|HTML"),
     "windows.txt": (b"One line.\r\nAnother.\r\n" * 9, "text, 1 text"),
+    "words.docx": (b"Once upon a time.\n" * 9, "text, though its name says something else, 1 te"),
     "old-mac.txt": (b"One line.\rAnother.\r" * 9, "text, 1 text, 171 bytes"),
     "film.srt": (
         SUBTITLES.replace("\n", "\r\n").encode(),

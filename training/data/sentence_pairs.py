@@ -59,7 +59,8 @@ def read_pairs(path: Path, reverse: bool = False) -> list[Pair]:
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text ({error.reason}): convert it") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{path} is a damaged gzip file: {error}") from None
+        damage = f"is a damaged gzip file ({error}): fetch or pack it again"
+        raise UserError(f"{path} {damage}") from None
     if not pairs:
         raise UserError(f"{path} holds no pairs: write source, tab, target on each line")
     return pairs

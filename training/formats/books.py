@@ -37,6 +37,11 @@ def read_html(file: File, asked: Asked) -> Found:
     yield from cut_up([words_of(page)], asked)
 
 
+def damaged(kind: str, error: Exception) -> Unreadable:
+    reason = f"{type(error).__name__}: {error}"
+    return Unreadable(f"it is a damaged {kind} ({reason}): fetch it again, or save it as text")
+
+
 def words_of(page: bytes) -> str:
     import trafilatura
 
@@ -90,7 +95,7 @@ def spine(book: zipfile.ZipFile) -> Iterator[str]:
             href = unquote(urldefrag(items[ref.get("idref")])[0])  # it is a URL
             yield posixpath.normpath(posixpath.join(posixpath.dirname(package_name), href))
     except (KeyError, AttributeError, TypeError, etree.XMLSyntaxError) as error:
-        raise Unreadable(f"it is a damaged EPUB ({type(error).__name__}: {error})") from None
+        raise damaged("EPUB", error) from None
 
 
 def chapter(page: bytes) -> str:
@@ -143,7 +148,7 @@ def read_pdf(file: File, asked: Asked) -> Found:
     except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, Unreadable):
             raise
-        raise Unreadable(f"it is a damaged PDF ({type(error).__name__}: {error})") from None
+        raise damaged("PDF", error) from None
     pages, n_titles = without_titles(pages)
     text = reflowed("\n".join(pages))
     kind = f"PDF of {len(pages)} page{'s' * (len(pages) != 1)}"

@@ -19,7 +19,7 @@ from glob import glob
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
-from gptcore.checks import UserError, nearest_beside
+from gptcore.checks import UserError, closest, nearest_beside
 from gptcore.system.files import cache_folder, locked, new_file
 from training.formats.found import Unreadable
 
@@ -88,8 +88,14 @@ def files_at(place: str) -> list[File]:
     matches = [Path(match) for match in sorted(glob(place, recursive=True))]  # noqa: PTH207
     if found := [match for match in matches if match.is_file()]:
         return [local_file(match, is_named=False) for match in found]
-    hint = nearest_beside(path)
+    hint = nearest_pattern(path) if "*" in path.name else nearest_beside(path)
     raise UserError(f"no such file or folder: {place}{hint and f': {hint}'}")
+
+
+def nearest_pattern(pattern: Path) -> str:
+    """Return a question after the pattern whose ending files have, or ""."""
+    near = closest(pattern.suffix, {path.suffix for path in pattern.parent.glob("*")} - {""})
+    return f"did you mean '{pattern.with_suffix(near)}'?" if near else ""
 
 
 def n_hidden(places: Iterable[str | Path]) -> int:

@@ -27,6 +27,8 @@ from training.formats.texts import cut_up
 
 # What Obsidian, Jekyll and others write above the words: lines of "key: value", lists and comments.
 FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?:\w[\w -]*:.*\n|(?!---)[ \t#-].*\n|\n)*---[ \t]*\n")
+# Names of files that hold more than text; a text with such a name is read, and that is said.
+OTHERS = (".doc", ".docx", ".epub", ".odt", ".ods", ".pdf", ".pptx", ".rtf", ".xls", ".xlsx")
 CUE = re.compile(rf"^(?:WEBVTT\b[^\n]*\n(?:\w+:[^\n]*\n)*|{TIMES})", re.MULTILINE)
 STYLE = re.compile(r"</?[biuc][^<>\n]*>|</?font[^<>\n]*>|\{\\[^{}\n]*\}")
 
@@ -62,7 +64,7 @@ def failed(file: File, error: Exception) -> Found:
     elif isinstance(error, OSError) and error.strerror:
         reason = error.strerror
     else:
-        reason = f"it is a damaged archive ({error})"
+        reason = f"it is a damaged archive ({error}): fetch or pack it again"
     if file.is_named and isinstance(error, NoText):
         raise NoText(f"{file.name}: {reason}: leave it out") from None
     if file.is_named:
@@ -86,6 +88,8 @@ def read_text(file: File, asked: Asked) -> Found:
             words = FRONT_MATTER.sub("", first)
             kind = "Markdown" if words == first else "Markdown without its front matter"
             parts = chain([words], parts)
+        elif file.inner_name.endswith(OTHERS):
+            kind = "text, though its name says something else"
         yield Kind(kind, is_cut=True)
         yield from cut_up(parts, asked)
 

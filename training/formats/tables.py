@@ -105,7 +105,8 @@ def read_parquet(file: File, asked: Asked) -> Found:
     try:
         yield from documents("Parquet", rows(), asked)
     except (pyarrow.ArrowException, OSError) as error:
-        raise Unreadable(f"it is a damaged Parquet file ({str(error).splitlines()[0]})") from None
+        reason = str(error).splitlines()[0]
+        raise Unreadable(f"it is a damaged Parquet file ({reason}): fetch it again") from None
 
 
 def documents(kind: str, rows: Iterator[tuple[str, Row | Skip]], asked: Asked) -> Found:

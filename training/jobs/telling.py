@@ -35,7 +35,10 @@ def tell(run: Run, task: Task, step_s: float, seconds: float, expected: str) -> 
     n_tokens = task.steps_per_epoch * task.tokens_per_step
     minutes = run.options.get("minutes")
     if minutes and epochs > 0.95 * most_epochs(n_tokens):
-        print(f"note: this text needs less than {minutes} minutes: more passes teach nothing new")
+        print(
+            f"note: this text needs less than --minutes {float(minutes):g}: more passes teach "
+            f"nothing new"
+        )
     n_rows = round(task.steps_per_epoch * training.batch_size)
     for doubt in doubts(training, n_rows, round(n_tokens / n_rows)):
         print(f"note: {doubt}")
