@@ -58,8 +58,8 @@ def test_a_good_run_has_nothing_to_be_said(tmp_path: Path) -> None:
 def test_a_text_learned_by_heart(tmp_path: Path) -> None:
     [found] = said(tmp_path / "a", FALLING, [4, 3, 3.2, 3.5], [3.9, 2.5, 1.5, 0.8])
     assert found.text == (
-        "The held-out loss was lowest at step 50 (3.00) and is 3.50 at the end: the model learns "
-        "the training text by heart. The weights of step 50 are taken."
+        "The held-out loss was lowest at step 50 (1.50 bits per byte, 1.75 at the end): the "
+        "model learns the training text by heart. The weights of step 50 are taken."
     )
     assert found.remedy == "more text, or a start that knows more: --init models/default"
     assert str(found).endswith("step 50 are taken.\n  try " + found.remedy)
@@ -101,7 +101,7 @@ def test_only_english_texts_are_advised_to_begin_with_the_model_that_ships(
 
 def test_a_training_that_ended_too_early(tmp_path: Path) -> None:
     [found] = said(tmp_path, FALLING, [4, 3.5, 3.2, 2.9])
-    assert found.text.startswith("The held-out loss still fell at the end, from 3.20 to 2.90")
+    assert found.text.startswith("The held-out loss still fell at the end, from 1.60 to 1.45 bits")
     assert found.remedy == "a longer training: --set steps=200"
     [found] = said(tmp_path / "b", FALLING, [4, 3.5, 3.2, 2.9], minutes="8")
     assert found.remedy.endswith("--minutes 16")

@@ -84,19 +84,19 @@ def by_heart(history: History) -> Iterator[Finding]:
     _, of_text = history.column("train_loss")
     if len(losses) < 2:
         return
-    best = losses.argmin()
+    best, bits = losses.argmin(), bits_per_nat(history)
     step = history.lines[indices[best]]["step"]
     if losses[-1] > max(RISE * losses[best], losses[best] + LEAST_NATS):
         yield Finding(
-            f"The held-out loss was lowest at step {step:,} ({losses[best]:.2f}) and is "
-            f"{losses[-1]:.2f} at the end: the model learns the training text by heart. The "
-            f"weights of step {step:,} are taken.",
+            f"The held-out loss was lowest at step {step:,} ({bits * losses[best]:.2f} bits per "
+            f"byte, {bits * losses[-1]:.2f} at the end): the model learns the training text by "
+            f"heart. The weights of step {step:,} are taken.",
             f"more text{or_init(history)}",
         )
     elif len(of_text) and of_text[-1] < min(GAP * losses[-1], losses[-1] - LEAST_NATS):
         yield Finding(
-            f"The loss of the training text is {of_text[-1]:.2f}, that of held-out text "
-            f"{losses[-1]:.2f}: the model begins to learn the training text by heart.",
+            f"The training text takes {bits * of_text[-1]:.2f} bits per byte, held-out text "
+            f"{bits * losses[-1]:.2f}: the model begins to learn the training text by heart.",
             f"more text, which helps more than more steps or a larger model{or_init(history)}",
         )
 
@@ -109,10 +109,11 @@ def unfinished(history: History) -> Iterator[Finding]:
     steps = np.array([history.lines[i]["step"] for i in indices])
     before = losses[np.searchsorted(steps, 0.75 * steps[-1], side="right") - 1]
     if losses[-1] < min(FALL * before, before - LEAST_NATS):
+        bits = bits_per_nat(history)
         longer = f"a longer training: {length(history, 2 * int(steps[-1]))}"
         yield Finding(
-            f"The held-out loss still fell at the end, from {before:.2f} to {losses[-1]:.2f} in "
-            f"the last quarter.",
+            f"The held-out loss still fell at the end, from {bits * before:.2f} to "
+            f"{bits * losses[-1]:.2f} bits per byte in the last quarter.",
             f"more text{or_init(history)}" if ended_early(history) else longer,
         )
 
@@ -173,6 +174,12 @@ def ended_early(history: History) -> bool:
     """Return whether the time that was asked for is left: the plan had no use for it."""
     asked, took = float(history.run.options.get("minutes", 0)), history.summary.get("seconds", 0)
     return 0 < took < SPARE * 60 * asked
+
+
+def bits_per_nat(history: History) -> float:
+    """Return the bits per byte of a held-out loss of one nat per token; training text is alike."""
+    (_, bits), (_, losses) = history.column(BITS), history.column("val_loss")
+    return float(bits[-1] / losses[-1]) if losses[-1] else 0.0
 
 
 def rate(history: History, factor: float) -> str:
