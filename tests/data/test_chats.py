@@ -40,16 +40,19 @@ def test_a_whatsapp_export_teaches_the_words_of_one_person(tmp_path: Path, expor
     with pytest.raises(UserError, match=r"Ben \(3 messages\).*--me \"Ann\""):
         documents(path)
     with pytest.raises(UserError, match=r"--me \"Cleo\" is not in this WhatsApp chat: it has"):
-        documents(path, me="Cleo")
+        documents(path, me=("Cleo",))
+    with pytest.raises(UserError, match=r"\"Cleo\" or --me \"Dan\" is not .*add another --me"):
+        documents(path, me=("Cleo", "Dan"))
+    assert documents(path, me=("Cleo", "Ben")) == documents(path, me=("Ben",))
     for part_or_misspelt in ("ben", "en", "Benn"):
         with pytest.raises(UserError, match=r"did you mean --me \"Ben\"\? it has"):
-            documents(path, me=part_or_misspelt)
-    said = [[(m["role"], m["content"]) for m in chat] for chat in documents(path, me="Ben")]
+            documents(path, me=(part_or_misspelt,))
+    said = [[(m["role"], m["content"]) for m in chat] for chat in documents(path, me=("Ben",))]
     assert said == [
         [("user", "Are you there?\nHello?"), ("assistant", "Yes: here\nand waiting")],
         [("user", "Morning."), ("assistant", "Coffee?")],
     ]
-    assert "skipped 2: a picture, a sound, a deleted message or a notice" in told(path, me="Ben")
+    assert "skipped 2: a picture, a sound, a deleted message or a notice" in told(path, me=("Ben",))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +77,7 @@ def test_a_talk_past_midnight_is_one_whatever_the_dates_look_like(
         for at in times
         for name in ("Ann", "Ben")
     ]
-    found = documents(write(tmp_path / "_chat.txt", "\n".join(lines)), me="Ben")
+    found = documents(write(tmp_path / "_chat.txt", "\n".join(lines)), me=("Ben",))
     assert [len(chat) for chat in found] == [4, 2]
 
 
@@ -202,15 +205,15 @@ def test_an_export_of_telegram_or_discord_teaches_the_words_of_one_person(
     ):
         documents(path)
     with pytest.raises(UserError, match=r"did you mean --me \"Ben\"\? it has"):
-        documents(path, me="ben")
-    said = [[(m["role"], m["content"]) for m in chat] for chat in documents(path, me="Ben")]
+        documents(path, me=("ben",))
+    said = [[(m["role"], m["content"]) for m in chat] for chat in documents(path, me=("Ben",))]
     assert said == [
         [("user", "Are you there?"), ("assistant", "Yes, here.")],
         [("user", "Coffee?"), ("assistant", "Sure.")],
     ]
     assert (
         "skipped 2: a picture, a sound, a call or a notice, without words (first: message 1)"
-        in (told(path, me="Ben"))
+        in (told(path, me=("Ben",)))
     )
 
 
@@ -218,4 +221,4 @@ def test_an_export_of_telegram_in_an_unknown_form_is_refused(tmp_path: Path) -> 
     for messages in ([{"id": 1}], [7], None, []):
         path = write(tmp_path / "result.json", {**TELEGRAM, "messages": messages})
         with pytest.raises(UserError, match=r"in an unknown form|in which nobody writes"):
-            documents(path, me="Ben")
+            documents(path, me=("Ben",))

@@ -173,7 +173,27 @@ def test_files_of_a_folder_that_are_not_used_are_counted_at_the_end(tmp_path: Pa
     (tmp_path / "open.txt").write_text("Some words.")
     (tmp_path / "table.csv").write_text("x,y,z\na,b,c\nd,e,f\n")
     told = look(find_files([tmp_path])).summary()
-    assert "note: 1 of 2 files are not used: the reasons stand above" in told
+    table = tmp_path / "table.csv"
+    assert f"note: 1 of 2 files is not used, for the reasons above: {table}\n" in told
+
+
+def test_a_look_writes_for_programs_who_writes_and_which_files_are_not_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "[01.03.24, 10:0{i}:00] {name}: Hello, this is message {i}.\n"
+    people = ("Ann", "Ben", "Ben")
+    chat = "".join(line.format(i=i, name=people[i % 3]) for i in range(9))
+    (tmp_path / "chat.txt").write_text(chat)
+    (tmp_path / "white.txt").write_text(" ")
+    found = tmp_path / "found.json"
+    assert main(["look", str(tmp_path), "--json", str(found)]) == 2
+    read = json.loads(found.read_text())
+    assert read["people"] == ["Ben", "Ann"]
+    assert [Path(name).name for name in read["unused"]] == ["chat.txt", "white.txt"]
+    found.unlink()
+    assert main(["look", str(tmp_path), "--me", "Cleo", "--me", "Ben", "--json", str(found)]) == 0
+    [reason] = json.loads(found.read_text())["unused"].values()
+    assert reason == "it holds nothing but white space"
 
 
 def test_a_look_at_nothing_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

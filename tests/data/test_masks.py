@@ -21,7 +21,7 @@ from training.look.samples import seen
 
 TOKENIZER = Tokenizer.train([], 262)
 HI = "<|endoftext|><|user|>Hi<|end|><|assistant|>«Hello!<|end|>»"
-ME = Asked(me="Ben")
+ME = Asked(me=("Ben",))
 BEN = [
     "<|endoftext|><|user|>Are you there?\nHello?<|end|>"
     "<|assistant|>«Yes: here\nand waiting<|end|>»",

@@ -289,7 +289,7 @@ def test_files_that_cannot_be_read_are_left_out_each_with_its_reason(bench: Work
     bench.begin("look", {})
     state = when_idle(bench)
     assert state["error"] == state["unusable"] == ""
-    assert [*state["refused"]] == ["a.png", "z.txt"]
+    assert [*state["refused"]] == ["a.png", "z.txt"] and state["people"] == []
     assert state["refused"]["z.txt"] == "it holds nothing but white space"
     bench.remove("z.txt")
     assert bench.state()["refused"] == {}, "nothing is known until the next look"

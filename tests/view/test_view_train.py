@@ -75,8 +75,10 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     expect(look).to_contain_text("«The")  # a sample, the learned part marked
     page.get_by_role("spinbutton", name="Minutes").fill("0.4")
     page.get_by_label("Name of the model").fill("shop")
-    press(page, "Plan")
+    page.get_by_label("Columns").evaluate("field => field.dispatchEvent(new Event('change'))")
+    press(page, "Plan")  # waits for the look that has just begun
     expect(page.get_by_label("Plan", exact=True)).to_contain_text("expected", timeout=LONG_MS)
+    expect(page.locator(".train .notice")).to_be_hidden()
     assert not (home / "runs" / "shop").exists(), "a plan trains nothing"
     page.screenshot(path=SCREENSHOTS / "train-plan.png")
 
@@ -204,9 +206,18 @@ def test_a_whatsapp_chat_asks_whose_words_are_learned(page: Page) -> None:
     expect(page.locator(".train .notice")).to_contain_text("learned: “Ann” or “Ben”")  # not --me
     field = page.get_by_label("Whose words are learned")
     expect(field).to_be_visible()
-    field.fill("Ben")
-    field.press("Tab")
+    press(page, "Ben")  # who writes in it is offered
+    expect(field).to_have_value("Ben")
     expect(page.get_by_label("What is in the texts")).to_contain_text("conversation")
+    expect(page.get_by_role("button", name="Ben", exact=True)).to_have_attribute(
+        "aria-pressed", "true"
+    )
+    field.fill("Ann; Cleo")  # or typed: somebody may have another name in another chat
+    field.press("Tab")
+    expect(page.get_by_role("button", name="Ann", exact=True)).to_have_attribute(
+        "aria-pressed", "true"
+    )
+    expect(page.get_by_label("What is in the texts")).to_contain_text("chat of Ann")
     press(page, "Remove _chat.txt")
 
 

@@ -1,15 +1,31 @@
-"""python -m training look FILES: what is in the files, before anything is trained."""
+"""python -m training look FILES: what is in the files, before anything is trained.
+
+python -m training look FILES --json look.json    also writes who writes in chats, and unused files
+"""
 
 import argparse
+from pathlib import Path
 
 from training.commands.train import add_files
-from training.jobs.options import read_text
+from training.formats.places import find_files
+from training.jobs.options import asked_of, tell_of
+from training.look.look import look
+from training.run.directory import write_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_files(parser, nargs="+")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write, for programs, who writes in chats and why files are not used",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    read_text(options, seed=0)
+    found = look(find_files(options.text), asked_of(options))
+    if options.json:
+        write_json(options.json, {"people": found.people, "unused": found.unused})
+    tell_of(found, options)
     return 0

@@ -98,7 +98,10 @@ def add_files(parser: argparse.ArgumentParser, nargs: str) -> None:
         + (" (default: generated dialogues)" if nargs == "*" else ""),
     )
     parser.add_argument(
-        "--me", metavar="NAME", help="for an exported chat: the person whose words are learned"
+        "--me",
+        metavar="NAME",
+        action="append",
+        help="for exported chats: the person whose words are learned; once for each of your names",
     )
     parser.add_argument(
         "--columns",

@@ -15,7 +15,7 @@ from itertools import groupby, pairwise
 from typing import TextIO
 
 from gptcore.checks import closest
-from training.formats.found import Asked, Document, Found, Item, Kind, Skip, Unreadable
+from training.formats.found import Asked, Document, Found, Item, Kind, People, Skip, Unreadable
 from training.formats.kinds import WHATSAPP
 from training.formats.lines import numbered_lines, open_text
 from training.formats.places import File
@@ -56,34 +56,45 @@ def read_whatsapp(file: File, asked: Asked) -> Found:
     order = order_in(file)
     with open_text(file) as stream:
         names = Counter(said.name for said in messages(stream, [], order))
-    yield Kind(f"WhatsApp chat of {check_name(names, asked.me, 'WhatsApp chat')}")
+    yield from people_of(names, asked.me, "WhatsApp chat")
     with open_text(file) as stream:
-        yield from items_of_chat(messages(stream, skipped, order), str(asked.me), skipped)
+        yield from items_of_chat(messages(stream, skipped, order), asked.me, skipped)
 
 
-def check_name(names: Counter[str], me: str | None, what: str) -> str:
-    """Return who writes how much. Raises Unreadable if `me` is none of them."""
+def people_of(names: Counter[str], me: tuple[str, ...], what: str) -> Found:
+    """Yield who writes how much. Raises Unreadable if none of them is in `me`."""
     if not names:
         raise Unreadable(f"it is a {what} in which nobody writes: export one with messages")
+    yield People(tuple(name for name, _ in names.most_common()))
     people = ", ".join(f"{name} ({n:,} messages)" for name, n in names.most_common(8))
-    if me is None:
+    if not me:
         choices = " or ".join(f'--me "{name}"' for name, _ in names.most_common(2))
         raise Unreadable(f"it is a {what} of {people}: say whose words are learned: {choices}")
-    if me not in names:
-        parts = (name for name in names if me.casefold() in name.casefold())
-        meant = next(parts, None) or closest(me, names)
-        hint = f'did you mean --me "{meant}"? ' if meant else ""
-        raise Unreadable(f'--me "{me}" is not in this {what}: {hint}it has {people}')
-    return people
+    if not {*me} & {*names}:
+        asked = " or ".join(f'--me "{name}"' for name in me)
+        meant = [found for name in me if (found := meant_by(name, names))]
+        hint = f'did you mean --me "{meant[0]}"? ' if meant else ""
+        raise Unreadable(
+            f"{asked} is not in this {what}: {hint}it has {people}; add another --me for a second "
+            f"name of yours"
+        )
+    yield Kind(f"{what} of {people}")
 
 
-def items_of_chat(said: Iterator[Said], me: str, skipped: list[Skip]) -> Found:
+def meant_by(name: str, names: Counter[str]) -> str | None:
+    """Return the name that somebody may have meant: one with this part, or a near one."""
+    parts = (one for one in names if name.casefold() in one.casefold())
+    return next(parts, None) or closest(name, names)
+
+
+def items_of_chat(said: Iterator[Said], me: tuple[str, ...], skipped: list[Skip]) -> Found:
     """Yield the conversations that `said` makes, and what it appends to `skipped` meanwhile."""
     for part in conversations(said):
         if document := document_of_chat(part, me):
             yield Item(document)
         else:
-            yield Skip(part[0].where, f"{me} answers nobody in this part of the chat")
+            names = " or ".join(me)
+            yield Skip(part[0].where, f"{names} answers nobody in this part of the chat")
         yield from skipped
         skipped.clear()
     yield from skipped
@@ -174,11 +185,11 @@ def conversations(said: Iterator[Said]) -> Iterator[list[Said]]:
         yield part
 
 
-def document_of_chat(part: list[Said], me: str) -> Document | None:
+def document_of_chat(part: list[Said], me: tuple[str, ...]) -> Document | None:
     """Return messages in which others are the user, or None if `me` answers nobody."""
     turns: list[dict[str, str]] = []
     for said in part:
-        role = "assistant" if said.name == me else "user"
+        role = "assistant" if said.name in me else "user"
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"] += "\n" + said.text
         else:

@@ -49,12 +49,19 @@ class Skip:
 
 
 @dataclass(frozen=True)
+class People:
+    """Who writes in an exported chat; whoever writes most comes first."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Asked:
     """What the user says about files that cannot say it themselves."""
 
-    me: str | None = None  # whose words are learned in an exported group chat
+    me: tuple[str, ...] = ()  # whose words are learned in exported chats
     columns: tuple[str, ...] = ()  # of a table: one for texts, or question and answer
     size: int = 4096  # characters of a document that is cut from a longer text
 
 
-Found = Iterator[Item | Kind | Skip]
+Found = Iterator[Item | Kind | People | Skip]

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from training.formats.chats import Said, check_name, items_of_chat
-from training.formats.found import Asked, Found, Kind, Skip, Unreadable
+from training.formats.chats import Said, items_of_chat, people_of
+from training.formats.found import Asked, Found, Skip, Unreadable
 from training.formats.lines import open_text
 from training.formats.places import File
 from training.formats.rows import checked, parse_row
@@ -42,10 +42,10 @@ def read_messenger(file: File, asked: Asked) -> Found:
         raise Unreadable(f"it is an export of a chat in an unknown form ({reason})") from None
     names = Counter(said.name for chat in chats for said in chat)
     what = "Discord channel" if "guild" in export else "Telegram chat"
-    yield Kind(f"{what} of {check_name(names, asked.me, what)}")
+    yield from people_of(names, asked.me, what)
     yield from skipped
     for chat in chats:
-        yield from items_of_chat(iter(chat), str(asked.me), [])
+        yield from items_of_chat(iter(chat), asked.me, [])
 
 
 def said_of(messages: list[dict[str, Any]], skipped: list[Skip]) -> Iterator[Said]:

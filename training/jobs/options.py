@@ -14,6 +14,7 @@ from pathlib import Path
 from gptcore.checks import UserError, check_choice, nearest_beside
 from gptcore.config import DECODERS, TRANSLATORS, ModelConfig, Seq2SeqConfig
 from gptcore.families import family
+from gptcore.system.wording import counted
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import Corpus
 from training.data.shards import Shards, check_length, is_finished, prepare
@@ -27,7 +28,7 @@ from training.data.sources import (
 from training.data.survey import Survey, survey
 from training.formats.found import Asked
 from training.formats.places import find_files, n_hidden
-from training.look.look import look
+from training.look.look import Look, look
 from training.plan.scaling import DEPTHS
 from training.run.base import shape_of
 from training.run.config import ADAPTERS, ENCODINGS, FINE_TUNING, TRAININGS, TrainConfig
@@ -164,12 +165,17 @@ def read_text(
     asked = asked_of(options)
     found = look(find_files(options.text), asked)
     if tells:
-        print(found.table())
-        if n := n_hidden(options.text):
-            print(f"{n:,} hidden files are left out")
-        print(found.summary(tokenizer), flush=True)
+        tell_of(found, options, tokenizer)
     seconds = time.perf_counter() - started
     return Text(*open_corpus(options.text, seed, asked), found.survey, seconds)
+
+
+def tell_of(found: Look, options: argparse.Namespace, tokenizer: Tokenizer | None = None) -> None:
+    """Print what is in the files. Raises UserError if nothing can be learned."""
+    print(found.table())
+    if n := n_hidden(options.text):
+        print(f"{counted(n, 'hidden file')} {'is' if n == 1 else 'are'} left out")
+    print(found.summary(tokenizer), flush=True)
 
 
 def check_text(options: argparse.Namespace, text: Text) -> None:
@@ -188,7 +194,7 @@ def asked_of(options: argparse.Namespace) -> Asked:
     columns = tuple(name.strip() for name in (options.columns or "").split(",") if name.strip())
     if len(columns) > 2:
         raise UserError(f"--columns {options.columns}: name question and answer, or one for texts")
-    return Asked(options.me, columns)
+    return Asked(tuple(options.me or ()), columns)
 
 
 def tokenised(

@@ -14,14 +14,14 @@ from gptcore.system.wording import counted
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import cut_for, document_text
 from training.data.survey import Survey, Surveyor, bytes_per_token
-from training.formats.found import Asked, Document, Item, Kind, NoText, Skip
+from training.formats.found import Asked, Document, Item, Kind, NoText, People, Skip
 from training.formats.places import File
 from training.formats.reading import read_files
 from training.look.notices import Notices
 from training.look.samples import Draw, seen, shortened
 from training.machine.progress import progress
 
-SHOWN_FILES, SHOWN_REASONS = 20, 8  # the others are counted
+SHOWN_FILES, SHOWN_REASONS, SHOWN_UNUSED = 20, 8, 5  # the others are counted
 N_SAMPLES = 3
 LITTLE_BYTES = 500_000
 LITTLE = (
@@ -46,6 +46,7 @@ class FileLook:
     n_bytes: int = 0
     skipped: Counter[str] = field(default_factory=Counter)  # by reason
     first: dict[str, str] = field(default_factory=dict)  # where each reason was met first
+    people: tuple[str, ...] = ()  # who writes in it, if it is a chat
 
     @property
     def is_used(self) -> bool:
@@ -58,10 +59,12 @@ class FileLook:
         self.n_chats += not is_text
         self.n_bytes += n_bytes
 
-    def tell(self, fact: Kind | Skip) -> None:
-        """Note what kind of file it is, or what is skipped in it."""
+    def tell(self, fact: Kind | People | Skip) -> None:
+        """Note what kind of file it is, who writes in it, or what is skipped in it."""
         if isinstance(fact, Kind):
             self.kind = fact
+        elif isinstance(fact, People):
+            self.people = fact.names
         else:
             self.skipped[fact.reason] += 1
             self.first.setdefault(fact.reason, fact.where)
@@ -96,6 +99,17 @@ class Look:
     notices: list[str]
     samples: list[Document]  # drawn at random, each document with the same chance
 
+    @property
+    def people(self) -> list[str]:
+        """Who writes in the chats."""
+        return [*dict.fromkeys(name for file in self.files for name in file.people)]
+
+    @property
+    def unused(self) -> dict[str, str]:
+        """Return the files that are not used, each with the first reason."""
+        unused = (file for file in self.files if not file.is_used)
+        return {file.name: next(iter(file.first), "it holds no document") for file in unused}
+
     def table(self) -> str:
         """Return the lines of the first files, and how many there are.
 
@@ -120,16 +134,16 @@ class Look:
         found = self.survey
         tokenizer = tokenizer or Tokenizer.train(found.beginning, VOCABULARY)
         n_skipped = sum(sum(file.skipped.values()) for file in self.files)
-        n_unused = sum(not file.is_used for file in self.files)
-        unused = (
-            f"note: {n_unused} of {len(self.files)} files are not used: the reasons stand above"
-        )
+        unused = [*self.unused]
+        names = ", ".join(unused[:SHOWN_UNUSED]) + ", ..." * (len(unused) > SHOWN_UNUSED)
+        are = "is" if len(unused) == 1 else "are"
+        of_files = f"{len(unused):,} of {counted(len(self.files), 'file')} {are} not used"
         n_tokens = found.n_bytes / bytes_per_token(found, tokenizer)
         lines = [
             f"in all {counted(found.n_documents, 'document')} of "
             f"{found.n_characters:,} characters, about {rounded(n_tokens):,} tokens; "
             f"{n_skipped:,} skipped",
-            *([unused] if n_unused else []),
+            *([f"note: {of_files}, for the reasons above: {names}"] if unused else []),
             *(f"note: {notice}" for notice in self.notices),
             *([LITTLE.format(found.n_bytes)] if found.n_bytes < LITTLE_BYTES else []),
             "as the model sees it (⏎: a new line), and learns what is between « and »:",

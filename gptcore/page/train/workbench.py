@@ -14,9 +14,8 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
@@ -48,6 +47,7 @@ class Workbench:
         self.runs, self.models, self.add = runs, models, add
         self.folder = runs / ".page"
         self.texts = self.folder / "texts"
+        self.facts = self.folder / "look.json"  # what a look has found
         self.child: Child | None = None
         self.doing = ""
         self.following = Thread()  # what waits for the command
@@ -77,12 +77,20 @@ class Workbench:
             "unusable": next(
                 (line.removeprefix(ERROR) for line in outputs["look"] if line.startswith(ERROR)), ""
             ),
-            "refused": refused(outputs["look"]),
+            **self.looked(),
             "plan": "\n".join(planned(outputs["plan"])),
             "said": "\n".join(outputs[self.doing or "train"]),
             "run": run,
             "model": self.model,
         }
+
+    def looked(self) -> dict[str, Any]:
+        """Return who writes in the texts that are chats, and why texts are not used."""
+        if not self.facts.is_file():
+            return {"people": [], "refused": {}}
+        found = json.loads(self.facts.read_text("utf-8"))
+        refused = {self.own_name(name): why for name, why in found["unused"].items()}
+        return {"people": found["people"], "refused": refused}
 
     def settings(self) -> dict[str, Any]:
         default = {"name": "mine", "minutes": 10, "begun": ""}
@@ -102,8 +110,10 @@ class Workbench:
 
     def said(self, kind: str) -> list[str]:
         """Return the output of a command, with the texts' own names."""
-        folder = f"{self.texts}{os.sep}"
-        return [line.replace(folder, "") for line in output_of(self.output(kind))]
+        return [self.own_name(line) for line in output_of(self.output(kind))]
+
+    def own_name(self, line: str) -> str:
+        return line.replace(f"{self.texts}{os.sep}", "")
 
     # ---------------------------------------------------------------- texts
 
@@ -124,8 +134,8 @@ class Workbench:
     def changed(self) -> None:
         """Forget what was said of the texts before."""
         self.error = ""
-        for kind in SAYINGS:
-            self.output(kind).unlink(missing_ok=True)
+        for path in (self.facts, *map(self.output, SAYINGS)):
+            path.unlink(missing_ok=True)
 
     def remove(self, name: str) -> None:
         """Delete a text. Raises UserError."""
@@ -183,14 +193,15 @@ class Workbench:
         if kind == "export":
             out = self.models / settings["name"]
             return ["-m", "export", str(run), "--out", str(out)]
-        about = [f"--{name}={settings[name]}" for name in ("me", "columns") if settings[name]]
+        about = [f"--me={name}" for name in map(str.strip, settings["me"].split(";")) if name]
+        about += [f"--columns={settings['columns']}"] if settings["columns"] else []
         if settings["begun"] and kind == "train":
             return [*training, "--out", str(run), "--resume"]
         if not self.listed():
             raise UserError("there is no text yet: drop a file first")
         texts = str(self.texts)  # of a folder, files that cannot be read are left out, and said
         if kind == "look":
-            return [*training, "look", texts, *about]
+            return [*training, "look", texts, *about, "--json", str(self.facts)]
         for taken in (run, self.models / run.name):
             if taken.exists():
                 raise UserError(f"the name {run.name} is taken by {taken}: choose another name")
@@ -315,16 +326,6 @@ def folder_name(given: str) -> str:
     if name.startswith("."):
         raise UserError(f"the name {name} begins with a dot: begin with a letter or a digit")
     return name
-
-
-def refused(lines: Sequence[str]) -> dict[str, str]:
-    """Return the files that are not used, each with the reason, in what a look says of a folder."""
-    found = {}
-    for line, reason in pairwise([*lines, ""]):
-        name, _, kind = line.rpartition(": ")
-        if kind == "not used":
-            found[name] = reason.partition(": ")[2]
-    return found
 
 
 def planned(lines: Iterable[str]) -> list[str]:

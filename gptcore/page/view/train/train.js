@@ -7,12 +7,15 @@ import { say, told } from "../words.js";
 import { chart, rounded } from "./chart.js";
 
 const EVERY_MS = 1000;
+const SHOWN_PEOPLE = 12;
 const MOST_MINUTES = 120; // of the slider; the number beside it may be larger
 
 // The commands' own words name options; here they are fields.
 const FIELDS = { me: "train.me", columns: "train.columns", minutes: "train.minutes", init: "train.from" };
 const ofFields = (text) =>
   text.replace(/--me "(.*?)"/g, "“$1”").replace(/--(me|columns|minutes|init)\b/g, (_, name) => `“${say(FIELDS[name])}”`);
+
+const names = (text) => text.split(";").map((name) => name.trim()).filter(Boolean);
 
 export class Train {
   // `host`: {state, put, act}, each of which returns what gptcore/page/train/workbench.py describes.
@@ -83,7 +86,8 @@ export class Train {
     this.me = this.field("me", "train.me", text(say("train.me.hint")));
     this.columns = this.field("columns", "train.columns", text(say("train.columns.hint")));
     for (const name of ["me", "columns"]) this[name].addEventListener("change", () => this.begin("look"));
-    this.about = el("details", {}, el("summary", {}, say("train.about")), this.me.parentElement, this.columns.parentElement);
+    this.people = el("div.row.wrap");
+    this.about = el("details", {}, el("summary", {}, say("train.about")), this.me.parentElement, this.people, this.columns.parentElement);
     return el(
       "section",
       {},
@@ -186,6 +190,13 @@ export class Train {
     if (reasons.size) this.notice.tell([...reasons].join("\n"));
   }
 
+  // Adds a person of a chat to those whose words are learned, or takes them away.
+  choose(name) {
+    const mine = names(this.me.value);
+    this.me.value = (mine.includes(name) ? mine.filter((one) => one !== name) : [...mine, name]).join("; ");
+    return this.begin("look");
+  }
+
   // What was said of the texts was said of all of them.
   async remove(name) {
     if ((await this.act("remove", { name })) && this.state.texts.length) await this.begin("look");
@@ -213,6 +224,7 @@ export class Train {
     this.asking.hidden = Boolean(missing) || Boolean(run) || doing === "train";
     this.row.hidden = false;
     this.showTexts(state);
+    this.showPeople(state);
     const isIdle = !doing && !missing;
     const { plan, train, stop, resume, export: chat, keep, drop } = this.buttons;
     plan.hidden = train.hidden = !(isIdle || doing === "look") || Boolean(run);
@@ -276,6 +288,15 @@ export class Train {
     this.set(this.unused, unusable ? say("train.unusable") : n ? say("train.unused", { n }) : "");
     this.set(this.look, ofFields(look));
     this.set(this.plan, plan);
+  }
+
+  showPeople({ people }) {
+    const mine = names(this.me.value);
+    const key = JSON.stringify([people, mine]);
+    if (key === this.shownPeople) return;
+    this.shownPeople = key;
+    const choice = (name) => el("button.small", { type: "button", "aria-pressed": String(mine.includes(name)), onclick: () => this.choose(name) }, name);
+    this.people.replaceChildren(...people.slice(0, SHOWN_PEOPLE).map(choice));
   }
 
   showRun({ run, doing, is_stepping: isStepping }) {
