@@ -222,7 +222,7 @@ def test_a_few_short_questions_of_held_out_conversations_are_examples_to_try(
         [{"role": "user", "content": text}, {"role": "assistant", "content": "Asleep."}]
         for text in asked
     ]
-    shards = prepare(lambda: iter(chats), tmp_path / "chats", 512, tokenizer)
+    shards = prepare(lambda: iter(chats), tmp_path / "chats", 512, tokenizer, held_out=0.05)
     found = questions(Rows(shards, "val", 64))
     assert 1 < len(found) <= 4 and len(set(found)) == len(found)
     assert all(text in asked and text.startswith("Where") for text in found)
