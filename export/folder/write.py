@@ -18,6 +18,7 @@ from export.folder.replace import check_model_folder
 from export.folder.serving import write_serving_graphs
 from export.folder.transformers_js import tell_transformers_js
 from export.folder.variants import Row, add_variants, calibration_rows, held_out
+from export.formats.graph import MOST_BYTES
 from export.formats.hugging_face import (
     genai_config,
     generation_config,
@@ -226,8 +227,16 @@ def measured(run: Run, step: int) -> dict[str, Any]:
 
 @waiting("writing and comparing the graphs")
 def add_inspect(folder: Path) -> None:
-    """Add the page's Inspect graphs to a model folder: inspect.onnx, a decoder's untrained.onnx."""
+    """Add the page's Inspect graphs to a model folder: inspect.onnx, a decoder's untrained.onnx.
+
+    Raises UserError if the model is too large for a graph that is one file.
+    """
     bundle = load_any_bundle(folder)
+    if 4 * bundle.facts.parameters > MOST_BYTES:
+        raise UserError(
+            f"{folder} has {bundle.facts.parameters:,} parameters: Inspect takes models of at most "
+            f"{MOST_BYTES // 4:,}"
+        )
     if isinstance(bundle, TranslationBundle):
         write_checked_inspect(load_seq2seq(bundle), folder / INSPECT)
     else:

@@ -16,7 +16,7 @@ from onnx import TensorProto
 from safetensors import safe_open
 
 from export.folder.serving import write_serving_graphs
-from export.folder.write import write_model
+from export.folder.write import add_inspect, write_model
 from export.formats import to_onnx, weights
 from export.formats.graph import PAGE, initializers
 from export.formats.quantize import save_quantized
@@ -28,6 +28,7 @@ from export.verify.decoder import load_reference, verify
 from export.verify.report import TOLERANCE, any_failed
 from gptcore.bundle import (
     INDEX,
+    INSPECT,
     ONNX,
     SERVING,
     VARIANTS,
@@ -239,3 +240,12 @@ def test_a_larger_model_is_compared_on_fewer_and_smaller_cases() -> None:
     assert sum(b * (t + p) for b, t, p in large) * 2 * 1.5e9 <= decoder.FLOPS
     assert {case[0] for case in large} == set(decoder.BATCHES)
     assert len(decoder.cases_of(CONFIG, 10**12)) == 1
+
+
+def test_inspect_refuses_a_model_that_one_file_does_not_hold(
+    large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("export.folder.write.MOST_BYTES", 100_000)
+    with pytest.raises(UserError, match=r"parameters: Inspect takes models of at most 25,000$"):
+        add_inspect(large)
+    assert not (large / INSPECT).exists()
