@@ -24,7 +24,7 @@ from gptcore.feeds import prompt_feeds
 from training.machine.progress import progress
 
 DAMPING = 0.01  # of the mean of the moments' diagonal is added to it
-TOGETHER = 16  # rows whose moments are added at once: a wide value's are 300 MB
+TOGETHER = 2e8  # bytes of inputs that are added to the moments at once, which may be larger
 STRIDE = 64  # inputs; what their errors change beyond them is computed for all at once
 
 
@@ -54,7 +54,9 @@ def second_moments(
             values = given[at] | dict(zip(names, found))
             for name, inputs in pending.items():
                 inputs.append(values[name].reshape(-1, values[name].shape[-1]))
-                if len(inputs) == TOGETHER or at == len(rows) - 1:
+            n_bytes = sum(x.nbytes for inputs in pending.values() for x in inputs)
+            if n_bytes >= TOGETHER or at == len(rows) - 1:
+                for name, inputs in pending.items():
                     x = np.concatenate(inputs)
                     moments[name] = moments.get(name, 0) + x.T @ x
                     inputs.clear()

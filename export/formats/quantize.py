@@ -11,7 +11,7 @@
 | q4   | 4 bits, a scale and a zero for each block of 32 or 64; values and head as q8 | 8 bits |
 | q4f16 | as q4, and everything else as fp16 | 16 bits |
 
-Embeddings are looked up in 8 bits; those tied to the head read the head's integers.
+With integers, embeddings have 8 bits too; those tied to the head are read from it.
 """
 
 import logging
@@ -25,10 +25,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from export.formats.blocks import Blocks, choose_size, pack, quantize
 from export.formats.calibrate import compensate, second_moments
+from export.formats.embedding import HEAD, quantize_table, share, untie
 from export.formats.graph import (
     MICROSOFT,
     Value,
-    head_of,
     initializers,
     need_microsoft,
     remove_unused,
@@ -38,7 +38,6 @@ from export.formats.graph import (
 )
 from training.machine.progress import progress
 
-HEAD = "head"  # name of the matrix product that computes the logits, and prefix of its weights
 MOMENTS_BYTES = 1e9  # of second moments that are in memory together, about
 
 
@@ -118,7 +117,12 @@ def to_int8(proto: onnx.ModelProto) -> onnx.ModelProto:
         quantize_table(proto.graph)
         return proto
     weights = initializers(proto.graph)
-    integers = numpy_helper.to_array(weights[f"{HEAD}_quantized"])  # (C, V)
+    integers, zeros = (
+        numpy_helper.to_array(weights[f"{HEAD}_{kind}"]) for kind in ("quantized", "zero_point")
+    )  # (C, V), (V,)
+    integers = np.where(zeros, integers, 128).astype(np.uint8)  # a row of zeros is given zero 0
+    same = numpy_helper.from_array(np.full_like(zeros, 128), f"{HEAD}_zero_point")
+    weights[same.name].CopyFrom(same)
     rows = numpy_helper.from_array(integers.T.copy(), f"{HEAD}_rows")
     weights[f"{HEAD}_quantized"].CopyFrom(rows)
     transpose = helper.make_node("Transpose", [rows.name], [f"{HEAD}_quantized"], perm=[1, 0])
@@ -288,62 +292,3 @@ FORMATS = {
     "q4": lambda source, rows: to_blocks(source, 4, rows),
     "q4f16": to_half_blocks,
 }
-
-
-def untie(graph: onnx.GraphProto, value: Value = numpy_helper.to_array) -> str | None:
-    """Name the head and give it a matrix of its own.
-
-    Return the name of the embedding table it was tied to, or None.
-    """
-    head = head_of(graph)
-    head.name = HEAD
-    weights = initializers(graph)
-    maker = next((node for node in graph.node if head.input[1] in node.output), None)
-    name = maker.input[0] if maker else head.input[1]
-    matrix = value(weights[name])
-    matrix = matrix.T.copy() if maker else matrix
-    graph.initializer.append(numpy_helper.from_array(matrix, HEAD))
-    head.input[1] = HEAD
-    return name if maker else None
-
-
-def quantize_table(graph: onnx.GraphProto, value: Value = numpy_helper.to_array) -> None:
-    """Store an embedding that is not the head's in 8 bits, if its rows are whole blocks."""
-    gather = next(n for n in graph.node if n.op_type == "Gather" and n.input[1] == "input_ids")
-    table, rows, scales, half = gather.input[0], "table_integers", "table_scales", "table_half"
-    matrix = value(initializers(graph)[table]).T
-    blocks = quantize(matrix, 8, choose_size(matrix, 8))
-    if blocks.integers.size == matrix.size:
-        new = numpy_helper.from_array
-        graph.initializer.extend([new(blocks.integers, rows), new(blocks.scales, half)])
-        share(graph, table, rows, scales)
-        graph.node.insert(0, helper.make_node("Cast", [half], [scales], to=TensorProto.FLOAT))
-
-
-def share(graph: onnx.GraphProto, table: str, rows: str, scales: str) -> None:
-    """Let the embedding read 8-bit integers in place of `table`.
-
-    `rows` and `scales` are values of the graph: integers (V, ..., n), whose zero is 128, and scales
-    (V, ...) for every n of them.
-    """
-    gather = next(n for n in graph.node if n.op_type == "Gather" and table in n.input)
-    ids, (result,) = gather.input[1], gather.output
-    new = numpy_helper.from_array
-    graph.initializer.extend(
-        [
-            new(np.array(128, np.float32), "embedding_zero"),
-            new(np.array([-1], np.int64), "embedding_axis"),
-            new(np.array([0, 0, -1], np.int64), "embedding_shape"),
-        ]
-    )
-    node = helper.make_node
-    nodes = [
-        node("Gather", [rows, ids], ["embedding_rows"]),
-        node("Cast", ["embedding_rows"], ["embedding_float"], to=TensorProto.FLOAT),
-        node("Sub", ["embedding_float", "embedding_zero"], ["embedding_centred"]),
-        node("Gather", [scales, ids], ["embedding_scales"]),
-        node("Unsqueeze", ["embedding_scales", "embedding_axis"], ["embedding_factors"]),
-        node("Mul", ["embedding_centred", "embedding_factors"], ["embedding_blocks"]),
-        node("Reshape", ["embedding_blocks", "embedding_shape"], [result]),
-    ]
-    replace_node(graph, gather, nodes)

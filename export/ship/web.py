@@ -80,13 +80,21 @@ def build_site(bundle: Bundle, out: Path) -> None:
         facts = site_facts(bundle, model, folder)
         write_json(folder / SITE, facts)
     if "int8" not in bundle.variants:
-        largest = max(graph_bytes(bundle.path / file) for file in browser_files(bundle)) / 1e6
-        print(
-            f"a visitor without a GPU downloads {largest:,.1f} MB; exported with "
-            f"--quantize int8, the model needs at most {largest / 3:,.1f} MB"
-        )
+        print(without_int8(bundle))
     size = sum(facts["files"].values()) / 1e6
     print(f"wrote {out} ({size:.1f} MB); next: python -m http.server --directory {out}")
+
+
+def without_int8(bundle: Bundle) -> str:
+    """Return what a visitor without a GPU gets of a model that has no int8 file."""
+    fp32 = VARIANTS["fp32"]
+    if fp32 not in browser_files(bundle):
+        return "a visitor without a GPU gets no reply: export the model with --quantize int8"
+    size = graph_bytes(bundle.path / fp32) / 1e6
+    return (
+        f"a visitor without a GPU downloads {size:,.1f} MB; exported with --quantize int8, the "
+        f"model needs at most {size / 3:,.1f} MB"
+    )
 
 
 def copy_files(bundle: Bundle, folder: Path, graphs: list[str]) -> str:

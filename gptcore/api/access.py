@@ -145,9 +145,10 @@ class Rate:
 
 def visitor(scope: Scope, behind_proxy: bool) -> str:
     """Return what a visitor is counted by; of X-Forwarded-For, the entry that the proxy added."""
-    chain = Headers(scope=scope).get("x-forwarded-for", "") if behind_proxy else ""
+    # Some proxies write a line of their own below the visitor's.
+    lines = Headers(scope=scope).getlist("x-forwarded-for") if behind_proxy else []
     client = scope.get("client") or ("",)
-    return counted(chain.rpartition(",")[2].strip() or client[0])
+    return counted(",".join(lines).rpartition(",")[2].strip() or client[0])
 
 
 def counted(address: str) -> str:

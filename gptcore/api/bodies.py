@@ -131,7 +131,7 @@ def read_fields(body: Any) -> tuple[Fields, tuple[str, ...]]:
     for name, idle in UNMET.items():
         if (value := body.get(name)) is not None and value not in idle:
             told = shorten(repr(value))
-            raise UserError(f"{name}={told} is nothing that this server can do: leave it out")
+            raise UserError(f"this server has no {name} ({told}): leave it out")
     known = {f.name for f in fields(Fields)}
     values = {key: value for key, value in body.items() if key in known and value is not None}
     given = read_as(Fields, values, "the body")

@@ -61,7 +61,8 @@ class Row:
 class Engine:
     """Answers as many requests at a time as there are slots.
 
-    Who has the fewest slots comes first, then who came first; one asker never has all of them.
+    Who has the fewest slots comes first, then who came first. Of three or more slots one asker
+    never has all.
     """
 
     def __init__(self, slots: Slots, tokenizer: Tokenizer, replies: Replies):
@@ -161,9 +162,12 @@ class Engine:
         held = self.held()
         with self.lock:
             row = min(self.waiting, key=lambda row: held[row.asker], default=None)
-        # The last slot is for somebody else, who would wait for the end of a long reply.
-        most = max(len(self.rows) - bool(row and row.asker), 1)
-        return row if row and not all(self.rows) and held[row.asker] < most else None
+        if not row or all(self.rows):
+            return None
+        # The last slot is for somebody else, who would wait for the end of a long reply; of two,
+        # it would cost one asker half of the speed.
+        is_last = len(self.rows) > 2 and held[row.asker] == len(self.rows) - 1
+        return None if is_last and row.asker else row
 
     def held(self) -> Counter[str]:
         """Return how many slots each asker has."""
@@ -191,11 +195,14 @@ class Engine:
         row.slot, row.unread = slot, ids[n_shared:]
 
     def read(self) -> None:
-        """Read prompts in the order of admission, but not so long that replies would wait."""
+        """Read what replies go on from, then the prompts of those who have the fewest slots.
+
+        It takes no longer than replies can wait.
+        """
         held = self.held()
         n_left = min(READ_BESIDE, self.n_at_once) if self.n_writing else self.n_at_once
         while self.reading and n_left > 0:
-            row = min(self.reading, key=lambda row: held[row.asker])
+            row = min(self.reading, key=lambda row: (row.reply.n_new == 0, held[row.asker]))
             # No last token is left alone; see place.
             n = n_left + (len(row.unread) == n_left + 1)
             part, row.unread = row.unread[:n], row.unread[n:]

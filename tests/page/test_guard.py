@@ -273,6 +273,8 @@ def test_an_address_is_what_the_proxy_says_where_there_is_one() -> None:
     scope = {"client": ("10.0.0.1", 80), "headers": headers}
     assert Visitors(behind_proxy=False).address(scope) == "10.0.0.1"
     assert Visitors(behind_proxy=True).address(scope) == "1.2.3.4"
+    lines = [(b"x-forwarded-for", b"6.6.6.6"), (b"x-forwarded-for", b"1.2.3.4")]
+    assert Visitors(behind_proxy=True).address(scope | {"headers": lines}) == "1.2.3.4"
     assert Visitors(behind_proxy=True).address(scope | {"headers": []}) == "10.0.0.1"
 
 

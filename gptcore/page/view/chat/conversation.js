@@ -184,7 +184,10 @@ export class Conversation {
     const setUp = ({ model, rival, system, settings }) => JSON.stringify([model, rival, system, settings]);
     const isSetUp = setUp(chat) === setUp(this.chat);
     this.chat = chat;
-    if (!isSetUp) this.showSettings();
+    if (!isSetUp) {
+      this.showSettings();
+      this.readdress();
+    }
     this.refresh();
   }
 
