@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -255,6 +256,55 @@ def test_a_look_says_what_the_command_says(bench: Workbench) -> None:
     assert "2 conversations" in state["look"]
     bench.remove("chats.csv")
     assert bench.state()["look"] == ""
+
+
+def test_a_training_that_waits_for_a_look_does_not_begin_once_that_is_stopped(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give(bench, "chats.csv", CHATS)
+    bench.begin("look", {})
+    look = bench.following
+
+    def join() -> None:
+        bench.stop()  # a person presses Stop while the training waits
+        Thread.join(look)
+
+    monkeypatch.setattr(look, "join", join)
+    bench.begin("train", {})
+    assert not bench.doing and bench.state()["begun"] == ""
+    bench.begin("plan", {})
+    assert bench.doing == "plan", "a later command does begin"
+    bench.stop()
+    when_idle(bench)
+
+
+def test_a_plan_that_comes_while_a_look_is_begun_waits_for_it(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give(bench, "chats.csv", CHATS * 20)
+    plan = Thread(target=bench.begin, args=("plan", {}))
+
+    def begun(*arguments: Any) -> Child:
+        monkeypatch.setattr(workbench, "Child", Child)
+        plan.start()
+        time.sleep(0.2)
+        return Child(*arguments)
+
+    monkeypatch.setattr(workbench, "Child", begun)
+    bench.begin("look", {})
+    plan.join()
+    assert "expected" in when_idle(bench)["plan"]
+
+
+def test_what_a_look_has_found_is_forgotten_when_the_next_one_begins(bench: Workbench) -> None:
+    give(bench, "chat.txt", "[01.03.24, 10:00:00] Ann: Hello\n[01.03.24, 10:01:00] Ben: Hi\n")
+    bench.begin("look", {})
+    state = when_idle(bench)
+    assert [*state["refused"]] == ["chat.txt"] and state["people"] == ["Ann", "Ben"]
+    bench.begin("look", {"me": "Ben"})
+    bench.stop()
+    state = when_idle(bench)
+    assert state["refused"] == {} and state["people"] == ["Ann", "Ben"]
 
 
 def test_a_training_may_begin_with_a_model_that_is_there(bench: Workbench) -> None:

@@ -52,6 +52,7 @@ class Workbench:
         self.doing = ""
         self.following = Thread()  # what waits for the command
         self.begun_at = 0  # the last step that was logged when the command began
+        self.n_stops = 0  # how often a person has stopped a command
         self.lock = Lock()
         self.error, self.model = "", ""
         self.datasets: list[dict[str, str]] | None = None  # until list_datasets asks
@@ -151,39 +152,50 @@ class Workbench:
     def begin(self, kind: str, asked: dict[str, Any]) -> None:
         """Start a command with what a person has chosen. Raises UserError.
 
-        It waits for a look, which the page begins by itself; a new look takes an old one's place.
+        It waits for a look, which the page begins by itself, unless a person stops it meanwhile;
+        a new look takes an old one's place.
         """
-        if self.doing == "look":
-            if kind == "look":
-                self.stop()
-            self.following.join()
-        with self.lock:
-            self.check_idle()
-            if not find_spec("torch"):
-                raise UserError(f"PyTorch is missing: {INSTALL}")
-            settings = self.settings() | checked(asked)
-            if settings["begun"] and (self.runs / settings["begun"]).exists():
-                settings["name"] = settings["begun"]
-            else:
-                settings["begun"] = ""
-            run, out = self.runs / settings["name"], self.models / settings["name"]
-            if kind == "export" and is_exported(run, out):
-                self.error, self.model = "", self.add(out)
-                return
-            arguments = self.arguments(kind, settings, asked)
-            goes_on = kind == "train" and bool(settings["begun"])
-            if kind == "train":
-                settings["begun"] = settings["name"]
-            self.texts.mkdir(parents=True, exist_ok=True)
-            write_whole(self.folder / "settings.json", json.dumps(settings))
-            before = progress_of(run) if goes_on else None
-            self.begun_at = before["step"] if before else 0
-            self.child = Child(arguments, self.output(kind), goes_on)
-            self.error, self.doing = "", kind
-            atexit.register(self.child.end)
-            following = (self.child, kind, settings)
-            self.following = Thread(target=self.follow, args=following, daemon=True)
-            self.following.start()
+        n_stops = self.n_stops
+        while True:
+            with self.lock:
+                if self.doing != "look":
+                    if n_stops == self.n_stops:
+                        self.launch(kind, asked)
+                    return
+                if kind == "look" and (child := self.child):
+                    child.stop()
+                look = self.following
+            look.join()
+
+    def launch(self, kind: str, asked: dict[str, Any]) -> None:
+        """Start a command now; the caller holds the lock. Raises UserError."""
+        self.check_idle()
+        if not find_spec("torch"):
+            raise UserError(f"PyTorch is missing: {INSTALL}")
+        settings = self.settings() | checked(asked)
+        if settings["begun"] and (self.runs / settings["begun"]).exists():
+            settings["name"] = settings["begun"]
+        else:
+            settings["begun"] = ""
+        run, out = self.runs / settings["name"], self.models / settings["name"]
+        if kind == "export" and is_exported(run, out):
+            self.error, self.model = "", self.add(out)
+            return
+        arguments = self.arguments(kind, settings, asked)
+        goes_on = kind == "train" and bool(settings["begun"])
+        if kind == "train":
+            settings["begun"] = settings["name"]
+        self.texts.mkdir(parents=True, exist_ok=True)
+        if kind == "look":  # the people of the last one stay, to choose from
+            write_whole(self.facts, json.dumps({"people": self.looked()["people"], "unused": {}}))
+        write_whole(self.folder / "settings.json", json.dumps(settings))
+        before = progress_of(run) if goes_on else None
+        self.begun_at = before["step"] if before else 0
+        self.child = Child(arguments, self.output(kind), goes_on)
+        self.error, self.model, self.doing = "", "", kind
+        atexit.register(self.child.end)
+        self.following = Thread(target=self.follow, args=(self.child, kind, settings), daemon=True)
+        self.following.start()
 
     def arguments(self, kind: str, settings: dict[str, Any], asked: dict[str, Any]) -> list[str]:
         """Return the command, as Python's arguments. Raises UserError if it makes no sense now."""
@@ -239,9 +251,11 @@ class Workbench:
             self.doing, self.child = "", None
 
     def stop(self) -> None:
-        """Have the running command save what it has, and end."""
-        if child := self.child:
-            child.stop()
+        """Have the running command save what it has, and end; what waits for it does not start."""
+        with self.lock:
+            self.n_stops += 1
+            if child := self.child:
+                child.stop()
 
     def list_datasets(self) -> None:
         """Ask training for the names of its datasets, once."""
