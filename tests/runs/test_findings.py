@@ -56,7 +56,9 @@ def test_a_good_run_has_nothing_to_be_said(tmp_path: Path) -> None:
 
 
 def test_a_text_learned_by_heart(tmp_path: Path) -> None:
-    [found] = said(tmp_path / "a", FALLING, [4, 3, 3.2, 3.5], [3.9, 2.5, 1.5, 0.8])
+    run = run_with(tmp_path / "a", FALLING, [4, 3, 3.2, 3.5], [3.9, 2.5, 1.5, 0.8])
+    (run.path / "summary.json").write_text('{"seconds": 125}')
+    [found] = findings(History(run))
     assert found.text == (
         "The held-out loss was lowest at step 50 (1.50 bits per byte, 1.75 at the end): the "
         "model learns the training text by heart. The weights of step 50 are taken."
@@ -79,6 +81,11 @@ def test_a_training_that_goes_on_is_not_judged_as_one_that_ended(tmp_path: Path)
     assert len(findings(History(run))) == 2
     longer = dataclasses.replace(run, train=dataclasses.replace(run.train, steps=200))
     assert findings(History(longer)) == []
+    run = run_with(tmp_path / "by heart", FALLING, [4, 3, 3.2, 3.5])
+    longer = dataclasses.replace(run, train=dataclasses.replace(run.train, steps=200))
+    [found] = findings(History(longer))
+    assert "(1.50 bits per byte, 1.75 now)" in found.text
+    assert found.text.endswith("by heart."), "of a stopped run the newest weights are taken"
 
 
 @pytest.mark.parametrize(

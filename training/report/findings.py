@@ -54,7 +54,7 @@ def unlearned(history: History) -> Iterator[Finding]:
     _, losses = history.column("loss")
     if len(losses) >= 2 * SMOOTHED and np.median(losses[-SMOOTHED:]) > LEARNED * losses[0]:
         yield Finding(
-            f"The loss ends at {losses[-1]:.2f}, where it began at {losses[0]:.2f}: nothing was "
+            f"The loss is {losses[-1]:.2f}, where it began at {losses[0]:.2f}: nothing was "
             f"learned.",
             f"a lower learning rate: {rate(history, 0.1)}",
         )
@@ -87,10 +87,13 @@ def by_heart(history: History) -> Iterator[Finding]:
     best, bits = losses.argmin(), bits_per_nat(history)
     step = history.lines[indices[best]]["step"]
     if losses[-1] > max(RISE * losses[best], losses[best] + LEAST_NATS):
+        last = "at the end" if history.is_at_end else "now"
+        # Of a run that is stopped, the newest weights are taken.
+        taken = f" The weights of step {step:,} are taken." if history.summary else ""
         yield Finding(
             f"The held-out loss was lowest at step {step:,} ({bits * losses[best]:.2f} bits per "
-            f"byte, {bits * losses[-1]:.2f} at the end): the model learns the training text by "
-            f"heart. The weights of step {step:,} are taken.",
+            f"byte, {bits * losses[-1]:.2f} {last}): the model learns the training text by "
+            f"heart.{taken}",
             f"more text{or_init(history)}",
         )
     elif len(of_text) and of_text[-1] < min(GAP * losses[-1], losses[-1] - LEAST_NATS):
@@ -148,7 +151,7 @@ def uncertain(history: History) -> Finding:
     """The held-out text is so short that its loss says little."""
     return Finding(
         f"Only {history.run.data.held_out_tokens:,} tokens are held out: their loss and bits per "
-        f"byte say little, so the last weights are taken. Ask the model what it should know."
+        f"byte say little, and choose no step. Ask the model what it should know."
     )
 
 
