@@ -41,7 +41,7 @@ def test_a_whatsapp_export_teaches_the_words_of_one_person(tmp_path: Path, expor
         documents(path)
     with pytest.raises(UserError, match=r"--me \"Cleo\" is not in this WhatsApp chat: it has"):
         documents(path, me=("Cleo",))
-    with pytest.raises(UserError, match=r"\"Cleo\" or --me \"Dan\" is not .*add another --me"):
+    with pytest.raises(UserError, match=r"\"Cleo\" or --me \"Dan\" is not .*--me takes a second"):
         documents(path, me=("Cleo", "Dan"))
     assert documents(path, me=("Cleo", "Ben")) == documents(path, me=("Ben",))
     for part_or_misspelt in ("ben", "en", "Benn"):

@@ -431,6 +431,19 @@ def test_progress_is_read_from_a_run() -> None:
     assert progress_of(run.parent / "none") is None
 
 
+def test_a_mean_with_the_weights_before_is_no_point_of_the_curve(tmp_path: Path) -> None:
+    run = shutil.copytree(FIRST / "run", tmp_path / "run")
+    before = progress_of(run)
+    row = {"step": before["steps"], "val_loss": 9.0, "bits_per_byte": 4.5, "kept": 0.4}
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write(json.dumps(row) + "\n")
+    (run / "report.json").write_text(
+        json.dumps({"taken": row["step"], "samples": None, "findings": []})
+    )
+    found = progress_of(run)
+    assert found["held_out"] == before["held_out"] and found["bits_per_byte"] == 4.5
+
+
 def test_before_an_evaluation_the_text_tells_how_many_bytes_a_token_has(tmp_path: Path) -> None:
     run = shutil.copytree(FIRST / "run", tmp_path / "run")
     first, *_ = (run / "metrics.jsonl").read_text().splitlines()

@@ -126,7 +126,7 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
 
     enter(page)
     press(page, "Chat with it")  # at once: the model is as new as the run
-    expect(page.get_by_label("Model", exact=True)).to_have_value("shop")
+    expect(page.locator("#model")).to_have_value("shop")  # a reply has the label, too
     assert facts.stat().st_mtime_ns == written
 
     enter(page)
@@ -154,7 +154,7 @@ def test_nothing_is_offered_before_the_server_is_heard(page: Page) -> None:
 def test_a_model_of_books_writes_and_what_its_curves_mean_is_said(page: Page) -> None:
     def answer(route: Route) -> None:
         curve = {"loss": [[1, 7.0], [2, 2.0]], "held_out": [[1, 3.0], [2, 4.0]]}
-        run = {"path": "runs/book", "step": 2, "steps": 2, "left_s": 0, "taken": 1}
+        run = {"path": "runs/book", "step": 2, "steps": 2, "left_s": 0, "bits_per_byte": 3.0}
         run |= {"samples": {"step": 1, "written": [["It was", "a night."]]}}
         run |= {"findings": [{"text": "It learns by heart.", "remedy": "more text"}]}
         run |= {"is_measuring": False, "is_chat": False}
@@ -212,6 +212,7 @@ def test_a_whatsapp_chat_asks_whose_words_are_learned(page: Page) -> None:
     expect(page.get_by_role("button", name="Ben", exact=True)).to_have_attribute(
         "aria-pressed", "true"
     )
+    expect(page.get_by_role("button", name="Ben", exact=True)).to_be_focused()
     field.fill("Ann; Cleo")  # or typed: somebody may have another name in another chat
     field.press("Tab")
     expect(page.get_by_role("button", name="Ann", exact=True)).to_have_attribute(

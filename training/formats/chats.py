@@ -75,8 +75,8 @@ def people_of(names: Counter[str], me: tuple[str, ...], what: str) -> Found:
         meant = [found for name in me if (found := meant_by(name, names))]
         hint = f'did you mean --me "{meant[0]}"? ' if meant else ""
         raise Unreadable(
-            f"{asked} is not in this {what}: {hint}it has {people}; add another --me for a second "
-            f"name of yours"
+            f"{asked} is not in this {what}: {hint}it has {people}; --me takes a second name of "
+            f"yours, too"
         )
     yield Kind(f"{what} of {people}")
 

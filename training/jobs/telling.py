@@ -36,7 +36,7 @@ def tell(run: Run, task: Task, step_s: float, seconds: float, expected: str) -> 
     minutes = run.options.get("minutes")
     if minutes and epochs > 0.95 * most_epochs(n_tokens):
         print(
-            f"note: this text needs less than --minutes {float(minutes):g}: more passes teach "
+            f"note: --minutes {float(minutes):g} is more than this text needs: more passes teach "
             f"nothing new"
         )
     n_rows = round(task.steps_per_epoch * training.batch_size)

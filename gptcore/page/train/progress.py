@@ -30,6 +30,8 @@ def progress_of(run: Path) -> dict[str, Any] | None:
     measured = [row for row in rows if "val_loss" in row]
     timed = [row for row in rows if "seconds" in row]
     factor = bits_per_nat(config["data"], measured)
+    report, is_complete = reported(run / "report.json"), (run / "summary.json").is_file()
+    of_weights = [m for m in measured if not is_complete or m["step"] == report["taken"]]
     losses = [[row["step"], row["loss"] * factor] for row in rows if factor and "loss" in row]
     return {
         "path": str(run),
@@ -38,11 +40,13 @@ def progress_of(run: Path) -> dict[str, Any] | None:
         "left_s": seconds_left(config, timed, seconds_since(run, rows, saved)),
         "is_measuring": is_measuring(config["train"], measured, saved),
         "loss": thinned(losses),
-        "held_out": [[m["step"], m["bits_per_byte"]] for m in measured],
-        **reported(run / "report.json"),
+        # A mean with the weights before the training is no point of its curve.
+        "held_out": [[m["step"], m["bits_per_byte"]] for m in measured if "kept" not in m],
+        "bits_per_byte": of_weights[-1]["bits_per_byte"] if of_weights else None,
+        **report,
         "is_chat": config["data"]["chat"],
         "is_saved": bool(saved),
-        "is_complete": (run / "summary.json").is_file(),
+        "is_complete": is_complete,
     }
 
 

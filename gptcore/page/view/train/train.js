@@ -159,9 +159,9 @@ export class Train {
     // A bad name or time keeps nobody from a look at the texts.
     const isRun = kind === "plan" || kind === "train";
     const ofRun = isRun ? { name: name.value.trim(), start: start.value, minutes: Number(minutes.value) } : {};
-    this.isBeginning = isRun;
+    if (isRun) this.isBeginning = true;
     const isBegun = await this.act(kind, { ...ofTexts, ...ofRun, ...more });
-    this.isBeginning = false;
+    if (isRun) this.isBeginning = false;
     if (this.state) this.show(this.state);
     return isBegun;
   }
@@ -287,16 +287,19 @@ export class Train {
     const n = texts.filter(({ name }) => Object.hasOwn(refused, name)).length;
     this.set(this.unused, unusable ? say("train.unusable") : n ? say("train.unused", { n }) : "");
     this.set(this.look, ofFields(look));
-    this.set(this.plan, plan);
+    this.set(this.plan, ofFields(plan));
   }
 
   showPeople({ people }) {
+    const key = JSON.stringify(people);
+    if (key !== this.shownPeople) {
+      const choice = (name) => el("button.small", { type: "button", onclick: () => this.choose(name) }, name);
+      this.people.replaceChildren(...people.slice(0, SHOWN_PEOPLE).map(choice));
+      this.shownPeople = key;
+    }
+    // The buttons stay when one is pressed, so that it keeps the keyboard's focus.
     const mine = names(this.me.value);
-    const key = JSON.stringify([people, mine]);
-    if (key === this.shownPeople) return;
-    this.shownPeople = key;
-    const choice = (name) => el("button.small", { type: "button", "aria-pressed": String(mine.includes(name)), onclick: () => this.choose(name) }, name);
-    this.people.replaceChildren(...people.slice(0, SHOWN_PEOPLE).map(choice));
+    for (const button of this.people.children) button.setAttribute("aria-pressed", String(mine.includes(button.textContent)));
   }
 
   showRun({ run, doing, is_stepping: isStepping }) {
@@ -325,12 +328,11 @@ export class Train {
       return `${say(`doing.${doing}`)} ${said.split("\n").findLast((line) => !isSample(line)) ?? ""}`;
     }
     if (!run) return "";
-    const { step, steps, held_out: heldOut, taken, is_complete: isComplete } = run;
+    const { step, steps, bits_per_byte: bits, is_complete: isComplete } = run;
     const parts = [say("train.step", { step, steps })];
     if (doing) parts.push(this.left(run));
     else parts.push(say(isComplete ? "train.complete" : "train.paused"));
-    const [, bits] = heldOut.findLast(([at]) => !isComplete || at === taken) ?? [];
-    if (bits !== undefined) parts.push(say("train.bits", { bits: rounded(bits) }));
+    if (bits !== null) parts.push(say("train.bits", { bits: rounded(bits) }));
     return parts.join(" · ");
   }
 
