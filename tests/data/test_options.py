@@ -12,6 +12,7 @@ from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
 from training.data.sources import run_data_of
 from training.jobs.options import read_text, tokenised
+from training.run.settings import fixed_options
 
 
 def test_without_a_text_the_dialogues_are_read_and_the_run_knows_it(
@@ -41,3 +42,8 @@ def test_shards_that_are_not_there_are_not_made_of_other_texts(
         assert f"{name} holds no finished token shards: name the folder that" in said
         assert ("did you mean" in said) == (name == "mode")
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
+def test_a_run_records_names_as_it_did_when_there_was_one() -> None:
+    assert fixed_options(Namespace(me=["Ben"], columns=None, out="run")) == {"me": "Ben"}
+    assert fixed_options(Namespace(me=["Ben", "B."])) == {"me": "Ben; B."}

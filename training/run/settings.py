@@ -123,7 +123,11 @@ def goes_on(options: argparse.Namespace) -> bool:
 def fixed_options(options: argparse.Namespace) -> dict[str, str]:
     """Return the options that a run records besides its settings."""
     others = (*ANYTIME, "set", "preset", "text", "pairs")
-    return {name: str(v) for name, v in vars(options).items() if v and name not in others}
+    return {
+        name: "; ".join(value) if isinstance(value, list) else str(value)
+        for name, value in vars(options).items()
+        if value and name not in others
+    }
 
 
 def check_same(run: Run, model: ModelConfig, training: TrainConfig, **fixed: str) -> None:
