@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from gptcore.config import PRESETS
 from training.__main__ import main
 from training.report.history import MAX_POINTS, History, read_samples
-from training.report.report import write_report
+from training.report.report import facts, write_report
 from training.run.config import TrainConfig
 from training.run.directory import Run, write_json
 from training.run.facts import RunData
@@ -196,6 +196,14 @@ def test_only_the_newest_few_earlier_runs_are_shown(tmp_path: Path) -> None:
 
 def test_a_run_alone_differs_from_no_other(tmp_path: Path) -> None:
     assert "Settings that differ" not in write_report(made_up(tmp_path / "mine")).read_text()
+
+
+def test_a_row_of_a_run_tells_of_the_weights_that_are_taken(tmp_path: Path) -> None:
+    run = made_up(tmp_path / "mine")
+    assert facts(History(run))["held-out loss"] != "9.0000"
+    write_json(run.path / "summary.json", {"val_loss": 9.0, "bits_per_byte": 4.5, "kept": 0.4})
+    row = facts(History(run))
+    assert (row["held-out loss"], row["bits per byte"]) == ("9.0000", "4.5000")
 
 
 def test_mistakes_are_explained_in_one_line(tmp_path: Path, refused: Callable[..., str]) -> None:

@@ -25,7 +25,7 @@ class Recorder(Protocol):
 
 
 class Files:
-    """Writes metrics.jsonl, samples.md, loss.png and report.html."""
+    """Writes metrics.jsonl, samples.md, loss.png, report.html and report.json."""
 
     def __init__(self, run: Run):
         self.run = run

@@ -83,7 +83,7 @@ def facts(history: History) -> dict[str, str]:
         "state": "finished" if history.summary else f"at step {history.step:,} of {total:,}",
         "bits per byte": shown(history.summary.get(BITS, history.last(BITS)), ".4f"),
         "best": best,
-        "held-out loss": shown(history.last("val_loss"), ".4f"),
+        "held-out loss": shown(history.summary.get("val_loss", history.last("val_loss")), ".4f"),
         "steps": f"{history.step:,}",
         "tokens": shown(history.end("tokens"), ",.0f"),
         "time": clock_time(history.end("seconds")),
@@ -99,7 +99,7 @@ def differing(histories: list[History]) -> dict[str, list[str]]:
     rows = {
         key: [str(history.settings.get(key, NOTHING)) for history in histories]
         for key in keys
-        if key not in ("shards", "examples", "source")
+        if key not in ("shards", "examples", "source", "n_tokens")
     }
     return {key: values for key, values in rows.items() if len(set(values)) > 1}
 
