@@ -64,6 +64,10 @@ def test_a_missing_text_is_refused(tmp_path: Path, refused: Refused, train: tupl
     (tmp_path / "mispelt.txt").write_text("Here it is.")
     said = refused(training_main, tmp_path / "misspelt.txt", *train)
     assert said.endswith(f": did you mean '{tmp_path / 'mispelt.txt'}'?")
+    said = refused(training_main, tmp_path / "mis*.txr", *train)
+    assert said.endswith(f": did you mean '{tmp_path / 'mis*.txt'}'?")
+    said = refused(training_main, tmp_path / "chat*.txr", *train)
+    assert said.endswith("chat*.txr"), "no other ending finds anything"
 
 
 SETTINGS = {

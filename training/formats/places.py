@@ -93,8 +93,9 @@ def files_at(place: str) -> list[File]:
 
 
 def nearest_pattern(pattern: Path) -> str:
-    """Return a question after the pattern whose ending files have, or ""."""
-    near = closest(pattern.suffix, {path.suffix for path in pattern.parent.glob("*")} - {""})
+    """Return a question after the pattern that finds files by their own ending, or ""."""
+    others = map(Path, glob(str(pattern.with_suffix(".*")), recursive=True))  # noqa: PTH207
+    near = closest(pattern.suffix, {path.suffix for path in others if path.is_file()} - {""})
     return f"did you mean '{pattern.with_suffix(near)}'?" if near else ""
 
 
