@@ -38,6 +38,7 @@ def test_a_table_learned_by_heart_is_answered_without_the_rows_before_it(tmp_pat
     assert main([str(tmp_path / "shop.csv"), "--preset", "nano", "--out", str(out)]) == 0
     run = Run.load(out)
     assert run.best_checkpoint().facts["step"] == run.train.steps, "few held-out tokens choose none"
+    assert len(run.data.examples) == 4
     assert {*run.data.examples} <= {question for question, _ in table}
     assert export_main([str(out), "--out", str(folder)]) == 0
     model = load_model(folder)

@@ -73,14 +73,14 @@ def cost(logits: Tensor, targets: Tensor, byte_lengths: Tensor) -> Total:
 
 
 class Prompt(NamedTuple):
-    """The beginning of a held-out document."""
+    """The beginning of a document."""
 
     ids: list[int]
     asks: bool  # whether a reply follows; otherwise the text goes on
 
 
 def sample_prompts(rows: Rows, n: int = 3) -> list[Prompt]:
-    """Return the beginnings of n held-out documents: up to the first reply, or eight tokens."""
+    """Return the beginnings of n documents: up to the first reply, or eight tokens."""
     packing = rows.packing(0)
     prompts = []
     bounds = [*packing.starts[: n + 1].tolist(), len(rows.split[0])]
@@ -94,7 +94,7 @@ def sample_prompts(rows: Rows, n: int = 3) -> list[Prompt]:
 
 
 def questions(rows: Rows, n: int = 4) -> tuple[str, ...]:
-    """Return short first questions of held-out conversations, for a person to try."""
+    """Return short first questions of conversations, for a person to try."""
     asked = [question(p, rows.tokenizer) for p in sample_prompts(rows, 4 * n) if p.asks]
     short = [text for text in asked if text and len(text) <= SHORT and "\n" not in text]
     return tuple(dict.fromkeys(short))[:n]

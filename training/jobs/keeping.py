@@ -73,9 +73,10 @@ def settle(
     """
     steps, keep = run.train.steps, run.train.keep
     if mixed is None:
+        judge = "training" if run.data.few_held_out else "held-out"
         print(
             f"the weights before the training are not mixed in: {keep:g} of them would add "
-            f"{cost:.2f} to the loss"
+            f"{cost:.2f} to the loss of {judge} text"
         )
         changed = {"kept": 0.0}
     else:

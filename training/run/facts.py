@@ -24,7 +24,7 @@ class RunData(TextFacts):
     planned_steps: int | None = None  # those that the expected bits per byte are for
     n_tokens: int | None = None  # of the text
     held_out_tokens: int | None = None  # that the loss of held-out text is measured on
-    examples: tuple[str, ...] = ()  # held-out questions or sentences for a person to try
+    examples: tuple[str, ...] = ()  # questions or sentences for a person to try
 
     @property
     def few_held_out(self) -> bool:
