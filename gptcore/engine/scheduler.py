@@ -159,15 +159,14 @@ class Engine:
 
     def next_waiting(self) -> Row | None:
         """Return the request that gets a slot now; None if none may."""
+        if all(self.rows):
+            return None
         held = self.held()
         with self.lock:
             row = min(self.waiting, key=lambda row: held[row.asker], default=None)
-        if not row or all(self.rows):
-            return None
-        # The last slot is for somebody else, who would wait for the end of a long reply; of two,
-        # it would cost one asker half of the speed.
-        is_last = len(self.rows) > 2 and held[row.asker] == len(self.rows) - 1
-        return None if is_last and row.asker else row
+        # Of two slots, one that is kept free would cost a single asker half of the speed.
+        is_last = row and row.asker and held[row.asker] == len(self.rows) - 1 > 1
+        return None if is_last else row
 
     def held(self) -> Counter[str]:
         """Return how many slots each asker has."""
