@@ -118,7 +118,8 @@ def run(options: argparse.Namespace) -> int:
     token = f"/?token={login.token}" if login and login.token else ""
     here = f"http://{reachable(host)}:{options.port}"
     if token and options.behind_proxy:
-        print(f"visitors open the proxy's address followed by {token}; the proxy must lead to:")
+        print(f"visitors open the proxy's address followed by {token}")
+        print("the proxy must lead to:")
         token = ""
     print(f"{here}{token} (Ctrl-C ends)", flush=True)
     page = build_page(models, translator, access)

@@ -195,7 +195,7 @@ def test_the_command_prints_a_link_that_works(door: list[str]) -> None:
         try:
             line = next(line for line in process.stdout if "?token=" in line)
             wait_until_ready(port)
-            token = re.search(r"/\?token=(\S+) ", line)[1]
+            token = re.search(r"/\?token=(\S+)\s", line)[1]
             assert get(f"http://127.0.0.1:{port}", f"/?token={token}").status == 303
             assert get(f"http://127.0.0.1:{port}", "/").status == 401
             visitor = {"Host": "chat.example.org", "X-Forwarded-For": "203.0.113.9"}
