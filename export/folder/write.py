@@ -235,7 +235,7 @@ def add_inspect(folder: Path) -> None:
     if 4 * bundle.facts.parameters > MOST_BYTES:
         raise UserError(
             f"{folder} has {bundle.facts.parameters:,} parameters: Inspect takes models of at most "
-            f"{MOST_BYTES // 4:,}"
+            f"{MOST_BYTES // 4:,} parameters"
         )
     if isinstance(bundle, TranslationBundle):
         write_checked_inspect(load_seq2seq(bundle), folder / INSPECT)

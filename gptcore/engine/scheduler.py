@@ -87,7 +87,7 @@ class Engine:
     def submit(self, request: Request, stop: Stop, deliver: Deliver, asker: str = "") -> None:
         """Let the reply to a request be generated and delivered piece by piece.
 
-        `asker`: who shares the slots with others; "" is a program that has the model to itself.
+        `asker`: who shares the slots with others; "" where nobody else can ask, as on one machine.
         The last piece has a `finish`; an exception is delivered in its place if the reply fails.
         Raises UserError for an invalid request, and Busy if too many wait.
         """
