@@ -234,7 +234,7 @@ def add_inspect(folder: Path) -> None:
     bundle = load_any_bundle(folder)
     if 4 * bundle.facts.parameters > MOST_BYTES:
         raise UserError(
-            f"{folder} has {bundle.facts.parameters:,} parameters: Inspect takes models of at most "
+            f"{folder} has {bundle.facts.parameters:,} parameters: Inspect takes at most "
             f"{MOST_BYTES // 4:,} parameters"
         )
     if isinstance(bundle, TranslationBundle):

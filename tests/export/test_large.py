@@ -246,6 +246,6 @@ def test_inspect_refuses_a_model_that_one_file_does_not_hold(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("export.folder.write.MOST_BYTES", 100_000)
-    with pytest.raises(UserError, match=r"parameters: Inspect takes models of at most 25,000 parameters$"):
+    with pytest.raises(UserError, match=r"parameters: Inspect takes at most 25,000 parameters$"):
         add_inspect(large)
     assert not (large / INSPECT).exists()
