@@ -269,11 +269,12 @@ def write_facts(folder: Path, facts: ModelFacts) -> None:
     write_hashes(folder, facts, {p.relative_to(folder).as_posix() for p in files})
 
 
-def add_files(folder: Path, facts: ModelFacts, names: Iterable[str]) -> None:
+def add_files(folder: Path, names: Iterable[str]) -> None:
     """Write gptcore.json with the sha256 of the files that it lists already, and of new ones.
 
     Files that a person has put there stay the person's: no export may delete them.
     """
+    facts = read_facts(folder)
     write_hashes(folder, facts, {*facts.sha256, *names})
 
 

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 
 from export.formats.serving import cannot_serve, write_serving
@@ -27,7 +28,7 @@ def add_serving(folder: Path) -> None:
         raise UserError(f"{folder} has no file that a serving graph can use: {', '.join(SERVING)}")
     print_report(checks)
     names = [SERVING[name] for name in bundle.variants if name in SERVING]
-    add_files(folder, bundle.facts, names)
+    add_files(folder, names)
 
 
 def write_serving_graphs(
@@ -36,21 +37,22 @@ def write_serving_graphs(
     """Write the serving graph of each variant that can have one, and compare it.
 
     limit: the largest difference of logits that is allowed.
-    Raises UserError if one differs from its portable graph; that one is not written.
+    Raises UserError if one differs from its portable graph; then none is written.
     """
     if cannot_serve(config):
         return []
     checks = []
-    for variant in variants:
-        if variant not in SERVING:
-            continue
-        source = folder / VARIANTS[variant]
-        with new_file(folder / SERVING[variant]) as path:
+    with ExitStack() as files:  # they get their names together: gptcore.json lists all or none
+        for variant in variants:
+            if variant not in SERVING:
+                continue
+            source = folder / VARIANTS[variant]
+            path = files.enter_context(new_file(folder / SERVING[variant]))
             with waiting(f"writing {Path(SERVING[variant]).name}"):
                 write_serving(source, path, config)
             found = compare_serving(source, path, config, limit, Path(SERVING[variant]).name)
             if any_failed(found):
                 print_report(found)
                 raise UserError(f"{folder / SERVING[variant]} differs from {source.name}")
-        checks += found
+            checks += found
     return checks

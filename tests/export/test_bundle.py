@@ -386,7 +386,7 @@ def test_an_old_folder_stays_where_the_new_one_cannot_have_its_name(
 def test_what_a_person_has_put_there_stays_the_persons(folder: Path) -> None:
     (folder / "notes.txt").write_text("mine")
     (folder / "more.txt").write_text("made")
-    add_files(folder, read_facts(folder), ["more.txt"])
+    add_files(folder, ["more.txt"])
     assert "more.txt" in read_facts(folder).sha256
     with pytest.raises(UserError, match=r"contains files of yours \(notes\.txt\)"):
         check_model_folder(folder)

@@ -46,15 +46,22 @@ def test_what_onnx_runtimes_operator_cannot_do_is_refused_in_a_line(
     assert not load_bundle(folder).serving
 
 
-def test_a_serving_graph_that_differs_is_not_written_and_the_old_one_stays(
-    model_folder: Path, tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("graph", "source"), [("serving", "model"), ("serving_int8", "model_int8")]
+)
+def test_if_a_serving_graph_differs_none_is_written(
+    graph: str, source: str, tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = without_serving(model_folder, tmp_path / "model")
+    """The folder would hold a graph that gptcore.json does not list, as if a person had made it."""
+    folder = without_serving(NANO, tmp_path / "model")
+    before = {path.name for path in (folder / "onnx").iterdir()}
     monkeypatch.setattr(
-        folder_serving, "compare_serving", lambda *_: [Check("made up", 1, 1.0, 1e-4)]
+        folder_serving,
+        "compare_serving",
+        lambda *given: [Check("made up", 1, 1.0 * (given[-1] == f"{graph}.onnx"), 1e-4)],
     )
-    assert "serving.onnx differs from model.onnx" in refused(main, "serving", folder)
-    assert {path.name for path in (folder / "onnx").iterdir()} == {"model.onnx"}
+    assert f"{graph}.onnx differs from {source}.onnx" in refused(main, "serving", folder)
+    assert {path.name for path in (folder / "onnx").iterdir()} == before
     load_bundle(folder)
 
 
