@@ -16,8 +16,9 @@ import onnxruntime as ort
 from gptcore.bundle import VARIANTS, Bundle, graph_bytes, load_bundle
 from gptcore.checks import UserError, check_choice
 from gptcore.config import ModelConfig
-from gptcore.engine.generate import Piece, Replies, Request, Stop
+from gptcore.engine.generate import Piece, Request, Stop
 from gptcore.engine.onnx_session import OnnxSession, choose_device, open_inference, open_slots
+from gptcore.engine.replies import Replies
 from gptcore.engine.scheduler import Engine
 from gptcore.system.cores import fastest, median_seconds, thread_counts
 

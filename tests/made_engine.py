@@ -12,7 +12,8 @@ from threading import Event
 import numpy as np
 
 from gptcore.config import ModelConfig
-from gptcore.engine.generate import Piece, Replies, Reply, Request, generate
+from gptcore.engine.generate import Piece, Reply, Request, generate
+from gptcore.engine.replies import Replies
 from gptcore.engine.sampling import Sampling
 from gptcore.engine.scheduler import Engine
 from gptcore.engine.slots import Slots

@@ -10,10 +10,8 @@
 into logits and keeps a cache of what it has read.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from threading import Lock
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -32,7 +30,6 @@ FINISH: dict[Finish, str] = {  # the text shown for each way a generation can en
     "context": "stopped: the context is full",
     "stopped": "stopped by you",
 }
-MAX_REPLIES = 1000  # most replies whose ids are kept
 SCORED_TOGETHER = 16  # tokens whose probabilities are computed at once: their logits fit a cache
 
 
@@ -81,7 +78,9 @@ class Request:
         if not (self.echo and self.max_tokens == 0):
             check_max_tokens(self.max_tokens)
         n = len(self.ids) + len(self.begun)
-        if not (1 <= n < block_size + self.slide):
+        if n == 0:
+            raise UserError("the prompt is empty: give it at least one token")
+        if not (n < block_size + self.slide):
             raise UserError(
                 f"the prompt has {n} tokens; the context holds {block_size}, of which "
                 f"at least one must be left for the reply: shorten it"
@@ -98,10 +97,11 @@ class Piece:
     """The new text of one or more steps, and the token counts so far."""
 
     text: str  # new text; empty while a character is incomplete
-    n_prompt: int  # tokens of the prompt
+    n_prompt: int  # tokens of the prompt, and of the reply that was begun
     n_new: int  # tokens of the reply so far
     finish: Finish | None = None  # a key of FINISH in the last piece, None before
-    token_ids: tuple[int, ...] = ()  # the new tokens; the one that ends a reply is not among them
+    # The new tokens, with those of a stop text, without a special token that ends the reply.
+    token_ids: tuple[int, ...] = ()
     n_dropped: int = 0  # number of the oldest messages left out because they did not fit
     # If they are wanted: those of the new tokens, and of the token that ends the reply.
     likelihoods: tuple[Likelihood, ...] = ()
@@ -320,29 +320,6 @@ def completion_request(model: Model, text: str, sampling: Sampling, max_tokens: 
     text = text[-tokenizer.max_token_bytes * block_size :]
     ids = [*text_opening(tokenizer), *tokenizer.encode(text)][-block_size:]
     return Request(ids, sampling, max_tokens, slide=True)
-
-
-class Replies:
-    """The ids that recent replies were generated as, so that their cache fits the next prompt.
-
-    Decoding and encoding a reply may split it into other tokens.
-    """
-
-    def __init__(self) -> None:
-        self.lock = Lock()
-        self.ids: OrderedDict[tuple[int, str], list[int]] = OrderedDict()
-
-    def remember(self, reply: Reply) -> None:
-        if reply.is_cut:  # its ids are not those of its text
-            return
-        with self.lock:
-            self.ids[hash(tuple(reply.request.ids)), reply.text] = reply.ids
-            while len(self.ids) > MAX_REPLIES:
-                self.ids.popitem(last=False)
-
-    def recall(self, before: list[int], text: str) -> list[int] | None:
-        with self.lock:
-            return self.ids.get((hash(tuple(before)), text))
 
 
 def check_max_tokens(max_tokens: int) -> None:

@@ -14,7 +14,7 @@ from gptcore.engine.sampling import SETTINGS, Sampling
 from gptcore.text.chat_template import Message
 
 MOST_STOPS = 16
-LONGEST_STOP = 1_000  # characters: each is compared with a reply's end at every token
+LONGEST_STOP = 100  # characters: each is compared with a reply's end at every token
 
 
 def check_stops(stops: Any) -> tuple[str, ...]:

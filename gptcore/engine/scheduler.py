@@ -25,7 +25,8 @@ from threading import Event, Lock, Thread
 import numpy as np
 
 from gptcore.checks import Busy, UserError
-from gptcore.engine.generate import Piece, Replies, Reply, Request, Stop, slid
+from gptcore.engine.generate import Piece, Reply, Request, Stop, slid
+from gptcore.engine.replies import Replies
 from gptcore.engine.sampling import NOT_FINITE, Sampling, sample_rows
 from gptcore.engine.slots import Slots
 from gptcore.text.tokenizer import Tokenizer
@@ -67,11 +68,10 @@ class Engine:
 
     def __init__(self, slots: Slots, tokenizer: Tokenizer, replies: Replies):
         self.slots, self.tokenizer, self.replies = slots, tokenizer, replies
-        # guards waiting, thread and rows; only the engine's thread writes rows
-        self.lock = Lock()
+        self.lock = Lock()  # guards waiting and thread
         self.waiting: deque[Row] = deque()
         self.thread: Thread | None = None
-        self.rows: list[Row | None] = [None] * slots.cache.n_slots  # by slot
+        self.rows: list[Row | None] = [None] * slots.cache.n_slots  # by slot; written by thread
         self.used = np.zeros(slots.cache.n_slots)  # time when each slot was last needed
         self.reading: deque[Row] = deque()
         self.n_at_once = READ_BESIDE  # prompt tokens that are read within READ_SECONDS

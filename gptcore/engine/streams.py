@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 
+from gptcore.checks import Busy
 from gptcore.engine.generate import Piece, Request, Stop
 from gptcore.engine.scheduler import Engine
 
@@ -24,8 +25,8 @@ async def answers(
     """Yield the pieces of the replies to requests as they come, each with its request's index.
 
     However this generator ends (a stop, a closed connection, an error), the computation ends too.
-    After REPLY_SECONDS `on_late` is called, and the replies are stopped. `asker`: see
-    Engine.submit.
+    After REPLY_SECONDS `on_late` is called, and the replies are stopped; raises Busy if one of them
+    has not begun. `asker`: see Engine.submit.
     """
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[tuple[int, Piece | Exception]] = asyncio.Queue()
@@ -33,7 +34,11 @@ async def answers(
     def deliver(i: int, piece: Piece | Exception) -> None:
         loop.call_soon_threadsafe(arrived.put_nowait, (i, piece))
 
+    is_late = False
+
     def expire() -> None:
+        nonlocal is_late
+        is_late = True
         on_late()
         stop.set()
 
@@ -46,6 +51,8 @@ async def answers(
             i, piece = await arrived.get()
             if isinstance(piece, Exception):
                 raise piece
+            if is_late and piece.finish == "stopped" and not piece.n_new:
+                raise Busy(f"no word was written within {REPLY_SECONDS:.0f} seconds: try later")
             n_left -= bool(piece.finish)
             yield i, piece
     finally:

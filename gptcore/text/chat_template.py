@@ -61,8 +61,8 @@ def render(
     """Return the ids of a conversation; with `prompt`, followed by the opening of a reply.
 
     A reply that `recall` finds keeps the ids it was generated as. Decoding and encoding could
-    split it differently, and then the cache of the conversation would not match. Raises
-    UserError for an invalid message.
+    split it differently, and then the cache of the conversation would not match. See
+    check_messages for what messages are.
     """
     form, ids, text = tokenizer.chat, [], ""
 
@@ -100,7 +100,7 @@ def replies(
     """Return the ids of a conversation, and where each reply is in them, as (start, stop).
 
     A reply is encoded by itself, as it would be generated, and includes the special token that
-    ends it. Raises UserError for an invalid message.
+    ends it. See check_messages for what messages are.
     """
     spans = []
 

@@ -13,8 +13,9 @@ from trained import open_graph
 
 from gptcore.bundle import default_model
 from gptcore.checks import UserError
-from gptcore.engine.generate import Piece, Replies, Reply, Request, chat, chat_request, generate
+from gptcore.engine.generate import Piece, Reply, Request, chat, chat_request, generate
 from gptcore.engine.onnx_session import open_slots
+from gptcore.engine.replies import Replies
 from gptcore.engine.sampling import Sampling
 from gptcore.engine.scheduler import Engine
 from gptcore.model import OnnxModel, load_model

@@ -21,8 +21,9 @@ from gptcore.bundle import VARIANTS, Bundle
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.engine import onnx_session
-from gptcore.engine.generate import MAX_REPLIES, Replies, Reply, Request, Session
+from gptcore.engine.generate import Reply, Request, Session
 from gptcore.engine.onnx_session import OnnxSession
+from gptcore.engine.replies import MAX_REPLIES, Replies
 from gptcore.model import MAX_SLOTS, OnnxModel, cache_bytes, load_model, step_seconds
 from gptcore.nn.gpt import GPT
 from gptcore.nn.torch_session import TorchSession
@@ -182,8 +183,8 @@ def test_replies_are_recalled_by_what_came_before_them_and_the_oldest_are_forgot
     for i in range(MAX_REPLIES - 1):
         remember([i])
     assert recall([1, 2], "Hi") == [*b"Hi"]
-    remember([-1])
-    assert recall([1, 2], "Hi") is None and recall([0], "Hi") == [*b"Hi"]
+    remember([-1])  # what was recalled last is kept longest
+    assert recall([0], "Hi") is None and recall([1, 2], "Hi") == [*b"Hi"]
 
 
 def test_a_model_folder_is_loaded_with_the_threads_asked_for_or_the_quicker_number(

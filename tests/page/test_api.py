@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
 from threading import Event
 from typing import Any
 
@@ -17,7 +18,10 @@ import gptcore.api.routes
 from gptcore.api.access import Access
 from gptcore.checks import UserError
 from gptcore.engine.generate import Piece, chat
+from gptcore.engine.onnx_session import open_slots
+from gptcore.engine.replies import Replies
 from gptcore.engine.sampling import Sampling, log_softmax
+from gptcore.engine.scheduler import Engine
 from gptcore.model import OnnxModel, load_model
 from gptcore.text.chat_template import render
 
@@ -294,6 +298,24 @@ def test_a_reply_that_the_time_ends_is_not_called_complete(
     assert whole["usage"]["completion_tokens"] < 1900
     assert whole["choices"][0]["finish_reason"] == "length"
     assert last["choices"][0]["finish_reason"] == "length"
+
+
+def test_a_request_that_waits_until_its_time_is_up_is_told_that_others_were_first(
+    slow_model: OnnxModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = {"messages": HELLO, "max_tokens": 1900, "temperature": 0}
+    slots = open_slots(slow_model.inference, slow_model.config, 1)
+    model = OnnxModel(slow_model.bundle, slow_model.inference, 1, slow_model.variant)
+    model.engine = Engine(slots, model.tokenizer, Replies())
+    with served(model, Access()) as address, ExitStack() as open_for:
+        url = f"{address}/v1/chat/completions"
+        asked = requests.post(url, json=wanted | {"stream": True}, timeout=SECONDS, stream=True)
+        first = open_for.enter_context(asked)
+        next(first.iter_lines())
+        monkeypatch.setattr("gptcore.engine.streams.REPLY_SECONDS", 0.2)
+        answer = requests.post(url, json=wanted, timeout=SECONDS)
+    assert answer.status_code == 429
+    assert answer.json()["error"]["message"] == "no word was written within 0 seconds: try later"
 
 
 def test_an_error_in_the_middle_of_a_stream_is_told_in_the_stream(post, monkeypatch) -> None:

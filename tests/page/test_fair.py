@@ -9,8 +9,8 @@ from http.client import HTTPConnection
 import pytest
 
 from gptcore.api.access import REPLIES, Access
-from gptcore.engine.generate import Replies
 from gptcore.engine.onnx_session import open_slots
+from gptcore.engine.replies import Replies
 from gptcore.engine.scheduler import Engine
 from gptcore.model import OnnxModel
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gptcore.config import ModelConfig
-from gptcore.engine.generate import Piece, Replies, Reply, Request, Stop, chat, complete, generate
+from gptcore.engine.generate import Piece, Reply, Request, Stop, chat, complete, generate
+from gptcore.engine.replies import Replies
 from gptcore.engine.sampling import Sampling
 from gptcore.text.chat_format import ChatFormat
 from gptcore.text.tokenizer import Tokenizer

@@ -16,7 +16,8 @@ import torch
 from gptcore.bundle import FACTS
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
-from gptcore.engine.generate import Model, Piece, Replies, Reply, Request, Stop, generate
+from gptcore.engine.generate import Model, Piece, Reply, Request, Stop, generate
+from gptcore.engine.replies import Replies
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import whole_sequence
