@@ -53,9 +53,9 @@ class Training:
 
 @dataclass(frozen=True)
 class Imported:
-    """The folder in Hugging Face's format, or the GGUF file, that a model folder was made from."""
+    """What a model folder was made from."""
 
-    source: str
+    source: str  # the Hub's OWNER/NAME, or the name of a folder or of a GGUF file
     measured_on: str
 
 

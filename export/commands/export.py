@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from export.folder.replace import check_model_folder
 from gptcore.bundle import VARIANTS, read_facts
-from gptcore.checks import UserError
+from gptcore.checks import UserError, check_choice
 from gptcore.config import Seq2SeqConfig
 from training.formats.places import find_files
 from training.machine.progress import waiting
@@ -96,16 +96,16 @@ def run(options: argparse.Namespace) -> int:
     return tell(export_run(Run.load(options.run), target), options)
 
 
-def export_folder(folder: Path, options: argparse.Namespace) -> int:
+def export_folder(folder: Path, options: argparse.Namespace, origin: str = "") -> int:
     """Export a model made elsewhere from a folder of Hugging Face's kind; return the exit code.
 
-    `options`: --out, and those of add_folder_arguments.
+    `options`: --out, and those of add_folder_arguments. `origin`: see Imported.source.
     """
     with waiting("starting PyTorch"):
         from export.pretrained.hugging_face import export_pretrained
 
     target = target_of(options, folder)
-    return tell(export_pretrained(folder, target, options.text, options.context), options)
+    return tell(export_pretrained(folder, target, options.text, options.context, origin), options)
 
 
 @contextmanager
@@ -125,7 +125,6 @@ def unpacked(file: Path, beside: Path) -> Iterator[Path]:
 def target_of(options: argparse.Namespace, family: Path) -> "Target":
     """Return what the options say of the model folder; `family` may hold the model's own card."""
     from export.folder.card import Hub, read_license
-    from export.folder.variants import read_names, split_names
     from export.folder.write import Target
 
     hub = Hub(
@@ -134,7 +133,12 @@ def target_of(options: argparse.Namespace, family: Path) -> "Target":
         split_names(options.datasets),
     )
     name = options.name or options.out.name
-    return Target(options.out, name, hub, read_names(options.quantize), options.force)
+    return Target(options.out, name, hub, split_names(options.quantize), options.force)
+
+
+def split_names(text: str) -> list[str]:
+    """Return the names in a list such as `int8,q4`, each once."""
+    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
 def tell(checks: "list[Check]", options: argparse.Namespace) -> int:
@@ -167,7 +171,9 @@ def check_source(options: argparse.Namespace) -> None:
 
 
 def check_target(options: argparse.Namespace) -> None:
-    """Raise UserError for an --out that may not be replaced, or a --text that is not there."""
+    """Raise UserError for what else can be found before anything is fetched or unpacked."""
     check_model_folder(options.out)
+    for name in split_names(options.quantize):
+        check_choice("number format", name, SMALLER)
     if options.text:
         find_files([options.text])

@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         folder = home() / model.repo
         fetch(folder, model.repo, lambda folder: check_supported(folder, options))
-    code = export.export_folder(folder, options)
+    code = export.export_folder(folder, options, model.repo)
     family = read_json(folder / "config.json").get("model_type", "llama")
     if not is_tried(family):
         print(f"of the family {family} no real weights were tried here, only small random ones")
@@ -50,11 +50,9 @@ def run(options: argparse.Namespace) -> int:
 def check_supported(folder: Path, options: argparse.Namespace) -> None:
     """Raise UserError for what can be refused before gigabytes are fetched."""
     with waiting("starting PyTorch"):
-        from export.folder.variants import read_names
         from export.pretrained.hugging_face import read_config
         from export.pretrained.tokenizer import read_tokenizer
 
-    read_names(options.quantize)
     path = folder / "config.json"
     config = read_config(read_json(path), path, options.context)
     read_tokenizer(folder, config.vocab_size)

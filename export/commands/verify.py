@@ -7,6 +7,7 @@ python -m export verify models/NAME --runtimes      runs it in other runtimes, i
 import argparse
 from pathlib import Path
 
+from export.commands.export import split_names
 from export.runtimes.environments import PEERS
 from gptcore.bundle import TranslationBundle, load_any_bundle, read_facts
 from training.machine.progress import waiting
@@ -30,9 +31,7 @@ def run(options: argparse.Namespace) -> int:
         with waiting("starting PyTorch"):
             from export.runtimes.compare import verify_runtimes
 
-        return verify_runtimes(
-            options.model, [name.strip() for name in options.runtimes.split(",")]
-        )
+        return verify_runtimes(options.model, split_names(options.runtimes))
     with waiting("starting PyTorch"):
         from export.verify.decoder import verify
         from export.verify.report import any_failed, print_report

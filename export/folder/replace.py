@@ -50,8 +50,8 @@ def check_model_folder(out: Path, facts: ModelFacts | None = None) -> None:
 def origin(facts: ModelFacts) -> object:
     """Return what two exports of the same run, or of the same model made elsewhere, share.
 
-    A run that goes on may change its settings; an import's --context changes the shape.
+    A run that goes on may change its settings; an import's --context changes the context.
     """
     if facts.training:
         return facts.config, facts.training.data
-    return facts.imported and facts.imported.source
+    return facts.imported and (facts.imported.source, facts.parameters)

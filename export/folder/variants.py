@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
-from export.formats.quantize import FORMATS, save_quantized
+from export.formats.quantize import save_quantized
 from gptcore.bundle import VARIANTS, data_file, graph_bytes
-from gptcore.checks import UserError, check_choice
+from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.engine.onnx_session import open_inference
 from gptcore.engine.sampling import log_softmax
@@ -67,18 +67,6 @@ class Measured:
             agreement=self.n_agree / n_tokens,
             divergence=self.divergence / n_tokens,
         )
-
-
-def read_names(text: str) -> list[str]:
-    """Split a list of formats such as `int8,q4`; raises UserError for an unknown one."""
-    names = split_names(text)
-    for name in names:
-        check_choice("number format", name, FORMATS)
-    return names
-
-
-def split_names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 N_CALIBRATION = 24  # rows
@@ -175,7 +163,7 @@ def measure(
     rows = [(ids, targets) for ids, targets in rows if (targets != IGNORED).any()]
     if not rows:
         raise UserError("the held-out text is empty: there is nothing to measure variants on")
-    row_bytes = 4 * max(len(ids) for ids, _ in rows) * len(byte_lengths)
+    row_bytes = 8 * max(len(ids) for ids, _ in rows) * len(byte_lengths)
     n_together = max(1, int(REFERENCE_BYTES / row_bytes))
     result = {name: Measured() for name in files}
     sessions: dict[str, ort.InferenceSession] = {}

@@ -7,6 +7,7 @@
 import json
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -191,11 +192,15 @@ def write_family(source: Path, config: ModelConfig, folder: Path) -> None:
     for name in FAMILY_FILES:
         if name != "README.md" and (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
-    if (source / "config.json").is_file():
-        content = read_json(source / "config.json")
-        content["max_position_embeddings"] = config.block_size
-        text = json.dumps(content, indent=2) + "\n"
-        (folder / "config.json").write_text(text, encoding="utf-8")
+    for name in ("config.json", "genai_config.json"):
+        if not (source / name).is_file():
+            continue
+        content, n = read_json(source / name), config.block_size  # which a run may have shortened
+        if name == "config.json":
+            content["max_position_embeddings"] = n
+        else:
+            content["model"]["context_length"] = content["search"]["max_length"] = n
+        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 @waiting("writing the graph and the weights")
@@ -237,21 +242,22 @@ def add_inspect(folder: Path) -> None:
             f"{folder} has {bundle.facts.parameters:,} parameters: Inspect takes at most "
             f"{MOST_BYTES // 4:,} parameters"
         )
-    if isinstance(bundle, TranslationBundle):
-        write_checked_inspect(load_seq2seq(bundle), folder / INSPECT)
-    else:
-        write_checked_inspect(load_reference(bundle), folder / INSPECT)
-        with new_file(folder / UNTRAINED) as temporary:
-            write_untrained(bundle.config, folder / INSPECT, temporary)
+    with ExitStack() as files:  # they get their names together: gptcore.json lists both or none
+        path = files.enter_context(new_file(folder / INSPECT))
+        if isinstance(bundle, TranslationBundle):
+            write_checked_inspect(load_seq2seq(bundle), path)
+        else:
+            write_checked_inspect(load_reference(bundle), path)
+            untrained = files.enter_context(new_file(folder / UNTRAINED))
+            write_untrained(bundle.config, path, untrained)
     names = [name for name in (INSPECT, UNTRAINED) if (folder / name).exists()]
-    add_files(folder, bundle.facts, [name.as_posix() for name in names])
+    add_files(folder, [name.as_posix() for name in names])
 
 
 def write_checked_inspect(model: GPT | Seq2Seq, path: Path) -> None:
-    """Write the Inspect tab's graph; raises UserError and leaves `path` if it is not the model."""
-    with new_file(path) as temporary:
-        write_inspect(model, temporary)
-        worst = compare_inspect(model, temporary)
-        if not (worst <= TOLERANCE):
-            raise UserError(f"{path} was not written: it differs from PyTorch by {worst:.2g}")
-    print(f"{path.name} differs from PyTorch by {worst:.2g} at most")
+    """Write the Inspect tab's graph to `path`; raises UserError if it is not the model."""
+    write_inspect(model, path)
+    worst = compare_inspect(model, path)
+    if not (worst <= TOLERANCE):
+        raise UserError(f"{INSPECT} was not written: it differs from PyTorch by {worst:.2g}")
+    print(f"{INSPECT.name} differs from PyTorch by {worst:.2g} at most")

@@ -12,10 +12,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from export.folder.variants import Row, row_tokens, text_rows
+from export.folder.variants import FLOPS, Row, row_tokens, text_rows
 from export.folder.write import Smaller, Target, write_graph_and_weights, write_verified
 from export.formats.hugging_face import genai_config
 from export.formats.pre_tokenizers import explicit
@@ -41,6 +40,7 @@ from training.formats.places import find_files
 from training.machine.progress import waiting
 
 N_MEASURED = 60  # number of documents for the measurements
+LEAST_MEASURED = 4096  # tokens of them, however large the model is
 N_FITTED = 16_384  # tokens that 4 bits are fitted to, about
 COPIED = ("tokenizer_config.json", "special_tokens_map.json")
 SUPPORTED = {  # keys of config.json, and the values that gptcore's Llama supports
@@ -54,12 +54,17 @@ SUPPORTED = {  # keys of config.json, and the values that gptcore's Llama suppor
 
 
 def export_pretrained(
-    source: Path, target: Target, text: Path | None = None, context: int | None = None
+    source: Path,
+    target: Target,
+    text: Path | None = None,
+    context: int | None = None,
+    origin: str = "",
 ) -> list[Check]:
     """Write and verify a model folder from one in Hugging Face's format.
 
     `text` is used to measure bits per byte, by default the project's own dialogues; `context`
-    limits the model's context. Raises UserError naming what is not supported.
+    limits the model's context; `origin` says what it is made from, by default the folder's name.
+    Raises UserError naming what is not supported.
     """
     check_links(source)
     settings = read_json(source / "config.json")
@@ -69,10 +74,9 @@ def export_pretrained(
     with torch.device("meta"):
         shape = build_model(config)  # without values: only one model is in memory at a time
     weights = read_weights(source, set(to_llama(shape.state_dict(), config)))
-    imported = Imported(source.resolve().name, measured_on=text.name if text else OWN)
-    facts = ModelFacts(
-        target.name, template is not None, count_parameters(shape), config, imported=imported
-    )
+    imported = Imported(origin or source.resolve().name, measured_on=text.name if text else OWN)
+    n_parameters = count_parameters(shape)
+    facts = ModelFacts(target.name, template is not None, n_parameters, config, imported=imported)
 
     def write(folder: Path) -> list[Check]:
         with waiting("reading the weights"):
@@ -83,11 +87,13 @@ def export_pretrained(
         return verify(Bundle(folder, config, tokenizer, facts))
 
     length, after = row_tokens(config), slice(N_MEASURED, 5 * N_MEASURED)
-    rows = list(measured_rows(tokenizer, facts.chat, text, length))
-    calibration = first_ids(measured_rows(tokenizer, facts.chat, text, length, after))
-    calibration = calibration or first_ids(
-        measured_rows(tokenizer, facts.chat, None, length, after)
+    n_measured = max(LEAST_MEASURED, int(FLOPS / (2 * n_parameters)))
+    rows = first_rows(measured_rows(tokenizer, facts.chat, text, length), n_measured)
+    fitted = first_rows(measured_rows(tokenizer, facts.chat, text, length, after), N_FITTED)
+    fitted = fitted or first_rows(
+        measured_rows(tokenizer, facts.chat, None, length, after), N_FITTED
     )
+    calibration = [ids for ids, _ in fitted]
     return write_verified(target, facts, write, Smaller(rows, tokenizer, calibration))
 
 
@@ -260,13 +266,15 @@ def padding(ids: dict[str, Any], tokenizer: Tokenizer) -> int | None:
     return named if named in free else next(iter(free), named)
 
 
-def first_ids(rows: Iterable[Row]) -> list[np.ndarray]:
-    """Return the ids of the first rows, N_FITTED in all or a row more."""
-    found: list[np.ndarray] = []
-    for ids, _ in rows:
-        if sum(map(len, found)) >= N_FITTED:
+def first_rows(rows: Iterable[Row], n_tokens: int) -> list[Row]:
+    """Return the first rows, of `n_tokens` in all or a row more."""
+    found: list[Row] = []
+    n_left = n_tokens
+    for ids, targets in rows:
+        if n_left <= 0:
             break
-        found.append(ids)
+        found.append((ids, targets))
+        n_left -= len(ids)
     return found
 
 

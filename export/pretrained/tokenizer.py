@@ -157,7 +157,10 @@ def unpadded(path: Path) -> "Fast":
     """Return the library's own tokenizer, without the lengths that some files ask for."""
     from tokenizers import Tokenizer as Fast
 
-    fast = Fast.from_file(str(path))
+    try:
+        fast = Fast.from_file(str(path))
+    except Exception as error:  # the library has no class of its own for it
+        raise UserError(f"{path} is not supported: {error}") from None
     fast.no_padding()
     fast.no_truncation()
     return fast

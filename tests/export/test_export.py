@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 
 import export.folder.write
 from export.__main__ import main
+from export.commands.export import split_names
 from export.formats.hugging_face import tokenizer_config
 from export.verify import decoder as checks
 from export.verify.decoder import verify
@@ -333,6 +334,10 @@ def test_a_folder_of_other_files_is_never_replaced(run: Run, tmp_path: Path, cap
     assert main([str(run.path), "--out", str(tmp_path / "out")]) == 2
     assert "is not a model folder: choose another --out" in capsys.readouterr().err
     assert contents(tmp_path) == {f"out/{name}": b"years of work"}
+
+
+def test_a_format_named_twice_is_written_once() -> None:
+    assert split_names("int8, q4,,int8") == ["int8", "q4"]
 
 
 def test_a_model_of_another_origin_is_never_replaced(run: Run, tmp_path: Path, capsys) -> None:

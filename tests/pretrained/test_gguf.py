@@ -1,5 +1,7 @@
 """The file for llama.cpp, read back: metadata, tokens, merges, and every weight."""
 
+import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -92,6 +94,18 @@ def test_the_tokenizer_is_ours(pair: tuple[Path, GGUFReader]) -> None:
     assert field(reader, "tokenizer.ggml.add_bos_token") == (not bundle.is_chat)
     assert (template in reader.fields) == bundle.is_chat
     assert not bundle.is_chat or field(reader, template) == CHAT_TEMPLATE
+
+
+def test_of_several_ends_the_one_of_a_turn_is_named_beside_the_first(tmp_path: Path) -> None:
+    """Llama 3.2's first end is that of a text; llama.cpp and an import must know both."""
+    folder = shutil.copytree(NANO, tmp_path / "model")
+    special = load_bundle(NANO).tokenizer.special
+    ends = {"eos_token_id": [special["<|endoftext|>"], special["<|pad|>"], special["<|end|>"]]}
+    (folder / "generation_config.json").write_text(json.dumps(ends))
+    write_facts(folder, load_bundle(NANO).facts)
+    write_gguf(folder, path := tmp_path / "model.gguf")
+    ids = [field(GGUFReader(path), f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
+    assert ids == [special["<|endoftext|>"], special["<|end|>"]]
 
 
 def test_every_weight_arrives(pair: tuple[Path, GGUFReader]) -> None:
