@@ -311,9 +311,10 @@ def test_a_request_that_waits_until_its_time_is_up_is_told_that_others_were_firs
         url = f"{address}/v1/chat/completions"
         asked = requests.post(url, json=wanted | {"stream": True}, timeout=SECONDS, stream=True)
         first = open_for.enter_context(asked)
-        next(first.iter_lines())
+        next(lines := first.iter_lines())
         monkeypatch.setattr("gptcore.engine.streams.REPLY_SECONDS", 0.2)
         answer = requests.post(url, json=wanted, timeout=SECONDS)
+        assert next(lines) is not None  # the first one is being written still
     assert answer.status_code == 429
     assert answer.json()["error"]["message"] == "no word was written within 0 seconds: try later"
 
