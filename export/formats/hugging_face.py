@@ -15,9 +15,9 @@ from gptcore.config import ModelConfig
 from gptcore.families import CLASSES, family
 from gptcore.text.tokenizer import PORTABLE_PATTERN, SPECIAL_TOKENS, Tokenizer, byte_to_unicode
 
-# The template gives the same prompt as gptcore.text.chat_template.render. Other runtimes parse
-# special tokens in the rendered text, so a `<|` that a user typed is broken up. (`split` and `join`
-# replace `replace`, which onnxruntime-genai's Jinja lacks.)
+# The template gives the prompt of gptcore.text.chat_template.render, but for a `<|` that a user
+# typed: it is broken up, since other runtimes parse special tokens in the rendered text. (`split`
+# and `join` replace `replace`, which onnxruntime-genai's Jinja lacks.)
 CHAT_TEMPLATE = (
     "{{ '<|endoftext|>' }}"
     "{% for message in messages %}"

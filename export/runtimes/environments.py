@@ -16,11 +16,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 from gptcore.checks import check_choice
@@ -72,6 +73,9 @@ PEERS = {
 }
 
 
+PATIENCE_S = 1800.0  # seconds of silence after which a runtime hangs, and is ended
+
+
 class PeerError(Exception):
     """A runtime could not be installed, started or used; the message says why in a few words."""
 
@@ -97,11 +101,15 @@ class Running:
 
     def ask(self, prompts: list[list[int]], n: int) -> dict[str, Any]:
         """Return `n` greedy ids per prompt, and the seconds that prompts and tokens took."""
-        print(json.dumps({"prompts": prompts, "n": n}), file=self.questions, flush=True)
+        with suppress(BrokenPipeError):  # it has ended: _read says how
+            print(json.dumps({"prompts": prompts, "n": n}), file=self.questions, flush=True)
         return self._read()
 
     def _read(self) -> dict[str, Any]:
+        watchdog = Timer(PATIENCE_S, self.process.kill)
+        watchdog.start()
         line = self.answers.readline()
+        watchdog.cancel()
         if not line:
             code = self.process.wait()
             self.errors.seek(0)

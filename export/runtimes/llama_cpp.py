@@ -9,12 +9,13 @@ from export.runtimes.program import Generate, serve
 
 FLOAT32 = 0  # ggml's number for fp32
 MAX_PROMPTS = 4
+LONGEST = 4096  # tokens of a prompt and what is written: the cache is in memory whole
 
 
 def load(file: Path, threads: int) -> tuple[str, Generate]:
     lib.llama_backend_init()
     model = lib.llama_model_load_from_file(str(file).encode(), lib.llama_model_default_params())
-    n_tokens = lib.llama_model_n_ctx_train(model) * MAX_PROMPTS
+    n_tokens = min(lib.llama_model_n_ctx_train(model), LONGEST) * MAX_PROMPTS
     settings = lib.llama_context_default_params()
     settings.n_ctx = settings.n_batch = n_tokens
     settings.n_seq_max = MAX_PROMPTS

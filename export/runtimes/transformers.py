@@ -1,4 +1,4 @@
-"""Hugging Face's LlamaForCausalLM, which reads config.json and model.safetensors."""
+"""Hugging Face's class for the model's family, which reads config.json and model.safetensors."""
 
 from pathlib import Path
 

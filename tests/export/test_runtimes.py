@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from export.folder.transformers_js import DTYPES
 from export.runtimes import compare as runtimes
 from export.runtimes import environments
 from export.runtimes.compare import make_prompts, verify_runtimes
-from export.runtimes.environments import NPM, PEERS, Peer, PeerError, start
+from export.runtimes.environments import NPM, PEERS, Peer, PeerError, Running, start
 from export.verify.decoder import greedy
 from gptcore.bundle import default_model, load_bundle, read_facts, write_facts
 from gptcore.checks import UserError
@@ -155,6 +156,23 @@ def test_a_runtime_that_cannot_be_had_is_missing_and_not_passed(
     said = capsys.readouterr().out
     assert re.search(f"^onnxruntime +missing: {reason}", said, re.MULTILINE), said
     assert row(said, "gptcore")[-1].endswith("x"), "the others still have their turn"
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("import time; time.sleep(600)", "it ended with -9: "),
+        ("print('{}', flush=True)", "it ended with 0: "),
+    ],
+)
+def test_a_runtime_that_hangs_or_ends_between_two_questions_is_missing(
+    program: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "PATIENCE_S", 1.0)
+    with pytest.raises(PeerError, match=reason):
+        running = Running([sys.executable, "-c", program], tmp_path)
+        running.process.wait()
+        running.ask([[1]], 1)
 
 
 def test_a_program_that_is_not_installed_is_named(
