@@ -1,7 +1,7 @@
 """A plan: all settings of a training, how long it will take, and how good it will be.
 
 >>> plan.epochs, plan.seconds, plan.expectation                      # doctest: +SKIP
-(15.9, 192.0, '2.10 bits per byte of new text')
+(15.9, 192.0, '2.10 bits per byte of new text, a fifth more or less')
 """
 
 import math
@@ -73,7 +73,9 @@ class Plan:
     def expectation(self) -> str:
         """The expected bits per byte, or why they are unknown, for people."""
         bits = self.expected_bits_per_byte
-        return self.unmeasured if bits is None else f"{bits:.2f} bits per byte of new text"
+        if bits is None:
+            return self.unmeasured
+        return f"{bits:.2f} bits per byte of new text, a fifth more or less"
 
     def table(self) -> str:
         """Return the plan as a table: what is chosen, its value, and the rule behind it."""

@@ -21,6 +21,7 @@ GAP = 0.75  # of the loss of the training text over the held-out loss: soon lear
 SPIKE = 1.25  # of the smoothed training loss over its earlier minimum
 SPIKE_NATS = 0.2  # and by how much it rises at least: near 0 a loss wobbles by half and more
 LEARNED = 0.97  # of the last over the first training loss
+OFF = 1.2  # of what the plan expected; it says that it may be off by so much
 FEWER = 0.8  # of the planned steps
 SPARE = 0.5  # of the minutes that were asked for; reading the text takes some of them
 LATE = 1.1  # of the minutes that were asked for
@@ -124,7 +125,7 @@ def unfinished(history: History) -> Iterator[Finding]:
 def unexpected(history: History) -> Iterator[Finding]:
     """The plan expected less of the weights that the export takes."""
     expected, (_, reached) = history.run.data.expected_bits_per_byte, history.column(BITS)
-    if not (expected and len(reached) and reached.min() > 1.1 * expected):
+    if not (expected and len(reached) and reached.min() > OFF * expected):
         return
     said = f"The plan expected {expected:.2f} bits per byte, and it became {reached.min():.2f}: "
     planned, taken = history.run.data.planned_steps, history.run.train.steps
