@@ -112,6 +112,7 @@ class ModelFacts:
     imported: Imported | None = None
     measured: dict[str, float] = field(default_factory=dict)  # at a step, on held-out text
     loss_curve: bool = False  # whether the folder has loss.png
+    sampling: dict[str, float] = field(default_factory=dict)  # what its makers recommend
     examples: tuple[str, ...] = ()  # questions or sentences for a person to try
     parity: tuple[Parity, ...] = ()
     variants: dict[str, Variant] = field(default_factory=dict)

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -16,6 +17,7 @@ from types import FrameType
 from gptcore.bundle import VARIANTS, default_model, read_facts, say_if_large
 from gptcore.checks import UserError
 from gptcore.engine.generate import FINISH, Model, Piece, chat, check_max_tokens, complete
+from gptcore.engine.inputs import usual_sampling
 from gptcore.engine.sampling import SETTINGS, Sampling
 from gptcore.system.runtime import check_runtime
 from gptcore.text.chat_template import Message
@@ -33,9 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{setting.name.replace('_', '-')}",
             type=int if setting.is_whole else float,
-            default=setting.default,
             metavar="N" if setting.is_whole else "X",
-            help=f"{setting.info} (%(default)s)",
+            help=f"{setting.info} ({setting.default}, or what the model's makers recommend)",
         )
 
 
@@ -53,9 +54,10 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Load the model and chat until the user quits; return the exit code. Raises UserError."""
-    sampling = Sampling(**{setting.name: getattr(options, setting.name) for setting in SETTINGS})
     check_max_tokens(options.max_tokens)
-    read_facts(options.model)
+    given = {s.name: getattr(options, s.name) for s in SETTINGS}
+    given = {name: value for name, value in given.items() if value is not None}
+    sampling = replace(usual_sampling(read_facts(options.model)), **given)
     check_runtime()
     from gptcore.model import device_line, load_model
 

@@ -24,6 +24,7 @@ from export.formats.hugging_face import (
     genai_config,
     generation_config,
     llama_config,
+    recommended_sampling,
     special_tokens_map,
     token_ids,
     tokenizer_config,
@@ -98,6 +99,7 @@ def export_run(run: Run, target: Target) -> list[Check]:
         training=Training(step, run.data.text, run.train.to_dict(), **took),
         measured=measured(run, step),
         imported=run.base.imported if run.base else None,
+        sampling=recommended_sampling(run.path / FAMILY),
         loss_curve=(run.path / LOSS).is_file(),
         examples=run.data.examples,
     )

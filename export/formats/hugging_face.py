@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from gptcore.config import ModelConfig
+from gptcore.engine.sampling import SETTINGS
 from gptcore.families import CLASSES, family
+from gptcore.system.files import read_json
 from gptcore.text.tokenizer import PORTABLE_PATTERN, SPECIAL_TOKENS, Tokenizer, byte_to_unicode
 
 # The template gives the prompt of gptcore.text.chat_template.render, but for a `<|` that a user
@@ -104,6 +106,25 @@ def generation_config(ids: TokenIds) -> dict[str, Any]:
         "top_k": 50,
         "max_new_tokens": 256,
     }
+
+
+def recommended_sampling(folder: Path) -> dict[str, float]:
+    """Return what generation_config.json recommends to sample with, if a folder has one.
+
+    Values out of our range are left out; a repetition penalty is ours, of the reply alone.
+    """
+    path = folder / "generation_config.json"
+    content = read_json(path) if path.is_file() else {}
+    if not content.get("do_sample"):
+        return {}
+    found = {}
+    for setting in SETTINGS:
+        value = content.get(setting.name)
+        if setting.name == "seed" or isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        if setting.lowest <= value <= setting.highest:
+            found[setting.name] = value
+    return found
 
 
 def genai_config(config: ModelConfig, ids: TokenIds) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import torch
 
 from export.folder.variants import FLOPS, Row, row_tokens, text_rows
 from export.folder.write import Smaller, Target, write_graph_and_weights, write_verified
-from export.formats.hugging_face import genai_config
+from export.formats.hugging_face import genai_config, recommended_sampling
 from export.formats.pre_tokenizers import explicit
 from export.formats.weights import Weights
 from export.pretrained.tokenizer import chat_template, read_json, read_tokenizer
@@ -76,7 +76,14 @@ def export_pretrained(
     weights = read_weights(source, set(to_llama(shape.state_dict(), config)))
     imported = Imported(origin or source.resolve().name, measured_on=text.name if text else OWN)
     n_parameters = count_parameters(shape)
-    facts = ModelFacts(target.name, template is not None, n_parameters, config, imported=imported)
+    facts = ModelFacts(
+        target.name,
+        template is not None,
+        n_parameters,
+        config,
+        imported=imported,
+        sampling=recommended_sampling(source),
+    )
 
     def write(folder: Path) -> list[Check]:
         with waiting("reading the weights"):

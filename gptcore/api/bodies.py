@@ -9,14 +9,14 @@ would change the reply (UNMET). Values of the wrong kind, or out of range, are r
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from gptcore.api.access import REPLIES
 from gptcore.checks import UserError, check_choice, check_type, shorten
 from gptcore.engine.generate import Request, chat_request
 from gptcore.engine.grammar import Grammar
-from gptcore.engine.inputs import check_stops, text_of
+from gptcore.engine.inputs import check_stops, text_of, usual_sampling
 from gptcore.engine.sampling import SETTINGS, Sampling
 from gptcore.model import OnnxModel
 from gptcore.text.chat_template import Message, text_opening
@@ -93,7 +93,7 @@ def read_chat(body: Any, model: OnnxModel) -> ParsedCall:
             f"{model.bundle.name} was not trained on conversations and only continues text: "
             "use /v1/completions"
         )
-    given, stops = read_fields(body)
+    given, stops = read_fields(body, model)
     messages = [read_message(i, m) for i, m in enumerate(read_list(body, "messages"))]
     wants_top = body.get("logprobs")
     if wants_top is not None:
@@ -110,7 +110,7 @@ def read_chat(body: Any, model: OnnxModel) -> ParsedCall:
 
 def read_completion(body: Any, model: OnnxModel) -> ParsedCall:
     """Read the body of /v1/completions, whose prompt is a text, ids, or a list of either."""
-    given, stops = read_fields(body)
+    given, stops = read_fields(body, model)
     echo = body.get("echo") or False
     check_type("echo", echo, bool)
     n_top = read_count(body, "logprobs", MOST_TOP)
@@ -124,7 +124,7 @@ def read_completion(body: Any, model: OnnxModel) -> ParsedCall:
     return parsed(requests, given, model)
 
 
-def read_fields(body: Any) -> tuple[Fields, tuple[str, ...]]:
+def read_fields(body: Any, model: OnnxModel) -> tuple[Fields, tuple[str, ...]]:
     """Return the fields that both endpoints have, and the texts that end a reply."""
     if not isinstance(body, dict):
         raise UserError("the body must be a JSON object")
@@ -134,7 +134,8 @@ def read_fields(body: Any) -> tuple[Fields, tuple[str, ...]]:
             raise UserError(f"this server has no {name} ({told}): leave it out")
     known = {f.name for f in fields(Fields)}
     values = {key: value for key, value in body.items() if key in known and value is not None}
-    given = read_as(Fields, values, "the body")
+    usual = asdict(usual_sampling(model.bundle.facts))
+    given = read_as(Fields, usual | values, "the body")
     if not (1 <= given.n <= REPLIES):
         raise UserError(f"n={given.n} is out of range: choose 1 to {REPLIES}")
     stop = body.get("stop") or []

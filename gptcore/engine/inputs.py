@@ -9,8 +9,9 @@ invent a history.
 
 from typing import Any
 
-from gptcore.checks import UserError
+from gptcore.checks import UserError, build
 from gptcore.engine.sampling import SETTINGS, Sampling
+from gptcore.facts import ModelFacts
 from gptcore.text.chat_template import Message
 
 MOST_STOPS = 16
@@ -58,6 +59,12 @@ def whole_number(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
         raise UserError(f"{name}={value!r} is not a whole number")
     return int(value)
+
+
+def usual_sampling(facts: ModelFacts) -> Sampling:
+    """Return a model's settings as long as nobody has changed them: its makers', else ours."""
+    whole = {s.name for s in SETTINGS if s.is_whole}
+    return build(Sampling, {n: int(v) if n in whole else v for n, v in facts.sampling.items()})
 
 
 def to_settings(values: dict[str, Any], highest: int) -> tuple[Sampling, int]:

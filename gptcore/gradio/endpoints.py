@@ -14,7 +14,7 @@ from starlette.concurrency import iterate_in_threadpool
 from gptcore.api.access import Access
 from gptcore.checks import UserError
 from gptcore.engine.generate import Request, chat_request, completion_request
-from gptcore.engine.inputs import text_of, to_messages, to_settings
+from gptcore.engine.inputs import text_of, to_messages, to_settings, usual_sampling
 from gptcore.engine.sampling import Sampling
 from gptcore.model import OnnxModel
 from gptcore.models import Models
@@ -80,7 +80,8 @@ def with_gradio_errors(
 
 def chat_endpoint(models: Models, asker: Asker) -> Callable:
     """Return the function of the API's /chat; its signature and docstring are the API's."""
-    default, name = Sampling(), models.names[0]
+    name = models.names[0]
+    default = usual_sampling(models.facts[name])
 
     async def answer(
         message: str,
@@ -124,7 +125,8 @@ def chat_endpoint(models: Models, asker: Asker) -> Callable:
 
 def completion_endpoint(models: Models, asker: Asker) -> Callable:
     """Return the function of the API's /complete."""
-    default, name = Sampling(), models.names[0]
+    name = models.names[0]
+    default = usual_sampling(models.facts[name])
 
     async def continue_text(
         text: str,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gptcore.bundle import INSPECT, UNTRAINED
+from gptcore.engine.inputs import usual_sampling
 from gptcore.engine.sampling import SETTINGS
 from gptcore.facts import ModelFacts
 from gptcore.system.files import shown
@@ -48,6 +49,7 @@ def view_facts(facts: ModelFacts, folder: Path) -> dict[str, Any]:
 
 def settings(facts: ModelFacts) -> list[dict[str, Any]]:
     """Return the settings of a reply in the order in which the view shows them."""
+    usual = usual_sampling(facts)
     temperature, *others = [
         {
             "name": setting.name,
@@ -55,7 +57,7 @@ def settings(facts: ModelFacts) -> list[dict[str, Any]]:
             "highest": setting.highest,
             "slider": setting.slider,
             "step": setting.step,
-            "default": setting.default,
+            "default": getattr(usual, setting.name),
         }
         for setting in SETTINGS
     ]

@@ -14,18 +14,18 @@ import asyncio
 import json
 import random
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from threading import Event
 from typing import Any
 
 from gptcore.checks import UserError, shorten
 from gptcore.engine.generate import Request, chat_request, completion_request
 from gptcore.engine.grammar import compiled
-from gptcore.engine.inputs import check_stops, to_messages, to_settings
-from gptcore.engine.sampling import SETTINGS, Likelihood
+from gptcore.engine.inputs import check_stops, to_messages, to_settings, usual_sampling
+from gptcore.engine.sampling import Likelihood
 from gptcore.model import OnnxModel, device_line
 from gptcore.models import Models
-from gptcore.page.facts import highest_max_tokens
+from gptcore.page.facts import default_max_tokens, highest_max_tokens
 from gptcore.page.streaming import Progress, stream
 from gptcore.text.tokenizer import Tokenizer
 
@@ -62,8 +62,10 @@ def read(model: OnnxModel, prompt: Any, settings: Any, begun: Any) -> tuple[Requ
     """
     if not isinstance(settings, dict):
         raise UserError("settings must be an object")
-    values = {"max_tokens": 256} | {s.name: s.default for s in SETTINGS} | settings
-    sampling, most = to_settings(values, highest_max_tokens(model.bundle.facts))
+    facts = model.bundle.facts
+    usual = {"max_tokens": default_max_tokens(facts)} | asdict(usual_sampling(facts))
+    values = usual | settings
+    sampling, most = to_settings(values, highest_max_tokens(facts))
     if sampling.seed < 0:
         sampling = replace(sampling, seed=random.randrange(SEEDS))
     schema = None

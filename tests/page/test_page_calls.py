@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from copy import copy
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,12 +17,15 @@ from conftest import ROOT
 
 import gptcore.gradio.guard.visitors
 from gptcore.api.access import Refused
+from gptcore.api.bodies import read_chat
 from gptcore.bundle import default_model
 from gptcore.checks import UserError
+from gptcore.engine.sampling import Sampling
 from gptcore.gradio.build import build_page
 from gptcore.gradio.guard.arguments import check_call
 from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
+from gptcore.page.facts import settings
 from gptcore.page.inspect import inspect_endpoint
 from gptcore.page.reply import read
 from gptcore.page.streaming import CROWD_SECONDS, LONGEST_SECONDS, YIELD_SECONDS, pause
@@ -112,7 +115,7 @@ GOOD = {"prompt": MESSAGES, "settings": {}, "begun": []}
         ({"settings": {"stop": "x"}}, "stop must be a list of texts"),
         ({"settings": {"stop": [""]}}, "none of them empty"),
         ({"settings": {"stop": ["x"] * 17}}, "stop holds 17 texts: give at most 16"),
-        ({"settings": {"stop": ["x" * 1001]}}, "stop has 1,001 characters: give at most 1,000"),
+        ({"settings": {"stop": ["x" * 101]}}, "stop has 101 characters: give at most 100"),
         ({"begun": [-1]}, "no word of this model"),
         ({"begun": [10**6]}, "no word of this model"),
         ({"begun": [True]}, "no word of this model"),
@@ -237,3 +240,19 @@ def test_the_view_is_told_a_folder_as_a_command_names_it_and_not_where_it_is(
     monkeypatch.chdir(tmp_path)
     assert shown(Path("models/mine")) == shown(tmp_path / "models/mine") == "models/mine"
     assert shown(tmp_path.parent / "mine") == "mine"
+
+
+def test_what_nobody_has_set_is_as_the_models_makers_recommend(model: OnnxModel) -> None:
+    """Of Qwen's generation_config.json; what the model's own does not say is ours."""
+    facts = replace(model.bundle.facts, sampling={"top_k": 20, "repetition_penalty": 1.1})
+    other = copy(model)
+    other.bundle = replace(model.bundle, facts=facts)
+    wanted = Sampling(top_k=20, repetition_penalty=1.1)
+    body = {"messages": [{"role": "user", "content": "Hi"}]}
+    assert read_chat(body, other).requests[0].sampling == wanted
+    assert read_chat(body | {"top_k": 3}, other).requests[0].sampling == replace(wanted, top_k=3)
+    assert read_chat(body, model).requests[0].sampling == Sampling()
+    request, _ = read(other, body["messages"], {"seed": 5}, "")
+    assert request.sampling == replace(wanted, seed=5)
+    shown = {setting["name"]: setting["default"] for setting in settings(facts)}
+    assert shown == asdict(wanted) | {"max_tokens": 256}

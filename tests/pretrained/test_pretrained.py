@@ -26,6 +26,7 @@ from transformers import (
 
 import export.pretrained.chat_template
 from export.__main__ import main
+from export.formats.hugging_face import recommended_sampling
 from export.kit.hard_texts import hard_texts
 from export.pretrained.chat_template import read_format
 from export.pretrained.hugging_face import read_config
@@ -463,3 +464,20 @@ def test_a_foreign_tokenizer_survives_saving(imported: tuple[Path, Path], tmp_pa
     assert (again.special, again.chat, again.sha256) == (
         tokenizer.special, tokenizer.chat, tokenizer.sha256,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({"do_sample": True, "top_p": 0.8, "repetition_penalty": 1.1, "top_k": 20, "eos": 5}, 3),
+        ({"do_sample": True, "temperature": 11, "top_k": True, "top_p": "0.8", "seed": 3}, 0),
+        ({"do_sample": False, "temperature": 0.6}, 0),
+        ({}, 0),
+    ],
+)
+def test_what_its_makers_recommend_to_sample_with_is_kept(
+    given: dict[str, Any], kept: int, tmp_path: Path
+) -> None:
+    (tmp_path / "generation_config.json").write_text(json.dumps(given))
+    found = recommended_sampling(tmp_path)
+    assert len(found) == kept and found.items() <= given.items()
