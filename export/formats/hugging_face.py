@@ -123,7 +123,7 @@ def recommended_sampling(folder: Path) -> dict[str, float]:
         if setting.name == "seed" or isinstance(value, bool) or not isinstance(value, int | float):
             continue
         if setting.lowest <= value <= setting.highest:
-            found[setting.name] = value
+            found[setting.name] = int(value) if setting.is_whole else value
     return found
 
 

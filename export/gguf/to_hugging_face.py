@@ -36,6 +36,9 @@ LAYERS = {  # by llama.cpp's name of a layer of a block
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+SAMPLING = {"temperature": "temp", "repetition_penalty": "penalty_repeat"} | {
+    name: name for name in ("top_k", "top_p", "min_p")
+}
 OTHERS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 # Settings that change what a model computes, unless they are "none".
 UNSUPPORTED = ("rope.scaling.type", "rope.scale_linear", "attention.sliding_window", "expert_count")
@@ -60,6 +63,7 @@ def to_hugging_face(path: Path, folder: Path) -> None:
         ("config.json", config),
         ("tokenizer.json", tokenizer_json(file)),
         ("tokenizer_config.json", tokenizer_config(file)),
+        ("generation_config.json", generation_config(file)),
     ):
         (folder / name).write_text(json.dumps(content), encoding="utf-8")
     licence = file.metadata.get("general.license")
@@ -126,6 +130,13 @@ def llama3_rope(file: GGUF, theta: float, head_dim: int) -> dict[str, Any]:
         if expected.shape == found.shape and np.allclose(expected, found, rtol=1e-4):
             return {"rope_type": "llama3", "factor": factor, **LLAMA3}
     raise UserError(f"{file.path}: the factors {FREQUENCIES} are not Llama 3's: not supported")
+
+
+def generation_config(file: GGUF) -> dict[str, Any]:
+    """Return generation_config.json: the ids, and what the file recommends to sample with."""
+    given = {key: file.metadata.get(f"general.sampling.{name}") for key, name in SAMPLING.items()}
+    found = {key: value for key, value in given.items() if value is not None}
+    return token_ids(file) | (found | {"do_sample": True} if found else {})
 
 
 def token_ids(file: GGUF) -> dict[str, Any]:

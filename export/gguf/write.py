@@ -7,7 +7,7 @@ i + head_dim / 2. The rows of their query and key matrices are therefore reorder
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import gguf
@@ -55,6 +55,7 @@ def write_gguf(folder: Path, path: Path, dtype: str = "f32") -> None:
             writer.add_file_type(FILE_TYPES[dtype])
             add_shape(writer, bundle)
             add_tokenizer(writer, bundle)
+            add_sampling(writer, bundle)
             for name, array in tensors(bundle, dtype):
                 writer.add_tensor_info(name, array.shape, array.dtype, array.nbytes)
             writer.write_header_to_file()
@@ -100,6 +101,20 @@ def add_shape(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
     writer.add_layer_norm_rms_eps(config.norm_eps)
     writer.add_rope_dimension_count(config.head_dim)
     writer.add_rope_freq_base(config.rope_theta)
+
+
+def add_sampling(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
+    """Say what the model's makers recommend; llama.cpp takes it unless asked otherwise."""
+    adds: dict[str, Callable[..., None]] = {
+        "temperature": writer.add_sampling_temp,
+        "top_k": writer.add_sampling_top_k,
+        "top_p": writer.add_sampling_top_p,
+        "min_p": writer.add_sampling_min_p,
+        "repetition_penalty": writer.add_sampling_penalty_repeat,
+    }
+    for name, add in adds.items():
+        if name in bundle.facts.sampling:
+            add(bundle.facts.sampling[name])
 
 
 def add_tokenizer(writer: gguf.GGUFWriter, bundle: Bundle) -> None:

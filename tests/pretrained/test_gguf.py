@@ -14,7 +14,8 @@ from gguf import GGUFReader
 from safetensors.numpy import load_file
 
 from export.__main__ import main
-from export.formats.hugging_face import CHAT_TEMPLATE, recover_merges
+from export.formats.hugging_face import CHAT_TEMPLATE, recommended_sampling, recover_merges
+from export.gguf.to_hugging_face import to_hugging_face
 from export.gguf.write import write_gguf
 from gptcore.bundle import SOURCE_TOKENIZER, load_bundle, write_facts
 from gptcore.checks import UserError
@@ -106,6 +107,15 @@ def test_of_several_ends_the_one_of_a_turn_is_named_beside_the_first(tmp_path: P
     write_gguf(folder, path := tmp_path / "model.gguf")
     ids = [field(GGUFReader(path), f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
     assert ids == [special["<|endoftext|>"], special["<|end|>"]]
+
+
+def test_what_its_makers_recommend_to_sample_with_survives_the_way_and_back(tmp_path: Path) -> None:
+    folder = shutil.copytree(NANO, tmp_path / "model")
+    wanted = {"temperature": 0.5, "top_k": 20, "top_p": 0.75, "repetition_penalty": 1.125}
+    write_facts(folder, replace(load_bundle(NANO).facts, sampling=wanted))
+    write_gguf(folder, path := tmp_path / "model.gguf")
+    to_hugging_face(path, tmp_path / "back")
+    assert recommended_sampling(tmp_path / "back") == wanted
 
 
 def test_every_weight_arrives(pair: tuple[Path, GGUFReader]) -> None:
