@@ -10,7 +10,8 @@ A ChatForm and a TextForm have the same methods. An answer has several choices: 
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from gptcore.engine.generate import Finish, Piece
@@ -169,6 +170,17 @@ class TextForm(Form):
             ],
             "text_offset": offsets,
         }
+
+
+def end_apart(piece: Piece) -> Iterator[Piece]:
+    """Yield a piece with its end as a piece of its own.
+
+    OpenAI's streams have it so, and there are clients that read no text beside an end.
+    """
+    if piece.text or piece.likelihoods or piece.prompt or piece.finish is None:
+        yield replace(piece, finish=None)
+    if piece.finish is not None:
+        yield Piece("", piece.n_prompt, piece.n_new, piece.finish)
 
 
 def joined(pieces: list[Piece]) -> str:

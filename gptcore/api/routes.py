@@ -23,7 +23,7 @@ from starlette.routing import Route
 from gptcore.api.access import Access, Refused, read_json
 from gptcore.api.bodies import ParsedCall, read_chat, read_completion
 from gptcore.api.document import openapi
-from gptcore.api.forms import ChatForm, Json, TextForm, Usage, error_json
+from gptcore.api.forms import ChatForm, Json, TextForm, Usage, end_apart, error_json
 from gptcore.checks import Busy, UserError
 from gptcore.engine.generate import Piece
 from gptcore.engine.grammar import compiled
@@ -181,13 +181,14 @@ async def streamed(
     usage = Usage()
     try:
         with held:
-            for part in form.opening(len(asked.requests)):
-                yield event(part)
+            for opening in form.opening(len(asked.requests)):
+                yield event(opening)
             async for i, piece in pieces:
                 usage.add(i, piece)
-                made = partial(part_event, form, i, piece)
-                # An echo's probabilities come all at once.
-                yield await asyncio.to_thread(made) if piece.prompt else made()
+                for part in end_apart(piece):
+                    made = partial(part_event, form, i, part)
+                    # An echo's probabilities come all at once.
+                    yield await asyncio.to_thread(made) if part.prompt else made()
         if asked.include_usage:
             yield event(form.usage_part(usage.json(asked.n)))
         yield "data: [DONE]\n\n"

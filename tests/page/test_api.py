@@ -87,6 +87,7 @@ def test_a_stream_holds_the_same_in_parts(post, nano: OnnxModel) -> None:
     assert "".join(choice["delta"].get("content", "") for choice in choices) == text
     reasons = [choice["finish_reason"] for choice in choices]
     assert reasons[:-1] == [None] * (len(reasons) - 1) and reasons[-1] in ("stop", "length")
+    assert choices[-1]["delta"] == {}, "some clients read no text beside a reason"
     assert {part["object"] for part in parts} == {"chat.completion.chunk"}
     assert len({part["id"] for part in parts}) == 1
 
