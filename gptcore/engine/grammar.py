@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gptcore.checks import Busy, UserError, shorten
+from gptcore.engine.narrow import narrowed
 from gptcore.engine.schemas import check_schema, where
 from gptcore.text.tokenizer import Tokenizer
 
@@ -107,7 +108,9 @@ async def compiled(schema: Any, tokenizer: Tokenizer) -> Grammar:
 
 
 def compile_schema(schema: dict[str, Any], tokenizer: Tokenizer) -> Grammar:
-    matcher = attempt(schema, tokenizer)
+    matcher = attempt(narrowed(schema), tokenizer)
+    if matcher.is_error():  # between 0 and 1e-12, say, no number is left
+        matcher = attempt(schema, tokenizer)
     if matcher.is_error():
         ended = time.monotonic() + SEARCH_SECONDS
         path, part = where(schema, lambda part: attempt(part, tokenizer).is_error(), ended)

@@ -1,0 +1,110 @@
+"""A JSON schema made narrower, so that a reply of it ends.
+
+>>> narrowed({"type": "object", "properties": {"age": {"type": "integer", "minimum": 0}}})
+{'type': 'object', 'properties': {'age': {'type': 'integer', 'minimum': 0, \
+'maximum': 9007199254740992}}, 'additionalProperties': False}
+
+Clients send the schemas of ordinary classes. These allow keys that the class does not have, and
+digits without end: a small model, once in them, writes them until its tokens are used up. What is
+of the narrower schema is of the given one, too.
+"""
+
+from copy import deepcopy
+from typing import Any
+
+from gptcore.engine.schemas import EXACT, Part, parts, target
+
+FINEST = 1e-9  # of numbers that are not whole: nine decimals
+LENGTHS = {"date-time": 32, "time": 21}  # with microseconds and a zone
+OF_OBJECTS = ("properties", "patternProperties", "additionalProperties", "required")
+
+
+def narrowed(schema: Part) -> Part:
+    """Return a schema that `check_schema` has accepted, narrower."""
+    schema = deepcopy(schema)
+    every = [part for _, part in parts(schema)]
+    for part in every:
+        if "anyOf" not in part and tell_apart(schema, listed(part, "oneOf")):
+            part["anyOf"] = part.pop("oneOf")
+        # Names are texts anyway; zod says it of every record.
+        if part.get("propertyNames") == {"type": "string"}:
+            del part["propertyNames"]
+        bound_number(part)
+        bound_time(part)
+    # Where several parts hold for one object, each may know keys that the others do not.
+    if not any(joins(part) for part in every):
+        for part in every:
+            close(part)
+    return schema
+
+
+def tell_apart(schema: Part, options: list[Any]) -> bool:
+    """Whether objects have a property with other texts in each option, which is then required.
+
+    llguidance sees it too, but not through references, which pydantic writes.
+    """
+    found = [target(schema, o["$ref"]) if is_reference(o) else o for o in options]
+    if not found or not all(isinstance(o, dict) and o.get("type") == "object" for o in found):
+        return False
+    tags = [constants(option) for option in found]
+    for name in tags[0]:
+        texts = [text for tag in tags for text in tag.get(name, ())]
+        if all(name in tag for tag in tags) and len({*texts}) == len(texts):
+            for option in found:
+                option["required"] = [*listed(option, "required"), name]
+            return True
+    return False
+
+
+def is_reference(option: Any) -> bool:
+    return isinstance(option, dict) and [*option] == ["$ref"] and isinstance(option["$ref"], str)
+
+
+def constants(option: Part) -> dict[str, list[str]]:
+    """Return the properties that are one of a few texts, with these."""
+    properties = option.get("properties")
+    if not isinstance(properties, dict):
+        return {}
+    named = {k: p.get("enum", [p.get("const")]) for k, p in properties.items() if type(p) is dict}
+    return {k: v for k, v in named.items() if type(v) is list and all(type(t) is str for t in v)}
+
+
+def bound_number(part: Part) -> None:
+    """Bound the digits of a number: greater ones are not exact, and 1e999 is none in Python."""
+    kind = part.get("type")
+    if not isinstance(kind, str | list) or "const" in part or "enum" in part:
+        return
+    if "integer" in kind or "number" in kind:
+        if "exclusiveMinimum" not in part:
+            part.setdefault("minimum", -EXACT)
+        if "exclusiveMaximum" not in part:
+            part.setdefault("maximum", EXACT)
+    if "number" in kind:
+        part.setdefault("multipleOf", FINEST)
+
+
+def bound_time(part: Part) -> None:
+    """Bound the digits of a second's fraction."""
+    name = part.get("format")
+    if isinstance(name, str) and name in LENGTHS:
+        part.setdefault("maxLength", LENGTHS[name])
+
+
+def joins(part: Part) -> bool:
+    """Whether a part and others hold for the same value."""
+    n = len(listed(part, "allOf")) + sum(key in part for key in ("anyOf", "oneOf", "$ref"))
+    return n > 0 and n + any(key in part for key in OF_OBJECTS) > 1
+
+
+def close(part: Part) -> None:
+    """Leave an object no other keys than it names, unless it says that it may have them."""
+    properties = part.get("properties")
+    if not isinstance(properties, dict) or not properties or "minProperties" in part:
+        return
+    if all(str(name) in properties for name in listed(part, "required")):
+        part.setdefault("additionalProperties", False)
+
+
+def listed(part: Part, key: str) -> list[Any]:
+    value = part.get(key)
+    return value if isinstance(value, list) else []
