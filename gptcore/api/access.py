@@ -81,9 +81,9 @@ class Access:
         given = Headers(scope=scope).get("authorization", "")
         key = given.partition(" ")[2].strip().encode() if given[:7].lower() == "bearer " else b""
         if self.keys and not any(hmac.compare_digest(key, known) for known in self.keys):
-            raise Refused(
-                401, "this server needs a key: Authorization: Bearer KEY", "invalid_api_key"
-            )
+            told = "this server needs a key: Authorization: Bearer KEY"
+            told = "this server does not know the key that was sent" if key else told
+            raise Refused(401, told, "invalid_api_key")
         self.check_post(scope)
         if self.rate:
             client = key if self.keys else visitor(scope, self.behind_proxy)

@@ -10,6 +10,7 @@ would change the reply (UNMET). Values of the wrong kind, or out of range, are r
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import takewhile
 from typing import Any
 
 from gptcore.api.access import REPLIES
@@ -40,6 +41,7 @@ UNMET: dict[str, tuple] = {
     "tool_choice": ("auto", "none"),  # a reply without a call is right where tools may be called
     "web_search_options": (),
 }
+CALLS = ("function_call", "tool_choice")  # which clients demand when they want JSON
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def read_chat(body: Any, model: OnnxModel) -> ParsedCall:
         raise UserError(f"top_logprobs={n_top} needs logprobs=true")
     most = given.most_tokens(model.config.block_size)
     schema = read_format(body.get("response_format"))
-    request = chat_request(model, messages, given.sampling(), most)
+    request = chat_request(model, one_system(messages), given.sampling(), most)
     request = replace(request, stops=stops, n_top=n_top if wants_top else None)
     return replace(parsed([request], given, model), schema=schema)
 
@@ -131,7 +133,8 @@ def read_fields(body: Any, model: OnnxModel) -> tuple[Fields, tuple[str, ...]]:
     for name, idle in UNMET.items():
         if (value := body.get(name)) is not None and value not in idle:
             told = shorten(repr(value))
-            raise UserError(f"this server has no {name} ({told}): leave it out")
+            remedy = "for JSON send response_format instead" if name in CALLS else "leave it out"
+            raise UserError(f"this server has no {name} ({told}): {remedy}")
     known = {f.name for f in fields(Fields)}
     values = {key: value for key, value in body.items() if key in known and value is not None}
     usual = asdict(usual_sampling(model.bundle.facts))
@@ -174,6 +177,15 @@ def read_message(i: int, message: Any) -> Message:
     role = message.get("role")
     # Newer clients call the system's role so; chat_request checks the others.
     return {"role": "system" if role == "developer" else str(role), "content": text}
+
+
+def one_system(messages: list[Message]) -> list[Message]:
+    """Return messages with those of the system at the beginning as one: clients send several."""
+    first = [*takewhile(lambda message: message["role"] == "system", messages)]
+    if len(first) < 2:
+        return messages
+    content = "\n\n".join(message["content"] for message in first)
+    return [{"role": "system", "content": content}, *messages[len(first) :]]
 
 
 def read_count(body: dict[str, Any], name: str, most: int) -> int | None:

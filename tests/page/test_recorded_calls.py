@@ -1,0 +1,75 @@
+"""What other programs sent to `python app.py`, recorded: word for word but the model's name."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import requests
+from api_server import SECONDS, error_of, served
+from conftest import NANO
+
+from gptcore.api.access import Access
+from gptcore.engine.generate import chat
+from gptcore.engine.sampling import Sampling
+from gptcore.model import OnnxModel, load_model
+
+CALLS = json.loads(Path(__file__).with_name("client_calls.json").read_text(encoding="utf-8"))
+Post = Callable[..., requests.Response]
+
+
+@pytest.fixture(scope="module")
+def nano() -> OnnxModel:
+    return load_model(NANO, threads=1, device="cpu", variant="fp32")
+
+
+@pytest.fixture(scope="module")
+def post(nano: OnnxModel) -> Iterator[Post]:
+    """Posts what a client sent, with settings of ours."""
+    with served(nano, Access()) as address:
+
+        def send(client: str, **more: Any) -> requests.Response:
+            url = f"{address}/v1/chat/completions"
+            return requests.post(url, json=CALLS[client] | more, timeout=SECONDS)
+
+        yield send
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        "instructor 1.17.0 in the mode JSON_SCHEMA",
+        "instructor 1.17.0 with a tagged union",
+        "llm 0.36 with --schema",
+    ],
+)
+def test_the_schema_of_a_class_gets_replies_of_it(post: Post, client: str) -> None:
+    """The model's own words may go on: a `name` without a bound does so in one of several."""
+    schema = CALLS[client]["response_format"]["json_schema"]["schema"]
+    choices = post(client, n=8, seed=1).json()["choices"]
+    ended = [choice for choice in choices if choice["finish_reason"] == "stop"]
+    assert len(ended) > 5
+    for choice in ended:
+        jsonschema.validate(json.loads(choice["message"]["content"]), schema)
+
+
+def test_a_record_of_zod_is_not_refused(post: Post) -> None:
+    assert post("AI SDK 6.0.326 with a record", max_tokens=1).status_code == 200
+
+
+def test_two_prompts_of_the_system_are_one(post: Post, nano: OnnxModel) -> None:
+    client = "pydantic-ai 2.68.0 with instructions and a system prompt"
+    answer = post(client, temperature=0, max_tokens=20).json()
+    messages = [{"role": "system", "content": "You are Bob.\n\nBe kind."},
+                {"role": "user", "content": "Hello!"}]  # fmt: skip
+    text = "".join(p.text for p in chat(nano, messages, Sampling(temperature=0), 20))
+    assert answer["choices"][0]["message"]["content"] == text
+
+
+def test_who_demands_a_tool_for_json_is_told_of_response_format(post: Post) -> None:
+    said = error_of(post("pydantic-ai 2.68.0 with a class as its output"), 400)
+    assert said == (
+        "this server has no tool_choice ('required'): for JSON send response_format instead"
+    )
