@@ -15,6 +15,7 @@ WHATSAPP = """\
 [03.05.21, 14:02:11] Ann: Are you there?
 [03.05.21, 14:02:30] Ann: Hello?
 [03.05.21, 14:03:00] Ben: Yes: here
+
 and waiting
 \u200e[03.05.21, 14:04:00] Ben: \u200eimage omitted
 [04.05.21, 09:00:00] Ben: Morning!
@@ -25,9 +26,11 @@ ANDROID = """\
 5/3/21, 1:58 PM - Messages and calls are end-to-end encrypted. Tap to learn more.
 5/3/21, 2:02\u202fPM - Ann: Are you there?
 5/3/21, 2:02\u202fPM - Ann: Hello?
-5/3/21, 2:03\u202fPM - Ben: Yes: here
+5/3/21, 2:03\u202fPM - Ben: \u200eIMG-1.jpg (file attached)
+Yes: here
+
 and waiting
-5/3/21, 2:04\u202fPM - Ben: <Media omitted>
+5/3/21, 2:04\u202fPM - Ben: <Mídia oculta>
 5/4/21, 9:00\u202fAM - Ben: Morning!
 5/4/21, 9:01\u202fAM - Ann: Morning. <This message was edited>
 5/4/21, 9:02\u202fAM - Ben: Coffee?
@@ -49,7 +52,7 @@ def test_a_whatsapp_export_teaches_the_words_of_one_person(tmp_path: Path, expor
             documents(path, me=(part_or_misspelt,))
     said = [[(m["role"], m["content"]) for m in chat] for chat in documents(path, me=("Ben",))]
     assert said == [
-        [("user", "Are you there?\nHello?"), ("assistant", "Yes: here\nand waiting")],
+        [("user", "Are you there?\nHello?"), ("assistant", "Yes: here\n\nand waiting")],
         [("user", "Morning."), ("assistant", "Coffee?")],
     ]
     assert "skipped 2: a picture, a sound, a deleted message or a notice" in told(path, me=("Ben",))
@@ -66,19 +69,32 @@ def test_a_whatsapp_export_teaches_the_words_of_one_person(tmp_path: Path, expor
         "[{:%Y-%m-%d, %H:%M:%S}] ",
         "{:%Y/%m/%d, %H:%M} - ",
         "{:%-d/%-m/%Y, %-I:%M} XM - ",  # Spanish
+        "{:%d/%m/%Y à %H:%M} - ",  # French
+        "[{:%Y/%-m/%-d 上%-I:%M:%S}] ",  # Chinese
+        "{:%Y. %-m. %-d. 오 %-I:%M} - ",  # Korean
     ],
 )
 def test_a_talk_past_midnight_is_one_whatever_the_dates_look_like(
     tmp_path: Path, form: str
 ) -> None:
     times = (datetime(2021, 5, 3, 23, 59), datetime(2021, 5, 4, 0, 1), datetime(2021, 5, 4, 23))
-    lines = [
-        form.format(at).replace("XM", f"{at:%p}".lower().replace("m", ".\xa0m.")) + f"{name}: Hi"
-        for at in times
-        for name in ("Ann", "Ben")
-    ]
+    halves = {"XM": ("a.\xa0m.", "p.\xa0m."), "上": ("上午", "下午"), "오": ("오전", "오후")}
+    lines = []
+    for at in times:
+        line = form.format(at)
+        for half, words in halves.items():
+            line = line.replace(half, words[at.hour >= 12])
+        lines += [f"{line}{name}: Hi" for name in ("Ann", "Ben")]
     found = documents(write(tmp_path / "_chat.txt", "\n".join(lines)), me=("Ben",))
     assert [len(chat) for chat in found] == [4, 2]
+
+
+@pytest.mark.parametrize("above", ["", "a title\n"])
+def test_a_chat_is_known_though_its_first_message_is_long(tmp_path: Path, above: str) -> None:
+    verse = "\n".join(f"line {i}" for i in range(45))
+    chat = f"{above}03.05.21, 14:02 - Ann: {verse}\n03.05.21, 14:03 - Ben: Fine.\n"
+    [[_, reply]] = documents(write(tmp_path / "_chat.txt", chat), me=("Ben",))
+    assert reply == {"role": "assistant", "content": "Fine."}
 
 
 def node(parent: str | None, role: str, parts: list, kind: str = "text", **more: Any) -> dict:

@@ -24,7 +24,7 @@ HI = "<|endoftext|><|user|>Hi<|end|><|assistant|>«Hello!<|end|>»"
 ME = Asked(me=("Ben",))
 BEN = [
     "<|endoftext|><|user|>Are you there?\nHello?<|end|>"
-    "<|assistant|>«Yes: here\nand waiting<|end|>»",
+    "<|assistant|>«Yes: here\n\nand waiting<|end|>»",
     "<|endoftext|><|user|>Morning.<|end|><|assistant|>«Coffee?<|end|>»",
 ]
 

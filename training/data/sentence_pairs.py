@@ -46,6 +46,8 @@ def read_pairs(path: Path, reverse: bool = False) -> list[Pair]:
         (file,) = unpacked(local_file(path))
         with open_text(file) as stream:
             for number, line in numbered_lines(stream):
+                if not line.strip():
+                    continue
                 columns = [column.strip() for column in line.rstrip("\n").split("\t")]
                 if len(columns) < 2:
                     raise UserError(

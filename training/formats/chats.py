@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, takewhile
 from typing import TextIO
 
 from gptcore.checks import closest
@@ -22,15 +22,17 @@ from training.formats.places import File
 
 PAUSE = timedelta(hours=6)  # a longer silence begins another conversation
 TIMES = ("%H:%M:%S", "%H:%M", "%I:%M:%S%p", "%I:%M%p")
+HALVES = {"上午": "AM", "下午": "PM", "오전": "AM", "오후": "PM"}  # of the day, before its time
 ORDERS = ("dmy", "mdy", "ymd")  # of day, month and year, as countries write dates
 MARKS = re.compile("[\u200e\u200f\u202a-\u202e\ufeff]")  # directions of writing
-# What stands for a picture or for a deleted message, as far as languages share a form.
+# What stands for a picture or for a deleted message; Android's is in <>, in any language.
 NO_WORDS = re.compile(
-    r"<[^<>]*(omitted|ausgeschlossen|omitido|omis|omesso|weggelaten)[^<>]*>|\u200e.*|"
-    r"(image|video|audio|sticker|GIF|document|Contact card) omitted|"
+    r"<[^<>]*>|(image|video|audio|sticker|GIF|document|Contact card) omitted|"
     r"(This message was deleted|You deleted this message)\.?|null",
     re.IGNORECASE,
 )
+# A line of WhatsApp's own above the words, such as the name of the file that they are about.
+OWN_LINE = re.compile(r"\A\u200e.*\n?")
 EDITED = re.compile(
     r"\s*(\u200e<[^<>]*>|<(This message was edited|Diese Nachricht wurde bearbeitet)\.?>)$"
 )
@@ -123,11 +125,11 @@ def messages(stream: TextIO, skipped: list[Skip], order: str) -> Iterator[Said]:
 
 
 def with_words(said: Said, skipped: list[Skip]) -> Iterator[Said]:
-    if NO_WORDS.fullmatch(said.text.strip()) or not said.text.strip():
-        skipped.append(Skip(said.where, NO_WORDS_SAID))
-    else:
-        said.text = MARKS.sub("", EDITED.sub("", said.text)).strip()
+    said.text = MARKS.sub("", EDITED.sub("", OWN_LINE.sub("", said.text))).strip()
+    if said.text and not NO_WORDS.fullmatch(said.text):
         yield said
+    else:
+        skipped.append(Skip(said.where, NO_WORDS_SAID))
 
 
 def order_in(file: File) -> str:
@@ -162,6 +164,8 @@ def day_of(written: str, order: str) -> date | None:
 def moment(written: str, time: str, order: str) -> datetime | None:
     """Return when a message was written, or None if nobody can tell."""
     time = re.sub(r"\s+", "", time.replace(".", ":" if "m" not in time.lower() else "")).upper()
+    word = "".join(takewhile(str.isalpha, time))
+    time = time.removeprefix(word) + HALVES.get(word, "")
     day = day_of(written, order)
     if day is None:
         return None

@@ -61,10 +61,10 @@ PAGE = re.compile(
 TIMES = r"(?:\d+[ \t]*\r?\n)?(?:\d+:)?\d+:\d\d[.,]\d{3} --> [^\n]*\n"
 SUBTITLES = re.compile(rf"\ufeff?\s*(WEBVTT\b|{TIMES})")
 # The first line of a message in WhatsApp's exports: [2021-05-03, 14:02:11] Ann: or
-# 03/05/2021, 2:02 PM - Ann:
-DATE = r"(\d{1,4}[./-]\d{1,2}[./-]\d{1,4})"
-TIME = r"(\d{1,2}[:.]\d{2}(?:[:.]\d{2})?(?:[ \xa0\u202f]?[APap]\.?[ \xa0\u202f]?[Mm]\.?)?)"
-WHATSAPP = re.compile(rf"\u200e?\[?{DATE},? {TIME}(?:\]| -) ")
+# 03/05/2021, 2:02 PM - Ann: or [2021/5/3 下午2:02:11] Ann:
+DATE = r"(\d{1,4}[./-] ?\d{1,2}[./-] ?\d{1,4}\.?)"
+TIME = r"\d{1,2}[:.]\d{2}(?:[:.]\d{2})?(?:[ \xa0\u202f]?[APap]\.?[ \xa0\u202f]?[Mm]\.?)?"
+WHATSAPP = re.compile(rf"\u200e?\[?{DATE},? ((?:[^\W\d_]+ ?)?{TIME})(?:\]| -) ")
 
 # How JSON begins that Telegram writes of a chat or of an account, or DiscordChatExporter.
 MESSENGER = re.compile(
@@ -125,8 +125,8 @@ def kind_of(head: bytes, name: str) -> str:
         raise Unreadable("it is mail or a web archive: save it as text, or the page as HTML")
     if SUBTITLES.match(text):
         return "subtitles"
-    lines = text.splitlines()[:50]
-    if sum(bool(WHATSAPP.match(line)) for line in lines) * 3 >= len(lines):
+    begin = [bool(WHATSAPP.match(line)) for line in text.splitlines()[:50]]
+    if begin[0] or sum(begin) > 1:  # the first message may be long, and the first line a title
         return "whatsapp"
     if MESSENGER.match(text):
         return "messenger"

@@ -36,7 +36,7 @@ def characters(stream: TextIO) -> Iterator[str]:
 
 
 def numbered_lines(stream: TextIO) -> Iterator[tuple[int, str]]:
-    """Yield the numbers, from 1, and texts of all lines that are not blank.
+    """Yield the numbers, from 1, and texts of all lines.
 
     Raises Unreadable for a line of more than MAX_VALUE characters.
     """
@@ -49,8 +49,7 @@ def numbered_lines(stream: TextIO) -> Iterator[tuple[int, str]]:
             )
         if not line:
             return
-        if line.strip():
-            yield number, line
+        yield number, line
 
 
 def values(stream: TextIO) -> Iterator[tuple[int, Any]]:

@@ -107,7 +107,8 @@ def read_json_lines(file: File, asked: Asked) -> Found:
     yield Kind("JSON lines")
     with open_text(file) as stream:
         for number, line in numbered_lines(stream):
-            yield from parsed(line, f"line {number}", asked)
+            if line.strip():
+                yield from parsed(line, f"line {number}", asked)
 
 
 def parsed(line: str, where: str, asked: Asked) -> Found:
