@@ -122,10 +122,22 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     "nested.json": (b"[" * 100_000, "nested too deeply"),
     "cut.json": (f'[{ROW}, {{"messages": ['.encode(), "no document|is not JSON"),
     "open.json": (f"[{ROW}, {ROW}".encode(), "no document|the array has no ] at its end"),
+    "two.json": (
+        f"[{ROW}]\n[{ROW}]\n".encode(),
+        "something follows the array's ]: write it into the array",
+    ),
     "keys.jsonl": (b'{"title": "One"}\n', "no document was found: .*no known key"),
     "quotes.csv": (
         b'question,answer\n"Hi,Hello!\nBye,"Good" bye\n' + b"Who,Me\n" * 5,
         "line 2: its quotes do not match",
+    ),
+    "twice.csv": (
+        b"question,answer,answer\nHi,Hello!,Good day!\n",
+        "it has the column 'answer' twice, and one would be lost: rename one",
+    ),
+    "title.csv": (
+        b"Sales report 2024\nquestion;answer\nHi;Hello!\n",
+        r"none of its rows can be read \(line 2: it has 2 columns where the first row has 1\)",
     ),
     "three.csv": (b"x,y,z\na,b,c\nd,e,f\n", "which one holds texts, with --columns"),
     "chat.txt": (
@@ -179,6 +191,10 @@ USED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     "note.md": (
         b"---\ntags:\n  - boats\ndate: 2024-01-02\n---\nWords.\n---\nMore.\n",
         "Markdown without its front matter, 1 text, 17 bytes",
+    ),
+    "pandas.csv": (
+        b",frage_text,antwort_text\n0,Wer?,Ich.\n1,Wo?,Hier.\n",
+        "questions and answers in 'frage_text' and 'antwort_text'",
     ),
     "sep.csv": (
         b"\xef\xbb\xbfsep=;\r\nFrage;Antwort\r\nWer?;Ich.\r\n",

@@ -171,8 +171,12 @@ def table_kind(text: str, name: str) -> str | None:
 
 
 def delimiter_of(text: str) -> str:
-    """Return what separates the columns of a table: the one that its first line has most often."""
-    head = text.lstrip("\ufeff").splitlines()[0]
+    """Return what separates the columns of a table: the one that its first line has most often.
+
+    A title above the table has none of them.
+    """
+    lines = text.lstrip("\ufeff").splitlines()
+    head = next((line for line in lines if any(d in line for d in DELIMITERS)), "")
     return max(DELIMITERS, key=head.count)
 
 

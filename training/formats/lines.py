@@ -8,7 +8,7 @@
 import io
 import json
 from collections.abc import Iterator
-from itertools import count
+from itertools import chain, count
 from typing import Any, TextIO
 
 from training.formats.found import NoText, Unreadable
@@ -86,6 +86,9 @@ def values(stream: TextIO) -> Iterator[tuple[int, Any]]:
             if not more or len(text) > MAX_VALUE:
                 raise Unreadable(reason if not more else f"value {number} is too long")
         if text.startswith("]"):
+            rest = chain([text[1:]], iter(lambda: stream.read(READ_CHARACTERS), ""))
+            if any(part.strip() for part in rest):
+                raise Unreadable("something follows the array's ]: write it into the array")
             return
         yield number, value
         text = text[end:]

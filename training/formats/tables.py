@@ -73,10 +73,15 @@ def csv_rows(
         if not head:
             if row[0].lower() == "sep=":  # what Excel may write before the names: "sep=;"
                 continue
-            head = [name.strip() for name in row]
-            if {*columns} & {*head} or is_header(head):
-                continue
+            names = [name.strip() for name in row]
             head = [f"column {number}" for number in range(1, len(row) + 1)]
+            if {*columns} & {*names} or is_header(names):
+                head = [name or number for name, number in zip(names, head)]
+                if twice := next((name for name in head if head.count(name) > 1), None):
+                    raise Unreadable(
+                        f"it has the column {twice!r} twice, and one would be lost: rename one"
+                    )
+                continue
         if len(row) != len(head):
             reason = f"it has {len(row)} columns where the first row has {len(head)}"
             yield where, Skip(where, reason)
@@ -87,7 +92,7 @@ def csv_rows(
 def is_header(row: list[str]) -> bool:
     """Whether a first row has names of columns, rather than sentences, numbers or dates."""
     bare = [name.strip(" .:?!") for name in row]
-    return bool(known(bare)) or all(0 < len(name) <= 40 and not SPOKEN.search(name) for name in row)
+    return bool(known(bare)) or all(len(name) <= 40 and not SPOKEN.search(name) for name in row)
 
 
 def read_parquet(file: File, asked: Asked) -> Found:
@@ -113,8 +118,14 @@ def documents(kind: str, rows: Iterator[tuple[str, Row | Skip]], asked: Asked) -
     """Yield the documents of a table's rows, after saying which columns are read."""
     first = list(islice(rows, LOOKED_AT))
     named = [row for _, row in first if isinstance(row, dict)]
-    if not named:
+    if not first:
         raise NoText("it is a table without rows")
+    if not named:
+        skip = next(row for _, row in first if isinstance(row, Skip))
+        raise Unreadable(
+            f"none of its rows can be read ({skip.where}: {skip.reason}): delete what stands above "
+            f"the names of the columns"
+        )
     columns = list(named[0])
     if missing := [name for name in asked.columns if name not in columns]:
         raise Unreadable(f"it has no column {missing[0]!r}: its columns are {listed(columns)}")
