@@ -1,5 +1,6 @@
 """Texts at addresses: a web server, an S3-compatible store, and patterns in both."""
 
+import io
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -7,6 +8,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Barrier, Thread
+from typing import BinaryIO
 
 import boto3
 import pytest
@@ -28,13 +30,25 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def web(tmp_path: Path) -> Iterator[tuple[Path, str, list[str]]]:
-    """A folder that a web server shows, its address, and the methods that it was asked by."""
+    """A folder that a web server shows, its address, and the methods that it was asked by.
+
+    An address below /signed/ leads to the file by another one, a new one each time.
+    """
     folder, asked = tmp_path / "web", []
     folder.mkdir()
 
     class Handler(SimpleHTTPRequestHandler):
         def log_request(self, *_: object) -> None:
             asked.append(self.command)
+
+        def send_head(self) -> io.BytesIO | BinaryIO | None:
+            if not self.path.startswith("/signed/"):
+                return super().send_head()
+            self.send_response(302)
+            path = self.path.removeprefix("/signed")
+            self.send_header("Location", f"{path}?signature={len(asked)}")
+            self.end_headers()
+            return None
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
     Thread(target=server.serve_forever, daemon=True).start()
@@ -63,16 +77,18 @@ def documents(*addresses: str) -> list[object]:
     return list(read_documents(find_files(addresses)))
 
 
-def test_a_web_server(web: tuple[Path, str, list[str]]) -> None:
+@pytest.mark.parametrize("path", ["book.txt", "signed/book.txt?download=true"])
+def test_a_web_server(web: tuple[Path, str, list[str]], path: str) -> None:
     folder, url, asked = web
+    address = f"{url}/{path}"
     (folder / "book.txt").write_text(TEXT)
-    assert documents(f"{url}/book.txt")
-    assert find_files([f"{url}/book.txt"])[0].own_name == "book.txt"
+    assert documents(address)
+    assert find_files([address])[0].own_name == "book.txt"
     n_fetched = asked.count("GET")
-    first = documents(f"{url}/book.txt")
+    first = documents(address)
     assert asked.count("GET") == n_fetched, "an unchanged file is not fetched again"
     (folder / "book.txt").write_text(TEXT.replace("boats", "ships") + "More.")
-    assert documents(f"{url}/book.txt") != first
+    assert documents(address) != first
 
 
 def test_two_that_want_a_file_at_the_same_time_fetch_it_once(
@@ -113,16 +129,20 @@ def test_a_slow_download_has_all_the_time_it_needs_while_data_arrives() -> None:
 def test_a_store_of_objects(store: "boto3.client") -> None:
     for name in ("a.txt", "b.txt", "c.csv", "deeper/d.txt"):
         store.put_object(Bucket="texts", Key=f"in/{name}", Body=f"{name}: {TEXT}".encode())
+    store.put_object(Bucket="texts", Key="in/e.png", Body=b"\x89PNG\r\n\x1a\n\0")
     names = {
         place: [file.own_name for file in find_files([place])]
         for place in ("s3://texts/in/a.txt", "s3://texts/in", "s3://texts/in/*.txt")
     }
     assert names == {
         "s3://texts/in/a.txt": ["a.txt"],
-        "s3://texts/in": ["a.txt", "b.txt", "c.csv", "d.txt"],
+        "s3://texts/in": ["a.txt", "b.txt", "c.csv", "d.txt", "e.png"],
         "s3://texts/in/*.txt": ["a.txt", "b.txt"],
     }
     assert str(documents("s3://texts/in/a.txt")[0]).startswith("a.txt: It rained")
+    assert documents("s3://texts/in"), "what is no text in a folder is left out"
+    with pytest.raises(UserError, match="it is a PNG picture: leave it out"):
+        documents("s3://texts/in/e.png")
     with pytest.raises(UserError, match=r"s3://texts/none\.txt"):
         find_files(["s3://texts/none.txt"])
     with pytest.raises(UserError, match="names no file: correct the address"):

@@ -133,7 +133,9 @@ def fetched(address: str) -> list[File]:
                     with new_file(target) as temporary:
                         bar = TqdmCallback(tqdm_kwargs=shown)
                         system.get_file(found, str(temporary), callback=bar)
-            files.append(local_file(target, name=system.unstrip_protocol(found)))
+            name = system.unstrip_protocol(found)
+            name = name.partition("?")[0] if "http" in system.protocol else name
+            files.append(local_file(target, name, is_named=found == path))
     except UserError:
         raise
     except Exception as error:  # of as many kinds as there are file systems
@@ -175,6 +177,7 @@ def paths_at(system: Any, path: str) -> list[str]:
 def version_of(system: Any, path: str) -> str:
     """Return a file name that changes when the file at an address does."""
     info = {key: str(value) for key, value in sorted(system.info(path).items())}
+    info.pop("url", None)  # where an address leads, which may be signed anew each time
     facts = json.dumps([system.unstrip_protocol(path), info])
     return hashlib.sha256(facts.encode()).hexdigest()[:32]
 
