@@ -9,6 +9,7 @@ import pytest
 from test_formats_read import documents, told, write, zipped
 
 from gptcore.checks import UserError
+from training.formats import books
 from training.formats.books import without_titles
 
 
@@ -159,6 +160,31 @@ def test_a_pdf_is_read_and_a_scan_or_a_locked_one_is_refused(tmp_path: Path) -> 
         documents(tmp_path / "locked.pdf")
     with pytest.raises(UserError, match=r"cut.pdf: it is a damaged PDF"):
         documents(write(tmp_path / "cut.pdf", path.read_bytes()[:300]))
+
+
+def test_a_damaged_page_of_a_pdf_is_skipped_and_the_others_are_read(tmp_path: Path) -> None:
+    from pypdf import PdfWriter
+
+    bad = "Once) BI ID EI (upon"  # pypdf raises AssertionError for it
+    writer = PdfWriter()
+    for words in ("Once upon a time.", bad, "The end."):
+        writer.append(io.BytesIO(pdf(words)))
+    writer.write(tmp_path / "a.pdf")
+    assert documents(tmp_path / "a.pdf") == ["Once upon a time. The end."]
+    assert "skipped 1: it is a damaged page (AssertionError: )" in told(tmp_path / "a.pdf")
+    assert "(first: page 2)" in told(tmp_path / "a.pdf")
+    with pytest.raises(UserError, match=r"b.pdf: it is a damaged page"):
+        documents(write(tmp_path / "b.pdf", pdf(bad)))
+
+
+def test_a_page_that_is_too_long_is_refused_and_not_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = "<html><body><p>Flour and water are mixed, and left to rest.</p></body></html>"
+    monkeypatch.setattr(books, "MAX_PAGE", len(page))
+    assert documents(write(tmp_path / "a.html", page))
+    with pytest.raises(UserError, match="it is a page of more than 77 bytes: divide it"):
+        documents(write(tmp_path / "a.html", page + " "))
 
 
 def test_an_encrypted_pdf_without_password_is_read_or_says_which_package_it_needs(

@@ -31,7 +31,9 @@ def read_html(file: File, asked: Asked) -> Found:
     """Yield the text of a web page, without its menus and scripts."""
     yield Kind("HTML, its text without menus and scripts", is_cut=True)
     with file.open() as stream:
-        page = stream.read(MAX_PAGE)
+        page = stream.read(MAX_PAGE + 1)
+    if len(page) > MAX_PAGE:
+        raise Unreadable(f"it is a page of more than {MAX_PAGE:,} bytes: divide it")
     if TELEGRAM in page[:1024]:
         raise Unreadable("it is a chat of Telegram as HTML: export it as JSON")
     yield from cut_up([words_of(page)], asked)
@@ -134,21 +136,32 @@ def encoding_of_page(page: bytes) -> str | None:
 def read_pdf(file: File, asked: Asked) -> Found:
     """Yield the pages' text of a PDF as one text."""
     from pypdf import PdfReader
-    from pypdf.errors import DependencyError, PyPdfError
+    from pypdf.errors import DependencyError
 
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # what matters is raised, too
+    with file.open() as stream:
+        data = io.BytesIO(stream.read())
+    pages: list[str] = []
+    skipped: list[Skip] = []
     try:
-        with file.open() as stream:
-            reader = PdfReader(io.BytesIO(stream.read()))
+        reader = PdfReader(data)
         if reader.is_encrypted and not reader.decrypt(""):
             raise Unreadable("it is a PDF with a password: save it without one")
-        pages = [page.extract_text() or "" for page in reader.pages]
-    except DependencyError as error:  # is no PyPdfError
+        for number in range(len(reader.pages)):
+            try:
+                pages.append(reader.pages[number].extract_text() or "")
+            except DependencyError:
+                raise
+            except Exception as error:  # pypdf raises errors of many kinds for damaged pages
+                skipped.append(Skip(f"page {number + 1}", str(damaged("page", error))))
+    except DependencyError as error:
         raise Unreadable(f"it is an encrypted PDF ({error}): pip install 'pypdf[crypto]'") from None
-    except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        if isinstance(error, Unreadable):
-            raise
+    except Unreadable:
+        raise
+    except Exception as error:
         raise damaged("PDF", error) from None
+    if skipped and not pages:
+        raise Unreadable(skipped[0].reason)
     pages, n_titles = without_titles(pages)
     text = reflowed("\n".join(pages))
     kind = f"PDF of {len(pages)} page{'s' * (len(pages) != 1)}"
@@ -156,6 +169,7 @@ def read_pdf(file: File, asked: Asked) -> Found:
         raise Unreadable(f"it is a {kind} without text: a scan needs OCR first")
     kind += f" without {n_titles:,} lines that recur above or below them" if n_titles else ""
     yield Kind(kind, is_cut=True)
+    yield from skipped
     yield from cut_up([text], asked)
 
 
