@@ -14,6 +14,7 @@ import training.data.shards
 from gptcore.checks import UserError
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import Corpus, Document, read_documents
+from training.data.shard import ShardWriter
 from training.data.shards import Shards, load_shards, prepare, sample_texts
 from training.data.survey import survey
 from training.data.tokenising import tokenise
@@ -278,3 +279,13 @@ def test_a_folder_without_shards_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "nothing", tmp_path):
         with pytest.raises(UserError, match="are damaged"):
             load_shards(path)
+
+
+def test_a_shard_that_is_written_again_keeps_nothing_of_what_was_not_learned(
+    tmp_path: Path,
+) -> None:
+    for unlearned in ([(1, 3)], []):
+        writer = ShardWriter(tmp_path, "train")
+        writer.add(np.arange(5, dtype=np.uint16), unlearned)
+        writer.finish()
+    assert not (tmp_path / "train-00000.unlearned.npy").exists()

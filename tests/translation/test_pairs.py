@@ -1,6 +1,8 @@
 """Sentence pairs: what is read, how it is split, and which batch a step sees."""
 
 import gzip
+import io
+import zipfile
 from itertools import chain
 from pathlib import Path
 
@@ -24,6 +26,14 @@ from training.data.sentence_pairs import (
 
 BYTES = Tokenizer({bytes([b]): b for b in range(256)})
 START, END = BYTES.special["<|endoftext|>"], BYTES.special["<|end|>"]
+
+
+def zipped(**members: bytes) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(zipfile.ZipInfo(name), data)  # of no date
+    return stream.getvalue()
 
 
 def written(path: Path, content: bytes) -> Path:
@@ -73,9 +83,15 @@ def test_pairs_are_the_first_two_columns(
         (
             "p.tsv.gz",
             gzip.compress(b"a\tb\n" * 99, mtime=0)[:-9],
-            "is a damaged gzip file",
+            "is a damaged archive",
         ),
         ("p.tsv.gz", gzip.compress(b"", mtime=0), "p.tsv.gz holds no pairs"),
+        (
+            "p.zip",
+            zipped(about=b"From Tatoeba.", fra=b"a\tb\n"),
+            "p.zip: it holds 2 files, not one: unpack it, and name the one with the pairs",
+        ),
+        ("p.zip", zipped(fra=b"a\tb\n")[:-9], "is a damaged archive"),
     ],
 )
 def test_a_file_that_is_no_list_of_pairs_is_refused(

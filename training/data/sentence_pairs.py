@@ -4,20 +4,19 @@
 >>> training, validation = split_pairs(pairs)                        # doctest: +SKIP
 """
 
-import gzip
 import hashlib
 import math
-import zlib
 from itertools import compress
 from pathlib import Path
 
 from gptcore.checks import UserError
 from gptcore.facts import TextFacts
+from gptcore.system.wording import counted
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.search import encode_source, target_ends
 from training.formats.found import Unreadable
 from training.formats.lines import numbered_lines, open_text
-from training.formats.places import local_file, unpacked
+from training.formats.places import DAMAGED, local_file, unpacked
 
 Pair = tuple[str, str]  # source, target
 Encoded = tuple[list[int], list[int]]  # ids of source and target
@@ -43,8 +42,11 @@ def read_pairs(path: Path, reverse: bool = False) -> list[Pair]:
     check_pairs_file(path)
     pairs = []
     try:
-        (file,) = unpacked(local_file(path))
-        with open_text(file) as stream:
+        files = [*unpacked(local_file(path))]
+        if len(files) != 1:
+            holds = f"it holds {counted(len(files), 'file')}, not one"
+            raise Unreadable(f"{holds}: unpack it, and name the one with the pairs")
+        with open_text(files[0]) as stream:
             for number, line in numbered_lines(stream):
                 if not line.strip():
                     continue
@@ -60,8 +62,8 @@ def read_pairs(path: Path, reverse: bool = False) -> list[Pair]:
         raise UserError(f"{path}: {error}") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text ({error.reason}): convert it") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        damage = f"is a damaged gzip file ({error}): fetch or pack it again"
+    except DAMAGED as error:
+        damage = f"is a damaged archive ({error}): fetch or pack it again"
         raise UserError(f"{path} {damage}") from None
     if not pairs:
         raise UserError(f"{path} holds no pairs: write source, tab, target on each line")

@@ -91,9 +91,10 @@ class ShardWriter:
             (self.folder / f"{self.shards.pop()}.bin").unlink()
             return
         np.save(self.folder / f"{self.shards[-1]}.starts.npy", np.frombuffer(self.starts, np.int64))
+        unlearned = self.folder / f"{self.shards[-1]}.unlearned.npy"
+        unlearned.unlink(missing_ok=True)  # of another text that was written here before
         if self.unlearned:
-            spans = np.array(self.unlearned, np.int64)
-            np.save(self.folder / f"{self.shards[-1]}.unlearned.npy", spans)
+            np.save(unlearned, np.array(self.unlearned, np.int64))
         self.n_tokens += self.length
 
     def add(self, ids: np.ndarray, unlearned: list[tuple[int, int]]) -> None:
