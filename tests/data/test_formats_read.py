@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 from gptcore.checks import UserError
-from training.data.corpus import Document, read_documents
+from training.data.corpus import Document, read_documents, read_sourced
 from training.data.rows import Rows
 from training.data.shards import prepare
 from training.formats.found import Asked
@@ -95,6 +95,14 @@ def test_rows_of_every_form_are_read_from_json_of_every_shape(
         "object": json.dumps({"version": 1, "data": [row, row]}, indent=1),
     }[shape]
     assert documents(write(tmp_path / "data", content)) == [document] * 2
+
+
+def test_where_a_row_comes_from_is_no_text_of_it(tmp_path: Path) -> None:
+    rows = [{"text": "Hi", "source": "made"}, {"source": "Hi", "target": "Hello!"}]
+    path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
+    assert list(read_sourced(find_files([path]))) == [("Hi", "made"), (CHAT, "a.jsonl")]
+    columns = Asked(columns=("source",))
+    assert list(read_sourced(find_files([path]), columns))[1] == ("Hi", "a.jsonl")
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])

@@ -15,8 +15,8 @@ from training.formats.found import NoText, Unreadable
 from training.formats.kinds import HEAD, NUL, encoding_of
 from training.formats.places import File
 from training.formats.rows import parse_row, without_repeats
+from training.formats.texts import READ_CHARACTERS
 
-READ_CHARACTERS = 1 << 16  # characters read at a time
 MAX_VALUE = 1 << 24  # characters; more than a book has, and few enough for any memory
 
 

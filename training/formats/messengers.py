@@ -51,7 +51,12 @@ def read_messenger(file: File, asked: Asked) -> Found:
 def said_of(messages: list[dict[str, Any]], skipped: list[Skip]) -> Iterator[Said]:
     """Yield the messages with words; append the others to `skipped`."""
     for message in messages:
-        said = said_in(message, f"message {message['id']}")
+        where = f"message {message['id']}"
+        try:
+            said = said_in(message, where)
+        except Unreadable as error:
+            skipped.append(Skip(where, str(error)))
+            continue
         if said.text:
             yield said
         else:

@@ -88,7 +88,8 @@ def items_of(row: Any, where: str, asked: Asked) -> Found:
     except Unreadable as error:
         yield Skip(where, str(error))
     else:
-        source = row.get("source")
+        is_text = "target" in row or "source" in asked.columns  # and names nothing
+        source = "" if is_text else row.get("source")
         source = source if isinstance(source, str) else ""
         parts: Iterable[Document] = [document]
         if isinstance(document, str):

@@ -8,9 +8,11 @@ None of the places of a cut is within a token.
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from training.formats.found import Asked, Found, Item
 
+READ_CHARACTERS = 1 << 16  # characters that are read and cut at a time
 SEPARATOR = "<|endoftext|>"
 
 # Patterns of the text up to a place where a cut does not change the tokens: no piece of the
@@ -25,7 +27,7 @@ WORDS = re.compile(r"(?s).*\S(?=[ \t])")
 def documents_of(parts: Iterable[str], size: int) -> Iterator[str]:
     """Yield documents of at most `size` characters."""
     rest = ""
-    for part in parts:
+    for part in chain.from_iterable(map(bounded, parts)):
         rest += part
         while len(rest) > size + len(SEPARATOR):
             document, rest = cut(rest, size)
@@ -33,6 +35,12 @@ def documents_of(parts: Iterable[str], size: int) -> Iterator[str]:
     while rest:
         document, rest = cut(rest, size)
         yield from [document] if document.strip() else []
+
+
+def bounded(part: str) -> Iterator[str]:
+    """Yield a part in pieces, as each cut copies what follows it."""
+    for start in range(0, len(part), READ_CHARACTERS):
+        yield part[start : start + READ_CHARACTERS]
 
 
 def cut_up(parts: Iterable[str], asked: Asked) -> Found:
