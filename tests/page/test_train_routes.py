@@ -177,6 +177,39 @@ def test_too_large_a_text_is_refused_and_leaves_nothing(
     ask(served, "POST", "/train/clear", {})
 
 
+@pytest.mark.parametrize(
+    ("meanwhile", "told"),
+    [
+        (lambda bench: bench.begin("look", {}), "a command is running"),
+        (lambda bench: give(bench, "c.txt", "123456"), "a.txt is too large"),
+    ],
+    ids=["a command", "another text"],
+)
+def test_what_happens_while_a_text_arrives_is_asked_again_at_its_end(
+    served: tuple,
+    monkeypatch: pytest.MonkeyPatch,
+    meanwhile: Callable[[Workbench], None],
+    told: str,
+) -> None:
+    monkeypatch.setattr(workbench, "MOST_BYTES", 10)
+    bench = served[0]
+    give(bench, "b.txt", "1")
+    with closing(HTTPConnection(*served[1:], timeout=30)) as connection:
+        connection.putrequest("PUT", "/train/texts/a.txt")
+        connection.putheader("Content-Length", "6")
+        connection.endheaders(b"123")
+        deadline = time.monotonic() + 10
+        while not list(bench.texts.glob(".a.txt")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        meanwhile(bench)
+        connection.send(b"456")
+        answer = connection.getresponse()
+        assert answer.status == 400 and told in json.loads(answer.read())["detail"]
+    assert not [*bench.texts.glob("*a.txt")]
+    when_idle(bench)
+    ask(served, "POST", "/train/clear", {})
+
+
 def test_a_text_that_does_not_arrive_whole_leaves_nothing(served: tuple) -> None:
     connection = HTTPConnection(*served[1:], timeout=30)
     connection.putrequest("PUT", "/train/texts/half.txt")

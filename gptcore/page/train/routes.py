@@ -97,18 +97,30 @@ async def take_text(bench: Workbench, name: str, request: Request) -> None:
         with open(part, "wb") as file:
             async for piece in request.stream():
                 n_bytes += len(piece)
-                if n_bytes > most:
-                    raise UserError(
-                        f"{path.name} is too large: all texts together may have 500 MB; train on "
-                        f"the command line, where there is no limit"
-                    )
+                check_size(path, n_bytes, most)
                 await asyncio.to_thread(file.write, piece)
-        part.replace(path)
-        bench.changed()
+        await asyncio.to_thread(keep, bench, part, name)
     except ClientDisconnect:
         raise UserError(f"{path.name} did not arrive whole") from None
     finally:
         part.unlink(missing_ok=True)
+
+
+def keep(bench: Workbench, part: Path, name: str) -> None:
+    """Put a text that has arrived in its place. Raises UserError if there is none any more."""
+    with bench.lock:  # a command may have begun meanwhile, and other texts may have arrived
+        path, most = bench.room_for(name)
+        check_size(path, part.stat().st_size, most)
+        part.replace(path)
+        bench.changed()
+
+
+def check_size(path: Path, n_bytes: int, most: int) -> None:
+    if n_bytes > most:
+        raise UserError(
+            f"{path.name} is too large: all texts together may have 500 MB; train on the command "
+            f"line, where there is no limit"
+        )
 
 
 def report(run: Path) -> Response:

@@ -1,7 +1,7 @@
 """One training at a time, made on the page: its texts, its commands, and what they said.
 
 >>> bench = Workbench(Path("runs"), Path("models"), models.add)        # doctest: +SKIP
->>> bench.begin("look", {"files": ["book.txt"]})                       # doctest: +SKIP
+>>> bench.begin("train", {"name": "mine", "minutes": 10})              # doctest: +SKIP
 
 The folder runs/.page holds the texts and the token shards made of them, which are deleted when the
 training is complete or given up, and what each command said. The run and the model are where the
