@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,18 @@ def test_without_seeds_no_conversations_are_held(
     assert main(["evaluate", str(model_folder), "--seeds", "0", "--data", str(files[0])]) == 0
     printed = capsys.readouterr().out
     assert "bits per byte" in printed and "skill" not in printed
+
+
+def test_a_chat_and_a_table_are_measured_as_they_are_learned(
+    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Refused
+) -> None:
+    chat, table = tmp_path / "chat.txt", tmp_path / "table.csv"
+    chat.write_text("03.05.21, 14:02 - Ann: Hi\n03.05.21, 14:03 - Ben: Hello!\n")
+    table.write_text("what,why,when\nHi,Hello!,now\nBye,Goodbye!,then\n")
+    words = ["evaluate", str(model_folder), "--seeds=0", "--variant=fp32", "--data"]
+    assert '--me "Ann"' in refused(main, *words, chat)
+    assert main([*words, str(chat), str(table), "--me=Ben", "--columns=what,why"]) == 0
+    assert re.search(r"all +3 ", capsys.readouterr().out)
 
 
 def test_the_command_prints_tables_and_writes_all_replies(

@@ -20,6 +20,7 @@ from typing import Any
 
 from gptcore.bundle import FACTS, read_facts
 from gptcore.checks import UserError
+from training.commands.train import add_asked
 from training.data.corpus import read_sourced
 from training.data.leaks import SUITE
 from training.evaluation.behaviour import Conversation, load_suite
@@ -27,6 +28,7 @@ from training.evaluation.bits_per_byte import Total, bits_per_byte
 from training.evaluation.copying import HELD_OUT, TAUGHT, VERBS, copy_suite
 from training.evaluation.rounds import TEMPERATURE, Rounds, by_skill, hold, transcripts
 from training.formats.places import File, find_files
+from training.jobs.options import asked_of
 from training.machine.progress import waiting
 from training.run.directory import Run, write_json
 
@@ -41,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="texts to measure: files, folders, patterns or addresses",
     )
+    add_asked(parser)
     parser.add_argument(
         "--variant", help="file of an exported model, such as int8 (default: the fastest)"
     )
@@ -59,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if not (0 <= options.seeds <= 100):
         raise UserError(f"--seeds {options.seeds} is out of range: choose 0 to 100")
+    asked_of(options)
     files, suite = find_files(options.data), load_suite(options.suite)
     check_directory(options.directory)
     report = evaluate(options, files, suite)
@@ -91,7 +95,9 @@ def evaluate(
     report: dict[str, Any] = {"model": subject.name}
     if files:
         with one_thread():
-            totals = bits_per_byte(subject.model, subject.logits, read_sourced(files))
+            totals = bits_per_byte(
+                subject.model, subject.logits, read_sourced(files, asked_of(options))
+            )
         report["bits_per_byte"] = print_bits(totals)
     if subject.is_chat and options.seeds:
         with one_thread():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gptcore.checks import UserError
 from gptcore.text.tokenizer import Tokenizer
-from training.commands.train import add_text
+from training.commands.train import add_text, preset_of
 from training.data.parts import Part, join_parts, write_part
 from training.formats.places import find_files
 from training.jobs.options import asked_of, check_shards, from_preset, read_text, tokenised
@@ -32,6 +32,7 @@ def run(options: argparse.Namespace) -> int:
         print(joined(folder) if options.join else parted(options, folder))
         return 0
     check_shards(options)
+    options.preset = options.preset or preset_of(find_files(options.text))
     model, training, encoding = from_preset(options)
     text = read_text(options, training.seed)
     shards = tokenised(options, text, Path("runs") / "shards", model, encoding)

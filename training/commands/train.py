@@ -89,7 +89,7 @@ def add_text(parser: argparse.ArgumentParser) -> None:
 
 
 def add_files(parser: argparse.ArgumentParser, nargs: str) -> None:
-    """Add the files, and what only the user can say about them."""
+    """Add the files, and what the user can say about them."""
     parser.add_argument(
         "text",
         nargs=nargs,
@@ -97,6 +97,11 @@ def add_files(parser: argparse.ArgumentParser, nargs: str) -> None:
         "books and chats, also packed; see docs/training.md"
         + (" (default: generated dialogues)" if nargs == "*" else ""),
     )
+    add_asked(parser)
+
+
+def add_asked(parser: argparse.ArgumentParser) -> None:
+    """Add what only the user can say about files."""
     parser.add_argument(
         "--me",
         metavar="NAME",
@@ -138,13 +143,15 @@ def look_at(options: argparse.Namespace) -> Text:
 
 
 def preset_for(options: argparse.Namespace, files: list[File]) -> str | None:
-    """Return the preset; a text that is too short for the default one gets a smaller one.
-
-    None if the shape is that of --init, or planned.
-    """
+    """Return the preset, or None if the shape is that of --init, or planned."""
     dials = (options.init, options.minutes, options.depth)
     if options.preset or any(dial is not None for dial in dials):
         return options.preset
+    return preset_of(files)
+
+
+def preset_of(files: list[File]) -> str:
+    """Return the preset for texts; those that are too short for the default one get a smaller."""
     n_bytes = sum(file.size for file in files)
     return SMALLER_PRESET if 0 < n_bytes < SMALLER_PRESET_BYTES else DEFAULT_PRESET
 
