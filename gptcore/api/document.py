@@ -60,9 +60,13 @@ COMPLETION: Schema = {
 REFUSALS = {
     "400": "wrong values",
     "401": "a key is needed",
+    "403": "a page of another site asks",
     "404": "another model",
+    "408": "the body came too slowly",
     "413": "too long",
+    "421": "a host that this server is not called",
     "429": "busy, or too often: see Retry-After",
+    "503": "the model cannot be opened: see Retry-After",
 }
 
 

@@ -4,6 +4,8 @@
 ('1 layer', '1,200 layers', '2 losses')
 >>> duration(44.4), duration(192.0), duration(8000.0)
 ('44 seconds', '3.2 minutes', '2.2 hours')
+>>> two_digits(120.4), two_digits(2.345), two_digits(0.4711)
+('120', '2.3', '0.47')
 >>> print(table([("name", "size"), ("tiny", "1"), ("large", "20")]))
 name   size
 tiny   1
@@ -22,6 +24,11 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} seconds"
     return f"{seconds / 60:.1f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
+
+
+def two_digits(n: float) -> str:
+    """Return a number with at least two digits that count, and a large one not as a power."""
+    return f"{n:.0f}" if n >= 10 else f"{n:.2g}"
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from threading import Event
@@ -12,10 +13,11 @@ import numpy as np
 import pytest
 import requests
 from api_server import HELLO, SECONDS, error_of, served
-from conftest import NANO
+from conftest import NANO, ROOT
 
 import gptcore.api.routes
 from gptcore.api.access import Access
+from gptcore.api.document import REFUSALS
 from gptcore.checks import UserError
 from gptcore.engine.generate import Piece, chat
 from gptcore.engine.onnx_session import open_slots
@@ -453,3 +455,9 @@ def metrics(url: str) -> dict[str, float]:
     lines = requests.get(f"{url}/metrics", timeout=SECONDS).text.splitlines()
     pairs = (line.rsplit(" ", 1) for line in lines if line[0] != "#")
     return {name.partition("{")[0]: float(value) for name, value in pairs}
+
+
+def test_every_refusal_is_in_the_document() -> None:
+    source = "".join((ROOT / f"gptcore/api/{name}.py").read_text() for name in ("access", "routes"))
+    given = {*re.findall(r"(?:Refused|refusal)\(\s*([45]\d\d)", source)}
+    assert {"403", "421", "503"} <= given and given <= {*REFUSALS, "405", "500"}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import gradio as gr
 import pytest
-from conftest import ROOT
+from conftest import FIRST, ROOT
 
 import gptcore.gradio.guard.visitors
 from gptcore.api.access import Refused
@@ -129,6 +129,12 @@ def test_what_the_view_never_asks_is_refused(model: OnnxModel, change: dict, wor
         read(model, **GOOD | change)
     with pytest.raises(UserError, match="no word"):  # a role token would begin a message
         read(model, **GOOD | {"begun": [model.tokenizer.special["<|user|>"]]})
+
+
+def test_a_reply_whose_length_nobody_chose_fits_a_short_context() -> None:
+    first = load_model(FIRST / "model", threads=1, variant="fp32")
+    request, _ = read(first, [{"role": "user", "content": "Hi"}], {}, [])
+    assert request.max_tokens <= first.config.block_size // 2
 
 
 @pytest.mark.parametrize(

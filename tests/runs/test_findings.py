@@ -125,6 +125,10 @@ def test_a_rate_that_is_too_high(tmp_path: Path) -> None:
     assert "rose by 43%" in found.text and "--set learning_rate=0.001" in found.remedy
     [found] = said(tmp_path / "b", [6.0 + 0.01 * (i % 7) for i in range(100)])
     assert "nothing was learned" in found.text and "--set learning_rate=0.0003" in found.remedy
+    of_trained_weights = [1.5 - 0.03 * (i > 9) + 0.01 * (i % 7) for i in range(100)]
+    assert said(tmp_path / "d", of_trained_weights, [1.52, 1.49, 1.48, 1.48]) == []
+    [found] = said(tmp_path / "e", of_trained_weights, [1.48, 1.49, 1.5, 1.48])
+    assert "nothing was learned" in found.text
     near_zero = [loss / 100 for loss in spike]
     assert not any("rose by" in found.text for found in said(tmp_path / "z", near_zero))
     one_outlier = [*FALLING[:50], 40.0, *FALLING[51:]]
@@ -140,6 +144,10 @@ def test_a_loss_that_the_plan_did_not_expect(tmp_path: Path) -> None:
     )
     assert "there was time for 100 steps, where 250 were planned" in found.text
     assert found.remedy == "a longer training: --minutes 5"
+    [found] = said(
+        tmp_path / "d", FALLING, [4, 3, 2.5, 2.48], expected=1.0, planned=250, minutes="48"
+    )
+    assert found.remedy == "a longer training: --minutes 120"
     best_is_exported = said(tmp_path / "b", FALLING, [4, 2, 2.5, 3.5], expected=1.0)
     assert not any("plan expected" in found.text for found in best_is_exported)
 

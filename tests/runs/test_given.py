@@ -1,6 +1,7 @@
 """Trainings of a given shape: settings that fit the text, doubts, and what is said before."""
 
 import json
+import random
 import re
 from argparse import Namespace
 from pathlib import Path
@@ -14,6 +15,7 @@ from gptcore.config import PRESETS
 from gptcore.system.wording import duration
 from training.__main__ import main
 from training.commands.train import preset_for
+from training.data.shards import load_shards
 from training.formats.places import File, find_files
 from training.plan.given import FITTED, MIN_STEPS, as_begun, doubts, fitted, in_time
 from training.plan.plan import BEYOND, Plan
@@ -74,6 +76,9 @@ def test_a_fine_tuning_takes_no_longer_than_it_is_given() -> None:
     assert in_time(plan, 9999, 4000, ()).training == training
     with pytest.raises(UserError, match=r"--minutes 0\.2 is too few: 20 steps take 0\.47 min"):
         in_time(plan, 12, 4000, ())
+    slow = Plan(1, PRESETS["tiny"], training, Facts(10**6, 4.0), step_s=400.0, evaluation_s=2.0)
+    with pytest.raises(UserError, match=r"20 steps take 133 minutes"):
+        in_time(slow, 12, 4000, ())
 
 
 @pytest.fixture
@@ -136,6 +141,14 @@ def test_a_short_text_gets_a_small_model(six: Path) -> None:
     assert chosen([]) == "small", "the project's own dialogues"
     assert chosen(short, preset="base") == "base"
     assert chosen(short, minutes=2.0) is None and chosen(short, init=six.parent) is None
+
+
+def test_shards_of_a_short_text_are_for_a_small_model(tmp_path: Path) -> None:
+    draw, text = random.Random(1), tmp_path / "text.txt"
+    text.write_text(" ".join("".join(draw.choices("abcdefgh", k=6)) for _ in range(9000)))
+    assert main(["shards", str(text), f"--shards={tmp_path / 'made'}"]) == 0
+    [made] = (path for path in (tmp_path / "made").iterdir() if path.is_dir())
+    assert load_shards(made).tokenizer.vocab_size == 2048
 
 
 def test_alone_it_shows_three_examples(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@
 
 >>> found = look(find_files(["chats.jsonl"]))                          # doctest: +SKIP
 >>> print(found.table())                                               # doctest: +SKIP
-chats.jsonl: JSON lines, 812 conversations, 1.2 MB
+chats.jsonl: JSON lines, 812 conversations, 1,204,118 bytes
   skipped 3: it is not JSON (Expecting value) (first: line 17)
 """
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
+from gptcore.system.wording import two_digits
 from training.data.rows import Rows
 from training.data.shards import Shards
 from training.data.survey import Survey
@@ -127,7 +128,8 @@ def in_time(plan: Plan, seconds: float, n_rows: int, chosen: Collection[str]) ->
     if steps < USEFUL:
         least = EVALUATIONS * plan.evaluation_s + USEFUL * plan.step_s
         raise UserError(
-            f"--minutes {seconds / 60:g} is too few: {USEFUL} steps take {least / 60:.2g} minutes"
+            f"--minutes {seconds / 60:g} is too few: {USEFUL} steps take "
+            f"{two_digits(least / 60)} minutes"
         )
     enough = plan.training.steps
     fewer = dataclasses.replace(plan.training, steps=min(steps, enough))

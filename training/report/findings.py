@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gptcore.config import Seq2SeqConfig
-from gptcore.system.wording import duration
+from gptcore.system.wording import duration, two_digits
 from training.report.history import History
 
 RISE = 1.01  # of the held-out loss over its minimum; less is chance
@@ -52,7 +52,9 @@ def findings(history: History) -> list[Finding]:
 
 def unlearned(history: History) -> Iterator[Finding]:
     """Nothing was learned at all."""
-    _, losses = history.column("loss")
+    (_, losses), (_, held_out) = history.column("loss"), history.column("val_loss")
+    if len(held_out) > 1 and held_out[-1] < held_out[0] - LEAST_NATS:
+        return  # as of trained weights, whose loss begins near its end
     if len(losses) >= 2 * SMOOTHED and np.median(losses[-SMOOTHED:]) > LEARNED * losses[0]:
         yield Finding(
             f"The loss is {losses[-1]:.2f}, where it began at {losses[0]:.2f}: nothing was "
@@ -193,5 +195,5 @@ def rate(history: History, factor: float) -> str:
 def length(history: History, steps: int) -> str:
     """Return the option that makes the training so long: minutes, if these were chosen."""
     if minutes := history.run.options.get("minutes"):
-        return f"--minutes {float(minutes) * steps / history.run.train.steps:.2g}"
+        return f"--minutes {two_digits(float(minutes) * steps / history.run.train.steps)}"
     return f"--set steps={steps}"
