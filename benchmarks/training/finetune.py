@@ -37,6 +37,7 @@ from gptcore.text.tokenizer import Tokenizer
 from training.data.rows import IGNORED
 from training.data.shards import load_shards, prepare
 from training.data.sources import open_corpus
+from training.formats.places import find_files
 from training.machine.devices import pick_device, pick_dtype
 from training.machine.processes import World
 from training.run.base import open_base, shape_of
@@ -54,7 +55,7 @@ def main() -> None:
     options = parse()
     config, folder = shape_of(options.model)
     with tempfile.TemporaryDirectory() as made:
-        corpus, source = open_corpus([str(path) for path in options.text], seed=1)
+        corpus, source = open_corpus(find_files(options.text), seed=1)
         shards = prepare(corpus, Path(made), config.vocab_size, Tokenizer.load(folder)).path
         print(f"{source}; {options.batch} x {options.row} tokens a step", flush=True)
         rows = {name: best_rows(name, shards, options) for name in options.only}

@@ -39,6 +39,7 @@ from gptcore.nn import count_parameters
 from training.data.shards import load_shards, prepare
 from training.data.sources import open_corpus
 from training.evaluation.validation import evaluate
+from training.formats.places import find_files
 from training.run.config import TrainConfig
 from training.run.directory import Run
 from training.run.facts import RunData
@@ -53,7 +54,7 @@ def main() -> None:
     sizes = {"block_size": options.context, "vocab_size": options.vocabulary}
     config = dataclasses.replace(PRESETS[options.preset], **sizes)
     with tempfile.TemporaryDirectory() as folder:
-        corpus, source = open_corpus(options.text, seed=1)
+        corpus, source = open_corpus(find_files(options.text), seed=1)
         work = options.shards or Path(folder)
         shards = prepare(corpus, work, config.vocab_size)
         config = dataclasses.replace(config, vocab_size=shards.tokenizer.vocab_size)

@@ -2,6 +2,7 @@
 
 import io
 import os
+from argparse import Namespace
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -18,6 +19,7 @@ from gptcore.checks import UserError
 from training.data.corpus import read_documents
 from training.formats import places
 from training.formats.places import TIMEOUT, find_files, open_filesystem
+from training.jobs.options import read_text
 
 TEXT = "It rained all night, and in the morning the harbour was full of boats. " * 20
 
@@ -89,6 +91,16 @@ def test_a_web_server(web: tuple[Path, str, list[str]], path: str) -> None:
     assert asked.count("GET") == n_fetched, "an unchanged file is not fetched again"
     (folder / "book.txt").write_text(TEXT.replace("boats", "ships") + "More.")
     assert documents(address) != first
+
+
+def test_a_training_reads_the_files_that_were_looked_at(web: tuple[Path, str, list[str]]) -> None:
+    folder, url, asked = web
+    (folder / "book.txt").write_text(TEXT)
+    assert documents(f"{url}/book.txt")
+    n_asked = len(asked)
+    text = read_text(Namespace(text=[f"{url}/book.txt"], me=None, columns=None), 1, tells=False)
+    assert text.source == "book.txt" and list(text.corpus())
+    assert len(asked) == n_asked + 1, "whether the file is still the one in the cache"
 
 
 def test_two_that_want_a_file_at_the_same_time_fetch_it_once(

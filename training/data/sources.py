@@ -19,7 +19,7 @@ from training.data.leaks import without_leaks
 from training.data.shards import CACHE, Shards, is_url, open_shards
 from training.dialogues.generator import dialogues
 from training.formats.found import Asked
-from training.formats.places import File, find_files
+from training.formats.places import File
 from training.run.directory import Run
 from training.run.facts import RunData
 
@@ -28,16 +28,12 @@ N_DIALOGUES = 100_000  # generated dialogues in one pass
 DIALOGUES = "dialogues"  # name of the generated corpus, which is endless
 
 
-def open_corpus(paths: list[str], seed: int, asked: Asked = Asked()) -> tuple[Corpus, str]:
-    """Return the corpus of the given files, or of generated dialogues, and a name for it.
-
-    Raises UserError for a missing file.
-    """
-    if not paths:
+def open_corpus(files: list[File], seed: int, asked: Asked = Asked()) -> tuple[Corpus, str]:
+    """Return the corpus of the given files, or of generated dialogues, and a name for it."""
+    if not files:
         source = f"{N_DIALOGUES:,} made-up dialogues"
         own = own_dialogues(seed)
         return lambda: islice(own(), N_DIALOGUES), source
-    files = find_files(paths)
     return lambda: read_documents(files, asked), name_of(files)
 
 

@@ -163,11 +163,12 @@ def read_text(
             print(f"no text is named, so {source} are read")
         return Text(corpus, source, survey(corpus), time.perf_counter() - started, {DIALOGUES: 1.0})
     asked = asked_of(options)
-    found = look(find_files(options.text), asked)
+    files = find_files(options.text)  # once: at an address, there may be others later
+    found = look(files, asked)
     if tells:
         tell_of(found, options, tokenizer)
     seconds = time.perf_counter() - started
-    return Text(*open_corpus(options.text, seed, asked), found.survey, seconds)
+    return Text(*open_corpus(files, seed, asked), found.survey, seconds)
 
 
 def tell_of(found: Look, options: argparse.Namespace, tokenizer: Tokenizer | None = None) -> None:
