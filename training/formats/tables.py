@@ -77,16 +77,18 @@ def csv_rows(
             head = [f"column {number}" for number in range(1, len(row) + 1)]
             if {*columns} & {*names} or is_header(names):
                 head = [name or number for name, number in zip(names, head)]
-                if twice := next((name for name in head if head.count(name) > 1), None):
-                    raise Unreadable(
-                        f"it has the column {twice!r} twice, and one would be lost: rename one"
-                    )
+                check_names(head)
                 continue
         if len(row) != len(head):
             reason = f"it has {len(row)} columns where the first row has {len(head)}"
             yield where, Skip(where, reason)
         else:
             yield where, dict(zip(head, row))
+
+
+def check_names(head: list[str]) -> None:
+    if twice := next((name for name in head if head.count(name) > 1), None):
+        raise Unreadable(f"it has the column {twice!r} twice, and one would be lost: rename one")
 
 
 def is_header(row: list[str]) -> bool:
@@ -102,7 +104,9 @@ def read_parquet(file: File, asked: Asked) -> Found:
     def rows() -> Iterator[tuple[str, Row | Skip]]:
         number = 0
         with file.open() as stream:
-            for batch in pyarrow.parquet.ParquetFile(stream).iter_batches(1000):
+            table = pyarrow.parquet.ParquetFile(stream)
+            check_names(table.schema_arrow.names)
+            for batch in table.iter_batches(1000):
                 for row in batch.to_pylist():
                     number += 1
                     yield f"row {number}", row
