@@ -66,11 +66,19 @@ DATE = r"(\d{1,4}[./-]\d{1,2}[./-]\d{1,4})"
 TIME = r"(\d{1,2}[:.]\d{2}(?:[:.]\d{2})?(?:[ \xa0\u202f]?[APap]\.?[ \xa0\u202f]?[Mm]\.?)?)"
 WHATSAPP = re.compile(rf"\u200e?\[?{DATE},? {TIME}(?:\]| -) ")
 
-# How JSON begins that Telegram writes of a chat or of an account, or DiscordChatExporter.
-MESSENGER = re.compile(
-    r'\ufeff?\s*\{\s*"(name":[^\n]*\s*"type":\s*"\w+",\s*"id":\s*\d+,\s*"messages":'
-    r'|about":\s*"Here is the data you requested|guild":\s*\{\s*"id")'
-)
+# What the JSON of a messenger has near its beginning, and nothing else has.
+MESSENGERS = {
+    name: re.compile(rf"\ufeff?\s*{pattern}", re.DOTALL)
+    for name, pattern in {
+        "Telegram chat": r'\{.*"type":\s*"'
+        r'(personal_chat|bot_chat|saved_messages|(private|public)_(group|supergroup|channel))"'
+        r'|\{\s*"about":.*"personal_information":',
+        "Discord channel": r'\{\s*"guild":\s*\{\s*"id"',
+        "chat of Facebook or Instagram": r'\{(?=.*"sender_name":).*"timestamp_ms":',
+        "Messenger chat": r'\{(?=.*"senderName":).*"isUnsent":',
+        "Slack channel": r'\[\s*\{(?=.*"type":\s*"message").*"ts":\s*"\d{10}\.\d{6}"',
+    }.items()
+}
 
 
 def encoding_of(head: bytes) -> str:
@@ -128,9 +136,14 @@ def kind_of(head: bytes, name: str) -> str:
     lines = text.splitlines()[:50]
     if sum(bool(WHATSAPP.match(line)) for line in lines) * 3 >= len(lines):
         return "whatsapp"
-    if MESSENGER.match(text):
+    if messenger_of(text):
         return "messenger"
     return json_kind(text, name) or table_kind(text, name) or "text"
+
+
+def messenger_of(text: str) -> str:
+    """Return which messenger's export a text begins, or ""."""
+    return next((name for name, sign in MESSENGERS.items() if sign.match(text)), "")
 
 
 def json_kind(text: str, name: str) -> str | None:

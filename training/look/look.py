@@ -154,9 +154,10 @@ class Look:
     def check(self) -> None:
         """Raise UserError if there is no document."""
         if not self.survey.n_documents:
+            chats_first = sorted(self.files, key=lambda file: not file.people)  # --me is wanted
             reasons = (
                 f"{file.name}{', ' * bool(where)}{where}: {reason}"
-                for file in self.files
+                for file in chats_first
                 for reason, where in file.first.items()
             )
             raise UserError(f"no document was found: {next(reasons, 'the files hold none')}")
