@@ -19,7 +19,12 @@ from training.formats.places import BOOK, DAMAGED, File, open_member, open_zip
 from training.formats.texts import cut_up
 
 MAX_PAGE = 50_000_000  # bytes of one page of HTML
-TELEGRAM = b"<title>Exported Data</title>"
+EXPORTED = {  # what the pages of chats have
+    b"<title>Exported Data</title>": "of Telegram",
+    b'<div class="chatlog">': "of Discord",
+    b"_3-95 _2ph- _a6-g": "of Facebook or Instagram",
+    b'<section class="_a6-g': "of Facebook or Instagram",
+}
 LOCKS = "META-INF/encryption.xml"  # what is encrypted in an EPUB: chapters, or fonts alone
 BLOCKS = """
 address article aside blockquote caption center dd div dl dt figcaption figure footer h1 h2 h3 h4
@@ -32,8 +37,9 @@ def read_html(file: File, asked: Asked) -> Found:
     yield Kind("HTML, its text without menus and scripts", is_cut=True)
     with file.open() as stream:
         page = stream.read(MAX_PAGE)
-    if TELEGRAM in page[:1024]:
-        raise Unreadable("it is a chat of Telegram as HTML: export it as JSON")
+    for sign, what in EXPORTED.items():
+        if sign in page:
+            raise Unreadable(f"it is an export {what} as HTML: export it as JSON")
     yield from cut_up([words_of(page)], asked)
 
 
@@ -45,6 +51,10 @@ def damaged(kind: str, error: Exception) -> Unreadable:
 def words_of(page: bytes) -> str:
     import trafilatura
 
+    if (
+        b"html" not in page[:4096].lower() and b"\0" not in page[:64]
+    ):  # which a part of a page lacks
+        page = b"<html><body>" + page + b"</body></html>"
     text = trafilatura.extract(page, include_comments=False, favor_recall=True)
     text = text or trafilatura.html2txt(page)
     if not (text and text.strip()):

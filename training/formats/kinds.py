@@ -10,6 +10,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from training.formats.found import NoText, Unreadable
 from training.formats.rows import PAIRS
@@ -54,17 +55,36 @@ MIME = re.compile(  # headers of lines, up to one that only mail and web archive
     r"(MIME-Version|Content-Type|Message-ID|Received):",
     re.I,
 )
+OTHERS = {  # texts of which most would be no words, and what helps
+    re.compile(pattern): reason
+    for pattern, reason in {
+        r"={62}\r?\nGuild: ": "it is a Discord channel as text: export it as JSON",
+        "\ufeff?AuthorID,Author,Date,": "it is a Discord channel as a table: export it as JSON",
+        r"[A-Z][a-z]{2} \d\d, \d{4} +\d{1,2}:\d\d:\d\d [AP]M( \([^\n]*\))?\r?\n\S": "it is a chat "
+        "of iMessage: make a table of it, with a question and an answer in each row",
+        r'(#[^\n]*\n|\r?\n)*msgid "': "it is a catalogue of translations: make a table of it "
+        "with po2csv",
+        r"window\.YTD\.": "it is a part of Twitter's archive: make a table of its texts",
+    }.items()
+}
 PAGE = re.compile(
     r"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*(<!doctype html|<html|<head|<body)", re.I | re.S
 )
 # The first line of subtitles in SubRip's and in the web's form: its number, and its time.
 TIMES = r"(?:\d+[ \t]*\r?\n)?(?:\d+:)?\d+:\d\d[.,]\d{3} --> [^\n]*\n"
 SUBTITLES = re.compile(rf"\ufeff?\s*(WEBVTT\b|{TIMES})")
-# The first line of a message in WhatsApp's exports: [2021-05-03, 14:02:11] Ann: or
-# 03/05/2021, 2:02 PM - Ann:
-DATE = r"(\d{1,4}[./-]\d{1,2}[./-]\d{1,4})"
-TIME = r"(\d{1,2}[:.]\d{2}(?:[:.]\d{2})?(?:[ \xa0\u202f]?[APap]\.?[ \xa0\u202f]?[Mm]\.?)?)"
-WHATSAPP = re.compile(rf"\u200e?\[?{DATE},? {TIME}(?:\]| -) ")
+# How a message begins in chats that are exported as text: [2021-05-03, 14:02:11] Ann: or
+# 3. 5. 2021, 2:02 p.m. - Ann: or, below a line with the day, a time and a name.
+DATE = r"(?P<date>\d{1,4}(?:[./-] ?|년 )\d{1,2}(?:[./-] ?|월 )\d{1,4})"
+NOON = r"[^\W\d_]\.?[ \xa0\u202f]?[^\W\d_]{0,2}\.?"  # AM, p.m., μ.μ. or م
+CLOCK = r"(?:[^\W\d_]{1,4}\.? ?)?\d{1,2}[:.]\d{2}(?:[:.]\d{2})?"  # 14:02, klo 14.02, 下午2:02:11
+TIME = rf"(?P<time>{CLOCK}(?:[ \xa0\u202f]?{NOON})?)"
+DAY = re.compile(rf"\W{{0,20}}(?:[^\W\d]+\W{{1,3}})?{DATE}일?\W{{0,3}}(?:[^\W\d]+)?\W{{0,20}}")
+CHATS = {
+    "WhatsApp chat": re.compile(rf"\u200e?\[?{DATE}\.?,? {TIME}(?:\]| -) (?:(?P<name>.+?): )?"),
+    "LINE chat": re.compile(rf"{TIME}\t(?:(?P<name>[^\t]+)\t)?"),
+    "KakaoTalk chat": re.compile(rf"\[(?P<name>[^\]]+)\] \[{TIME}\] "),
+}
 
 # What the JSON of a messenger has near its beginning, and nothing else has.
 MESSENGERS = {
@@ -112,7 +132,7 @@ def looks_like_utf16(head: bytes) -> bool:
 
 
 def kind_of(head: bytes, name: str) -> str:
-    """Return "pdf", "epub", "parquet", "html", "subtitles", "whatsapp", "messenger", "jsonl",
+    """Return "pdf", "epub", "parquet", "html", "subtitles", "chat", "messenger", "jsonl",
     "json", "table" or "text".
 
     `head`: the first HEAD bytes. Raises Unreadable for an empty or a binary file.
@@ -125,20 +145,33 @@ def kind_of(head: bytes, name: str) -> str:
     text = head.decode(encoding_of(head), errors="ignore")
     if not text.strip():
         raise NoText("it holds nothing but white space")
-    if PAGE.match(text):
+    is_page = name.endswith((".html", ".htm")) and text.lstrip().startswith("<")
+    if PAGE.match(text) or is_page:  # a page may be a part of one
         return "html"
     if XML.match(text) and not name.endswith(".txt"):
         raise Unreadable("it is XML: save its words as text, HTML, EPUB or PDF")
-    if MIME.match(text):
+    if MIME.match(text) or name.endswith(".eml"):
         raise Unreadable("it is mail or a web archive: save it as text, or the page as HTML")
+    for sign, reason in OTHERS.items():
+        if sign.match(text):
+            raise Unreadable(reason)
     if SUBTITLES.match(text):
         return "subtitles"
-    lines = text.splitlines()[:50]
-    if sum(bool(WHATSAPP.match(line)) for line in lines) * 3 >= len(lines):
-        return "whatsapp"
+    if chat_of(text) and not name.endswith((".csv", ".tsv")):
+        return "chat"
     if messenger_of(text):
         return "messenger"
     return json_kind(text, name) or table_kind(text, name) or "text"
+
+
+def chat_of(text: str) -> str:
+    """Return of which kind of chat a third of the first lines begin messages, or ""."""
+    filled = (line for line in text.splitlines() if line.strip() and not DAY.fullmatch(line))
+    lines = [*islice(filled, 50)]
+    for name, message in CHATS.items():
+        if sum(bool(message.match(line)) for line in lines) * 3 >= max(len(lines), 1):
+            return name
+    return ""
 
 
 def messenger_of(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from gptcore.checks import UserError
 from training.formats.assistants import EXPORTED
 from training.formats.books import read_epub, read_html, read_pdf
-from training.formats.chats import read_whatsapp
+from training.formats.chats import read_chat
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
 from training.formats.kinds import HEAD, TIMES, kind_of
 from training.formats.lines import characters, numbered_lines, open_text, values
@@ -155,6 +155,6 @@ READERS: dict[str, Callable[[File, Asked], Found]] = {
     "subtitles": read_subtitles,
     "epub": read_epub,
     "pdf": read_pdf,
-    "whatsapp": read_whatsapp,
+    "chat": read_chat,
     "messenger": read_messenger,
 }

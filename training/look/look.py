@@ -29,7 +29,7 @@ LITTLE = (
     "megabyte is a good beginning"
 )
 SHOWN_BAD = 20  # files that cannot be read; a pattern of the shell may name thousands
-READ = "texts, Markdown, JSON, tables, web pages, EPUB, PDF and WhatsApp chats can be read"
+READ = "texts, Markdown, JSON, tables, web pages, EPUB, PDF and exported chats can be read"
 NOT_USED = Kind("not used")
 VOCABULARY = 2048  # of the tokenizer that estimates the number of tokens of a new model
 
