@@ -187,6 +187,36 @@ def test_chatgpts_export_is_read_along_the_branch_that_was_shown_last(tmp_path: 
     assert "skipped 1: message 1 has parts that are not text (first: value 2)" in said
 
 
+def test_chatgpts_talks_by_voice_are_read_and_its_marks_of_sources_are_not(tmp_path: Path) -> None:
+    def spoken(text: str, kind: str) -> list[dict[str, Any]]:
+        return [{"content_type": "audio_transcription", "text": text}, {"content_type": kind}]
+
+    marked = '\ue200entity\ue202["city","Rome","in Italy"]\ue201 it is. \ue200cite\ue202turn0\ue201'
+    mapping = {
+        "1": node(None, "user", spoken("Hi", "real_time_user_audio_video_asset_pointer")),
+        "2": node("1", "assistant", spoken("Hello!", "audio_asset_pointer"), "multimodal_text"),
+        "3": node("2", "user", ["Which city?"]),
+        "4": node("3", "assistant", [marked]),
+    }
+    [talk] = documents(write(tmp_path / "a.json", [{"mapping": mapping, "current_node": "4"}]))
+    said = [turn["content"].strip() for turn in talk]
+    assert said == ["Hi", "Hello!", "Which city?", "Rome it is."]
+
+
+def test_a_talk_of_googles_ai_studio_is_read_without_its_thoughts(tmp_path: Path) -> None:
+    chunks = [
+        {"text": "Hi", "role": "user", "tokenCount": 1},
+        {"text": "They greet me.", "role": "model", "isThought": True},
+        {"text": "Hello!", "role": "model", "finishReason": "STOP"},
+    ]
+    prompt = {"runSettings": {}, "systemInstruction": {}, "chunkedPrompt": {"chunks": chunks}}
+    assert documents(write(tmp_path / "Greeting", prompt)) == [
+        [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]
+    ]
+    chunks[0] = {"driveImage": {"id": "1"}, "role": "user"}
+    assert "message 2 has parts that are not text" in told(write(tmp_path / "Picture", prompt))
+
+
 def test_claudes_export_is_read_without_its_thoughts(tmp_path: Path) -> None:
     human = {"sender": "human", "text": "Shorten it.", "content": [], "files": []}
     thoughts = [{"type": "thinking", "thinking": "Hm."}, {"type": "tool_use", "name": "search"}]
