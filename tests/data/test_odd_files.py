@@ -97,6 +97,10 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     "locked.pdf": (locked_pdf, "password"),
     "scan.pdf": (lambda: pdf(""), "without text: a scan needs OCR"),
     "cut.pdf": (pdf("Once upon a time.")[:200], "it is a damaged PDF"),
+    "glued.pdf": (
+        pdf("Thewordsofalinestandtogether, aspypdfreadsthepagesofsomeprograms."),
+        "it is a PDF of 1 page whose words run together: save it as text with pdftotext",
+    ),
     "bomb.zip": (bomb, "unpacks from"),
     "cut.zip": (lambda: bomb()[:5000], "it is a damaged archive"),
     "cut.jsonl.gz": (

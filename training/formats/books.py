@@ -12,6 +12,7 @@ import zipfile
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Iterator
+from unicodedata import normalize
 from urllib.parse import quote, unquote, urldefrag
 
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
@@ -26,6 +27,12 @@ EXPORTED = {  # what the pages of chats have
     b'<section class="_a6-g': "of Facebook or Instagram",
 }
 LOCKS = "META-INF/encryption.xml"  # what is encrypted in an EPUB: chapters, or fonts alone
+SIGNS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "") | {  # control characters
+    code: normalize("NFKC", chr(code))
+    for code in range(0xFB00, 0xFB07)  # and letters in one, as in ﬁ
+}
+LEADER = ". . . . . "  # leads the eye to the number of a page
+LONGEST_WORD = 24  # letters; few words of German are longer
 BLOCKS = """
 address article aside blockquote caption center dd div dl dt figcaption figure footer h1 h2 h3 h4
 h5 h6 header hr li main nav ol p pre section table td th tr ul
@@ -152,7 +159,7 @@ def read_pdf(file: File, asked: Asked) -> Found:
             reader = PdfReader(io.BytesIO(stream.read()))
         if reader.is_encrypted and not reader.decrypt(""):
             raise Unreadable("it is a PDF with a password: save it without one")
-        pages = [page.extract_text() or "" for page in reader.pages]
+        pages = [without_signs(page.extract_text() or "") for page in reader.pages]
     except DependencyError as error:  # is no PyPdfError
         raise Unreadable(f"it is an encrypted PDF ({error}): pip install 'pypdf[crypto]'") from None
     except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -164,9 +171,27 @@ def read_pdf(file: File, asked: Asked) -> Found:
     kind = f"PDF of {len(pages)} page{'s' * (len(pages) != 1)}"
     if not text.strip():
         raise Unreadable(f"it is a {kind} without text: a scan needs OCR first")
+    if runs_together(text):
+        raise Unreadable(f"it is a {kind} whose words run together: save it as text with pdftotext")
     kind += f" without {n_titles:,} lines that recur above or below them" if n_titles else ""
     yield Kind(kind, is_cut=True)
     yield from cut_up([text], asked)
+
+
+def without_signs(page: str) -> str:
+    """Return a page without what fonts have in place of letters, and the lines of its contents.
+
+    >>> without_signs("1 Waves . . . . . . . 7\\nThe \\ufb01rst\\x00 wave.")
+    'The first wave.'
+    """
+    lines = page.translate(SIGNS).split("\n")
+    return "\n".join(line for line in lines if not (LEADER in line and line[-1:].isdigit()))
+
+
+def runs_together(text: str) -> bool:
+    """Whether a tenth of the letters are in words that are too long to be any."""
+    words = re.findall(r"[A-Za-z]+", text)
+    return 10 * sum(len(word) for word in words if len(word) > LONGEST_WORD) > sum(map(len, words))
 
 
 def without_titles(pages: list[str]) -> tuple[list[str], int]:
