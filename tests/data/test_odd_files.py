@@ -78,6 +78,27 @@ Yes. I am
 """
 
 
+TALK = """\
+WEBVTT
+Kind: captions
+Style:
+::cue(c.colorCCCCCC) { color: rgb(204,204,204); }
+##
+
+NOTE Made by a program.
+
+00:01.000 --> 00:02.000 align:start position:0%
+Are<00:01.500><c> you</c><00:01.800><c> there?</c>
+
+00:02.000 --> 00:02.010 align:start position:0%
+Are you there?
+
+the name of a cue
+0:0:3.0 --> 0:0:4.500
+<v Ann Smith>Yes, 2 &lt; 3.</v>
+"""
+
+
 def bomb() -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -165,6 +186,11 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
         b'# German\nmsgid ""\nmsgstr ""\n\n#: a.c:12\nmsgid "Open"\nmsgstr "Auf"\n',
         "it is a catalogue of translations: make a table of it",
     ),
+    "film.ass": (
+        b"[Script Info]\nTitle: A\n\n[Events]\nDialogue: 0,0:00:01.00,0:00:02.00,A,,0,0,0,,Hi\n",
+        "it is subtitles of SubStation Alpha: save them as .srt",
+    ),
+    "silent.vtt": (b"WEBVTT\n\nNOTE Nobody speaks.\n", "it is subtitles in which nobody speaks"),
     "tweets.js": (
         b'window.YTD.tweets.part0 = [\n  {"tweet" : {"full_text" : "Hello"}}\n]',
         "it is a part of Twitter's archive: make",
@@ -210,6 +236,7 @@ USED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
         SUBTITLES.replace("\n", "\r\n").encode(),
         "subtitles, without .*, 1 text, 28 bytes",
     ),
+    "talk.vtt": (TALK.encode(), "subtitles, without .*, 1 text, 26 bytes"),
     "note.md": (
         b"---\ntags:\n  - boats\ndate: 2024-01-02\n---\nWords.\n---\nMore.\n",
         "Markdown without its front matter, 1 text, 17 bytes",

@@ -64,6 +64,7 @@ OTHERS = {  # texts of which most would be no words, and what helps
         "of iMessage: make a table of it, with a question and an answer in each row",
         r'(#[^\n]*\n|\r?\n)*msgid "': "it is a catalogue of translations: make a table of it "
         "with po2csv",
+        r"\ufeff?\[Script Info\]": "it is subtitles of SubStation Alpha: save them as .srt",
         r"window\.YTD\.": "it is a part of Twitter's archive: make a table of its texts",
     }.items()
 }
@@ -71,7 +72,7 @@ PAGE = re.compile(
     r"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*(<!doctype html|<html|<head|<body)", re.I | re.S
 )
 # The first line of subtitles in SubRip's and in the web's form: its number, and its time.
-TIMES = r"(?:\d+[ \t]*\r?\n)?(?:\d+:)?\d+:\d\d[.,]\d{3} --> [^\n]*\n"
+TIMES = r"(?:\d+[ \t]*\r?\n)?(?:\d+:)?\d+:\d+[.,]\d+ --> [^\n]*\n"
 SUBTITLES = re.compile(rf"\ufeff?\s*(WEBVTT\b|{TIMES})")
 # How a message begins in chats that are exported as text: [2021-05-03, 14:02:11] Ann: or
 # 3. 5. 2021, 2:02 p.m. - Ann: or, below a line with the day, a time and a name.
