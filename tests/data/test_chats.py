@@ -135,7 +135,11 @@ and waiting
 """
 
 
-@pytest.mark.parametrize("export", [LINE, KAKAOTALK], ids=["LINE", "KakaoTalk"])
+DAYS = [("2021/05/03(Mon)", "2021/05/03 จันทร์"), ("2021/05/04(Tue)", "Tue, 04/05/2021")]
+OTHER_LINE = LINE.replace(*DAYS[0]).replace(*DAYS[1]).replace("2021/05/03", "03/05/2021")
+
+
+@pytest.mark.parametrize("export", [LINE, OTHER_LINE, KAKAOTALK])
 def test_a_chat_whose_days_have_lines_of_their_own_is_read(tmp_path: Path, export: str) -> None:
     path = write(tmp_path / "chat.txt", export)
     said = [[(m["role"], m["content"]) for m in chat] for chat in documents(path, me=("Ben",))]

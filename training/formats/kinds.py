@@ -80,7 +80,7 @@ DATE = r"(?P<date>\d{1,4}(?:[./-] ?|년 )\d{1,2}(?:[./-] ?|월 )\d{1,4})"
 NOON = r"[^\W\d_]\.?[ \xa0\u202f]?[^\W\d_]{0,2}\.?"  # AM, p.m., μ.μ. or م
 CLOCK = r"(?:[^\W\d_]{1,4}\.? ?)?\d{1,2}[:.]\d{2}(?:[:.]\d{2})?"  # 14:02, klo 14.02, 下午2:02:11
 TIME = rf"(?P<time>{CLOCK}(?:[ \xa0\u202f]?{NOON})?)"
-DAY = re.compile(rf"\W{{0,20}}(?:[^\W\d]+\W{{1,3}})?{DATE}일?\W{{0,3}}(?:[^\W\d]+)?\W{{0,20}}")
+DAY = re.compile(rf"\D{{0,30}}{DATE}일?\D{{0,30}}")  # a line with a day and its name
 CHATS = {
     "WhatsApp chat": re.compile(rf"\u200e?\[?{DATE}\.?,? {TIME}(?:\]| -) (?:(?P<name>.+?): )?"),
     "LINE chat": re.compile(rf"{TIME}\t(?:(?P<name>[^\t]+)\t)?"),

@@ -198,6 +198,10 @@ def turn_of(message: Any, number: int) -> dict[str, Any] | Skip:
         raise Unreadable(f"{where} is {a_name_of(message)}, not an object")
     named = message.get("role", message.get("from"))
     role = ROLE_OF.get(named.lower()) if isinstance(named, str) else None
+    if named is None:
+        raise Unreadable(
+            f"{where} has no 'role' (or 'from') that says who speaks: user or assistant"
+        )
     if role is None:
         known = "system, user and assistant are known"
         raise Unreadable(f"{where} has the unknown role {named!r}: {known}")
