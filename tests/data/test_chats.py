@@ -1,6 +1,6 @@
 """Chats that people export: who says what to whom, and where one conversation ends."""
 
-import json
+import zipfile
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,8 @@ import pytest
 from test_formats_read import documents, told, write
 
 from gptcore.checks import UserError
+from training.formats.places import find_files
+from training.look.look import look
 
 WHATSAPP = """\
 [03.05.21, 14:00:11] Ann: \u200eMessages and calls are end-to-end encrypted.
@@ -70,8 +72,9 @@ def test_a_whatsapp_export_teaches_the_words_of_one_person(tmp_path: Path, expor
         "{:%Y/%m/%d, %H:%M} - ",
         "{:%-d/%-m/%Y, %-I:%M} XM - ",  # Spanish
         "{:%d/%m/%Y à %H:%M} - ",  # French
-        "[{:%Y/%-m/%-d 上%-I:%M:%S}] ",  # Chinese
-        "{:%Y. %-m. %-d. 오 %-I:%M} - ",  # Korean
+        "{:%-d.%-m.%Y klo %-H.%M} - ",  # Finnish
+        "{:%Y. %m. %d. %-H:%M} - ",  # Hungarian
+        "{:%-d/%-m/%Y, %-I:%M %p} - ",
     ],
 )
 def test_a_talk_past_midnight_is_one_whatever_the_dates_look_like(
@@ -95,6 +98,68 @@ def test_a_chat_is_known_though_its_first_message_is_long(tmp_path: Path, above:
     chat = f"{above}03.05.21, 14:02 - Ann: {verse}\n03.05.21, 14:03 - Ben: Fine.\n"
     [[_, reply]] = documents(write(tmp_path / "_chat.txt", chat), me=("Ben",))
     assert reply == {"role": "assistant", "content": "Fine."}
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        ("2021/5/3 上午11:00 - ", "2021/5/3 下午1:00 - ", "2021/5/3 下午11:00 - "),
+        ("[2021/5/3 上午11:00:01] ", "[2021/5/3 下午1:00:01] ", "[2021/5/3 下午11:00:01] "),
+        ("2021. 5. 3. 오전 11:00 - ", "2021. 5. 3. 오후 1:00 - ", "2021. 5. 3. 오후 11:00 - "),
+        ("3/5/2021, 11:00 ص - ", "3/5/2021, 1:00 م - ", "3/5/2021, 11:00 م - "),
+        ("3/5/21, 11:00 π.μ. - ", "3/5/21, 1:00 μ.μ. - ", "3/5/21, 11:00 μ.μ. - "),
+    ],
+)
+def test_the_halves_of_the_day_are_known_in_other_languages(
+    tmp_path: Path, times: tuple[str, str, str]
+) -> None:
+    lines = [f"{at}{name}: Hi" for at in times for name in ("Ann", "Ben")]
+    found = documents(write(tmp_path / "_chat.txt", "\n".join(lines)), me=("Ben",))
+    assert [len(chat) for chat in found] == [4, 2]
+
+
+LINE = """\
+[LINE] Chat history with Ann
+Saved on: 2021/05/04 19:57
+
+2021/05/03(Mon)
+14:01\tAnn joined the chat
+14:02\tAnn\tAre you there?
+14:02\tAnn\t[Sticker]
+14:03\tBen\t"Yes: here
+and waiting"
+
+2021/05/04(Tue)
+09:01\tAnn\tMorning.
+09:02\tBen\tCoffee?
+"""
+KAKAOTALK = """\
+Ann 님과 카카오톡 대화
+저장한 날짜 : 2021-05-04 19:57:03
+
+--------------- 2021년 5월 3일 월요일 ---------------
+[Ann] [오후 2:02] Are you there?
+[Ann] [오후 2:02] 사진
+[Ben] [오후 2:03] Yes: here
+and waiting
+--------------- 2021년 5월 4일 화요일 ---------------
+[Ann] [오전 9:01] Morning.
+[Ben] [오전 9:02] Coffee?
+"""
+
+
+DAYS = [("2021/05/03(Mon)", "2021/05/03 จันทร์"), ("2021/05/04(Tue)", "Tue, 04/05/2021")]
+OTHER_LINE = LINE.replace(*DAYS[0]).replace(*DAYS[1]).replace("2021/05/03", "03/05/2021")
+
+
+@pytest.mark.parametrize("export", [LINE, OTHER_LINE, KAKAOTALK])
+def test_a_chat_whose_days_have_lines_of_their_own_is_read(tmp_path: Path, export: str) -> None:
+    path = write(tmp_path / "chat.txt", export)
+    said = [[(m["role"], m["content"]) for m in chat] for chat in documents(path, me=("Ben",))]
+    assert said == [
+        [("user", "Are you there?"), ("assistant", "Yes: here\nand waiting")],
+        [("user", "Morning."), ("assistant", "Coffee?")],
+    ]
 
 
 def node(parent: str | None, role: str, parts: list, kind: str = "text", **more: Any) -> dict:
@@ -139,6 +204,36 @@ def test_chatgpts_export_is_read_along_the_branch_that_was_shown_last(tmp_path: 
     assert "skipped 1: message 1 has parts that are not text (first: value 2)" in said
 
 
+def test_chatgpts_talks_by_voice_are_read_and_its_marks_of_sources_are_not(tmp_path: Path) -> None:
+    def spoken(text: str, kind: str) -> list[dict[str, Any]]:
+        return [{"content_type": "audio_transcription", "text": text}, {"content_type": kind}]
+
+    marked = '\ue200entity\ue202["city","Rome","in Italy"]\ue201 it is. \ue200cite\ue202turn0\ue201'
+    mapping = {
+        "1": node(None, "user", spoken("Hi", "real_time_user_audio_video_asset_pointer")),
+        "2": node("1", "assistant", spoken("Hello!", "audio_asset_pointer"), "multimodal_text"),
+        "3": node("2", "user", ["Which city?"]),
+        "4": node("3", "assistant", [marked]),
+    }
+    [talk] = documents(write(tmp_path / "a.json", [{"mapping": mapping, "current_node": "4"}]))
+    said = [turn["content"].strip() for turn in talk]
+    assert said == ["Hi", "Hello!", "Which city?", "Rome it is."]
+
+
+def test_a_talk_of_googles_ai_studio_is_read_without_its_thoughts(tmp_path: Path) -> None:
+    chunks = [
+        {"text": "Hi", "role": "user", "tokenCount": 1},
+        {"text": "They greet me.", "role": "model", "isThought": True},
+        {"text": "Hello!", "role": "model", "finishReason": "STOP"},
+    ]
+    prompt = {"runSettings": {}, "systemInstruction": {}, "chunkedPrompt": {"chunks": chunks}}
+    assert documents(write(tmp_path / "Greeting", prompt)) == [
+        [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]
+    ]
+    chunks[0] = {"driveImage": {"id": "1"}, "role": "user"}
+    assert "message 2 has parts that are not text" in told(write(tmp_path / "Picture", prompt))
+
+
 def test_claudes_export_is_read_without_its_thoughts(tmp_path: Path) -> None:
     human = {"sender": "human", "text": "Shorten it.", "content": [], "files": []}
     thoughts = [{"type": "thinking", "thinking": "Hm."}, {"type": "tool_use", "name": "search"}]
@@ -166,75 +261,10 @@ def test_claudes_export_is_read_without_its_thoughts(tmp_path: Path) -> None:
     assert len(documents(write(tmp_path / "one.json", talks[0]))) == 1
 
 
-def telegram_message(number: int, name: str | None, text: Any, day: int = 3) -> dict[str, Any]:
-    at = f"2021-05-{day:02}T14:{number:02}:11"
-    kind = "message" if name else "service"
-    return {"id": number, "type": kind, "date": at, "from": name, "text": text}
-
-
-TELEGRAM = {
-    "name": "Ben",
-    "type": "personal_chat",
-    "id": 4021,
-    "messages": [
-        telegram_message(1, None, ""),
-        telegram_message(2, "Ann", "Are you there?"),
-        telegram_message(3, "Ben", ["Yes, ", {"type": "bold", "text": "here"}, "."]),
-        telegram_message(4, "Ann", ""),
-        telegram_message(4, "Ann", "Cut \ud83d"),  # half of a character
-        telegram_message(5, "Ann", "Coffee?", day=4),
-        telegram_message(6, "Ben", "Sure.", day=4),
-    ],
-}
-DISCORD = {
-    "guild": {"id": "1", "name": "Friends"},
-    "channel": {"id": "2", "type": "GuildTextChat", "name": "general"},
-    "messages": [
-        {
-            "id": message["id"],
-            "type": "Default" if message["from"] else "GuildMemberJoin",
-            "timestamp": message["date"] + (".512+02:00" if message["id"] % 2 else ""),
-            "content": "Yes, here." if isinstance(message["text"], list) else message["text"],
-            "author": {
-                "id": "7",
-                "name": f"{message['from']}.1".lower(),
-                "nickname": message["from"],
-            },
-        }
-        for message in TELEGRAM["messages"]
-    ],
-}
-ACCOUNT = {
-    "about": "Here is the data you requested. Remember: Telegram is ad free.",
-    "personal_information": {"first_name": "Ben"},
-    "chats": {"about": "This page lists all chats.", "list": [TELEGRAM]},
-}
-
-
-@pytest.mark.parametrize("indent", [None, 1])
-@pytest.mark.parametrize("export", [TELEGRAM, ACCOUNT, DISCORD], ids=["chat", "account", "Discord"])
-def test_an_export_of_telegram_or_discord_teaches_the_words_of_one_person(
-    tmp_path: Path, export: dict[str, Any], indent: int | None
-) -> None:
-    path = write(tmp_path / "result.json", json.dumps(export, indent=indent))
-    with pytest.raises(
-        UserError, match=r"it is a .* of Ann .2 mess.* words are learned: --me \"Ann"
-    ):
-        documents(path)
-    with pytest.raises(UserError, match=r"did you mean --me \"Ben\"\? it has"):
-        documents(path, me=("ben",))
-    said = [[(m["role"], m["content"]) for m in chat] for chat in documents(path, me=("Ben",))]
-    assert said == [
-        [("user", "Are you there?"), ("assistant", "Yes, here.")],
-        [("user", "Coffee?"), ("assistant", "Sure.")],
-    ]
-    skipped = told(path, me=("Ben",))
-    assert "skipped 2: a picture, a sound, a call or a notice, without words (first: m" in skipped
-    assert "skipped 1: a character is only half a surrogate pair (first: message 4)" in skipped
-
-
-def test_an_export_of_telegram_in_an_unknown_form_is_refused(tmp_path: Path) -> None:
-    for messages in ([{"id": 1}], [7], None, []):
-        path = write(tmp_path / "result.json", {**TELEGRAM, "messages": messages})
-        with pytest.raises(UserError, match=r"in an unknown form|in which nobody writes"):
-            documents(path, me=("Ben",))
+def test_an_archive_with_a_chat_says_first_whose_words_may_be_learned(tmp_path: Path) -> None:
+    archive = tmp_path / "chat.zip"
+    with zipfile.ZipFile(archive, "w") as members:
+        members.writestr("00000001-PHOTO.jpg", b"\xff\xd8\xff\xe0\0\x10JFIF\0")
+        members.writestr("_chat.txt", WHATSAPP)
+    with pytest.raises(UserError, match=r"found: .*_chat\.txt: it is a WhatsApp chat of Ann"):
+        look(find_files([archive])).check()

@@ -75,6 +75,42 @@ ROWS = {
         {"instruction": "Add.", "input": "2, 3", "output": "5"},
         [{"role": "user", "content": "Add.\n\n2, 3"}, {"role": "assistant", "content": "5"}],
     ),
+    "Dolly": (
+        {"instruction": "When?", "context": "It began in 2000.", "response": "2000"},
+        [
+            {"role": "user", "content": "When?\n\nIt began in 2000."},
+            {"role": "assistant", "content": "2000"},
+        ],
+    ),
+    "OpenOrca": (
+        {"system_prompt": "Be kind.", "question": "Hi", "response": "Hello!"},
+        [SYSTEM, *CHAT],
+    ),
+    "preferred replies": ({"question": "Hi", "chosen": "Hello!", "rejected": "No."}, CHAT),
+    "preferred messages": ({"chosen": CHAT, "rejected": [CHAT[0], CHAT[0]]}, CHAT),
+    "UltraFeedback": ({"prompt": "Hi", "chosen": CHAT, "rejected": CHAT[:1]}, CHAT),
+    "a preferred message beside the conversation": (
+        {
+            "conversations": [{"from": "human", "value": "Hi"}],
+            "chosen": {"from": "gpt", "value": "Hello!"},
+            "rejected": {"from": "gpt", "value": "No."},
+        },
+        CHAT,
+    ),
+    "OpenAssistant's tree": (
+        {
+            "message_tree_id": "1",
+            "prompt": {
+                "text": "Hi",
+                "role": "prompter",
+                "replies": [
+                    {"text": "No.", "role": "assistant", "rank": 1, "replies": []},
+                    {"text": "Hello!", "role": "assistant", "rank": 0, "replies": []},
+                ],
+            },
+        },
+        CHAT,
+    ),
     "prompt and completion": ({"prompt": "Hi", "completion": "Hello!"}, CHAT),
     "TRL's messages": ({"prompt": CHAT[:1], "completion": CHAT[1:]}, CHAT),
     "question and answer": ({"Question": "Hi", "Answer": "Hello!", "id": 3}, CHAT),
@@ -151,6 +187,7 @@ def test_messages_of_tools_are_left_out_and_counted(tmp_path: Path) -> None:
         ('{"text": "one", "text": "two"}', "the key 'text' twice"),
         ('{"messages": [{"role": "user", "content": "a"}, {"role": "x"}]}', "message 2 has the un"),
         ('{"messages": [{"role": "user", "content": "a\\u0000"}]}', "NUL"),
+        ('{"message_id": "2", "parent_id": "1", "text": "Hi", "role": "assistant"}', "of a tree"),
         ('{"title": "one"}', "no known key: its keys are 'title'"),
     ],
 )

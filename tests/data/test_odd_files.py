@@ -63,6 +63,7 @@ MIME-Version: 1.0
 Content-Type: multipart/mixed; boundary="b"
 
 """
+DISCORD = "[05/03/2021 2:02 PM] ann\nAre you there?\n\n[05/03/2021 2:03 PM] ben (pinned)\nYes.\n\n"
 NOTEBOOK = {"cells": [{"cell_type": "markdown", "source": ["Words."]}], "nbformat": 4}
 SUBTITLES = """\
 1
@@ -74,6 +75,27 @@ SUBTITLES = """\
 Yes. I am
 42.
 
+"""
+
+
+TALK = """\
+WEBVTT
+Kind: captions
+Style:
+::cue(c.colorCCCCCC) { color: rgb(204,204,204); }
+##
+
+NOTE Made by a program.
+
+00:01.000 --> 00:02.000 align:start position:0%
+Are<00:01.500><c> you</c><00:01.800><c> there?</c>
+
+00:02.000 --> 00:02.010 align:start position:0%
+Are you there?
+
+the name of a cue
+0:0:3.0 --> 0:0:4.500
+<v Ann Smith>Yes, 2 &lt; 3.</v>
 """
 
 
@@ -96,6 +118,10 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     "locked.pdf": (locked_pdf, "password"),
     "scan.pdf": (lambda: pdf(""), "without text: a scan needs OCR"),
     "cut.pdf": (pdf("Once upon a time.")[:200], "it is a damaged PDF"),
+    "glued.pdf": (
+        pdf("Thewordsofalinestandtogether, aspypdfreadsthepagesofsomeprograms."),
+        "it is a PDF of 1 page whose words run together: save it as text with pdftotext",
+    ),
     "bomb.zip": (bomb, "unpacks from"),
     "cut.zip": (lambda: bomb()[:5000], "it is a damaged archive"),
     "cut.jsonl.gz": (
@@ -146,7 +172,40 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     ),
     "telegram.html": (
         b"<!DOCTYPE html>\n<html><head><title>Exported Data</title></head><body>Hi</body></html>",
-        "it is a chat of Telegram as HTML: export it as JSON",
+        "it is an export of Telegram as HTML: export it as JSON",
+    ),
+    "message_1.html": (
+        b'<html><body><div class="pam _3-95 _2ph- _a6-g noborder">Hi</div></body></html>',
+        "it is an export of Facebook or Instagram as HTML",
+    ),
+    "general.html": (
+        b'<!DOCTYPE html>\n<html lang="en"><body><div class="chatlog">Hi</div></body></html>',
+        "it is an export of Discord as HTML",
+    ),
+    "general.txt": (
+        (f"{'=' * 62}\nGuild: Friends\nChannel: general\n{'=' * 62}\n\n" + DISCORD).encode(),
+        "it is a Discord channel as text: export it as JSON",
+    ),
+    "general.csv": (
+        b'AuthorID,Author,Date,Content,Attachments,Reactions\n"1","ann","2021-05-03","Hi","",""\n',
+        "it is a Discord channel as a table: export it as JSON",
+    ),
+    "+491511234567.txt": (
+        b"May 03, 2021  2:02:11 PM (Read by you after 2 minutes)\nAnn\nAre you there?\n\n",
+        "it is a chat of iMessage: make a table of it",
+    ),
+    "de.po": (
+        b'# German\nmsgid ""\nmsgstr ""\n\n#: a.c:12\nmsgid "Open"\nmsgstr "Auf"\n',
+        "it is a catalogue of translations: make a table of it",
+    ),
+    "film.ass": (
+        b"[Script Info]\nTitle: A\n\n[Events]\nDialogue: 0,0:00:01.00,0:00:02.00,A,,0,0,0,,Hi\n",
+        "it is subtitles of SubStation Alpha: save them as .srt",
+    ),
+    "silent.vtt": (b"WEBVTT\n\nNOTE Nobody speaks.\n", "it is subtitles in which nobody speaks"),
+    "tweets.js": (
+        b'window.YTD.tweets.part0 = [\n  {"tweet" : {"full_text" : "Hello"}}\n]',
+        "it is a part of Twitter's archive: make",
     ),
     "novel.mobi": (
         b"A novel".ljust(60, b"\0") + b"BOOKMOBI" + bytes(99),
@@ -157,6 +216,7 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
         "it is XML: save its words as",
     ),
     "texts.tar.gz": (lambda: tarred("Once upon a time. " * 9), "it is a tar archive: unpack it"),
+    "plain.eml": (MAIL.split("MIME")[0].encode() + b"\nHi\n", "it is mail or a web archive: save"),
     "mail.mbox": (MAIL.encode(), "it is mail or a web archive: save it as text"),
     "notes.ipynb": (
         lambda: json.dumps(NOTEBOOK, indent=1).encode(),
@@ -188,6 +248,7 @@ USED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
         SUBTITLES.replace("\n", "\r\n").encode(),
         "subtitles, without .*, 1 text, 28 bytes",
     ),
+    "talk.vtt": (TALK.encode(), "subtitles, without .*, 1 text, 26 bytes"),
     "note.md": (
         b"---\ntags:\n  - boats\ndate: 2024-01-02\n---\nWords.\n---\nMore.\n",
         "Markdown without its front matter, 1 text, 17 bytes",
@@ -209,6 +270,10 @@ USED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     "again.epub": (
         lambda: zipped({"a.css": "p {}", **members_of(epub({"1.xhtml": "<p>Once.</p>"}))}),
         "again.epub: EPUB, 1 text, 5 bytes",
+    ),
+    "part.html": (
+        b"<div>\n  <p>Once upon a time.</p>\n</div>\n",
+        "part.html: HTML, its .* 17 bytes",
     ),
     "upper.TXT.GZ": (gzip.compress(b"Once upon a time. " * 9), "text, 1 text"),
 }

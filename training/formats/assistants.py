@@ -1,16 +1,20 @@
-"""What ChatGPT and Claude export of their talks, as messages that rows.conversation reads.
+"""What assistants export of their talks, as messages that rows.conversation reads.
 
 >>> exported({"chat_messages": [{"sender": "human", "text": "Hi"}]})
 [{'role': 'human', 'content': ['Hi']}]
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from training.formats.found import Unreadable
 
-EXPORTED = ("mapping", "chat_messages")  # where ChatGPT and Claude have the messages of a talk
+# Where ChatGPT, Claude and Google's AI Studio have the messages of a talk.
+EXPORTED = ("mapping", "chat_messages", "chunkedPrompt")
 WORDS = ("text", "multimodal_text")  # ChatGPT's kinds of content that were said
+# What ChatGPT's page shows as a source or as a link on a name; the name is a word of the reply.
+MARK = re.compile('\ue200(?:entity\ue202\\["[^"]*","([^"]*)")?[^\ue201]*\ue201')
 Said = tuple[str, list[Any]]  # a role, and texts or what is no text
 
 
@@ -19,13 +23,18 @@ def exported(row: Mapping[str, Any]) -> list[dict[str, Any]] | None:
 
     Raises Unreadable if the row only looks like such a talk.
     """
-    mapping, messages = (row.get(name) for name in EXPORTED)
+    mapping, messages, prompt = (row.get(name) for name in EXPORTED)
+    tree = row.get("prompt")
     try:
         if isinstance(mapping, Mapping):
             return turns_of([of_chatgpt(one) for one in branch(mapping, row.get("current_node"))])
         if isinstance(messages, list):
             return turns_of([of_claude(message) for message in messages])
-    except (AttributeError, TypeError) as error:
+        if isinstance(prompt, Mapping):
+            return turns_of([of_ai_studio(chunk) for chunk in prompt["chunks"]])
+        if isinstance(tree, Mapping) and "replies" in tree:  # of OpenAssistant
+            return turns_of([(one["role"], [one["text"]]) for one in best(tree)])
+    except (AttributeError, KeyError, TypeError) as error:
         raise Unreadable(f"it is an export of an assistant in an unknown form ({error})") from None
     return None
 
@@ -58,7 +67,20 @@ def branch(mapping: Mapping[str, Any], at: Any) -> Iterator[Mapping[str, Any]]:
 def of_chatgpt(message: Mapping[str, Any]) -> Said:
     content, author = message.get("content") or {}, message.get("author") or {}
     is_said = content.get("content_type") in WORDS and message.get("recipient", "all") == "all"
-    return (author.get("role", "") if is_said else "tool"), content.get("parts") or []
+    parts = [
+        MARK.sub(r"\1", part) if isinstance(part, str) else part
+        for part in content.get("parts") or []
+        if not is_sound(part)  # beside what was said, as text
+    ]
+    return (author.get("role", "") if is_said else "tool"), parts
+
+
+def is_sound(part: Any) -> bool:
+    return (
+        isinstance(part, Mapping)
+        and "audio" in part.get("content_type", "")
+        and not isinstance(part.get("text"), str)
+    )
 
 
 def of_claude(message: Mapping[str, Any]) -> Said:
@@ -67,8 +89,22 @@ def of_claude(message: Mapping[str, Any]) -> Said:
     attached = [text for one in attachments if (text := one.get("extracted_content"))]
     parts = message.get("content") or []
     texts = [part.get("text") for part in parts if part.get("type") == "text"]
+    files = message.get("files") or [] if message.get("sender") == "human" else []  # not its own
     return message.get("sender", ""), [
         *attached,
-        *(message.get("files") or []),
+        *files,
         *(texts or [message.get("text") or ""]),
     ]
+
+
+def of_ai_studio(chunk: Mapping[str, Any]) -> Said:
+    """A picture is a chunk without text."""
+    return ("tool" if chunk.get("isThought") else chunk["role"]), [chunk.get("text", chunk)]
+
+
+def best(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield a message, the best reply to it, the best to that one, and so on."""
+    yield message
+    while replies := message.get("replies"):
+        message = min(replies, key=lambda reply: reply.get("rank") or 0)
+        yield message

@@ -12,6 +12,7 @@ import zipfile
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Iterator
+from unicodedata import normalize
 from urllib.parse import quote, unquote, urldefrag
 
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
@@ -19,8 +20,19 @@ from training.formats.places import BOOK, DAMAGED, File, open_member, open_zip
 from training.formats.texts import cut_up
 
 MAX_PAGE = 50_000_000  # bytes of one page of HTML
-TELEGRAM = b"<title>Exported Data</title>"
+EXPORTED = {  # what the pages of chats have
+    b"<title>Exported Data</title>": "of Telegram",
+    b'<div class="chatlog">': "of Discord",
+    b"_3-95 _2ph- _a6-g": "of Facebook or Instagram",
+    b'<section class="_a6-g': "of Facebook or Instagram",
+}
 LOCKS = "META-INF/encryption.xml"  # what is encrypted in an EPUB: chapters, or fonts alone
+SIGNS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "") | {  # control characters
+    code: normalize("NFKC", chr(code))
+    for code in range(0xFB00, 0xFB07)  # and letters in one, as in ﬁ
+}
+LEADER = ". . . . . "  # leads the eye to the number of a page
+LONGEST_WORD = 24  # letters; few words of German are longer
 BLOCKS = """
 address article aside blockquote caption center dd div dl dt figcaption figure footer h1 h2 h3 h4
 h5 h6 header hr li main nav ol p pre section table td th tr ul
@@ -34,8 +46,9 @@ def read_html(file: File, asked: Asked) -> Found:
         page = stream.read(MAX_PAGE + 1)
     if len(page) > MAX_PAGE:
         raise Unreadable(f"it is a page of more than {MAX_PAGE:,} bytes: divide it")
-    if TELEGRAM in page[:1024]:
-        raise Unreadable("it is a chat of Telegram as HTML: export it as JSON")
+    for sign, what in EXPORTED.items():
+        if sign in page:
+            raise Unreadable(f"it is an export {what} as HTML: export it as JSON")
     yield from cut_up([words_of(page)], asked)
 
 
@@ -47,6 +60,10 @@ def damaged(kind: str, error: Exception) -> Unreadable:
 def words_of(page: bytes) -> str:
     import trafilatura
 
+    if (
+        b"html" not in page[:4096].lower() and b"\0" not in page[:64]
+    ):  # which a part of a page lacks
+        page = b"<html><body>" + page + b"</body></html>"
     text = trafilatura.extract(page, include_comments=False, favor_recall=True)
     text = text or trafilatura.html2txt(page)
     if not (text and text.strip()):
@@ -149,12 +166,12 @@ def read_pdf(file: File, asked: Asked) -> Found:
             raise Unreadable("it is a PDF with a password: save it without one")
         for number in range(len(reader.pages)):
             try:
-                pages.append(reader.pages[number].extract_text() or "")
+                pages.append(without_signs(reader.pages[number].extract_text() or ""))
             except DependencyError:
                 raise
             except Exception as error:  # pypdf raises errors of many kinds for damaged pages
                 skipped.append(Skip(f"page {number + 1}", str(damaged("page", error))))
-    except DependencyError as error:
+    except DependencyError as error:  # is no PyPdfError
         raise Unreadable(f"it is an encrypted PDF ({error}): pip install 'pypdf[crypto]'") from None
     except Unreadable:
         raise
@@ -167,10 +184,28 @@ def read_pdf(file: File, asked: Asked) -> Found:
     kind = f"PDF of {len(pages)} page{'s' * (len(pages) != 1)}"
     if not text.strip():
         raise Unreadable(f"it is a {kind} without text: a scan needs OCR first")
+    if runs_together(text):
+        raise Unreadable(f"it is a {kind} whose words run together: save it as text with pdftotext")
     kind += f" without {n_titles:,} lines that recur above or below them" if n_titles else ""
     yield Kind(kind, is_cut=True)
     yield from skipped
     yield from cut_up([text], asked)
+
+
+def without_signs(page: str) -> str:
+    """Return a page without what fonts have in place of letters, and the lines of its contents.
+
+    >>> without_signs("1 Waves . . . . . . . 7\\nThe \\ufb01rst\\x00 wave.")
+    'The first wave.'
+    """
+    lines = page.translate(SIGNS).split("\n")
+    return "\n".join(line for line in lines if not (LEADER in line and line[-1:].isdigit()))
+
+
+def runs_together(text: str) -> bool:
+    """Whether a tenth of the letters are in words that are too long to be any."""
+    words = re.findall(r"[A-Za-z]+", text)
+    return 10 * sum(len(word) for word in words if len(word) > LONGEST_WORD) > sum(map(len, words))
 
 
 def without_titles(pages: list[str]) -> tuple[list[str], int]:

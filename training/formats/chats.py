@@ -1,8 +1,9 @@
-"""An exported group chat of WhatsApp to conversations; the words of one person are learned.
+"""A chat that is exported as text to conversations; the words of one person are learned.
 
 >>> import io
 >>> lines = "03/05/2021, 14:02 - Ann: Hi\\n03/05/2021, 14:03 - Ben: Hello\\nyou\\n"
->>> [(said.name, said.text) for said in messages(io.StringIO(lines), [], "dmy")]
+>>> form = CHATS["WhatsApp chat"]
+>>> [(said.name, said.text) for said in messages(io.StringIO(lines), [], form, "dmy")]
 [('Ann', 'Hi'), ('Ben', 'Hello\\nyou')]
 """
 
@@ -11,24 +12,26 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from itertools import groupby, pairwise, takewhile
+from itertools import groupby, pairwise
 from typing import TextIO
 
 from gptcore.checks import closest
 from training.formats.found import Asked, Document, Found, Item, Kind, People, Skip, Unreadable
-from training.formats.kinds import WHATSAPP
+from training.formats.kinds import CHATS, DAY, HEAD, chat_of
 from training.formats.lines import numbered_lines, open_text
 from training.formats.places import File
 
 PAUSE = timedelta(hours=6)  # a longer silence begins another conversation
-TIMES = ("%H:%M:%S", "%H:%M", "%I:%M:%S%p", "%I:%M%p")
-HALVES = {"上午": "AM", "下午": "PM", "오전": "AM", "오후": "PM"}  # of the day, before its time
+BEFORE_NOON = {"am", "上午", "午前", "오전", "ص", "πμ"}
+AFTER_NOON = {"pm", "下午", "午後", "오후", "م", "μμ"}
 ORDERS = ("dmy", "mdy", "ymd")  # of day, month and year, as countries write dates
 MARKS = re.compile("[\u200e\u200f\u202a-\u202e\ufeff]")  # directions of writing
 # What stands for a picture or for a deleted message; Android's is in <>, in any language.
 NO_WORDS = re.compile(
     r"<[^<>]*>|(image|video|audio|sticker|GIF|document|Contact card) omitted|"
-    r"(This message was deleted|You deleted this message)\.?|null",
+    r"(This message was deleted|You deleted this message)\.?|null|"
+    r"\[(Sticker|Photo|Video|File|Album|スタンプ|写真|動画|貼圖|照片|影片)\]|"  # LINE's
+    r"사진|동영상|이모티콘",  # KakaoTalk's
     re.IGNORECASE,
 )
 # A line of WhatsApp's own above the words, such as the name of the file that they are about.
@@ -36,7 +39,8 @@ OWN_LINE = re.compile(r"\A\u200e.*\n?")
 EDITED = re.compile(
     r"\s*(\u200e<[^<>]*>|<(This message was edited|Diese Nachricht wurde bearbeitet)\.?>)$"
 )
-NO_WORDS_SAID = "a picture, a sound, a deleted message or a notice of WhatsApp's own"
+QUOTED = re.compile(r'^"(.*\n.*)"$', re.DOTALL)  # how LINE writes a message of several lines
+NO_WORDS_SAID = "a picture, a sound, a deleted message or a notice of the program's own"
 
 
 @dataclass
@@ -49,18 +53,22 @@ class Said:
     where: str
 
 
-def read_whatsapp(file: File, asked: Asked) -> Found:
+def read_chat(file: File, asked: Asked) -> Found:
     """Yield the conversations of a chat; the words of `asked.me` are the assistant's.
 
     Raises Unreadable if it is not said whose words are learned.
     """
+    with open_text(file) as stream:
+        what = chat_of(stream.read(HEAD))
     skipped: list[Skip] = []
-    order = order_in(file)
+    form = CHATS[what]
     with open_text(file) as stream:
-        names = Counter(said.name for said in messages(stream, [], order))
-    yield from people_of(names, asked.me, "WhatsApp chat")
+        order = order_of([date for date, _ in groupby(dates(stream, form))])
     with open_text(file) as stream:
-        yield from items_of_chat(messages(stream, skipped, order), asked.me, skipped)
+        names = Counter(said.name for said in messages(stream, [], form, order))
+    yield from people_of(names, asked.me, what)
+    with open_text(file) as stream:
+        yield from items_of_chat(messages(stream, skipped, form, order), asked.me, skipped)
 
 
 def people_of(names: Counter[str], me: tuple[str, ...], what: str) -> Found:
@@ -102,41 +110,49 @@ def items_of_chat(said: Iterator[Said], me: tuple[str, ...], skipped: list[Skip]
     yield from skipped
 
 
-def messages(stream: TextIO, skipped: list[Skip], order: str) -> Iterator[Said]:
+def messages(
+    stream: TextIO, skipped: list[Skip], form: re.Pattern[str], order: str
+) -> Iterator[Said]:
     """Yield the messages with words; append the others to `skipped`."""
     said: Said | None = None
+    today = ""
     for number, line in numbered_lines(stream):
         line = line.rstrip("\n")
-        match = WHATSAPP.match(line)
+        if day := day_in(line, form):
+            today = day
+        match = form.match(line)
         if not match:
-            if said:
+            if said and not day:
                 said.text += "\n" + line
             continue
         if said:
             yield from with_words(said, skipped)
-        name, colon, text = line[match.end() :].partition(": ")
-        name = MARKS.sub("", name).strip().removeprefix("~").strip()
-        at = moment(match[1], match[2], order)
-        said = Said(name, text, at, f"line {number}") if colon else None
-        if not colon:
+        name = MARKS.sub("", match["name"] or "").strip().removeprefix("~").strip()
+        at = moment(today, match["time"], order)
+        said = Said(name, line[match.end() :], at, f"line {number}") if name else None
+        if not name:
             skipped.append(Skip(f"line {number}", NO_WORDS_SAID))
     if said:
         yield from with_words(said, skipped)
 
 
+def day_in(line: str, form: re.Pattern[str]) -> str:
+    """Return the date in a line: of its message, or alone where messages have a time only."""
+    match = form.match(line) if "date" in form.groupindex else DAY.fullmatch(line)
+    return match["date"] if match else ""
+
+
+def dates(stream: TextIO, form: re.Pattern[str]) -> Iterator[str]:
+    return (day for _, line in numbered_lines(stream) if (day := day_in(line.rstrip(), form)))
+
+
 def with_words(said: Said, skipped: list[Skip]) -> Iterator[Said]:
-    said.text = MARKS.sub("", EDITED.sub("", OWN_LINE.sub("", said.text))).strip()
+    text = MARKS.sub("", EDITED.sub("", OWN_LINE.sub("", said.text))).strip()
+    said.text = QUOTED.sub(r"\1", text)
     if said.text and not NO_WORDS.fullmatch(said.text):
         yield said
     else:
         skipped.append(Skip(said.where, NO_WORDS_SAID))
-
-
-def order_in(file: File) -> str:
-    """Return the order of day, month and year in a chat: see order_of."""
-    with open_text(file) as stream:
-        matches = (WHATSAPP.match(line) for _, line in numbered_lines(stream))
-        return order_of([date for date, _ in groupby(match[1] for match in matches if match)])
 
 
 def order_of(dates: list[str]) -> str:
@@ -154,7 +170,7 @@ def order_of(dates: list[str]) -> str:
 
 
 def day_of(written: str, order: str) -> date | None:
-    numbers = dict(zip(order, map(int, re.split(r"[./-]", written))))
+    numbers = dict(zip(order, map(int, re.findall(r"\d+", written))))
     try:
         return date(numbers["y"] + 2000 * (numbers["y"] < 100), numbers["m"], numbers["d"])
     except ValueError:
@@ -163,18 +179,15 @@ def day_of(written: str, order: str) -> date | None:
 
 def moment(written: str, time: str, order: str) -> datetime | None:
     """Return when a message was written, or None if nobody can tell."""
-    time = re.sub(r"\s+", "", time.replace(".", ":" if "m" not in time.lower() else "")).upper()
-    word = "".join(takewhile(str.isalpha, time))
-    time = time.removeprefix(word) + HALVES.get(word, "")
-    day = day_of(written, order)
-    if day is None:
+    day = day_of(written, order) if written else None
+    hour, minute, second = [*map(int, re.findall(r"\d+", time)), 0][:3]
+    noon = re.sub(r"[\W\d]", "", time).lower()
+    if noon in BEFORE_NOON | AFTER_NOON:
+        hour = hour % 12 + 12 * (noon in AFTER_NOON)
+    try:
+        return datetime(day.year, day.month, day.day, hour, minute, second) if day else None
+    except ValueError:
         return None
-    for form in TIMES:
-        try:
-            return datetime.combine(day, datetime.strptime(time, form).time())
-        except ValueError:
-            continue
-    return None
 
 
 def conversations(said: Iterator[Said]) -> Iterator[list[Said]]:

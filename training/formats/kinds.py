@@ -10,6 +10,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from training.formats.found import NoText, Unreadable
 from training.formats.rows import PAIRS
@@ -54,23 +55,51 @@ MIME = re.compile(  # headers of lines, up to one that only mail and web archive
     r"(MIME-Version|Content-Type|Message-ID|Received):",
     re.I,
 )
+OTHERS = {  # texts of which most would be no words, and what helps
+    re.compile(pattern): reason
+    for pattern, reason in {
+        r"={62}\r?\nGuild: ": "it is a Discord channel as text: export it as JSON",
+        "\ufeff?AuthorID,Author,Date,": "it is a Discord channel as a table: export it as JSON",
+        r"[A-Z][a-z]{2} \d\d, \d{4} +\d{1,2}:\d\d:\d\d [AP]M( \([^\n]*\))?\r?\n\S": "it is a chat "
+        "of iMessage: make a table of it, with a question and an answer in each row",
+        r'(#[^\n]*\n|\r?\n)*msgid "': "it is a catalogue of translations: make a table of it "
+        "with po2csv",
+        r"\ufeff?\[Script Info\]": "it is subtitles of SubStation Alpha: save them as .srt",
+        r"window\.YTD\.": "it is a part of Twitter's archive: make a table of its texts",
+    }.items()
+}
 PAGE = re.compile(
     r"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*(<!doctype html|<html|<head|<body)", re.I | re.S
 )
 # The first line of subtitles in SubRip's and in the web's form: its number, and its time.
-TIMES = r"(?:\d+[ \t]*\r?\n)?(?:\d+:)?\d+:\d\d[.,]\d{3} --> [^\n]*\n"
+TIMES = r"(?:\d+[ \t]*\r?\n)?(?:\d+:)?\d+:\d+[.,]\d+ --> [^\n]*\n"
 SUBTITLES = re.compile(rf"\ufeff?\s*(WEBVTT\b|{TIMES})")
-# The first line of a message in WhatsApp's exports: [2021-05-03, 14:02:11] Ann: or
-# 03/05/2021, 2:02 PM - Ann: or [2021/5/3 下午2:02:11] Ann:
-DATE = r"(\d{1,4}[./-] ?\d{1,2}[./-] ?\d{1,4}\.?)"
-TIME = r"\d{1,2}[:.]\d{2}(?:[:.]\d{2})?(?:[ \xa0\u202f]?[APap]\.?[ \xa0\u202f]?[Mm]\.?)?"
-WHATSAPP = re.compile(rf"\u200e?\[?{DATE},? ((?:[^\W\d_]+ ?)?{TIME})(?:\]| -) ")
+# How a message begins in chats that are exported as text: [2021-05-03, 14:02:11] Ann: or
+# 3. 5. 2021, 2:02 p.m. - Ann: or, below a line with the day, a time and a name.
+DATE = r"(?P<date>\d{1,4}(?:[./-] ?|년 )\d{1,2}(?:[./-] ?|월 )\d{1,4})"
+NOON = r"[^\W\d_]\.?[ \xa0\u202f]?[^\W\d_]{0,2}\.?"  # AM, p.m., μ.μ. or م
+CLOCK = r"(?:[^\W\d_]{1,4}\.? ?)?\d{1,2}[:.]\d{2}(?:[:.]\d{2})?"  # 14:02, klo 14.02, 下午2:02:11
+TIME = rf"(?P<time>{CLOCK}(?:[ \xa0\u202f]?{NOON})?)"
+DAY = re.compile(rf"\D{{0,30}}{DATE}일?\D{{0,30}}")  # a line with a day and its name
+CHATS = {
+    "WhatsApp chat": re.compile(rf"\u200e?\[?{DATE}\.?,? {TIME}(?:\]| -) (?:(?P<name>.+?): )?"),
+    "LINE chat": re.compile(rf"{TIME}\t(?:(?P<name>[^\t]+)\t)?"),
+    "KakaoTalk chat": re.compile(rf"\[(?P<name>[^\]]+)\] \[{TIME}\] "),
+}
 
-# How JSON begins that Telegram writes of a chat or of an account, or DiscordChatExporter.
-MESSENGER = re.compile(
-    r'\ufeff?\s*\{\s*"(name":[^\n]*\s*"type":\s*"\w+",\s*"id":\s*\d+,\s*"messages":'
-    r'|about":\s*"Here is the data you requested|guild":\s*\{\s*"id")'
-)
+# What the JSON of a messenger has near its beginning, and nothing else has.
+MESSENGERS = {
+    name: re.compile(rf"\ufeff?\s*{pattern}", re.DOTALL)
+    for name, pattern in {
+        "Telegram chat": r'\{.*"type":\s*"'
+        r'(personal_chat|bot_chat|saved_messages|(private|public)_(group|supergroup|channel))"'
+        r'|\{\s*"about":.*"personal_information":',
+        "Discord channel": r'\{\s*"guild":\s*\{\s*"id"',
+        "chat of Facebook or Instagram": r'\{(?=.*"sender_name":).*"timestamp_ms":',
+        "Messenger chat": r'\{(?=.*"senderName":).*"isUnsent":',
+        "Slack channel": r'\[\s*\{(?=.*"type":\s*"message").*"ts":\s*"\d{10}\.\d{6}"',
+    }.items()
+}
 
 
 def encoding_of(head: bytes) -> str:
@@ -104,7 +133,7 @@ def looks_like_utf16(head: bytes) -> bool:
 
 
 def kind_of(head: bytes, name: str) -> str:
-    """Return "pdf", "epub", "parquet", "html", "subtitles", "whatsapp", "messenger", "jsonl",
+    """Return "pdf", "epub", "parquet", "html", "subtitles", "chat", "messenger", "jsonl",
     "json", "table" or "text".
 
     `head`: the first HEAD bytes. Raises Unreadable for an empty or a binary file.
@@ -117,20 +146,44 @@ def kind_of(head: bytes, name: str) -> str:
     text = head.decode(encoding_of(head), errors="ignore")
     if not text.strip():
         raise NoText("it holds nothing but white space")
-    if PAGE.match(text):
+    is_page = name.endswith((".html", ".htm")) and text.lstrip().startswith("<")
+    if PAGE.match(text) or is_page:  # a page may be a part of one
         return "html"
     if XML.match(text) and not name.endswith(".txt"):
         raise Unreadable("it is XML: save its words as text, HTML, EPUB or PDF")
-    if MIME.match(text):
+    if MIME.match(text) or name.endswith(".eml"):
         raise Unreadable("it is mail or a web archive: save it as text, or the page as HTML")
+    for sign, reason in OTHERS.items():
+        if sign.match(text):
+            raise Unreadable(reason)
     if SUBTITLES.match(text):
         return "subtitles"
-    begin = [bool(WHATSAPP.match(line)) for line in text.splitlines()[:50]]
-    if begin[0] or sum(begin) > 1:  # the first message may be long, and the first line a title
-        return "whatsapp"
-    if MESSENGER.match(text):
+    if chat_of(text) and not name.endswith((".csv", ".tsv")):
+        return "chat"
+    if messenger_of(text):
         return "messenger"
     return json_kind(text, name) or table_kind(text, name) or "text"
+
+
+def chat_of(text: str) -> str:
+    """Return of which kind of chat the first lines begin messages, or "".
+
+    A date and a time are unlike other texts: then one at the beginning will do, or two. A first
+    message may be long.
+    """
+    filled = (line for line in text.splitlines() if line.strip() and not DAY.fullmatch(line))
+    lines = [*islice(filled, 50)]
+    for name, message in CHATS.items():
+        begin = [bool(message.match(line)) for line in lines]
+        is_dated = "date" in message.groupindex and (begin[:1] == [True] or sum(begin) > 1)
+        if is_dated or sum(begin) * 3 >= max(len(begin), 1):
+            return name
+    return ""
+
+
+def messenger_of(text: str) -> str:
+    """Return which messenger's export a text begins, or ""."""
+    return next((name for name, sign in MESSENGERS.items() if sign.match(text)), "")
 
 
 def json_kind(text: str, name: str) -> str | None:

@@ -7,15 +7,16 @@ Item(document=[{'role': 'user', 'content': 'Hi'}, ...], source='')
 Skip(where='line 5', reason='it is not JSON')
 """
 
+import html
 import re
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any
 
 from gptcore.checks import UserError
 from training.formats.assistants import EXPORTED
 from training.formats.books import read_epub, read_html, read_pdf
-from training.formats.chats import read_whatsapp
+from training.formats.chats import read_chat
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
 from training.formats.kinds import HEAD, TIMES, kind_of
 from training.formats.lines import characters, numbered_lines, open_text, values
@@ -29,8 +30,15 @@ from training.formats.texts import cut_up
 FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?:\w[\w -]*:.*\n|(?!---)[ \t#-].*\n|\n)*---[ \t]*\n")
 # Names of files that hold more than text; a text with such a name is read, and that is said.
 OTHERS = (".doc", ".docx", ".epub", ".odt", ".ods", ".pdf", ".pptx", ".rtf", ".xls", ".xlsx")
-CUE = re.compile(rf"^(?:WEBVTT\b[^\n]*\n(?:\w+:[^\n]*\n)*|{TIMES})", re.MULTILINE)
-STYLE = re.compile(r"</?[biuc][^<>\n]*>|</?font[^<>\n]*>|\{\\[^{}\n]*\}")
+# What is not said in the web's subtitles: the head, notes and styles, and the name of a cue.
+UNSAID = re.compile(
+    rf"^(?:WEBVTT|NOTE|STYLE|REGION)\b.*\n?(?:.+\n)*|(?<=\n\n).+\n(?={TIMES})", re.MULTILINE
+)
+CUE = re.compile(rf"^{TIMES}", re.MULTILINE)
+WORD_TIME = re.compile(r"<[\d:.]+>")  # where they roll, a line or two at a time
+STYLE = re.compile(
+    rf"</?(?:[biucv]|font|lang|ruby|rt)(?:[ .][^<>\n]*)?>|\{{\\[^{{}}\n]*\}}|{WORD_TIME.pattern}"
+)
 
 
 def read_files(files: Iterable[File], asked: Asked = Asked()) -> Iterator[tuple[File, Found]]:
@@ -95,12 +103,20 @@ def read_text(file: File, asked: Asked) -> Found:
 
 
 def read_subtitles(file: File, asked: Asked) -> Found:
-    """Yield the lines that are spoken, without their numbers, times and colours."""
+    """Yield the lines that are spoken, without numbers, times, colours and names of speakers."""
     yield Kind("subtitles, without their times", is_cut=True)
     with open_text(file) as stream:
         text = "".join(characters(stream)).removeprefix("\ufeff")
-    spoken = CUE.sub("\n", STYLE.sub("", text))
-    yield from cut_up([re.sub(r"\s*\n\s*", "\n", spoken).strip()], asked)
+    is_rolling = WORD_TIME.search(text)
+    if text.startswith("WEBVTT"):
+        text = UNSAID.sub("", text)
+    spoken = html.unescape(CUE.sub("\n", STYLE.sub("", text)))
+    lines = [line.strip() for line in spoken.splitlines() if line.strip()]
+    if not lines:
+        raise NoText("it is subtitles in which nobody speaks")
+    if is_rolling:  # such a line is there again until the next one is whole
+        lines = [line for line, _ in groupby(lines)]
+    yield from cut_up(["\n".join(lines)], asked)
 
 
 def read_json_lines(file: File, asked: Asked) -> Found:
@@ -156,6 +172,6 @@ READERS: dict[str, Callable[[File, Asked], Found]] = {
     "subtitles": read_subtitles,
     "epub": read_epub,
     "pdf": read_pdf,
-    "whatsapp": read_whatsapp,
+    "chat": read_chat,
     "messenger": read_messenger,
 }

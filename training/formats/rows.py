@@ -4,9 +4,10 @@ messages                        role and content; OpenAI's weight, name and tool
 conversations, conversation     ShareGPT's from and value, or messages
 instruction, input, output      Alpaca's
 prompt, completion              TRL's, each a text or messages
-question, answer                and other names of the two, see PAIRS
+question, answer                and other names of the two, see PAIRS; also with context
+chosen                          the whole conversation that is preferred, or its last reply
 text                            and other names of it, see TEXTS
-mapping, chat_messages          ChatGPT's and Claude's exports, see training.formats.assistants
+mapping, chat_messages, ...     what assistants export, see training.formats.assistants
 
     >>> document_of({"question": "2 + 2?", "answer": "4"})[0]
     [{'role': 'user', 'content': '2 + 2?'}, {'role': 'assistant', 'content': '4'}]
@@ -30,6 +31,9 @@ PAIRS = (
     ("prompt", "response"),
     ("prompt", "chosen"),
     ("question", "answer"),
+    ("question", "response"),
+    ("question", "chosen"),
+    ("instruction", "chosen"),
     ("query", "response"),
     ("query", "answer"),
     ("user", "assistant"),
@@ -40,6 +44,8 @@ PAIRS = (
     ("frage", "antwort"),
     ("问题", "答案"),
 )
+SYSTEM = ("system", "system_prompt")
+BESIDE = ("context", "input")  # what a question is about; an input only beside an instruction
 TEXTS = ("text", "content", "document", "body", "story", "article")
 ROLES = {
     "system": ("system", "developer"),
@@ -61,10 +67,17 @@ def document_of(row: Any, asked: Asked = Asked()) -> tuple[Document, list[str]]:
         return conversation(talk)
     for name in CONVERSATIONS:
         if name in keys:
-            return conversation(row[keys[name]], first=value_of(row, keys, "system"))
+            messages, chosen = row[keys[name]], value_of(row, keys, "chosen")
+            if isinstance(messages, list) and isinstance(chosen, Mapping):
+                messages = [*messages, chosen]
+            return conversation(messages, first=value_of(row, keys, *SYSTEM))
     for question, answer in PAIRS:
         if question in keys and answer in keys:
             return pair(row, keys, question, answer)
+    if "chosen" in keys:
+        return conversation(row[keys["chosen"]])
+    if {"parent_id", "role", "text"} <= {*keys}:
+        raise Unreadable("it is one message of a tree: take the file that has whole trees")
     for name in TEXTS:
         if name in keys:
             return words_of(row[keys[name]], name), []
@@ -73,9 +86,9 @@ def document_of(row: Any, asked: Asked = Asked()) -> tuple[Document, list[str]]:
     raise Unreadable(f"it has no known key: its keys are {named}: {remedy}")
 
 
-def value_of(row: Mapping[str, Any], keys: dict[str, str], name: str) -> Any:
-    """Return what a row has under a name, in upper or lower case, or None."""
-    return row[keys[name]] if name in keys else None
+def value_of(row: Mapping[str, Any], keys: dict[str, str], *names: str) -> Any:
+    """Return what a row has under the first of the names, in upper or lower case, or None."""
+    return next((row[keys[name]] for name in names if name in keys), None)
 
 
 def items_of(row: Any, where: str, asked: Asked) -> Found:
@@ -109,15 +122,24 @@ def pair(
 ) -> tuple[Document, list[str]]:
     """Return the conversation of a question and its answer, with what else the row says."""
     asked, reply = row[keys[question]], row[keys[answer]]
-    system = value_of(row, keys, "system")
+    system = value_of(row, keys, *SYSTEM)
     if isinstance(asked, list) or isinstance(reply, list):  # TRL's conversational form
+        if isinstance(reply, list) and begins_with_question(reply):
+            return conversation(reply, first=system)
         asked = asked if isinstance(asked, list) else messages_of([asked])
         reply = reply if isinstance(reply, list) else [{"role": "assistant", "content": reply}]
         return conversation([*asked, *reply], first=system)
     asked = text_of(asked, question)
-    if question == "instruction" and (more := value_of(row, keys, "input")):
-        asked = f"{asked}\n\n{text_of(more, 'input')}"
+    beside = [value_of(row, keys, name) for name in BESIDE[: 1 + (question == "instruction")]]
+    more = [text_of(one, "input") for one in beside if one and isinstance(one, str | int | float)]
+    asked = "\n\n".join([asked, *more])
     return conversation(messages_of([asked, text_of(reply, answer)]), first=system)
+
+
+def begins_with_question(messages: list[Any]) -> bool:
+    first = messages[0] if messages else {}
+    named = first.get("role", first.get("from")) if isinstance(first, Mapping) else None
+    return ROLE_OF.get(str(named).lower()) in ("user", "system")
 
 
 def text_of(value: Any, key: str) -> str:
@@ -177,6 +199,10 @@ def turn_of(message: Any, number: int) -> dict[str, Any] | Skip:
         raise Unreadable(f"{where} is {a_name_of(message)}, not an object")
     named = message.get("role", message.get("from"))
     role = ROLE_OF.get(named.lower()) if isinstance(named, str) else None
+    if named is None:
+        raise Unreadable(
+            f"{where} has no 'role' (or 'from') that says who speaks: user or assistant"
+        )
     if role is None:
         known = "system, user and assistant are known"
         raise Unreadable(f"{where} has the unknown role {named!r}: {known}")

@@ -16,7 +16,7 @@ from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
 from training.formats.kinds import HEAD, delimiter_of
 from training.formats.lines import MAX_VALUE, open_text
 from training.formats.places import File
-from training.formats.rows import CONVERSATIONS, PAIRS, TEXTS, items_of, parse_row
+from training.formats.rows import BESIDE, CONVERSATIONS, PAIRS, SYSTEM, TEXTS, items_of, parse_row
 
 SPOKEN = re.compile(r"(?<!^\w\w)(?<!^\w\w\w)[.!?。！？]$|^\W*\d")  # no name; "Nr." and "No." are
 WORD = re.compile(r"[^\W\d_]+")
@@ -157,9 +157,9 @@ def documents(kind: str, rows: Iterator[tuple[str, Row | Skip]], asked: Asked) -
 def known(columns: list[str]) -> list[str]:
     """Return the columns whose names say what they hold, as rows.document_of takes them."""
     keys = {name.strip().lower(): name for name in columns}
-    kinds = [*zip(CONVERSATIONS), *PAIRS, *zip(TEXTS)]
+    kinds = [*zip(CONVERSATIONS), *PAIRS, ("chosen",), *zip(TEXTS)]
     found = next((kind for kind in kinds if {*kind} <= {*keys}), ())
-    beside = ("system", "input")[: 1 + ("instruction" in found)] if found else ()
+    beside = (*SYSTEM, *BESIDE[: 1 + ("instruction" in found)]) if found else ()
     return [keys[name] for name in (*found, *beside) if name in keys]
 
 
@@ -167,7 +167,7 @@ def nested(row: Row) -> Row:
     """Return the row with its conversation parsed, which a table of texts has as JSON."""
     return {
         name: parse_row(value)
-        if name.strip().lower() in CONVERSATIONS
+        if name.strip().lower() in (*CONVERSATIONS, "chosen")
         and isinstance(value, str)
         and value.startswith("[")
         else value

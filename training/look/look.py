@@ -29,7 +29,7 @@ LITTLE = (
     "megabyte is a good beginning"
 )
 SHOWN_BAD = 20  # files that cannot be read; a pattern of the shell may name thousands
-READ = "texts, Markdown, JSON, tables, web pages, EPUB, PDF and WhatsApp chats can be read"
+READ = "texts, Markdown, JSON, tables, web pages, EPUB, PDF and exported chats can be read"
 NOT_USED = Kind("not used")
 VOCABULARY = 2048  # of the tokenizer that estimates the number of tokens of a new model
 
@@ -154,9 +154,10 @@ class Look:
     def check(self) -> None:
         """Raise UserError if there is no document."""
         if not self.survey.n_documents:
+            chats_first = sorted(self.files, key=lambda file: not file.people)  # --me is wanted
             reasons = (
                 f"{file.name}{', ' * bool(where)}{where}: {reason}"
-                for file in self.files
+                for file in chats_first
                 for reason, where in file.first.items()
             )
             raise UserError(f"no document was found: {next(reasons, 'the files hold none')}")

@@ -1,0 +1,186 @@
+"""Chats that messengers export as JSON: who says what to whom, and what nobody said."""
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_formats_read import documents, told, write
+
+from gptcore.checks import UserError
+
+
+def telegram_message(number: int, name: str | None, text: Any, day: int = 3) -> dict[str, Any]:
+    at = f"2021-05-{day:02}T14:{number:02}:11"
+    kind = "message" if name else "service"
+    return {"id": number, "type": kind, "date": at, "from": name, "text": text}
+
+
+TELEGRAM = {
+    "name": "Ben",
+    "type": "personal_chat",
+    "id": 4021,
+    "messages": [
+        telegram_message(1, None, ""),
+        telegram_message(2, "Ann", "Are you there?"),
+        telegram_message(3, "Ben", ["Yes, ", {"type": "bold", "text": "here"}, "."]),
+        telegram_message(4, "Ann", ""),
+        telegram_message(5, "Ann", "Coffee?", day=4),
+        telegram_message(6, "Ben", "Sure.", day=4),
+    ],
+}
+DISCORD = {
+    "guild": {"id": "1", "name": "Friends"},
+    "channel": {"id": "2", "type": "GuildTextChat", "name": "general"},
+    "messages": [
+        {
+            "id": message["id"],
+            "type": "Default" if message["from"] else "GuildMemberJoin",
+            "timestamp": message["date"] + (".512+02:00" if message["id"] % 2 else ""),
+            "content": "Yes, here." if isinstance(message["text"], list) else message["text"],
+            "author": {
+                "id": "7",
+                "name": f"{message['from']}.1".lower(),
+                "nickname": message["from"],
+            },
+        }
+        for message in TELEGRAM["messages"]
+    ],
+}
+ACCOUNT = {  # in the language of the program; what is above the chats may fill many pages
+    "about": "Hier sind die angeforderten Daten.",
+    "personal_information": {"first_name": "Ben"},
+    "contacts": {"list": [{"first_name": "Ann", "phone_number": "0049 30 1234567"}] * 2000},
+    "chats": {"about": "Auf dieser Seite sind alle Chats.", "list": [TELEGRAM]},
+}
+
+
+def milliseconds(message: dict[str, Any]) -> int:
+    return int(datetime.fromisoformat(f"{message['date']}+00:00").timestamp() * 1000)
+
+
+def words(message: dict[str, Any]) -> str:
+    return "Yes, here." if isinstance(message["text"], list) else message["text"]
+
+
+FACEBOOK = {  # and Instagram: message_1.json, the newest message first
+    "participants": [{"name": "Ben"}, {"name": "Ann"}],
+    "messages": [
+        {
+            "sender_name": message["from"] or "Ann",
+            "timestamp_ms": milliseconds(message),
+            **({"content": words(message)} if words(message) else {"photos": [{"uri": "1.jpg"}]}),
+            "is_geoblocked_for_viewer": False,
+        }
+        for message in reversed(TELEGRAM["messages"])
+    ],
+    "title": "Ann",
+    "thread_path": "inbox/ann_1",
+}
+MESSENGER = {  # Facebook's chats with end-to-end encryption
+    "participants": ["Ann", "Ben"],
+    "threadName": "Ann_1",
+    "messages": [
+        {
+            "isUnsent": False,
+            "media": [],
+            "reactions": [],
+            "senderName": message["from"] or "Ann",
+            "text": words(message),
+            "timestamp": milliseconds(message),
+            "type": "text" if words(message) else "placeholder",
+        }
+        for message in TELEGRAM["messages"]
+    ],
+}
+SLACK = [  # a day of a channel, which names people by their ids
+    {
+        **({} if message["from"] else {"subtype": "channel_join"}),
+        "user": {"Ann": "U1", "Ben": "U2"}.get(message["from"], "U1"),
+        "type": "message",
+        "ts": f"{milliseconds(message) / 1000:.6f}",
+        "text": words(message) if message["from"] else "<@U1> has joined the channel",
+        **({"user_profile": {"real_name": message["from"]}} if message["id"] in (2, 3) else {}),
+    }
+    for message in TELEGRAM["messages"]
+]
+EXPORTS = [TELEGRAM, ACCOUNT, DISCORD, FACEBOOK, MESSENGER, SLACK]
+NAMES = ["Telegram", "account", "Discord", "Facebook", "Messenger", "Slack"]
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("export", EXPORTS, ids=NAMES)
+def test_an_export_of_a_messenger_teaches_the_words_of_one_person(
+    tmp_path: Path, export: Any, indent: int | None
+) -> None:
+    path = write(tmp_path / "result.json", json.dumps(export, indent=indent))
+    with pytest.raises(
+        UserError, match=r"it is a .* of Ann .2 mess.* words are learned: --me \"Ann"
+    ):
+        documents(path)
+    with pytest.raises(UserError, match=r"did you mean --me \"Ben\"\? it has"):
+        documents(path, me=("ben",))
+    said = [[(m["role"], m["content"]) for m in chat] for chat in documents(path, me=("Ben",))]
+    assert said == [
+        [("user", "Are you there?"), ("assistant", "Yes, here.")],
+        [("user", "Coffee?"), ("assistant", "Sure.")],
+    ]
+    assert (
+        "skipped 2: a picture, a sound, a call, a notice or a forward, without words of its own "
+        f"(first: message {3 if export is FACEBOOK else 1})" in told(path, me=("Ben",))
+    )
+
+
+def test_facebook_is_read_without_its_mojibake_and_its_notices(tmp_path: Path) -> None:
+    said = [("Zoë", "Grüße 😊"), ("Ben", "Ciao"), ("Zoë", "Liked a message"), ("Zoë", "Why?")]
+    messages = [
+        {
+            "sender_name": name.encode().decode("latin-1"),
+            "timestamp_ms": 1620050531000 + number,
+            "content": text.encode().decode("latin-1"),
+        }
+        for number, (name, text) in enumerate(said)
+    ]
+    path = write(tmp_path / "message_1.json", {"participants": [], "messages": messages})
+    [chat] = documents(path, me=("Zoë",))
+    assert [turn["content"] for turn in chat] == ["Ciao", "Why?"]
+    [chat] = documents(path, me=("Ben",))
+    assert chat[0]["content"] == "Grüße 😊"
+
+
+def test_slack_is_read_with_names_for_ids_and_words_for_links(tmp_path: Path) -> None:
+    text = "<@U2> &amp; I read <https://example.org/a|this page> of <https://example.org>"
+    messages = [
+        {"type": "message", "user": "U1", "ts": "1620050531.000100", "text": text},
+        {
+            "type": "message",
+            "user": "U2",
+            "ts": "1620050532.000100",
+            "text": "Fine",
+            "user_profile": {"real_name": "Ben"},
+        },
+    ]
+    [chat] = documents(write(tmp_path / "2021-05-03.json", messages), me=("Ben",))
+    assert chat[0]["content"] == "@Ben & I read this page of https://example.org"
+
+
+def test_a_forward_of_telegram_is_nobodys_own_words(tmp_path: Path) -> None:
+    news = {**telegram_message(7, "Ben", "News!", day=4), "forwarded_from": "A channel"}
+    path = write(tmp_path / "a.json", {**TELEGRAM, "messages": [*TELEGRAM["messages"], news]})
+    assert "News" not in str(documents(path, me=("Ben",)))
+
+
+def test_an_export_of_telegram_in_an_unknown_form_is_refused(tmp_path: Path) -> None:
+    for messages in ([{"id": 1}], [7], None, []):
+        path = write(tmp_path / "result.json", {**TELEGRAM, "messages": messages})
+        with pytest.raises(UserError, match=r"in an unknown form|in which nobody writes"):
+            documents(path, me=("Ben",))
+
+
+def test_one_bad_message_costs_no_account(tmp_path: Path) -> None:
+    cut = telegram_message(7, "Ann", "Cut \ud83d", day=4)  # half of a character
+    path = write(tmp_path / "a.json", {**TELEGRAM, "messages": [*TELEGRAM["messages"], cut]})
+    said = told(path, me=("Ben",))
+    assert "skipped 1: a character is only half a surrogate pair (first: message 7)" in said
+    assert len(documents(path, me=("Ben",))) == 2
