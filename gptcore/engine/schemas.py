@@ -11,7 +11,7 @@ strangers may send schemas.
 import json
 import time
 from collections.abc import Callable, Iterator
-from math import prod
+from math import lcm, prod
 from typing import Any
 from urllib.parse import unquote
 
@@ -28,6 +28,7 @@ MOST_CHOICES = 1000  # combined where several parts hold together
 PATTERN_CHOICES = 4  # as which a pattern counts; the work grows so with each more of them
 LONGEST_PATTERN = 1000  # characters
 MOST_DIGITS, MOST_MULTIPLE = 2, 1000  # of multipleOf; the states of its expression are its square
+MOST_COMMON = 10_000  # least common multiple of all multipleOf
 MOST_DEPTH = 100  # of the JSON
 TOO_DEEP = "the schema is nested too deeply: simplify it"
 EXACT = 2**53  # greater numbers are not exact in llguidance, as in JavaScript
@@ -46,6 +47,7 @@ def check_schema(schema: Any) -> None:
         raise UserError("schema must be a JSON object")
     check_json(schema)
     n_patterns = n_expressions = 0
+    common = 1  # multiple of all: where they hold together, it is the work
     for n, (path, part) in enumerate(parts(schema), 1):
         n_patterns += sum(name.startswith("patternProperties/") for name, _ in children(part))
         n_expressions += sum(key in part for key in EXPRESSIONS)
@@ -59,6 +61,13 @@ def check_schema(schema: Any) -> None:
             raise UserError(f"schema{path}: an $id within a schema is not supported")
         if reason := unsupported(part):
             raise UserError(f"schema{path}: {reason}")
+        if isinstance(multiple := part.get("multipleOf"), int | float):
+            common = lcm(common, int(digits(multiple)), int(multiple) or 1)
+        if common > MOST_COMMON:
+            raise UserError(
+                f"schema{path}: multipleOf={multiple} and those before it have the common "
+                f"multiple {common:,}: at most {MOST_COMMON:,} is supported"
+            )
     try:
         check_choices(schema)
     except RecursionError:
@@ -102,8 +111,12 @@ def unsupported(part: Part) -> str:
 
 def is_simple(multiple: float) -> bool:
     """Whether a number is small, and has few digits but for the zeros at its ends."""
-    digits = str(multiple).partition("e")[0].replace(".", "").strip("0")
-    return 0 < multiple <= MOST_MULTIPLE and len(digits) <= MOST_DIGITS
+    return 0 < multiple <= MOST_MULTIPLE and len(digits(multiple)) <= MOST_DIGITS
+
+
+def digits(number: float) -> str:
+    """Return a number's digits but for the zeros at its ends."""
+    return str(number).partition("e")[0].replace(".", "").strip("0")
 
 
 def numbers(value: Any) -> Iterator[float]:

@@ -200,6 +200,7 @@ refused = {
     "properties": {"properties": {f"p{i}": {"pattern": r"\\p{L}{1,60}0"} for i in range(900)}},
     "formats": {"properties": {f"p{i}": {"format": "uri"} for i in range(101)}},
     "pattern": {"pattern": "(a|b)?" * 9000}, "multiples": {"multipleOf": 999983},
+    "together": {"allOf": [{"type": "integer", "multipleOf": n} for n in (97, 89, 83)]},
 }
 within = {
     "chain": chain(240), "nested": nested({}, 90), "enum": {"enum": [f"v{i}" for i in range(5000)]},
