@@ -97,10 +97,10 @@ def test_a_separator_is_found_wherever_the_file_is_read_in_parts(tmp_path: Path)
 
 def test_a_long_text_in_one_part_is_cut_as_fast_as_one_in_many() -> None:
     """Where each cut copies all that follows, that takes a hundred times as long."""
-    text = words(10_000) * 1500
+    text = words(10_000) * 6000
     started = time.process_time()
     found = list(documents_of([text], size=4096))
-    assert "".join(found) == text and time.process_time() - started < 2
+    assert "".join(found) == text and time.process_time() - started < 5
 
 
 @pytest.mark.parametrize("space", [" ", "_", "é"])
