@@ -1,10 +1,12 @@
 """What the tests of the API share: a server on a free port, and its errors."""
 
+import json
 import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,3 +76,11 @@ def error_of(response: requests.Response, status: int) -> str:
     assert set(error) == {"message", "type", "param", "code"}
     assert "Traceback" not in response.text and ".py" not in response.text
     return error["message"]
+
+
+def events(response: requests.Response) -> list[Any]:
+    """What a stream holds; its last line says that it is whole."""
+    assert response.headers["content-type"].startswith("text/event-stream")
+    lines = [line for line in response.content.decode().split("\n\n") if line]
+    assert all(line.startswith("data: ") for line in lines) and lines[-1] == "data: [DONE]"
+    return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]

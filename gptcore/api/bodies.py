@@ -38,10 +38,8 @@ UNMET: dict[str, tuple] = {
     "modalities": (["text"],),
     "presence_penalty": (0,),
     "suffix": ("",),
-    "tool_choice": ("auto", "none"),  # a reply without a call is right where tools may be called
     "web_search_options": (),
 }
-CALLS = ("function_call", "tool_choice")  # which clients demand when they want JSON
 
 
 @dataclass(frozen=True)
@@ -82,6 +80,7 @@ class ParsedCall:
     include_usage: bool
     n: int
     schema: Any = None  # what the replies must be JSON of, not yet compiled
+    function: str = ""  # whose arguments the replies are, if a call of it is demanded
 
     def bound(self, grammar: Grammar) -> "ParsedCall":
         """Return the call for replies of a grammar."""
@@ -104,10 +103,12 @@ def read_chat(body: Any, model: OnnxModel) -> ParsedCall:
     if n_top and not wants_top:
         raise UserError(f"top_logprobs={n_top} needs logprobs=true")
     most = given.most_tokens(model.config.block_size)
-    schema = read_format(body.get("response_format"))
+    function, schema = read_demanded(body)
+    if not function:
+        schema = read_format(body.get("response_format"))
     request = chat_request(model, one_system(messages), given.sampling(), most)
     request = replace(request, stops=stops, n_top=n_top if wants_top else None)
-    return replace(parsed([request], given, model), schema=schema)
+    return replace(parsed([request], given, model), schema=schema, function=function)
 
 
 def read_completion(body: Any, model: OnnxModel) -> ParsedCall:
@@ -133,8 +134,7 @@ def read_fields(body: Any, model: OnnxModel) -> tuple[Fields, tuple[str, ...]]:
     for name, idle in UNMET.items():
         if (value := body.get(name)) is not None and value not in idle:
             told = shorten(repr(value))
-            remedy = "for JSON send response_format instead" if name in CALLS else "leave it out"
-            raise UserError(f"this server has no {name} ({told}): {remedy}")
+            raise UserError(f"this server has no {name} ({told}): leave it out")
     known = {f.name for f in fields(Fields)}
     values = {key: value for key, value in body.items() if key in known and value is not None}
     usual = asdict(usual_sampling(model.bundle.facts))
@@ -143,6 +143,34 @@ def read_fields(body: Any, model: OnnxModel) -> tuple[Fields, tuple[str, ...]]:
         raise UserError(f"n={given.n} is out of range: choose 1 to {REPLIES}")
     stop = body.get("stop") or []
     return given, check_stops([stop] if isinstance(stop, str) else stop)
+
+
+def read_demanded(body: dict[str, Any]) -> tuple[str, Any]:
+    """Return the function that must be called, and the schema of its arguments; "" if none must.
+
+    Where tools may be called, but need not, a reply without a call is right.
+    """
+    choice = body.get("tool_choice")
+    if choice in (None, "auto", "none"):
+        return "", None
+    schemas = {}
+    for tool in read_list(body, "tools"):
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise UserError('tools must be a list of {"function": {"name": ..., ...}}')
+        schemas[function["name"]] = function.get("parameters") or {"type": "object"}
+    if choice == "required":
+        if len(schemas) > 1:
+            raise UserError(
+                f"tool_choice 'required' leaves a choice of {len(schemas)} functions, which this "
+                f"server cannot make: name one of them, or send one"
+            )
+        return next(iter(schemas.items()))
+    named = choice.get("function") if isinstance(choice, dict) else None
+    name = named.get("name") if isinstance(named, dict) else None
+    if not isinstance(name, str) or name not in schemas:
+        raise UserError(f"tool_choice names no function of tools ({shorten(repr(choice))})")
+    return name, schemas[name]
 
 
 def read_format(wanted: Any) -> Any:

@@ -46,11 +46,26 @@ FORMAT: Schema = {
     },
     "required": ["type"],
 }
+FUNCTION: Schema = {
+    "type": "object",
+    "properties": {"name": TEXT, "parameters": {"type": ["object", "null"]}},
+    "required": ["name"],
+}
+TOOL: Schema = {"type": "object", "properties": {"function": FUNCTION}, "required": ["function"]}
+DEMANDED: Schema = {
+    "description": "with a function's name, or required and one function: the reply calls it",
+    "anyOf": [
+        {"enum": ["auto", "none", "required", None]},
+        {"type": "object", "properties": {"function": FUNCTION}, "required": ["function"]},
+    ],
+}
 CHAT: Schema = {
     "messages": {"type": "array", "items": MESSAGE, "minItems": 1},
     "logprobs": {"type": ["boolean", "null"]},
     "top_logprobs": TOP,
     "response_format": FORMAT,
+    "tools": {"type": ["array", "null"], "items": TOOL},
+    "tool_choice": DEMANDED,
 }
 COMPLETION: Schema = {
     "prompt": {"anyOf": [TEXT, IDS, {"type": "array", "items": {"anyOf": [TEXT, IDS]}}]},

@@ -71,17 +71,34 @@ class Form:
 
 
 class ChatForm(Form):
-    """/v1/chat/completions."""
+    """/v1/chat/completions. Replies are a function's arguments if a call of it is demanded."""
 
     kind, part_kind, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl"
+
+    def __init__(self, model: str, tokenizer: Tokenizer, function: str = ""):
+        super().__init__(model, tokenizer)
+        self.function = function
+
+    def content(self, text: str, is_first: bool = True) -> Json:
+        """Return what a message, or the next part of one, has for a text."""
+        if not self.function:
+            return {"content": text}
+        call: Json = {"index": 0, "function": {"arguments": text}}
+        if is_first:
+            call |= {"id": f"call_{uuid.uuid4().hex}", "type": "function"}
+            call["function"]["name"] = self.function
+        return {"content": None, "tool_calls": [call]}
+
+    def finish_reason(self, finish: Finish | None) -> str | None:
+        return "tool_calls" if finish == "end" and self.function else FINISH_REASON[finish]
 
     def whole(self, pieces: list[list[Piece]], usage: Json) -> Json:
         choices = [
             {
                 "index": i,
-                "message": {"role": "assistant", "content": joined(reply), "refusal": None},
+                "message": {"role": "assistant", **self.content(joined(reply)), "refusal": None},
                 "logprobs": self.logprobs([x for piece in reply for x in piece.likelihoods]),
-                "finish_reason": FINISH_REASON[reply[-1].finish],
+                "finish_reason": self.finish_reason(reply[-1].finish),
             }
             for i, reply in enumerate(pieces)
         ]
@@ -89,16 +106,16 @@ class ChatForm(Form):
 
     def opening(self, n: int) -> list[Json]:
         """Return the parts that name the speaker of each of `n` replies."""
-        delta = {"role": "assistant", "content": ""}
-        choices = [{"index": i, "delta": delta, "finish_reason": None} for i in range(n)]
+        deltas = [{"role": "assistant", **self.content("")} for _ in range(n)]
+        choices = [{"index": i, "delta": d, "finish_reason": None} for i, d in enumerate(deltas)]
         return [self.around(self.part_kind, [choice]) for choice in choices]
 
     def part(self, i: int, piece: Piece) -> Json:
         choice = {
             "index": i,
-            "delta": {"content": piece.text} if piece.text or not piece.finish else {},
+            "delta": self.content(piece.text, False) if piece.text or not piece.finish else {},
             "logprobs": self.logprobs(piece.likelihoods),
-            "finish_reason": FINISH_REASON[piece.finish],
+            "finish_reason": self.finish_reason(piece.finish),
         }
         return self.around(self.part_kind, [choice])
 

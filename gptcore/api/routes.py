@@ -125,7 +125,9 @@ class Api:
 
     async def chat(self, call: Call) -> Response:
         return await self.answer(
-            call, read_chat, lambda name, model, asked: ChatForm(name, model.tokenizer)
+            call,
+            read_chat,
+            lambda name, model, asked: ChatForm(name, model.tokenizer, asked.function),
         )
 
     async def completions(self, call: Call) -> Response:

@@ -12,7 +12,7 @@ import jsonschema
 import numpy as np
 import pytest
 import requests
-from api_server import HELLO, SECONDS, error_of, served
+from api_server import HELLO, SECONDS, error_of, events, served
 from conftest import NANO, ROOT
 
 import gptcore.api.routes
@@ -26,6 +26,8 @@ from gptcore.engine.sampling import Sampling, log_softmax
 from gptcore.engine.scheduler import Engine
 from gptcore.model import OnnxModel, load_model
 from gptcore.text.chat_template import render
+
+TOOLS = [{"type": "function", "function": {"name": name}} for name in "ab"]
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +49,6 @@ def post(url: str) -> Callable[..., requests.Response]:
         return requests.post(f"{url}/v1/{kind}", json=body, timeout=SECONDS)
 
     return send
-
-
-def events(response: requests.Response) -> list[Any]:
-    """What a stream holds; its last line says that it is whole."""
-    assert response.headers["content-type"].startswith("text/event-stream")
-    lines = [line for line in response.content.decode().split("\n\n") if line]
-    assert all(line.startswith("data: ") for line in lines) and lines[-1] == "data: [DONE]"
-    return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
 
 
 def expected(model: OnnxModel, messages: list, **options: Any) -> str:
@@ -373,7 +367,11 @@ def test_fields_that_are_not_known_and_null_are_ignored(post) -> None:
         ({"messages": HELLO, "top_logprobs": 3}, "top_logprobs=3 needs logprobs=true"),
         ({"messages": HELLO, "frequency_penalty": 0.5}, "no frequency_penalty (0.5): leave it out"),
         ({"messages": HELLO, "logit_bias": {"50256": -100}}, "no logit_bias ({'50256': -100})"),
-        ({"messages": HELLO, "tool_choice": "required"}, "no tool_choice ('required')"),
+        ({"messages": HELLO, "tool_choice": "required"}, "tools must be a list"),
+        ({"messages": HELLO, "tool_choice": "required", "tools": [{}]}, 'of {"function": {"name"'),
+        ({"messages": HELLO, "tool_choice": "required", "tools": TOOLS}, "of 2 functions"),
+        ({"messages": HELLO, "tool_choice": "any", "tools": TOOLS}, "names no function of tools"),
+        ({"messages": HELLO, "tool_choice": {"function": {"name": "c"}}, "tools": TOOLS}, "'c'"),
         ({"messages": HELLO, "modalities": ["text", "audio"]}, "no modalities (['text', 'audio'])"),
         ({"messages": HELLO, "stop": [""]}, "stop must be"),
         ({"messages": HELLO, "stop": 5}, "stop must be"),

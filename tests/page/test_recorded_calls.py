@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 import requests
-from api_server import SECONDS, error_of, served
+from api_server import SECONDS, events, served
 from conftest import NANO
 
 from gptcore.api.access import Access
@@ -68,8 +68,32 @@ def test_two_prompts_of_the_system_are_one(post: Post, nano: OnnxModel) -> None:
     assert answer["choices"][0]["message"]["content"] == text
 
 
-def test_who_demands_a_tool_for_json_is_told_of_response_format(post: Post) -> None:
-    said = error_of(post("pydantic-ai 2.68.0 with a class as its output"), 400)
-    assert said == (
-        "this server has no tool_choice ('required'): for JSON send response_format instead"
-    )
+@pytest.mark.parametrize("choice", ["required", "named"])
+def test_a_demanded_function_is_called_with_arguments_of_its_schema(
+    post: Post, choice: str
+) -> None:
+    client = "pydantic-ai 2.68.0 with a class as its output"
+    (tool,) = CALLS[client]["tools"]
+    function = tool["function"]
+    named = {"type": "function", "function": {"name": function["name"]}}
+    more = {"tool_choice": choice if choice == "required" else named, "n": 8, "seed": 1}
+    choices = post(client, **more).json()["choices"]
+    ended = [one for one in choices if one["finish_reason"] == "tool_calls"]
+    assert len(ended) > 5
+    for one in ended:
+        (call,) = one["message"]["tool_calls"]
+        assert one["message"]["content"] is None and call["function"]["name"] == function["name"]
+        jsonschema.validate(json.loads(call["function"]["arguments"]), function["parameters"])
+
+
+def test_a_call_in_a_stream_is_the_whole_ones(post: Post) -> None:
+    client, more = "pydantic-ai 2.68.0 with a class as its output", {"temperature": 0, "seed": 1}
+    whole = post(client, **more).json()["choices"][0]
+    parts = [part["choices"][0] for part in events(post(client, **more | {"stream": True}))]
+    calls = [call for part in parts for call in part["delta"].get("tool_calls", [])]
+    (expected,) = whole["message"]["tool_calls"]
+    assert [call["id"] for call in calls if "id" in call] == [calls[0]["id"]]
+    assert calls[0]["function"]["name"] == expected["function"]["name"]
+    arguments = "".join(call["function"]["arguments"] for call in calls)
+    assert arguments == expected["function"]["arguments"]
+    assert parts[-1]["finish_reason"] == whole["finish_reason"]

@@ -168,15 +168,16 @@ def kind_of(head: bytes, name: str) -> str:
 def chat_of(text: str) -> str:
     """Return of which kind of chat the first lines begin messages, or "".
 
-    A date and a time are unlike other texts: then one at the beginning will do, or two. A first
-    message may be long.
+    A date, a time and a name are unlike other texts: then one at the beginning will do, or two. A
+    first message may be long.
     """
     filled = (line for line in text.splitlines() if line.strip() and not DAY.fullmatch(line))
     lines = [*islice(filled, 50)]
     for name, message in CHATS.items():
-        begin = [bool(message.match(line)) for line in lines]
-        is_dated = "date" in message.groupindex and (begin[:1] == [True] or sum(begin) > 1)
-        if is_dated or sum(begin) * 3 >= max(len(begin), 1):
+        begin = [message.match(line) for line in lines]
+        named = [bool(found and found["name"]) for found in begin]
+        is_dated = "date" in message.groupindex and (named[:1] == [True] or sum(named) > 1)
+        if is_dated or sum(map(bool, begin)) * 3 >= max(len(begin), 1):
             return name
     return ""
 
