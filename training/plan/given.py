@@ -122,9 +122,18 @@ class Given:
 def in_time(plan: Plan, seconds: float, n_rows: int, chosen: Collection[str]) -> Plan:
     """Return a plan of fewer steps if those of `plan` would take longer than `seconds`.
 
-    Its clock keeps to that time. Raises UserError if there is time for hardly a step.
+    Its clock keeps to that time. The batch is smaller where there would be hardly a step. Raises
+    UserError if even steps of one row are too long.
     """
-    steps = int((seconds - EVALUATIONS * plan.evaluation_s) / plan.step_s)
+    left = seconds - EVALUATIONS * plan.evaluation_s
+    while "batch_size" not in chosen and left / plan.step_s < USEFUL:
+        batch = plan.training.batch_size // 2
+        if not batch:
+            break
+        steps = 2 * plan.training.steps  # as many rows in all
+        training = dataclasses.replace(plan.training, batch_size=batch, steps=steps)
+        plan = dataclasses.replace(plan, training=training, step_s=plan.step_s / 2)
+    steps = int(left / plan.step_s)
     if steps < USEFUL:
         least = EVALUATIONS * plan.evaluation_s + USEFUL * plan.step_s
         raise UserError(
