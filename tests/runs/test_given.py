@@ -74,13 +74,13 @@ def test_a_fine_tuning_takes_no_longer_than_it_is_given() -> None:
     assert short.training.warmup_steps == 9 and short.training.eval_every == 23
     assert short.clock == Clock(100, 2.0, most_steps=300)
     assert in_time(plan, 9999, 4000, ()).training == training
-    smaller = in_time(plan, 12, 4000, ()).training  # 4 seconds of steps that took one
-    assert smaller.batch_size == 4 and smaller.steps == 32
-    assert smaller.micro_batch_size <= 4
-    with pytest.raises(UserError, match=r"--minutes 0\.2 is too few: 20 steps take 0\.47 min"):
+    smaller = in_time(plan, 12, 4000, ()).training  # one evaluation, ten seconds of steps
+    assert smaller.batch_size == 16 and smaller.steps == smaller.eval_every == 20
+    assert smaller.micro_batch_size <= 16
+    with pytest.raises(UserError, match=r"--minutes 0\.2 is too few: 20 steps take 0\.37 min"):
         in_time(plan, 12, 4000, ("batch_size",))
     slow = Plan(1, PRESETS["tiny"], training, Facts(10**6, 4.0), step_s=400.0, evaluation_s=2.0)
-    with pytest.raises(UserError, match=r"20 steps take 4\.3 minutes"):
+    with pytest.raises(UserError, match=r"20 steps take 4\.2 minutes"):
         in_time(slow, 12, 4000, ())
 
 

@@ -35,7 +35,7 @@ from training.run.directory import Run
 EPOCHS, MIN_STEPS = 16, 400
 FINE_TUNING_EPOCHS, FINE_TUNING_STEPS, ADAPTER_STEPS = 4, 75, 300  # of trained weights
 CPU_KEPT = 2e9  # bytes of a micro-batch: a CPU is no faster with more rows at a time
-EVALUATIONS = 4  # of a training
+EVALUATIONS, EVALUATED = 4, 0.25  # of a training; and their share of a time that is given
 USEFUL = 20  # steps; fewer are no advice
 PILOTED_S = 60.0  # of a shorter training, nothing is foretold but its time
 SHORT_ROW = 512  # tokens; shorter rows gain nothing
@@ -122,10 +122,12 @@ class Given:
 def in_time(plan: Plan, seconds: float, n_rows: int, chosen: Collection[str]) -> Plan:
     """Return a plan of fewer steps if those of `plan` would take longer than `seconds`.
 
-    Its clock keeps to that time. The batch is smaller where there would be hardly a step. Raises
-    UserError if even steps of one row are too long.
+    Its clock keeps to that time. Evaluations are fewer and the batch is smaller where there would
+    be hardly a step. Raises UserError if even steps of one row are too long.
     """
-    left = seconds - EVALUATIONS * plan.evaluation_s
+    affordable = int(EVALUATED * seconds / plan.evaluation_s)
+    evaluations = min(max(affordable, 1), EVALUATIONS)
+    left = seconds - evaluations * plan.evaluation_s
     while "batch_size" not in chosen and left / plan.step_s < USEFUL:
         batch = plan.training.batch_size // 2
         if not batch:
@@ -135,14 +137,14 @@ def in_time(plan: Plan, seconds: float, n_rows: int, chosen: Collection[str]) ->
         plan = dataclasses.replace(plan, training=training, step_s=plan.step_s / 2)
     steps = int(left / plan.step_s)
     if steps < USEFUL:
-        least = EVALUATIONS * plan.evaluation_s + USEFUL * plan.step_s
+        least = evaluations * plan.evaluation_s + USEFUL * plan.step_s
         raise UserError(
             f"--minutes {seconds / 60:g} is too few: {USEFUL} steps take "
             f"{two_digits(least / 60)} minutes"
         )
     enough = plan.training.steps
     fewer = dataclasses.replace(plan.training, steps=min(steps, enough))
-    training = fitted(fewer, n_rows, chosen, MANY_EPOCHS)
+    training = fitted(fewer, n_rows, chosen, MANY_EPOCHS, evaluations=evaluations)
     clock = Clock(seconds, plan.evaluation_s / plan.step_s, enough)
     return dataclasses.replace(plan, training=training, clock=clock)
 
@@ -193,6 +195,7 @@ def fitted(
     chosen: Collection[str],
     epochs: float = EPOCHS,
     min_steps: int = MIN_STEPS,
+    evaluations: int = EVALUATIONS,
 ) -> TrainConfig:
     """Return settings for a text of n_rows rows, which is read at most `epochs` times.
 
@@ -205,7 +208,7 @@ def fitted(
     least = min(min_steps, max(1, MANY_EPOCHS * n_rows // batch))
     enough = max(least, math.ceil(epochs * n_rows / batch))
     steps = training.steps if "steps" in chosen else min(training.steps, enough)
-    every = math.ceil(steps / EVALUATIONS)
+    every = math.ceil(steps / evaluations)
     wanted: dict[str, Any] = {
         "steps": steps,
         "batch_size": batch,
