@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
         with waiting("starting PyTorch"):
             from export.runtimes.compare import verify_runtimes
 
-        return verify_runtimes(options.model, split_names(options.runtimes))
+        return verify_runtimes(options.model, split_names(options.runtimes) or [""])
     with waiting("starting PyTorch"):
         from export.verify.decoder import verify
         from export.verify.report import any_failed, print_report

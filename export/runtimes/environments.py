@@ -108,8 +108,10 @@ class Running:
     def _read(self) -> dict[str, Any]:
         watchdog = Timer(PATIENCE_S, self.process.kill)
         watchdog.start()
-        line = self.answers.readline()
-        watchdog.cancel()
+        try:
+            line = self.answers.readline()
+        finally:
+            watchdog.cancel()
         if not line:
             code = self.process.wait()
             self.errors.seek(0)

@@ -127,16 +127,17 @@ async function openInspector(file) {
 
 // ---- Replies
 
-async function reply({ prompt, settings, begun }) {
+async function reply({ prompt, settings: changed, begun }) {
   stopped = false;
   const started = performance.now();
-  const { stop, seed, ...others } = settings;
+  const usual = Object.fromEntries(site.settings.map((setting) => [setting.name, setting.default]));
+  const { stop, seed, ...others } = { ...usual, ...changed };
   const chosen = { ...others, seed: seed < 0 ? Math.floor(Math.random() * SEEDS) : seed };
   const slides = typeof prompt === "string";
   const given = typeof begun === "string" ? tokens.encode(begun) : begun;
   const { ids, dropped } = slides
     ? { ids: prompts.text(prompt), dropped: 0 }
-    : prompts.chat(prompt, settings.max_tokens, given.length);
+    : prompts.chat(prompt, chosen.max_tokens, given.length);
   const written = new Written({ started, ids, given, dropped, stops: stop, seed: chosen.seed });
   const ends = new Set(tokens.names.keys()); // a role token would begin another message
   const options = { settings: chosen, ends, slides, begun: given };

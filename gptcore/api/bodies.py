@@ -26,6 +26,9 @@ from gptcore.typed_json import read_as
 MOST_TOP = 20  # alternatives to each token
 MOST_TOLD = 200_000  # probabilities in one answer: a second of one core, and 15 MB
 LEAST_TOP_P = 0.01  # the sampler's least; 0, as OpenAI allows, means the likeliest token
+# What newer clients call the system, and who says what came of a call.
+OTHER_ROLES = {"developer": "system", "tool": "user"}
+NO_PARAMETERS = {"type": "object", "properties": {}}
 FORMATS = ("text", "json_object", "json_schema")  # of replies
 
 # Fields of OpenAI's that this server cannot fulfil, and the values that ask for nothing.
@@ -107,6 +110,8 @@ def read_chat(body: Any, model: OnnxModel) -> ParsedCall:
     if not function:
         schema = read_format(body.get("response_format"))
     request = chat_request(model, one_system(messages), given.sampling(), most)
+    # A stop text would leave a part of the arguments.
+    stops = () if function else stops
     request = replace(request, stops=stops, n_top=n_top if wants_top else None)
     return replace(parsed([request], given, model), schema=schema, function=function)
 
@@ -155,10 +160,10 @@ def read_demanded(body: dict[str, Any]) -> tuple[str, Any]:
         return "", None
     schemas = {}
     for tool in read_list(body, "tools"):
-        function = tool.get("function") if isinstance(tool, dict) else None
-        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        function = part(tool, "function")
+        if not isinstance(part(function, "name"), str):
             raise UserError('tools must be a list of {"function": {"name": ..., ...}}')
-        schemas[function["name"]] = function.get("parameters") or {"type": "object"}
+        schemas[function["name"]] = function.get("parameters") or NO_PARAMETERS
     if choice == "required":
         if len(schemas) > 1:
             raise UserError(
@@ -166,8 +171,7 @@ def read_demanded(body: dict[str, Any]) -> tuple[str, Any]:
                 f"server cannot make: name one of them, or send one"
             )
         return next(iter(schemas.items()))
-    named = choice.get("function") if isinstance(choice, dict) else None
-    name = named.get("name") if isinstance(named, dict) else None
+    name = part(choice, "function", "name")
     if not isinstance(name, str) or name not in schemas:
         raise UserError(f"tool_choice names no function of tools ({shorten(repr(choice))})")
     return name, schemas[name]
@@ -201,10 +205,18 @@ def read_message(i: int, message: Any) -> Message:
     """Return a message whose content is one text; raises UserError."""
     if not isinstance(message, dict):
         raise UserError(f'message {i} is not of the form {{"role": ..., "content": ...}}')
-    text = text_of(message.get("content"), f"message {i}")
-    role = message.get("role")
-    # Newer clients call the system's role so; chat_request checks the others.
-    return {"role": "system" if role == "developer" else str(role), "content": text}
+    content, role, calls = (message.get(key) for key in ("content", "role", "tool_calls"))
+    if content is None and isinstance(calls, list):  # a call that we have written
+        content = [{"text": part(call, "function", "arguments")} for call in calls]
+    text = text_of(content, f"message {i}")
+    return {"role": OTHER_ROLES.get(str(role), str(role)), "content": text}  # checked later
+
+
+def part(value: Any, *keys: str) -> Any:
+    """Return what lies in a JSON value under these keys, or None."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def one_system(messages: list[Message]) -> list[Message]:

@@ -51,12 +51,13 @@ FUNCTION: Schema = {
     "properties": {"name": TEXT, "parameters": {"type": ["object", "null"]}},
     "required": ["name"],
 }
+NAMED: Schema = {"type": "object", "properties": {"name": TEXT}, "required": ["name"]}
 TOOL: Schema = {"type": "object", "properties": {"function": FUNCTION}, "required": ["function"]}
 DEMANDED: Schema = {
     "description": "with a function's name, or required and one function: the reply calls it",
     "anyOf": [
         {"enum": ["auto", "none", "required", None]},
-        {"type": "object", "properties": {"function": FUNCTION}, "required": ["function"]},
+        {"type": "object", "properties": {"function": NAMED}, "required": ["function"]},
     ],
 }
 CHAT: Schema = {

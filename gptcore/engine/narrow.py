@@ -31,6 +31,10 @@ def narrowed(schema: Part) -> Part:
             del part["propertyNames"]
         bound_number(part)
         bound_time(part)
+    # Beside other multiples there may be none: the common one is too large for a number of 32 bits.
+    if not any("multipleOf" in part for part in every):
+        for part in every:
+            bound_digits(part)
     # Where several parts hold for one object, each may know keys that the others do not.
     if not any(joins(part) for part in every):
         for part in every:
@@ -79,8 +83,14 @@ def bound_number(part: Part) -> None:
             part.setdefault("minimum", -EXACT)
         if "exclusiveMaximum" not in part:
             part.setdefault("maximum", EXACT)
-    if "number" in kind:
-        part.setdefault("multipleOf", FINEST)
+
+
+def bound_digits(part: Part) -> None:
+    """Bound the decimals of a number."""
+    kind = part.get("type")
+    is_listed = "const" in part or "enum" in part
+    if isinstance(kind, str | list) and "number" in kind and not is_listed:
+        part["multipleOf"] = FINEST
 
 
 def bound_time(part: Part) -> None:
@@ -99,7 +109,7 @@ def joins(part: Part) -> bool:
 def close(part: Part) -> None:
     """Leave an object no other keys than it names, unless it says that it may have them."""
     properties = part.get("properties")
-    if not isinstance(properties, dict) or not properties or "minProperties" in part:
+    if not isinstance(properties, dict) or "minProperties" in part:
         return
     if all(str(name) in properties for name in listed(part, "required")):
         part.setdefault("additionalProperties", False)

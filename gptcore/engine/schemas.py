@@ -38,6 +38,8 @@ SEVERAL = ("anyOf", "oneOf", "allOf", "prefixItems", "items")  # a list of them,
 NAMED = ("properties", "patternProperties", "$defs", "definitions")  # or an object of them
 JOINED = ("anyOf/", "oneOf/", "allOf/")  # parts for the same value
 DEFINED = ("$defs/", "definitions/")  # parts that hold where a reference says so
+# With which parts hold for one value.
+JOINING = ("allOf", "anyOf", "oneOf", "$ref", "patternProperties")
 NUMBERS = ("const", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 
 
@@ -47,7 +49,7 @@ def check_schema(schema: Any) -> None:
         raise UserError("schema must be a JSON object")
     check_json(schema)
     n_patterns = n_expressions = 0
-    common = 1  # multiple of all: where they hold together, it is the work
+    multiples, has_joined = {}, False
     for n, (path, part) in enumerate(parts(schema), 1):
         n_patterns += sum(name.startswith("patternProperties/") for name, _ in children(part))
         n_expressions += sum(key in part for key in EXPRESSIONS)
@@ -61,8 +63,12 @@ def check_schema(schema: Any) -> None:
             raise UserError(f"schema{path}: an $id within a schema is not supported")
         if reason := unsupported(part):
             raise UserError(f"schema{path}: {reason}")
+        has_joined |= any(key in part for key in JOINING)
         if isinstance(multiple := part.get("multipleOf"), int | float):
-            common = lcm(common, int(digits(multiple)), int(multiple) or 1)
+            multiples[path] = multiple
+    common = 1  # multiple of all: where they hold together, it is the work
+    for path, multiple in multiples.items() if has_joined else ():
+        common = lcm(common, int(digits(multiple)), int(multiple) or 1)
         if common > MOST_COMMON:
             raise UserError(
                 f"schema{path}: multipleOf={multiple} and those before it have the common "

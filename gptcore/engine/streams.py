@@ -25,8 +25,8 @@ async def answers(
     """Yield the pieces of the replies to requests as they come, each with its request's index.
 
     However this generator ends (a stop, a closed connection, an error), the computation ends too.
-    After REPLY_SECONDS `on_late` is called, and the replies are stopped; raises Busy if one of them
-    has not begun. `asker`: see Engine.submit.
+    After REPLY_SECONDS `on_late` is called, and the replies are stopped; raises Busy if none has
+    begun. `asker`: see Engine.submit.
     """
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[tuple[int, Piece | Exception]] = asyncio.Queue()
@@ -34,7 +34,7 @@ async def answers(
     def deliver(i: int, piece: Piece | Exception) -> None:
         loop.call_soon_threadsafe(arrived.put_nowait, (i, piece))
 
-    is_late = False
+    is_late = has_begun = False
 
     def expire() -> None:
         nonlocal is_late
@@ -51,7 +51,8 @@ async def answers(
             i, piece = await arrived.get()
             if isinstance(piece, Exception):
                 raise piece
-            if is_late and piece.finish == "stopped" and not piece.n_new:
+            has_begun |= piece.n_new > 0
+            if is_late and piece.finish == "stopped" and not has_begun:
                 raise Busy(f"no word was written within {REPLY_SECONDS:.0f} seconds: try later")
             n_left -= bool(piece.finish)
             yield i, piece

@@ -6,7 +6,7 @@ from typing import Any
 import jsonschema
 import pytest
 from conftest import NANO
-from test_grammar import BYTES, WORDS, after, possible
+from test_grammar import BYTES, ENDS, WORDS, after, possible
 
 from benchmarks.serving.random_schemas import random_reply
 from gptcore.checks import UserError
@@ -45,6 +45,23 @@ def test_a_number_has_the_bounds_that_it_is_given() -> None:
         "type": "integer", "exclusiveMinimum": 0, "maximum": 9,
     }  # fmt: skip
     assert narrowed({"type": "number", "multipleOf": 0.5})["multipleOf"] == 0.5
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "number", "allOf": [{"multipleOf": 10}]},
+        {"allOf": [{"type": "number"}, {"multipleOf": 5}]},
+        {"$defs": {"n": {"type": "number"}}, "$ref": "#/$defs/n", "multipleOf": 5},
+    ],
+)
+def test_a_multiple_of_another_part_is_written(schema: dict[str, Any]) -> None:
+    """It had no common multiple with nine decimals that llguidance can hold."""
+    assert possible(after(schema, "10")) >= ENDS
+
+
+def test_a_class_without_fields_ends() -> None:
+    assert possible(after({"type": "object", "properties": {}}, "{")) == {*b"}"}
 
 
 def test_a_number_between_bounds_closer_than_nine_decimals_is_written() -> None:

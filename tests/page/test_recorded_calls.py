@@ -97,3 +97,22 @@ def test_a_call_in_a_stream_is_the_whole_ones(post: Post) -> None:
     arguments = "".join(call["function"]["arguments"] for call in calls)
     assert arguments == expected["function"]["arguments"]
     assert parts[-1]["finish_reason"] == whole["finish_reason"]
+
+
+def test_a_call_that_is_sent_back_with_its_result_is_answered(post: Post) -> None:
+    client, more = "pydantic-ai 2.68.0 with a class as its output", {"seed": 1, "stop": ["}"]}
+    choice = post(client, **more).json()["choices"][0]
+    (call,) = choice["message"]["tool_calls"]
+    if choice["finish_reason"] == "tool_calls":
+        json.loads(call["function"]["arguments"])  # no stop text cuts them
+    result = {"role": "tool", "tool_call_id": call["id"], "content": "The age is wrong."}
+    messages = [*CALLS[client]["messages"], choice["message"], result]
+    assert post(client, messages=messages).json()["choices"][0]["message"]["tool_calls"]
+
+
+def test_a_function_without_parameters_is_called_with_none(post: Post) -> None:
+    client = "pydantic-ai 2.68.0 with a class as its output"
+    tools = [{"type": "function", "function": {"name": "ping"}}]
+    choice = post(client, tools=tools).json()["choices"][0]
+    assert choice["finish_reason"] == "tool_calls"
+    assert json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"]) == {}

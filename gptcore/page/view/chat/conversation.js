@@ -379,7 +379,7 @@ export class Conversation {
   }
 
   async replyBoth(parent, models) {
-    const { seed } = this.settings.values();
+    const { seed = -1 } = this.settings.values();
     const drawn = seed < 0 ? Math.floor(Math.random() * 2 ** 31) : seed;
     const pair = randomId();
     for (const model of models) {

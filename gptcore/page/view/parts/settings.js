@@ -103,9 +103,13 @@ export class Settings {
     this.schema.value = schema ?? "";
   }
 
+  // What differs from this model's defaults: another one, which may answer beside it, has its own.
   values() {
     const found = {};
-    for (const { name } of this.facts.settings) found[name] = Number(this.inputs[name].value.value);
+    for (const { name, default: usual } of this.facts.settings) {
+      const number = Number(this.inputs[name].value.value);
+      if (number !== usual) found[name] = number;
+    }
     const schema = this.schema.value.trim();
     return { ...found, stop: this.stop.value.split("\n").filter(Boolean), ...(schema && { schema }) };
   }
