@@ -315,7 +315,7 @@ def test_no_pilot_runs_where_nothing_is_foretold(
     shards = prepare(lambda: read_documents(find_files([book])), tmp_path / "shards", 512)
     monkeypatch.setattr("training.plan.planner.measured_hardness", None)
     plan = Planner(minutes=None, depth=1, settings=[]).plan(shards)
-    assert plan.expectation.startswith("unknown, as the rule was found on longer texts")
+    assert plan.expectation.startswith("unknown of so short a text")
 
 
 @pytest.mark.slow
