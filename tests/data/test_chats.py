@@ -3,6 +3,7 @@
 import zipfile
 from datetime import datetime
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -81,23 +82,47 @@ def test_a_talk_past_midnight_is_one_whatever_the_dates_look_like(
     tmp_path: Path, form: str
 ) -> None:
     times = (datetime(2021, 5, 3, 23, 59), datetime(2021, 5, 4, 0, 1), datetime(2021, 5, 4, 23))
-    halves = {"XM": ("a.\xa0m.", "p.\xa0m."), "上": ("上午", "下午"), "오": ("오전", "오후")}
     lines = []
     for at in times:
-        line = form.format(at)
-        for half, words in halves.items():
-            line = line.replace(half, words[at.hour >= 12])
+        line = form.format(at).replace("XM", ("a.\xa0m.", "p.\xa0m.")[at.hour >= 12])
         lines += [f"{line}{name}: Hi" for name in ("Ann", "Ben")]
     found = documents(write(tmp_path / "_chat.txt", "\n".join(lines)), me=("Ben",))
     assert [len(chat) for chat in found] == [4, 2]
 
 
+@pytest.mark.parametrize("n_lines", [45, 60])
 @pytest.mark.parametrize("above", ["", "a title\n"])
-def test_a_chat_is_known_though_its_first_message_is_long(tmp_path: Path, above: str) -> None:
-    verse = "\n".join(f"line {i}" for i in range(45))
+def test_a_chat_is_known_though_its_first_message_is_long(
+    tmp_path: Path, above: str, n_lines: int
+) -> None:
+    verse = "\n".join(f"line {i}" for i in range(n_lines))
     chat = f"{above}03.05.21, 14:02 - Ann: {verse}\n03.05.21, 14:03 - Ben: Fine.\n"
     [[_, reply]] = documents(write(tmp_path / "_chat.txt", chat), me=("Ben",))
     assert reply == {"role": "assistant", "content": "Fine."}
+
+
+PROSE = "".join(f"It was a long day, of which this is line {i}.\n" for i in range(40))
+QUOTES = "03.05.21, 14:02 - Ann: Are you there?\n03.05.21, 14:03 - Ben: Yes.\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("boom.txt", "[2021-05-03 14:02:11] local.ERROR: boom\n#0 stack\n"),
+        ("laravel.log", "[2021-05-03 14:02:11] local.ERROR: boom\n" * 9),
+        ("incident.md", f"2024-05-03 14:02 - Ops: alarm\n{PROSE}2024-05-03 14:09 - Ops: over\n"),
+        ("diary.txt", f"3.5.2021, 14:02 - Berlin: we arrived.\n{PROSE}"),
+        ("novel.txt", f"{PROSE}{QUOTES}{PROSE}"),
+        ("essay.txt", f"This is what they wrote:\n{QUOTES}{PROSE}"),
+        ("scored.txt", "0.95\tHello\tHallo\n0.87\tYou\tDu\n"),
+        ("prices.txt", "12.50\tA lamp\tnew\n9.95\tA book\told\n"),
+        ("spoken.txt", "0:01\tHello\tAnn\n0:02\tGood day\tBen\n"),
+    ],
+)
+def test_a_text_with_a_few_lines_like_those_of_a_chat_is_a_text(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    assert "".join(documents(write(tmp_path / name, text))) == text
 
 
 @pytest.mark.parametrize(
@@ -148,11 +173,29 @@ and waiting
 """
 
 
+PHONE = """\
+Ann 님과 카카오톡 대화
+저장한 날짜 : 2021년 5월 4일 오후 7:57
+
+2021년 5월 3일 오후 2:02
+2021년 5월 3일 오후 2:02, Ann : Are you there?
+2021년 5월 3일 오후 2:02, Ann : 사진
+2021년 5월 3일 오후 2:03, Ben : Yes: here
+and waiting
+
+2021년 5월 4일 화요일
+2021. 5. 4. 오전 9:01, Ann : Morning.
+2021. 5. 4. 오전 9:02, Ben : Coffee?
+"""
+OTHER_PHONE = PHONE.replace("2021년 5월 3일 오후 2:02\n", "2021년 5월 3일 월요일\n")
+OTHER_PHONE = OTHER_PHONE.replace("2021년 5월 3일 오", "2021. 5. 3. 오")
+
+
 DAYS = [("2021/05/03(Mon)", "2021/05/03 จันทร์"), ("2021/05/04(Tue)", "Tue, 04/05/2021")]
 OTHER_LINE = LINE.replace(*DAYS[0]).replace(*DAYS[1]).replace("2021/05/03", "03/05/2021")
 
 
-@pytest.mark.parametrize("export", [LINE, OTHER_LINE, KAKAOTALK])
+@pytest.mark.parametrize("export", [LINE, OTHER_LINE, KAKAOTALK, PHONE, OTHER_PHONE])
 def test_a_chat_whose_days_have_lines_of_their_own_is_read(tmp_path: Path, export: str) -> None:
     path = write(tmp_path / "chat.txt", export)
     said = [[(m["role"], m["content"]) for m in chat] for chat in documents(path, me=("Ben",))]
@@ -160,6 +203,47 @@ def test_a_chat_whose_days_have_lines_of_their_own_is_read(tmp_path: Path, expor
         [("user", "Are you there?"), ("assistant", "Yes: here\nand waiting")],
         [("user", "Morning."), ("assistant", "Coffee?")],
     ]
+
+
+PLAN = "Yes, the plan:\nwe meet on 12.10.2021!\n2021/05/03(Mon)\nbring v1.2.3 please\nok?"
+
+
+@pytest.mark.parametrize(
+    ("export", "reply"),
+    [
+        (LINE.replace('"Yes: here\nand waiting"', f'"{PLAN}"'), PLAN),
+        (KAKAOTALK.replace("Yes: here\nand waiting", PLAN), PLAN),
+        (ANDROID.replace("Yes: here\n\nand waiting", '"One\nTwo"'), '"One\nTwo"'),
+        (ANDROID.replace("Yes: here\n\nand waiting", "[Photo]"), "[Photo]"),
+        (ANDROID.replace("Yes: here\n\nand waiting", "사진"), "사진"),
+    ],
+)
+def test_what_is_no_word_in_one_program_is_one_in_another(
+    tmp_path: Path, export: str, reply: str
+) -> None:
+    path = write(tmp_path / "chat.txt", export.replace("\u200eIMG-1.jpg (file attached)\n", ""))
+    assert documents(path, me=("Ben",))[0][1]["content"] == reply
+
+
+def test_a_chat_of_wide_characters_is_the_same_when_it_is_read(tmp_path: Path) -> None:
+    """What makes the file a chat, or none, lies within its first bytes."""
+    path = write(tmp_path / "a.txt", "14:02\tAnn\t" + "あ" * 22_000 + "\n" + "い\n" * 40)
+    assert len(documents(path)) > 1
+    talk = "あ" * 300
+    chat = "".join(f"03.05.21, 14:{i:02} - {'AB'[i % 2]}: {talk}\n{talk}\n" for i in range(60))
+    assert len(documents(write(tmp_path / "b.txt", chat), me=("B",))[0]) == 60
+
+
+@pytest.mark.parametrize(
+    "words", ["line\n" * 400_000, '"' + "line\n" * 100_000, "a" + "\n" * 100_000 + "b"]
+)
+@pytest.mark.parametrize("head", ["03.05.21, 14:0{} - {}: ", "14:0{}\t{}\t"])
+def test_a_message_of_megabytes_takes_seconds(tmp_path: Path, head: str, words: str) -> None:
+    began = monotonic()
+    lines = [head.format(i % 10, "AB"[i % 2]) for i in range(50)]
+    chat = "2021/05/03(Mon)\n" + "Hi\n".join([*lines, words])
+    [[*_, reply]] = documents(write(tmp_path / "a.txt", chat), me=("B",))
+    assert len(reply["content"]) > 100_000 and monotonic() - began < 10
 
 
 def node(parent: str | None, role: str, parts: list, kind: str = "text", **more: Any) -> dict:

@@ -2,7 +2,7 @@
 
 >>> import io
 >>> lines = "03/05/2021, 14:02 - Ann: Hi\\n03/05/2021, 14:03 - Ben: Hello\\nyou\\n"
->>> form = CHATS["WhatsApp chat"]
+>>> form = chat_of(lines, "chat.txt")
 >>> [(said.name, said.text) for said in messages(io.StringIO(lines), [], form, "dmy")]
 [('Ann', 'Hi'), ('Ben', 'Hello\\nyou')]
 """
@@ -16,9 +16,9 @@ from itertools import groupby, pairwise
 from typing import TextIO
 
 from gptcore.checks import closest
+from training.formats.chat_forms import Form, chat_of
 from training.formats.found import Asked, Document, Found, Item, Kind, People, Skip, Unreadable
-from training.formats.kinds import CHATS, DAY, HEAD, chat_of
-from training.formats.lines import numbered_lines, open_text
+from training.formats.lines import head_of, numbered_lines, open_text
 from training.formats.places import File
 
 PAUSE = timedelta(hours=6)  # a longer silence begins another conversation
@@ -26,20 +26,11 @@ BEFORE_NOON = {"am", "上午", "午前", "오전", "ص", "πμ"}
 AFTER_NOON = {"pm", "下午", "午後", "오후", "م", "μμ"}
 ORDERS = ("dmy", "mdy", "ymd")  # of day, month and year, as countries write dates
 MARKS = re.compile("[\u200e\u200f\u202a-\u202e\ufeff]")  # directions of writing
-# What stands for a picture or for a deleted message; Android's is in <>, in any language.
-NO_WORDS = re.compile(
-    r"<[^<>]*>|(image|video|audio|sticker|GIF|document|Contact card) omitted|"
-    r"(This message was deleted|You deleted this message)\.?|null|"
-    r"\[(Sticker|Photo|Video|File|Album|スタンプ|写真|動画|貼圖|照片|影片)\]|"  # LINE's
-    r"사진|동영상|이모티콘",  # KakaoTalk's
-    re.IGNORECASE,
-)
 # A line of WhatsApp's own above the words, such as the name of the file that they are about.
 OWN_LINE = re.compile(r"\A\u200e.*\n?")
 EDITED = re.compile(
-    r"\s*(\u200e<[^<>]*>|<(This message was edited|Diese Nachricht wurde bearbeitet)\.?>)$"
+    r"(\u200e<[^<>]*>|<(This message was edited|Diese Nachricht wurde bearbeitet)\.?>)$"
 )
-QUOTED = re.compile(r'^"(.*\n.*)"$', re.DOTALL)  # how LINE writes a message of several lines
 NO_WORDS_SAID = "a picture, a sound, a deleted message or a notice of the program's own"
 
 
@@ -58,15 +49,14 @@ def read_chat(file: File, asked: Asked) -> Found:
 
     Raises Unreadable if it is not said whose words are learned.
     """
-    with open_text(file) as stream:
-        what = chat_of(stream.read(HEAD))
+    form = chat_of(head_of(file), file.inner_name)
+    assert form, "kind_of has found one in the same head"
     skipped: list[Skip] = []
-    form = CHATS[what]
     with open_text(file) as stream:
         order = order_of([date for date, _ in groupby(dates(stream, form))])
     with open_text(file) as stream:
         names = Counter(said.name for said in messages(stream, [], form, order))
-    yield from people_of(names, asked.me, what)
+    yield from people_of(names, asked.me, form.name)
     with open_text(file) as stream:
         yield from items_of_chat(messages(stream, skipped, form, order), asked.me, skipped)
 
@@ -110,46 +100,53 @@ def items_of_chat(said: Iterator[Said], me: tuple[str, ...], skipped: list[Skip]
     yield from skipped
 
 
-def messages(
-    stream: TextIO, skipped: list[Skip], form: re.Pattern[str], order: str
-) -> Iterator[Said]:
+def messages(stream: TextIO, skipped: list[Skip], form: Form, order: str) -> Iterator[Said]:
     """Yield the messages with words; append the others to `skipped`."""
     said: Said | None = None
     today = ""
+    lines: list[str] = []  # of the message
+    is_open = False  # whether it stands in quotes that are not closed yet
     for number, line in numbered_lines(stream):
         line = line.rstrip("\n")
-        if day := day_in(line, form):
-            today = day
-        match = form.match(line)
-        if not match:
-            if said and not day:
-                said.text += "\n" + line
-            continue
-        if said:
-            yield from with_words(said, skipped)
-        name = MARKS.sub("", match["name"] or "").strip().removeprefix("~").strip()
-        at = moment(today, match["time"], order)
-        said = Said(name, line[match.end() :], at, f"line {number}") if name else None
-        if not name:
-            skipped.append(Skip(f"line {number}", NO_WORDS_SAID))
+        match = form.begin.match(line)
+        day = None if match or is_open else form.day.fullmatch(line)
+        if day:
+            today = day["date"] or ""
+        elif not match:
+            lines.append(line)
+            is_open = is_open and not line.endswith('"')
+        else:
+            if said:
+                yield from with_words(said, lines, form, skipped)
+            today = match["date"] if form.has_dates else today
+            name = MARKS.sub("", match["name"] or "").strip().removeprefix("~").strip()
+            at = moment(today, match["time"], order)
+            said = Said(name, "", at, f"line {number}") if name else None
+            words = line[match.end() :]
+            lines = [words]
+            is_open = form.is_quoted and words.startswith('"') and not words[1:].endswith('"')
+            if not name:
+                skipped.append(Skip(f"line {number}", NO_WORDS_SAID))
     if said:
-        yield from with_words(said, skipped)
+        yield from with_words(said, lines, form, skipped)
 
 
-def day_in(line: str, form: re.Pattern[str]) -> str:
-    """Return the date in a line: of its message, or alone where messages have a time only."""
-    match = form.match(line) if "date" in form.groupindex else DAY.fullmatch(line)
-    return match["date"] if match else ""
+def dates(stream: TextIO, form: Form) -> Iterator[str]:
+    """Yield the dates of messages, or those of lines with the day alone."""
+    for _, line in numbered_lines(stream):
+        line = line.rstrip("\n")
+        match = form.begin.match(line) if form.has_dates else form.day.fullmatch(line)
+        if match and match["date"]:
+            yield match["date"]
 
 
-def dates(stream: TextIO, form: re.Pattern[str]) -> Iterator[str]:
-    return (day for _, line in numbered_lines(stream) if (day := day_in(line.rstrip(), form)))
-
-
-def with_words(said: Said, skipped: list[Skip]) -> Iterator[Said]:
-    text = MARKS.sub("", EDITED.sub("", OWN_LINE.sub("", said.text))).strip()
-    said.text = QUOTED.sub(r"\1", text)
-    if said.text and not NO_WORDS.fullmatch(said.text):
+def with_words(said: Said, lines: list[str], form: Form, skipped: list[Skip]) -> Iterator[Said]:
+    text = OWN_LINE.sub("", "\n".join(lines)).rstrip()
+    text = MARKS.sub("", EDITED.sub("", text)).strip()
+    if form.is_quoted and "\n" in text and text.startswith('"') and text.endswith('"'):
+        text = text[1:-1]
+    said.text = text
+    if text and not form.wordless.fullmatch(text):
         yield said
     else:
         skipped.append(Skip(said.where, NO_WORDS_SAID))
@@ -204,12 +201,9 @@ def conversations(said: Iterator[Said]) -> Iterator[list[Said]]:
 
 def document_of_chat(part: list[Said], me: tuple[str, ...]) -> Document | None:
     """Return messages in which others are the user, or None if `me` answers nobody."""
-    turns: list[dict[str, str]] = []
-    for said in part:
-        role = "assistant" if said.name in me else "user"
-        if turns and turns[-1]["role"] == role:
-            turns[-1]["content"] += "\n" + said.text
-        else:
-            turns.append({"role": role, "content": said.text})
+    turns = [
+        {"role": role, "content": "\n".join(said.text for said in spoken)}
+        for role, spoken in groupby(part, lambda one: "assistant" if one.name in me else "user")
+    ]
     turns = turns[turns[0]["role"] == "assistant" :]
     return turns if any(turn["role"] == "assistant" for turn in turns) else None

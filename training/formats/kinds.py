@@ -10,8 +10,8 @@ import io
 import json
 import re
 from collections.abc import Iterator
-from itertools import islice
 
+from training.formats.chat_forms import chat_of
 from training.formats.found import NoText, Unreadable
 from training.formats.rows import PAIRS
 
@@ -74,19 +74,6 @@ PAGE = re.compile(
 # The first line of subtitles in SubRip's and in the web's form: its number, and its time.
 TIMES = r"(?:\d+[ \t]*\r?\n)?(?:\d+:)?\d+:\d+[.,]\d+ --> [^\n]*\n"
 SUBTITLES = re.compile(rf"\ufeff?\s*(WEBVTT\b|{TIMES})")
-# How a message begins in chats that are exported as text: [2021-05-03, 14:02:11] Ann: or
-# 3. 5. 2021, 2:02 p.m. - Ann: or, below a line with the day, a time and a name.
-DATE = r"(?P<date>\d{1,4}(?:[./-] ?|년 )\d{1,2}(?:[./-] ?|월 )\d{1,4})"
-NOON = r"[^\W\d_]\.?[ \xa0\u202f]?[^\W\d_]{0,2}\.?"  # AM, p.m., μ.μ. or م
-CLOCK = r"(?:[^\W\d_]{1,4}\.? ?)?\d{1,2}[:.]\d{2}(?:[:.]\d{2})?"  # 14:02, klo 14.02, 下午2:02:11
-TIME = rf"(?P<time>{CLOCK}(?:[ \xa0\u202f]?{NOON})?)"
-DAY = re.compile(rf"\D{{0,30}}{DATE}일?\D{{0,30}}")  # a line with a day and its name
-CHATS = {
-    "WhatsApp chat": re.compile(rf"\u200e?\[?{DATE}\.?,? {TIME}(?:\]| -) (?:(?P<name>.+?): )?"),
-    "LINE chat": re.compile(rf"{TIME}\t(?:(?P<name>[^\t]+)\t)?"),
-    "KakaoTalk chat": re.compile(rf"\[(?P<name>[^\]]+)\] \[{TIME}\] "),
-}
-
 # What the JSON of a messenger has near its beginning, and nothing else has.
 MESSENGERS = {
     name: re.compile(rf"\ufeff?\s*{pattern}", re.DOTALL)
@@ -122,6 +109,11 @@ def encoding_of(head: bytes) -> str:
     return "utf-8"
 
 
+def decoded(head: bytes) -> str:
+    """Return the beginning of a file as text, of which the last character may be cut."""
+    return head.decode(encoding_of(head), errors="ignore")
+
+
 def is_ascii(data: bytes) -> bool:
     return data.isascii() and b"\0" not in data
 
@@ -143,7 +135,7 @@ def kind_of(head: bytes, name: str) -> str:
     for mark, kind in ((b"%PDF-", "pdf"), (b"PAR1", "parquet"), (b"PK\3\4", "epub")):
         if mark in (head[:1024] if kind == "pdf" else head[:4]):
             return kind
-    text = head.decode(encoding_of(head), errors="ignore")
+    text = decoded(head)
     if not text.strip():
         raise NoText("it holds nothing but white space")
     is_page = name.endswith((".html", ".htm")) and text.lstrip().startswith("<")
@@ -158,28 +150,11 @@ def kind_of(head: bytes, name: str) -> str:
             raise Unreadable(reason)
     if SUBTITLES.match(text):
         return "subtitles"
-    if chat_of(text) and not name.endswith((".csv", ".tsv")):
+    if chat_of(text, name):
         return "chat"
     if messenger_of(text):
         return "messenger"
     return json_kind(text, name) or table_kind(text, name) or "text"
-
-
-def chat_of(text: str) -> str:
-    """Return of which kind of chat the first lines begin messages, or "".
-
-    A date, a time and a name are unlike other texts: then one at the beginning will do, or two. A
-    first message may be long.
-    """
-    filled = (line for line in text.splitlines() if line.strip() and not DAY.fullmatch(line))
-    lines = [*islice(filled, 50)]
-    for name, message in CHATS.items():
-        begin = [message.match(line) for line in lines]
-        named = [bool(found and found["name"]) for found in begin]
-        is_dated = "date" in message.groupindex and (named[:1] == [True] or sum(named) > 1)
-        if is_dated or sum(map(bool, begin)) * 3 >= max(len(begin), 1):
-            return name
-    return ""
 
 
 def messenger_of(text: str) -> str:

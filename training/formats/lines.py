@@ -12,7 +12,7 @@ from itertools import chain, count
 from typing import Any, TextIO
 
 from training.formats.found import NoText, Unreadable
-from training.formats.kinds import HEAD, NUL, encoding_of
+from training.formats.kinds import HEAD, NUL, decoded, encoding_of
 from training.formats.places import File
 from training.formats.rows import parse_row, without_repeats
 from training.formats.texts import READ_CHARACTERS
@@ -25,6 +25,12 @@ def open_text(file: File) -> TextIO:
     with file.open() as stream:
         encoding = encoding_of(stream.read(HEAD))
     return io.TextIOWrapper(file.open(), encoding, newline=None)
+
+
+def head_of(file: File) -> str:
+    """Return how a text begins: what kinds.kind_of looked at."""
+    with file.open() as stream:
+        return decoded(stream.read(HEAD))
 
 
 def characters(stream: TextIO) -> Iterator[str]:

@@ -18,8 +18,8 @@ from typing import Any
 
 from training.formats.chats import Said, items_of_chat, people_of
 from training.formats.found import Asked, Found, Skip, Unreadable
-from training.formats.kinds import HEAD, messenger_of
-from training.formats.lines import open_text
+from training.formats.kinds import messenger_of
+from training.formats.lines import head_of, open_text
 from training.formats.places import File
 from training.formats.rows import checked, parse_row
 
@@ -102,8 +102,7 @@ def read_messenger(file: File, asked: Asked) -> Found:
 
     Raises Unreadable if it is not said whose words are learned.
     """
-    with open_text(file) as stream:
-        what = messenger_of(stream.read(HEAD))
+    what = messenger_of(head_of(file))
     with open_text(file) as stream:
         text = stream.read(MAX_EXPORT + 1)
     if len(text) > MAX_EXPORT:

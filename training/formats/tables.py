@@ -13,8 +13,8 @@ from itertools import chain, islice
 from typing import Any, TextIO
 
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
-from training.formats.kinds import HEAD, delimiter_of
-from training.formats.lines import MAX_VALUE, open_text
+from training.formats.kinds import delimiter_of
+from training.formats.lines import MAX_VALUE, head_of, open_text
 from training.formats.places import File
 from training.formats.rows import BESIDE, CONVERSATIONS, PAIRS, SYSTEM, TEXTS, items_of, parse_row
 
@@ -26,8 +26,7 @@ Row = dict[str, Any]
 
 def read_table(file: File, asked: Asked) -> Found:
     """Yield the documents of a file with separated columns, whose first row names them."""
-    with open_text(file) as stream:
-        delimiter = delimiter_of(stream.read(HEAD))
+    delimiter = delimiter_of(head_of(file))
     with open_text(file) as stream:
         name = "TSV" if delimiter == "\t" else "CSV"
         rows = csv_rows(stream, delimiter, is_quoted(file, delimiter), asked.columns)

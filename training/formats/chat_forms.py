@@ -1,0 +1,92 @@
+"""What a chat is that was exported as text: how its messages begin, and what no person wrote.
+
+>>> chat_of("03/05/2021, 14:02 - Ann: Hi\\n03/05/2021, 14:03 - Ben: Hello\\n", "chat.txt").name
+'WhatsApp chat'
+"""
+
+import re
+from dataclasses import dataclass
+from itertools import islice
+
+LOOKED_AT = 50  # lines of which a third begin messages; of a text with long ones more are looked at
+# How a message begins: [2021-05-03, 14:02:11] Ann: or 3. 5. 2021, 2:02 p.m. - Ann: or, below a
+# line with the day, a time and a name.
+DATE = r"(?P<date>\d{1,4}(?:[./-] ?|년 )\d{1,2}(?:[./-] ?|월 )\d{1,4})"
+NOON = r"[^\W\d_]\.?[ \xa0\u202f]?[^\W\d_]{0,2}\.?"  # AM, p.m., μ.μ. or م
+CLOCK = r"(?:[^\W\d_]{1,4}\.? ?)?\d{1,2}[:.]\d{2}(?:[:.]\d{2})?"  # 14:02, klo 14.02, 下午2:02:11
+TIME = rf"(?P<time>{CLOCK}(?:[ \xa0\u202f]?{NOON})?)"
+WEEKDAY = r"[^\s\d.,:;!?()\"]{1,14}"
+
+
+@dataclass(frozen=True)
+class Form:
+    """How the messages of one program begin, with a date or below a line with the day."""
+
+    name: str
+    begin: re.Pattern[str]
+    wordless: re.Pattern[str]  # what stands for a picture or for a deleted message
+    day: re.Pattern[str] = re.compile("(?!)")  # a line with the day alone: by default none
+    is_quoted: bool = False  # whether a message of several lines stands in quotes
+
+    @property
+    def has_dates(self) -> bool:
+        return "date" in self.begin.groupindex
+
+
+KAKAOTALK = re.compile(r"사진|동영상|이모티콘")
+FORMS = (
+    Form(
+        "WhatsApp chat",
+        re.compile(rf"\u200e?\[?{DATE}\.?,? {TIME}(?:\]| -) (?:(?P<name>.+?): )?"),
+        re.compile(  # Android's is in <>, in any language
+            r"<[^<>]*>|(image|video|audio|sticker|GIF|document|Contact card) omitted|"
+            r"(This message was deleted|You deleted this message)\.?|null",
+            re.IGNORECASE,
+        ),
+    ),
+    Form(
+        "LINE chat",
+        re.compile(rf"(?=\D*\d+:){TIME}\t(?:(?P<name>[^\t]+)\t)?"),
+        re.compile(r"\[(Sticker|Photo|Video|File|Album|スタンプ|写真|動画|貼圖|照片|影片)\]"),
+        re.compile(  # 2021/05/03(Mon) or Mon, 05/03/2021
+            rf"(?=.*\d{{4}})(?:{WEEKDAY},? )?{DATE}(?:\({WEEKDAY}\)| {WEEKDAY})?"
+        ),
+        is_quoted=True,
+    ),
+    Form(
+        "KakaoTalk chat",
+        re.compile(rf"\[(?P<name>[^\]]+)\] \[{TIME}\] "),
+        KAKAOTALK,
+        re.compile(rf"-{{5,}} .*?(?:{DATE}.*)? -{{5,}}"),
+    ),
+    Form(  # of phones
+        "KakaoTalk chat",
+        re.compile(rf"{DATE}(?:일|\.)? {TIME}(?:$|, (?:(?P<name>.+?) : )?)"),
+        KAKAOTALK,
+        re.compile(rf"{DATE}일 {WEEKDAY}"),
+    ),
+)
+
+
+def chat_of(text: str, name: str) -> Form | None:
+    """Return of which form of chat a file is, by its first bytes as text and by its name, or None.
+
+    Two messages of people are needed, and a third of the lines that begin any. Where a first
+    message is long, a date and a name will do at the beginning and once more in the later half,
+    but not in Markdown, which quotes such lines.
+    """
+    if name.endswith((".csv", ".tsv", ".log")):
+        return None
+    lines = [line for line in text.splitlines() if line.strip()]
+    for form in FORMS:
+        days = [bool(form.day.fullmatch(line)) for line in lines]
+        begin = [form.begin.match(line) for line, is_day in zip(lines, days) if not is_day]
+        named = [number for number, found in enumerate(begin) if found and found["name"]]
+        if len(named) < 2 or not (form.has_dates or any(days)):
+            continue
+        first = [*map(bool, islice(begin, LOOKED_AT))]
+        is_throughout = any(first[:2]) and 2 * named[-1] >= len(begin)
+        may_be_long = form.has_dates and not name.endswith((".md", ".markdown"))
+        if 3 * sum(first) >= len(first) or (may_be_long and is_throughout):
+            return form
+    return None
