@@ -101,30 +101,6 @@ def test_a_chat_is_known_though_its_first_message_is_long(
     assert reply == {"role": "assistant", "content": "Fine."}
 
 
-PROSE = "".join(f"It was a long day, of which this is line {i}.\n" for i in range(40))
-QUOTES = "03.05.21, 14:02 - Ann: Are you there?\n03.05.21, 14:03 - Ben: Yes.\n"
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("boom.txt", "[2021-05-03 14:02:11] local.ERROR: boom\n#0 stack\n"),
-        ("laravel.log", "[2021-05-03 14:02:11] local.ERROR: boom\n" * 9),
-        ("incident.md", f"2024-05-03 14:02 - Ops: alarm\n{PROSE}2024-05-03 14:09 - Ops: over\n"),
-        ("diary.txt", f"3.5.2021, 14:02 - Berlin: we arrived.\n{PROSE}"),
-        ("novel.txt", f"{PROSE}{QUOTES}{PROSE}"),
-        ("essay.txt", f"This is what they wrote:\n{QUOTES}{PROSE}"),
-        ("scored.txt", "0.95\tHello\tHallo\n0.87\tYou\tDu\n"),
-        ("prices.txt", "12.50\tA lamp\tnew\n9.95\tA book\told\n"),
-        ("spoken.txt", "0:01\tHello\tAnn\n0:02\tGood day\tBen\n"),
-    ],
-)
-def test_a_text_with_a_few_lines_like_those_of_a_chat_is_a_text(
-    tmp_path: Path, name: str, text: str
-) -> None:
-    assert "".join(documents(write(tmp_path / name, text))) == text
-
-
 @pytest.mark.parametrize(
     "times",
     [

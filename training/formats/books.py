@@ -33,6 +33,7 @@ SIGNS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "") | {  # contr
 }
 LEADER = ". . . . . "  # leads the eye to the number of a page
 LONGEST_WORD = 24  # letters; few words of German are longer
+MANY = 4  # such words: fewer may be addresses
 BLOCKS = """
 address article aside blockquote caption center dd div dl dt figcaption figure footer h1 h2 h3 h4
 h5 h6 header hr li main nav ol p pre section table td th tr ul
@@ -203,9 +204,12 @@ def without_signs(page: str) -> str:
 
 
 def runs_together(text: str) -> bool:
-    """Whether a tenth of the letters are in words that are too long to be any."""
-    words = re.findall(r"[A-Za-z]+", text)
-    return 10 * sum(len(word) for word in words if len(word) > LONGEST_WORD) > sum(map(len, words))
+    """Whether a tenth of the letters are in words that are too long to be any.
+
+    Only words of Latin letters are looked at: Chinese has no spaces. An address may be a long one.
+    """
+    long = [word for word in re.findall(r"[A-Za-z]+", text) if len(word) > LONGEST_WORD]
+    return len(long) >= MANY and 10 * sum(map(len, long)) > sum(map(str.isalpha, text))
 
 
 def without_titles(pages: list[str]) -> tuple[list[str], int]:

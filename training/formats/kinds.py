@@ -69,7 +69,7 @@ OTHERS = {  # texts of which most would be no words, and what helps
     }.items()
 }
 PAGE = re.compile(
-    r"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*(<!doctype html|<html|<head|<body)", re.I | re.S
+    r"\s*(<\?xml[^>]*>\s*)?((?><!--.*?-->)\s*)*(<!doctype html|<html|<head|<body)", re.I | re.S
 )
 # The first line of subtitles in SubRip's and in the web's form: its number, and its time.
 TIMES = r"(?:\d+[ \t]*\r?\n)?(?:\d+:)?\d+:\d+[.,]\d+ --> [^\n]*\n"
@@ -97,7 +97,7 @@ def encoding_of(head: bytes) -> str:
     if head.startswith(b"{\\rtf"):
         raise Unreadable("it is an RTF document: save it as text or PDF")
     for mark, name in BINARY.items():
-        if head.startswith(mark) and not is_ascii(head[:512]):
+        if head.startswith(mark) and not is_text(head):
             raise (Unreadable if ":" in name else NoText)(f"it is {name}")
     if b"\0" in head:
         for (place, mark), name in PLACED.items():
@@ -114,8 +114,13 @@ def decoded(head: bytes) -> str:
     return head.decode(encoding_of(head), errors="ignore")
 
 
-def is_ascii(data: bytes) -> bool:
-    return data.isascii() and b"\0" not in data
+def is_text(head: bytes) -> bool:
+    """Whether these bytes are UTF-8 without NUL characters; the last character may be cut."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in head
 
 
 def looks_like_utf16(head: bytes) -> bool:

@@ -30,9 +30,11 @@ from training.formats.texts import cut_up
 FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?:\w[\w -]*:.*\n|(?!---)[ \t#-].*\n|\n)*---[ \t]*\n")
 # Names of files that hold more than text; a text with such a name is read, and that is said.
 OTHERS = (".doc", ".docx", ".epub", ".odt", ".ods", ".pdf", ".pptx", ".rtf", ".xls", ".xlsx")
-# What is not said in the web's subtitles: the head, notes and styles, and the name of a cue.
+# What is not said in the web's subtitles, where a block begins: the head, a note or a style, up to
+# the end of the block or to a time; and the name of a cue.
 UNSAID = re.compile(
-    rf"^(?:WEBVTT|NOTE|STYLE|REGION)\b.*\n?(?:.+\n)*|(?<=\n\n).+\n(?={TIMES})", re.MULTILINE
+    r"(?:\A|(?<=\n\n))(?:(?:WEBVTT|NOTE|STYLE|REGION)\b.*\n?(?:(?!.*-->).+\n?)*|"
+    rf".+\n(?={TIMES}))"
 )
 CUE = re.compile(rf"^{TIMES}", re.MULTILINE)
 WORD_TIME = re.compile(r"<[\d:.]+>")  # where they roll, a line or two at a time

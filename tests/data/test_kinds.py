@@ -1,0 +1,70 @@
+"""What only looks like another kind of file stays what it is."""
+
+from pathlib import Path
+
+import pytest
+from test_formats_read import documents, write
+
+from gptcore.checks import UserError
+from training.formats.books import runs_together
+
+PROSE = "".join(f"It was a long day, of which this is line {i}.\n" for i in range(40))
+QUOTES = "03.05.21, 14:02 - Ann: Are you there?\n03.05.21, 14:03 - Ben: Yes.\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("comments.txt", "<!-- a -->" * 30 + "<p"),
+        ("boom.txt", "[2021-05-03 14:02:11] local.ERROR: boom\n#0 stack\n"),
+        ("laravel.log", "[2021-05-03 14:02:11] local.ERROR: boom\n" * 9),
+        ("incident.md", f"2024-05-03 14:02 - Ops: alarm\n{PROSE}2024-05-03 14:09 - Ops: over\n"),
+        ("diary.txt", f"3.5.2021, 14:02 - Berlin: we arrived.\n{PROSE}"),
+        ("novel.txt", f"{PROSE}{QUOTES}{PROSE}"),
+        ("essay.txt", f"This is what they wrote:\n{QUOTES}{PROSE}"),
+        ("scored.txt", "0.95\tHello\tHallo\n0.87\tYou\tDu\n"),
+        ("prices.txt", "12.50\tA lamp\tnew\n9.95\tA book\told\n"),
+        ("works.txt", "BMW eröffnet ein Werk in München.\n"),
+        ("spoken.txt", "0:01\tHello\tAnn\n0:02\tGood day\tBen\n"),
+    ],
+)
+def test_a_text_that_begins_like_something_else_is_a_text(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    assert "".join(documents(write(tmp_path / name, text))) == text
+
+
+@pytest.mark.parametrize("mark", [b"BM", b"RIFF", b"ID3", b"MZ"])
+def test_a_picture_or_a_program_is_none(tmp_path: Path, mark: bytes) -> None:
+    for data in (b"\xd4\x07\x36", b"\0ab"):
+        with pytest.raises(UserError, match=r"it is an? .*(picture|sound|program)"):
+            documents(write(tmp_path / "a.txt", mark + data))
+
+
+@pytest.mark.parametrize(
+    ("subtitles", "spoken"),
+    [
+        (
+            "WEBVTT\n\n00:00.000 --> 00:01.000\nPLEASE TAKE\nNOTE OF THIS.\n",
+            "PLEASE TAKE|NOTE OF THIS.",
+        ),
+        ("WEBVTT\n\n00:00.000 --> 00:01.000\nSTYLE MATTERS.\nYes.\n", "STYLE MATTERS.|Yes."),
+        ("WEBVTT\n00:00.000 --> 00:01.000\nfirst words\n", "first words"),
+        (
+            "WEBVTT - a title\n\nNOTE\nsaid\nby none\n\nNOTE 1\n00:00.000 --> 00:01.000\nHi.\n",
+            "Hi.",
+        ),
+    ],
+)
+def test_what_is_spoken_in_subtitles_is_not_a_note(
+    tmp_path: Path, subtitles: str, spoken: str
+) -> None:
+    assert documents(write(tmp_path / "a.vtt", subtitles)) == [spoken.replace("|", "\n")]
+
+
+def test_a_few_long_words_are_addresses() -> None:
+    host = "https://averylongnameofahostwithoutanydots.example.org/"
+    assert not runs_together(f"Они живут в доме у моря. {host}")
+    assert not runs_together(f"Wir wohnen am See. {host} {host} {host}")
+    assert not runs_together("Они живут в доме у моря. " * 200 + f"{host} " * 4)
+    assert runs_together(f"{host} " * 4)
