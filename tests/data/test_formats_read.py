@@ -97,6 +97,20 @@ ROWS = {
         },
         CHAT,
     ),
+    "preferred messages beside the conversation": (
+        {"messages": CHAT[:1], "chosen": CHAT[1:], "rejected": []},
+        CHAT,
+    ),
+    "a preferred text beside the conversation": ({"messages": CHAT[:1], "chosen": "Hello!"}, CHAT),
+    "the preferred whole beside its beginning": ({"messages": CHAT[:1], "chosen": CHAT}, CHAT),
+    "input and preferred reply": ({"input": "Hi", "chosen": "Hello!", "rejected": "No."}, CHAT),
+    "a system prompt, and preferred messages with it": (
+        {"system": "Be kind.", "prompt": "Hi", "chosen": [SYSTEM, *CHAT]},
+        [SYSTEM, *CHAT],
+    ),
+    "a preferred message": ({"prompt": "Hi", "chosen": CHAT[1]}, CHAT),
+    "a text that is chosen": ({"text": "Once upon a time.", "chosen": True}, "Once upon a time."),
+    "a blank context": ({"question": "Hi", "context": " ", "answer": "Hello!"}, CHAT),
     "OpenAssistant's tree": (
         {
             "message_tree_id": "1",
@@ -169,6 +183,26 @@ def test_a_reply_of_weight_0_is_read_and_marked(tmp_path: Path) -> None:
         learned += [token for token in targets.flatten().tolist() if token >= 0]
     text = shards.tokenizer.decode(learned)
     assert "Secret" not in text and text.count("Hello!") == 1 and text.count("Reply") == 40
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "what"), [("context", ["One."], "a list"), ("input", {"a": 1}, "an object")]
+)
+def test_what_stands_beside_a_question_and_is_no_text_is_left_out_and_counted(
+    tmp_path: Path, name: str, value: Any, what: str
+) -> None:
+    row = {"instruction": "Hi", name: value, "output": "Hello!"}
+    path = write(tmp_path / "a.jsonl", row)
+    assert documents(path) == [CHAT]
+    assert f"skipped 1: its '{name}' is {what}, not a text (first: line 1)" in told(path)
+
+
+def test_a_chosen_reply_in_a_table_is_a_text_or_messages(tmp_path: Path) -> None:
+    replies = ["[laughs] Hi there", "[{ is a bracket", json.dumps(CHAT)]
+    with (tmp_path / "a.csv").open("w", newline="") as stream:
+        csv.writer(stream).writerows([["input", "chosen"], *(["Hi", reply] for reply in replies)])
+    found = documents(tmp_path / "a.csv")
+    assert [talk[1]["content"] for talk in found] == [*replies[:2], "Hello!"]
 
 
 def test_messages_of_tools_are_left_out_and_counted(tmp_path: Path) -> None:

@@ -9,6 +9,9 @@ import pytest
 from test_formats_read import documents, told, write
 
 from gptcore.checks import UserError
+from training.formats.found import Asked
+from training.formats.places import find_files
+from training.look.look import look
 
 
 def telegram_message(number: int, name: str | None, text: Any, day: int = 3) -> dict[str, Any]:
@@ -163,6 +166,14 @@ def test_slack_is_read_with_names_for_ids_and_words_for_links(tmp_path: Path) ->
     ]
     [chat] = documents(write(tmp_path / "2021-05-03.json", messages), me=("Ben",))
     assert chat[0]["content"] == "@Ben & I read this page of https://example.org"
+
+
+def test_a_day_of_slack_on_which_one_does_not_write_is_skipped(tmp_path: Path) -> None:
+    day = write(tmp_path / "2021-05-03.json", SLACK)
+    other = write(tmp_path / "2021-05-04.json", [one for one in SLACK if one["user"] == "U1"])
+    said = look(find_files([day, other]), Asked(me=("Ben",))).table()
+    assert "03.json: Slack channel of Ann (2 messages), Ben (2 messages), 2 conv" in said
+    assert '04.json: not used\n  skipped 1: --me "Ben" is not in this Slack channel' in said
 
 
 def test_a_forward_of_telegram_is_nobodys_own_words(tmp_path: Path) -> None:

@@ -115,7 +115,13 @@ def read_messenger(file: File, asked: Asked) -> Found:
         reason = f"{type(error).__name__}: {error}"
         raise Unreadable(f"it is an export of a chat in an unknown form ({reason})") from None
     names = Counter(said.name for chat in chats for said in chat)
-    yield from people_of(names, asked.me, what)
+    try:
+        yield from people_of(names, asked.me, what)
+    except Unreadable as error:
+        if what != "Slack channel" or not asked.me:
+            raise
+        yield Skip("", str(error))  # a file is a day of a channel, on which one need not write
+        return
     yield from skipped
     for chat in chats:
         yield from items_of_chat(iter(chat), asked.me, [])

@@ -39,6 +39,7 @@ PAIRS = (
     ("user", "assistant"),
     ("human", "assistant"),
     ("input", "output"),
+    ("input", "chosen"),
     ("source", "target"),
     ("q", "a"),
     ("frage", "antwort"),
@@ -68,14 +69,14 @@ def document_of(row: Any, asked: Asked = Asked()) -> tuple[Document, list[str]]:
     for name in CONVERSATIONS:
         if name in keys:
             messages, chosen = row[keys[name]], value_of(row, keys, "chosen")
-            if isinstance(messages, list) and isinstance(chosen, Mapping):
-                messages = [*messages, chosen]
+            if isinstance(messages, list) and isinstance(chosen, str | list | Mapping):
+                messages = answered(messages, chosen)
             return conversation(messages, first=value_of(row, keys, *SYSTEM))
     for question, answer in PAIRS:
         if question in keys and answer in keys:
             return pair(row, keys, question, answer)
-    if "chosen" in keys:
-        return conversation(row[keys["chosen"]])
+    if isinstance(chosen := value_of(row, keys, "chosen"), list):
+        return conversation(chosen, first=value_of(row, keys, *SYSTEM))
     if {"parent_id", "role", "text"} <= {*keys}:
         raise Unreadable("it is one message of a tree: take the file that has whole trees")
     for name in TEXTS:
@@ -123,23 +124,33 @@ def pair(
     """Return the conversation of a question and its answer, with what else the row says."""
     asked, reply = row[keys[question]], row[keys[answer]]
     system = value_of(row, keys, *SYSTEM)
-    if isinstance(asked, list) or isinstance(reply, list):  # TRL's conversational form
-        if isinstance(reply, list) and begins_with_question(reply):
-            return conversation(reply, first=system)
+    if isinstance(asked, list) or isinstance(reply, list | Mapping):  # TRL's conversational form
         asked = asked if isinstance(asked, list) else messages_of([asked])
-        reply = reply if isinstance(reply, list) else [{"role": "assistant", "content": reply}]
-        return conversation([*asked, *reply], first=system)
-    asked = text_of(asked, question)
-    beside = [value_of(row, keys, name) for name in BESIDE[: 1 + (question == "instruction")]]
-    more = [text_of(one, "input") for one in beside if one and isinstance(one, str | int | float)]
-    asked = "\n\n".join([asked, *more])
-    return conversation(messages_of([asked, text_of(reply, answer)]), first=system)
+        return conversation(answered(asked, reply), first=system)
+    texts, left_out = [text_of(asked, question)], []
+    for name in BESIDE[: 1 + (question == "instruction")]:
+        beside = value_of(row, keys, name)
+        if isinstance(beside, list | Mapping | bool):
+            if beside:
+                left_out.append(f"its {name!r} is {a_name_of(beside)}, not a text")
+        elif beside is not None and str(beside).strip():
+            texts.append(text_of(beside, name))
+    turns, _ = conversation(messages_of(["\n\n".join(texts), text_of(reply, answer)]), first=system)
+    return turns, left_out
 
 
-def begins_with_question(messages: list[Any]) -> bool:
+def answered(asked: list[Any], reply: Any) -> list[Any]:
+    """Return a conversation with its reply: a text, a message, messages, or the whole of it."""
+    if isinstance(reply, list):
+        return reply if role_of_first(reply) in ("user", "system") else [*asked, *reply]
+    is_message = isinstance(reply, Mapping)
+    return [*asked, reply if is_message else {"role": "assistant", "content": reply}]
+
+
+def role_of_first(messages: list[Any]) -> str | None:
     first = messages[0] if messages else {}
     named = first.get("role", first.get("from")) if isinstance(first, Mapping) else None
-    return ROLE_OF.get(str(named).lower()) in ("user", "system")
+    return ROLE_OF.get(str(named).lower())
 
 
 def text_of(value: Any, key: str) -> str:
@@ -171,13 +182,14 @@ def checked(text: str) -> str:
 def conversation(messages: Any, first: Any = None) -> tuple[Document, list[str]]:
     """Return a conversation of messages as others write them, and what was left out.
 
-    `first`: the row's own system prompt. Raises Unreadable, counting messages from 1.
+    `first`: the row's own system prompt, unless the messages have one. Raises Unreadable,
+    counting messages from 1.
     """
     if not isinstance(messages, list):
         raise Unreadable(f"its messages are {a_name_of(messages)}, not a list")
     turns: list[dict[str, Any]] = []
     left_out: list[str] = []
-    if isinstance(first, str) and first.strip():
+    if isinstance(first, str) and first.strip() and role_of_first(messages) != "system":
         turns.append({"role": "system", "content": checked(first)})
     for number, message in enumerate(messages, 1):
         turn = turn_of(message, number)

@@ -20,6 +20,7 @@ from training.formats.rows import BESIDE, CONVERSATIONS, PAIRS, SYSTEM, TEXTS, i
 
 SPOKEN = re.compile(r"(?<!^\w\w)(?<!^\w\w\w)[.!?。！？]$|^\W*\d")  # no name; "Nr." and "No." are
 WORD = re.compile(r"[^\W\d_]+")
+MESSAGES = re.compile(r"\[\s*\{")  # how they begin as JSON
 LOOKED_AT = 100  # rows that a guess is made from
 Row = dict[str, Any]
 
@@ -164,14 +165,19 @@ def known(columns: list[str]) -> list[str]:
 
 def nested(row: Row) -> Row:
     """Return the row with its conversation parsed, which a table of texts has as JSON."""
-    return {
-        name: parse_row(value)
-        if name.strip().lower() in (*CONVERSATIONS, "chosen")
-        and isinstance(value, str)
-        and value.startswith("[")
-        else value
-        for name, value in row.items()
-    }
+    return {name: cell(name.strip().lower(), value) for name, value in row.items()}
+
+
+def cell(name: str, value: Any) -> Any:
+    """Return a value, parsed if it is a conversation as JSON; a chosen reply is mostly a text."""
+    if name in CONVERSATIONS and isinstance(value, str) and value.startswith("["):
+        return parse_row(value)
+    if name == "chosen" and isinstance(value, str) and MESSAGES.match(value):
+        try:
+            return parse_row(value)
+        except Unreadable:
+            return value
+    return value
 
 
 def guess(rows: list[Row]) -> tuple[str, ...]:
