@@ -61,7 +61,7 @@ FORMS = (
     ),
     Form(  # of phones
         "KakaoTalk chat",
-        re.compile(rf"{DATE}(?:일|\.)? {TIME}(?:$|, (?:(?P<name>.+?) : )?)"),
+        re.compile(rf"{DATE}(?:일|\.) {TIME}(?:$|, (?:(?P<name>.+?) : )?)"),
         KAKAOTALK,
         re.compile(rf"{DATE}일 {WEEKDAY}"),
     ),

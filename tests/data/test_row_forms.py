@@ -1,0 +1,212 @@
+"""Rows of every form that people have: what is learned of each, what is left out and skipped."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_formats_read import CHAT, documents, told, write
+
+from training.data.corpus import read_sourced
+from training.data.rows import Rows
+from training.data.shards import prepare
+from training.formats.found import Asked
+from training.formats.places import find_files
+
+MANY = [{"prompt": f"Question {i}", "completion": f"Reply {i}", "id": i} for i in range(40)]
+SYSTEM = {"role": "system", "content": "Be kind."}
+
+
+ROWS = {
+    "messages": ({"messages": CHAT}, CHAT),
+    "OpenAI fine-tuning": (
+        {
+            "messages": [
+                {"role": "developer", "content": "Be kind."},
+                {"role": "user", "name": "ann", "content": [{"type": "text", "text": "Hi"}]},
+                {"role": "assistant", "content": "Hello!", "weight": 1},
+            ],
+            "parallel_tool_calls": False,
+        },
+        [SYSTEM, *CHAT],
+    ),
+    "ShareGPT": (
+        {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello!"}]},
+        CHAT,
+    ),
+    "messages with a system prompt, in capitals": (
+        {"System": "Be kind.", "Messages": CHAT},
+        [SYSTEM, *CHAT],
+    ),
+    "ShareGPT with a system prompt": (
+        {
+            "system": "Be kind.",
+            "conversations": [
+                {"from": "human", "value": "Hi"},
+                {"from": "gpt", "value": "Hello!"},
+            ],
+        },
+        [SYSTEM, *CHAT],
+    ),
+    "Alpaca": ({"instruction": "Hi", "input": "", "output": "Hello!"}, CHAT),
+    "Alpaca with input": (
+        {"instruction": "Add.", "input": "2, 3", "output": "5"},
+        [{"role": "user", "content": "Add.\n\n2, 3"}, {"role": "assistant", "content": "5"}],
+    ),
+    "Dolly": (
+        {"instruction": "When?", "context": "It began in 2000.", "response": "2000"},
+        [
+            {"role": "user", "content": "When?\n\nIt began in 2000."},
+            {"role": "assistant", "content": "2000"},
+        ],
+    ),
+    "OpenOrca": (
+        {"system_prompt": "Be kind.", "question": "Hi", "response": "Hello!"},
+        [SYSTEM, *CHAT],
+    ),
+    "preferred replies": ({"question": "Hi", "chosen": "Hello!", "rejected": "No."}, CHAT),
+    "preferred messages": ({"chosen": CHAT, "rejected": [CHAT[0], CHAT[0]]}, CHAT),
+    "UltraFeedback": ({"prompt": "Hi", "chosen": CHAT, "rejected": CHAT[:1]}, CHAT),
+    "a preferred message beside the conversation": (
+        {
+            "conversations": [{"from": "human", "value": "Hi"}],
+            "chosen": {"from": "gpt", "value": "Hello!"},
+            "rejected": {"from": "gpt", "value": "No."},
+        },
+        CHAT,
+    ),
+    "preferred messages beside the conversation": (
+        {"messages": CHAT[:1], "chosen": CHAT[1:], "rejected": []},
+        CHAT,
+    ),
+    "a preferred text beside the conversation": ({"messages": CHAT[:1], "chosen": "Hello!"}, CHAT),
+    "the preferred whole beside its beginning": ({"messages": CHAT[:1], "chosen": CHAT}, CHAT),
+    "input and preferred reply": ({"input": "Hi", "chosen": "Hello!", "rejected": "No."}, CHAT),
+    "a system prompt, and preferred messages with it": (
+        {"system": "Be kind.", "prompt": "Hi", "chosen": [SYSTEM, *CHAT]},
+        [SYSTEM, *CHAT],
+    ),
+    "a preferred message": ({"prompt": "Hi", "chosen": CHAT[1]}, CHAT),
+    "a text that is chosen": ({"text": "Once upon a time.", "chosen": True}, "Once upon a time."),
+    "a blank context": ({"question": "Hi", "context": " ", "answer": "Hello!"}, CHAT),
+    "OpenAssistant's tree": (
+        {
+            "message_tree_id": "1",
+            "prompt": {
+                "text": "Hi",
+                "role": "prompter",
+                "replies": [
+                    {"text": "No.", "role": "assistant", "rank": 1, "replies": []},
+                    {"text": "Hello!", "role": "assistant", "rank": 0, "replies": []},
+                ],
+            },
+        },
+        CHAT,
+    ),
+    "prompt and completion": ({"prompt": "Hi", "completion": "Hello!"}, CHAT),
+    "TRL's messages": ({"prompt": CHAT[:1], "completion": CHAT[1:]}, CHAT),
+    "question and answer": ({"Question": "Hi", "Answer": "Hello!", "id": 3}, CHAT),
+    "text": ({"text": "Once upon a time."}, "Once upon a time."),
+}
+
+
+@pytest.mark.parametrize("form", ROWS)
+@pytest.mark.parametrize("shape", ["lines", "array", "indented array", "object"])
+def test_rows_of_every_form_are_read_from_json_of_every_shape(
+    tmp_path: Path, form: str, shape: str
+) -> None:
+    row, document = ROWS[form]
+    content = {
+        "lines": f"{json.dumps(row)}\n" * 2,
+        "array": json.dumps([row, row]),
+        "indented array": json.dumps([row, row], indent=2),
+        "object": json.dumps({"version": 1, "data": [row, row]}, indent=1),
+    }[shape]
+    assert documents(write(tmp_path / "data", content)) == [document] * 2
+
+
+def test_where_a_row_comes_from_is_no_text_of_it(tmp_path: Path) -> None:
+    rows = [{"text": "Hi", "source": "made"}, {"source": "Hi", "target": "Hello!"}]
+    path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
+    assert list(read_sourced(find_files([path]))) == [("Hi", "made"), (CHAT, "a.jsonl")]
+    columns = Asked(columns=("source",))
+    assert list(read_sourced(find_files([path]), columns))[1] == ("Hi", "a.jsonl")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+def test_the_long_text_of_a_row_is_cut_as_a_file_of_text_is(tmp_path: Path, name: str) -> None:
+    text = "".join(f"Sentence {i} of many. " for i in range(9999))
+    rows = {
+        "a.jsonl": json.dumps({"text": text})
+        + "\n"
+        + json.dumps({"text": "Short.", "source": "s"}),
+        "a.csv": f"words\n{text}\nShort.\n",
+    }
+    path = write(tmp_path / name, rows[name])
+    *parts, short = documents(path)
+    plain = documents(write(tmp_path / "a.txt", text), size=10)
+    assert short == "Short." and len(parts) > 50 and "".join(parts) == "".join(plain) == text
+    assert f"2 texts cut into {len(parts) + 1}, " in told(path)
+
+
+def test_a_reply_of_weight_0_is_read_and_marked(tmp_path: Path) -> None:
+    secret = {"role": "assistant", "content": "Secret, long enough to go on.", "weight": 0}
+    row = {"messages": [CHAT[0], secret, *CHAT]}
+    path = write(tmp_path / "a.jsonl", "".join(f"{json.dumps(row)}\n" for row in [row, *MANY]))
+    assert documents(path)[0] == row["messages"]
+    shards = prepare(lambda: documents(path), tmp_path, vocab_size=262)
+    learned: list[int] = []
+    for rows in (Rows(shards, split, 16) for split in ("train", "val")):
+        _, targets = rows.batch(range(len(rows)), fresh_only=True)
+        learned += [token for token in targets.flatten().tolist() if token >= 0]
+    text = shards.tokenizer.decode(learned)
+    assert "Secret" not in text and text.count("Hello!") == 1 and text.count("Reply") == 40
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "what"), [("context", ["One."], "a list"), ("input", {"a": 1}, "an object")]
+)
+def test_what_stands_beside_a_question_and_is_no_text_is_left_out_and_counted(
+    tmp_path: Path, name: str, value: Any, what: str
+) -> None:
+    row = {"instruction": "Hi", name: value, "output": "Hello!"}
+    path = write(tmp_path / "a.jsonl", row)
+    assert documents(path) == [CHAT]
+    assert f"skipped 1: its '{name}' is {what}, not a text (first: line 1)" in told(path)
+
+
+def test_a_chosen_reply_in_a_table_is_a_text_or_messages(tmp_path: Path) -> None:
+    replies = ["[laughs] Hi there", "[{ is a bracket", json.dumps(CHAT)]
+    with (tmp_path / "a.csv").open("w", newline="") as stream:
+        csv.writer(stream).writerows([["input", "chosen"], *(["Hi", reply] for reply in replies)])
+    found = documents(tmp_path / "a.csv")
+    assert [talk[1]["content"] for talk in found] == [*replies[:2], "Hello!"]
+
+
+def test_messages_of_tools_are_left_out_and_counted(tmp_path: Path) -> None:
+    calls = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
+    row = {"messages": [CHAT[0], calls, {"role": "tool", "content": "4"}, CHAT[1]]}
+    path = write(tmp_path / "a.jsonl", row)
+    assert documents(path) == [CHAT]
+    assert "skipped 1: a message that only calls a tool (first: line 1)" in told(path)
+    assert "skipped 1: a message of the role 'tool' (first: line 1)" in told(path)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ('{"messages": [{"role": "user", "content": "Hi"}]}', "no reply of an assistant"),
+        ('{"text": "one", "text": "two"}', "the key 'text' twice"),
+        ('{"messages": [{"role": "user", "content": "a"}, {"role": "x"}]}', "message 2 has the un"),
+        ('{"messages": [{"role": "user", "content": "a\\u0000"}]}', "NUL"),
+        ('{"message_id": "2", "parent_id": "1", "text": "Hi", "role": "assistant"}', "of a tree"),
+        ('{"title": "one"}', "no known key: its keys are 'title'"),
+    ],
+)
+def test_a_row_that_teaches_nothing_is_skipped_with_its_reason(
+    tmp_path: Path, row: str, reason: str
+) -> None:
+    path = write(tmp_path / "a.jsonl", f'{{"text": "fine"}}\n{row}\n')
+    assert documents(path) == ["fine"]
+    assert reason in told(path) and "(first: line 2)" in told(path)
