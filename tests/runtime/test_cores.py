@@ -144,15 +144,19 @@ def test_on_busy_cores_waiting_threads_sleep_unless_the_user_says_otherwise(
     assert (result.stdout.split()[-1], result.stderr) == (met, "")
 
 
-@pytest.mark.parametrize(("share", "policy"), [(0.96, None), (0.5, "passive")])
-def test_threads_sleep_where_the_cores_are_busy(
-    monkeypatch: pytest.MonkeyPatch, share: float, policy: str | None
+@pytest.mark.parametrize(
+    ("share", "policy", "spins"), [(0.96, None, cores.SPINS), (0.5, "passive", None)]
+)
+def test_threads_sleep_where_the_cores_are_busy_and_else_spin_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, share: float, policy: str | None, spins: str | None
 ) -> None:
     monkeypatch.setattr(cores, "share_of_cores", lambda: share)
-    monkeypatch.setenv("OMP_WAIT_POLICY", "to be removed in the end")
-    monkeypatch.delenv("OMP_WAIT_POLICY")
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.setenv(name, "to be removed in the end")
+        monkeypatch.delenv(name)
     choose_waiting_policy()
     assert os.environ.get("OMP_WAIT_POLICY") == policy
+    assert os.environ.get("GOMP_SPINCOUNT") == spins
 
 
 @pytest.mark.parametrize(("times", "chosen"), [((1.0, 0.95), 0), ((1.0, 0.8), 1), ((1.0, 2.0), 0)])
