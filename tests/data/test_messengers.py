@@ -195,3 +195,14 @@ def test_one_bad_message_costs_no_account(tmp_path: Path) -> None:
     said = told(path, me=("Ben",))
     assert "skipped 1: a character is only half a surrogate pair (first: message 7)" in said
     assert len(documents(path, me=("Ben",))) == 2
+
+
+def test_what_opens_a_talk_answers_nobody_and_is_counted(tmp_path: Path) -> None:
+    opening = telegram_message(7, "Ben", "Anybody here?", day=5)
+    answer = [telegram_message(8, "Ann", "Yes.", day=5), telegram_message(9, "Ben", "Fine.", day=5)]
+    messages = [*TELEGRAM["messages"], opening, *answer]
+    path = write(tmp_path / "a.json", {**TELEGRAM, "messages": messages})
+    assert "skipped 1: it opens a talk: it answers nobody (first: message 7)" in told(
+        path, me=("Ben",)
+    )
+    assert [turn["content"] for turn in documents(path, me=("Ben",))[-1]] == ["Yes.", "Fine."]

@@ -31,7 +31,7 @@ SIGNS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "") | {  # contr
     code: normalize("NFKC", chr(code))
     for code in range(0xFB00, 0xFB07)  # and letters in one, as in ﬁ
 }
-LEADER = ". . . . . "  # leads the eye to the number of a page
+LEADER = re.compile(r"(?:\. *){5}\d+ *$")  # leads the eye to the number of a page
 LONGEST_WORD = 24  # letters; few words of German are longer
 MANY = 4  # such words: fewer may be addresses
 BLOCKS = """
@@ -196,11 +196,11 @@ def read_pdf(file: File, asked: Asked) -> Found:
 def without_signs(page: str) -> str:
     """Return a page without what fonts have in place of letters, and the lines of its contents.
 
-    >>> without_signs("1 Waves . . . . . . . 7\\nThe \\ufb01rst\\x00 wave.")
+    >>> without_signs("1 Waves . . . . . 7\\n .  .  .  .  .  . 9 \\nThe \\ufb01rst\\x00 wave.")
     'The first wave.'
     """
     lines = page.translate(SIGNS).split("\n")
-    return "\n".join(line for line in lines if not (LEADER in line and line[-1:].isdigit()))
+    return "\n".join(line for line in lines if not LEADER.search(line))
 
 
 def runs_together(text: str) -> bool:

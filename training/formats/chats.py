@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, takewhile
 from typing import TextIO
 
 from gptcore.checks import closest
@@ -22,6 +22,7 @@ from training.formats.lines import head_of, numbered_lines, open_text
 from training.formats.places import File
 
 PAUSE = timedelta(hours=6)  # a longer silence begins another conversation
+OPENS = "it opens a talk: it answers nobody"
 BEFORE_NOON = {"am", "上午", "午前", "오전", "ص", "πμ"}
 AFTER_NOON = {"pm", "下午", "午後", "오후", "م", "μμ"}
 ORDERS = ("dmy", "mdy", "ymd")  # of day, month and year, as countries write dates
@@ -90,8 +91,10 @@ def meant_by(name: str, names: Counter[str]) -> str | None:
 def items_of_chat(said: Iterator[Said], me: tuple[str, ...], skipped: list[Skip]) -> Found:
     """Yield the conversations that `said` makes, and what it appends to `skipped` meanwhile."""
     for part in conversations(said):
-        if document := document_of_chat(part, me):
+        opening = [*takewhile(lambda one: one.name in me, part)]
+        if document := document_of_chat(part[len(opening) :], me):
             yield Item(document)
+            yield from (Skip(one.where, OPENS) for one in opening)
         else:
             names = " or ".join(me)
             yield Skip(part[0].where, f"{names} answers nobody in this part of the chat")
@@ -205,5 +208,4 @@ def document_of_chat(part: list[Said], me: tuple[str, ...]) -> Document | None:
         {"role": role, "content": "\n".join(said.text for said in spoken)}
         for role, spoken in groupby(part, lambda one: "assistant" if one.name in me else "user")
     ]
-    turns = turns[turns[0]["role"] == "assistant" :]
     return turns if any(turn["role"] == "assistant" for turn in turns) else None
