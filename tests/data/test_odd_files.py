@@ -120,7 +120,8 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     "cut.pdf": (pdf("Once upon a time.")[:200], "it is a damaged PDF"),
     "glued.pdf": (
         pdf("Thewordsofalinestandtogether, aspypdfreadsthepagesofsomeprograms. " * 2),
-        "it is a PDF of 1 page whose words run together: save it as text with pdftotext",
+        "it is a PDF of 1 page whose words run together: save it as text from a viewer, or with "
+        "poppler's pdftotext",
     ),
     "bomb.zip": (bomb, "unpacks from"),
     "cut.zip": (lambda: bomb()[:5000], "it is a damaged archive"),

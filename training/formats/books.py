@@ -186,7 +186,10 @@ def read_pdf(file: File, asked: Asked) -> Found:
     if not text.strip():
         raise Unreadable(f"it is a {kind} without text: a scan needs OCR first")
     if runs_together(text):
-        raise Unreadable(f"it is a {kind} whose words run together: save it as text with pdftotext")
+        raise Unreadable(
+            f"it is a {kind} whose words run together: save it as text from a viewer, or with "
+            f"poppler's pdftotext"
+        )
     kind += f" without {n_titles:,} lines that recur above or below them" if n_titles else ""
     yield Kind(kind, is_cut=True)
     yield from skipped
