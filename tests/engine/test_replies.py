@@ -11,7 +11,6 @@ from gptcore.config import ModelConfig
 from gptcore.engine.generate import (
     FINISH,
     Piece,
-    Replies,
     Reply,
     Request,
     Stop,
@@ -20,6 +19,7 @@ from gptcore.engine.generate import (
     complete,
     generate,
 )
+from gptcore.engine.replies import Replies
 from gptcore.engine.sampling import Likelihood, Sampling, log_softmax
 from gptcore.text.chat_template import messages_of
 from gptcore.text.tokenizer import Tokenizer
@@ -174,6 +174,7 @@ def test_a_conversation_never_goes_past_the_context() -> None:
 
 @pytest.mark.parametrize("ids", [[], [1] * 8, [1] * 9])
 def test_a_prompt_without_room_for_a_reply_is_refused(ids: list[int]) -> None:
-    with pytest.raises(UserError, match=f"the prompt has {len(ids)} tokens; the context holds 8"):
+    said = f"has {len(ids)} tokens; the context holds 8" if ids else "is empty"
+    with pytest.raises(UserError, match=f"the prompt {said}"):
         Reply(Request(ids), BYTES, 8)
     assert len(list(Scripted([], 8).answer(Request([1] * 7, GREEDY)))) == 1

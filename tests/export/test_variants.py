@@ -376,7 +376,7 @@ def test_large_files_are_measured_one_after_another_and_rows_in_parts(
     quickest = variants.quickest
     monkeypatch.setattr(variants, "quickest", opened)
     monkeypatch.setattr(variants, "TIMED_BYTES", 0)
-    monkeypatch.setattr(variants, "REFERENCE_BYTES", 2 * 4 * 20 * 512)
+    monkeypatch.setattr(variants, "REFERENCE_BYTES", 2 * 8 * 20 * 512)
     for name, found in measure(files, rows, n_bytes).items():
         assert found.total.n_tokens == 89 and found.n_agree == together[name].n_agree
         assert found.total.nats == pytest.approx(together[name].total.nats)
