@@ -53,7 +53,7 @@ async def answers(
                 raise piece
             has_begun |= piece.n_new > 0
             if is_late and piece.finish == "stopped" and not has_begun:
-                raise Busy(f"no word was written within {REPLY_SECONDS:.0f} seconds: try later")
+                raise Busy(f"the model wrote for others for {REPLY_SECONDS:.0f} s: try again later")
             n_left -= bool(piece.finish)
             yield i, piece
     finally:

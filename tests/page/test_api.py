@@ -313,7 +313,9 @@ def test_a_request_that_waits_until_its_time_is_up_is_told_that_others_were_firs
         answer = requests.post(url, json=wanted, timeout=SECONDS)
         assert next(lines) is not None  # the first one is being written still
     assert answer.status_code == 429
-    assert answer.json()["error"]["message"] == "no word was written within 0 seconds: try later"
+    assert (
+        answer.json()["error"]["message"] == "the model wrote for others for 0 s: try again later"
+    )
 
 
 def test_an_error_in_the_middle_of_a_stream_is_told_in_the_stream(post, monkeypatch) -> None:

@@ -315,12 +315,12 @@ def test_no_pilot_runs_where_nothing_is_foretold(
     shards = prepare(lambda: read_documents(find_files([book])), tmp_path / "shards", 512)
     monkeypatch.setattr("training.plan.planner.measured_hardness", None)
     plan = Planner(minutes=None, depth=1, settings=[]).plan(shards)
-    assert plan.expectation.startswith("unknown of so short a text")
+    assert plan.expectation.startswith("unknown for so short a text")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("n_lines", "expected"), [(400, "unknown of so short"), (9000, r"\d\.\d+ bits per byte")]
+    ("n_lines", "expected"), [(400, "unknown for so short"), (9000, r"\d\.\d+ bits per byte")]
 )
 def test_a_short_time_is_planned_trained_and_refitted(
     n_lines: int, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture

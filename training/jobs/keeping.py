@@ -83,7 +83,7 @@ def settle(
         print(
             f"these weights are mixed with {keep:g} of those before the training, so that less is "
             f"forgotten: {measured['bits_per_byte']:.4f} bits/byte on held-out text "
-            f"(--set keep=0 mixes none in, and what was learned stays word for word)"
+            f"(--set keep=0 mixes none in)"
         )
         facts = best.facts | {"step": steps, "kept": keep}
         save_checkpoint(run.checkpoints / f"step-{steps}", mixed, best.state, facts)

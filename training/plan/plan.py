@@ -18,7 +18,7 @@ from training.plan.scaling import (
 from training.run.clock import Clock
 from training.run.config import TrainConfig
 
-BEYOND = "unknown of so short a text: the report will show the loss"
+BEYOND = "unknown for so short a text: the report will show the loss"
 
 
 @dataclass(frozen=True)
