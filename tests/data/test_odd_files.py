@@ -119,7 +119,7 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     "scan.pdf": (lambda: pdf(""), "without text: a scan needs OCR"),
     "cut.pdf": (pdf("Once upon a time.")[:200], "it is a damaged PDF"),
     "glued.pdf": (
-        pdf("Thewordsofalinestandtogether, aspypdfreadsthepagesofsomeprograms. " * 2),
+        pdf("Thewordsofalinestandtogether, assomeprogramswritethespacelesspages. " * 2),
         "it is a PDF of 1 page whose words run together: save it as text from a viewer, or with "
         "poppler's pdftotext",
     ),

@@ -4,8 +4,6 @@
 'A paragraph of two lines.\\n\\nAnother.'
 """
 
-import io
-import logging
 import posixpath
 import re
 import zipfile
@@ -31,6 +29,7 @@ SIGNS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "") | {  # contr
     code: normalize("NFKC", chr(code))
     for code in range(0xFB00, 0xFB07)  # and letters in one, as in ﬁ
 }
+SIGNS[0xFFFE] = ""  # where PDFium has joined a divided word
 LEADER = re.compile(r"(?:\. *){5}\d+ *$")  # leads the eye to the number of a page
 LONGEST_WORD = 24  # letters; few words of German are longer
 MANY = 4  # such words: fewer may be addresses
@@ -153,31 +152,24 @@ def encoding_of_page(page: bytes) -> str | None:
 
 def read_pdf(file: File, asked: Asked) -> Found:
     """Yield the pages' text of a PDF as one text."""
-    from pypdf import PdfReader
-    from pypdf.errors import DependencyError
+    from pypdfium2 import PdfDocument, PdfiumError
+    from pypdfium2.raw import FPDF_ERR_PASSWORD
 
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # what matters is raised, too
     with file.open() as stream:
-        data = io.BytesIO(stream.read())
+        data = stream.read()
+    try:
+        document = PdfDocument(data)
+    except PdfiumError as error:
+        if error.err_code == FPDF_ERR_PASSWORD:
+            raise Unreadable("it is a PDF with a password: save it without one") from None
+        raise damaged("PDF", error) from None
     pages: list[str] = []
     skipped: list[Skip] = []
-    try:
-        reader = PdfReader(data)
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise Unreadable("it is a PDF with a password: save it without one")
-        for number in range(len(reader.pages)):
-            try:
-                pages.append(without_signs(reader.pages[number].extract_text() or ""))
-            except DependencyError:
-                raise
-            except Exception as error:  # pypdf raises errors of many kinds for damaged pages
-                skipped.append(Skip(f"page {number + 1}", str(damaged("page", error))))
-    except DependencyError as error:  # is no PyPdfError
-        raise Unreadable(f"it is an encrypted PDF ({error}): pip install 'pypdf[crypto]'") from None
-    except Unreadable:
-        raise
-    except Exception as error:
-        raise damaged("PDF", error) from None
+    for i in range(len(document)):
+        try:
+            pages.append(without_signs(document[i].get_textpage().get_text_range()))
+        except PdfiumError as error:
+            skipped.append(Skip(f"page {i + 1}", str(damaged("page", error))))
     if skipped and not pages:
         raise Unreadable(skipped[0].reason)
     pages, n_titles = without_titles(pages)
@@ -202,7 +194,7 @@ def without_signs(page: str) -> str:
     >>> without_signs("1 Waves . . . . . 7\\n .  .  .  .  .  . 9 \\nThe \\ufb01rst\\x00 wave.")
     'The first wave.'
     """
-    lines = page.translate(SIGNS).split("\n")
+    lines = page.replace("\r\n", "\n").translate(SIGNS).split("\n")
     return "\n".join(line for line in lines if not LEADER.search(line))
 
 
