@@ -22,7 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from gptcore.checks import UserError, check_choice, closest, nearest
+from gptcore.checks import UserError, check_choice, closest
 
 REFUSED = 2  # exit code for a user's mistake, as in argparse
 INTERRUPTED = 130  # the shells' exit code for a program that Ctrl-C ended
@@ -74,9 +74,9 @@ def run_program(program: Program, arguments: Sequence[str]) -> int:
 def advice(parser: argparse.ArgumentParser, unknown: str) -> str:
     """Return what may have been meant by an unknown argument, to append, or ""."""
     if unknown.startswith("-"):
-        known = re.findall(r"--[\w-]+", parser.format_usage())
-        meant = nearest(unknown.partition("=")[0], known)
-        return f": {meant}" if meant else ""
+        known = re.findall(r"--([\w-]+)", parser.format_usage())
+        meant = closest(unknown.partition("=")[0].lstrip("-"), known)
+        return f": did you mean '--{meant}'?" if meant else ""
     return ": each KEY=VALUE needs a --set of its own" if "=" in unknown else ""
 
 

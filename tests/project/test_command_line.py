@@ -195,6 +195,7 @@ def test_an_unknown_argument_is_told_what_may_be_meant(capsys) -> None:
     for more, hint in (
         ("n_layer=2", ": each KEY=VALUE needs a --set of its own\n"),
         ("--minuts=3", ": did you mean '--minutes'?\n"),
+        ("--words", "\n"),  # like no other but for the hyphens
         ("--qqq", "\n"),
     ):
         with pytest.raises(SystemExit, match="2"):

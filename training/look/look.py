@@ -20,6 +20,7 @@ from training.formats.reading import read_files
 from training.look.notices import Notices
 from training.look.samples import Draw, seen, shortened
 from training.machine.progress import progress
+from training.plan.scaling import vocabulary
 
 SHOWN_FILES, SHOWN_REASONS, SHOWN_UNUSED = 20, 8, 5  # the others are counted
 N_SAMPLES = 3
@@ -31,7 +32,6 @@ LITTLE = (
 SHOWN_BAD = 20  # files that cannot be read; a pattern of the shell may name thousands
 READ = "texts, Markdown, JSON, tables, web pages, EPUB, PDF and exported chats can be read"
 NOT_USED = Kind("not used")
-VOCABULARY = 2048  # of the tokenizer that estimates the number of tokens of a new model
 
 
 @dataclass
@@ -132,7 +132,7 @@ class Look:
         """
         self.check()
         found = self.survey
-        tokenizer = tokenizer or Tokenizer.train(found.beginning, VOCABULARY)
+        tokenizer = tokenizer or Tokenizer.train(found.beginning, vocabulary(found.n_bytes))
         n_skipped = sum(sum(file.skipped.values()) for file in self.files)
         unused = [*self.unused]
         names = ", ".join(unused[:SHOWN_UNUSED]) + ", ..." * (len(unused) > SHOWN_UNUSED)

@@ -55,7 +55,7 @@ MAX_MEASURED = 4  # depths whose speed is measured
 
 def estimated_facts(found: Survey) -> Facts:
     """Return the facts of a surveyed text."""
-    tokenizer = Tokenizer.train(found.beginning, vocabulary(found.n_bytes, n_embd=256))
+    tokenizer = Tokenizer.train(found.beginning, vocabulary(found.n_bytes))
     return Facts(found.n_bytes, bytes_per_token(found, tokenizer))
 
 

@@ -72,10 +72,11 @@ def most_epochs(tokens: float) -> float:
     return max(MANY_EPOCHS, ENOUGH_TOKENS / tokens)
 
 
-def vocabulary(n_bytes: int, n_embd: int) -> int:
+def vocabulary(n_bytes: int, n_embd: int = 256) -> int:
     """Return the vocabulary size: it grows with the cube root of the text.
 
-    The width limits it, so that the output head does not outweigh the layers.
+    The width limits it, so that the output head does not outweigh the layers; by default it is that
+    of a model of middling size, for a first estimate.
     """
     wanted = min(26 * n_bytes ** (1 / 3), 32 * n_embd)
     return min(max(power_of_two(wanted), MIN_VOCABULARY), MAX_VOCABULARY)
