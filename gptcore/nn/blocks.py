@@ -5,34 +5,38 @@
 36992
 """
 
-from collections.abc import Callable
-from functools import partial
-
 from torch import Tensor, nn
 
 from gptcore.config import ModelConfig
 from gptcore.nn.attention import Cache, CrossAttention, GroupedAttention
 from gptcore.nn.layers import FEED_FORWARDS, NORMS, Rotation
 
-Sublayer = Callable[[Tensor], Tensor]  # (B, T, C) -> (B, T, C)
-
 
 class PreNorm(nn.Module):
-    """A residual sublayer with the norm before it: x + f(norm(x)) (arXiv 2002.04745)."""
+    """A residual connection with the norm before the sublayer: x + f(norm(x)) (arXiv 2002.04745).
+
+    A block calls `before`, its sublayer f, and `after`; all of them map (B, T, C) to the same.
+    """
 
     def __init__(self, dropout: float):
         super().__init__()
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, norm: nn.Module, f: Sublayer) -> Tensor:
-        return x + self.dropout(f(norm(x)))
+    def before(self, x: Tensor, norm: nn.Module) -> Tensor:
+        return norm(x)
+
+    def after(self, x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
+        return x + self.dropout(y)
 
 
 class PostNorm(PreNorm):
-    """A residual sublayer with the norm after the sum (arXiv 1706.03762, section 3.1)."""
+    """The same with the norm after the sum: norm(x + f(x)) (arXiv 1706.03762, section 3.1)."""
 
-    def forward(self, x: Tensor, norm: nn.Module, f: Sublayer) -> Tensor:
-        return norm(x + self.dropout(f(x)))
+    def before(self, x: Tensor, norm: nn.Module) -> Tensor:
+        return x
+
+    def after(self, x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
+        return norm(x + self.dropout(y))
 
 
 RESIDUALS = {"pre": PreNorm, "post": PostNorm}
@@ -45,27 +49,7 @@ def build_norms(config: ModelConfig, n: int) -> list[nn.Module]:
     return norms * (n // n_norm)
 
 
-class AttentionBlock(nn.Module):
-    """What the blocks have in common: self-attention with its cache, norm and residual."""
-
-    residual: PreNorm
-    attention_norm: nn.Module
-    attention: GroupedAttention
-
-    def attend(
-        self, x: Tensor, rotation: Rotation, bias: Tensor, past: Cache | None
-    ) -> tuple[Tensor, Cache]:
-        cache: Cache
-
-        def attention(x: Tensor) -> Tensor:
-            nonlocal cache
-            y, cache = self.attention(x, rotation, bias, past)
-            return y
-
-        return self.residual(x, self.attention_norm, attention), cache
-
-
-class Block(AttentionBlock):
+class Block(nn.Module):
     """Self-attention and feed-forward; the bias given to `forward` makes it causal or not."""
 
     def __init__(self, config: ModelConfig):
@@ -79,12 +63,14 @@ class Block(AttentionBlock):
         self, x: Tensor, rotation: Rotation, bias: Tensor, past: Cache | None = None
     ) -> tuple[Tensor, Cache]:
         """Map x (B, T, C) to the same shape; also return the cache, extended by T positions."""
-        x, cache = self.attend(x, rotation, bias, past)
-        x = self.residual(x, self.feed_forward_norm, self.feed_forward)
-        return x, cache
+        before, after = self.residual.before, self.residual.after
+        y, cache = self.attention(before(x, self.attention_norm), rotation, bias, past)
+        x = after(x, y, self.attention_norm)
+        y = self.feed_forward(before(x, self.feed_forward_norm))
+        return after(x, y, self.feed_forward_norm), cache
 
 
-class CrossBlock(AttentionBlock):
+class CrossBlock(nn.Module):
     """A decoder block with cross-attention between self-attention and feed-forward."""
 
     def __init__(self, config: ModelConfig):
@@ -110,8 +96,10 @@ class CrossBlock(AttentionBlock):
         memory_bias: Tensor,
     ) -> tuple[Tensor, Cache]:
         """Map x (B, T, C) to the same shape; also return the cache, extended by T positions."""
-        x, cache = self.attend(x, rotation, bias, past)
-        cross_attention = partial(self.cross_attention, memory=memory, bias=memory_bias)
-        x = self.residual(x, self.cross_norm, cross_attention)
-        x = self.residual(x, self.feed_forward_norm, self.feed_forward)
-        return x, cache
+        before, after = self.residual.before, self.residual.after
+        y, cache = self.attention(before(x, self.attention_norm), rotation, bias, past)
+        x = after(x, y, self.attention_norm)
+        y = self.cross_attention(before(x, self.cross_norm), memory, memory_bias)
+        x = after(x, y, self.cross_norm)
+        y = self.feed_forward(before(x, self.feed_forward_norm))
+        return after(x, y, self.feed_forward_norm), cache

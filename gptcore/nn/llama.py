@@ -11,7 +11,7 @@
 The values stay bit-identical: our packed matrices are Llama's matrices stacked by rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -34,56 +34,45 @@ PACKED = {
 }
 
 
-def one_to_one(config: ModelConfig) -> dict[str, str]:
-    """Return Llama's name for each layer of a block that is one layer there too."""
-    return ONE_TO_ONE | (QK_NORM if config.qk_norm else {})
-
-
-def packed(config: ModelConfig) -> dict[str, tuple[str, ...]]:
-    """Return Llama's names for each parameter that is several there."""
-    names = {
-        f"{ours}.weight": tuple(f"{t}.weight" for t in theirs) for ours, theirs in PACKED.items()
-    }
-    qkv = tuple(f"{name}.bias" for name in PACKED["attention.qkv"])
-    return names | ({"attention.qkv.bias": qkv} if config.qkv_bias else {})
-
-
 def to_llama(state: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     """Convert a state dict of gptcore.nn.gpt.GPT to one of LlamaForCausalLM."""
-    result = {"model.embed_tokens.weight": state["embed.weight"]}
-    for layer in range(config.n_layer):
-        ours, theirs = f"blocks.{layer}.", f"model.layers.{layer}."
-        for name, llama_name in one_to_one(config).items():
-            result[f"{theirs}{llama_name}.weight"] = state[f"{ours}{name}.weight"]
-        for name, llama_names in packed(config).items():
-            parts = state[f"{ours}{name}"].split(part_sizes(name, config))
-            for llama_name, part in zip(llama_names, parts):
-                result[f"{theirs}{llama_name}"] = part
-    result["model.norm.weight"] = state["norm.weight"]
-    if not config.tied_embeddings:
-        result["lm_head.weight"] = state["head.weight"]
-    return result
+    return {
+        theirs: part
+        for ours, llama_names in names(config)
+        for theirs, part in zip(llama_names, parts_of(state[ours], ours, config))
+    }
 
 
 def from_llama(state: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     """Convert a state dict of LlamaForCausalLM to one of gptcore.nn.gpt.GPT."""
-    result = {"embed.weight": state["model.embed_tokens.weight"]}
-    for layer in range(config.n_layer):
-        ours, theirs = f"blocks.{layer}.", f"model.layers.{layer}."
-        for name, llama_name in one_to_one(config).items():
-            result[f"{ours}{name}.weight"] = state[f"{theirs}{llama_name}.weight"]
-        for name, llama_names in packed(config).items():
-            parts = [state[f"{theirs}{llama_name}"] for llama_name in llama_names]
-            result[f"{ours}{name}"] = torch.cat(parts)
-    result["norm.weight"] = state["model.norm.weight"]
-    if not config.tied_embeddings:
-        result["head.weight"] = state["lm_head.weight"]
+    result = {}
+    for ours, llama_names in names(config):
+        first, *rest = (state[theirs] for theirs in llama_names)
+        result[ours] = torch.cat([first, *rest]) if rest else first  # no copy of a large one
     return result
 
 
-def part_sizes(name: str, config: ModelConfig) -> list[int]:
-    """Return the number of rows of each part of a packed matrix."""
-    if name.startswith("attention.qkv"):
-        heads = [config.n_head, config.n_kv_head, config.n_kv_head]
-        return [n * config.head_dim for n in heads]
-    return [config.n_inner, config.n_inner]
+def names(config: ModelConfig) -> Iterator[tuple[str, list[str]]]:
+    """Yield the name of each parameter, and Llama's names of its parts."""
+    yield "embed.weight", ["model.embed_tokens.weight"]
+    single = ONE_TO_ONE | (QK_NORM if config.qk_norm else {})
+    layers = {ours: (theirs,) for ours, theirs in single.items()} | PACKED
+    biased = ["attention.qkv"] if config.qkv_bias else []
+    for i in range(config.n_layer):
+        kinds = [(name, "weight") for name in layers] + [(name, "bias") for name in biased]
+        for name, kind in kinds:
+            theirs = [f"model.layers.{i}.{part}.{kind}" for part in layers[name]]
+            yield f"blocks.{i}.{name}.{kind}", theirs
+    yield "norm.weight", ["model.norm.weight"]
+    if not config.tied_embeddings:
+        yield "head.weight", ["lm_head.weight"]
+
+
+def parts_of(rows: Tensor, name: str, config: ModelConfig) -> tuple[Tensor, ...]:
+    """Split the rows of a packed layer into its parts; those of another layer stay whole."""
+    if "attention.qkv" in name:
+        heads = (config.n_head, config.n_kv_head, config.n_kv_head)
+        return rows.split([n * config.head_dim for n in heads])
+    if "feed_forward.gate_up" in name:
+        return rows.split(config.n_inner)
+    return (rows,)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gptcore.config import ModelConfig
-from gptcore.nn.llama import ONE_TO_ONE, PACKED, part_sizes
+from gptcore.nn.llama import ONE_TO_ONE, PACKED, parts_of
 
 # alpha / r of the paper (section 4.1), which says that tuning it is tuning the learning rate.
 SCALE = 2.0
@@ -72,12 +72,11 @@ def to_peft(adapters: dict[str, Tensor], config: ModelConfig) -> dict[str, Tenso
     """Return adapters of a Llama under the names of PEFT's adapter_model.safetensors."""
     result = {}
     for layer in range(config.n_layer):
-        for name, modules in {**PACKED, **{n: (m,) for n, m in ONE_TO_ONE.items()}}.items():
+        for name, modules in (PACKED | {n: (m,) for n, m in ONE_TO_ONE.items()}).items():
             a, b = (adapters.get(f"blocks.{layer}.{name}.lora_{kind}") for kind in "ab")
             if a is None or b is None:
                 continue  # a norm
-            parts = b.split(part_sizes(name, config)) if len(modules) > 1 else (b,)
-            for module, part in zip(modules, parts):
+            for module, part in zip(modules, parts_of(b, name, config)):
                 theirs = f"base_model.model.model.layers.{layer}.{module}"
                 result[f"{theirs}.lora_A.weight"] = a.clone()
                 result[f"{theirs}.lora_B.weight"] = part.clone()
