@@ -38,26 +38,28 @@ class InspectGPT(nn.Module):
         attentions: list[Any] = [block.attention for block in model.blocks]
         norms = {id(m): m for block in model.blocks for m in norms_of(block)}.values()
         with (
-            watched(weights_of(model, "attention"), model.n_group) as seen,
-            outputs(a.qkv for a in attentions) as packed,
-            outputs(a.qk_norm for a in attentions) as queries_keys,
-            outputs(norms) as normed,
+            recorded(softmaxes_of(model, "attention")) as softmaxes,
+            recorded(a.qkv for a in attentions) as packed,
+            recorded(a.qk_norm for a in attentions) as queries_keys,
+            recorded(norms) as normed,
         ):
             logits, _ = model(**inputs)
-        values = [split_heads(qkv, a.heads)[2] for qkv, a in zip(packed, attentions)]
+        scores, weights = zip(*softmaxes)
+        values = [split_heads(qkv, a.heads)[2] for (_, qkv), a in zip(packed, attentions)]
         heads = [
-            qk.transpose(1, 2).split(a.heads[:2], dim=1) for qk, a in zip(queries_keys, attentions)
+            qk.transpose(1, 2).split(a.heads[:2], dim=1)
+            for (_, qk), a in zip(queries_keys, attentions)
         ]
         return {
             "logits": logits,
             "embeddings": model.embed(input_ids),
             "positions": F.embedding(inputs["position_ids"], model.position.table),
-            "scores": torch.stack([scores for scores, _ in seen], 1),
-            "attention": torch.stack([weights for _, weights in seen], 1),
+            "scores": stacked(scores, model.n_group),
+            "attention": stacked(weights, model.n_group),
             "queries": torch.stack([q for q, _ in heads], 1),
             "keys": torch.stack([k for _, k in heads], 1),
             "values": torch.stack(values, 1),
-            "normed": torch.stack(normed, 1).unflatten(1, (-1, 2)),
+            "normed": torch.stack([y for _, y in normed], 1).unflatten(1, (-1, 2)),
         }
 
 
@@ -74,20 +76,20 @@ class InspectSeq2Seq(nn.Module):
         model = self.model
         masks = [torch.ones_like(ids) for ids in (input_ids, decoder_input_ids)]
         with (
-            watched(weights_of(model, "attention", "encoder_blocks"), model.n_group) as encoder,
-            watched(weights_of(model, "attention"), model.n_group) as decoder,
-            watched(weights_of(model, "cross_attention"), model.n_group) as cross,
+            recorded(softmaxes_of(model, "attention", "encoder_blocks")) as encoder,
+            recorded(softmaxes_of(model, "attention")) as decoder,
+            recorded(softmaxes_of(model, "cross_attention")) as cross,
         ):
             logits = model(input_ids, masks[0], decoder_input_ids, masks[1])
         seen = {"encoder": encoder, "decoder": decoder, "cross": cross}
-        stacked = {
-            f"{name}_attention": torch.stack([weights for _, weights in layers], 1)
+        attentions = {
+            f"{name}_attention": stacked((weights for _, weights in layers), model.n_group)
             for name, layers in seen.items()
         }
-        return {"logits": logits, **stacked}
+        return {"logits": logits, **attentions}
 
 
-def weights_of(model: GPT | Seq2Seq, attention: str, blocks: str = "blocks") -> list[nn.Module]:
+def softmaxes_of(model: GPT | Seq2Seq, attention: str, blocks: str = "blocks") -> list[nn.Module]:
     """Return each block's `AttentionSoftmax` of the attention with this name."""
     n = len(model.get_submodule(blocks))  # type: ignore[arg-type]
     return [model.get_submodule(f"{blocks}.{i}.{attention}.softmax") for i in range(n)]
@@ -104,31 +106,23 @@ def split_heads(qkv: Tensor, heads: list[int]) -> tuple[Tensor, ...]:
 
 
 @contextmanager
-def outputs(modules: Iterable[nn.Module]) -> Iterator[list[Tensor]]:
-    """Record the outputs of modules, in the order of their calls, while the context is entered."""
-    seen: list[Tensor] = []
-    hooks = [m.register_forward_hook(lambda _, __, output: seen.append(output)) for m in modules]
-    try:
-        yield seen
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-@contextmanager
-def watched(weights: list[nn.Module], n_group: int) -> Iterator[list[tuple[Tensor, Tensor]]]:
-    """Record scores and weights (B, H, T, S) of each attention while the context is entered."""
+def recorded(modules: Iterable[nn.Module]) -> Iterator[list[tuple[Tensor, Tensor]]]:
+    """Record the first input and the output of each call of the modules, in their order."""
     seen: list[tuple[Tensor, Tensor]] = []
-
-    def note(module: nn.Module, inputs: tuple[Tensor, Tensor], weights: Tensor) -> None:
-        seen.append((ungroup(inputs[0], n_group), ungroup(weights, n_group)))
-
-    hooks = [module.register_forward_hook(note) for module in weights]
+    hooks = [
+        module.register_forward_hook(lambda _, inputs, output: seen.append((inputs[0], output)))
+        for module in modules
+    ]
     try:
         yield seen
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def stacked(layers: Iterable[Tensor], n_group: int) -> Tensor:
+    """Stack what attentions compute, (B, K, T * G, S) of each layer, as (B, L, K * G, T, S)."""
+    return torch.stack([ungroup(x, n_group) for x in layers], 1)
 
 
 def ungroup(x: Tensor, n_group: int) -> Tensor:
