@@ -17,8 +17,8 @@ from torch import Tensor
 
 from export.__main__ import main as export_main
 from export.folder.write import write_model
-from export.formats.quantize import FORMATS
 from export.formats.serving import write_serving
+from export.quantize.save import FORMATS
 from gptcore.bundle import ONNX, SERVING, Bundle, load_bundle, read_facts, write_facts
 from gptcore.config import ModelConfig
 from gptcore.engine.onnx_session import open_inference

@@ -30,8 +30,8 @@ import aiohttp
 from benchmarks.crowds.servers import ROOT, Server, free_port, llama, running
 from benchmarks.serving.peers import write_random
 from export.folder.serving import add_serving
-from export.formats.quantize import save_quantized
 from export.gguf.write import write_gguf
+from export.quantize.save import save_quantized
 from gptcore.bundle import VARIANTS, load_bundle, write_facts
 from gptcore.config import PRESETS
 

@@ -52,7 +52,7 @@ TESTS = {
     ),
     "training/state.py": "training/test_step training/test_resume",
     "export/formats/to_onnx.py": "export/test_to_onnx export/test_export",
-    "export/formats/quantize.py": "export/test_variants",
+    "export/quantize/save.py": "export/test_variants",
 }
 # Folders that the tests' fixtures make once. Those in which a mutant has no part are made once
 # for all of them.

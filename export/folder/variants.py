@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
-from export.formats.quantize import save_quantized
+from export.quantize.save import save_quantized
 from gptcore.bundle import VARIANTS, data_file, graph_bytes
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig

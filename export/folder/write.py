@@ -71,7 +71,7 @@ class Target(NamedTuple):
     out: Path
     name: str
     hub: Hub
-    formats: Sequence[str] = ()  # smaller files to add, see export.formats.quantize
+    formats: Sequence[str] = ()  # smaller files to add, see export.quantize.save
     force: bool = False  # keep those that are much worse
 
 

@@ -1,1 +1,1 @@
-"""Writers of file formats: ONNX, smaller number formats, Hugging Face's."""
+"""Writers of file formats: ONNX, Hugging Face's."""

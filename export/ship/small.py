@@ -16,7 +16,7 @@ from pathlib import Path
 from export.folder.card import read_hub, write_card
 from export.folder.replace import check_model_folder
 from export.folder.transformers_js import tell_transformers_js
-from export.formats.quantize import save_quantized
+from export.quantize.save import save_quantized
 from gptcore.bundle import (
     INDEX,
     INSPECT,

@@ -14,9 +14,9 @@ import pytest
 import torch
 from onnx import TensorProto, numpy_helper
 
-from export.formats.quantize import save_quantized
 from export.formats.serving import write_serving
 from export.formats.to_onnx import write_onnx
+from export.quantize.save import save_quantized
 from export.verify.report import TOLERANCE, any_failed
 from export.verify.serving import compare_serving, open_exact
 from gptcore.bundle import load_bundle

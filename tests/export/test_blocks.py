@@ -6,7 +6,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from export.formats.blocks import (
+from export.quantize.blocks import (
     candidates,
     choose_size,
     dequantize,
@@ -14,8 +14,8 @@ from export.formats.blocks import (
     quantize,
     round_to,
 )
-from export.formats.calibrate import compensate
-from export.formats.quantize import multiply_blocks
+from export.quantize.calibrate import compensate
+from export.quantize.save import multiply_blocks
 
 
 def matrix(n_in: int, n_out: int) -> np.ndarray:

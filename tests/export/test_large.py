@@ -19,9 +19,9 @@ from export.folder.serving import write_serving_graphs
 from export.folder.write import add_inspect, write_model
 from export.formats import to_onnx, weights
 from export.formats.graph import PAGE, initializers
-from export.formats.quantize import save_quantized
 from export.formats.to_onnx import decoder_graph, write_onnx
 from export.formats.weights import Weights
+from export.quantize.save import save_quantized
 from export.ship.web import browser_files, check_model
 from export.verify import decoder
 from export.verify.decoder import load_reference, verify
@@ -109,7 +109,7 @@ def test_four_bits_are_fitted_alike_in_parts_and_from_weights_beside_the_graph(
     rows = [np.arange(i, i + 64) for i in range(8)]
     files = {}
     for n_bytes in (1e9, 0):
-        monkeypatch.setattr("export.formats.quantize.MOMENTS_BYTES", n_bytes)
+        monkeypatch.setattr("export.quantize.save.MOMENTS_BYTES", n_bytes)
         for source in (in_one_file, large / ONNX):
             path = tmp_path / f"{len(files)}.onnx"
             save_quantized(source, path, "q4", rows)

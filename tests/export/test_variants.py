@@ -21,9 +21,9 @@ import gptcore.model
 from export.__main__ import main
 from export.folder import variants
 from export.folder.variants import FLOPS, Measured, add_variants, held_out, measure, text_rows
-from export.formats.embedding import HEAD
-from export.formats.quantize import FORMATS, keep_inputs, quantize, save_quantized
 from export.formats.to_onnx import write_onnx
+from export.quantize.embedding import HEAD
+from export.quantize.save import FORMATS, keep_inputs, quantize, save_quantized
 from gptcore.__main__ import main as app_main
 from gptcore.bundle import SERVING, VARIANTS, load_bundle, read_facts
 from gptcore.config import PRESETS, ModelConfig
@@ -337,7 +337,7 @@ def test_a_model_of_any_shape_is_quantised(
         save_quantized(files["fp32"], files[variant], variant)
     files["zero"] = tmp_path / "zero.onnx"
     monkeypatch.setattr(
-        "export.formats.quantize.quantize", lambda matrix, *how: quantize(0 * matrix, *how)
+        "export.quantize.save.quantize", lambda matrix, *how: quantize(0 * matrix, *how)
     )
     save_quantized(files["fp32"], files["zero"], "q8")
     rows = list(text_rows([[*range(30, 120), UNUSED, *range(40)]], 32))

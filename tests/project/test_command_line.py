@@ -14,8 +14,8 @@ import gptcore.__main__
 import training.__main__
 from export.commands.export import SMALLER
 from export.commands.gguf import DTYPES
-from export.formats.quantize import FORMATS
 from export.gguf.write import FILE_TYPES
+from export.quantize.save import FORMATS
 from gptcore.system.command_line import INTERRUPTED, Program, choose, guard, run_program
 
 MODEL = ROOT / "models" / "nano"

@@ -108,6 +108,7 @@ ROOMS = {
     ],
     "export": [
         "formats",
+        "quantize",
         "gguf",
         "verify",
         "runtimes",

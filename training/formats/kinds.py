@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from training.formats.chat_forms import chat_of
+from training.formats.chats.forms import chat_of
 from training.formats.found import NoText, Unreadable
 from training.formats.rows import PAIRS
 

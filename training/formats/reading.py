@@ -14,13 +14,13 @@ from itertools import chain, groupby
 from typing import Any
 
 from gptcore.checks import UserError
-from training.formats.assistants import EXPORTED
 from training.formats.books import read_epub, read_html, read_pdf
-from training.formats.chats import read_chat
+from training.formats.chats.assistants import EXPORTED
+from training.formats.chats.messengers import read_messenger
+from training.formats.chats.transcripts import read_chat
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
 from training.formats.kinds import HEAD, TIMES, kind_of
 from training.formats.lines import characters, numbered_lines, open_text, values
-from training.formats.messengers import read_messenger
 from training.formats.places import DAMAGED, File, unpacked
 from training.formats.rows import items_of, parse_row
 from training.formats.tables import known, read_parquet, read_table

@@ -7,7 +7,7 @@ prompt, completion              TRL's, each a text or messages
 question, answer                and other names of the two, see PAIRS; also with context
 chosen                          the whole conversation that is preferred, or its last reply
 text                            and other names of it, see TEXTS
-mapping, chat_messages, ...     what assistants export, see training.formats.assistants
+mapping, chat_messages, ...     what assistants export, see training.formats.chats.assistants
 
     >>> document_of({"question": "2 + 2?", "answer": "4"})[0]
     [{'role': 'user', 'content': '2 + 2?'}, {'role': 'assistant', 'content': '4'}]
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gptcore.text.chat_template import messages_of
-from training.formats.assistants import exported
+from training.formats.chats.assistants import exported
 from training.formats.found import Asked, Document, Found, Item, Skip, Unreadable
 from training.formats.texts import documents_of
 

@@ -23,9 +23,6 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from export.formats.blocks import Blocks, choose_size, pack, quantize
-from export.formats.calibrate import compensate, second_moments
-from export.formats.embedding import HEAD, quantize_table, share, untie
 from export.formats.graph import (
     MICROSOFT,
     Value,
@@ -36,6 +33,9 @@ from export.formats.graph import (
     save_graph,
     set_items,
 )
+from export.quantize.blocks import Blocks, choose_size, pack, quantize
+from export.quantize.calibrate import compensate, second_moments
+from export.quantize.embedding import HEAD, quantize_table, share, untie
 from training.machine.progress import progress
 
 MOMENTS_BYTES = 1e9  # of second moments that are in memory together, about

@@ -16,7 +16,7 @@ from itertools import groupby, pairwise, takewhile
 from typing import TextIO
 
 from gptcore.checks import closest
-from training.formats.chat_forms import Form, chat_of
+from training.formats.chats.forms import Form, chat_of
 from training.formats.found import Asked, Document, Found, Item, Kind, People, Skip, Unreadable
 from training.formats.lines import head_of, numbered_lines, open_text
 from training.formats.places import File

@@ -17,8 +17,8 @@ import numpy as np
 import onnx
 import torch
 
-from export.formats.blocks import Blocks, nearest, round_to
 from export.formats.graph import border, part_of
+from export.quantize.blocks import Blocks, nearest, round_to
 from gptcore.engine.onnx_session import open_inference
 from gptcore.feeds import prompt_feeds
 from training.machine.progress import progress

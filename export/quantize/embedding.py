@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from export.formats.blocks import choose_size, quantize
 from export.formats.graph import Value, head_of, initializers, replace_node
+from export.quantize.blocks import choose_size, quantize
 
 HEAD = "head"  # name of the matrix product that computes the logits, and prefix of its weights
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from training.formats.chats import Said, items_of_chat, people_of
+from training.formats.chats.transcripts import Said, items_of_chat, people_of
 from training.formats.found import Asked, Found, Skip, Unreadable
 from training.formats.kinds import messenger_of
 from training.formats.lines import head_of, open_text

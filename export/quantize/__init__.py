@@ -1,0 +1,1 @@
+"""Smaller number formats of an exported graph: integers in blocks, fitted to a text."""

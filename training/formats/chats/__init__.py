@@ -1,0 +1,1 @@
+"""Chats as messengers and assistants export them, to conversations."""
