@@ -5,7 +5,6 @@
 ...     print(piece.text, end="")
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -20,7 +19,7 @@ from gptcore.engine.generate import Piece, Request, Stop
 from gptcore.engine.onnx_session import OnnxSession, choose_device, open_inference, open_slots
 from gptcore.engine.replies import Replies
 from gptcore.engine.scheduler import Engine
-from gptcore.system.cores import fastest, median_seconds, thread_counts
+from gptcore.system.cores import fastest, median_seconds, n_cores, thread_counts
 
 if TYPE_CHECKING:
     from gptcore.translation.onnx import OnnxTranslator
@@ -99,7 +98,7 @@ def load_model(
 def open_on_gpu(bundle: Bundle, threads: int | None, variant: str | None) -> OnnxModel | None:
     """Open the variant that suits a GPU best, or the given one; None if CUDA does not load."""
     name = variant or next(name for name in ON_CUDA if name in bundle.variants)
-    model = open_model(bundle, "cuda", threads or os.cpu_count() or 1, name)
+    model = open_model(bundle, "cuda", threads or n_cores(), name)
     return model if model.provider == "CUDAExecutionProvider" else None
 
 

@@ -255,7 +255,7 @@ def tell_bad_step(
         f"the last {MAX_BAD_STEPS} steps gave no finite loss or gradient ({found}): they updated "
         f"nothing, and all checkpoints are kept; {run.path / 'evidence'} holds the batch, weights "
         f"and gradient norms; train again on the texts, with another --out and a lower "
-        f"learning_rate; --init {run.path} starts from the newest checkpoint"
+        f"learning_rate"
     )
 
 
@@ -288,9 +288,9 @@ def finish(run: Run, task: Task, state: State) -> None:
         **run.evaluations().get(run.train.steps, {}),
         "data": as_json(run.data),
     }
-    write_json(run.path / "summary.json", summary)
     if run.train.lora:
         write_adapter(run)
+    write_json(run.path / "summary.json", summary)  # it says that the run is complete
     write_report(run)
     for found in findings(History(run)):
         print(found)

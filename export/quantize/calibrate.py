@@ -8,7 +8,6 @@ inputs on some text say how much one input can stand in for another.
     >>> blocks = compensate(matrix, moments["mul_96"], bits=4, size=32)  # doctest: +SKIP
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -21,6 +20,7 @@ from export.formats.graph import border, part_of
 from export.quantize.blocks import Blocks, nearest, round_to
 from gptcore.engine.onnx_session import open_inference
 from gptcore.feeds import prompt_feeds
+from gptcore.system.cores import n_cores
 from training.machine.progress import progress
 
 DAMPING = 0.01  # of the mean of the moments' diagonal is added to it
@@ -44,7 +44,7 @@ def second_moments(
         names = list(dict.fromkeys(n for n in (*group, *kept) if n not in given[0]))
         types = {name: value.dtype for name, value in given[0].items()}
         content = part_of(path, names, types)
-        session = open_inference(path, threads=os.cpu_count() or 1, content=content)
+        session = open_inference(path, threads=n_cores(), content=content)
         read = {value.name for value in session.get_inputs()}
         moments: dict[str, np.ndarray] = {}
         pending: dict[str, list[np.ndarray]] = {name: [] for name in group}

@@ -37,9 +37,16 @@ def choose_waiting_policy() -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
 
 
+def n_cores() -> int:
+    """Return how many cores this process may use; a scheduler may give it fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def thread_counts() -> list[int]:
     """Return the numbers of threads to try: one is best for small models and on busy cores."""
-    return sorted({1, os.cpu_count() or 1})
+    return sorted({1, n_cores()})
 
 
 def fastest(candidates: Iterable[T], seconds: Callable[[T], float]) -> T:
@@ -72,9 +79,8 @@ def median_seconds(step: Callable[[], object], most: int) -> float:
 
 def share_of_cores() -> float:
     """Return the share of all cores' time that this process gets; near 1 if it is alone."""
-    n_cores = os.cpu_count() or 1
-    with ThreadPoolExecutor(n_cores) as pool:
-        return statistics.mean(pool.map(probe, [PROBE_SECONDS] * n_cores))
+    with ThreadPoolExecutor(n_cores()) as pool:
+        return statistics.mean(pool.map(probe, [PROBE_SECONDS] * n_cores()))
 
 
 def probe(seconds: float) -> float:

@@ -5,7 +5,6 @@
 'I want to drink water.'
 """
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from gptcore.bundle import DECODER, ENCODER, ONNX, TranslationBundle, load_trans
 from gptcore.checks import UserError
 from gptcore.engine.onnx_session import choose_device, open_inference
 from gptcore.feeds import no_cache, token_feeds
-from gptcore.system.cores import fastest, median_seconds, thread_counts
+from gptcore.system.cores import fastest, median_seconds, n_cores, thread_counts
 
 
 class OnnxTranslator:
@@ -98,7 +97,7 @@ def open_translator(
     chosen = choose_device(device)
     devices = [chosen] if device else [*dict.fromkeys((chosen, "cpu"))]
     if threads is None or len(devices) > 1:
-        counts = {"cpu": thread_counts(), "cuda": [os.cpu_count() or 1]}
+        counts = {"cpu": thread_counts(), "cuda": [n_cores()]}
         ways = [(n, d) for d in devices for n in ([threads] if threads else counts[d])]
         return fastest((open_translator(bundle, n, d) for n, d in ways), step_seconds)
     folder = (bundle.path / ONNX).parent

@@ -257,7 +257,15 @@ def test_a_survey_counts_and_holds_out_about_a_twentieth_but_one_of_a_small_text
     assert found.n_documents == n and found.n_chats == 0
     assert found.n_bytes == sum(len(text.encode()) for text in corpus)
     assert held_out == 1 if found.n_bytes < 80_000 else n / 25 < held_out < n / 16
-    assert survey(lambda: corpus, held_out=0.5).validation_limit >= 2**63
+    if n > 3:
+        assert survey(lambda: corpus, held_out=0.5).validation_limit == 2**63
+
+
+def test_one_document_at_least_is_not_held_out() -> None:
+    for i in range(300):  # of two large ones each is below the limit once in twenty times
+        corpus = [f"{i} one " * 9000, f"{i} two " * 9000]
+        found = survey(lambda corpus=corpus: corpus)
+        assert sum(map(found.is_validation, corpus)) == 1
 
 
 def test_the_held_out_part_of_a_large_corpus_is_limited() -> None:

@@ -13,6 +13,7 @@ import zstandard
 
 from gptcore.checks import UserError
 from training.data.corpus import Document, read_documents
+from training.formats import places
 from training.formats.found import Asked
 from training.formats.places import find_files
 from training.look.look import look
@@ -111,6 +112,13 @@ def test_a_table_without_names_has_numbered_columns_and_its_quotes_are_words(
     assert "guessed: questions and answers in 'column 1' and 'column 2'" in told(path)
 
 
+def test_tabs_separate_the_columns_of_a_tsv_whatever_is_in_them(tmp_path: Path) -> None:
+    rows = "Hello, my friend, how are you?\tFine.\nAnd you, too, my dear, I hope?\tYes.\n"
+    path = write(tmp_path / "a.tsv", "question, please\tanswer\n" + rows)
+    asked, answer = documents(path, columns=("question, please", "answer"))[0]
+    assert (asked["content"], answer["content"]) == ("Hello, my friend, how are you?", "Fine.")
+
+
 def test_prose_with_commas_is_no_table(tmp_path: Path) -> None:
     text = "Text, he said, is text.\nAnd, she said, so it is.\n"
     assert documents(write(tmp_path / "a.txt", text)) == [text]
@@ -171,7 +179,7 @@ def test_a_zst_file_is_read_whole_or_refused(tmp_path: Path) -> None:
 
 def test_a_bomb_and_endless_nesting_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "bomb.zip", zipped(a__txt=b"a" * 60_000_000))
-    with pytest.raises(UserError, match=r"bomb.zip: a.txt in it unpacks from .* to 60,000,000"):
+    with pytest.raises(UserError, match=r"bomb.zip/a.txt: it unpacks from .* to 60,000,000"):
         documents(path)
     data = b"text"
     for _ in range(5):
@@ -180,12 +188,42 @@ def test_a_bomb_and_endless_nesting_are_refused(tmp_path: Path) -> None:
         documents(write(tmp_path / "onion.gz", data))
 
 
+def test_a_member_that_cannot_be_read_costs_only_itself(tmp_path: Path) -> None:
+    inner = zipped(a__txt=b"c", b__zip=b"PK\x03\x04", locked__txt=b"d")
+    at = inner.rindex(b"PK\x01\x02") + 8  # the last member's flags in the directory
+    inner = inner[:at] + b"\1" + inner[at + 1 :]
+    letter = zipped(**{"[Content_Types]__xml": b"<?xml?>"})
+    path = write(tmp_path / "all.zip", zipped(a__txt=b"a", b__docx=letter, c__zip=inner))
+    assert documents(path) == ["a", "c"]
+    said = told(path)
+    assert "all.zip/b.docx: not used" in said
+    assert "it is an Office document" in said
+    assert "it is a damaged archive" in said
+    assert "it is packed with a password" in said
+
+
+def test_a_large_archive_takes_no_longer_for_each_member(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members = {f"{i}__txt": b"text" for i in range(200)}
+    path = write(tmp_path / "many.zip", zipped(**members))
+    opened = []
+    real = places.open_zip
+    monkeypatch.setattr(places, "open_zip", lambda stream: opened.append(1) or real(stream))
+    assert len(documents(path)) == 200
+    assert len(opened) == 1
+
+
 def test_a_pattern_names_files_and_a_loop_of_links_ends(tmp_path: Path) -> None:
     write(tmp_path / "a.txt", "one")
     write(tmp_path / "b.txt", "two")
     (tmp_path / "loop").symlink_to(tmp_path)
     (tmp_path / "self").symlink_to(tmp_path / "self")
     assert documents(tmp_path / "*.txt") == ["one", "two"]
+    (tmp_path / "inside").mkdir()
+    write(tmp_path / "inside" / "c.txt", "three")
+    assert documents(tmp_path / "*") == documents(tmp_path / "**") == ["one", "two", "three"]
+    (tmp_path / "inside" / "c.txt").unlink()
     assert documents(tmp_path) == ["one", "two"]
     with pytest.raises(UserError, match="no such file or folder"):
         documents(tmp_path / "*.pdf")

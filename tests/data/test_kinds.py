@@ -25,6 +25,7 @@ QUOTES = "03.05.21, 14:02 - Ann: Are you there?\n03.05.21, 14:03 - Ben: Yes.\n"
         ("scored.txt", "0.95\tHello\tHallo\n0.87\tYou\tDu\n"),
         ("prices.txt", "12.50\tA lamp\tnew\n9.95\tA book\told\n"),
         ("works.txt", "BMW eröffnet ein Werk in München.\n"),
+        ("said.txt", '["Yes," he said.] And so he did.\n'),
         ("spoken.txt", "0:01\tHello\tAnn\n0:02\tGood day\tBen\n"),
     ],
 )

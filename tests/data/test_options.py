@@ -39,8 +39,11 @@ def test_shards_that_are_not_there_are_not_made_of_other_texts(
     out = [] if command else ["--out", tmp_path / "run"]
     for name in ("mode", "made"):  # mistyped; and a folder of shards that are not joined
         said = refused(main, *command, "--shards", tmp_path / name, *out)
-        assert f"{name} holds no finished token shards: name the folder that" in said
-        assert ("did you mean" in said) == (name == "mode")
+        if command:
+            assert f"{name}: name the texts, too" in said
+        else:
+            assert f"{name} holds no finished token shards: name the folder that" in said
+            assert ("did you mean" in said) == (name == "mode")
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
 
 

@@ -308,7 +308,7 @@ def test_training_on_a_url_is_training_on_the_text_and_goes_on_from_there(
     assert same_batches(open_shards(str(made), run.path), whole.shards, 2)
 
     out = ("--out", tmp_path / "new")
-    assert "or name no text" in refused(main, text, "--shards", url, *out)
+    assert "name no text" in refused(main, text, "--shards", url, *out)
     said = refused(main, "--shards", url, "--tokenizer", "cl100k_base", *out)
     assert "have another tokenizer than cl100k_base" in said
     manifest = unseal((made / "manifest.json").read_text()) | {"corpus_sha256": "other"}

@@ -97,6 +97,7 @@ ROWS = {
                 "text": "Hi",
                 "role": "prompter",
                 "replies": [
+                    {"text": "Maybe.", "role": "assistant", "rank": None, "replies": []},
                     {"text": "No.", "role": "assistant", "rank": 1, "replies": []},
                     {"text": "Hello!", "role": "assistant", "rank": 0, "replies": []},
                 ],

@@ -17,7 +17,7 @@ from conftest import ROOT
 import training.datasets.download
 import training.datasets.reading
 from gptcore.checks import UserError
-from gptcore.system.files import file_sha256
+from gptcore.system.files import file_sha256, write_whole
 from gptcore.text.chat_template import messages_of
 from training.__main__ import main
 from training.datasets.origins import Origin
@@ -140,6 +140,7 @@ def test_a_data_set_is_written_as_a_file_to_train_on(
 ) -> None:
     out = tmp_path / "new" / "jokes.jsonl"
     command = ["datasets", "jokes", "--data-dir", str(mirror), "--out", str(out)]
+    write_whole(out.with_name("jokes.jsonl.tmp"), '{"text": "of a process that was killed"}\n')
     assert main(command) == 0
     documents = [*read_dataset("jokes", mirror)]
     written = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]

@@ -1,7 +1,6 @@
 """Sessions over ONNX Runtime: the same tokens as PyTorch, and nothing is computed twice."""
 
 import gc
-import os
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -239,7 +238,7 @@ def test_on_a_gpu_the_form_that_suits_it_best_is_taken_on_all_cores(
     monkeypatch.setattr(gptcore.model, "graph_bytes", lambda _: 1)
     load_model("somewhere")
     load_model("somewhere", threads=3, device="cuda", variant="int8")
-    assert opened == [("cuda", os.cpu_count(), chosen), ("cuda", 3, "int8")]
+    assert opened == [("cuda", cores.n_cores(), chosen), ("cuda", 3, "int8")]
 
 
 MEGABYTE_ON_A_CPU = 1e-5  # seconds in which it is read

@@ -1,7 +1,6 @@
 """Smaller files of a model: what they hold, what is measured of them, which one runs."""
 
 import math
-import os
 import shutil
 import weakref
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from trained import without_serving
 
 import gptcore.model
+import gptcore.system.cores as cores
 from export.__main__ import main
 from export.folder import variants
 from export.folder.variants import FLOPS, Measured, add_variants, held_out, measure, text_rows
@@ -288,7 +288,7 @@ def test_the_fastest_is_taken(
     if not is_served:
         folder = without_serving(folder, tmp_path / "portable")
     best = "q8" if is_served else "int8"
-    monkeypatch.setattr(gptcore.model.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(cores, "n_cores", lambda: 4)
     monkeypatch.setattr(onnx_session, "has_cuda", lambda: False)
     tried: list[tuple[str, int]] = []
 
@@ -394,7 +394,7 @@ def test_a_file_is_measured_on_as_many_threads_as_read_a_row_fastest(
         step()
         return next(answers)
 
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(cores, "n_cores", lambda: 4)
     monkeypatch.setattr(variants, "median_seconds", seconds)
     session = variants.quickest(FIRST / "model" / VARIANTS["fp32"], np.arange(8))
     assert session.get_session_options().intra_op_num_threads == fastest

@@ -17,7 +17,7 @@ from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
 from training.commands.doctor import examine_all
 from training.data.sentence_pairs import TRAINING
-from training.run.directory import Run
+from training.run.directory import Run, write_json
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_another_tokenizer_than_the_shards_is_a_damage(
     assert main(["doctor", str(copy.path)]) == 2
     told = capsys.readouterr()
     assert "is not the tokenizer of the token shards" in told.out
-    assert "nothing can be resumed without a sound tokenizer" in told.err
+    assert "nothing can be resumed before they are sound: token shards" in told.err
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, refused: Callable) -> None:
@@ -127,9 +127,15 @@ def test_a_damaged_shard_is_a_damage(copy: Run, tmp_path: Path, capsys) -> None:
     data = bytearray((shards / "train-00000.bin").read_bytes())
     data[7] ^= 1
     (shards / "train-00000.bin").write_bytes(data)
-    with pytest.raises(UserError, match="nothing can be resumed without a sound tok"):
+    with pytest.raises(UserError, match="nothing can be resumed before they are sound: token sh"):
         examine_all(moved)
     assert "DAMAGED" in capsys.readouterr().out
+    shutil.rmtree(shards)
+    with pytest.raises(UserError, match="1 of "):  # to resume, they are needed
+        examine_all(moved)
+    assert f"{shards} are missing" in capsys.readouterr().out
+    write_json(moved.path / "summary.json", {"steps": moved.train.steps})
+    assert examine_all(moved) == 0, "a complete run may do without"
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ def test_a_translator_gets_as_many_threads_as_were_measured_to_be_fastest(
         tried.append(model.threads)
         return 1.0 if model.threads == fastest else 2.0
 
-    monkeypatch.setattr(os, "cpu_count", lambda: n_cores)
+    monkeypatch.setattr(cores, "n_cores", lambda: n_cores)
     monkeypatch.setattr(onnx_translator, "step_seconds", seconds)
     assert load_translator(TRANSLATOR, device="cpu").threads == fastest
     assert set(tried) == ({1, 4} if n_cores == 4 else set()), "of one there is nothing to choose"
@@ -99,7 +99,8 @@ def test_a_translator_takes_a_gpu_where_it_is_faster_or_asked_for(
         device, n = places[id(model.decoder)]
         return on_gpu if device == "cuda" else float(n)
 
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(cores, "n_cores", lambda: 4)
+    monkeypatch.setattr(onnx_translator, "n_cores", lambda: 4)
     monkeypatch.setattr(onnx_session, "has_cuda", lambda: True)
     monkeypatch.setattr(onnx_translator, "open_inference", open_inference)
     monkeypatch.setattr(onnx_translator, "step_seconds", seconds)

@@ -34,7 +34,7 @@ from training.evaluation.validation import questions, sample_prompts
 from training.jobs import language
 from training.machine.memory import kept_bytes
 from training.plan.given import CPU_KEPT, fitted_row, in_memory
-from training.run.base import first_weights, read_base, whole_weights
+from training.run.base import first_weights, keep_family, read_base, whole_weights
 from training.run.config import TrainConfig
 from training.run.directory import Run, write_json
 from training.run.facts import Base
@@ -311,6 +311,17 @@ def test_mistakes_are_told_in_a_line(
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_what_a_run_without_a_checkpoint_took_from_another_model_does_not_stay(
+    base: Path, chats: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    keep_family(base, out)  # and then it was killed
+    assert (out / "family" / "tokenizer.json").is_file()
+    settings = [word for key, n in SETTINGS.items() for word in ("--set", f"{key}={n}")]
+    assert main([str(chats), "--preset", "tiny", "--out", str(out), *settings]) == 0
+    assert not (out / "family").exists()
 
 
 @pytest.mark.slow

@@ -142,18 +142,19 @@ def test_pairs_of_one_and_the_same_source_cannot_be_split() -> None:
 
 def test_a_source_ends_and_a_target_begins_and_ends_with_special_tokens() -> None:
     pair = ("hé", "<|end|>")
-    fitting, encoded = encode_pairs([pair], BYTES, BYTES, 99)
+    fitting, encoded = encode_pairs([pair], BYTES, BYTES, 99, "")
     assert fitting == [pair]
-    assert encoded == [([*"hé".encode(), END], [START, *b"<|end|>", END])]
+    [(source, target)] = encoded
+    assert [*source] == [*"hé".encode(), END] and [*target] == [START, *b"<|end|>", END]
 
 
 def test_pairs_longer_than_the_context_are_left_out() -> None:
     pairs = [("a" * 4, "b"), ("a", "b" * 4), ("a" * 5, "b"), ("a", "b" * 5), ("a" * 9, "b" * 9)]
-    fitting, encoded = encode_pairs(pairs, BYTES, BYTES, block_size=5)
+    fitting, encoded = encode_pairs(pairs, BYTES, BYTES, 5, "")
     assert [(len(s), len(t)) for s, t in encoded] == [(5, 3), (2, 6)]  # inputs: target but one
     assert fitting == pairs[:2]
-    with pytest.raises(UserError, match="every pair is longer than block_size=1 tokens"):
-        encode_pairs(pairs, BYTES, BYTES, block_size=1)
+    with pytest.raises(UserError, match="to measure on is longer than block_size=1 tokens"):
+        encode_pairs(pairs, BYTES, BYTES, 1, "to measure on")
 
 
 def random_pairs(n: int) -> list[Encoded]:

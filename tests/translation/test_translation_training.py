@@ -215,7 +215,7 @@ def test_the_held_out_loss_equals_a_sentence_by_sentence_one_in_double_precision
 ) -> None:
     measured = task.evaluate(trained)
     pairs = read_pairs(translation_run.path / VALIDATION)
-    _, encoded = encode_pairs(pairs, task.source_tokenizer, task.tokenizer, 32)
+    _, encoded = encode_pairs(pairs, task.source_tokenizer, task.tokenizer, 32, "")
     model = build_model(translation_run.model).double().eval()
     model.load_state_dict({name: t.double() for name, t in trained.state_dict().items()})
     losses: list[float] = []

@@ -7,8 +7,9 @@ python -m training datasets jokes --out jokes.jsonl    and write them, to train 
 
 import argparse
 import json
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TextIO
 
 from gptcore.checks import UserError, check_choice
 from gptcore.system.files import new_file
@@ -49,23 +50,26 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"{options.out} exists: choose another --out")
     if not options.names:
         print(listed(folder) if options.json else described(folder))
-    with new_file(options.out) if options.out else nullcontext() as out:
+    with ExitStack() as stack:
+        file = None
+        if options.out:
+            temporary = stack.enter_context(new_file(options.out))
+            file = stack.enter_context(open(temporary, "w", encoding="utf-8"))
         for name in options.names:
-            take(name, options.data_dir, out)
+            take(name, options.data_dir, file)
     return 0
 
 
-def take(name: str, data_dir: Path | None, out: Path | None) -> None:
-    """Count the documents of a data set, and append them to a file if one is given."""
+def take(name: str, data_dir: Path | None, out: TextIO | None) -> None:
+    """Count the documents of a data set, and write them to a file if one is given."""
     n_documents = n_bytes = 0
-    with open(out, "a", encoding="utf-8") if out else nullcontext() as file:
-        documents = read_dataset(name, data_dir)
-        for document in progress(documents, f"reading {name}", unit=" documents"):
-            n_documents += 1
-            n_bytes += len(document_text(document).encode("utf-8"))
-            if file:
-                row = {"text" if isinstance(document, str) else "messages": document}
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    documents = read_dataset(name, data_dir)
+    for document in progress(documents, f"reading {name}", unit=" documents"):
+        n_documents += 1
+        n_bytes += len(document_text(document).encode("utf-8"))
+        if out:
+            row = {"text" if isinstance(document, str) else "messages": document}
+            out.write(json.dumps(row, ensure_ascii=False) + "\n")
     print(f"{name}: {n_documents:,} documents, {n_bytes:,} bytes")
 
 

@@ -9,19 +9,21 @@ error: 1 of 6 parts is damaged; step 500 can be resumed: python -m training ...
 import argparse
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from gptcore.bundle import SOURCE_TOKENIZER
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
-from gptcore.system.files import list_checkpoints, step_of
+from gptcore.system.files import list_checkpoints, locked, step_of
 from gptcore.text.tokenizer import Tokenizer
 from training.data.sentence_pairs import TRAINING, VALIDATION, read_pairs
+from training.data.shards import is_finished
 from training.data.sources import shards_of
 from training.machine.progress import waiting
-from training.run.base import frozen_weights
-from training.run.directory import Run
+from training.run.base import first_weights
+from training.run.directory import LOCK, Run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +47,7 @@ def examine_all(run: Run) -> int:
         else:
             print(f"ok       {name}")
             sound_steps += [step_of(Path(name))] if name.startswith("checkpoints/") else []
-    for left in sorted(run.path.rglob("*.tmp")):
+    for left in left_over(run):
         print(f"left     {left.relative_to(run.path)}: from an interrupted save, may be deleted")
     verdict = advise(run, sound_steps, damaged)
     if damaged:
@@ -53,6 +55,14 @@ def examine_all(run: Run) -> int:
         raise UserError(f"{len(damaged)} of {len(parts)} parts {verb} damaged; {verdict}")
     print(verdict)
     return 0
+
+
+def left_over(run: Run) -> list[Path]:
+    """Return the files of saves that were interrupted; none if a command is training there now."""
+    if found := sorted(run.path.rglob("*.tmp")):
+        with suppress(OSError), locked(run.path / LOCK, timeout=0):
+            return found
+    return []
 
 
 def parts_of(run: Run) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -65,8 +75,11 @@ def parts_of(run: Run) -> Iterator[tuple[str, Callable[[], object]]]:
         for name in (TRAINING, VALIDATION):
             yield name, partial(read_pairs, run.path / name)
     else:
-        yield "tokenizer", lambda: check_tokenizer(run)
-        yield f"token shards, {run.data.shards}", lambda: shards_of(run)
+        yield "tokenizer", lambda: run.tokenizer
+        if not run.is_complete or is_finished(str(run.data.shards)):  # they may be deleted then
+            yield f"token shards, {run.data.shards}", lambda: check_shards(run)
+        if run.train.lora or run.train.keep:
+            yield "weights of --init", lambda: first_weights(run)
     for path in list_checkpoints(run.checkpoints):
         yield f"checkpoints/{path.name}", partial(check_checkpoint, run, path)
 
@@ -83,8 +96,8 @@ def check_metrics(run: Run) -> None:
             raise UserError(f"{path}, line {number} is not a record of a step") from None
 
 
-def check_tokenizer(run: Run) -> None:
-    """Raise UserError if the run's tokenizer is not that of its token shards."""
+def check_shards(run: Run) -> None:
+    """Raise UserError if the token shards are damaged, or were made with another tokenizer."""
     if run.tokenizer.sha256 != shards_of(run).tokenizer.sha256:
         raise UserError(f"{run.path / 'tokenizer'} is not the tokenizer of the token shards")
 
@@ -95,10 +108,8 @@ def check_checkpoint(run: Run, path: Path) -> None:
     from gptcore.nn.checkpoint import load_checkpoint, load_weights
     from gptcore.nn.lora import add_adapters
 
-    checkpoint = load_checkpoint(path)
-    model, base = build_model(run.model), frozen_weights(run)
-    if base:
-        load_weights(model, base, "the base")
+    checkpoint, model = load_checkpoint(path), build_model(run.model)
+    if run.train.lora:
         add_adapters(model, run.train.lora)
     load_weights(model, checkpoint.model, path)
     for name, tensor in (checkpoint.model | checkpoint.state).items():
@@ -113,7 +124,7 @@ def advise(run: Run, sound_steps: list[int], damaged: list[str]) -> str:
     if run.is_complete and max(sound_steps, default=0) >= run.train.steps:
         return f"the run is complete, at step {run.train.steps}"
     if needed:
-        return f"nothing can be resumed without a sound {needed[0]}"
+        return f"nothing can be resumed before they are sound: {', '.join(needed)}"
     if not sound_steps:
         return "nothing can be resumed: start a new run with another --out"
     return f"step {max(sound_steps)} can be resumed: {command} --out {run.path} --resume"

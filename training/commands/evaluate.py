@@ -65,6 +65,8 @@ def run(options: argparse.Namespace) -> int:
     asked_of(options)
     files, suite = find_files(options.data), load_suite(options.suite)
     check_directory(options.directory)
+    if options.out and options.out.is_dir():
+        raise UserError(f"--out {options.out} is a folder: name a file in it")
     report = evaluate(options, files, suite)
     if options.out:
         write_json(options.out, report)

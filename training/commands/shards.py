@@ -12,8 +12,9 @@ from gptcore.checks import UserError
 from gptcore.text.tokenizer import Tokenizer
 from training.commands.train import add_text, preset_of
 from training.data.parts import Part, join_parts, write_part
+from training.data.sources import shards_folder
 from training.formats.places import find_files
-from training.jobs.options import asked_of, check_shards, from_preset, read_text, tokenised
+from training.jobs.options import asked_of, from_preset, read_text, tokenised
 from training.run.settings import add_set
 
 
@@ -28,10 +29,11 @@ def run(options: argparse.Namespace) -> int:
     if options.join or options.part:
         if not options.shards:
             raise UserError("name the folder of the parts: --shards DIR")
-        folder = Path(options.shards)
+        folder = shards_folder(options.shards, Path())
         print(joined(folder) if options.join else parted(options, folder))
         return 0
-    check_shards(options)
+    if options.shards and not options.text:
+        raise UserError(f"--shards {options.shards}: name the texts, too, that are to be tokenised")
     options.preset = options.preset or preset_of(find_files(options.text))
     model, training, encoding = from_preset(options)
     text = read_text(options, training.seed)

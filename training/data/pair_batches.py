@@ -3,7 +3,8 @@
     >>> from gptcore.text.tokenizer import Tokenizer
     >>> from training.data.sentence_pairs import encode_pairs
     >>> bytes_alone = Tokenizer.train([], 262)
-    >>> _, encoded = encode_pairs([("two", "deux"), ("one", "un")], bytes_alone, bytes_alone, 128)
+    >>> pairs = [("two", "deux"), ("one", "un")]
+    >>> _, encoded = encode_pairs(pairs, bytes_alone, bytes_alone, 128, "to train on")
     >>> source_ids, source_mask, input_ids, attention_mask, targets = (
     ...     PairBatches(encoded, 2).batch(1, step=0)
     ... )
@@ -69,7 +70,7 @@ def collate(pairs: list[Encoded]) -> tuple[Tensor, ...]:
     return source_ids, source_mask, input_ids, attention_mask, targets
 
 
-def pad(rows: list[list[int]], filler: int) -> tuple[Tensor, Tensor]:
+def pad(rows: list[np.ndarray], filler: int) -> tuple[Tensor, Tensor]:
     """Return ids padded on the right and the mask of the real ones, each (B, longest)."""
     longest = max(map(len, rows), default=1)
     ids = np.full((len(rows), longest), filler, np.int64)

@@ -9,6 +9,8 @@ import math
 from itertools import compress
 from pathlib import Path
 
+import numpy as np
+
 from gptcore.checks import UserError
 from gptcore.facts import TextFacts
 from gptcore.system.wording import counted
@@ -16,10 +18,10 @@ from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.search import encode_source, target_ends
 from training.formats.found import Unreadable
 from training.formats.lines import numbered_lines, open_text
-from training.formats.places import DAMAGED, local_file, unpacked
+from training.formats.places import DAMAGED, every_file, local_file
 
 Pair = tuple[str, str]  # source, target
-Encoded = tuple[list[int], list[int]]  # ids of source and target
+Encoded = tuple[np.ndarray, np.ndarray]  # ids of source and target, uint32
 
 TRAINING, VALIDATION = "pairs/training.tsv", "pairs/validation.tsv"  # in the run directory
 VALIDATION_SHARE, MAX_VALIDATION = 0.02, 500  # held-out pairs: their share, and at most how many
@@ -40,24 +42,16 @@ def read_pairs(path: Path, reverse: bool = False) -> list[Pair]:
     Raises UserError if the file cannot be read, holds no pairs, or if a line lacks one side.
     """
     check_pairs_file(path)
-    pairs = []
+    pairs: list[Pair] = []
     try:
-        files = [*unpacked(local_file(path))]
-        if len(files) != 1:
-            holds = f"it holds {counted(len(files), 'file')}, not one"
+        n_files = sum(1 for _ in every_file(local_file(path)))
+        if n_files != 1:
+            holds = f"it holds {counted(n_files, 'file')}, not one"
             raise Unreadable(f"{holds}: unpack it, and name the one with the pairs")
-        with open_text(files[0]) as stream:
-            for number, line in numbered_lines(stream):
-                if not line.strip():
-                    continue
-                columns = [column.strip() for column in line.rstrip("\n").split("\t")]
-                if len(columns) < 2:
-                    raise UserError(
-                        f"{path}, line {number}: the line has no tab; write source, tab, target"
-                    )
-                if not (columns[0] and columns[1]):
-                    raise UserError(f"{path}, line {number}: one side is empty; drop the line")
-                pairs.append((columns[1], columns[0]) if reverse else (columns[0], columns[1]))
+        for file in every_file(local_file(path)):
+            with open_text(file) as stream:
+                lines = ((i, line) for i, line in numbered_lines(stream) if line.strip())
+                pairs = [parse_pair(line, f"{path}, line {i}") for i, line in lines]
     except Unreadable as error:
         raise UserError(f"{path}: {error}") from None
     except UnicodeDecodeError as error:
@@ -67,7 +61,17 @@ def read_pairs(path: Path, reverse: bool = False) -> list[Pair]:
         raise UserError(f"{path} {damage}") from None
     if not pairs:
         raise UserError(f"{path} holds no pairs: write source, tab, target on each line")
-    return pairs
+    return [(target, source) for source, target in pairs] if reverse else pairs
+
+
+def parse_pair(line: str, where: str) -> Pair:
+    """Return the first two columns of a line. Raises UserError if there are none, or empty ones."""
+    source, target, *_ = [*(column.strip() for column in line.rstrip("\n").split("\t")), ""]
+    if "\t" not in line:
+        raise UserError(f"{where}: the line has no tab; write source, tab, target")
+    if not (source and target):
+        raise UserError(f"{where}: one side is empty; drop the line")
+    return source, target
 
 
 def check_pairs_file(path: Path) -> None:
@@ -100,18 +104,24 @@ def split_pairs(pairs: list[Pair]) -> tuple[list[Pair], list[Pair]]:
 
 
 def encode_pairs(
-    pairs: list[Pair], source_tokenizer: Tokenizer, tokenizer: Tokenizer, block_size: int
+    pairs: list[Pair], source_tokenizer: Tokenizer, tokenizer: Tokenizer, block_size: int, use: str
 ) -> tuple[list[Pair], list[Encoded]]:
     """Return the pairs that fit into block_size tokens, and the ids of their sources and targets.
 
-    Raises UserError if no pair fits.
+    `use`: what they are for, for people. Raises UserError if no pair fits.
     """
     start, end = target_ends(tokenizer)
     encoded = [
-        (encode_source(source, source_tokenizer), [start, *tokenizer.encode(target), end])
+        (
+            np.array(encode_source(source, source_tokenizer), np.uint32),
+            np.array([start, *tokenizer.encode(target), end], np.uint32),
+        )
         for source, target in pairs
     ]
     fits = [max(len(source), len(target) - 1) <= block_size for source, target in encoded]
     if not any(fits):
-        raise UserError(f"every pair is longer than block_size={block_size} tokens: enlarge it")
+        raise UserError(
+            f"every pair {use} is longer than block_size={block_size} tokens: enlarge it, or give "
+            f"shorter ones"
+        )
     return list(compress(pairs, fits)), list(compress(encoded, fits))

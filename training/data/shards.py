@@ -155,6 +155,8 @@ def load_shards(path: Path) -> Shards:
                 raise UserError(f"{path / name} is damaged")
         # Older manifests lack the sizes.
         manifest["bytes"] = {name: (path / name).stat().st_size for name in manifest["sha256"]}
+    except FileNotFoundError as error:
+        raise UserError(f"the token shards in {path} are missing ({error.filename})") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"the token shards in {path} are damaged ({error})") from None
     return Shards(path, Tokenizer.load(path / "tokenizer"), manifest)
@@ -219,8 +221,6 @@ def write_shards(corpus: Corpus, found: Survey, tokenizer: Tokenizer, folder: Pa
         writer = writers["val" if found.is_validation(made.document) else "train"]
         writer.add(made.ids, made.unlearned)
     splits = {split: writer.finish() for split, writer in writers.items()}
-    if not splits["train"]["n_tokens"]:
-        raise UserError("all documents of the corpus are equal: give different texts")
     files = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
     manifest = manifest_of(tokenizer, splits, dict(sorted(files.items())))
     manifest |= {name: getattr(found, name) for name in COUNTS} | {"corpus_sha256": found.sha256}

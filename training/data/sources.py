@@ -16,7 +16,7 @@ from gptcore.text.encodings import NAMES, compact, named_encoding, usage
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import Corpus, Document, read_documents, texts_of
 from training.data.leaks import without_leaks
-from training.data.shards import CACHE, Shards, is_url, open_shards
+from training.data.shards import CACHE, Shards, is_finished, is_url, open_shards
 from training.dialogues.generator import dialogues
 from training.formats.found import Asked
 from training.formats.places import File
@@ -25,6 +25,7 @@ from training.run.facts import RunData
 
 OWN = "own"  # a tokenizer trained on the text
 N_DIALOGUES = 100_000  # generated dialogues in one pass
+SHARDS = "shards"  # the folder beside runs for the shards of their texts
 DIALOGUES = "dialogues"  # name of the generated corpus, which is endless
 
 
@@ -96,8 +97,8 @@ def shards_folder(location: str | None, default: Path) -> Path:
     """Return the folder for the shards of a text. Raises UserError if `location` is a URL."""
     if location and is_url(location):
         raise UserError(
-            f"--shards {location} with a text: name a folder to write the shards into; or name no "
-            f"text, to train on the shards at that address"
+            f"--shards {location}: shards are written into a folder of this machine: name one; to "
+            f"train on finished shards at that address, name no text"
         )
     return Path(location or default)
 
@@ -137,7 +138,11 @@ def shards_of(run: Run) -> Shards:
     """Open the shards of a run. Raises UserError if they changed, or if it is a translator."""
     if run.data.shards is None:
         raise UserError(f"{run.path} is a translator: use python -m training translate --resume")
-    shards = open_shards(run.data.shards, run.path / CACHE)
+    place = run.data.shards
+    beside = run.path.parent / SHARDS / Path(place).name  # where they are after a folder was moved
+    if not is_finished(place) and is_finished(beside):
+        place = str(beside)
+    shards = open_shards(place, run.path / CACHE)
     if run.data.corpus_sha256 not in (None, shards.manifest.get("corpus_sha256")):
         raise UserError(f"the shards at {shards.location} are no longer those of {run.path}")
     return shards

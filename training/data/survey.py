@@ -82,8 +82,8 @@ class Surveyor:
             n_chats=self.n_chats,
             n_equal=len(self.numbers) - len(np.unique(np.array(self.numbers, np.uint64))),
             beginning=tuple(self.beginning),
-            # At least one document is held out.
-            validation_limit=max(limit, smallest + 1),
+            # At least one document is held out, and one is not.
+            validation_limit=max(min(limit, max(self.numbers, default=0)), smallest + 1),
         )
 
 

@@ -6,7 +6,6 @@
 ('Hi', [256, 39, 72], [])
 """
 
-import os
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -17,11 +16,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gptcore.system.cores import n_cores
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import document_ids, document_text, unlearned
 from training.formats.found import Document
 
 CHUNK_CHARACTERS = 1 << 18  # characters that one worker tokenises at a time
+MOST_WORKERS = 61  # Windows waits for no more processes
 FEW_CHUNKS = 64  # more are worth the half a second in which processes start
 Encoded = tuple[np.ndarray, list[tuple[int, int]]]
 OWN = threading.local()  # a worker's tokenizer and dtype
@@ -37,7 +38,7 @@ class Tokens(NamedTuple):
 
 def tokenise(documents: Iterable[Document], tokenizer: Tokenizer, dtype: str) -> Iterator[Tokens]:
     """Yield the documents with their ids, in order."""
-    n_workers = os.cpu_count() or 1
+    n_workers = min(n_cores(), MOST_WORKERS)
     found = chunks(documents)
     begun = list(islice(found, FEW_CHUNKS))
     waiting: deque[tuple[list[Document], Future[list[Encoded]]]] = deque()

@@ -49,6 +49,7 @@ PLACED = {  # what stands at a place of files that hold no text
     (4, b"ftyp"): "a film, a sound or a picture",
 }
 NUL = "it holds NUL characters: it is binary, not text"
+JSON = re.compile(r'\{\s*"|\[\s*(\{\s*"|\[\s*[\[{"]|"(?:[^"\\]|\\.)*"\s*[,\]])')
 XML = re.compile(r"\s*(<\?xml|<[\w:]+\s[^<>]*\bxmlns[:=])")
 MIME = re.compile(  # headers of lines, up to one that only mail and web archives have
     r"(From [^\n]*\n)?([A-Z][\w-]*:[^\n]*\n([ \t][^\n]*\n)*)*?"
@@ -175,8 +176,8 @@ def json_kind(text: str, name: str) -> str | None:
         return "jsonl" if rest.strip() or name.endswith((".jsonl", ".ndjson")) else "json"
     if name.endswith((".jsonl", ".ndjson")):
         return "jsonl"
-    # An object over several lines, or an array; a poem in brackets is neither.
-    if name.endswith(".json") or re.match(r'(\{\s*"|\[\s*(\{\s*"|\[\s*[\[{"]|"))', start):
+    # An object over several lines, or an array; no poem in brackets, nor ["Yes," he said].
+    if name.endswith(".json") or JSON.match(start):
         return "json"
     return None
 

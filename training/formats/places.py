@@ -79,17 +79,23 @@ def files_at(place: str) -> list[File]:
         return fetched(place)
     path = Path(place)
     if path.is_dir():
-        found = [p for p in sorted(path.rglob("*")) if p.is_file() and not is_hidden(p, path)]
-        if not found:
+        if not (found := within(path)):
             raise UserError(f"{path} holds no file: name files, or a folder with texts")
         return [local_file(p, is_named=False) for p in found]
     if path.is_file():
         return [local_file(path)]
     matches = [Path(match) for match in sorted(glob(place, recursive=True))]  # noqa: PTH207
-    if found := [match for match in matches if match.is_file()]:
-        return [local_file(match, is_named=False) for match in found]
+    inside = [p for match in matches for p in ([match] if match.is_file() else within(match))]
+    if inside:  # each once: ** matches folders, too, and a link may lead to one of them
+        once = {p.resolve(): p for p in reversed(inside)}
+        return [local_file(p, is_named=False) for p in reversed(once.values())]
     hint = nearest_pattern(path) if "*" in path.name else nearest_beside(path)
     raise UserError(f"no such file or folder: {place}{hint and f': {hint}'}")
+
+
+def within(folder: Path) -> list[Path]:
+    """Return the files of a folder and of those in it, without the hidden ones, in order."""
+    return [p for p in sorted(folder.rglob("*")) if p.is_file() and not is_hidden(p, folder)]
 
 
 def nearest_pattern(pattern: Path) -> str:
@@ -182,21 +188,31 @@ def version_of(system: Any, path: str) -> str:
     return hashlib.sha256(facts.encode()).hexdigest()[:32]
 
 
-def unpacked(file: File, depth: int = 0) -> Iterator[File]:
-    """Yield the file, or the files packed in it. Raises Unreadable for a bomb or a damaged one."""
+def unpacked(file: File, depth: int) -> Iterator[File]:
+    """Yield the files packed in a file, which may be packed too, or itself if it is not packed.
+
+    `depth` says in how many others it is. Raises Unreadable or one of DAMAGED.
+    """
     with file.open() as stream:
         head = stream.read(64)
     if not head.startswith((ZSTD, GZIP, ZIP)) or is_book(head):
         yield file
-        return
-    if depth == MAX_NESTED:
+    elif depth == MAX_NESTED:
         raise Unreadable(f"it is packed more than {MAX_NESTED} times")
-    if head.startswith(ZIP):
-        yield from members(file, depth)
+    elif head.startswith(ZIP):
+        yield from members(file, head)
     else:
         opener = open_gzip if head.startswith(GZIP) else open_zstd
-        inside = File(file.name, lambda: opener(file.open()), file.size, file.is_named)
-        yield from unpacked(inside, depth + 1)
+        yield File(file.name, lambda: opener(file.open()), file.size, file.is_named)
+
+
+def every_file(file: File, depth: int = 0) -> Iterator[File]:
+    """Yield the files packed in a file at any depth, each to be read before the next one."""
+    for inner in unpacked(file, depth):
+        if inner is file:
+            yield file
+        else:
+            yield from every_file(inner, depth + 1)
 
 
 def check_office(names: list[str], first: bytes) -> None:
@@ -211,33 +227,30 @@ def is_book(head: bytes) -> bool:
     return b"mimetypeapplication/epub+zip" in head
 
 
-def members(file: File, depth: int) -> Iterator[File]:
-    with file.open() as stream:
-        first = stream.read(64)
+def members(file: File, head: bytes) -> Iterator[File]:
     with file.open() as stream, open_zip(stream) as archive:
         infos = [info for info in archive.infolist() if not info.is_dir()]
-    names = [info.filename for info in infos]
-    if BOOK in names:  # an EPUB that was packed again, so that its first member says nothing
-        yield file
-        return
-    check_office(names, first)
-    for info in sorted(infos, key=lambda info: info.filename):
-        name = f"{file.name}/{info.filename}"
-        if "__MACOSX" in name or PurePosixPath(info.filename).name.startswith("."):
-            continue
-        if info.flag_bits & 1:
-            raise Unreadable(f"{info.filename} in it is password-protected: unpack it first")
+        names = [info.filename for info in infos]
+        if BOOK in names:  # an EPUB that was packed again, so that its first member says nothing
+            yield file
+            return
+        check_office(names, head)
+        for info in sorted(infos, key=lambda info: info.filename):
+            is_hidden = PurePosixPath(info.filename).name.startswith(".")
+            if not is_hidden and "__MACOSX" not in info.filename:
+                yield member(archive, info, f"{file.name}/{info.filename}")
+
+
+def member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> File:
+    """Return a file that can be opened while the archive is open."""
+
+    def opened() -> BinaryIO:
         if info.file_size > max(LARGE, MAX_RATIO * info.compress_size):
             raise Unreadable(
-                f"{info.filename} in it unpacks from {info.compress_size:,} to "
-                f"{info.file_size:,} bytes, as no text does: unpack it by hand if it is one"
+                f"it unpacks from {info.compress_size:,} to {info.file_size:,} bytes, as no text "
+                f"does: unpack it by hand if it is one"
             )
-        yield from unpacked(member(file, info, name), depth + 1)
-
-
-def member(file: File, info: zipfile.ZipInfo, name: str) -> File:
-    def opened() -> BinaryIO:
-        return open_member(open_zip(file.open()), info)
+        return open_member(archive, info)
 
     return File(name, opened, info.compress_size, is_named=False)
 

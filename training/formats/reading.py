@@ -43,16 +43,21 @@ STYLE = re.compile(
 )
 
 
-def read_files(files: Iterable[File], asked: Asked = Asked()) -> Iterator[tuple[File, Found]]:
-    """Yield each file, unpacked, with its documents.
+def read_files(
+    files: Iterable[File], asked: Asked = Asked(), depth: int = 0
+) -> Iterator[tuple[File, Found]]:
+    """Yield each file, unpacked, with its documents, which are to be read before the next file.
 
     A file that the user named and that cannot be read raises UserError with its name; one that
-    was found in a folder or an archive is a Skip.
+    was found in a folder or an archive is a Skip. `depth` says in how many archives they are.
     """
     for packed in files:
         try:
-            for file in unpacked(packed):
-                yield file, guarded(file, asked)
+            for file in unpacked(packed, depth):
+                if file is packed:
+                    yield file, guarded(file, asked)
+                else:
+                    yield from read_files([file], asked, depth + 1)
         except (Unreadable, OSError, *DAMAGED) as error:
             yield packed, failed(packed, error)
 

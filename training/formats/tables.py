@@ -27,7 +27,8 @@ Row = dict[str, Any]
 
 def read_table(file: File, asked: Asked) -> Found:
     """Yield the documents of a file with separated columns, whose first row names them."""
-    delimiter = delimiter_of(head_of(file))
+    is_tsv = file.inner_name.endswith(".tsv")
+    delimiter = "\t" if is_tsv else delimiter_of(head_of(file))
     with open_text(file) as stream:
         name = "TSV" if delimiter == "\t" else "CSV"
         rows = csv_rows(stream, delimiter, is_quoted(file, delimiter), asked.columns)

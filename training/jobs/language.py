@@ -10,7 +10,7 @@ from typing import Any
 from gptcore.checks import UserError
 from training.data.rows import Rows
 from training.data.shards import CACHE, Shards
-from training.data.sources import OWN, finished_shards, name_of, run_data_of, shards_of
+from training.data.sources import OWN, SHARDS, finished_shards, name_of, run_data_of, shards_of
 from training.evaluation.validation import questions
 from training.formats.places import find_files
 from training.jobs.keeping import MOST_COST, is_kept, keep_before
@@ -148,6 +148,6 @@ def open_text(
         return shards, run_data_of(shards, where)
     text = looked or read_text(options, settings.seed, world.is_first)
     model = settings.shape(text.survey)
-    folder = options.out.parent / "shards"
+    folder = options.out.parent / SHARDS
     shards = world.in_turns(lambda: tokenised(options, text, folder, model, encoding))
     return shards, run_data_of(shards, text.source, text.datasets)

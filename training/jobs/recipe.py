@@ -20,9 +20,9 @@ from gptcore.nn.checkpoint import Tensors
 from gptcore.text.tokenizer import Tokenizer
 from training.data.rows import Rows
 from training.data.shards import Shards, prepare
-from training.data.sources import run_data_of, shards_of
+from training.data.sources import SHARDS, run_data_of, shards_of
 from training.jobs.keeping import is_kept, keep_before
-from training.jobs.stages import SHARDS, Stage, mixed
+from training.jobs.stages import Stage, mixed
 from training.loop import train
 from training.machine.processes import World, join
 from training.run.base import open_base, shape_of

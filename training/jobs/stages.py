@@ -19,14 +19,13 @@ from gptcore.checks import UserError, build, check_choice
 from gptcore.config import ModelConfig
 from training.data.corpus import Corpus, Document
 from training.data.leaks import without_leaks
-from training.data.sources import DIALOGUES, N_DIALOGUES, own_dialogues
+from training.data.sources import DIALOGUES, N_DIALOGUES, SHARDS, own_dialogues
 from training.datasets.reading import read_dataset
 from training.datasets.registry import DATASETS
 from training.run.config import TrainConfig
 from training.run.settings import check_row
 
 RECIPES = Path(__file__).parent.parent / "recipes"
-SHARDS = "shards"  # folder of the token shards, beside the stages' folders
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ class Files:
         self.run.log(step=step, **values)
         if "bits_per_byte" in values:
             self.run.draw_loss()
-            write_report(self.run)
+            write_report(Run.load(self.run.path))  # whose steps may have been fitted to the clock
             self.run.drop_old_checkpoints()  # the best one may have changed
 
     def samples(self, step: int, samples: Samples) -> None:

@@ -11,6 +11,10 @@ report.html     curves and samples on one page, with earlier runs on the same te
 report.json     of it, for programs: the step whose weights are taken, its samples, the findings
 checkpoints/    step-N/ of the newest few steps and the best; see gptcore.nn.checkpoint
 summary.json    the final figures, written at the end
+evidence/       step-N/ of steps without a finite loss: the batch, the weights, gradient norms
+pairs/          a translator's pairs
+cache/          token shards that are fetched from a URL, a few at a time
+tensorboard/    events, with tensorboard=true
 lock            locked while a command trains into the folder
 
 >>> run = Run.load("runs/mine")                                      # doctest: +SKIP

@@ -4,6 +4,7 @@
 >>> x, y = task.batch(0)                                             # doctest: +SKIP
 """
 
+import shutil
 from itertools import chain
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from training.data.rows import Rows
 from training.data.shards import Shards
 from training.evaluation.validation import evaluate, write_samples
 from training.machine.processes import World
-from training.run.base import keep_family
+from training.run.base import FAMILY, keep_family
 from training.run.directory import Run
 
 TRAIN_SAMPLE_TOKENS = 1 << 14  # training tokens in each evaluation, which show over-fitting
@@ -38,6 +39,7 @@ class LanguageModelling:
 
     def save(self, folder: Path) -> None:
         self.tokenizer.save(folder / "tokenizer")
+        shutil.rmtree(folder / FAMILY, ignore_errors=True)  # of a run that was begun here before
         if self.init:
             keep_family(Path(self.init), folder)
 

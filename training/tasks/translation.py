@@ -40,8 +40,8 @@ class TranslationTask:
         self.config = run.train
         self.source_tokenizer, self.tokenizer = source_tokenizer, tokenizer
         shape = source_tokenizer, tokenizer, run.model.block_size
-        self.training, encoded = encode_pairs(training, *shape)
-        self.validation, held_out = encode_pairs(validation, *shape)
+        self.training, encoded = encode_pairs(training, *shape, "to train on")
+        self.validation, held_out = encode_pairs(validation, *shape, "to measure on")
         n_left_out = len(training) + len(validation) - len(self.training) - len(self.validation)
         if n_left_out:
             print(f"left out {n_left_out:,} pairs of more than {run.model.block_size} tokens")

@@ -106,5 +106,6 @@ def best(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield a message, the best reply to it, the best to that one, and so on."""
     yield message
     while replies := message.get("replies"):
-        message = min(replies, key=lambda reply: reply.get("rank") or 0)
+        ranks = [reply.get("rank") for reply in replies]  # the best one has the lowest, if any has
+        message = replies[ranks.index(min((r for r in ranks if r is not None), default=None))]
         yield message
