@@ -17,10 +17,8 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from training.data.rows import IGNORED
-from training.loss import Loss, summed_loss
 from training.machine.devices import autocast
 from training.machine.parallel import synchronise, whole
-from training.machine.processes import World
 from training.optim.optimizers import rate_factor, set_rate
 from training.run.config import TrainConfig
 from training.state import State
@@ -45,9 +43,7 @@ def step(
     for optimizer in state.optimizers:
         optimizer.zero_grad(set_to_none=True)
     with autocast(state.device, state.dtype):
-        loss = accumulate_gradients(
-            state.network, logits_of, batch, config, state.world, state.loss
-        )
+        loss = accumulate_gradients(state, batch, logits_of, config)
     parameters = list(state.model.parameters())
     norm = whole(get_total_norm([p.grad for p in parameters if p.grad is not None]))
     if abs(loss) < float("inf") and norm < float("inf"):  # false for NaN, too
@@ -81,18 +77,16 @@ def only_rows(network: nn.Module, rows: Tensor) -> Iterator[None]:
 
 
 def accumulate_gradients(
-    network: nn.Module,
-    logits_of: Callable[..., Tensor],
+    state: State,
     batch: tuple[Tensor, ...],
+    logits_of: Callable[..., Tensor],
     config: TrainConfig,
-    world: World = World(),
-    loss_of: Loss = summed_loss,
 ) -> float:
     """Run forward and backward over a batch in micro-batches; return the mean loss (nats/token).
 
     `batch` is this process's part; the loss and the gradients are those of the whole batch.
     """
-    device = next(network.parameters()).device
+    network, world, device = state.network, state.world, state.device
     [n_targets] = world.sum((batch[-1] != IGNORED).sum().item())
     n_parts = config.n_micro_batches(world.size)
     losses: list[Tensor] = []
@@ -103,7 +97,8 @@ def accumulate_gradients(
         synchronise(network, i == n_parts - 1)
         with only_rows(network, rows):
             logits = logits_of(network, *inputs).flatten(0, -2)
-        loss = loss_of(logits, targets.flatten()[rows], config.label_smoothing) / max(n_targets, 1)
+        total = state.loss(logits, targets.flatten()[rows], config.label_smoothing)
+        loss = total / max(n_targets, 1)
         (loss * world.size).backward()  # DDP and FSDP average the gradients; this makes it a sum
         losses.append(loss.detach())
     return world.sum(float(sum(losses)))[0]

@@ -65,6 +65,10 @@ def logits_of(model: torch.nn.Module, x: Tensor) -> Tensor:
     return model(**whole_sequence(x))[0]
 
 
+def plain_state(model: torch.nn.Module, world: World = World()) -> State:
+    return State(model, model, [], CPU, torch.float32, world)
+
+
 @pytest.mark.parametrize("n_ignored", [0, 130])
 def test_gradients_do_not_depend_on_the_micro_batches(n_ignored: int) -> None:
     torch.manual_seed(0)
@@ -76,7 +80,7 @@ def test_gradients_do_not_depend_on_the_micro_batches(n_ignored: int) -> None:
     def gradients(n_micro_batches: int) -> tuple[float, list[Tensor]]:
         model.zero_grad()
         config = TrainConfig(batch_size=4, micro_batch_size=4 // n_micro_batches)
-        loss = accumulate_gradients(model, logits_of, (x, y), config)
+        loss = accumulate_gradients(plain_state(model), (x, y), logits_of, config)
         return loss, [p.grad.clone() for p in model.parameters()]
 
     whole, parts = gradients(1), gradients(4)
@@ -102,7 +106,7 @@ def test_the_mean_of_all_processes_gradients_is_the_gradient_of_the_whole_batch(
     def gradients(world: World, n_rows: int) -> tuple[float, list[Tensor]]:
         model.zero_grad()
         config = TrainConfig(batch_size=n_rows, micro_batch_size=1)
-        loss = accumulate_gradients(model, logits_of, (x, y), config, world)
+        loss = accumulate_gradients(plain_state(model, world), (x, y), logits_of, config)
         return loss, [p.grad.clone() for p in model.parameters()]
 
     alone, half = gradients(World(), 2), gradients(Twin(size=2), 4)
@@ -124,7 +128,8 @@ def test_the_head_computes_learned_positions_alone_with_the_same_gradients(n_ign
     model.zero_grad()
     seen: list[int] = []
     model.head.register_forward_hook(lambda _, inputs, output: seen.append(len(output)))
-    accumulate_gradients(model, logits_of, (x, y), TrainConfig(batch_size=4, micro_batch_size=4))
+    config = TrainConfig(batch_size=4, micro_batch_size=4)
+    accumulate_gradients(plain_state(model), (x, y), logits_of, config)
     assert seen == [256 - n_ignored]
     for parameter, gradient in zip(model.parameters(), expected):
         torch.testing.assert_close(parameter.grad, gradient, atol=1e-6, rtol=1e-4)
@@ -195,8 +200,9 @@ def train_spoilt(
     model before each update."""
     seen: list[Tensor] = []
 
-    def spoilt(model: torch.nn.Module, *rest: object) -> float:
-        loss = accumulate_gradients(model, *rest)
+    def spoilt(state: State, *rest: object) -> float:
+        model = state.network
+        loss = accumulate_gradients(state, *rest)
         seen.append(model.embed.weight.detach().clone())
         if spoil == "gradient" and len(seen) in steps:
             model.norm.weight.grad[3] = float("inf")

@@ -28,10 +28,12 @@ from training.data.rows import IGNORED
 from training.data.sentence_pairs import encode_pairs, read_pairs, split_pairs, write_pairs
 from training.jobs.options import from_preset
 from training.jobs.translation import open_task
+from training.machine.processes import World
 from training.optim.optimizers import build_optimizers
 from training.run.config import TRAININGS, TrainConfig
 from training.run.directory import Run
 from training.run.settings import read_settings
+from training.state import State
 from training.step import accumulate_gradients
 from training.tasks.translation import TRAINING, VALIDATION, TranslationTask, score
 
@@ -197,8 +199,9 @@ def test_label_smoothing_is_the_share_of_the_target_spread_over_all_tokens() -> 
     model.head = torch.nn.Linear(7, 7, bias=False)
     torch.nn.init.eye_(model.head.weight)
     rows = torch.arange(3)
+    state = State(model, model, [], torch.device("cpu"), torch.float32, World())
     measured = accumulate_gradients(
-        model, lambda m, row: m.head(logits[row]), (rows, targets), config
+        state, (rows, targets), lambda m, row: m.head(logits[row]), config
     )
     losses = []
     for row, column in zip(*torch.where(targets != IGNORED)):
@@ -220,6 +223,7 @@ def test_the_held_out_loss_equals_a_sentence_by_sentence_one_in_double_precision
     model.load_state_dict({name: t.double() for name, t in trained.state_dict().items()})
     losses: list[float] = []
     for source, target in encoded:
+        source, target = source.tolist(), target.tolist()
         ids, inputs = torch.tensor([source]), torch.tensor([target[:-1]])
         with torch.no_grad():
             logits = model(ids, torch.ones_like(ids), inputs, torch.ones_like(inputs))
