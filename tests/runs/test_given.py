@@ -164,3 +164,17 @@ def test_durations_are_for_people() -> None:
     assert [duration(s) for s in (3, 99, 101, 5999, 6001)] == [
         *("3 seconds", "99 seconds", "1.7 minutes", "100.0 minutes", "1.7 hours")
     ]
+
+
+def test_of_a_little_text_it_is_said_what_is_not_learned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "shop.csv"
+    rows = [f"How much is lamp {i}?,It is {3 * i + 7} euros." for i in range(40)]
+    table.write_text("\n".join(["question,answer", *rows]))
+    command = [str(table), "--preset", "tiny", "--set", "steps=1", "--out", str(tmp_path / "run")]
+    assert main([*command, "--plan"]) == 0
+    [said] = re.findall(r"measures, and is not learned: (.*)", capsys.readouterr().out)
+    shards = load_shards(next((tmp_path / "shards").glob("*/manifest.json")).parent)
+    learned = "".join(shards.tokenizer.show(part[:].tolist()) for part in shards.split("train"))
+    assert said.startswith("How much is lamp ") and said not in learned

@@ -11,11 +11,12 @@ from gptcore.checks import UserError
 from training.data.rows import Rows
 from training.data.shards import CACHE, Shards
 from training.data.sources import OWN, SHARDS, finished_shards, name_of, run_data_of, shards_of
-from training.evaluation.validation import questions
+from training.evaluation.validation import beginning, questions
 from training.formats.places import find_files
 from training.jobs.keeping import MOST_COST, is_kept, keep_before
 from training.jobs.options import Text, has_shards, read_text, settings_of, tokenised
 from training.jobs.telling import tell
+from training.look.samples import shortened
 from training.loop import train
 from training.machine.processes import World, join
 from training.plan.given import Given, as_begun
@@ -109,6 +110,9 @@ def start(options: argparse.Namespace, looked: Text | None, world: World) -> dic
     task = LanguageModelling(run, shards, world)
     if world.is_first:
         tell(run, task, plan.step_s, plan.seconds, plan.expectation)
+        if data.few_held_out:
+            begins = shortened(beginning(task.val_rows))
+            print(f"note: of so little text one document measures, and is not learned: {begins}")
         if options.verbose:
             if options.minutes or options.depth:
                 print(plan.table())
