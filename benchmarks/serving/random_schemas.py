@@ -9,8 +9,8 @@ import jsonschema
 import numpy as np
 
 from gptcore.engine.generate import Reply, Request
-from gptcore.engine.grammar import Grammar
 from gptcore.engine.sampling import Sampling, sample
+from gptcore.engine.schemas.grammar import Grammar
 from gptcore.text.tokenizer import Tokenizer
 
 WORDS = ("name", "age", "é", "a b", 'q"', "\\", "日本", "", "x" * 30, "line\nbreak")

@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks.serving.random_schemas import drawn, judged, random_reply
 from gptcore.checks import UserError
-from gptcore.engine.grammar import json_grammar
+from gptcore.engine.schemas.grammar import json_grammar
 from gptcore.model import OnnxModel, load_model
 from gptcore.text.tokenizer import Tokenizer
 

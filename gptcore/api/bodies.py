@@ -16,9 +16,9 @@ from typing import Any
 from gptcore.api.access import REPLIES
 from gptcore.checks import UserError, check_choice, check_type, shorten
 from gptcore.engine.generate import Request, chat_request
-from gptcore.engine.grammar import Grammar
 from gptcore.engine.inputs import check_stops, text_of, usual_sampling
 from gptcore.engine.sampling import SETTINGS, Sampling
+from gptcore.engine.schemas.grammar import Grammar
 from gptcore.model import OnnxModel
 from gptcore.text.chat_template import Message, text_opening
 from gptcore.typed_json import read_as

@@ -26,8 +26,8 @@ from gptcore.api.document import openapi
 from gptcore.api.forms import ChatForm, Json, TextForm, Usage, end_apart, error_json
 from gptcore.checks import Busy, UserError
 from gptcore.engine.generate import Piece
-from gptcore.engine.grammar import compiled
 from gptcore.engine.scheduler import Engine
+from gptcore.engine.schemas.grammar import compiled
 from gptcore.engine.streams import answers
 from gptcore.model import OnnxModel
 from gptcore.models import Models, NotHere, NotOpened

@@ -18,8 +18,8 @@ import numpy as np
 
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
-from gptcore.engine.grammar import Grammar, json_grammar
 from gptcore.engine.sampling import Likelihood, Sampling, likelihoods, sample
+from gptcore.engine.schemas.grammar import Grammar, json_grammar
 from gptcore.text.chat_template import Message, fit_reply, text_opening
 from gptcore.text.tokenizer import Tokenizer
 

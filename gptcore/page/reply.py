@@ -20,9 +20,9 @@ from typing import Any
 
 from gptcore.checks import UserError, shorten
 from gptcore.engine.generate import Request, chat_request, completion_request
-from gptcore.engine.grammar import compiled
 from gptcore.engine.inputs import check_stops, to_messages, to_settings, usual_sampling
 from gptcore.engine.sampling import Likelihood
+from gptcore.engine.schemas.grammar import compiled
 from gptcore.model import OnnxModel, device_line
 from gptcore.models import Models
 from gptcore.page.facts import default_max_tokens, highest_max_tokens

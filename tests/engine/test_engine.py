@@ -25,9 +25,9 @@ from made_engine import (
 from gptcore.checks import Busy, UserError
 from gptcore.engine import scheduler
 from gptcore.engine.generate import Piece, Request
-from gptcore.engine.grammar import json_grammar
 from gptcore.engine.sampling import Sampling
 from gptcore.engine.scheduler import READ_BESIDE, READ_LEAST
+from gptcore.engine.schemas.grammar import json_grammar
 
 
 @pytest.mark.parametrize("n_slots", [1, 3, 8])

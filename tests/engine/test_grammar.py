@@ -14,9 +14,9 @@ from conftest import ROOT
 from benchmarks.serving.random_schemas import drawn, judged, random_reply
 from gptcore.checks import UserError
 from gptcore.engine.generate import Reply, Request, generate
-from gptcore.engine.grammar import Grammar, json_grammar
 from gptcore.engine.sampling import Sampling
-from gptcore.engine.schemas import where
+from gptcore.engine.schemas.grammar import Grammar, json_grammar
+from gptcore.engine.schemas.supported import where
 from gptcore.text.tokenizer import Tokenizer
 
 BYTES = Tokenizer({bytes([byte]): byte for byte in range(256)})  # a token is a byte
@@ -172,7 +172,7 @@ def test_the_part_at_fault_is_looked_for_only_so_long() -> None:
 HOSTILE = """
 from itertools import product
 from gptcore.checks import UserError
-from gptcore.engine.grammar import json_grammar
+from gptcore.engine.schemas.grammar import json_grammar
 from gptcore.text.tokenizer import Tokenizer
 
 def nested(part, n):

@@ -11,9 +11,9 @@ from test_grammar import BYTES, ENDS, WORDS, after, possible
 from benchmarks.serving.random_schemas import random_reply
 from gptcore.checks import UserError
 from gptcore.engine.generate import chat
-from gptcore.engine.grammar import json_grammar
-from gptcore.engine.narrow import narrowed
 from gptcore.engine.sampling import Sampling
+from gptcore.engine.schemas.grammar import json_grammar
+from gptcore.engine.schemas.narrow import narrowed
 from gptcore.model import load_model
 
 DIGITS = {*b"0123456789"}

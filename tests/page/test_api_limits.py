@@ -17,10 +17,10 @@ from conftest import NANO
 
 from gptcore.api.access import LONGEST_BODY, REPLIES, Access, Rate, Refused
 from gptcore.api.forms import ChatForm, TextForm
-from gptcore.engine import grammar
 from gptcore.engine.onnx_session import open_slots
 from gptcore.engine.replies import Replies
 from gptcore.engine.scheduler import Engine
+from gptcore.engine.schemas import grammar
 from gptcore.model import OnnxModel, load_model
 
 

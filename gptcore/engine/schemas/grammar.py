@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gptcore.checks import Busy, UserError, shorten
-from gptcore.engine.narrow import narrowed
-from gptcore.engine.schemas import check_schema, where
+from gptcore.engine.schemas.narrow import narrowed
+from gptcore.engine.schemas.supported import check_schema, where
 from gptcore.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ of the narrower schema is of the given one, too.
 from copy import deepcopy
 from typing import Any
 
-from gptcore.engine.schemas import EXACT, Part, parts, target
+from gptcore.engine.schemas.supported import EXACT, Part, parts, target
 
 FINEST = 1e-9  # of numbers that are not whole: nine decimals
 LENGTHS = {"date-time": 32, "time": 21}  # with microseconds and a zone
