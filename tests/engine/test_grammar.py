@@ -134,6 +134,9 @@ def test_the_probabilities_told_are_the_models_own() -> None:
         ({"$ref": "#"}, "no JSON is of it"),
         ({"$ref": "#/$defs/a"}, "$ref '#/$defs/a' leads to no part"),
         ({"$ref": "http://127.0.0.1:1/a.json"}, "leads to no part of it"),
+        # What is no part of a schema is not checked as one.
+        ({"$ref": "#/x/a", "x": {"a": {"multipleOf": 999983}}}, "leads to no part of it"),
+        ({"$ref": "#/default", "default": {"minProperties": 2}}, "leads to no part of it"),
         ({"$defs": {"a": {"$id": "b"}}}, "schema/$defs/a: an $id"),
         ({"allOf": [{"$ref": "#"}, {"type": "object"}]}, "circular"),
         ({"type": "integer", "minimum": 4, "maximum": 3}, "minimum (4) is greater"),
@@ -188,12 +191,18 @@ def unions(n, k, key):
     one = lambda j, i: {"properties": {f"a{j}": {"const": f"{i}"}}, "required": [f"a{j}"]}
     return {"allOf": [{key: [one(j, i) for i in range(n)]} for j in range(k)]}
 
+def squares(n):
+    both = lambda i: [{"$ref": f"#/$defs/d{i}"}] * 2
+    defs = {f"d{i + 1}": {"allOf": both(i)} for i in range(n)}
+    return {"$ref": f"#/$defs/d{n}", "$defs": defs | {"d0": {"enum": ["a", "b"]}}}
+
 u = {"$defs": {"u": unions(5, 1, "anyOf")}, "allOf": [{"$ref": "#/$defs/u"}] * 12}
 names = {f"k{i}": {"type": "string"} for i in range(5000)}
 tokenizer = Tokenizer({bytes([byte]): byte for byte in range(256)})
 refused = {
     "nested": nested({}, 900), "very nested": nested({}, 100_000), "chain": chain(3000),
     "unions": unions(100, 2, "anyOf"), "exclusive": unions(100, 2, "oneOf"), "again": u,
+    "squares": squares(14), "more squares": squares(30),
     "many": {"properties": names}, "long": {"enum": ["a" * 70_000]},
     "patterns": {"allOf": [{"pattern": f"(a|b)*a(a|b){{20}}c{i}"} for i in range(20)]},
     "keys": {"patternProperties": {f"^a{i}x": {} for i in range(300)}},
@@ -205,6 +214,7 @@ refused = {
 within = {
     "chain": chain(240), "nested": nested({}, 90), "enum": {"enum": [f"v{i}" for i in range(5000)]},
     "backtracking": {"pattern": "^(a*)*(a|a)*b$"}, "recursion": {"items": {"$ref": "#"}},
+    "anything": {"$ref": "#/$defs/any", "$defs": {"any": True}},
     "long text": {"minLength": 10**9}, "long list": {"type": "array", "minItems": 10**12},
 }
 for name, schema in (*refused.items(), *within.items()):

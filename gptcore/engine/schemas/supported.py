@@ -173,6 +173,7 @@ def check_choices(schema: Part) -> None:
     To merge those, llguidance tries each choice of the one with each of the other, also where they
     are within properties that both have; hence what is within a part counts.
     """
+    known = {id(part) for _, part in parts(schema)}
     counts: dict[int, int] = {}  # of the choices in each part, by its identity
     n_combined = 0
 
@@ -187,22 +188,27 @@ def check_choices(schema: Part) -> None:
         joined = [count(child) for name, child in found if name.startswith("allOf/")]
         for key in ("anyOf/", "oneOf/"):
             joined.append(sum(count(child) for name, child in found if name.startswith(key)))
-        if isinstance(part.get("$ref"), str):
-            joined.append(count(target(schema, part["$ref"])))
+        if isinstance(reference := part.get("$ref"), str):
+            referred = target(schema, reference)
+            # Elsewhere, in a default say, nothing has been checked.
+            if id(referred) not in known and not isinstance(referred, bool):
+                raise no_part(reference)
+            joined.append(count(referred))
         joined.append(len(enum) if isinstance(enum := part.get("enum"), list) else 1)
         joined += [PATTERN_CHOICES for key in EXPRESSIONS if key in part]
         plain = [count(c) for name, c in found if not name.startswith((*JOINED, *DEFINED))]
         factors = [n for n in (*joined, 1 + sum(plain) - len(plain)) if n > 1]
-        counts[id(part)] = prod(factors)
-        n_combined += prod(factors) if len(factors) > 1 else 0
+        # By references each part may square the one before: more than too many is not told apart.
+        counts[id(part)] = min(prod(factors), MOST_CHOICES + 1)
+        n_combined += counts[id(part)] if len(factors) > 1 else 0
         return counts[id(part)]
 
     for _, part in parts(schema):
         count(part)
     if n_combined > MOST_CHOICES:
         raise UserError(
-            f"the schema combines {shorten(f'{n_combined:,}')} choices of anyOf, oneOf and enum "
-            f"where several of its parts hold together: at most {MOST_CHOICES:,} are supported"
+            f"the schema combines more than {MOST_CHOICES:,} choices of anyOf, oneOf and enum "
+            f"where several of its parts hold together: simplify it"
         )
 
 
@@ -216,10 +222,14 @@ def target(schema: Part, reference: str) -> Any:
             name = name.replace("~1", "/").replace("~0", "~")
             value = value[int(name) if isinstance(value, list) else name]
     except (KeyError, IndexError, TypeError, ValueError):
-        raise UserError(
-            f"schema: $ref {shorten(reference)!r} leads to no part of it: write #/$defs/NAME"
-        ) from None
+        raise no_part(reference) from None
     return value
+
+
+def no_part(reference: str) -> UserError:
+    return UserError(
+        f"schema: $ref {shorten(reference)!r} leads to no part of it: write #/$defs/NAME"
+    )
 
 
 def where(schema: Part, is_wrong: Callable[[Part], bool], ended: float) -> tuple[str, Part]:
