@@ -10,7 +10,7 @@ import hmac
 import json
 import re
 import time
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from ipaddress import IPv6Address, ip_address
@@ -34,6 +34,7 @@ REPLIES = 16  # most that one address waits for, as on the page: the other slots
 ALL_REPLIES = 400  # most that all addresses wait for; a process may have about 1,000 open files
 MINUTE = 60.0
 CLIENTS = 10_000  # whose calls of the last minute are known
+GUESSES = 10  # wrong keys and passwords of one address in a minute
 
 
 class Refused(Exception):
@@ -64,6 +65,7 @@ class Access:
         self.keys, self.origins = [key.encode() for key in keys], origins
         self.behind_proxy, self.is_local = behind_proxy, is_loopback(host) and not behind_proxy
         self.rate = Rate(per_minute) if per_minute is not None else None
+        self.guesses = Rate(GUESSES, "wrong keys or passwords")
         self.open: Counter[str] = Counter()  # replies that are waited for, by address
 
     def check_host(self, scope: Scope) -> None:
@@ -73,17 +75,27 @@ class Access:
         """
         name = Headers(scope=scope).get("host", "")
         if self.is_local and not is_loopback(re.sub(r":\d*$", "", name)):
-            raise Refused(421, f"this server is not called {name[:100]!r}: use http://127.0.0.1")
+            raise Refused(
+                421,
+                f"this server is not called {name[:100]!r}: use localhost, or this machine's own "
+                "address, with the same port",
+            )
 
     def check(self, scope: Scope) -> None:
         """Raise Refused unless the call has a key that is known and does not call too often."""
         self.check_host(scope)
         given = Headers(scope=scope).get("authorization", "")
         key = given.partition(" ")[2].strip().encode() if given[:7].lower() == "bearer " else b""
-        if self.keys and not any(hmac.compare_digest(key, known) for known in self.keys):
+        if self.keys and not key:
             told = "this server needs a key: Authorization: Bearer KEY"
-            told = "this server does not know the key that was sent" if key else told
             raise Refused(401, told, "invalid_api_key")
+        if self.keys:
+            guesser = visitor(scope, self.behind_proxy)
+            self.guesses.check(guesser)
+            if not any(hmac.compare_digest(key, known) for known in self.keys):
+                self.guesses.count(guesser)
+                told = "this server does not know the key that was sent"
+                raise Refused(401, told, "invalid_api_key")
         self.check_post(scope)
         if self.rate:
             client = key if self.keys else visitor(scope, self.behind_proxy)
@@ -124,9 +136,10 @@ class Access:
 class Rate:
     """How often each client called in the last minute."""
 
-    def __init__(self, most: int):
-        self.most = most
-        self.calls: dict[object, deque[float]] = {}  # their times, by client
+    def __init__(self, most: int, what: str = "calls"):
+        self.most, self.what = most, what
+        # Their times, by client; who called last is the last.
+        self.calls: OrderedDict[object, deque[float]] = OrderedDict()
 
     def check(self, client: object) -> None:
         """Raise Refused if the client called as often as it may."""
@@ -134,13 +147,14 @@ class Rate:
         while times and now - times[0] > MINUTE:
             times.popleft()
         if len(times) >= self.most:
-            raise Refused(429, f"more than {self.most} calls in a minute", "rate_limit_exceeded")
+            told = f"more than {self.most} {self.what} in a minute: try again later"
+            raise Refused(429, told, "rate_limit_exceeded")
 
     def count(self, client: object) -> None:
-        now = time.monotonic()
-        self.calls.setdefault(client, deque(maxlen=self.most)).append(now)
+        self.calls.setdefault(client, deque(maxlen=self.most)).append(time.monotonic())
+        self.calls.move_to_end(client)
         if len(self.calls) > CLIENTS:
-            self.calls = {c: t for c, t in self.calls.items() if t and now - t[-1] < MINUTE}
+            self.calls.popitem(last=False)
 
 
 def visitor(scope: Scope, behind_proxy: bool) -> str:

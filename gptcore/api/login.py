@@ -1,11 +1,12 @@
 """Who may use a page that other machines reach: those with its link, with a password, or everyone.
 
->>> Login(token="secret").is_known(Headers({"cookie": "gptcore=secret"}))
+>>> Login(token="secret").is_known(Headers({"authorization": "Bearer secret"}))
 True
 """
 
 import base64
 import binascii
+import hashlib
 import hmac
 from urllib.parse import parse_qs
 
@@ -13,10 +14,7 @@ from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 
-from gptcore.api.access import Rate, Refused, Scope, visitor
-
-COOKIE = "gptcore"
-GUESSES = 10  # of one address in a minute
+from gptcore.api.access import Access, Refused, Scope, visitor
 
 
 class Login:
@@ -25,29 +23,31 @@ class Login:
     `user`, `password`: of Basic authentication (RFC 7617), instead of the token.
     """
 
-    def __init__(
-        self, token: str = "", user: str = "", password: str = "", behind_proxy: bool = False
-    ):
-        self.token, self.user, self.behind_proxy = token, user, behind_proxy
+    def __init__(self, token: str = "", user: str = "", password: str = ""):
+        self.token, self.user = token, user
         self.basic = f"{user}:{password}".encode() if user else b""
-        self.guesses = Rate(GUESSES)
+        # Browsers send a host's cookies to all of its ports: each server has a name of its own.
+        self.cookie = f"gptcore-{hashlib.sha256(token.encode()).hexdigest()[:8]}"
 
-    def check(self, scope: Scope) -> Response | None:
-        """Raise Refused for a stranger; return the answer to one who comes with the link."""
-        headers, client = Headers(scope=scope), visitor(scope, self.behind_proxy)
+    def check(self, scope: Scope, access: Access) -> Response | None:
+        """Raise Refused for a stranger; return the answer to one who comes with the link.
+
+        `access` counts the wrong guesses, with those of the API's keys.
+        """
+        headers, client = Headers(scope=scope), visitor(scope, access.behind_proxy)
         link = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         is_guess = bool(link) or "authorization" in headers
         if is_guess:
-            self.guesses.check(client)
+            access.guesses.check(client)
         if self.token and link and same(link, self.token):
             # Lax, not strict: the link may be in another site's message.
             answer = RedirectResponse("/", 303)
-            answer.set_cookie(COOKIE, self.token, httponly=True, samesite="lax")
+            answer.set_cookie(self.cookie, self.token, httponly=True, samesite="lax")
             return answer
         if self.is_known(headers):
             return None
         if is_guess:
-            self.guesses.count(client)
+            access.guesses.count(client)
         if self.user:
             raise Refused(401, "this page asks for a user and a password")
         raise Refused(401, "open this page by the link that it printed when it started")
@@ -56,7 +56,9 @@ class Login:
         kind, _, given = headers.get("authorization", "").partition(" ")
         if self.user:
             return kind.lower() == "basic" and hmac.compare_digest(decoded(given), self.basic)
-        given = given.strip() if kind.lower() == "bearer" else cookie(headers)
+        # The standard library's parser gives up at the first cookie that it does not understand.
+        cookies = cookie_parser(headers.get("cookie", ""))
+        given = given.strip() if kind.lower() == "bearer" else cookies.get(self.cookie, "")
         return same(given, self.token)
 
     @property
@@ -74,9 +76,3 @@ def decoded(text: str) -> bytes:
         return base64.b64decode(text)
     except (binascii.Error, ValueError):
         return b""
-
-
-def cookie(headers: Headers) -> str:
-    # The cookies of all ports of a host arrive together, and the standard library's parser gives up
-    # at the first that it does not understand.
-    return cookie_parser(headers.get("cookie", "")).get(COOKIE, "")

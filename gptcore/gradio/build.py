@@ -5,14 +5,18 @@
 """
 
 import os
+from functools import partial
 from typing import Any
 
 import gradio as gr
+import gradio.routes
+from gradio.route_utils import CustomCORSMiddleware
 from starlette.middleware import Middleware
 from starlette.requests import Request
 
-from gptcore.api.access import Access
+from gptcore.api.access import Access, Receive, Scope, Send
 from gptcore.api.login import Login
+from gptcore.api.routes import PATHS as API_PATHS
 from gptcore.api.routes import Api
 from gptcore.gradio.endpoints import add_endpoints, add_translation
 from gptcore.gradio.guard.middleware import Guard
@@ -29,6 +33,24 @@ NO_STATISTICS = {
     "GRADIO_ANALYTICS_MAX_EVENTS": "1",
 }
 CONCURRENT = 4  # events of other kinds that are handled at once; others wait in the queue
+
+
+class Cors(CustomCORSMiddleware):
+    """Gradio's answer to pages of other sites, but where the API gives its own (--cors).
+
+    Gradio's stands before all other middleware, and lets every page in where the server has a name.
+    A page that asks for a link or a password (`is_locked`) lets none in.
+    """
+
+    def __init__(self, *values: Any, is_locked: bool, **named: Any):
+        super().__init__(*values, **named)
+        self.is_locked = is_locked
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.is_locked or scope.get("path", "").startswith(API_PATHS):
+            await self.app(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
 
 def launch_options(
@@ -53,6 +75,7 @@ def launch_options(
             "train": bench is not None and is_of_this_machine(request.scope),
         }
 
+    gradio.routes.CustomCORSMiddleware = partial(Cors, is_locked=login is not None)  # type: ignore
     train = TrainRoutes(bench) if bench else None
     guard = Middleware(Guard, api=Api(models, access or Access()), login=login, train=train)
     return {

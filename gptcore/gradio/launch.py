@@ -70,15 +70,16 @@ def choose_login(options: argparse.Namespace, host: str) -> "Login | None":
     """Return what the options ask of every visitor; None where everyone may come in."""
     from gptcore.api.login import Login
 
-    proxy = options.behind_proxy
-    if options.auth:
+    if options.auth is not None:
+        if not options.auth or ":" in options.auth:
+            raise UserError(f"--auth {options.auth!r}: give a user's name, without a colon")
         password = os.environ.get(PASSWORD) or getpass.getpass(f"password of {options.auth}: ")
-        if not password or ":" in options.auth:
-            raise UserError(f"--auth {options.auth}: give a user without a colon, and a password")
-        return Login(user=options.auth, password=password, behind_proxy=proxy)
+        if not password:
+            raise UserError(f"--auth {options.auth}: the password is empty: set {PASSWORD}")
+        return Login(user=options.auth, password=password)
     if options.public or not others_reach(options, host):
         return None
-    return Login(token=secrets.token_urlsafe(24), behind_proxy=proxy)
+    return Login(token=secrets.token_urlsafe(24))
 
 
 def trains(options: argparse.Namespace, host: str) -> bool:

@@ -15,8 +15,8 @@ from conftest import NANO, ROOT
 from gradio_client import Client
 
 from benchmarks.crowds.servers import free_port, wait_until_ready
-from gptcore.api.access import Access
-from gptcore.api.login import GUESSES, Login
+from gptcore.api.access import GUESSES, Access
+from gptcore.api.login import Login
 from gptcore.checks import UserError
 from gptcore.gradio.build import build_page, launch_options
 from gptcore.gradio.launch import choose_login
@@ -36,10 +36,11 @@ def model() -> OnnxModel:
 
 
 @contextmanager
-def served(model: OnnxModel, login: Login, *keys: str) -> Iterator[str]:
+def served(model: OnnxModel, login: Login | None, *keys: str) -> Iterator[str]:
     page = build_page(Models(model))
     try:
-        options = launch_options(Models(model), page, Access(keys, host="0.0.0.0"), login)
+        access = Access(keys, ["https://mine.example"], host="0.0.0.0")
+        options = launch_options(Models(model), page, access, login)
         _, url, _ = page.launch(prevent_thread_lock=True, **options)
         yield url
     finally:
@@ -76,8 +77,9 @@ def test_a_stranger_sees_nothing(linked: str, path: str) -> None:
     answer = get(linked, path)
     assert answer.status == 401 and "open this page by the link" in answer.text
     assert "www-authenticate" not in answer.headers
-    assert get(linked, path, Cookie="gptcore=wrong; other=1").status == 401
-    assert get(linked, path, Cookie="gptcore=").status == 401
+    name = Login(token=TOKEN).cookie
+    assert get(linked, path, Cookie=f"{name}=wrong; other=1").status == 401
+    assert get(linked, path, Cookie=f"{name}=").status == 401
 
 
 def test_whether_the_server_is_well_is_told_to_all(linked: str) -> None:
@@ -97,6 +99,36 @@ def test_the_link_lets_in_and_is_not_kept_in_the_address(linked: str) -> None:
         assert get(linked, path, Authorization=f"Bearer {TOKEN}").status == 200, path
 
 
+def test_two_pages_of_one_host_do_not_log_each_other_out(linked: str, model: OnnxModel) -> None:
+    with served(model, Login(token="another-token")) as other:
+        jar: dict[str, str] = {}  # a browser keeps the cookies of all ports of a host together
+        for url, token in ((linked, TOKEN), (other, "another-token")):
+            cookie = get(url, f"/?token={token}").headers["set-cookie"].split(";")[0]
+            jar |= [cookie.split("=")]
+        both = "; ".join(f"{name}={value}" for name, value in jar.items())
+        assert get(linked, "/", Cookie=both).status == get(other, "/", Cookie=both).status == 200
+
+
+def allowed(url: str, path: str, origin: str) -> str | None:
+    """Which site's page a browser is told may post, when it asks before it does, without a key."""
+    asked = {"Origin": origin, "Host": "chat.example", "Access-Control-Request-Method": "POST"}
+    connection = HTTPConnection(url.removeprefix("http://").strip("/"), timeout=20)
+    connection.request("OPTIONS", path, headers=asked)
+    with connection.getresponse() as answer:
+        return answer.headers["Access-Control-Allow-Origin"]
+
+
+def test_pages_of_other_sites_may_call_the_api_where_they_are_named(
+    linked: str, model: OnnxModel
+) -> None:
+    mine, evil = "https://mine.example", "https://evil.example"
+    with served(model, None) as public:
+        for url in (linked, public):
+            assert allowed(url, "/v1/chat/completions", mine) == mine
+            assert allowed(url, "/v1/chat/completions", evil) is None
+    assert allowed(linked, "/gradio_api/queue/join", evil) is None
+
+
 def test_a_program_comes_in_with_the_token(linked: str) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     client = Client(linked, verbose=False, headers=headers)
@@ -114,6 +146,14 @@ def test_a_password_is_asked_for_and_guesses_are_counted(locked: str) -> None:
         assert get(locked, "/?token=x").status == 401
     answer = get(locked, "/", Authorization=basic("ada", "another"))
     assert answer.status == 429 and answer.headers["retry-after"]
+
+
+def test_guesses_at_the_link_and_at_the_keys_are_counted_together(model: OnnxModel) -> None:
+    with served(model, Login(token=TOKEN), "a-key") as url:
+        for path in ("/v1/models", "/config") * (GUESSES // 2):
+            assert get(url, path, Authorization="Bearer wrong").status == 401
+        assert get(url, "/v1/models", Authorization="Bearer a-key").status == 429
+        assert get(url, f"/?token={TOKEN}").status == 429
 
 
 def test_keys_of_the_api_need_nothing_else(model: OnnxModel) -> None:
@@ -144,11 +184,12 @@ def test_only_a_page_that_others_reach_asks(monkeypatch: pytest.MonkeyPatch) -> 
     assert choose_login(options(behind_proxy=True, public=True), "127.0.0.1") is None
     monkeypatch.setenv("GPTCORE_PASSWORD", "secret")
     assert choose_login(options(auth="ada", public=True), "127.0.0.1").basic == b"ada:secret"
-    with pytest.raises(UserError, match="without a colon"):
-        choose_login(options(auth="a:b"), "0.0.0.0")
+    for user in ("a:b", ""):
+        with pytest.raises(UserError, match="without a colon"):
+            choose_login(options(auth=user), "0.0.0.0")
     monkeypatch.setenv("GPTCORE_PASSWORD", "")
     monkeypatch.setattr("getpass.getpass", lambda asked: "")
-    with pytest.raises(UserError, match="and a password"):
+    with pytest.raises(UserError, match="the password is empty: set GPTCORE_PASSWORD"):
         choose_login(options(auth="ada"), "0.0.0.0")
 
 

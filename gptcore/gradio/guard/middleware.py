@@ -77,8 +77,8 @@ class Guard:
         send = with_policy(send)
         try:
             self.api.access.check_host(scope)
-            welcome = self.login.check(scope) if self.login and not self.is_open(scope) else None
-            if welcome:
+            login = None if self.is_open(scope) else self.login
+            if login and (welcome := login.check(scope, self.api.access)):
                 await welcome(scope, receive, send)
                 return
             if scope["path"].startswith(API_PATHS):
@@ -126,8 +126,9 @@ class Guard:
     def is_open(self, scope: Scope) -> bool:
         """Return whether an address asks nothing of a visitor, or keys of its own."""
         path = scope["path"]
+        is_question = path.startswith("/v1/") and scope["method"] == "OPTIONS"  # before CORS
         asks_for_a_key = path.startswith("/v1/") or path == "/metrics"
-        return (asks_for_a_key and bool(self.api.access.keys)) or path in OPEN
+        return is_question or (asks_for_a_key and bool(self.api.access.keys)) or path in OPEN
 
 
 async def checked_body(scope: Scope, receive: Receive) -> tuple[Any, Receive]:
