@@ -34,6 +34,7 @@ from gptcore.models import Models, NotHere, NotOpened
 
 PATHS = ("/v1/", "/health", "/ready", "/metrics")
 RETRY_SECONDS = 5
+LIMITED = "rate_limit_error"  # OpenAI's name for what may be tried again
 INTERNAL = "an internal error: the server's log tells more"
 METRICS: dict[str, Callable[[Engine], int]] = {
     "gptcore_replies_total": lambda engine: engine.n_finished,
@@ -82,7 +83,7 @@ class Api:
 
     def refusal(self, status: int, message: str, code: str | None = None) -> Response:
         kind = "server_error" if status >= 500 else "invalid_request_error"
-        kind = "rate_limit_error" if status == 429 else kind
+        kind = LIMITED if status == 429 else kind
         headers = {"Retry-After": str(RETRY_SECONDS)} if status in (429, 503) else {}
         return JSONResponse(error_json(message, kind, code), status, headers)
 
@@ -194,6 +195,8 @@ async def streamed(
         if asked.include_usage:
             yield event(form.usage_part(usage.json(asked.n)))
         yield "data: [DONE]\n\n"
+    except Busy as busy:
+        yield event(error_json(str(busy), LIMITED, "busy"))
     except UserError as error:
         yield event(error_json(str(error)))
     except Exception:

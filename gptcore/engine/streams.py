@@ -26,7 +26,7 @@ async def answers(
 
     However this generator ends (a stop, a closed connection, an error), the computation ends too.
     After REPLY_SECONDS `on_late` is called, and the replies are stopped; raises Busy if none has
-    begun. `asker`: see Engine.submit.
+    begun, or an echo's prompt is not read. `asker`: see Engine.submit.
     """
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[tuple[int, Piece | Exception]] = asyncio.Queue()
@@ -52,8 +52,12 @@ async def answers(
             if isinstance(piece, Exception):
                 raise piece
             has_begun |= piece.n_new > 0
-            if is_late and piece.finish == "stopped" and not has_begun:
-                raise Busy(f"the model wrote for others for {REPLY_SECONDS:.0f} s: try again later")
+            if is_late and piece.finish == "stopped" and not piece.n_new:
+                seconds = f"{REPLY_SECONDS:.0f} s"
+                if requests[i].echo:  # a part of its tokens would look like a likelier text
+                    raise Busy(f"the prompts were not all read in {seconds}: send fewer at once")
+                if not has_begun:
+                    raise Busy(f"the model wrote for others for {seconds}: try again later")
             n_left -= bool(piece.finish)
             yield i, piece
     finally:

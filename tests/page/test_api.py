@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from threading import Event
@@ -24,6 +25,7 @@ from gptcore.engine.onnx_session import open_slots
 from gptcore.engine.replies import Replies
 from gptcore.engine.sampling import Sampling, log_softmax
 from gptcore.engine.scheduler import Engine
+from gptcore.engine.slots import Slots
 from gptcore.model import OnnxModel, load_model
 from gptcore.text.chat_template import render
 
@@ -316,6 +318,32 @@ def test_a_request_that_waits_until_its_time_is_up_is_told_that_others_were_firs
     assert (
         answer.json()["error"]["message"] == "the model wrote for others for 0 s: try again later"
     )
+
+
+def test_scores_that_the_time_cuts_are_no_result(
+    slow_model: OnnxModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of fewer tokens the sum of log probabilities is higher: the text would look likelier."""
+    slots = open_slots(slow_model.inference, slow_model.config, 1)
+    model = OnnxModel(slow_model.bundle, slow_model.inference, 1, slow_model.variant)
+    model.engine = Engine(slots, model.tokenizer, Replies())
+    monkeypatch.setattr("gptcore.engine.streams.REPLY_SECONDS", 1.0)
+    read = Slots.read
+
+    def slow(slots: Slots, *values: Any, **named: Any) -> np.ndarray:
+        time.sleep(0.4)
+        return read(slots, *values, **named)
+
+    monkeypatch.setattr(Slots, "read", slow)
+    wanted = {"prompt": [[5] * 40] * 9, "echo": True, "logprobs": 0, "max_tokens": 1}
+    with served(model, Access()) as address:
+        url = f"{address}/v1/completions"
+        whole = requests.post(url, json=wanted, timeout=SECONDS)
+        stream = requests.post(url, json=wanted | {"stream": True}, timeout=SECONDS)
+    said = "the prompts were not all read in 1 s: send fewer at once"
+    assert error_of(whole, 429) == said
+    last = json.loads(stream.text.strip().split("\n\n")[-1].removeprefix("data: "))["error"]
+    assert last == whole.json()["error"] and last["type"] == "rate_limit_error"
 
 
 def test_an_error_in_the_middle_of_a_stream_is_told_in_the_stream(post, monkeypatch) -> None:
