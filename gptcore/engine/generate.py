@@ -66,8 +66,9 @@ class Request:
     stops: tuple[str, ...] = ()  # texts that end the reply and are no part of it
     # If given: log probabilities of each token, and of the n_top likeliest in its place.
     n_top: int | None = None
-    echo: bool = False  # log probabilities of the prompt's tokens, too; max_tokens may be 0
+    echo: bool = False  # the prompt comes before the reply; max_tokens may be 0
     begun: tuple[int, ...] = ()  # ids with which the reply begins, to be continued
+    is_turn: bool = False  # of a conversation, whose next turn recalls the reply
     grammar: Grammar | None = None  # what the reply must be, from its beginning
 
     def check(self, block_size: int) -> None:
@@ -75,16 +76,22 @@ class Request:
 
         Beyond its context a rotary model still computes, but its text is bad.
         """
-        if not (self.echo and self.max_tokens == 0):
+        is_read_alone = self.echo and self.max_tokens == 0
+        if not is_read_alone:
             check_max_tokens(self.max_tokens)
         n = len(self.ids) + len(self.begun)
         if n == 0:
             raise UserError("the prompt is empty: give it at least one token")
-        if not (n < block_size + self.slide):
+        if not (n < block_size + (self.slide or is_read_alone)):
+            left = "" if is_read_alone else ", of which at least one must be left for the reply"
             raise UserError(
-                f"the prompt has {n} tokens; the context holds {block_size}, of which "
-                f"at least one must be left for the reply: shorten it"
+                f"the prompt has {n} tokens; the context holds {block_size}{left}: shorten it"
             )
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether the probabilities of the prompt's tokens are wanted."""
+        return self.echo and self.n_top is not None
 
     def bound(self, grammar: Grammar) -> "Request":
         """Return the request for a reply of a grammar; raises UserError if it begins otherwise."""
@@ -105,7 +112,7 @@ class Piece:
     n_dropped: int = 0  # number of the oldest messages left out because they did not fit
     # If they are wanted: those of the new tokens, and of the token that ends the reply.
     likelihoods: tuple[Likelihood, ...] = ()
-    prompt: tuple[Likelihood, ...] = ()  # of the prompt's tokens, in the first piece
+    prompt: tuple[Likelihood, ...] = ()  # of an echo's prompt, in the first piece
 
 
 class Model(Protocol):
@@ -142,7 +149,8 @@ class Reply:
         # that is computed.
         self.likelihoods: list[Likelihood] = []
         self.unscored: list[tuple[int, np.ndarray]] = []
-        self.prompt: list[Likelihood] = []
+        is_told = request.echo and not request.is_scored
+        self.prompt = [Likelihood(i, None) for i in request.ids] if is_told else []
         self.last: np.ndarray | None = None  # logits after the last id of the prompt that was read
         # Tokens and characters in the pieces so far; what was begun is known.
         self.n_taken, self.n_taken_text = n_begun, len(self.text)
@@ -295,7 +303,7 @@ def chat_request(
     size, begun = model.config.block_size, tuple(begun)
     budget = size - min(max_tokens, size // 4)
     ids, n_dropped = fit_reply(messages, model.tokenizer, budget, size, len(begun), model.recall)
-    return Request(ids, sampling, max_tokens, n_dropped=n_dropped, begun=begun)
+    return Request(ids, sampling, max_tokens, n_dropped=n_dropped, begun=begun, is_turn=True)
 
 
 def complete(

@@ -8,6 +8,8 @@ True
 from collections import OrderedDict
 from threading import Lock
 
+import numpy as np
+
 from gptcore.engine.generate import Reply
 
 MAX_REPLIES = 1000  # most replies whose ids are kept
@@ -22,14 +24,15 @@ class Replies:
 
     def __init__(self) -> None:
         self.lock = Lock()
-        self.ids: OrderedDict[tuple[int, str], list[int]] = OrderedDict()
+        self.ids: OrderedDict[tuple[int, str], np.ndarray] = OrderedDict()  # a tenth of lists
 
     def remember(self, reply: Reply) -> None:
-        if reply.is_cut:  # its ids are not those of its text
+        # The ids of one that was cut are not those of its text.
+        if reply.is_cut or not reply.request.is_turn:
             return
         key = self.key(reply.request.ids, reply.text)
         with self.lock:
-            self.ids[key] = reply.ids
+            self.ids[key] = np.array(reply.ids, np.int32)
             self.ids.move_to_end(key)
             while len(self.ids) > MAX_REPLIES:
                 self.ids.popitem(last=False)
@@ -37,9 +40,10 @@ class Replies:
     def recall(self, before: list[int], text: str) -> list[int] | None:
         key = self.key(before, text)
         with self.lock:
-            if key in self.ids:
-                self.ids.move_to_end(key)
-            return self.ids.get(key)
+            if key not in self.ids:
+                return None
+            self.ids.move_to_end(key)
+            return self.ids[key].tolist()
 
     def key(self, before: list[int], text: str) -> tuple[int, str]:
         return hash(tuple(before[-NEAR:])), text

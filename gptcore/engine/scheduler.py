@@ -176,8 +176,8 @@ class Engine:
         """Give a row the slot that has read the beginning of its prompt, or one with a copy."""
         slots, ids = self.slots, row.unread
         # The last token is always read, because its logits are needed, and one more with it: alone
-        # it would be read by another kernel, whose sums are rounded otherwise. An echo needs all.
-        most = 0 if row.reply.request.echo else max(len(ids) - 2, 0)
+        # it would be read by another kernel, whose sums are rounded otherwise. Scores need all.
+        most = 0 if row.reply.request.is_scored else max(len(ids) - 2, 0)
         shared = np.minimum(slots.shared(ids), most)
         is_free = np.array([other is None for other in self.rows])
         best = int((2 * shared + is_free).argmax())  # of equal ones a free one
@@ -206,11 +206,11 @@ class Engine:
             n = n_left + (len(row.unread) == n_left + 1)
             part, row.unread = row.unread[:n], row.unread[n:]
             n_left -= n
-            is_echo = row.reply.request.echo
+            is_scored = row.reply.request.is_scored
             began = time.monotonic()
-            logits = self.slots.read(row.slot, part, first=0 if is_echo else -1)
+            logits = self.slots.read(row.slot, part, first=0 if is_scored else -1)
             self.pace(len(part), time.monotonic() - began)
-            if is_echo:
+            if is_scored:
                 row.reply.score_prompt(part, logits)
             if not row.unread:
                 self.reading.remove(row)

@@ -284,6 +284,18 @@ def test_a_prompt_that_leaves_no_room_is_refused_at_once(length: int, n_words: s
     assert engine.n_running == 0
 
 
+def test_an_echo_may_fill_the_context_and_is_scored_only_if_that_is_wanted() -> None:
+    engine, _ = new_engine(1)  # whose cache gives the logits after the last token alone
+    ids = prompt(0, BLOCK)
+    (reader,) = ask(engine, Request(ids, WARM, 0, echo=True))
+    assert reader.ids() == [] and reader.finish == "length"
+    assert [(told.token_id, told.logprob) for told in reader.pieces[0].prompt] == [
+        (i, None) for i in ids
+    ]
+    with pytest.raises(UserError, match=f"the context holds {BLOCK}: shorten it"):
+        ask(engine, Request([*ids, 1], WARM, 0, echo=True))
+
+
 def test_text_comes_several_tokens_at_a_time_and_the_first_at_once() -> None:
     engine, _ = new_engine(1)
     (reader,) = ask(engine, Request(prompt(3, 4), Sampling(1.0, 0, seed=1), 60))

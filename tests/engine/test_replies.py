@@ -95,6 +95,12 @@ def test_a_reply_is_remembered_once_as_the_tokens_it_was_generated_as(reply: str
     assert len(model.replies.ids) == 1
 
 
+def test_what_no_conversation_recalls_is_not_remembered() -> None:
+    model = Scripted([*b"Hi", END])
+    assert "".join(piece.text for piece in complete(model, "Hello", GREEDY)) == "Hi"
+    assert not model.replies.ids
+
+
 def test_a_text_goes_on_past_the_context_by_what_is_nearest() -> None:
     """Text and reply may be longer than the context; when it is full, its later half is read."""
     model = Scripted([*b"bcdefgh"], block_size=8)
@@ -133,8 +139,8 @@ def test_a_stop_text_in_what_was_begun_ends_nothing() -> None:
     assert "".join(piece.text for piece in pieces) == " You?" and pieces[-1].finish == "end"
 
 
-@pytest.mark.parametrize("n_top", [None, 0, 3])
-def test_a_prompt_read_in_parts_is_told_as_likely_as_read_at_once(n_top: int | None) -> None:
+@pytest.mark.parametrize("n_top", [0, 3])
+def test_a_prompt_read_in_parts_is_told_as_likely_as_read_at_once(n_top: int) -> None:
     logits = np.random.default_rng(2).normal(0, 3, (9, BYTES.vocab_size)).astype(np.float32)
     request = Request([*b"Good day!"], GREEDY, 0, echo=True, n_top=n_top)
 
@@ -148,7 +154,7 @@ def test_a_prompt_read_in_parts_is_told_as_likely_as_read_at_once(n_top: int | N
     assert [one.token_id for one in whole] == request.ids and whole[0].logprob is None
     log_p = log_softmax(logits[:-1])[range(8), request.ids[1:]]
     assert [one.logprob for one in whole[1:]] == pytest.approx(log_p, abs=1e-5)
-    assert {len(one.top) for one in whole[1:]} == {n_top or 0}
+    assert {len(one.top) for one in whole[1:]} == {n_top}
     assert told([1]) == told([4, 5]) == told([1, 2, 8]) == whole
 
 
