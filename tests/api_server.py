@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import requests
-import uvicorn
 
 from gptcore.api.access import Access
 from gptcore.api.routes import Api
+from gptcore.api.serve import new_server
 from gptcore.engine.slots import Slots
 from gptcore.model import OnnxModel
 from gptcore.models import Models
@@ -37,7 +37,7 @@ def running(app: object, port: int = 0) -> Iterator[str]:
         # A named port may have connections of a server that has just ended.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", port))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        server = new_server(app, "127.0.0.1", port)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         while not server.started:
@@ -68,6 +68,16 @@ def wait_until_idle(model: OnnxModel) -> None:
     while model.engine.n_running and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not model.engine.n_running
+
+
+def is_closed(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
 
 
 def error_of(response: requests.Response, status: int) -> str:

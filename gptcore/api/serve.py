@@ -8,6 +8,8 @@ or the one that is typed at the start.
 import argparse
 import getpass
 import os
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +21,9 @@ from gptcore.system.runtime import check_runtime
 from gptcore.terminal import add_model_arguments
 
 if TYPE_CHECKING:
-    from gptcore.api.access import Access
+    import uvicorn
+
+    from gptcore.api.access import Access, Asgi
 
 KEYS = "GPTCORE_API_KEY"
 
@@ -78,8 +82,6 @@ def run(options: argparse.Namespace) -> int:
         )
     read_facts(options.model)
     check_runtime()
-    import uvicorn
-
     from gptcore.api.routes import Api
     from gptcore.models import load_models
 
@@ -87,10 +89,33 @@ def run(options: argparse.Namespace) -> int:
     models = load_models(options)
     say_if_busy()
     print(f"http://{reachable(host)}:{options.port}/v1 (Ctrl-C ends)", flush=True)
-    uvicorn.run(
-        Api(models, access), host=host, port=options.port, log_level="warning", server_header=False
-    )
+    with suppress(KeyboardInterrupt):
+        new_server(Api(models, access), host, options.port).run()
     return 0
+
+
+def new_server(app: "Asgi", host: str, port: int) -> "uvicorn.Server":
+    """Return a server that keeps no connection on which nothing is asked, or nothing read."""
+    import uvicorn
+
+    from gptcore.api.connections import Connections
+
+    async def sweep() -> None:
+        connections.sweep(server.server_state.connections, time.monotonic())
+
+    connections = Connections()
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            log_level="warning",
+            server_header=False,
+            callback_notify=sweep,
+            timeout_notify=1,
+        )
+    )
+    return server
 
 
 def others_reach(options: argparse.Namespace, host: str) -> bool:

@@ -3,7 +3,7 @@
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
@@ -12,9 +12,18 @@ from typing import Any
 
 import pytest
 import requests
-from api_server import HELLO, SECONDS, error_of, served, slow_steps, wait_until_idle
+from api_server import (
+    HELLO,
+    SECONDS,
+    error_of,
+    is_closed,
+    served,
+    slow_steps,
+    wait_until_idle,
+)
 from conftest import NANO
 
+import gptcore.api.connections
 from gptcore.api.access import GUESSES, LONGEST_BODY, REPLIES, Access, Rate, Refused
 from gptcore.api.forms import ChatForm, TextForm
 from gptcore.engine.onnx_session import open_slots
@@ -168,6 +177,45 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(
         head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
         connection.sendall(head + b'Content-Length: 100\r\n\r\n{"messages":')
         assert connection.recv(100).startswith(b"HTTP/1.1 408")
+
+
+def test_connections_on_which_nothing_is_asked_are_closed(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gptcore.api.connections, "HALF_OPEN", 3)
+    address = ("127.0.0.1", int(url.rpartition(":")[2]))
+    with ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_connection(address)) for _ in range(9)]
+        until(lambda: sum(map(is_closed, silent)) == 6)
+        monkeypatch.setattr(gptcore.api.connections, "HEADER_SECONDS", 1.0)
+        until(lambda: all(map(is_closed, silent)))
+    assert requests.get(f"{url}/health", timeout=SECONDS).ok
+
+
+def test_a_stream_that_nobody_reads_is_given_up(
+    nano: OnnxModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"prompt": [[5] * 500] * REPLIES, "max_tokens": 0, "echo": True, "logprobs": 20}
+    body = json.dumps(asked | {"stream": True}).encode()  # for 5 MB, which no buffer holds
+    with served(nano, access := Access()) as url, socket.socket() as unread:
+        unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        unread.connect(("127.0.0.1", int(url.rpartition(":")[2])))
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+        unread.sendall(head + b"Content-Type: application/json\r\n")
+        unread.sendall(f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        until(lambda: access.open.total() == REPLIES)
+        wait_until_idle(nano)
+        time.sleep(1)
+        assert access.open.total() == REPLIES  # all is written, and waits to be read
+        monkeypatch.setattr(gptcore.api.connections, "READ_SECONDS", 1.0)
+        until(lambda: not access.open)
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert is_so()
 
 
 def test_all_addresses_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,10 @@ from http.client import HTTPConnection, HTTPResponse
 from threading import Event
 
 import pytest
+from api_server import is_closed
 from conftest import FIRST, NANO
 
+import gptcore.api.connections
 import gptcore.gradio.guard.visitors
 from benchmarks.crowds.servers import free_port, running
 from gptcore.api.access import LONGEST_BODY, Refused
@@ -305,20 +307,10 @@ def test_connections_that_send_nothing_are_closed_and_the_server_goes_on(
             connection.sendall(b"GET / HTTP/1.1\r\nHost: local")
         time.sleep(2.5)
         assert asked("GET", "/config").status == 200
-        assert sum(map(is_closed, silent)) >= 100 - gptcore.gradio.guard.visitors.HALF_OPEN
-        monkeypatch.setattr(gptcore.gradio.guard.visitors, "HEADER_SECONDS", 1.0)
+        assert sum(map(is_closed, silent)) >= 100 - gptcore.api.connections.HALF_OPEN
+        monkeypatch.setattr(gptcore.api.connections, "HEADER_SECONDS", 1.0)
         time.sleep(2.5)
         assert all(map(is_closed, silent))
-
-
-def is_closed(connection: socket.socket) -> bool:
-    connection.setblocking(False)
-    try:
-        return connection.recv(1) == b""
-    except BlockingIOError:
-        return False
-    except ConnectionError:
-        return True
 
 
 @pytest.mark.slow

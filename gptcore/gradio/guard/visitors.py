@@ -8,12 +8,13 @@ an address (of IPv6 a network of 64 bits), since the name of a session is what i
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
-from gptcore.api.access import Refused, Scope, counted, visitor
+from gptcore.api.access import Refused, Scope, visitor
+from gptcore.api.connections import Connections
 
 if TYPE_CHECKING:
     from gradio import Blocks
@@ -25,8 +26,6 @@ ALL_SESSIONS = 1500  # of all addresses; Gradio forgets the oldest of 2,000
 STREAMS = 64  # that one address has open
 ALL_STREAMS = 400  # of all addresses; a process may have about 1,000 open files
 SESSION_SECONDS = 60.0
-HALF_OPEN = 32  # connections of one address on which no request is complete
-HEADER_SECONDS = 20.0  # for a request's headers to arrive
 UNREAD_SECONDS = 10.0  # after which a request whose reply nobody reads is given up
 
 
@@ -41,8 +40,7 @@ class Visitors:
         self.streams: Counter[str] = Counter()  # open ones of each address
         self.readers: Counter[str] = Counter()  # open ones of each session
         self.joined: dict[str, tuple[str, float]] = {}  # session -> address, time of the last join
-        # uvicorn's connection and the last request on it -> when it was first seen without another
-        self.half_open: dict[tuple[Any, Any], float] = {}
+        self.connections = Connections()
 
     def address(self, scope: Scope) -> str:
         return visitor(scope, self.behind_proxy)
@@ -89,7 +87,7 @@ class Visitors:
             now = time.monotonic()
             await self.forget_unread(page._queue, now)
             if hasattr(page, "server"):  # it has begun
-                self.close_half_open(page.server.server_state.connections, now)
+                self.connections.sweep(page.server.server_state.connections, now)
 
     async def forget_unread(self, queue: "Queue", now: float) -> None:
         for event in list(queue.event_ids_to_events.values()):
@@ -107,17 +105,6 @@ class Visitors:
         queue.pending_event_ids_session.pop(session, None)
         with suppress(KeyError):
             del queue.pending_messages_per_session[session]
-
-    def close_half_open(self, connections: Iterable[Any], now: float) -> None:
-        """Close connections whose headers do not come, for which uvicorn would wait without end."""
-        waiting = [(c, c.cycle) for c in connections if not c.cycle or c.cycle.response_complete]
-        self.half_open = {key: self.half_open.get(key, now) for key in waiting}
-        n_open: Counter[str] = Counter()
-        for (connection, last), at in reversed(self.half_open.items()):
-            address = counted((connection.client or ("",))[0])
-            n_open[address] += last is None  # the others are kept open for the next request
-            if now - at > HEADER_SECONDS or n_open[address] > HALF_OPEN:
-                connection.transport.close()
 
 
 def session_read(scope: Scope, queue: "Queue") -> str:

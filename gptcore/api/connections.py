@@ -1,0 +1,41 @@
+"""Closes the connections that uvicorn would keep without end, of either server.
+
+>>> connections = Connections()
+>>> connections.sweep(server.server_state.connections, time.monotonic())   # doctest: +SKIP
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from gptcore.api.access import counted
+
+HALF_OPEN = 32  # connections of one address on which no request is complete
+HEADER_SECONDS = 20.0  # for a request's headers to arrive
+READ_SECONDS = 300.0  # for the next part of an answer to be read; as long as a reply may take
+
+
+class Connections:
+    """Since when connections are as they are; the times are those of the sweeps."""
+
+    def __init__(self) -> None:
+        # uvicorn's connection and the last request on it -> when it was first seen without another
+        self.half_open: dict[tuple[Any, Any], float] = {}
+        self.unread: dict[Any, float] = {}  # connection -> when it first took no more
+
+    def sweep(self, connections: Iterable[Any], now: float) -> None:
+        """Close those whose headers do not come, and those whose answer nobody reads."""
+        http = [c for c in connections if hasattr(c, "cycle")]  # a websocket's has none
+        waiting = [(c, c.cycle) for c in http if not c.cycle or c.cycle.response_complete]
+        self.half_open = {key: self.half_open.get(key, now) for key in waiting}
+        n_open: Counter[str] = Counter()
+        for (connection, last), at in reversed(self.half_open.items()):
+            address = counted((connection.client or ("",))[0])
+            n_open[address] += last is None  # the others are kept open for the next request
+            if now - at > HEADER_SECONDS or n_open[address] > HALF_OPEN:
+                connection.transport.close()
+        full = [c for c in http if c.flow and c.flow.write_paused]
+        self.unread = {c: self.unread.get(c, now) for c in full}
+        for connection, at in self.unread.items():
+            if now - at > READ_SECONDS:
+                connection.transport.abort()  # to close it would wait until all is read
