@@ -6,6 +6,7 @@
 
 import os
 import socket
+from contextlib import ExitStack
 from ipaddress import ip_address
 
 from gptcore.checks import UserError
@@ -48,6 +49,28 @@ def listen(host: str, port: int) -> socket.socket:
         bound.close()
         raise
     return bound
+
+
+def listen_here(port: int) -> list[socket.socket]:
+    """Return sockets that listen on this port of 127.0.0.1, and of ::1 where there is IPv6.
+
+    A browser takes either for localhost: who has the other one would have that page's place.
+    Raises as `listen`.
+    """
+    with ExitStack() as held:
+        found = [held.enter_context(listen("127.0.0.1", port))]
+        if has_ipv6():
+            found.append(held.enter_context(listen("::1", port)))
+        held.pop_all()
+    return found
+
+
+def has_ipv6() -> bool:
+    try:
+        listen("::1", 0).close()
+    except OSError:
+        return False
+    return True
 
 
 def allow_connections() -> None:

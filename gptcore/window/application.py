@@ -52,12 +52,12 @@ def show_models(
     allow_connections()
     home = Home(data_folder() / name)
 
-    def load(show: Callable[[], None]) -> "Starlette":
+    def load() -> "Starlette":
         check()
         models, translator, bench = load_page(options, trains)
         from gptcore.window.server import window_app
 
-        return window_app(models, translator, bench, show, home.folder)
+        return window_app(models, translator, bench)
 
     return open_window(load, home, title=read_facts(options.model).name)
 

@@ -16,11 +16,11 @@ from typing import Any
 
 from gptcore.checks import UserError
 from gptcore.system.files import read_json, write_whole
-from gptcore.system.network import listen
+from gptcore.system.network import listen_here
 
 HOST = "127.0.0.1"
 PORTS = range(7861, 7961)  # of a first start; below those that systems give to outgoing connections
-SECONDS = 20.0  # for an open window to answer, which may still be loading its model
+SECONDS = 20.0  # for an open window to answer, which may just have started
 
 
 class Home:
@@ -39,8 +39,8 @@ class Home:
     def remember(self, **values: Any) -> None:
         write_whole(self.file, json.dumps(self.known() | values))
 
-    def listen(self) -> socket.socket:
-        """Return a socket that listens on the port of the last start, at first on one that is free.
+    def listen(self) -> list[socket.socket]:
+        """Return what listens on the port of the last start, at first on one that is free.
 
         Raises UserError if another program has it, and AlreadyOpen if a window of this home does.
         """
@@ -48,7 +48,7 @@ class Home:
         if not isinstance(port, int):
             return self.first_listen()
         with suppress(OSError, OverflowError):
-            return listen(HOST, port)
+            return listen_here(port)
         if model := open_model(port, self.folder):
             raise AlreadyOpen(f"the window is open already: http://localhost:{port} ({model})")
         raise UserError(
@@ -56,10 +56,10 @@ class Home:
             f"end it, or delete {self.file} to begin at another one without them"
         )
 
-    def first_listen(self) -> socket.socket:
+    def first_listen(self) -> list[socket.socket]:
         for port in PORTS:
             with suppress(OSError):
-                bound = listen(HOST, port)
+                bound = listen_here(port)
                 self.remember(port=port)
                 return bound
         raise UserError(f"no port from {PORTS[0]} to {PORTS[-1]} is free: end a program with one")

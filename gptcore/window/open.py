@@ -2,14 +2,15 @@
 
 >>> open_window(load, Home(data_folder() / "window"), "gptcore")      # doctest: +SKIP
 
-The window opens at once. Its first request waits until the model is loaded and the server answers,
-which takes less time than a browser needs to start.
+The window opens at once. Its first request waits until the model is loaded, which takes less time
+than a browser needs to start.
 """
 
 import os
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -20,10 +21,10 @@ from gptcore.window.webview import WebView, has_webview
 
 if TYPE_CHECKING:
     import uvicorn
-    from starlette.applications import Starlette
-    from starlette.responses import Response
 
-Load = Callable[[Callable[[], None]], "Starlette"]  # from what shows the window to its application
+    from gptcore.api.access import Asgi
+
+Load = Callable[[], "Asgi"]  # the window's application
 
 
 def open_window(load: Load, home: Home, title: str) -> int:
@@ -33,16 +34,18 @@ def open_window(load: Load, home: Home, title: str) -> int:
     """
     check_display()
     try:
-        listening = home.listen()
+        sockets = home.listen()
     except AlreadyOpen as already:
         print(already)
         return 0
-    with listening:
+    with ExitStack() as held:
+        for listening in sockets:
+            held.enter_context(listening)
         # By name: under a key with dots, which an address has, Chromium finds no window's place.
-        url = f"http://localhost:{listening.getsockname()[1]}"
+        url = f"http://localhost:{sockets[0].getsockname()[1]}"
         window = new_window(title, url, home)
         print(f"{url} (its window closes it)", flush=True)
-        serving = Serving(load, window, listening)
+        serving = Serving(load, window, sockets, title, home)
         serving.start()
         try:
             window.run()
@@ -73,9 +76,17 @@ def new_window(title: str, url: str, home: Home) -> WebView | Browser:
 class Serving(Thread):
     """The server, in a thread of its own: a webview needs the process's first one."""
 
-    def __init__(self, load: Load, window: WebView | Browser, listening: socket.socket):
+    def __init__(
+        self,
+        load: Load,
+        window: WebView | Browser,
+        sockets: list[socket.socket],
+        title: str,
+        home: Home,
+    ):
         super().__init__(name="server", daemon=True)
-        self.load, self.window, self.listening = load, window, listening
+        self.load, self.window, self.sockets = load, window, sockets
+        self.title, self.home = title, home
         self.error: Exception | None = None
         self.server: uvicorn.Server | None = None
 
@@ -83,26 +94,35 @@ class Serving(Thread):
         try:
             import uvicorn
 
-            app = self.application()
+            from gptcore.window.opening import Opening
+
+            app = Opening(self.application, self.window.show, self.title, self.home.folder)
             # What "auto" would choose may not be installed, or not be in an application folder.
             config = uvicorn.Config(
                 app, http="h11", loop="asyncio", ws="none", lifespan="off", log_level="warning"
             )
             self.server = uvicorn.Server(config)
-            self.server.run(sockets=[self.listening])
-        except Exception as error:  # of this program; the first thread raises it
-            self.error = error
-            self.window.close()
+            self.server.run(sockets=self.sockets)
+        except Exception as error:
+            self.fail(error)
 
-    def application(self) -> "Starlette | Response":
+    def application(self) -> "Asgi":
         """Return what the window shows: where nothing can be served, the reason."""
         from starlette.responses import PlainTextResponse
 
         try:
-            return self.load(self.window.show)
+            return self.load()
         except UserError as error:
             self.error = error
             return PlainTextResponse(f"error: {error}", 500)
+        except Exception as error:
+            self.fail(error)
+            return PlainTextResponse("an error of this program", 500)
+
+    def fail(self, error: Exception) -> None:
+        """Close the window for a mistake of this program, which the first thread raises."""
+        self.error = error
+        self.window.close()
 
     def end(self) -> None:
         """End the server; one that still loads ends with the process."""

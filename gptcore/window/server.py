@@ -4,7 +4,6 @@ GET  /                  the page
 GET  /view/...          the view's files and facts
 POST /ask/NAME          what the view asks: a JSON list of values; server-sent events answer
 POST /open              an address that a person clicked on, for the system's browser
-POST /show              brings the window to the front, for a second start
 /v1/, /health, /train/  the API, and Train where it is offered
 
 >>> uvicorn.run(window_app(Models(model)), port=7861)                  # doctest: +SKIP
@@ -14,7 +13,6 @@ import inspect
 import webbrowser
 from collections.abc import AsyncIterator, Callable
 from html import escape
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -61,13 +59,8 @@ def window_app(
     models: Models,
     translator: OnnxTranslator | None = None,
     bench: Workbench | None = None,
-    show: Callable[[], None] = lambda: None,
-    home: Path = Path(),
 ) -> Starlette:
-    """Return the ASGI application.
-
-    `bench`: for Train. `show` brings the window to the front. `home`: whose window it is.
-    """
+    """Return the ASGI application; `bench` is for Train."""
     asks = endpoints(models, translator)
     title = escape(models.names[0])
 
@@ -94,19 +87,12 @@ def window_app(
         webbrowser.open(address)
         return JSONResponse({})
 
-    async def come_forward(request: Request) -> Response:
-        if await read_json(request.scope, request.receive) != str(home):
-            raise Refused(409, "this is the window of another program")
-        show()
-        return JSONResponse({"model": models.names[0]})
-
     access = Access()
     routes = [
         Route("/", page),
         *view_routes(facts),
         Route("/ask/{name}", ask, methods=["POST"]),
         Route("/open", open_link, methods=["POST"]),
-        Route("/show", come_forward, methods=["POST"]),
         *([Mount("/train", TrainRoutes(bench))] if bench else []),
         Mount("/", Api(models, access)),
     ]

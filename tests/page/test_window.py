@@ -5,7 +5,9 @@ import re
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Event
 
 import pytest
 import requests
@@ -18,11 +20,13 @@ from gptcore.checks import UserError
 from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
 from gptcore.page.translate import translate_lines
+from gptcore.system.network import has_ipv6, listen
 from gptcore.translation.onnx import OnnxTranslator
 from gptcore.window.application import FILES, add_to_menu, check_files, hashes
 from gptcore.window.browser import CHOSEN, find_browser
 from gptcore.window.home import PORTS, AlreadyOpen, Home
 from gptcore.window.open import open_window
+from gptcore.window.opening import Opening
 from gptcore.window.server import window_app
 
 HELLO = [{"role": "user", "content": "Tell me a story about a cat."}]
@@ -125,7 +129,6 @@ def test_the_computation_ends_with_the_connection(
         ("ask/reply", [], {"Host": "elsewhere.org"}, 421, "this server is not called"),
         ("open", "file:///etc/passwd", {}, 400, "only an address of http, https, mailto is opened"),
         ("open", ["http://a.org"], {}, 400, "only an address"),
-        ("show", "/another/folder", {}, 409, "this is the window of another program"),
     ],
     ids=str,
 )
@@ -149,32 +152,55 @@ def test_the_page_may_load_nothing_from_elsewhere_and_the_api_is_beside_it(addre
 
 
 def test_the_port_of_the_first_start_is_that_of_later_ones(tmp_path: Path) -> None:
-    with Home(tmp_path).listen() as first, Home(tmp_path / "other").listen() as other:
-        port = first.getsockname()[1]
-        assert port in PORTS and other.getsockname()[1] > port
-    with Home(tmp_path).listen() as again:
-        assert again.getsockname()[1] == port
+    with listening(Home(tmp_path)) as port, listening(Home(tmp_path / "other")) as other:
+        assert port in PORTS and other > port
+    with listening(Home(tmp_path)) as again:
+        assert again == port
+
+
+@contextmanager
+def listening(home: Home) -> Iterator[int]:
+    """The port of a window of this home that does not answer yet."""
+    with ExitStack() as held:
+        sockets = [held.enter_context(bound) for bound in home.listen()]
+        yield sockets[0].getsockname()[1]
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_nobody_else_has_the_port_at_either_address_of_localhost(
+    tmp_path: Path, address: str
+) -> None:
+    with listening(home := Home(tmp_path)) as port, pytest.raises(OSError):
+        listen(address, port)
+    with listen(address, port), pytest.raises(UserError, match="another program has port"):
+        home.listen()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"port": "x"}', '{"port": true}'])
 def test_a_damaged_memory_is_as_good_as_none(tmp_path: Path, text: str) -> None:
     home = Home(tmp_path)
     home.file.write_text(text)
-    with home.listen() as bound:
-        assert home.known()["port"] == bound.getsockname()[1]
+    with listening(home) as port:
+        assert home.known()["port"] == port
 
 
-def test_a_second_start_says_where_the_window_is_and_brings_it_forward(
-    tmp_path: Path, model: OnnxModel
-) -> None:
-    home, shown = Home(tmp_path), []
-    with home.listen() as bound:
-        port = bound.getsockname()[1]
-    app = window_app(Models(model), show=lambda: shown.append(1), home=tmp_path)
-    told = f"open already: http://localhost:{port} "
-    with running(app, port), pytest.raises(AlreadyOpen, match=told):
-        home.listen()
-    assert shown
+def test_a_second_start_brings_the_window_forward_also_while_it_loads(tmp_path: Path) -> None:
+    home, shown, loads = Home(tmp_path), [], Event()
+    with listening(home) as port:
+        pass
+    app = Opening(lambda: loads.wait(20), lambda: shown.append(1), "nano", tmp_path)  # type: ignore
+    with running(app, port) as address:
+        told = rf"open already: http://localhost:{port} \(nano\)"
+        with pytest.raises(AlreadyOpen, match=told):
+            home.listen()
+        assert shown
+        answer = requests.post(f"{address}/show", json="/another/folder", timeout=20)
+        assert answer.status_code == 409 and "of another program" in answer.json()["detail"]
+        headers = {"Origin": "http://elsewhere.org"}
+        answer = requests.post(f"{address}/show", json=str(tmp_path), headers=headers, timeout=20)
+        assert answer.status_code == 403 and len(shown) == 1
+    loads.set()
 
 
 def test_a_port_that_another_program_has_is_named(tmp_path: Path) -> None:
@@ -244,14 +270,30 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_server_ends_with_its_window(reader: Path, tmp_path: Path, model: OnnxModel) -> None:
     home = Home(tmp_path / "home")
-    assert open_window(lambda show: window_app(Models(model)), home, "a") == 0
+    assert open_window(lambda: window_app(Models(model)), home, "a") == 0
     assert "view/window.js" in reader.read_text()
-    with home.listen():
+    with listening(home):
         pass  # its port is free
 
 
+def test_a_window_that_is_closed_while_it_loads_ends_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The browser asks for the page, and is gone before there is one."""
+    gone = "import sys, urllib.request as r; r.urlopen(sys.argv[1][6:], timeout=1)"
+    (tmp_path / "gone.py").write_text(f"try:\n    {gone}\nexcept TimeoutError: pass")
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setenv(CHOSEN, f"'{sys.executable}' {tmp_path / 'gone.py'}")
+    loads = Event()
+    home = Home(tmp_path / "home")
+    assert open_window(lambda: loads.wait(20), home, "a") == 0  # type: ignore
+    loads.set()
+    out, error = capfd.readouterr()
+    assert out.count("\n") == 1 and error == ""
+
+
 def test_the_window_shows_why_nothing_can_be_served(reader: Path, tmp_path: Path) -> None:
-    def load(show: Callable[[], None]) -> None:
+    def load() -> None:
         raise UserError("model.onnx is damaged")
 
     with pytest.raises(UserError, match=r"model\.onnx is damaged"):
@@ -265,7 +307,7 @@ def test_a_browser_that_cannot_open_a_window_is_told_with_its_words(
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setenv(CHOSEN, "sh -c 'echo Missing X server; exit 3'")
     with pytest.raises(UserError, match="sh ended with code 3: Missing X server"):
-        open_window(lambda show: window_app(Models(model)), Home(tmp_path), "a")
+        open_window(lambda: window_app(Models(model)), Home(tmp_path), "a")
 
 
 @pytest.mark.parametrize(("harm", "word"), [(b"x", "damaged"), (None, "missing")])

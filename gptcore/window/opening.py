@@ -1,0 +1,48 @@
+"""The window's application from its first moment; what it shows comes when the model is loaded.
+
+POST /show   brings the window to the front, for a second start: also while it loads, or cannot load
+
+>>> uvicorn.run(Opening(load, window.show, "gptcore", home.folder), port=7861)   # doctest: +SKIP
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from threading import Thread
+
+from starlette.responses import JSONResponse, Response
+
+from gptcore.api.access import Access, Asgi, Receive, Refused, Scope, Send, check_origin, read_json
+
+
+class Opening:
+    """ASGI application that lets all requests but one wait for what `load` returns."""
+
+    def __init__(self, load: Callable[[], Asgi], show: Callable[[], None], title: str, home: Path):
+        """`show` brings the window to the front. `home`: whose window it is."""
+        self.show, self.title, self.home = show, title, home
+        self.loaded: Future[Asgi] = Future()
+        self.loaded.set_running_or_notify_cancel()  # who goes away while it waits cancels nothing
+        Thread(target=lambda: self.loaded.set_result(load()), name="loader", daemon=True).start()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/show":
+            app: Asgi = await self.come_forward(scope, receive)
+        else:
+            try:
+                app = await asyncio.wrap_future(self.loaded)
+            except asyncio.CancelledError:  # the window was closed, and nobody waits any more
+                return
+        await app(scope, receive, send)
+
+    async def come_forward(self, scope: Scope, receive: Receive) -> Response:
+        try:
+            Access().check_host(scope)
+            check_origin(scope)
+            if await read_json(scope, receive) != str(self.home):
+                raise Refused(409, "this is the window of another program")
+        except Refused as refused:
+            return JSONResponse({"detail": str(refused)}, refused.status)
+        self.show()
+        return JSONResponse({"model": self.title})
