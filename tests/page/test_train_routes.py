@@ -8,7 +8,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from http.client import HTTPConnection
 from pathlib import Path
 from threading import Thread
@@ -180,7 +180,7 @@ def test_too_large_a_text_is_refused_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("meanwhile", "told"),
     [
-        (lambda bench: bench.begin("look", {}), "a command is running"),
+        (lambda bench: bench.begin("plan", {}), "a command is running"),
         (lambda bench: give(bench, "c.txt", "123456"), "a.txt is too large"),
     ],
     ids=["a command", "another text"],
@@ -199,14 +199,50 @@ def test_what_happens_while_a_text_arrives_is_asked_again_at_its_end(
         connection.putheader("Content-Length", "6")
         connection.endheaders(b"123")
         deadline = time.monotonic() + 10
-        while not list(bench.texts.glob(".a.txt")) and time.monotonic() < deadline:
+        while not list(bench.texts.glob(".*")) and time.monotonic() < deadline:
             time.sleep(0.02)
         meanwhile(bench)
         connection.send(b"456")
         answer = connection.getresponse()
         assert answer.status == 400 and told in json.loads(answer.read())["detail"]
-    assert not [*bench.texts.glob("*a.txt")]
+    assert not {path.name for path in bench.texts.glob("*")} - {"b.txt", "c.txt"}
+    bench.stop()
     when_idle(bench)
+    ask(served, "POST", "/train/clear", {})
+
+
+def test_a_look_gives_way_to_what_a_person_does(served: tuple) -> None:
+    """The page begins a look by itself: nobody knows what to stop."""
+    bench = served[0]
+    ask(served, "PUT", "/train/texts/a.txt", "Hello.")
+    for act in (
+        lambda: ask(served, "PUT", "/train/texts/b.txt", "Hello."),
+        lambda: ask(served, "POST", "/train/remove", {"name": "a.txt"}),
+        lambda: ask(served, "POST", "/train/clear", {}),
+    ):
+        bench.begin("look", {})
+        look = bench.child
+        assert act()[0] == 200
+        assert look.wait() in workbench.STOPPED and not bench.doing
+    assert not bench.folder.exists()
+
+
+def test_two_uploads_of_one_name_do_not_mix(served: tuple) -> None:
+    with ExitStack() as stack:
+        connections = [
+            stack.enter_context(closing(HTTPConnection(*served[1:], timeout=30))) for _ in range(2)
+        ]
+        for half in (0, 1):
+            for sign, connection in zip("ab", connections):
+                if half == 0:
+                    connection.putrequest("PUT", "/train/texts/same.txt")
+                    connection.putheader("Content-Length", "100000")
+                    connection.endheaders()
+                connection.send(sign.encode() * 50_000)
+                time.sleep(0.2)
+        assert [connection.getresponse().status for connection in connections] == [200, 200]
+    text = (served[0].texts / "same.txt").read_text()
+    assert text in ("a" * 100_000, "b" * 100_000)
     ask(served, "POST", "/train/clear", {})
 
 
@@ -276,8 +312,6 @@ def test_a_look_says_what_the_command_says(bench: Workbench) -> None:
     give(bench, "chats.csv", CHATS)
     bench.begin("look", {})
     first = bench.child
-    with pytest.raises(UserError, match="a command is running"):
-        bench.room_for("other.txt")
     bench.begin("look", {})
     assert first.wait() in workbench.STOPPED, "the second one takes its place"
     with pytest.raises(UserError, match="the name of the model is empty"):

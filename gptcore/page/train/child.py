@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gptcore.system.files import CHECKOUT
@@ -81,3 +81,10 @@ def output_of(path: Path) -> list[str]:
     # A bar is drawn over itself: after "\r" its line begins anew.
     lines = [line.rstrip().rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").split("\n")]
     return [line for line in lines if line.strip()]
+
+
+def planned(lines: Iterable[str]) -> list[str]:
+    """Return the lines of the plan in what a training says before it begins."""
+    lines = [*lines]
+    first = next((i for i, line in enumerate(lines) if line.startswith("size ")), len(lines))
+    return lines[first:]

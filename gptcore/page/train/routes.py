@@ -9,6 +9,7 @@ POST /train/ACTION            fetch, look, plan, train, export, stop, remove or 
 """
 
 import asyncio
+import tempfile
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -91,24 +92,25 @@ def act(bench: Workbench, action: str, asked: dict) -> None:
 async def take_text(bench: Workbench, name: str, request: Request) -> None:
     """Write a text to the disk as it arrives. Raises UserError if it is too long."""
     path, most = bench.room_for(name)
-    part = path.with_name(f".{path.name}")  # a name that no text has
+    # A name that no text begins with, and no other upload of this name has.
+    handle, part = tempfile.mkstemp(dir=path.parent, prefix=".")
     n_bytes = 0
     try:
-        with open(part, "wb") as file:
+        with open(handle, "wb") as file:
             async for piece in request.stream():
                 n_bytes += len(piece)
                 check_size(path, n_bytes, most)
                 await asyncio.to_thread(file.write, piece)
-        await asyncio.to_thread(keep, bench, part, name)
+        await asyncio.to_thread(keep, bench, Path(part), name)
     except ClientDisconnect:
         raise UserError(f"{path.name} did not arrive whole") from None
     finally:
-        part.unlink(missing_ok=True)
+        Path(part).unlink(missing_ok=True)
 
 
 def keep(bench: Workbench, part: Path, name: str) -> None:
     """Put a text that has arrived in its place. Raises UserError if there is none any more."""
-    with bench.lock:  # a command may have begun meanwhile, and other texts may have arrived
+    with bench.after_look():  # a command may have begun meanwhile, and other texts have arrived
         path, most = bench.room_for(name)
         check_size(path, part.stat().st_size, most)
         part.replace(path)

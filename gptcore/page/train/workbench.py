@@ -14,7 +14,8 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock, Thread
@@ -23,7 +24,7 @@ from typing import Any
 from gptcore.bundle import FACTS, INDEX, TRAINABLE, read_facts
 from gptcore.checks import UserError, shorten
 from gptcore.config import ModelConfig
-from gptcore.page.train.child import Child, output_of
+from gptcore.page.train.child import Child, output_of, planned
 from gptcore.page.train.progress import progress_of
 from gptcore.system.command_line import INTERRUPTED
 from gptcore.system.files import write_whole
@@ -120,7 +121,8 @@ class Workbench:
 
     def room_for(self, name: str) -> tuple[Path, int]:
         """Return where to write a text, and how many bytes it may have. Raises UserError."""
-        self.check_idle()
+        if self.doing != "look":  # which gives way when the text has arrived
+            self.check_idle()
         own = re.sub(r"[^\w .()-]", "_", Path(name.replace("\\", "/")).name).strip(" .")[-120:]
         if not own:
             raise UserError(f"{name[:50]!r} is no name of a file")
@@ -140,7 +142,7 @@ class Workbench:
 
     def remove(self, name: str) -> None:
         """Delete a text. Raises UserError."""
-        with self.lock:
+        with self.after_look():
             self.check_idle()
             for path in self.listed():
                 if path.name == name:
@@ -156,13 +158,19 @@ class Workbench:
         a new look takes an old one's place.
         """
         n_stops = self.n_stops
+        with self.after_look(stops=kind == "look"):
+            if n_stops == self.n_stops:
+                self.launch(kind, asked)
+
+    @contextmanager
+    def after_look(self, stops: bool = True) -> Iterator[None]:
+        """Hold the lock while no look runs; one that does is stopped or waited for."""
         while True:
             with self.lock:
                 if self.doing != "look":
-                    if n_stops == self.n_stops:
-                        self.launch(kind, asked)
+                    yield
                     return
-                if kind == "look" and (child := self.child):
+                if stops and (child := self.child):
                     child.stop()
                 look = self.following
             look.join()
@@ -276,8 +284,8 @@ class Workbench:
     # ---------------------------------------------------------------- the end
 
     def clear(self, keeps: bool) -> None:
-        """Begin anew; the run and the model are kept or deleted. Raises UserError."""
-        with self.lock:
+        """Begin anew; the run is kept or deleted, a model stays. Raises UserError."""
+        with self.after_look():
             self.check_idle()
             begun = self.settings()["begun"]
             if begun and not keeps:
@@ -340,10 +348,3 @@ def folder_name(given: str) -> str:
     if name.startswith("."):
         raise UserError(f"the name {name} begins with a dot: begin with a letter or a digit")
     return name
-
-
-def planned(lines: Iterable[str]) -> list[str]:
-    """Return the lines of the plan in what a training says before it begins."""
-    lines = [*lines]
-    first = next((i for i, line in enumerate(lines) if line.startswith("size ")), len(lines))
-    return lines[first:]
