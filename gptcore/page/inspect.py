@@ -10,6 +10,7 @@ is its float32 numbers in base64. Shape letters: H heads, T tokens, C channels.
 import asyncio
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
+from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,7 +19,14 @@ import numpy as np
 from gptcore.bundle import Bundle
 from gptcore.checks import UserError
 from gptcore.engine.inputs import to_messages, whole_number
-from gptcore.inspection import Excerpt, Inspector, ids_of_messages, ids_of_text, inspect_ids
+from gptcore.inspection import (
+    Excerpt,
+    Inspection,
+    Inspector,
+    ids_of_messages,
+    ids_of_text,
+    inspect_ids,
+)
 from gptcore.model import OnnxModel
 from gptcore.models import Models
 from gptcore.page.reply import as_json
@@ -29,11 +37,15 @@ N_NEXT = 8
 def inspect_endpoint(models: Models) -> Callable:
     """Return the function that answers; its graphs are opened when needed. It raises UserError."""
     inspectors: WeakKeyDictionary[OnnxModel, Inspector] = WeakKeyDictionary()  # of open models
+    looking = Lock()  # several would open a graph several times at once
 
-    def inspector(model: OnnxModel) -> Inspector:
-        if model not in inspectors:
-            inspectors[model] = Inspector(model.bundle)
-        return inspectors[model]
+    def inspected(model: OnnxModel, ids: list[int], untrained: bool) -> Inspection:
+        with looking:
+            if untrained:  # it draws other weights at each run, but the same in its first
+                return inspect_ids(Inspector(model.bundle, untrained=True), ids, N_NEXT)
+            if model not in inspectors:
+                inspectors[model] = Inspector(model.bundle)
+            return inspect_ids(inspectors[model], ids, N_NEXT)
 
     def look(model: OnnxModel, what: Any, layer: Any, untrained: bool) -> str:
         bundle = model.bundle
@@ -41,9 +53,7 @@ def inspect_endpoint(models: Models) -> Callable:
         at = whole_number("layer", layer)
         if not (0 <= at < bundle.config.n_layer):
             raise UserError(f"layer={at} is out of range: the model has {bundle.config.n_layer}")
-        # The untrained graph draws other weights at each run, but the same in its first.
-        opened = Inspector(bundle, untrained=True) if untrained else inspector(model)
-        seen = inspect_ids(opened, read.ids, N_NEXT)
+        seen = inspected(model, read.ids, untrained)
         return as_json(
             tokens=list(zip(seen.token_ids, seen.tokens)),
             following=[[(i, name, round(p, 3)) for i, name, p in top] for top in seen.following],
