@@ -12,9 +12,10 @@ from typing import Any
 
 from gptcore import __version__
 from gptcore.api.access import REPLIES
-from gptcore.api.bodies import FORMATS, MOST_TOP, Fields
+from gptcore.api.bodies import FORMATS, MOST_TOP, OTHER_ROLES, Fields
 from gptcore.engine.inputs import MOST_STOPS
 from gptcore.engine.sampling import SETTINGS
+from gptcore.text.chat_template import ROLES
 
 Schema = dict[str, Any]
 
@@ -22,16 +23,28 @@ NAMES = {bool: "boolean", int: "integer", float: "number", str: "string", NoneTy
 TEXT: Schema = {"type": "string"}
 IDS: Schema = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 PART: Schema = {"type": "object", "properties": {"text": TEXT}, "required": ["text"]}
+ROLE: Schema = {"enum": [*ROLES, *OTHER_ROLES]}
+CONTENT: Schema = {"anyOf": [TEXT, {"type": "array", "items": PART}]}
+ARGUMENTS: Schema = {"type": "object", "properties": {"arguments": TEXT}, "required": ["arguments"]}
+CALL: Schema = {"type": "object", "properties": {"function": ARGUMENTS}, "required": ["function"]}
+CALLS: Schema = {"type": "array", "items": CALL}
 MESSAGE: Schema = {
-    "type": "object",
-    "properties": {
-        "role": {"enum": ["system", "developer", "user", "assistant"]},
-        "content": {"anyOf": [TEXT, {"type": "array", "items": PART}]},
-    },
-    "required": ["role", "content"],
+    "anyOf": [
+        {
+            "type": "object",
+            "properties": {"role": ROLE, "content": CONTENT},
+            "required": ["role", "content"],
+        },
+        {
+            "type": "object",
+            "properties": {"role": ROLE, "content": {"type": "null"}, "tool_calls": CALLS},
+            "required": ["role", "tool_calls"],
+        },
+    ],
 }
 NEEDED: Schema = {"type": "string", "minLength": 1}
-STOP: Schema = {"anyOf": [TEXT, {"type": "array", "items": NEEDED, "maxItems": MOST_STOPS}]}
+STOPS: Schema = {"type": "array", "items": NEEDED, "maxItems": MOST_STOPS}
+STOP: Schema = {"anyOf": [TEXT, STOPS, {"type": "null"}]}
 TOP: Schema = {"type": ["integer", "null"], "minimum": 0, "maximum": MOST_TOP}
 FORMAT: Schema = {
     "type": ["object", "null"],

@@ -18,7 +18,7 @@ from conftest import NANO, ROOT
 
 import gptcore.api.routes
 from gptcore.api.access import Access
-from gptcore.api.document import REFUSALS
+from gptcore.api.document import REFUSALS, openapi
 from gptcore.checks import UserError
 from gptcore.engine.generate import Piece, chat
 from gptcore.engine.onnx_session import open_slots
@@ -483,6 +483,27 @@ def metrics(url: str) -> dict[str, float]:
     lines = requests.get(f"{url}/metrics", timeout=SECONDS).text.splitlines()
     pairs = (line.rsplit(" ", 1) for line in lines if line[0] != "#")
     return {name.partition("{")[0]: float(value) for name, value in pairs}
+
+
+def test_a_conversation_with_a_call_of_a_function_is_read_and_in_the_document(post) -> None:
+    called = {"type": "function", "id": "c", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    body = {
+        "messages": [
+            *HELLO,
+            {"role": "assistant", "content": None, "tool_calls": [called]},
+            {"role": "tool", "content": "7", "tool_call_id": "c"},
+        ],
+        "stop": None,
+        "max_tokens": 1,
+    }
+    assert post(**body).ok
+    paths = openapi(["nano"])["paths"]
+    content = paths["/v1/chat/completions"]["post"]["requestBody"]["content"]
+    document = jsonschema.Draft202012Validator(content["application/json"]["schema"])
+    assert document.is_valid(body)
+    for message in ({"role": "user", "content": None}, {"role": "cat", "content": "Meow"}):
+        assert not document.is_valid(body | {"messages": [message]})
+        assert post(**body | {"messages": [message]}).status_code == 400
 
 
 def test_every_refusal_is_in_the_document() -> None:
