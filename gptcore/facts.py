@@ -6,6 +6,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+from unicodedata import category
 
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
@@ -121,6 +122,8 @@ class ModelFacts:
     format: int = FORMAT
 
     def __post_init__(self) -> None:
+        if any(category(sign) == "Cc" for sign in self.name):  # it is shown on one line
+            raise UserError(f"name={self.name!r} holds a line break or another control character")
         for name in self.sha256:
             path = PurePosixPath(name)
             if path.is_absolute() or ".." in path.parts or any(sign in name for sign in "\\:"):

@@ -5,6 +5,7 @@ An application folder has one model, in the place of the model that ships.
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +30,7 @@ ENTRY = """[Desktop Entry]
 Type=Application
 Name={name}
 Comment=Talk with a language model on this machine
-Exec="{program}"
+Exec={program}
 Icon={icon}
 Terminal=false
 Categories=Utility;
@@ -113,7 +114,25 @@ def add_to_menu(own: Path) -> int:
     if sys.platform != "linux":
         raise UserError("--install is for Linux: elsewhere make a shortcut to the program")
     entry = data_folder().parent / "applications" / f"{own.stem}.desktop"
-    name = read_facts(default_model()).name
-    write_whole(entry, ENTRY.format(name=name, program=own, icon=own.with_name(ICON)))
+    if "%" in str(own):  # escaped, it is not found by all desktops
+        raise UserError(f"{own} has a % in its path, which no menu can start: move the folder")
+    name, icon = read_facts(default_model()).name, own.with_name(ICON)
+    program = quoted(str(own))
+    values = {"name": name, "program": program, "icon": str(icon)}
+    write_whole(entry, ENTRY.format(**{key: escaped(value) for key, value in values.items()}))
     print(f"wrote {entry}")
     return 0
+
+
+def quoted(word: str) -> str:
+    """Return a word of the command in a menu's entry.
+
+    >>> print(quoted("/opt/a $b"))
+    "/opt/a \\$b"
+    """
+    return '"' + re.sub(r'(["`$\\])', r"\\\1", word) + '"'
+
+
+def escaped(value: str) -> str:
+    """Return a text as a menu's entry holds it, on one line."""
+    return value.replace("\\", r"\\").replace("\n", r"\n")

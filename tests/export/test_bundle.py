@@ -77,6 +77,13 @@ def test_a_file_that_is_not_inside_the_folder_is_refused(folder: Path, name: str
         load_bundle(folder)
 
 
+def test_a_name_of_several_lines_is_refused(folder: Path) -> None:
+    """It would add lines of its own to the entry of a desktop's menu."""
+    change_facts(folder, lambda facts: facts.update(name="nano\nExec=evil"))
+    with pytest.raises(UserError, match="holds a line break or another control character"):
+        load_bundle(folder)
+
+
 def test_a_link_may_lead_elsewhere_in_the_folder_or_to_the_hubs_blobs_alone(
     folder: Path, tmp_path: Path
 ) -> None:

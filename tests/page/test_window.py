@@ -329,6 +329,14 @@ def test_an_application_enters_itself_into_the_menu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    add_to_menu(Path("/opt/chat/gptcore-chat"))
-    entry = (tmp_path / "applications" / "gptcore-chat.desktop").read_text()
-    assert 'Exec="/opt/chat/gptcore-chat"\nIcon=/opt/chat/icon.png\n' in entry
+    # In a command first what quotes mean, then what any value does: a backslash is four.
+    for folder, icon, program in (
+        ("/opt/chat", "/opt/chat", "/opt/chat"),
+        ('/opt/"my" $a', '/opt/"my" $a', r'/opt/\\"my\\" \\$a'),
+        ("/opt/\\a\nb", r"/opt/\\a\nb", r"/opt/\\\\a\nb"),
+    ):
+        add_to_menu(Path(folder, "gptcore-chat"))
+        entry = (tmp_path / "applications" / "gptcore-chat.desktop").read_text()
+        assert f'Exec="{program}/gptcore-chat"\nIcon={icon}/icon.png\n' in entry
+    with pytest.raises(UserError, match="has a % in its path"):
+        add_to_menu(Path("/opt/50%/gptcore-chat"))
