@@ -25,14 +25,14 @@ from gptcore.page.streaming import stream
 from gptcore.page.translate import BEAMS, crossing_endpoint, translate_lines, translation_endpoint
 from gptcore.translation.onnx import OnnxTranslator
 
-REPLIES = 32  # replies to one kind of event that are written at once; others wait in the queue
+CONCURRENT_REPLIES = 32  # to one kind of event, written at once; others wait in the queue
 Asker = Callable[[], str]
 PRIVATE: dict[str, Any] = {"api_visibility": "private"}  # of the view, not for programs
 
 
 def add_endpoints(models: Models, access: Access) -> None:
     """Add the endpoints; the view, which draws itself (page/view), has a choice of models."""
-    answering: dict[str, Any] = {"concurrency_limit": REPLIES}
+    answering: dict[str, Any] = {"concurrency_limit": CONCURRENT_REPLIES}
     asker = partial(visitor_of_event, access)
     reply = with_gradio_errors(reply_endpoint(models, asker))
     gr.api(reply, api_name="reply", **PRIVATE, **answering)
