@@ -100,7 +100,7 @@ export class Messages {
     body.classList.toggle("plain", node.role === "user" || this.isPlain || this.isTinted);
     const tokens = this.isTinted && node.role === "assistant" && (await this.actions.tokens(node));
     if (tokens && node.text && textOf(tokens).startsWith(node.text))
-      showTokens(body, tokens, (i, id) => this.actions.branch(article.node, i, id));
+      showTokens(body, tokens, (...chosen) => this.actions.branch(article.node, ...chosen));
     else if (body.classList.contains("plain")) body.textContent = node.text;
     else showMarkdown(body, node.text);
     const isEmpty = !node.text && node.finish !== undefined;

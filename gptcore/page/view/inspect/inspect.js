@@ -23,7 +23,7 @@ export class Inspect {
 
   // Opens on the current conversation or text of the model that is chosen.
   async enter(stage) {
-    if (this.facts !== stage.facts) this.build(stage.facts);
+    if (this.facts?.name !== stage.facts.name || !this.facts.inspect) this.build(stage.facts);
     if (!this.facts.inspect) return;
     const what = stage.what();
     this.current = () => stage.what();

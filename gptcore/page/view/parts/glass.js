@@ -75,7 +75,7 @@ function open(span, tokens, branch) {
     const isSpecial = name.startsWith("<|");
     const choose = () => {
       closeAlternatives();
-      branch(Number(span.dataset.i), other);
+      branch(Number(span.dataset.i), [other, name]);
     };
     const bar = el("span.bar-fill");
     bar.style.width = `${Math.max(1, 100 * Math.exp(p))}%`;
