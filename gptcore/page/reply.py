@@ -21,7 +21,13 @@ from typing import Any
 from gptcore.checks import UserError, shorten
 from gptcore.engine.generate import Request, chat_request, completion_request
 from gptcore.engine.grammar import compiled
-from gptcore.engine.inputs import check_stops, to_messages, to_settings, usual_sampling
+from gptcore.engine.inputs import (
+    check_stops,
+    to_messages,
+    to_settings,
+    usual_sampling,
+    whole_number,
+)
 from gptcore.engine.sampling import Likelihood
 from gptcore.model import OnnxModel, device_line
 from gptcore.models import Models
@@ -65,7 +71,10 @@ def read(model: OnnxModel, prompt: Any, settings: Any, begun: Any) -> tuple[Requ
     facts = model.bundle.facts
     usual = {"max_tokens": default_max_tokens(facts)} | asdict(usual_sampling(facts))
     values = usual | settings
-    sampling, most = to_settings(values, highest_max_tokens(facts))
+    # It may have been chosen for another model, whose context is larger.
+    highest = highest_max_tokens(facts)
+    values["max_tokens"] = min(whole_number("max_tokens", values["max_tokens"]), highest)
+    sampling, most = to_settings(values, highest)
     if sampling.seed < 0:
         sampling = replace(sampling, seed=random.randrange(SEEDS))
     schema = None

@@ -312,5 +312,6 @@ export default {
   "told.name.dot": "The name {name} begins with a dot: begin with a letter or a digit",
   "told.taken": "The name {name} is taken by {path}: choose another name",
   "told.large.file": "{name} is too large: all texts together may have 500 MB; train on the command line, where there is no limit",
+  "told.there": "{name} is among the texts already: remove that, or rename this file",
   "told.here": "Only this machine itself may train: open the page on it",
 };

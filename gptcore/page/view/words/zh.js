@@ -311,5 +311,6 @@ export default {
   "told.name.dot": "名称 {name} 以点开头：请以字母或数字开头",
   "told.taken": "名称 {name} 已被 {path} 占用：请换一个名称",
   "told.large.file": "{name} 太大：所有文本合计不得超过 500 MB；在命令行训练则没有限制",
+  "told.there": "{name} 已在文本之中：请先移除那一个，或给这个文件改名",
   "told.here": "只有这台机器自己可以训练：请在它上面打开本页",
 };
