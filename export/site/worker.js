@@ -143,7 +143,7 @@ async function reply({ prompt, settings: changed, begun }) {
   const options = { settings: chosen, ends, slides, begun: given };
   const finish = await model.write(ids, options, (...token) => written.add(...token), isStopped);
   written.post(finish);
-  if (!slides) prompts.remember(ids, [...given, ...written.ids], written.text);
+  if (!slides && !written.isCut) prompts.remember(ids, [...given, ...written.ids], written.text);
 }
 
 // Lets waiting messages arrive between two tokens, such as the one to stop; WebAssembly does not.
