@@ -155,6 +155,7 @@ export class Messages {
   // Lets a person change a message in its place.
   edit(node, done) {
     const article = this.drawn.get(node.id);
+    if (article.classList.contains("editing")) return article.querySelector(".editor").focus();
     const box = el("textarea.editor", { "aria-label": say("edit"), rows: "1" });
     box.value = node.text;
     const close = () => {
@@ -183,7 +184,7 @@ export class Messages {
     article.classList.add("editing");
     article.replaceChildren(box, buttons);
     box.style.height = `${Math.min(box.scrollHeight + 4, 400)}px`;
-    box.focus();
+    return box.focus();
   }
 
   // Says above a message that the model no longer sees what stands before it.
