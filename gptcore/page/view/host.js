@@ -62,7 +62,10 @@ export async function show(facts, call) {
     ask: ({ prompt, settings, begun, model = facts.name }, ...more) =>
       call("reply", [prompt, settings, begun, model], ...more),
     inspect: ({ what, layer, model = facts.name, untrained }, onEvent) => look("inspect", [what, layer, model, untrained], onEvent),
-    models: readFacts, // those that are here now
+    models: async () => {
+      const { models, others } = await readFacts(); // those that are here now, also for a language switch
+      return Object.assign(facts, { models, others });
+    },
     translator: translator && {
       facts: translator,
       translate: ({ text, beams }, ...more) => call("translation", [text, beams], ...more),

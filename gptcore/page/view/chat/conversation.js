@@ -17,7 +17,6 @@ import { writeReply } from "./reply.js";
 
 const LAST = "gptcore-last-chat";
 
-const listed = ({ models, others }) => ({ models, others });
 const namesModel = () => new URLSearchParams(location.search).has("model");
 
 export class Conversation {
@@ -65,7 +64,7 @@ export class Conversation {
     const choices = {
       choose: (name) => this.choose({ model: name }),
       compare: (name) => this.choose({ rival: name }),
-      look: models && (async () => this.know(Object.assign(this.host.facts, listed(await models())))),
+      look: models && (async () => this.know(await models())),
     };
     return new Settings(
       { ...facts, api, schemas },
@@ -306,8 +305,8 @@ export class Conversation {
     this.done = this.write(this.newReply(node.parent, { model: node.model }), begun);
   }
 
-  // What a reply begins with: ids, of a reply of this visit whose model is here; else their text, since
-  // the ids of another model, or of a later one of this name, are other words.
+  // What a reply begins with: ids of one of this visit's latest, whose model is here; else their text,
+  // since the ids of another model, or of a later one of this name, are other words.
   begun(node, tokens) {
     const isOwn = this.known.has(node.id) && this.models.has(node.model);
     return isOwn ? tokens.map(([id]) => id) : textOf(tokens);
@@ -384,10 +383,8 @@ export class Conversation {
 
   // Lets the model answer the message `parent`. A rival answers the same with the same seed.
   reply(parent) {
-    const { name } = this.facts;
-    const { rival } = this.chat;
-    const isBoth = this.models.has(rival);
-    this.done = isBoth ? this.replyBoth(parent, [name, rival]) : this.write(this.newReply(parent, { model: name }), []);
+    const [{ name: model }, { rival }] = [this.facts, this.chat];
+    this.done = this.models.has(rival) ? this.replyBoth(parent, [model, rival]) : this.write(this.newReply(parent, { model }));
     return this.done;
   }
 
@@ -409,7 +406,7 @@ export class Conversation {
   }
 
   // Writes a reply, or goes on with one that is begun; returns how it ended.
-  write(node, begun, changes = {}) {
+  write(node, begun = [], changes = {}) {
     return writeReply(this, node, begun, changes);
   }
 }

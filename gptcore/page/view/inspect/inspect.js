@@ -83,15 +83,17 @@ export class Inspect {
     }
     this.results.hidden = !this.seen;
     if (!this.seen) return this.results.replaceChildren();
-    if (!keeps) this.at = this.lastWord();
+    if (!keeps) this.at = this.lastWord(what);
     this.again.setAttribute("aria-pressed", String(what[0].role !== undefined));
     this.show();
   }
 
-  // The last token of what was written; after the special one behind it nothing was learned.
-  lastWord() {
-    const last = this.seen.tokens.length - 1;
-    return Math.max(0, this.seen.tokens[last][1].startsWith("<|end") ? last - 1 : last);
+  // The last token of what was written; after the special one behind a reply nothing was learned.
+  lastWord(what) {
+    const { tokens } = this.seen;
+    const end = tokens.findLastIndex(([, , isSpecial]) => isSpecial);
+    const hasEnded = what.at(-1).role === "assistant" && tokens.slice(end + 1).every(([, name]) => !name.trim());
+    return hasEnded ? end - 1 : tokens.length - 1;
   }
 
   ids() {
