@@ -259,10 +259,14 @@ export class Train {
 
   // Fills the fields once, so that nothing is taken from under a person's fingers.
   fill(state) {
+    if (this.start.options.length !== state.starts.length + 1) {
+      const option = (name) => el("option", { value: name }, name || say("train.from.new"));
+      const chosen = this.start.value;
+      this.start.replaceChildren(...["", ...state.starts].map(option));
+      this.start.value = chosen;
+    }
     if (this.isFilled) return;
     this.isFilled = true;
-    const option = (name) => el("option", { value: name }, name || say("train.from.new"));
-    this.start.replaceChildren(...["", ...state.starts].map(option));
     for (const name of FILLED) this[name].value = String(this.typed[name] ?? state[name]);
     this.range.value = this.minutes.value;
   }
