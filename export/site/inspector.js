@@ -24,7 +24,7 @@ export class Inspector {
       return top.map(([id, logprob]) => [id, this.name(id), logprob]);
     });
     return {
-      tokens: ids.map((id) => [id, this.name(id)]),
+      tokens: ids.map((id) => [id, this.name(id), this.tokens.names.has(id)]),
       following,
       n_dropped: dropped,
       n_cut: cut,

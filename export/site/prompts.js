@@ -68,7 +68,9 @@ export class Prompts {
   text(text) {
     const { block_size: size, max_token_bytes: widest } = this.site;
     const end = text.slice(-widest * size); // encoding a very long text would take long
-    return [...this.opening(), ...this.tokens.encode(end)].slice(-size);
+    const ids = [...this.opening(), ...this.tokens.encode(end)].slice(-size);
+    if (!ids.length) throw new Told("inspect.empty");
+    return ids;
   }
 
   render(messages, isPrompt = true) {

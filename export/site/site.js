@@ -60,7 +60,7 @@ class Worked {
     try {
       return await this.until("ready", { type: "load" }, onEvent);
     } catch (error) {
-      if (this.device !== "webgpu") throw error;
+      if (this.device !== "webgpu" || error.key?.startsWith("file.")) throw error; // it was not the GPU
       console.warn(`no WebGPU: ${error.message}`);
       await this.start("wasm");
       return this.loadNow(onEvent);

@@ -143,7 +143,7 @@ async function reply({ prompt, settings: changed, begun }) {
   const options = { settings: chosen, ends, slides, begun: given };
   const finish = await model.write(ids, options, (...token) => written.add(...token), isStopped);
   written.post(finish);
-  if (!slides) prompts.remember(ids, [...given, ...written.ids], written.text);
+  if (!slides && !written.isCut) prompts.remember(ids, [...given, ...written.ids], written.text);
 }
 
 // Lets waiting messages arrive between two tokens, such as the one to stop; WebAssembly does not.
@@ -171,7 +171,7 @@ class Written {
     this.first = this.latest = this.postedAt = 0;
     const decode = tokens.stream();
     const begun = given.map((id) => [id, this.tell(id), null, []]);
-    const read = ids.map((id) => [id, tokens.names.get(id) ?? decode(id)]);
+    const read = ids.map((id) => (tokens.names.has(id) ? [id, tokens.names.get(id), true] : [id, decode(id)]));
     const event = { prompt: read, begun: this.text, tokens: begun, n_dropped: dropped, seed };
     postMessage({ type: "event", event });
   }
@@ -183,7 +183,7 @@ class Written {
     this.ids.push(id);
     const before = this.text.length;
     this.text += this.decode(id);
-    const named = top.map(([other, p]) => [other, tokens.name(other), p]);
+    const named = top.map(([other, p]) => [other, tokens.name(other), p, tokens.names.has(other)]);
     this.told.push([id, this.tell(id), logprob, named]);
     const found = this.stops.map((stop) => this.text.indexOf(stop, Math.max(0, before - stop.length + 1)));
     const ends = found.filter((at) => at >= 0);

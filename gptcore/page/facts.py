@@ -33,7 +33,12 @@ LONGEST_TEXT = 1000  # tokens that a base model generates at most in one call
 
 
 def view_facts(facts: ModelFacts, folder: Path) -> dict[str, Any]:
-    """Return a model's facts as JSON values; see view/view.js."""
+    """Return a model's facts as JSON values.
+
+    `block_size`: tokens of its context. `inspect` and `untrained`: whether its folder has these
+    graphs. `folder`: how a command names it. `config`: SIZES. A page adds what page_facts tells,
+    and a site the files of its model (export/ship/web.py).
+    """
     return {
         "name": facts.name,
         "chat": facts.chat,

@@ -1,10 +1,11 @@
 """What the view's Inspect asks: how a decoder reads a text, one layer at a time.
 
-    {"tokens": [[2, "<|user|>"], ...], "following": [[[48, "Hi", -0.1], ...], ...], "n_dropped": 0,
-     "n_cut": 0, "arrays": {"attention": {"shape": [9, 5, 5], "data": "..."}, ...}}
+    {"tokens": [[2, "<|user|>", true], ...], "following": [[[48, "Hi", -0.1], ...], ...],
+     "n_dropped": 0, "n_cut": 0, "arrays": {"attention": {"shape": [9, 5, 5], "data": "..."}, ...}}
 
-`following` has the likeliest tokens after each token, with log probabilities; the data of an array
-is its float32 numbers in base64. Shape letters: H heads, T tokens, C channels.
+A token is its id, its text, and whether it is a special one. `following` has the likeliest tokens
+after each, with log probabilities; the data of an array is its float32 numbers in base64. Shape
+letters: H heads, T tokens, C channels.
 """
 
 import asyncio
@@ -54,8 +55,9 @@ def inspect_endpoint(models: Models) -> Callable:
         if not (0 <= at < bundle.config.n_layer):
             raise UserError(f"layer={at} is out of range: the model has {bundle.config.n_layer}")
         seen = inspected(model, read.ids, untrained)
+        special = bundle.tokenizer.special_names
         return as_json(
-            tokens=list(zip(seen.token_ids, seen.tokens)),
+            tokens=[(i, name, i in special) for i, name in zip(seen.token_ids, seen.tokens)],
             following=[[(i, name, round(p, 3)) for i, name, p in top] for top in seen.following],
             n_dropped=read.n_dropped,
             n_cut=read.n_cut,

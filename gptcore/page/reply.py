@@ -2,12 +2,13 @@
 
 The first says what the model reads, the others which tokens it has written since the one before:
 
-    {"prompt": [[2, "<|user|>"], [313, "Hello"], ...], "begun": "", "n_dropped": 0, "seed": 7, ...}
+    {"prompt": [[2, "<|user|>", true], [313, "Hello"], ...], "begun": "", "seed": 7, ...}
     {"tokens": [[48, "Hi", -0.1, [[48, "Hi", -0.1], ...]], ...], "text": "Hi", "finish": null, ...}
 
 A token is its id, the text that it adds, its log probability (None: it was begun by the caller) and
-the likeliest tokens in its place. `text` is the new text; it lags behind the tokens while it could
-begin a stop text. The first event also has a `line` about what the model runs on.
+the likeliest tokens in its place; of a special one `true` is the last item. `text` is the new text;
+it lags behind the tokens while it could begin a stop text. The first event also has `n_dropped`
+messages that did not fit, and a `line` about what the model runs on.
 """
 
 import asyncio
@@ -20,7 +21,13 @@ from typing import Any
 
 from gptcore.checks import UserError, shorten
 from gptcore.engine.generate import Request, chat_request, completion_request
-from gptcore.engine.inputs import check_stops, to_messages, to_settings, usual_sampling
+from gptcore.engine.inputs import (
+    check_stops,
+    to_messages,
+    to_settings,
+    usual_sampling,
+    whole_number,
+)
 from gptcore.engine.sampling import Likelihood
 from gptcore.engine.schemas.grammar import compiled
 from gptcore.model import OnnxModel, device_line
@@ -65,7 +72,10 @@ def read(model: OnnxModel, prompt: Any, settings: Any, begun: Any) -> tuple[Requ
     facts = model.bundle.facts
     usual = {"max_tokens": default_max_tokens(facts)} | asdict(usual_sampling(facts))
     values = usual | settings
-    sampling, most = to_settings(values, highest_max_tokens(facts))
+    # It may have been chosen for another model, whose context is larger.
+    highest = highest_max_tokens(facts)
+    values["max_tokens"] = min(whole_number("max_tokens", values["max_tokens"]), highest)
+    sampling, most = to_settings(values, highest)
     if sampling.seed < 0:
         sampling = replace(sampling, seed=random.randrange(SEEDS))
     schema = None
@@ -112,8 +122,10 @@ class ReplyEvents:
 
     def start(self, line: str) -> str:
         request = self.request
-        decoder = self.tokenizer.stream()
-        prompt = [[i, self.tokenizer.special_names.get(i) or decoder.push(i)] for i in request.ids]
+        decoder, special = self.tokenizer.stream(), self.tokenizer.special_names
+        prompt = [
+            [i, special[i], True] if i in special else [i, decoder.push(i)] for i in request.ids
+        ]
         return as_json(
             prompt=prompt,
             begun="".join(text for _, text, _, _ in self.begun),
@@ -145,12 +157,14 @@ class ReplyEvents:
         text = self.decoder.push(token_id)
         if likelihood is None:
             return [token_id, text, None, []]
-        top = [[i, self.name(i), round(p, 3)] for i, p in likelihood.top]
+        top = [self.likely(i, round(p, 3)) for i, p in likelihood.top]
         return [token_id, text, round(likelihood.logprob or 0.0, 3), top]
 
-    def name(self, token_id: int) -> str:
-        """Return a token's text; of one that ends the reply, its name."""
-        return self.tokenizer.special_names.get(token_id) or self.tokenizer.decode([token_id])
+    def likely(self, token_id: int, logprob: float) -> list[Any]:
+        """Return a likely token with its text; of one that ends the reply, with its name."""
+        if name := self.tokenizer.special_names.get(token_id):
+            return [token_id, name, logprob, True]
+        return [token_id, self.tokenizer.decode([token_id]), logprob]
 
 
 def as_json(**values: Any) -> str:

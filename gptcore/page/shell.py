@@ -40,7 +40,8 @@ class Files(StaticFiles):
 def view_routes(facts: Callable[[Request], dict[str, Any]]) -> list[BaseRoute]:
     """Return the routes of the view's files, and of what `facts` tells of a request's model."""
 
-    async def tell(request: Request) -> JSONResponse:
+    def tell(request: Request) -> JSONResponse:
+        # Not async: it looks into folders, for which nobody else is to wait.
         return JSONResponse(facts(request), headers={"Cache-Control": "no-cache"})
 
     return [Route("/view/facts.json", tell), Mount("/view", Files(directory=VIEW))]

@@ -88,7 +88,8 @@ def check_ids(ids: Any, tokenizer: Tokenizer) -> None:
 def translate_lines(model: OnnxTranslator, text: Any, beams: Any) -> Iterator[Translation]:
     """Yield the translation of each line; an empty line gives an empty one.
 
-    Raises UserError before the first line is translated if the input is invalid.
+    Raises UserError before the first line is translated if the input is invalid, and between two
+    lines where all take longer than a reply may.
     """
     if not isinstance(text, str):
         raise UserError(f"the text must be text, not {type(text).__name__}")
@@ -103,11 +104,6 @@ def translate_lines(model: OnnxTranslator, text: Any, beams: Any) -> Iterator[Tr
         except UserError as error:
             where = f"sentence {number}: " if len(lines) > 1 else ""
             raise UserError(f"{where}{error}") from None
-    return translations(model, lines, beams)
-
-
-def translations(model: OnnxTranslator, lines: list[str], beams: int) -> Iterator[Translation]:
-    """Yield the translation of each line; raises UserError where they take longer than a reply."""
     ended = time.monotonic() + REPLY_SECONDS
     for n_done, line in enumerate(lines):
         if time.monotonic() > ended:

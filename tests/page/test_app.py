@@ -176,7 +176,7 @@ def test_beams_that_are_no_number_are_refused(
     first_translator: OnnxTranslator, beams: float
 ) -> None:
     with pytest.raises(UserError, match=f"beams={beams} is not a whole number"):
-        translate_lines(first_translator, LINES[0], beams)
+        next(translate_lines(first_translator, LINES[0], beams))
 
 
 @pytest.mark.parametrize("endpoint", [chat_endpoint, completion_endpoint])

@@ -111,7 +111,7 @@ GOOD = {"prompt": MESSAGES, "settings": {}, "begun": []}
         ({"prompt": []}, "the last message must be the user's"),
         ({"settings": 5}, "settings must be an object"),
         ({"settings": {"temperature": None}}, "temperature"),
-        ({"settings": {"max_tokens": 10**6}}, "max_tokens=1000000 is out of range"),
+        ({"settings": {"max_tokens": 0}}, "max_tokens=0 is out of range"),
         ({"settings": {"stop": "x"}}, "stop must be a list of texts"),
         ({"settings": {"stop": [""]}}, "none of them empty"),
         ({"settings": {"stop": ["x"] * 17}}, "stop holds 17 texts: give at most 16"),
@@ -135,6 +135,8 @@ def test_a_reply_whose_length_nobody_chose_fits_a_short_context() -> None:
     first = load_model(FIRST / "model", threads=1, variant="fp32")
     request, _ = read(first, [{"role": "user", "content": "Hi"}], {}, [])
     assert request.max_tokens <= first.config.block_size // 2
+    request, _ = read(first, MESSAGES, {"max_tokens": 2000}, [])  # chosen for another model
+    assert request.max_tokens == first.config.block_size
 
 
 @pytest.mark.parametrize(

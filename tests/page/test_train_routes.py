@@ -131,7 +131,10 @@ def test_another_page_cannot_train_here(served: tuple, origin: str) -> None:
         ("%E6%97%A5%E8%AE%B0.txt", "日记.txt"),
         (".hidden", "hidden"),
         ("a%00b%3C.txt", "a_b_.txt"),
-        ("x" * 300 + ".txt", "x" * 116 + ".txt"),
+        ("x" * 300 + ".txt", "x" * 196 + ".txt"),
+        ("%E6%97%A5" * 110 + ".txt", "日" * 65 + ".txt"),
+        ("x." + "y" * 199 + ".", "y" * 199),
+        ("a%2520b%3F.txt", "a_20b_.txt"),
     ],
 )
 def test_a_text_stays_in_its_folder(served: tuple, name: str, kept: str) -> None:
@@ -142,6 +145,16 @@ def test_a_text_stays_in_its_folder(served: tuple, name: str, kept: str) -> None
     assert (bench.texts / kept).read_text() == "Hello."
     assert [p.name for p in bench.runs.parent.rglob("*") if p.is_file()] == [kept]
     assert ask(served, "POST", "/train/remove", {"name": kept})[1]["texts"] == []
+
+
+def test_a_text_takes_no_others_place(served: tuple) -> None:
+    assert ask(served, "PUT", "/train/texts/Q&A.txt", "One.")[0] == 200
+    for name in ("Q&A.txt", "Q+A.txt"):
+        status, answer = ask(served, "PUT", f"/train/texts/{name}", "Two.")
+        assert status == 400
+        assert answer["detail"].startswith("Q_A.txt is among the texts already: remove that, or")
+    assert (served[0].texts / "Q_A.txt").read_text() == "One."
+    assert ask(served, "POST", "/train/remove", {"name": "Q_A.txt"})[1]["texts"] == []
 
 
 @pytest.mark.parametrize("name", ["..", "%2E", "", "%20", "..%2F"])
@@ -173,7 +186,6 @@ def test_too_large_a_text_is_refused_and_leaves_nothing(
     assert status == 400
     assert "b.txt is too large" in answer["detail"]
     assert [p.name for p in served[0].texts.glob("*")] == ["a.txt"]
-    assert ask(served, "PUT", "/train/texts/a.txt", "1234567890")[0] == 200  # in its own place
     ask(served, "POST", "/train/clear", {})
 
 

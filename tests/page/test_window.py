@@ -94,7 +94,9 @@ def test_inspect_and_translate_answer_as_events(
         (seen,) = ask(address, "inspect", "Hello there", 0, None, False)
         told = ask(address, "translation", "hello\n\nhello", 1)
         facts = requests.get(f"{address}/view/facts.json", timeout=20).json()
-    assert seen["arrays"]["attention"]["data"] and " there" in [text for _, text in seen["tokens"]]
+    assert seen["arrays"]["attention"]["data"]
+    told_special = {text: is_special for _, text, is_special in seen["tokens"]}
+    assert told_special["<|user|>"] and not told_special[" there"]
     expected = translate_lines(first_translator, "hello\n\nhello", 1)
     assert [event["text"] for event in told] == [line.text for line in expected]
     assert facts["translator"]["name"] == first_translator.bundle.name and not facts["train"]

@@ -242,6 +242,18 @@ def test_conversations_become_our_prompts(scripts: Path, model: OnnxModel) -> No
         assert len(long) == model.config.block_size
 
 
+def test_an_empty_text_is_no_beginning_for_a_model_without_an_opening(
+    scripts: Path, model: OnnxModel
+) -> None:
+    code = f"""{OPEN}
+        found = [prompts.text("").length];
+        prompts.site.chat_format.text = "";
+        try {{ prompts.text(""); }} catch ({{ key }}) {{ found.push(key); }}
+    """
+    opening = text_opening(model.tokenizer)
+    assert node(scripts, code, facts(model)) == [len(opening), "inspect.empty"]
+
+
 def test_a_begun_reply_goes_on_from_our_prompt(scripts: Path, model: OnnxModel) -> None:
     messages = messages_of(["My name is Ada.", "Hello, Ada! " * 20, "Hello! " * 30] * 3)
     size = model.config.block_size

@@ -142,7 +142,14 @@ def test_settings_count_and_stop_stops(site: Path, open_page: Open, model: OnnxM
     set_number(page, "Max tokens", "30")
     page.get_by_label("Stop texts").fill(greedy[2:4])
     page.get_by_role("button", name="New chat").first.click()
-    assert shown(talk(page, "Hello!")[-1]) == shown(greedy[: greedy.find(greedy[2:4])])
+    cut = greedy[: greedy.find(greedy[2:4])]
+    assert shown(talk(page, "Hello!")[-1]) == shown(cut)
+    talk(page, "Go on.")  # what was written behind the cut is not read
+    page.get_by_label("What the model read").last.click()
+    tokens = page.locator("dialog .token")
+    read = tokens.evaluate_all("found => found.map(({ title }) => Number(title))")
+    messages = [user("Hello!"), {"role": "assistant", "content": cut}, user("Go on.")]
+    assert read == chat_request(model, messages, GREEDY, 30).ids
 
 
 def test_stop_keeps_the_text(slow_model: OnnxModel, open_page: Open, tmp_path: Path) -> None:

@@ -162,6 +162,16 @@ def test_a_server_that_goes_away_is_told_and_loses_nothing(page: Page) -> None:
     expect(replies(page)).to_have_count(2)
 
 
+def test_a_refused_stream_is_told_in_its_own_words(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gptcore.gradio.guard.visitors.STREAMS", 0)
+    say(page, "Hello!")
+    expect(page.locator(".notice")).to_contain_text("close a tab of this page")
+    expect(box(page)).to_have_value("Hello!")
+    page.errors.clear()  # the browser's own line about the refusal
+
+
 def set_quota(page: Page, **quota: int) -> None:
     origin = page.evaluate("location.origin")
     devtools = page.context.new_cdp_session(page)

@@ -1,6 +1,7 @@
 """What is kept of a chat: by two tabs, with a clock that is set back, in files."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from in_browser import box, other_tab, rename, replies, say, set_number, talk, wait_for_the_end
@@ -150,6 +151,42 @@ def test_many_chats_make_files_that_are_read_again(page: Page) -> None:
     )
     assert len(found["one"]) == 1 and len(found["parts"]) == 2 and found["read"] == [1, 1]
     assert found["again"] == found["one"]
+
+
+def test_a_file_brings_back_what_was_deleted_from_an_open_chat(page: Page, tmp_path: Path) -> None:
+    said = talk(page, "Hello!", STORY)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export all").click()
+    download.value.save_as(tmp_path / "chats.json")
+    page.locator(".message.user").last.hover()
+    page.locator(".message.user").last.get_by_label("Delete this message").click()
+    expect(replies(page)).to_have_count(1)
+    page.locator("input[type=file]").set_input_files(tmp_path / "chats.json")
+    expect(page.locator(".notice")).to_contain_text("1 chat was imported")
+    expect(replies(page)).to_have_text(said)
+    page.reload()
+    expect(replies(page)).to_have_text(said)
+
+
+def test_a_version_that_goes_gives_its_place_to_the_one_that_was_shown(page: Page) -> None:
+    """As that of a reply that failed does."""
+    shown = page.evaluate(
+        f"""() => (async () => {{
+            {TREE}
+            const chat = tree.newChat();
+            const nodes = ["a", "b", "c"].map((text) => tree.add(chat, tree.ROOT, {{ text }}));
+            tree.turn(chat, nodes[2], -2);
+            const texts = () => tree.path(chat).map(({{ text }}) => text).join();
+            const found = [texts()];
+            tree.remove(chat, nodes[2]);
+            found.push(texts());
+            tree.remove(chat, tree.add(chat, tree.ROOT, {{ text: "failed" }}));
+            found.push(texts());
+            tree.remove(chat, nodes[0]);
+            return [...found, texts()];
+        }})()"""
+    )
+    assert shown == ["a", "a", "a", "b"]
 
 
 def test_a_database_that_the_browser_closed_is_opened_again(page: Page) -> None:

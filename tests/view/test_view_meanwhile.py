@@ -74,6 +74,9 @@ def test_a_message_that_is_being_changed_is_not_drawn_anew(page: Page) -> None:
     for button in ("As plain text", "Tint by probability"):
         page.get_by_label(button).click()
         expect(page.locator(".editor")).to_have_value("Half a new mes")
+    box(page).press("ArrowUp")  # asks for the same
+    expect(page.locator(".editor")).to_be_focused()
+    expect(page.locator(".editor")).to_have_value("Half a new mes")
 
 
 def test_the_alternatives_to_a_token_are_reached_by_keys(page: Page) -> None:

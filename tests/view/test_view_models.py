@@ -1,5 +1,6 @@
 """A choice of models in the view: one answers, or two side by side; a folder that vanishes."""
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,7 +19,7 @@ from in_browser import (
     talk,
     wait_for_the_end,
 )
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Request, expect
 
 from gptcore.bundle import read_facts, write_facts
 from gptcore.engine.generate import chat
@@ -59,6 +60,14 @@ def expected(model: OnnxModel, text: str, sampling: Sampling, n: int) -> str:
 
 def choose(page: Page, name: str) -> None:
     page.locator("#model").select_option(name)
+
+
+def talk_to_both(page: Page) -> None:
+    say(page, HELLO)
+    expect(page.locator(".versus .message")).to_have_count(2)
+    wait_for_the_end(page)
+    expect(page.locator(".side").nth(1).locator(".body")).not_to_be_empty()
+    wait_for_the_end(page)
 
 
 def test_the_model_that_is_chosen_answers(page: Page, model: OnnxModel, folder: Path) -> None:
@@ -135,10 +144,7 @@ def test_two_models_answer_side_by_side_with_one_seed(
     rivals = page.get_by_label("Compare with").locator("option").all_inner_texts()
     assert model.bundle.name not in rivals, "a model is not compared with itself"
     page.get_by_label("Compare with").select_option("other@int8")
-    say(page, HELLO)
-    expect(page.locator(".versus .message")).to_have_count(2)
-    wait_for_the_end(page)
-    expect(page.locator(".side").nth(1).locator(".body")).not_to_be_empty()
+    talk_to_both(page)
     assert page.locator(".side strong").all_inner_texts() == [model.bundle.name, "other · int8"]
     first, second = replies(page).all_inner_texts()
     seed = int(page.locator(".figures [data-seed]").get_attribute("data-seed"))
@@ -164,6 +170,72 @@ def test_two_models_answer_side_by_side_with_one_seed(
     expect(page.locator("dialog")).to_be_visible()
     read = "".join(page.locator("dialog .token").all_text_contents())
     assert second.split()[0] in read
+    assert page.errors == []
+
+
+@pytest.fixture
+def sent(page: Page) -> list[list]:
+    """What was asked for replies: messages, settings, what is begun, and the model's name."""
+    found: list[list] = []
+
+    def take(request: Request) -> None:
+        if request.url.endswith("queue/join"):
+            found.append(json.loads(request.post_data or "")["data"])
+
+    page.on("request", take)
+    return found
+
+
+def test_a_reply_is_gone_on_with_by_its_own_model(
+    page: Page, sent: list[list], model: OnnxModel
+) -> None:
+    """And its token ids are sent in the same visit alone: a model may be exported anew."""
+    set_number(page, "Max tokens", "6")
+    talk(page, HELLO)
+    choose(page, "other")
+    page.get_by_label("Tint by probability").click()
+    page.locator(".message.assistant .token").nth(3).hover()
+    page.locator(".alternative:enabled").first.click()
+    wait_for_the_end(page)
+    _, _, begun, name = sent[-1]
+    assert name == model.bundle.name and [type(i) for i in begun] == [int] * 4
+    text = replies(page).text_content()
+    page.reload()
+    page.get_by_role("button", name="Continue").click()
+    expect(replies(page)).not_to_have_text(text or "")
+    wait_for_the_end(page)
+    assert sent[-1][2:] == [text, model.bundle.name]
+    assert (replies(page).text_content() or "").startswith(text or "")
+    page.get_by_label("Tint by probability").click()
+    page.reload()
+    page.get_by_label("Tint by probability").click()
+    tokens = page.locator(".message.assistant .token")
+    expect(tokens.last).to_be_visible()
+    before = "".join(tokens.all_text_contents()[:-1])
+    tokens.last.hover()
+    page.locator(".alternative:enabled").first.click()
+    wait_for_the_end(page)
+    assert sent[-1][2].startswith(before) and sent[-1][3] == model.bundle.name
+    assert page.errors == []
+
+
+def test_the_reply_that_is_not_in_use_is_continued_and_made_anew(
+    page: Page, sent: list[list], model: OnnxModel
+) -> None:
+    set_number(page, "Max tokens", "6")
+    page.get_by_label("Compare with").select_option("other")
+    talk_to_both(page)
+    second = page.locator(".side").nth(1)
+    asked = [{"role": "user", "content": HELLO}]
+    second.get_by_role("button", name="Continue").click()
+    expect(second.locator("[aria-pressed=true]")).to_be_visible()
+    wait_for_the_end(page)
+    assert sent[-1][0] == asked and sent[-1][3] == "other"
+    first = page.locator(".side").first
+    first.get_by_label("Regenerate").click()
+    expect(page.locator(".versions").first).to_have_text("3/4")
+    wait_for_the_end(page)
+    assert [messages for messages, *_ in sent] == [asked] * 5
     assert page.errors == []
 
 

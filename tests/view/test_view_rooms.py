@@ -152,6 +152,19 @@ def test_a_mistake_in_a_text_to_translate_loses_nothing(page: Page) -> None:
     expect(notice(page)).to_contain_text("beams=99 must be a whole number from 1 to 16")
 
 
+def test_another_language_keeps_what_is_typed_in_the_rooms(page: Page) -> None:
+    enter(page, "Inspect")
+    page.get_by_label("Text to look at").fill("Ada likes tea.")
+    enter(page, "Translate")
+    page.get_by_label("Text", exact=True).fill(LINES[0])
+    page.get_by_label("Beams").fill("2")
+    page.get_by_role("button", name="中文").click()
+    expect(page.locator("#source")).to_have_value(LINES[0])
+    expect(page.locator("#beams")).to_have_value("2")
+    page.locator("[data-room='room.inspect']").click()
+    expect(page.locator(".room:visible textarea")).to_have_value("Ada likes tea.")
+
+
 def test_mistakes_are_told_in_chinese(browser: Browser, url: str) -> None:
     page = new_tab(browser, url, locale="zh-CN")
     expect(page.locator("aside .device")).to_contain_text("个参数")

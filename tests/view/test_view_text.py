@@ -71,6 +71,22 @@ def test_a_text_is_continued_undone_and_tried_again(page: Page, base_model: Onnx
     page.screenshot(path=SCREENSHOTS / "text.png")
 
 
+def test_a_try_that_fails_loses_nothing(page: Page) -> None:
+    set_number(page, "Max tokens", "12")
+    text(page).fill("The salesperson")
+    press(page, "Continue")
+    expect(page.get_by_role("button", name="Retry")).to_be_enabled()
+    written = text(page).input_value()
+    page.context.set_offline(True)
+    press(page, "Retry")
+    expect(page.locator(".notice")).to_contain_text("cannot be reached")
+    expect(text(page)).to_have_value(written)
+    page.context.set_offline(False)
+    page.errors.clear()  # the browser's own line about the network
+    press(page, "Undo")
+    expect(text(page)).to_have_value("The salesperson")
+
+
 def test_a_text_may_be_longer_than_the_context(page: Page, base_model: OnnxModel) -> None:
     size = base_model.config.block_size
     set_number(page, "Temperature", "0")

@@ -222,6 +222,21 @@ def test_a_whatsapp_chat_asks_whose_words_are_learned(page: Page) -> None:
     press(page, "Remove _chat.txt")
 
 
+def test_what_is_typed_stays_in_another_room_and_in_another_language(page: Page) -> None:
+    enter(page)
+    name = page.locator("#train-name")
+    expect(name).not_to_have_value("")
+    name.fill("tales")
+    page.locator("[data-room='room.chat']").click()
+    enter(page)
+    page.wait_for_timeout(1500)  # the server is asked meanwhile
+    expect(name).to_have_value("tales")
+    page.get_by_role("button", name="中文").click()
+    expect(page.get_by_role("heading", name="用你自己的文本训练一个模型")).to_be_visible()
+    page.wait_for_timeout(1500)
+    expect(name).to_have_value("tales")
+
+
 def test_it_speaks_chinese_and_fits_a_phone(browser: Browser, url: str) -> None:
     page = new_tab(browser, url, width=390, dark=True, locale="zh-CN")
     page.locator(".rooms").get_by_role("button", name="训练").click()

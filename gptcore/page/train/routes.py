@@ -11,7 +11,6 @@ POST /train/ACTION            fetch, look, plan, train, export, stop, remove or 
 import asyncio
 import tempfile
 from pathlib import Path
-from urllib.parse import unquote
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
@@ -58,13 +57,13 @@ class TrainRoutes:
         await answer(scope, receive, send)
 
     async def answer(self, request: Request, method: str) -> Response:
-        bench, action = self.bench, request.url.path.removeprefix(PREFIX)
+        bench, action = self.bench, request.scope["path"].removeprefix(PREFIX)
         if (method, action) == ("GET", "state"):
             await asyncio.to_thread(bench.list_datasets)
         elif (method, action) == ("GET", "report"):
             return report(bench.runs / bench.settings()["name"])
         elif method == "PUT" and action.startswith("texts/"):
-            await take_text(bench, unquote(action.removeprefix("texts/")), request)
+            await take_text(bench, action.removeprefix("texts/"), request)
         elif method == "POST":
             asked = await read_json(request.scope, request.receive)
             if not isinstance(asked, dict):

@@ -123,16 +123,16 @@ class Workbench:
         """Return where to write a text, and how many bytes it may have. Raises UserError."""
         if self.doing != "look":  # which gives way when the text has arrived
             self.check_idle()
-        own = re.sub(r"[^\w .()-]", "_", Path(name.replace("\\", "/")).name).strip(" .")[-120:]
+        plain = re.sub(r"[^\w .()-]", "_", Path(name.replace("\\", "/")).name)
+        own = plain.encode()[-200:].decode(errors="ignore").strip(" .")  # 255 bytes are the most
         if not own:
             raise UserError(f"{name[:50]!r} is no name of a file")
-        others = [path for path in self.listed() if path.name != own]
-        if len(others) >= MOST_TEXTS:
-            raise UserError(
-                f"{own} is one too many: there are {MOST_TEXTS} texts; put them into one .zip file"
-            )
+        if (self.texts / own).exists():
+            raise UserError(f"{own} is among the texts already: remove that, or rename this file")
+        if len(self.listed()) >= MOST_TEXTS:
+            raise UserError(f"{MOST_TEXTS} texts are the most: put them into one .zip file")
         self.texts.mkdir(parents=True, exist_ok=True)
-        return self.texts / own, MOST_BYTES - sum(path.stat().st_size for path in others)
+        return self.texts / own, MOST_BYTES - sum(path.stat().st_size for path in self.listed())
 
     def changed(self) -> None:
         """Forget what was said of the texts before."""
@@ -144,9 +144,8 @@ class Workbench:
         """Delete a text. Raises UserError."""
         with self.after_look():
             self.check_idle()
-            for path in self.listed():
-                if path.name == name:
-                    path.unlink()
+            if name in [path.name for path in self.listed()]:
+                (self.texts / name).unlink()
             self.changed()
 
     # ---------------------------------------------------------------- commands
@@ -256,7 +255,7 @@ class Workbench:
         except (OSError, UserError) as error:
             self.error = str(error)
         finally:
-            self.doing, self.child = "", None
+            self.child, self.doing = None, ""  # in this order: the next command may begin at once
 
     def stop(self) -> None:
         """Have the running command save what it has, and end; what waits for it does not start."""

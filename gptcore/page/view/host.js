@@ -5,22 +5,24 @@
 //     await call("reply", [prompt, settings, begun, model], onEvent, signal)
 
 import { mount } from "./view.js";
-import { say } from "./words.js";
+import { say, told } from "./words.js";
 
 const URL_OF = (path) => new URL(path, document.baseURI).href;
 const headers = { "Content-Type": "application/json" };
 
-// Sends JSON; returns the server's response, whatever its status.
-export async function post(path, body, signal) {
-  try {
-    return await fetch(URL_OF(path), { method: "POST", headers, body: JSON.stringify(body), signal });
-  } catch {
+// Returns the server's response; throws an error that a person can read if it refuses, or is not there.
+export async function get(path, request = {}) {
+  const response = await fetch(URL_OF(path), request).catch(() => {
     throw new Error(say("lost.server"));
-  }
+  });
+  if (response.ok) return response;
+  const { detail } = await response.json().catch(() => ({}));
+  throw new Error(typeof detail === "string" ? told(detail) : say("lost.server"));
 }
 
-export function get(path, signal) {
-  return fetch(URL_OF(path), { signal });
+// The same for JSON that is sent.
+export function post(path, body, signal) {
+  return get(path, { method: "POST", headers, body: JSON.stringify(body), signal });
 }
 
 // Yields the JSON of the server-sent events of a response.
@@ -28,17 +30,14 @@ export async function* events(response) {
   let rest = "";
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (;;) {
-    const { value, done } = await reader.read();
+    const { value, done } = await reader.read().catch(() => {
+      throw new Error(say("lost.stream"));
+    });
     if (done) return;
     const parts = (rest + value).split("\n\n");
     rest = parts.pop();
     for (const part of parts) if (part.startsWith("data:")) yield JSON.parse(part.slice(5));
   }
-}
-
-// Returns the error that a person can read for one of `fetch` or of a stream.
-export function readable(error) {
-  return error instanceof TypeError ? new Error(say("lost.stream")) : error; // the network's
 }
 
 // Returns the facts of the model that the address names; without one, of the server's first.
@@ -63,26 +62,19 @@ export async function show(facts, call) {
     ask: ({ prompt, settings, begun, model = facts.name }, ...more) =>
       call("reply", [prompt, settings, begun, model], ...more),
     inspect: ({ what, layer, model = facts.name, untrained }, onEvent) => look("inspect", [what, layer, model, untrained], onEvent),
-    models: readFacts, // those that are here now
+    models: async () => {
+      const { models, others } = await readFacts(); // those that are here now, also for a language switch
+      return Object.assign(facts, { models, others });
+    },
     translator: translator && {
       facts: translator,
       translate: ({ text, beams }, ...more) => call("translation", [text, beams], ...more),
       crossing: ({ source, target }) => look("crossing", [source, target]),
     },
     train: facts.train && {
-      state: () => train("state"),
-      put: (file) => train(`texts/${encodeURIComponent(file.name)}`, { method: "PUT", body: file }),
-      act: (action, values) => train(action, { method: "POST", headers, body: JSON.stringify(values) }),
+      state: async () => (await get("train/state")).json(), // see gptcore/page/train/routes.py
+      put: async (file) => (await get(`train/texts/${encodeURIComponent(file.name)}`, { method: "PUT", body: file })).json(),
+      act: async (action, values) => (await post(`train/${action}`, values)).json(),
     },
   });
-}
-
-// Asks one of Train's addresses; see gptcore/page/train/routes.py.
-async function train(path, request = {}) {
-  const answer = await fetch(URL_OF(`train/${path}`), request).catch(() => {
-    throw new Error(say("lost.server"));
-  });
-  const content = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(content.detail ?? say("lost.server"));
-  return content;
 }

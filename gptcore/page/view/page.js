@@ -1,6 +1,6 @@
 // The view in the Gradio page: a reply comes through Gradio's own queue.
 
-import { events, get, post, readFacts, readable, show } from "./host.js";
+import { events, get, post, readFacts, show } from "./host.js";
 import { randomId } from "./kept/tree.js";
 import { say, told } from "./words.js";
 
@@ -9,12 +9,12 @@ import { say, told } from "./words.js";
 async function call(fn_index, data, onEvent, signal = new AbortController().signal) {
   const session_hash = randomId();
   const joined = await post("gradio_api/queue/join", { data, fn_index, session_hash });
-  const { event_id, detail } = await joined.json().catch(() => ({}));
-  if (!joined.ok) throw new Error(typeof detail === "string" ? told(detail) : say("lost.server"));
+  const { event_id } = await joined.json();
   const cancel = () => post("gradio_api/cancel", { fn_index, session_hash, event_id }).catch(() => {});
   signal.addEventListener("abort", cancel);
+  if (signal.aborted) cancel(); // meanwhile
   try {
-    for await (const message of events(await get(`gradio_api/queue/data?session_hash=${session_hash}`, signal))) {
+    for await (const message of events(await get(`gradio_api/queue/data?session_hash=${session_hash}`, { signal }))) {
       if (message.msg === "estimation") onEvent({ waiting: message.rank });
       if (message.msg === "process_generating") onEvent(JSON.parse(output(message)));
       if (message.msg === "process_completed") {
@@ -23,8 +23,6 @@ async function call(fn_index, data, onEvent, signal = new AbortController().sign
       }
     }
     throw new Error(say("lost.stream"));
-  } catch (error) {
-    throw readable(error);
   } finally {
     signal.removeEventListener("abort", cancel);
   }

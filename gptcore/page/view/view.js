@@ -66,10 +66,11 @@ class View {
     this.list = this.store && this.chatList();
     this.home = this.store ? "room.chat" : "room.text";
     const { translator, train } = this.host;
+    const old = this.rooms ?? {}; // in another language, whose boxes are taken over
     this.rooms = {
-      "room.inspect": new Inspect(this.host),
-      ...(translator && { "room.translate": new Translate(translator) }),
-      ...(train && { "room.train": new Train(train) }),
+      "room.inspect": new Inspect(this.host, old["room.inspect"]),
+      ...(translator && { "room.translate": new Translate(translator, old["room.translate"]) }),
+      ...(train && { "room.train": new Train(train, old["room.train"]) }),
     };
     const { element: stage, settings } = this.stage;
     this.body = el("div.columns", {}, ...(this.list ? [this.list.element] : []), stage, settings.element);
@@ -88,6 +89,7 @@ class View {
       settle: () => this.stage.settle(),
       renamed: (id, title) => id === this.stage.chat.id && Object.assign(this.stage.chat, { title }),
       changed: () => this.listChanged(),
+      reload: () => this.stage.reload(this.stage.chat.id),
       tell: (text, options) => this.stage.notice.tell(text, options),
     });
   }
@@ -225,7 +227,7 @@ class View {
     if (!this.list) return;
     this.name.textContent = this.stage.name;
     this.list.current = this.stage.chat.id;
-    this.list.refresh().catch(() => this.stage.notice.tell(say("store.failed")));
+    this.list.refresh().catch(() => this.stage.notice.tell(say("store.lost")));
   }
 
   // ---- Keys

@@ -1,24 +1,13 @@
 // The view in a window of its own: a reply comes from gptcore/window/server.py as a stream of events.
 
-import { events, post, readFacts, readable, show } from "./host.js";
-import { say, told } from "./words.js";
+import { events, post, readFacts, show } from "./host.js";
+import { told } from "./words.js";
 
 async function call(name, data, onEvent, signal) {
-  try {
-    const response = await post(`ask/${name}`, data, signal);
-    if (!response.ok) throw new Error(await reason(response));
-    for await (const event of events(response)) {
-      if ("error" in event) throw new Error(told(event.error));
-      onEvent(event);
-    }
-  } catch (error) {
-    throw readable(error);
+  for await (const event of events(await post(`ask/${name}`, data, signal))) {
+    if ("error" in event) throw new Error(told(event.error));
+    onEvent(event);
   }
-}
-
-async function reason(response) {
-  const { detail } = await response.json().catch(() => ({}));
-  return detail ? told(detail) : say("lost.server");
 }
 
 // The window shows this page alone: what leads elsewhere opens in the system's browser.

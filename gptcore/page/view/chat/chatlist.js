@@ -6,7 +6,7 @@ import { path, touch } from "../kept/tree.js";
 import { say } from "../words.js";
 
 export class ChatList {
-  // `actions`: open(id), fresh(), settle(), renamed(id, title), changed(), tell(text, options).
+  // `actions`: open(id), fresh(), settle(), renamed(id, title), changed(), reload(), tell(text, options).
   constructor(store, actions) {
     Object.assign(this, { store, actions, current: null });
     this.search = el("input", { type: "search", placeholder: say("search"), "aria-label": say("search") });
@@ -77,7 +77,7 @@ export class ChatList {
 
   // Returns an act that says so if the browser keeps or gives nothing.
   trying(act) {
-    return () => act().catch(() => this.actions.tell(say("store.failed")));
+    return () => act().catch(() => this.actions.tell(say("store.lost")));
   }
 
   rename(item, id, title) {
@@ -123,7 +123,7 @@ export class ChatList {
   async exportOne(id, name) {
     const chat = await this.store.load(id);
     if (!path(chat).length) return;
-    download(`${name}.md`, asMarkdown(chat, say), "text/markdown");
+    download(name, ".md", asMarkdown(chat, say), "text/markdown");
     await this.download(name, [id]);
   }
 
@@ -135,7 +135,7 @@ export class ChatList {
     let n = 0;
     for await (const text of asJson(this.store, ids)) {
       n += 1;
-      download(`${name}${n > 1 ? ` ${n}` : ""}.json`, text, "application/json");
+      download(name, `${n > 1 ? ` ${n}` : ""}.json`, text, "application/json");
     }
   }
 
@@ -145,9 +145,10 @@ export class ChatList {
     if (!file) return;
     try {
       const n = await importJson(this.store, file);
+      await this.actions.reload();
       this.actions.tell(say("import.done", { n }), { isError: false });
     } catch (error) {
-      this.actions.tell(say(error.message.startsWith("import.") ? error.message : "store.failed"));
+      this.actions.tell(say(error.message.startsWith("import.") ? error.message : "store.lost"));
     }
     this.actions.changed();
   }

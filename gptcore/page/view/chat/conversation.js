@@ -219,8 +219,13 @@ export class Conversation {
     this.messages.log.hidden = nodes.length === 0;
     this.messages.show(this.chat, nodes);
     const last = nodes.findLast((node) => node.role === "assistant");
-    this.figures.measure(last, this.facts.block_size);
+    this.measure(last);
     this.messages.markCut(last?.n_dropped ? nodes[last.n_dropped] : null);
+  }
+
+  // Shows the figures of a reply, in the context of the model that wrote it.
+  measure(reply) {
+    this.figures.measure(reply, (this.models.get(reply?.model) ?? this.facts).block_size);
   }
 
   // Keeps the open chat, or another one, and the tokens of new replies; returns whether it is kept.
@@ -277,22 +282,34 @@ export class Conversation {
   async regenerate(node) {
     if (this.isBusy) return;
     const nodes = this.nodes();
-    const n = nodes.length - 1 - nodes.indexOf(node);
-    const { number } = versionOf(this.chat, node);
+    const at = nodes.findIndex(({ parent }) => parent === node.parent); // in a comparison, the other one
+    const n = nodes.length - 1 - at;
+    const { number } = versionOf(this.chat, nodes[at]);
     await this.reply(node.parent);
     if (n && this.notice.element.hidden) this.notice.tell(say("version.kept", { n, number }), { isError: false });
   }
 
-  async continue(node) {
-    const tokens = (await this.about(node))?.tokens ?? [];
+  continue(node) {
+    if (this.isBusy) return;
+    const tokens = this.known.get(node.id)?.tokens ?? [];
     const isWhole = node.text && textOf(tokens).startsWith(node.text); // or of an earlier part alone
-    if (!this.isBusy) this.done = this.write(node, isWhole ? tokens.map(([id]) => id) : node.text);
+    this.chat.chosen[node.parent] = node.id; // in a comparison, the other one may be
+    this.done = this.write(node, isWhole ? this.begun(node, tokens) : node.text);
   }
 
-  async branch(node, i, id) {
+  // `token`: the id and the text of what the model might have written in the place `i`.
+  async branch(node, i, token) {
     const { tokens } = await this.about(node);
     if (this.isBusy) return;
-    this.reply(node.parent, [...tokens.slice(0, i).map(([other]) => other), id]);
+    const begun = this.begun(node, [...tokens.slice(0, i), token]);
+    this.done = this.write(this.newReply(node.parent, { model: node.model }), begun);
+  }
+
+  // What a reply begins with: ids of one of this visit's latest, whose model is here; else their text,
+  // since the ids of another model, or of a later one of this name, are other words.
+  begun(node, tokens) {
+    const isOwn = this.known.has(node.id) && this.models.has(node.model);
+    return isOwn ? tokens.map(([id]) => id) : textOf(tokens);
   }
 
   turn(node, step) {
@@ -364,13 +381,10 @@ export class Conversation {
 
   // ---- Replies
 
-  // Lets the model answer the message `parent`; the reply may be begun with token ids. A rival
-  // answers the same with the same seed.
-  reply(parent, begun = []) {
-    const { name } = this.facts;
-    const { rival } = this.chat;
-    const isBoth = !begun.length && this.models.has(rival);
-    this.done = isBoth ? this.replyBoth(parent, [name, rival]) : this.write(this.newReply(parent, { model: name }), begun);
+  // Lets the model answer the message `parent`. A rival answers the same with the same seed.
+  reply(parent) {
+    const [{ name: model }, { rival }] = [this.facts, this.chat];
+    this.done = this.models.has(rival) ? this.replyBoth(parent, [model, rival]) : this.write(this.newReply(parent, { model }));
     return this.done;
   }
 
@@ -382,15 +396,17 @@ export class Conversation {
     const { seed = -1 } = this.settings.values();
     const drawn = seed < 0 ? Math.floor(Math.random() * 2 ** 31) : seed;
     const pair = randomId();
+    const { id } = this.chat;
     for (const model of models) {
       const finish = await this.write(this.newReply(parent, { model, pair }), [], { seed: drawn });
       if (finish === "stopped" || finish === "broken") return;
+      if (this.isBusy || this.chat.id !== id) return; // a person went on while the reply was kept
     }
     this.pick(this.nodes().flatMap((node) => pairOf(this.chat, node)).find((node) => node.pair === pair));
   }
 
   // Writes a reply, or goes on with one that is begun; returns how it ended.
-  write(node, begun, changes = {}) {
+  write(node, begun = [], changes = {}) {
     return writeReply(this, node, begun, changes);
   }
 }

@@ -100,7 +100,7 @@ export class Messages {
     body.classList.toggle("plain", node.role === "user" || this.isPlain || this.isTinted);
     const tokens = this.isTinted && node.role === "assistant" && (await this.actions.tokens(node));
     if (tokens && node.text && textOf(tokens).startsWith(node.text))
-      showTokens(body, tokens, (i, id) => this.actions.branch(article.node, i, id));
+      showTokens(body, tokens, (...chosen) => this.actions.branch(article.node, ...chosen));
     else if (body.classList.contains("plain")) body.textContent = node.text;
     else showMarkdown(body, node.text);
     const isEmpty = !node.text && node.finish !== undefined;
@@ -155,6 +155,7 @@ export class Messages {
   // Lets a person change a message in its place.
   edit(node, done) {
     const article = this.drawn.get(node.id);
+    if (article.classList.contains("editing")) return article.querySelector(".editor").focus();
     const box = el("textarea.editor", { "aria-label": say("edit"), rows: "1" });
     box.value = node.text;
     const close = () => {
@@ -183,7 +184,7 @@ export class Messages {
     article.classList.add("editing");
     article.replaceChildren(box, buttons);
     box.style.height = `${Math.min(box.scrollHeight + 4, 400)}px`;
-    box.focus();
+    return box.focus();
   }
 
   // Says above a message that the model no longer sees what stands before it.

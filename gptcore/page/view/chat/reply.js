@@ -8,7 +8,8 @@ const TITLE_SECONDS = 10; // a reply that took longer is told in the window's ti
 // `chat`: the Conversation; `node`: the reply's message; `begun`: its first token ids, or its text;
 // `changes`: of the settings. Returns how the reply ended, when it is kept.
 export async function writeReply(chat, node, begun, changes) {
-  const { chat: kept, facts } = chat;
+  const { chat: kept } = chat;
+  if (!chat.models.has(node.model)) node.model = chat.facts.name; // the model that began it is gone
   const prompt = chat.what().slice(0, chat.nodes().indexOf(node) - chat.nodes().length);
   const known = { tokens: [], prompt: null, n_dropped: 0 };
   const already = node.text; // stays if nothing comes
@@ -30,7 +31,7 @@ export async function writeReply(chat, node, begun, changes) {
     take(event, node, known);
     if (event.line) chat.describe(node.model, event.line);
     chat.messages.grow(node);
-    chat.figures.measure(node, facts.block_size);
+    if (chat.chat === kept) chat.measure(node); // or another one is open, and this one about to stop
     if (performance.now() - keptAt > KEEP_MILLISECONDS) {
       keptAt = performance.now();
       chat.store.save(kept).catch(() => {}); // the last one tells of it
@@ -39,8 +40,7 @@ export async function writeReply(chat, node, begun, changes) {
   let failure = "";
   try {
     const settings = { ...chat.settings.values(), ...changes };
-    const model = chat.models.has(node.model) ? node.model : null;
-    await chat.host.ask({ prompt, settings, begun, model }, onEvent, signal);
+    await chat.host.ask({ prompt, settings, begun, model: node.model }, onEvent, signal);
   } catch (error) {
     failure = error.message;
   }
@@ -78,8 +78,8 @@ async function keep(chat, kept, node, { known, failure, already }) {
 }
 
 function announce(milliseconds) {
-  if (!document.hidden || milliseconds < 1000 * TITLE_SECONDS) return;
   const { title } = document;
+  if (!document.hidden || milliseconds < 1000 * TITLE_SECONDS || title.startsWith("✓ ")) return;
   document.title = `✓ ${title}`;
   document.addEventListener("visibilitychange", () => (document.title = title), { once: true });
 }

@@ -15,23 +15,24 @@ const ADDED = ["sinusoidal", "learned"]; // positions that are added to the embe
 
 export class Inspect {
   // `host`: {facts, inspect}; `host.inspect({what, layer, model, untrained})` gives what
-  // gptcore/page/inspect.py tells, its arrays as {shape, data}.
-  constructor(host) {
-    Object.assign(this, { host, seen: null, layer: 0, head: 0, picture: "attention", at: 0, untrained: false });
+  // gptcore/page/inspect.py tells, its arrays as {shape, data}. `old`: the room before, if any.
+  constructor(host, old) {
+    Object.assign(this, { host, typed: old?.box?.value, seen: null, layer: 0, head: 0, picture: "attention", at: 0, untrained: false });
     this.element = el("main.room", { "aria-label": say("room.inspect") });
   }
 
   // Opens on the current conversation or text of the model that is chosen.
   async enter(stage) {
-    if (this.facts !== stage.facts) this.build(stage.facts);
+    if (this.facts?.name !== stage.facts.name || !this.facts.inspect) this.build(stage.facts);
     if (!this.facts.inspect) return;
     const what = stage.what();
     this.current = () => stage.what();
     this.again.hidden = !what.length;
     if (JSON.stringify(what) === this.opened) return;
     this.opened = JSON.stringify(what);
-    this.box.value = what.length ? "" : say("inspect.example");
-    await this.look(what.length ? what : this.box.value);
+    this.box.value = this.typed || (what.length ? "" : say("inspect.example"));
+    this.typed = "";
+    await this.look(this.box.value || what);
   }
 
   build(facts) {
@@ -42,6 +43,7 @@ export class Inspect {
       return this.element.replaceChildren(title, el("p", {}, say("inspect.missing")), command);
     }
     this.layer = Math.min(this.layer, facts.config.n_layer - 1);
+    this.wanted = { layer: this.layer, untrained: false };
     this.notice = new Notice();
     this.box = el("textarea", { rows: "2", "aria-label": say("inspect.text"), placeholder: say("inspect.type") });
     this.box.addEventListener("keydown", (event) => {
@@ -58,36 +60,40 @@ export class Inspect {
   }
 
   // `what`: a text, messages, or the ids of tokens.
-  async look(what, { keeps = false } = {}) {
+  // `changes`: of the layer and the weights, which count once their picture is here.
+  async look(what, { keeps = false, ...changes } = {}) {
     const asked = (this.asked = Symbol()); // an earlier look may end later: it shows nothing then
     try {
       this.notice.tell(say("inspect.looking"), { isError: false });
       const follow = (event) => this.notice.follow(event);
-      const { layer, untrained, facts } = this;
-      const seen = await this.host.inspect({ what, layer, untrained, model: facts.name }, follow);
+      const wanted = (this.wanted = { ...this.wanted, ...changes });
+      const seen = await this.host.inspect({ what, ...wanted, model: this.facts.name }, follow);
       if (asked !== this.asked) return;
       const { n_dropped, n_cut } = keeps ? this.seen : seen; // of ids nothing is left out
-      this.seen = { ...seen, n_dropped, n_cut };
+      Object.assign(this, wanted, { seen: { ...seen, n_dropped, n_cut } });
       this.notice.tell("");
       const left = [n_dropped && say("inspect.dropped", { n: n_dropped }), n_cut && say("inspect.cut", { n: n_cut })];
       if (left.some(Boolean)) this.notice.tell(left.filter(Boolean).join(" "), { isError: false });
     } catch (error) {
       if (asked !== this.asked) return;
       this.notice.tell(error.message);
-      if (typeof what[0] === "number") return; // the picture of one token less stays
+      this.wanted = { layer: this.layer, untrained: this.untrained };
+      if (typeof what[0] === "number") return this.show(); // the picture that was here stays
       this.seen = null;
     }
     this.results.hidden = !this.seen;
     if (!this.seen) return this.results.replaceChildren();
-    if (!keeps) this.at = this.lastWord();
+    if (!keeps) this.at = this.lastWord(what);
     this.again.setAttribute("aria-pressed", String(what[0].role !== undefined));
     this.show();
   }
 
-  // The last token of what was written; after the special one behind it nothing was learned.
-  lastWord() {
-    const last = this.seen.tokens.length - 1;
-    return Math.max(0, this.seen.tokens[last][1].startsWith("<|end") ? last - 1 : last);
+  // The last token of what was written; after the special one behind a reply nothing was learned.
+  lastWord(what) {
+    const { tokens } = this.seen;
+    const end = tokens.findLastIndex(([, , isSpecial]) => isSpecial);
+    const hasEnded = what.at(-1).role === "assistant" && tokens.slice(end + 1).every(([, name]) => !name.trim());
+    return hasEnded ? end - 1 : tokens.length - 1;
   }
 
   ids() {
@@ -155,10 +161,7 @@ export class Inspect {
     const kinds = ["attention", "before", "after", ...(queries ? ["qkv"] : []), ...(normed ? ["norms"] : []), "embeddings", "positions"];
     if (!kinds.includes(this.picture)) this.picture = "attention";
     const select = (...about) => choice(this.results, ...about);
-    const again = (name, parse) => (value) => {
-      this[name] = parse(value);
-      return this.look(this.ids(), { keeps: true });
-    };
+    const again = (name, parse) => (value) => this.look(this.ids(), { keeps: true, [name]: parse(value) });
     const named = (kind, all) => all.map((name) => [name, say(`${kind}.${name}`)]);
     const parts = [
       select("picture", "picture", named("picture", kinds), this.picture, (kind) => {

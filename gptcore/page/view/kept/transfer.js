@@ -1,6 +1,6 @@
 // Chats as files: JSON, from which they come back whole, and Markdown, for people.
 
-import { VERSION, path, titleOf } from "./tree.js";
+import { VERSION, merge, path, titleOf, touch } from "./tree.js";
 
 export const LARGEST = 50e6; // bytes of a file that is read
 const KIND = "gptcore chats";
@@ -52,7 +52,11 @@ export async function importJson(store, file) {
   if (content?.kind !== KIND || !Array.isArray(content.chats)) throw new Error("import.nonsense");
   if (content.version !== VERSION) throw new Error("import.version");
   if (!content.chats.every((entry) => isChat(entry?.chat) && isKnown(entry.tokens ?? {}))) throw new Error("import.damaged");
-  for (const { chat, tokens } of content.chats) await store.save(chat, tokens ?? {});
+  for (const { chat, tokens } of content.chats) {
+    const kept = await store.load(chat.id);
+    // Its messages come back, those that were deleted here too.
+    await store.save(kept ? touch(merge({ ...kept, gone: [] }, chat)) : chat, tokens ?? {});
+  }
   return content.chats.length;
 }
 
@@ -92,11 +96,11 @@ function isKnown(tokens) {
   return isObject(tokens) && Object.values(tokens).every((known) => isRow(known?.tokens) && isRow(known.prompt ?? []));
 }
 
-// Offers a text as a file to be saved.
-export function download(name, text, type) {
+// Offers a text as a file to be saved; `ending` is that of its name.
+export function download(name, ending, text, type) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([text], { type }));
-  link.download = name.replace(/[^\p{L}\p{N}._ -]+/gu, "_").slice(0, 80);
+  link.download = name.replace(/[^\p{L}\p{N}._ -]+/gu, "_").slice(0, 80) + ending;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }

@@ -54,7 +54,7 @@ export function path(chat) {
 export function add(chat, parent, message) {
   const last = Math.max(0, ...children(chat, parent).map((node) => node.created));
   const created = Math.max(Date.now(), last + 1); // versions stand in the order of their making
-  const node = { id: randomId(), parent, created, ...message };
+  const node = { id: randomId(), parent, created, instead: chat.chosen[parent], ...message };
   chat.nodes[node.id] = node;
   chat.chosen[parent] = node.id;
   touch(chat);
@@ -79,7 +79,6 @@ export function turn(chat, node, step) {
   const next = all[all.findIndex(({ id }) => id === node.id) + step];
   if (next) chat.chosen[node.parent] = next.id;
   touch(chat);
-  return next ?? node;
 }
 
 // Deletes a message with all that follows from it; returns a function that brings them back
@@ -93,7 +92,8 @@ export function remove(chat, node) {
     delete chat.nodes[id];
     delete chat.chosen[id];
   }
-  delete chat.chosen[node.parent];
+  // What it was shown instead of is shown again.
+  if (chat.chosen[node.parent] === node.id) chat.chosen[node.parent] = node.instead;
   chat.gone.push(...ids);
   touch(chat);
   return (later = chat) => touch(Object.assign(later, before));

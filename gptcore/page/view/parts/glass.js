@@ -27,7 +27,7 @@ export function showTints(element, tokens) {
   element.replaceChildren(...spans);
 }
 
-// Shows tokens in an element: [id, text, log probability or null, [[id, text, log probability]]].
+// Shows tokens in an element, which are those of gptcore/page/reply.py.
 export function showTokens(element, tokens, branch) {
   const spans = tokens.map((token, i) => {
     const [, text, logprob, top] = token;
@@ -71,11 +71,10 @@ function open(span, tokens, branch) {
   if (shown?.span === span) return;
   closeAlternatives();
   const [id, text, logprob] = tokens[span.dataset.i];
-  const rows = span.alternatives.map(([other, name, p]) => {
-    const isSpecial = name.startsWith("<|");
+  const rows = span.alternatives.map(([other, name, p, isSpecial = false]) => {
     const choose = () => {
       closeAlternatives();
-      branch(Number(span.dataset.i), other);
+      branch(Number(span.dataset.i), [other, name]);
     };
     const bar = el("span.bar-fill");
     bar.style.width = `${Math.max(1, 100 * Math.exp(p))}%`;
@@ -114,9 +113,8 @@ function open(span, tokens, branch) {
 
 // What the model read before a reply: its tokens, with the roles set off.
 export function showPrompt(element, prompt) {
-  const spans = prompt.map(([id, text]) => {
-    const kind = text.startsWith("<|") && text.endsWith("|>") ? ".special" : "";
-    return el(`span.token.read${kind}`, { title: String(id) }, kind ? text : visible(text));
-  });
+  const spans = prompt.map(([id, text, isSpecial]) =>
+    el(`span.token.read${isSpecial ? ".special" : ""}`, { title: String(id) }, isSpecial ? text : visible(text)),
+  );
   element.replaceChildren(...spans);
 }

@@ -9,6 +9,8 @@ import { modelPicker } from "../parts/picker.js";
 import { Settings } from "../parts/settings.js";
 import { keep, recall, say } from "../words.js";
 
+const LONGEST = 200_000; // characters that are sent: more than any context holds, less than is refused
+
 export class Writer {
   // `host`: {facts, ask}.
   constructor(host) {
@@ -155,9 +157,17 @@ export class Writer {
     this.refresh();
   }
 
-  retry() {
+  // Tries again; what was written before comes back if nothing does.
+  async retry() {
+    const [{ begin, tokens }, written] = [this, this.box.value];
     this.undo();
-    return this.continue();
+    const text = this.box.value;
+    await this.continue();
+    if (this.box.value !== text) return;
+    this.before.push(text);
+    this.setText(written);
+    Object.assign(this, { begin, tokens });
+    this.refresh();
   }
 
   clear() {
@@ -195,7 +205,8 @@ export class Writer {
     };
     let failure = "";
     try {
-      await ask({ prompt: text, settings: this.settings.values(), begun: [] }, onEvent, this.writing.signal);
+      const prompt = text.slice(-LONGEST).replace(/^[\udc00-\udfff]/, ""); // no half of a character
+      await ask({ prompt, settings: this.settings.values(), begun: [] }, onEvent, this.writing.signal);
     } catch (error) {
       failure = this.writing.signal.aborted ? "" : error.message;
     }

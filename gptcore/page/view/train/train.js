@@ -7,6 +7,7 @@ import { say, told } from "../words.js";
 import { chart, rounded } from "./chart.js";
 
 const EVERY_MS = 1000;
+const FILLED = ["start", "me", "columns", "name", "minutes"]; // fields, of which the server has values
 const SHOWN_PEOPLE = 12;
 const MOST_MINUTES = 120; // of the slider; the number beside it may be larger
 
@@ -19,8 +20,10 @@ const names = (text) => text.split(";").map((name) => name.trim()).filter(Boolea
 
 export class Train {
   // `host`: {state, put, act}, each of which returns what gptcore/page/train/workbench.py describes.
-  constructor(host) {
+  // `old`: the room before, if any.
+  constructor(host, old) {
     this.host = host;
+    this.typed = Object.fromEntries(FILLED.map((name) => [name, old?.isFilled ? old[name].value : undefined]));
     this.notice = new Notice();
     const button = (key, act, kind = "") => el(`button${kind}`, { type: "button", onclick: act }, say(key));
     this.buttons = {
@@ -128,9 +131,13 @@ export class Train {
   }
 
   async watch() {
-    this.isFilled = false;
+    const hear = async () => {
+      const state = await this.host.state();
+      if (this.isLost) this.notice.tell(""); // that the server could not be reached
+      return state;
+    };
     do {
-      await this.ask(() => this.host.state());
+      this.isLost = !(await this.ask(hear));
       await new Promise((resolve) => setTimeout(resolve, EVERY_MS));
     } while (!this.element.hidden && this.element.isConnected);
   }
@@ -141,7 +148,7 @@ export class Train {
       this.show(await question());
       return true;
     } catch (error) {
-      this.notice.tell(told(error.message));
+      this.notice.tell(error.message);
       this.bar.hidden ||= !this.state;
       return false;
     }
@@ -182,7 +189,7 @@ export class Train {
       try {
         this.show(await this.host.put(file));
       } catch (error) {
-        reasons.add(told(error.message));
+        reasons.add(error.message);
       }
     }
     this.files.value = "";
@@ -208,7 +215,7 @@ export class Train {
 
   // What was said of the last files is not said of the next ones.
   clear(keeps) {
-    this.isFilled = false;
+    Object.assign(this, { isFilled: false, typed: {} });
     return this.act("clear", { keeps });
   }
 
@@ -252,12 +259,16 @@ export class Train {
 
   // Fills the fields once, so that nothing is taken from under a person's fingers.
   fill(state) {
+    if (this.start.options.length !== state.starts.length + 1) {
+      const option = (name) => el("option", { value: name }, name || say("train.from.new"));
+      const chosen = this.start.value;
+      this.start.replaceChildren(...["", ...state.starts].map(option));
+      this.start.value = chosen;
+    }
     if (this.isFilled) return;
     this.isFilled = true;
-    const option = (name) => el("option", { value: name }, name || say("train.from.new"));
-    this.start.replaceChildren(...["", ...state.starts].map(option));
-    for (const name of ["start", "me", "columns", "name", "minutes"]) this[name].value = String(state[name]);
-    this.range.value = String(state.minutes);
+    for (const name of FILLED) this[name].value = String(this.typed[name] ?? state[name]);
+    this.range.value = this.minutes.value;
   }
 
   // Sets a text only if it changed, so that a selection in it stays.

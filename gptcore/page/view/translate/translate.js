@@ -10,12 +10,14 @@ import { say, told } from "../words.js";
 const MEAN = "mean"; // of the heads
 
 export class Translate {
-  // `host`: {facts, translate, crossing}; see gptcore/page/translate.py.
-  constructor(host) {
+  // `host`: {facts, translate, crossing}; see gptcore/page/translate.py. `old`: the room before, if any.
+  constructor(host, old) {
+    old?.stop();
     Object.assign(this, { host, found: [], sentence: 0, kind: "cross", layer: null, head: MEAN });
     const { facts } = host;
     this.notice = new Notice();
     this.source = el("textarea", { rows: "6", id: "source", placeholder: say("translate.type") });
+    this.source.value = old?.source.value ?? "";
     this.source.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || !(event.shiftKey || event.ctrlKey)) return;
       event.preventDefault();
@@ -23,7 +25,7 @@ export class Translate {
     });
     this.target = el("textarea", { rows: "6", id: "target", readOnly: true });
     const { default: value, highest } = facts.beams;
-    this.beams = el("input", { type: "number", id: "beams", min: "1", max: String(highest), value: String(value) });
+    this.beams = el("input", { type: "number", id: "beams", min: "1", max: String(highest), value: old?.beams.value ?? String(value) });
     const button = (key, act) => el("button.primary", { type: "button", onclick: act }, say(key));
     this.go = button("translate", () => this.translate());
     this.halt = button("stop", () => this.stop());

@@ -75,6 +75,7 @@ export default {
   "kept.here": "Chats are kept in this browser alone.",
   "kept.visit": "This browser keeps nothing here: chats last until the page is closed. Export what you need.",
   "store.failed": "The browser could not keep this chat. It is still here: export it before you close the page.",
+  "store.lost": "The browser's storage failed, and this was not done: reload the page, and try again.",
   "store.full": "The browser's storage is full, and this chat is not kept. Delete or export others.",
   "store.damaged": "This chat is damaged or of another version, and cannot be shown.",
   settings: "Settings",
@@ -312,5 +313,6 @@ export default {
   "told.name.dot": "The name {name} begins with a dot: begin with a letter or a digit",
   "told.taken": "The name {name} is taken by {path}: choose another name",
   "told.large.file": "{name} is too large: all texts together may have 500 MB; train on the command line, where there is no limit",
+  "told.there": "{name} is among the texts already: remove that, or rename this file",
   "told.here": "Only this machine itself may train: open the page on it",
 };

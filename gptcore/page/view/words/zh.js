@@ -75,6 +75,7 @@ export default {
   "kept.here": "对话只保存在这个浏览器中。",
   "kept.visit": "浏览器在此不保存任何内容：关闭页面后对话即消失，请导出需要的内容。",
   "store.failed": "浏览器无法保存此对话。它仍在这里：关闭页面前请导出。",
+  "store.lost": "浏览器存储出错，操作未完成：请重新载入页面后再试。",
   "store.full": "浏览器存储已满，此对话未保存。请删除或导出其他对话。",
   "store.damaged": "此对话已损坏或属于另一版本，无法显示。",
   settings: "设置",
@@ -311,5 +312,6 @@ export default {
   "told.name.dot": "名称 {name} 以点开头：请以字母或数字开头",
   "told.taken": "名称 {name} 已被 {path} 占用：请换一个名称",
   "told.large.file": "{name} 太大：所有文本合计不得超过 500 MB；在命令行训练则没有限制",
+  "told.there": "{name} 已在文本之中：请先移除那一个，或给这个文件改名",
   "told.here": "只有这台机器自己可以训练：请在它上面打开本页",
 };
