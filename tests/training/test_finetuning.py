@@ -1,7 +1,6 @@
 """Fine-tuning: `--init` of a model folder with a tokenizer of its own, whole or with adapters."""
 
 import json
-import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +30,7 @@ from training.__main__ import main
 from training.data.rows import IGNORED, Rows
 from training.data.sources import shards_of
 from training.evaluation.validation import questions, sample_prompts
-from training.jobs import language
+from training.jobs import keeping
 from training.machine.memory import kept_bytes
 from training.plan.given import CPU_KEPT, fitted_row, in_memory
 from training.run.base import first_weights, keep_family, read_base, whole_weights
@@ -96,11 +95,14 @@ def test_a_time_may_limit_it(chats: Path, base: Path, tmp_path: Path) -> None:
     assert run.train.steps >= 20 and (run.path / "summary.json").exists()
 
 
-@pytest.mark.parametrize(("most_cost", "share"), [(math.inf, 0.4), (-math.inf, 0.0)])
-def test_what_it_knew_is_kept_if_that_costs_little(
-    chats: Path, base: Path, tmp_path: Path, monkeypatch, most_cost: float, share: float
+@pytest.mark.parametrize(
+    ("costs", "share"), [([0.02], 0.4), ([0.04, 0.02], 0.2), ([0.9, 0.5, 0.1], 0.0)]
+)
+def test_what_it_knew_is_kept_as_far_as_that_costs_little(
+    chats: Path, base: Path, tmp_path: Path, monkeypatch, costs: list[float], share: float
 ) -> None:
-    monkeypatch.setattr(language, "MOST_COST", most_cost)
+    left = iter(costs)
+    monkeypatch.setattr(keeping, "risen", lambda *_: next(left))
     out, alone = tmp_path / "run", tmp_path / "alone"
     assert tune(chats, base, out) == tune(chats, base, alone, keep=0.0) == 0
     run, own = Run.load(out), Run.load(alone).newest_checkpoint().model
@@ -116,7 +118,7 @@ def test_what_it_knew_is_kept_if_that_costs_little(
 def test_a_run_that_was_stopped_before_it_kept_anything_keeps_it_then(
     chats: Path, base: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(language, "MOST_COST", math.inf)
+    monkeypatch.setattr(keeping, "risen", lambda *_: 0.0)
     assert tune(chats, base, tmp_path / "run") == 0
     run = Run.load(tmp_path / "run")
     kept = run.best_checkpoint().model

@@ -13,7 +13,7 @@ from training.data.shards import CACHE, Shards
 from training.data.sources import OWN, SHARDS, finished_shards, name_of, run_data_of, shards_of
 from training.evaluation.validation import beginning, questions
 from training.formats.places import find_files
-from training.jobs.keeping import MOST_COST, is_kept, keep_before
+from training.jobs.keeping import is_kept, keep_before
 from training.jobs.options import Text, has_shards, read_text, settings_of, tokenised
 from training.jobs.telling import tell
 from training.look.samples import shortened
@@ -73,7 +73,7 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     is_trained = bool(run.summary()) and not is_kept(run)  # stopped between the two
     frozen = frozen_weights(run)
     summary = run.summary() if is_trained else train(run, task, frozen, resume=True, world=world)
-    return keep_before(summary, run, task, before, MOST_COST)
+    return keep_before(summary, run, task, before, is_bounded=True)
 
 
 def start(options: argparse.Namespace, looked: Text | None, world: World) -> dict[str, Any] | None:
@@ -119,7 +119,7 @@ def start(options: argparse.Namespace, looked: Text | None, world: World) -> dic
             print(describe(run.model, run.train))
     if options.plan:
         return {}
-    return keep_before(train(run, task, initial, world=world), run, task, initial, MOST_COST)
+    return keep_before(train(run, task, initial, world=world), run, task, initial, is_bounded=True)
 
 
 def open_settings(
