@@ -27,7 +27,7 @@ from gptcore.bundle import (
 from gptcore.checks import UserError, check_choice
 from gptcore.families import family
 from gptcore.system.files import new_file, read_json
-from gptcore.text.chat_template import split_special
+from gptcore.text.chat_template import reply_end
 from gptcore.text.tokenizer import PATTERN, Tokenizer, byte_to_unicode
 
 FILE_TYPES = {"f32": LlamaFileType.ALL_F32, "f16": LlamaFileType.MOSTLY_F16}
@@ -132,12 +132,11 @@ def add_tokenizer(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
         ids |= read_json(generation)  # which has the last word in transformers
     ends = ids.get("eos_token_id")
     end = ends[0] if isinstance(ends, list) else ends
-    parts = split_special(tokenizer.chat.assistant[1], tokenizer) if bundle.is_chat else []
-    turn = next((tokenizer.special[part] for part in parts if part in tokenizer.special), end)
+    turn = reply_end(tokenizer) if bundle.is_chat else None
     for add, i in (
         (writer.add_bos_token_id, ids.get("bos_token_id")),
         (writer.add_eos_token_id, end),
-        (writer.add_eot_token_id, turn),
+        (writer.add_eot_token_id, end if turn is None else turn),
         (writer.add_pad_token_id, ids.get("pad_token_id")),
     ):
         if i is not None:
