@@ -14,7 +14,7 @@ import numpy as np
 from gptcore.config import ModelConfig
 from gptcore.engine.sampling import SETTINGS
 from gptcore.families import CLASSES, family
-from gptcore.system.files import read_json
+from gptcore.system.files import read_object
 from gptcore.text.chat_format import ChatFormat
 from gptcore.text.chat_template import ROLES
 from gptcore.text.tokenizer import PORTABLE_PATTERN, SPECIAL_TOKENS, Tokenizer, byte_to_unicode
@@ -129,7 +129,7 @@ def recommended_sampling(folder: Path) -> dict[str, float]:
     Values out of our range are left out; a repetition penalty is ours, of the reply alone.
     """
     path = folder / "generation_config.json"
-    content = read_json(path) if path.is_file() else {}
+    content = read_object(path) if path.is_file() else {}
     if not content.get("do_sample"):
         return {}
     found = {}

@@ -11,7 +11,7 @@ from export.formats.hugging_face import recover_merges
 from export.formats.pre_tokenizers import NFC, pattern_of
 from export.pretrained.chat_template import read_format
 from gptcore.checks import UserError, shorten
-from gptcore.system import files
+from gptcore.system.files import read_object
 from gptcore.text.chat_format import ChatFormat
 from gptcore.text.chat_template import ROLES
 from gptcore.text.parts import Form
@@ -108,6 +108,10 @@ def check_merges(ranks: dict[bytes, int], model: dict[str, Any], folder: Path) -
         return bytes(byte_of[char] for char in text)
 
     pairs = [m.split(" ") if isinstance(m, str) else m for m in model["merges"]]
+    if wrong := next((pair for pair in pairs if len(pair) != 2), None):
+        raise UserError(
+            f"{folder / 'tokenizer.json'} is damaged: the merge {wrong!r} is not of two tokens"
+        )
     merges = [(to_bytes(a), to_bytes(b)) for a, b in pairs]
     expected = recover_merges(ranks)
     same = set(expected) <= set(merges) if model.get("ignore_merges") else expected == merges
@@ -191,9 +195,6 @@ def unpadded(path: Path) -> "Fast":
 
 def read_json(path: Path) -> dict[str, Any]:
     try:
-        data = files.read_json(path)
+        return read_object(path)
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{path} is missing: --from-hf needs a whole model folder") from None
-    if not isinstance(data, dict):
-        raise UserError(f"{path} is damaged: it is not a JSON object")
-    return data

@@ -5,6 +5,7 @@ The models are made by transformers, of SmolLM2's and of Llama 3's kind, with ra
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -325,6 +326,7 @@ def broken(smollm2: Path, tmp_path: Path) -> Callable[..., Path]:
         ),
         ("config.json", {"num_hidden_layers": 3}, "do not match config.json"),
         ("config.json", {"num_hidden_layers": 1}, "do not match config.json"),
+        ("tokenizer.json", {"added_tokens": []}, "no special token, so nothing could end a text"),
         ("tokenizer.json", {"normalizer": {"type": "NFKC"}}, "byte-level BPE tokenizer"),
         ("tokenizer.json", {"pre_tokenizer": {"type": "Whitespace"}}, "pre_tokenizer"),
         ("tokenizer.json", {"model": {"type": "WordPiece"}}, "its model is WordPiece"),
@@ -381,6 +383,22 @@ def test_missing_and_damaged_files_are_named(
         assert f"--context {context} is out of range" in said
 
 
+def test_a_file_of_another_form_is_told_in_a_line(
+    broken: Callable[..., Path], smollm2: Path, refused: Refused, tmp_path: Path
+) -> None:
+    folder = broken("tokenizer.json", lambda data: data["model"]["merges"].insert(0, "a b c"))
+    (folder / "generation_config.json").write_text("[]")
+    arguments = ("--from-hf", folder, "--out", tmp_path / "o")
+    assert "the merge ['a', 'b', 'c'] is not of two tokens" in refused(main, *arguments)
+    shutil.copy(smollm2 / "tokenizer.json", folder)
+    weights = load_file(folder / "model.safetensors")
+    head = {"lm_head.weight": weights.pop("model.embed_tokens.weight")}
+    save_file(weights | head, folder / "model.safetensors")
+    assert "such as model.embed_tokens.weight" in refused(main, *arguments)
+    shutil.copy(smollm2 / "model.safetensors", folder)
+    assert "generation_config.json is damaged: it is not a JSON object" in refused(main, *arguments)
+
+
 def test_a_link_out_of_the_folder_is_refused(
     broken: Callable[..., Path], refused: Refused, tmp_path: Path
 ) -> None:
@@ -415,8 +433,18 @@ def test_a_template_that_takes_too_long_or_too_much_is_ended(monkeypatch) -> Non
     loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     with pytest.raises(UserError, match="chat_template did not end within 3 s"):
         read_format(loop, {}, "")
-    with pytest.raises(UserError, match="chat_template needs too much memory"):
-        read_format("{{ 'x' * 3000000000 }}", {}, "")
+    if sys.platform == "linux":
+        with pytest.raises(UserError, match="chat_template needs too much memory"):
+            read_format("{{ 'x' * 3000000000 }}", {}, "")
+
+
+def test_a_template_whose_process_fails_is_not_blamed_for_memory(
+    tmp_path: Path, monkeypatch
+) -> None:
+    (tmp_path / "jinja2.py").write_text("raise OSError('no such thing here')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(UserError, match=r"could not be run .OSError: no such thing here"):
+        read_format(TURNS, {}, "")
 
 
 TURNS = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}<assistant>"
