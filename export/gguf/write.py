@@ -8,6 +8,7 @@ i + head_dim / 2. The rows of their query and key matrices are therefore reorder
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import gguf
@@ -49,21 +50,20 @@ def write_gguf(folder: Path, path: Path, dtype: str = "f32") -> None:
     bundle = load_model_for_llama_cpp(folder)
     if path.is_dir():
         raise UserError(f"--out {path} is a folder: name a file, such as {path / 'model.gguf'}")
+    writer = gguf.GGUFWriter(None, str(family(bundle.config)))
+    writer.add_file_type(FILE_TYPES[dtype])
+    add_shape(writer, bundle)
+    add_tokenizer(writer, bundle)
+    add_sampling(writer, bundle)
+    for name, array in tensors(bundle, dtype):
+        writer.add_tensor_info(name, array.shape, array.dtype, array.nbytes)
     try:
-        with new_file(path) as temporary:
-            writer = gguf.GGUFWriter(temporary, str(family(bundle.config)))
-            writer.add_file_type(FILE_TYPES[dtype])
-            add_shape(writer, bundle)
-            add_tokenizer(writer, bundle)
-            add_sampling(writer, bundle)
-            for name, array in tensors(bundle, dtype):
-                writer.add_tensor_info(name, array.shape, array.dtype, array.nbytes)
-            writer.write_header_to_file()
+        with new_file(path) as temporary, closing(writer):
+            writer.write_header_to_file(temporary)
             writer.write_kv_data_to_file()
             writer.write_ti_data_to_file()
             for _, array in tensors(bundle, dtype):  # read again: one is in memory at a time
                 writer.write_tensor_data(array)
-            writer.close()
     except OSError as error:  # numpy's error gives only the number of bytes written
         raise OSError(f"{path} cannot be written: {error}") from None
 
