@@ -209,7 +209,7 @@ def write_family(run: Run, folder: Path) -> None:
             content["model"]["context_length"] = content["search"]["max_length"] = n
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     path = source / "tokenizer_config.json"
-    if run.data.chat and path.is_file() and "chat_template" not in (content := read_json(path)):
+    if run.data.chat and path.is_file() and not (content := read_json(path)).get("chat_template"):
         content["chat_template"] = chat_template_of(run.tokenizer.chat)
         (folder / path.name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
