@@ -10,7 +10,7 @@ from pathlib import Path
 from gptcore.checks import UserError
 
 KINDS = ("model", "space")
-KEPT = "; the repository has all of the folder or is as it was before"
+KEPT = "; the repository has got all of the folder or nothing of it"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -334,7 +334,7 @@ def read_hub(folder: Path) -> Hub:
     card = folder / "README.md"
     text = card.read_text(encoding="utf-8", errors="replace") if card.exists() else ""
     front = match[1] if (match := re.match(r"---\n((?:.*\n)*?)---\n", text)) else ""
-    found = re.search(r"^license:\s*([\w.\-]+)\s*$", front, re.MULTILINE)
+    found = re.search(r"""^license: *["']?([\w.\-]+)["']? *(?: #.*)?$""", front, re.MULTILINE)
     lists = (re.search(rf"^{key}:\n((?:- .*\n)*)", front, re.MULTILINE) for key in LISTS)
     languages, datasets = ([ln[2:] for ln in m[1].splitlines()] if m else [] for m in lists)
     return Hub(found[1] if found else UNNAMED, languages, datasets)

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import SpooledTemporaryFile
 
 import numpy as np
 import onnxruntime as ort
@@ -74,7 +75,7 @@ FLOPS = 5e12  # of measuring one file, a minute on two cores; 10M parameters rea
 LEAST_ROW, MOST_LOGITS = 512, 1 << 24
 TIMED = 128  # tokens, by which the number of threads is chosen
 TIMED_BYTES = 1e9  # of a larger file no second session is opened beside the first
-REFERENCE_BYTES = 5e8  # of the first file's log probabilities, which the others are compared with
+REFERENCE_BYTES = 2**29  # of the first file's log probabilities; more of them are on the disk
 
 
 def calibration_rows(run: Run) -> list[np.ndarray]:
@@ -157,32 +158,38 @@ def measure(
 ) -> dict[str, Measured]:
     """Measure every file on the same rows; the first file is the reference.
 
-    A file of TIMED_BYTES or more is closed before another one is opened.
+    Small files are open together and read a row in turn. If one has TIMED_BYTES or more, each is
+    opened once, and closed before the next; the reference's log probabilities wait on the disk.
     Raises UserError if the rows contain no token.
     """
     rows = [(ids, targets) for ids, targets in rows if (targets != IGNORED).any()]
     if not rows:
         raise UserError("the held-out text is empty: there is nothing to measure variants on")
-    row_bytes = 8 * max(len(ids) for ids, _ in rows) * len(byte_lengths)
-    n_together = max(1, int(REFERENCE_BYTES / row_bytes))
+    first = next(iter(files.values()))
+    in_turn = len(files) > 1 and max(map(graph_bytes, files.values())) >= TIMED_BYTES
     result = {name: Measured() for name in files}
     sessions: dict[str, ort.InferenceSession] = {}
-    with progress(None, "measuring", len(rows) * len(files), " rows") as bar:
-        for start in range(0, len(rows), n_together):
-            part = rows[start : start + n_together]
-            reference: list[np.ndarray] = []
+    with (
+        progress(None, "measuring", len(rows) * len(files), " rows") as bar,
+        SpooledTemporaryFile(REFERENCE_BYTES, dir=str(first.parent)) as references,
+    ):
+        for part in [rows] if in_turn else [[row] for row in rows]:
             for name, path in files.items():
                 session = sessions.get(name) or quickest(path, rows[0][0][:TIMED])
-                if graph_bytes(path) < TIMED_BYTES:
+                if not in_turn:
                     sessions[name] = session
-                for i, (ids, targets) in enumerate(part):
+                references.seek(0)
+                for ids, targets in part:
                     (at,) = np.nonzero(targets != IGNORED)
                     n_bytes = int(byte_lengths[targets[at]].sum())
                     logits = session.run(["logits"], prompt_feeds(session, ids))[0]
-                    log_p = log_softmax(logits[0, at])
-                    if len(reference) < len(part):
-                        reference.append(log_p)
-                    result[name].add(log_p, reference[i], targets[at], n_bytes)
+                    log_p = reference = log_softmax(logits[0, at])
+                    if path != first:
+                        kept = np.frombuffer(references.read(4 * log_p.size), np.float32)
+                        reference = kept.reshape(log_p.shape)
+                    elif len(files) > 1:
+                        references.write(log_p.astype(np.float32).tobytes())
+                    result[name].add(log_p, reference, targets[at], n_bytes)
                     bar.update()
                 del session
     return result

@@ -21,6 +21,7 @@ from export.folder.transformers_js import tell_transformers_js
 from export.folder.variants import Row, add_variants, calibration_rows, held_out
 from export.formats.graph import MOST_BYTES
 from export.formats.hugging_face import (
+    chat_template_of,
     genai_config,
     generation_config,
     llama_config,
@@ -51,7 +52,7 @@ from gptcore.bundle import (
     write_facts,
 )
 from gptcore.checks import UserError
-from gptcore.config import ModelConfig, Seq2SeqConfig
+from gptcore.config import Seq2SeqConfig
 from gptcore.facts import ModelFacts, Training
 from gptcore.families import family
 from gptcore.nn import build_model, count_parameters
@@ -159,7 +160,7 @@ def write_verified(
 
 def export_decoder(run: Run, model: GPT, folder: Path, facts: ModelFacts) -> list[Check]:
     write_model(model, run.tokenizer, facts.chat, folder)
-    write_family(run.path / FAMILY, run.model, folder)
+    write_family(run, folder)
     return verify(Bundle(folder, run.model, run.tokenizer, facts))
 
 
@@ -189,20 +190,28 @@ def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def write_family(source: Path, config: ModelConfig, folder: Path) -> None:
-    """Copy the files by which other runtimes know a model made elsewhere, if a run has them."""
+def write_family(run: Run, folder: Path) -> None:
+    """Copy the files by which other runtimes know a model made elsewhere, if a run has them.
+
+    A base model that was taught conversations gets a chat template.
+    """
+    source = run.path / FAMILY
     for name in FAMILY_FILES:
         if name != "README.md" and (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
     for name in ("config.json", "genai_config.json"):
         if not (source / name).is_file():
             continue
-        content, n = read_json(source / name), config.block_size  # which a run may have shortened
+        content, n = read_json(source / name), run.model.block_size  # maybe shortened
         if name == "config.json":
             content["max_position_embeddings"] = n
         else:
             content["model"]["context_length"] = content["search"]["max_length"] = n
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    path = source / "tokenizer_config.json"
+    if run.data.chat and path.is_file() and not (content := read_json(path)).get("chat_template"):
+        content["chat_template"] = chat_template_of(run.tokenizer.chat)
+        (folder / path.name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 @waiting("writing the graph and the weights")

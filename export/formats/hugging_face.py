@@ -14,7 +14,9 @@ import numpy as np
 from gptcore.config import ModelConfig
 from gptcore.engine.sampling import SETTINGS
 from gptcore.families import CLASSES, family
-from gptcore.system.files import read_json
+from gptcore.system.files import read_object
+from gptcore.text.chat_format import ChatFormat
+from gptcore.text.chat_template import ROLES
 from gptcore.text.tokenizer import PORTABLE_PATTERN, SPECIAL_TOKENS, Tokenizer, byte_to_unicode
 
 # The template gives the prompt of gptcore.text.chat_template.render, but for a `<|` that a user
@@ -29,6 +31,19 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
+
+
+def chat_template_of(form: ChatFormat) -> str:
+    """Return the chat template of a format in which every conversation is opened alike."""
+    turns = "".join(
+        f"{{% if message['role'] == {role!r} %}}"
+        f"{{{{ {before!r} + message['content'] + {after!r} }}}}{{% endif %}}"
+        for role, (before, after) in zip(ROLES, (form.system, form.user, form.assistant))
+    )
+    return (
+        f"{{{{ {form.opening!r} }}}}{{% for message in messages %}}{turns}{{% endfor %}}"
+        f"{{% if add_generation_prompt %}}{{{{ {form.prompt!r} }}}}{{% endif %}}"
+    )
 
 
 TokenIds = dict[str, Any]  # bos_token_id, eos_token_id, pad_token_id
@@ -114,7 +129,7 @@ def recommended_sampling(folder: Path) -> dict[str, float]:
     Values out of our range are left out; a repetition penalty is ours, of the reply alone.
     """
     path = folder / "generation_config.json"
-    content = read_json(path) if path.is_file() else {}
+    content = read_object(path) if path.is_file() else {}
     if not content.get("do_sample"):
         return {}
     found = {}

@@ -49,6 +49,11 @@ LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_positio
 def to_hugging_face(path: Path, folder: Path) -> None:
     """Fill a new folder; raises UserError naming what is not supported."""
     file = read_gguf(path)
+    if (n_parts := file.metadata.get("split.count", 0)) not in (0, 1):
+        raise UserError(
+            f"{path} is one of the {n_parts} parts of a model: make one file of them, with "
+            f"llama.cpp's `llama-gguf-split --merge FIRST-PART WHOLE.gguf`"
+        )
     family = file.metadata.get("general.architecture")
     if family not in CLASSES:
         raise UserError(

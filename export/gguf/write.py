@@ -8,6 +8,7 @@ i + head_dim / 2. The rows of their query and key matrices are therefore reorder
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import gguf
@@ -27,7 +28,7 @@ from gptcore.bundle import (
 from gptcore.checks import UserError, check_choice
 from gptcore.families import family
 from gptcore.system.files import new_file, read_json
-from gptcore.text.chat_template import split_special
+from gptcore.text.chat_template import reply_end
 from gptcore.text.tokenizer import PATTERN, Tokenizer, byte_to_unicode
 
 FILE_TYPES = {"f32": LlamaFileType.ALL_F32, "f16": LlamaFileType.MOSTLY_F16}
@@ -49,21 +50,20 @@ def write_gguf(folder: Path, path: Path, dtype: str = "f32") -> None:
     bundle = load_model_for_llama_cpp(folder)
     if path.is_dir():
         raise UserError(f"--out {path} is a folder: name a file, such as {path / 'model.gguf'}")
+    writer = gguf.GGUFWriter(None, str(family(bundle.config)))
+    writer.add_file_type(FILE_TYPES[dtype])
+    add_shape(writer, bundle)
+    add_tokenizer(writer, bundle)
+    add_sampling(writer, bundle)
+    for name, array in tensors(bundle, dtype):
+        writer.add_tensor_info(name, array.shape, array.dtype, array.nbytes)
     try:
-        with new_file(path) as temporary:
-            writer = gguf.GGUFWriter(temporary, str(family(bundle.config)))
-            writer.add_file_type(FILE_TYPES[dtype])
-            add_shape(writer, bundle)
-            add_tokenizer(writer, bundle)
-            add_sampling(writer, bundle)
-            for name, array in tensors(bundle, dtype):
-                writer.add_tensor_info(name, array.shape, array.dtype, array.nbytes)
-            writer.write_header_to_file()
+        with new_file(path) as temporary, closing(writer):
+            writer.write_header_to_file(temporary)
             writer.write_kv_data_to_file()
             writer.write_ti_data_to_file()
             for _, array in tensors(bundle, dtype):  # read again: one is in memory at a time
                 writer.write_tensor_data(array)
-            writer.close()
     except OSError as error:  # numpy's error gives only the number of bytes written
         raise OSError(f"{path} cannot be written: {error}") from None
 
@@ -132,12 +132,11 @@ def add_tokenizer(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
         ids |= read_json(generation)  # which has the last word in transformers
     ends = ids.get("eos_token_id")
     end = ends[0] if isinstance(ends, list) else ends
-    parts = split_special(tokenizer.chat.assistant[1], tokenizer) if bundle.is_chat else []
-    turn = next((tokenizer.special[part] for part in parts if part in tokenizer.special), end)
+    turn = reply_end(tokenizer) if bundle.is_chat else None
     for add, i in (
         (writer.add_bos_token_id, ids.get("bos_token_id")),
         (writer.add_eos_token_id, end),
-        (writer.add_eot_token_id, turn),
+        (writer.add_eot_token_id, end if turn is None else turn),
         (writer.add_pad_token_id, ids.get("pad_token_id")),
     ):
         if i is not None:

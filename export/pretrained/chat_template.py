@@ -23,13 +23,14 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from gptcore.checks import UserError
+from gptcore.checks import UserError, shorten
 from gptcore.text.chat_format import ChatFormat
 
 SHAPES = ("u", "su", "uau", "suau", "uauau")
 ROLES = {"s": "system", "u": "user", "a": "assistant"}
 SECONDS = 10  # for a template, most of them for the start of its process
 BYTES = 2**30
+TOO_MUCH = 3  # the exit status for a template that needs more; Python's own are 1 and 2
 Render = Callable[..., str]  # takes a conversation's shape, and whether to open the next reply
 
 
@@ -53,8 +54,11 @@ def read_format(template: str, names: dict[str, str], text: str) -> ChatFormat:
         )
     except subprocess.TimeoutExpired:
         raise UserError(f"the chat_template did not end within {SECONDS} s; {REMEDY}") from None
-    if ended.returncode:
+    if ended.returncode == TOO_MUCH:
         raise UserError(f"the chat_template needs too much memory; {REMEDY}")
+    if ended.returncode:
+        said = (ended.stderr.strip().splitlines() or [f"status {ended.returncode}"])[-1]
+        raise UserError(f"the chat_template could not be run ({shorten(said, 200)}); {REMEDY}")
     found = json.loads(ended.stdout)
     if "error" in found:
         raise UserError(f"{found['error']}; {REMEDY}")
@@ -68,18 +72,18 @@ def answer() -> None:
     try:
         found = derive(template, names, text).to_dict()
     except MemoryError:
-        sys.exit(1)
+        sys.exit(TOO_MUCH)
     except Exception as error:  # whatever a program of somebody else raises
         found = {"error": f"{PROBLEM} ({type(error).__name__}: {str(error)[:200]})"}
     sys.stdout.buffer.write(json.dumps(found).encode())
 
 
 def limit_memory() -> None:
-    try:
+    """Limit the memory of this process on Linux; elsewhere the time is the only limit."""
+    if sys.platform == "linux":  # macOS refuses such a limit, and Windows has none
         import resource
-    except ImportError:  # Windows: there the time is the only limit
-        return
-    resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+
+        resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
 
 
 def derive(template: str, names: dict[str, str], text: str) -> ChatFormat:

@@ -229,10 +229,22 @@ def check_sums(folder: Path) -> None:
     if not (folder / SUMS).is_file():
         print(f"{folder} has no {SUMS}: its files are taken as they are")
         return
+    stated = {}
     for line in (folder / SUMS).read_text(encoding="utf-8", errors="replace").splitlines():
-        digest, _, name = line.partition("  ")
+        digest, _, name = line.partition(" ")
+        # sha256sum writes two spaces, or one and a star, and the name as it was given
+        name = name.strip().removeprefix("*").removeprefix("./")
+        if NEEDED.fullmatch(name):
+            stated[name] = digest.lower()
+    for name, digest in stated.items():
         path = folder / name
-        if not NEEDED.fullmatch(name) or not path.is_file() or file_sha256(path) != digest:
+        if not path.is_file() or file_sha256(path) != digest:
             raise UserError(
                 f"{path} is damaged or missing: {SUMS} has another hash; copy the folder again"
+            )
+    for path in folder.glob("*" + WEIGHTS):
+        if NEEDED.fullmatch(path.name) and path.name not in stated:
+            raise UserError(
+                f"{path} is not listed in {SUMS}, so it cannot be verified: add its hash there, or "
+                f"delete {SUMS}"
             )

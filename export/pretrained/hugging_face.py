@@ -205,16 +205,16 @@ def read_weights(source: Path, needed: set[str]) -> Weights:
     tensors = Weights(source)
     # a tied head may be stored a second time, and old files contain the rotary frequencies
     others = {n for n in tensors if n == HEAD or n.endswith("rotary_emb.inv_freq")}
-    if HEAD in others - needed and not tensors[HEAD].equal(tensors[EMBEDDING]):
-        raise UserError(
-            f"{source}: tie_word_embeddings is true, but {HEAD} is not the embedding: write "
-            f"false into config.json if the head is meant"
-        )
     wrong = needed ^ (set(tensors) - (others - needed))
     if wrong:
         raise UserError(
             f"{source}: the weights do not match config.json, {len(wrong)} tensors are "
             f"superfluous or missing, such as {min(wrong)}"
+        )
+    if HEAD in others - needed and not tensors[HEAD].equal(tensors[EMBEDDING]):
+        raise UserError(
+            f"{source}: tie_word_embeddings is true, but {HEAD} is not the embedding: write "
+            f"false into config.json if the head is meant"
         )
     return tensors
 

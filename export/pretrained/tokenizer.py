@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from export.formats.hugging_face import recover_merges
 from export.formats.pre_tokenizers import NFC, pattern_of
 from export.pretrained.chat_template import read_format
-from gptcore.checks import UserError
-from gptcore.system import files
+from gptcore.checks import UserError, shorten
+from gptcore.system.files import read_object
 from gptcore.text.chat_format import ChatFormat
+from gptcore.text.chat_template import ROLES
 from gptcore.text.parts import Form
 from gptcore.text.tokenizer import Tokenizer, byte_to_unicode
 from training.dialogues.generator import dialogues
@@ -44,6 +45,11 @@ def parse_tokenizer(data: dict[str, Any], folder: Path, vocab_size: int) -> Toke
         {t["content"]: t["id"] for t in data["added_tokens"] if t["special"] is is_special}
         for is_special in (False, True)
     )
+    if not special:
+        raise UserError(
+            f"{folder / 'tokenizer.json'} is not supported: it has no special token, so nothing "
+            f"could end a text"
+        )
     names, vocab = added | special, data["model"]["vocab"]
     ranks = read_ranks(vocab, names, folder)
     taken = {*names.values(), *(i for token, i in vocab.items() if token not in names)}
@@ -102,6 +108,10 @@ def check_merges(ranks: dict[bytes, int], model: dict[str, Any], folder: Path) -
         return bytes(byte_of[char] for char in text)
 
     pairs = [m.split(" ") if isinstance(m, str) else m for m in model["merges"]]
+    if wrong := next((pair for pair in pairs if len(pair) != 2), None):
+        raise UserError(
+            f"{folder / 'tokenizer.json'} is damaged: the merge {wrong!r} is not of two tokens"
+        )
     merges = [(to_bytes(a), to_bytes(b)) for a, b in pairs]
     expected = recover_merges(ranks)
     same = set(expected) <= set(merges) if model.get("ignore_merges") else expected == merges
@@ -113,19 +123,34 @@ def check_merges(ranks: dict[bytes, int], model: dict[str, Any], folder: Path) -
 
 
 def read_chat(folder: Path, special: dict[str, int]) -> ChatFormat:
-    """Return the format of the model's own chat template, or the default without one."""
+    """Return the format of the model's own chat template, or without one what it can learn."""
     name_of = {i: name for name, i in special.items()}
     opening = "".join(name_of[i] for i in unpadded(folder / "tokenizer.json").encode("").ids)
     template, names = chat_template(folder)
     if template is None:
-        return ChatFormat(text=opening)
+        end = names["eos_token"] if names["eos_token"] in special else next(iter(special))
+        return learnable_format(opening, end)
     return read_format(template, names, opening)
+
+
+def learnable_format(opening: str, end: str) -> ChatFormat:
+    """Return a format that a base model can learn conversations in: a token of its own ends each
+    message, and so a reply, here and in other runtimes.
+
+    >>> learnable_format("<s>", "</s>").prompt
+    'assistant\\n'
+    """
+    system, user, assistant = ((f"{role}\n", f"{end}\n") for role in ROLES)
+    return ChatFormat(opening, opening, opening, system, user, assistant, prompt=assistant[0])
 
 
 def chat_template(folder: Path) -> tuple[str | None, dict[str, str]]:
     """Return the chat template, if there is one, and the special tokens that it may name."""
     path = folder / "tokenizer_config.json"
-    settings = read_json(path) if path.exists() else {}
+    settings: dict[str, Any] = {}
+    # Older folders name the special tokens in the first of these alone.
+    for file in (folder / "special_tokens_map.json", path):
+        settings |= read_json(file) if file.exists() else {}
     names = {}
     for key in ("bos_token", "eos_token", "pad_token", "unk_token"):
         token = settings.get(key) or ""
@@ -135,9 +160,11 @@ def chat_template(folder: Path) -> tuple[str | None, dict[str, str]]:
     if isinstance(template, list):  # several, each {"name": ..., "template": ...}
         named = {one.get("name"): one.get("template") for one in template if isinstance(one, dict)}
         template = named.get("default", "")
-    if template is not None and not (isinstance(template, str) and template):
-        raise UserError(f"{path} has several chat templates and no default: leave one, as a string")
-    return template, names
+        if not template:
+            raise UserError(f"{path} has several chat templates and no default: leave one")
+    if template is not None and not isinstance(template, str):
+        raise UserError(f"{path}: chat_template={shorten(repr(template))} is not a string")
+    return template or None, names
 
 
 def check_ids(tokenizer: Tokenizer, path: Path) -> None:
@@ -168,9 +195,6 @@ def unpadded(path: Path) -> "Fast":
 
 def read_json(path: Path) -> dict[str, Any]:
     try:
-        data = files.read_json(path)
+        return read_object(path)
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{path} is missing: --from-hf needs a whole model folder") from None
-    if not isinstance(data, dict):
-        raise UserError(f"{path} is damaged: it is not a JSON object")
-    return data

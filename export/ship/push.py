@@ -38,6 +38,11 @@ def push(folder: Path, repo: str, kind: str | None = None, private: bool = False
         made = api.create_repo(
             repo, repo_type=kind, private=private or None, space_sdk=sdk, exist_ok=True
         )
+        if private and not api.repo_info(made.repo_id, repo_type=kind).private:
+            raise UserError(
+                f"{made.repo_id} exists and is public, so --private has no effect: make it private "
+                f"in its settings, or name another; nothing was uploaded"
+            )
         api.upload_folder(
             repo_id=made.repo_id,
             repo_type=kind,

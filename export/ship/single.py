@@ -19,6 +19,7 @@ from string import Template
 from tempfile import TemporaryDirectory
 
 from export.ship.web import (
+    INSIDE,
     SITE,
     SOURCES,
     browser_files,
@@ -34,7 +35,7 @@ from gptcore.system.files import new_file
 
 PAGE, UNPACK = (SOURCES / "single" / name for name in ("page.html", "unpack.js"))
 MARK = "data-name="  # of a packed file; a page with one is ours
-MOST = 30e6  # bytes of a graph
+MOST = 30e6  # bytes of the graphs
 # WebGPU needs the fp32 graph, and a runtime of 27 MB.
 UNNEEDED = ("*.webgpu.*", "*.asyncify.*", "index.html", "icon*", "offline.js", "README.md")
 LICENCES = ("vendor/LICENSE", "view/vendor/LICENSES.txt")
@@ -68,16 +69,21 @@ def build_single_file(bundle: Bundle, out: Path) -> None:
 
 
 def smallest_graph(bundle: Bundle) -> str:
-    """Return the graph that a browser without WebGPU takes; raises UserError if it is too large."""
+    """Return the graph that a browser without WebGPU takes.
+
+    Raises UserError if it and the graphs of the Inspect tab are too large.
+    """
     found = [VARIANTS[n] for n in ("int8", "fp32") if VARIANTS[n] in browser_files(bundle)]
     if not found:
         raise UserError(f"{bundle.path} has no int8 or fp32 graph: export it with --quantize int8")
-    size = (bundle.path / found[0]).stat().st_size
+    inside = [name for name in map(Path.as_posix, INSIDE) if name in bundle.facts.sha256]
+    size = sum((bundle.path / name).stat().st_size for name in (found[0], *inside))
     if size > MOST:
         raise UserError(
-            f"{bundle.path / found[0]} has {size / 1e6:.1f} MB, and a page in one file may have a "
-            f"model of {MOST / 1e6:.0f} MB at most: export a smaller one with --quantize int8, or "
-            f"write a site, without --single-file"
+            f"{bundle.path} has {size / 1e6:.1f} MB in {', '.join((found[0], *inside))}, and a "
+            f"page in one file may have {MOST / 1e6:.0f} MB at most: export a smaller model with "
+            f"--quantize int8{' and without Inspect' * bool(inside)}, or write a site, without "
+            f"--single-file"
         )
     return found[0]
 

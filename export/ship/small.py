@@ -24,6 +24,7 @@ from gptcore.bundle import (
     VARIANTS,
     Bundle,
     check_whole,
+    graph_bytes,
     load_bundle,
     write_facts,
 )
@@ -63,7 +64,8 @@ def ship(source: Path, out: Path, scores: Scores | None = None) -> None:
         name_file(folder / "genai_config.json", VARIANTS[kept[0]])
         tell_transformers_js(folder, kept)
         write_card(folder / "README.md", facts, read_hub(source))
-        check_sizes(folder)
+        for path in filter(Path.is_file, folder.rglob("*")):
+            check_size(path.relative_to(folder).as_posix(), path.stat().st_size)
         write_facts(folder, facts)
 
 
@@ -76,7 +78,10 @@ def kept_variants(bundle: Bundle) -> list[str]:
             f"{bundle.path} has too few smaller files: export it with --quantize q8,{BROWSERS}"
         )
     best = min(small, key=lambda name: (rows[name].bits_per_byte, rows[name].divergence))
-    return list(dict.fromkeys([best, BROWSERS]))
+    kept = list(dict.fromkeys([best, BROWSERS]))
+    for name in kept:  # of a large one the weights lie beside the graph
+        check_size(VARIANTS[name], graph_bytes(bundle.path / VARIANTS[name]))
+    return kept
 
 
 def name_file(path: Path, file: str) -> None:
@@ -87,14 +92,12 @@ def name_file(path: Path, file: str) -> None:
         path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def check_sizes(folder: Path) -> None:
-    for path in folder.rglob("*"):
-        if path.is_file() and path.stat().st_size > MAX_BYTES:
-            size = f"{path.stat().st_size / 1e6:.1f} MB, over {MAX_BYTES / 1e6:.0f}"
-            raise UserError(
-                f"{path.relative_to(folder)} has {size}: train a smaller model, or upload the "
-                f"whole one with python -m export push"
-            )
+def check_size(name: str, n_bytes: int) -> None:
+    if n_bytes > MAX_BYTES:
+        raise UserError(
+            f"{name} has {n_bytes / 1e6:.1f} MB, over {MAX_BYTES / 1e6:.0f}: train a smaller "
+            f"model, or upload the whole one with python -m export push"
+        )
 
 
 def read_scores(paths: Sequence[Path]) -> Scores | None:

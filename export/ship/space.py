@@ -8,6 +8,7 @@ Its kind ("sdk") is "gradio", for which the Hub installs requirements.txt and st
 
 import json
 import shutil
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -113,7 +114,7 @@ def copy_model(bundle: Bundle, folder: Path) -> None:
         if name.startswith("onnx/") or Path(name).name in (FILE_NAME, FACTS_NAME):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(bundle.path / name, folder / name)
-    write_facts(folder, bundle.facts)
+    write_facts(folder, replace(bundle.facts, loss_curve=False))
 
 
 def requirements() -> str:

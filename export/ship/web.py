@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from export.folder.card import read_license
 from export.folder.replace import check_replaceable
 from export.runtimes.environments import NPM
 from gptcore.bundle import INSPECT, UNTRAINED, VARIANTS, Bundle, data_file, graph_bytes
@@ -30,6 +31,7 @@ SOURCES = Path(__file__).parent.parent / "site"
 SITE = "site.json"  # the page's facts about its model; a folder with this file is a site
 OF_SERVERS = ("host.js", "page.js", "window.js")  # the view's modules that ask a server
 BROWSER_FORMATS = ("fp32", "fp16", "int8")
+INSIDE = (INSPECT, UNTRAINED)  # the graphs of the Inspect tab, which not every model has
 MODEL_FILES = ("tokenizer.json", "tokenizer_config.json")
 # The packages of npm, by the folder with the lock file that pins each, and the files wanted.
 # The asyncify build supports WebGPU; the other one is half as large and runs on any CPU.
@@ -50,7 +52,8 @@ CARD = """\
 ---
 title: {title}
 sdk: static
-{license}custom_headers:
+license: {license}
+custom_headers:
   cross-origin-embedder-policy: require-corp
   cross-origin-opener-policy: same-origin
   cross-origin-resource-policy: cross-origin
@@ -103,7 +106,7 @@ def copy_files(bundle: Bundle, folder: Path, graphs: list[str]) -> str:
     shutil.copytree(SOURCES, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("single"))
     shutil.copytree(VIEW, folder / "view", ignore=shutil.ignore_patterns(*OF_SERVERS))
     shutil.copytree(runtime, folder / "vendor")
-    for name in (*MODEL_FILES, *graphs, INSPECT.as_posix(), UNTRAINED.as_posix()):
+    for name in (*MODEL_FILES, *graphs, *map(Path.as_posix, INSIDE)):
         if name in bundle.facts.sha256:
             target = folder / "models" / model / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -183,13 +186,10 @@ def write_json(path: Path, values: dict[str, Any]) -> None:
 
 def card(bundle: Bundle) -> str:
     """Return README.md with a static Space's front matter and the model card's licence."""
-    path = bundle.path / "README.md"
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    licence = re.search(r"^license: .+\n", text, re.MULTILINE)
     runtime, tokenizers = (f"{name} {pinned(name, lock)[0]}" for name, lock in RUNTIME)
     return CARD.format(
         title=json.dumps(bundle.name, ensure_ascii=False),
-        license=licence[0] if licence else "",
+        license=read_license(bundle.path),
         name=bundle.name,
         parameters=bundle.facts.parameters,
         runtime=runtime,

@@ -24,5 +24,5 @@ def build_model(config: ModelConfig) -> GPT | Seq2Seq:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Count the trainable parameters, shared ones once."""
+    """Count the parameters, frozen ones too, and shared ones once."""
     return sum(parameter.numel() for parameter in model.parameters())

@@ -7,7 +7,8 @@ replaces it from outside, so that no `forward` needs to know where it runs.
     >>> model = GPT(PRESETS["tiny"])
     >>> use_fast_attention(model, torch.device("cpu"))
 
-The forms are for decoders, where no query sees a later key. `bias` may hide more, such as padding.
+The forms are for decoders, where no query sees a later key. Rows may be padded on the right alone,
+where that hides the padding, too.
 """
 
 from types import MethodType
@@ -43,7 +44,7 @@ def in_parts(self: GroupedAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tens
 def fused(self: GroupedAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     """Call PyTorch's fused operator (on CUDA FlashAttention, arXiv 2205.14135).
 
-    It ignores `bias`, which would disable the fast kernel, so rows must not be padded on the left.
+    It ignores `bias`, which would disable the fast kernel.
     """
     B, K, rows, D = q.shape
     G, S = self.n_group, k.shape[2]

@@ -161,6 +161,14 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path} is damaged: it is not valid JSON") from None
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the object that a JSON file holds; raises as read_json does, or UserError."""
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is damaged: it is not a JSON object")
+    return content
+
+
 def sealed(content: dict[str, Any]) -> str:
     """Return JSON text whose last entry, "seal", is the sha256 of the entries before it."""
     seal = hashlib.sha256(json.dumps(content).encode()).hexdigest()

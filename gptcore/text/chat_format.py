@@ -9,7 +9,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from gptcore.checks import UserError, build
+from gptcore.checks import UserError, build, check_type
 
 Ends = tuple[str, str]  # the strings before and after a message's text
 
@@ -33,6 +33,7 @@ class ChatFormat:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "ChatFormat":
         """Build a ChatFormat from what `to_dict` returned, or its JSON; raises UserError."""
+        check_type("chat", values, dict)
         pairs = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
         result = build(cls, values | pairs)
         for name, default in dataclasses.asdict(cls()).items():

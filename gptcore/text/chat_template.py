@@ -110,9 +110,8 @@ def replies(
         return reply
 
     ids = render(messages, tokenizer, recall=mark)
-    after = split_special(tokenizer.chat.assistant[1], tokenizer)
-    if not any(part in tokenizer.special for part in after):
-        return ids, spans  # nothing ends a reply
+    if reply_end(tokenizer) is None:
+        return ids, spans
     special = set(tokenizer.special.values())
 
     def end(stop: int) -> int:
@@ -121,9 +120,19 @@ def replies(
     return ids, [(start, end(stop)) for start, stop in spans]
 
 
+def reply_end(tokenizer: Tokenizer) -> int | None:
+    """Return the id that ends a reply, or None if the format ends it by words alone."""
+    return next(iter(special_ids(tokenizer.chat.assistant[1], tokenizer)), None)
+
+
 def text_opening(tokenizer: Tokenizer) -> list[int]:
     """Return the ids that open a plain text."""
-    parts = split_special(tokenizer.chat.text, tokenizer)
+    return special_ids(tokenizer.chat.text, tokenizer)
+
+
+def special_ids(template: str, tokenizer: Tokenizer) -> list[int]:
+    """Return the ids of the special tokens in a template."""
+    parts = split_special(template, tokenizer)
     return [tokenizer.special[part] for part in parts if part in tokenizer.special]
 
 

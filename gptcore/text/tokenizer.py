@@ -109,8 +109,11 @@ class Tokenizer:
         if missing and (special is None or len(missing) == 256):
             what = "ranks" if kept is None else "kept ranks"
             raise UserError(f"the tokenizer's {what} lack the single bytes {missing[:8]}")
+        if special is not None and not special:
+            raise UserError("the tokenizer has no special token, so nothing could end a text")
         n_tokens = len(self.tokens)
-        self.special = special or {name: n_tokens + i for i, name in enumerate(SPECIAL_TOKENS)}
+        self._ours = {name: n_tokens + i for i, name in enumerate(SPECIAL_TOKENS)}
+        self.special = self._ours if special is None else special
         self.added = added or {}
         self.vocab_size = n_tokens + len(self.special) + len(self.added)
         self.chat, self.normal_form = chat, normal_form
@@ -195,9 +198,9 @@ class Tokenizer:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the special tokens are those that training needs."""
+        """Whether special tokens and format are those that training needs."""
         is_plain = not self.added and not self.normal_form
-        return is_plain and list(self.special) == list(SPECIAL_TOKENS)
+        return is_plain and self.special == self._ours and self.chat == ChatFormat()
 
     @property
     def facts(self) -> dict[str, Any]:

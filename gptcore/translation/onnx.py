@@ -61,20 +61,19 @@ class OnnxTranslatorSession:
 
     def begin(self, source_ids: list[int]) -> None:
         ids = np.array([source_ids], np.int64)
-        self.source_mask = np.ones_like(ids)
-        feeds = {"input_ids": ids, "attention_mask": self.source_mask}
-        self.memory = self.encoder.run(None, feeds)
+        mask = np.ones_like(ids)
+        memory = self.encoder.run(None, {"input_ids": ids, "attention_mask": mask})
+        self.source = dict(zip(self.memory_names, memory)) | {"encoder_attention_mask": mask}
+        self.repeated = self.source  # for as many hypotheses as the last step had
         self.cache = no_cache(self.config)
 
     def step(self, tokens: Sequence[int], parents: Sequence[int]) -> np.ndarray:
         n, past = len(tokens), self.cache[0].shape[2]
         feeds = token_feeds(np.array(tokens, np.int64)[:, None], past)
-        feeds["encoder_attention_mask"] = self.source_mask.repeat(n, axis=0)
         feeds |= {name: cache[parents] for name, cache in zip(self.cache_names, self.cache)}
-        feeds |= {
-            name: array.repeat(n, axis=0) for name, array in zip(self.memory_names, self.memory)
-        }
-        logits, *self.cache = self.decoder.run(None, feeds)
+        if n != len(self.repeated["encoder_attention_mask"]):
+            self.repeated = {name: array.repeat(n, axis=0) for name, array in self.source.items()}
+        logits, *self.cache = self.decoder.run(None, feeds | self.repeated)
         return logits[:, -1]
 
 

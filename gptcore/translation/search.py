@@ -77,7 +77,8 @@ def check_beams(beams: int) -> None:
 
 def read_source(model: Model, text: str) -> list[int]:
     """Return the ids of a source text with the token that ends it; raises UserError."""
-    if not text.strip():
+    text = text.strip()
+    if not text:
         raise UserError("the text is empty: type a sentence first")
     block_size = model.config.block_size
     check_length(text, model.source_tokenizer, block_size, "text")

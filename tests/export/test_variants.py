@@ -357,10 +357,10 @@ def test_a_model_of_any_shape_is_quantised(
     assert {a.name: a.i for a in head.attribute}["bits"] == 8, "each token depends on it"
 
 
-def test_large_files_are_measured_one_after_another_and_rows_in_parts(
+def test_large_files_are_measured_one_after_another_and_each_is_opened_once(
     model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two rows at a time, a file closed before the next is opened: the same figures."""
+    """A file is closed before the next is opened, and the reference is on the disk."""
     files = {"fp32": model_folder / VARIANTS["fp32"], "q4": tmp_path / "q4.onnx"}
     save_quantized(files["fp32"], files["q4"], "q4")
     rows, n_bytes = list(text_rows([list(range(30, 120))], 20)), np.ones(512, np.int64)
@@ -376,12 +376,15 @@ def test_large_files_are_measured_one_after_another_and_rows_in_parts(
     quickest = variants.quickest
     monkeypatch.setattr(variants, "quickest", opened)
     monkeypatch.setattr(variants, "TIMED_BYTES", 0)
-    monkeypatch.setattr(variants, "REFERENCE_BYTES", 2 * 8 * 20 * 512)
+    monkeypatch.setattr(variants, "REFERENCE_BYTES", 4 * 20 * 512)
     for name, found in measure(files, rows, n_bytes).items():
         assert found.total.n_tokens == 89 and found.n_agree == together[name].n_agree
         assert found.total.nats == pytest.approx(together[name].total.nats)
         assert found.divergence == pytest.approx(together[name].divergence, rel=1e-3, abs=1e-6)
-    assert len(open_now) == 3 * len(files)
+    assert len(open_now) == len(files) and [*tmp_path.iterdir()] == [files["q4"]]
+
+    measure({"fp32": files["fp32"]}, rows, n_bytes)
+    assert len(open_now) == len(files) + 1, "one file alone is opened once, too"
 
 
 @pytest.mark.parametrize("fastest", [1, 4])

@@ -153,6 +153,12 @@ def says_no_licence(folder: Path, text: str) -> bool:
     return f"The licence of\n{text}" in card and "is not known here" in card
 
 
+@pytest.mark.parametrize("written", ["mit", '"mit"', "'mit'", "mit  # of the weights"])
+def test_a_licence_is_read_as_yaml_has_it(tmp_path: Path, written: str) -> None:
+    (tmp_path / "README.md").write_text(f"---\nlicense: {written}\n---\n")
+    assert read_license(tmp_path) == "mit"
+
+
 def test_a_card_names_no_licence_that_nobody_named(model_folder: Path) -> None:
     assert says_no_licence(model_folder, "chats.jsonl")
 

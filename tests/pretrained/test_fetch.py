@@ -258,6 +258,21 @@ def test_a_fetched_folder_is_a_mirror_and_a_damaged_copy_is_refused(
         find_in_mirror(mirror, REPO)
 
 
+def test_sums_may_be_written_by_sha256sum_itself(hub: Hub, tmp_path: Path) -> None:
+    mirror = tmp_path / "mirror"
+    folder = shutil.copytree(take(), mirror / REPO)
+    (folder / "notes.txt").write_text("mine")
+    for words in (["--binary", "./config.json"], []):
+        others = [path.name for path in folder.iterdir() if path.name not in (SUMS, "config.json")]
+        words = ["sha256sum", *words, *others]
+        sums = subprocess.run(words, cwd=folder, capture_output=True, check=True).stdout
+        (folder / SUMS).write_bytes(sums)
+        assert find_in_mirror(mirror, REPO) == folder
+    (folder / SUMS).write_bytes(b"".join(ln for ln in sums.splitlines(True) if b".safe" not in ln))
+    with pytest.raises(UserError, match=r"model.safetensors is not listed in SHA256SUMS"):
+        find_in_mirror(mirror, REPO)
+
+
 def test_a_model_of_a_mirror_goes_the_same_road(hub: Hub, refused: Refused, tmp_path: Path) -> None:
     shutil.copytree(take(), tmp_path / "mirror" / REPO)
     hub.asked.clear()

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 import requests
@@ -226,6 +227,19 @@ def test_bad_files_are_refused_in_a_line(
     path.write_bytes(change(file.read_bytes()))
     assert said in refused(main, "--from-gguf", path, "--out", tmp_path / "out")
     assert [each.name for each in tmp_path.iterdir()] == ["bad.gguf"]
+
+
+def test_a_part_of_a_model_says_how_to_make_it_whole(refused: Refused, tmp_path: Path) -> None:
+    path = tmp_path / "model-00001-of-00002.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_uint16("split.count", 2)
+    writer.add_tensor("token_embd.weight", np.zeros((4, 4), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    said = refused(main, "--from-gguf", path, "--out", tmp_path / "out")
+    assert "is one of the 2 parts of a model" in said and "llama-gguf-split --merge" in said
 
 
 def test_what_is_no_file_is_named(refused: Refused, tmp_path: Path) -> None:

@@ -79,6 +79,10 @@ class Handler(BaseHTTPRequestHandler):
         if path.startswith("/objects/"):
             self.server.objects[oid] = body
             return self.reply(200, {})
+        if path.startswith(("/api/models/", "/api/spaces/")) and self.command == "GET":
+            name = "/".join(path.split("/")[3:5])
+            is_private = self.server.created[name].get("visibility") == "private"
+            return self.reply(200, {"id": name, "private": is_private})
         if "/commit/" in path:
             lines = [json.loads(line) for line in body.splitlines()]
             return self.reply(200, self.commit(path, lines))
@@ -86,7 +90,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def create(self, wanted: dict) -> dict:
         name = f"{wanted['organization'] or 'me'}/{wanted['name']}"
-        self.server.created[name] = wanted
+        self.server.created.setdefault(name, wanted)  # one that exists stays as it is
         prefix = "spaces/" if wanted.get("type") == "space" else ""
         return {"url": f"{self.server.url}/{prefix}{name}"}
 
@@ -183,6 +187,14 @@ def test_a_space_and_its_sdk_are_known_by_the_readme(
     assert hub.created["me/chat"]["sdk"] == "gradio"
     assert hub.created["me/chat"]["visibility"] == "private"
     assert hub.files["me/chat"] == contents(space)
+
+
+def test_nothing_private_goes_into_a_public_repository(hub: Hub, refused: Refused) -> None:
+    push(NANO, "me/shown")
+    first = dict(hub.files)
+    said = refused(main, "push", NANO, "me/shown", "--private")
+    assert "me/shown exists and is public" in said and "nothing was uploaded" in said
+    assert hub.requests[-1] == ("GET", "/api/models/me/shown") and hub.files == first
 
 
 def test_a_static_page_is_a_space_too_and_a_name_alone_is_mine(hub: Hub, tmp_path: Path) -> None:

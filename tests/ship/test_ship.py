@@ -14,6 +14,7 @@ from gptcore.bundle import (
     INSPECT,
     UNTRAINED,
     VARIANTS,
+    data_file,
     load_bundle,
     read_facts,
     write_facts,
@@ -131,6 +132,11 @@ def test_a_folder_that_cannot_be_shipped_is_refused_by_name(
         (tmp_path / f"{name}.json").write_text(json.dumps(SCORES | {"n_seeds": seeds}))
     both = ("--scores", tmp_path / "one.json", tmp_path / "five.json")
     assert "sampled [1, 5] times" in refused(main, "ship", whole, "--out", out, *both)
+    large = shutil.copytree(whole, tmp_path / "large")  # of which the weights lie beside the graphs
+    with data_file(large / VARIANTS["int8"]).open("wb") as file:
+        file.truncate(20_000_000)
+    write_facts(large, read_facts(large))
+    assert "has 20.2 MB, over 10: train" in refused(main, "ship", large, "--out", out)
     monkeypatch.setattr("export.ship.small.MAX_BYTES", 100_000)
     assert "MB, over 0: train a smaller model" in refused(main, "ship", whole, "--out", out)
     assert not out.exists()

@@ -126,10 +126,17 @@ def test_a_page_is_replaced_but_nothing_else(
 
 
 def test_a_model_that_is_too_large_for_a_file_is_refused(
-    model_folder: Path, tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
+    model_folder: Path,
+    inspectable: Path,
+    tmp_path: Path,
+    refused: Refused,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(single, "MOST", 400_000)
     out = tmp_path / "chat.html"
     said = refused(main, "web", model_folder, "--single-file", "--out", out)
-    assert "model.onnx has 0.5 MB" in said and "without --single-file" in said
+    assert "has 0.5 MB in onnx/model.onnx, and a page" in said and "without --single-file" in said
+    monkeypatch.setattr(single, "MOST", 700_000)
+    said = refused(main, "web", inspectable, "--single-file", "--out", out)
+    assert "in onnx/model.onnx, onnx/inspect.onnx" in said and "and without Inspect" in said
     assert not out.exists()

@@ -15,6 +15,7 @@ from export.formats.hugging_face import write_tokenizer_json
 from export.kit.hard_texts import FRAGMENTS
 from gptcore.checks import UserError
 from gptcore.system.files import file_sha256
+from gptcore.text.chat_format import ChatFormat
 from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME, SPECIAL_TOKENS, Tokenizer
 
 SINGLES = {bytes([byte]): byte for byte in range(256)}
@@ -262,6 +263,29 @@ def test_a_pattern_and_kept_ranks_are_saved_and_hashed(
         assert loaded.encode(text) == each.encode(text)
 
 
+OTHER_IDS = {name: i for i, name in enumerate(SPECIAL_TOKENS)}
+OWN_IDS = {name: 256 + i for i, name in enumerate(SPECIAL_TOKENS)}
+
+
+@pytest.mark.parametrize(
+    ("special", "chat"), [(OTHER_IDS, ChatFormat()), (OWN_IDS, ChatFormat(trims=True))]
+)
+def test_our_names_with_other_ids_or_another_format_are_saved(
+    special: dict[str, int], chat: ChatFormat, tmp_path: Path
+) -> None:
+    tokenizer = Tokenizer(SINGLES, special=special, chat=chat)
+    tokenizer.save(tmp_path)
+    again = Tokenizer.load(tmp_path)
+    assert (again.special, again.chat, again.is_ours) == (special, chat, False)
+    assert again.encode("a") == tokenizer.encode("a")
+    assert Tokenizer(SINGLES, special=OWN_IDS).is_ours
+
+
+def test_a_tokenizer_without_special_tokens_is_refused() -> None:
+    with pytest.raises(UserError, match="no special token, so nothing could end a text"):
+        Tokenizer(SINGLES, special={})
+
+
 def test_an_ordinary_tokenizer_is_its_rank_file_alone(
     tokenizer: Tokenizer, third: Tokenizer, tmp_path: Path
 ) -> None:
@@ -282,6 +306,8 @@ def test_an_ordinary_tokenizer_is_its_rank_file_alone(
         {"pattern": "(", "kept": None},
         {"pattern": "a", "kept": {}}, {"pattern": "a", "kept": 300}, {"pattern": "a", "kept": "a"},
         {"pattern": "a", "kept": [*range(256), "256"]}, {"pattern": "a", "kept": [[1], [2, 3]]},
+        {"pattern": "a", "kept": None, "special": {"b": 0}, "chat": []},
+        {"pattern": "a", "kept": None, "special": {}, "chat": {}},
         {"pattern": "a", "kept": [*range(256), 300.5]}, {"pattern": "a", "kept": [None]},
     ],
     ids=lambda facts: str(facts)[:20],

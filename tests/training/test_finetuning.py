@@ -25,7 +25,9 @@ from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import whole_sequence
 from gptcore.nn.llama import to_llama
 from gptcore.nn.lora import add_adapters
+from gptcore.text.chat_format import ChatFormat
 from gptcore.text.chat_template import render
+from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
 from training.data.rows import IGNORED, Rows
 from training.data.sources import shards_of
@@ -290,6 +292,7 @@ def test_a_base_that_changed_is_noticed(
         (["--init", "BASE", "--lora", "4", "--set", "parallel=fsdp"], "parallel=ddp"),
         (["--init", "BASE", "--lora", "4", "--set", "norm=layernorm"], "models of Llama's shape"),
         (["--init", "HF"], "python -m export --from-hf"),
+        (["--init", "ENDLESS"], "no special token ends a reply in its chat format"),
         (["--init", "RUN", "--lora", "4"], "export that run, and name the model folder"),
         (["--tokenizer", "BASE"], "with --init"),
         (["--init", "BASE", "--depth", "2"], "--init has a shape already: drop --depth"),
@@ -307,8 +310,11 @@ def test_mistakes_are_told_in_a_line(
     theirs = tmp_path / "hf"
     theirs.mkdir()
     (theirs / "config.json").write_text('{"model_type": "llama"}')
-    places = {"BASE": str(base), "HF": str(theirs), "RUN": str(tuned.path)}
-    words = [places.get(word, word) for word in options]
+    endless = shutil.copytree(base, tmp_path / "endless")
+    Tokenizer(FOREIGN.ranks, special=FOREIGN.special, chat=ChatFormat()).save(endless)
+    write_facts(endless, read_facts(base))
+    places = {"BASE": base, "HF": theirs, "RUN": tuned.path, "ENDLESS": endless}
+    words = [str(places.get(word, word)) for word in options]
     assert main([str(chats), "--out", str(tmp_path / "out"), *words]) == 2
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1

@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -145,6 +146,7 @@ def test_each_graph_holds_its_own_weights_and_the_sources_keys_are_made_in_the_e
 def test_the_encoder_runs_once_for_a_translation(translation_folder: Path) -> None:
     translator = load_translator(translation_folder, threads=1)
     inference, n_runs = translator.encoder, 0
+    decoder, masks = translator.decoder, []
 
     class Counting:
         def get_outputs(self) -> list:
@@ -155,8 +157,18 @@ def test_the_encoder_runs_once_for_a_translation(translation_folder: Path) -> No
             n_runs += 1
             return inference.run(*arguments)
 
-    translator.encoder = Counting()
+    class Watching:
+        def get_inputs(self) -> list:
+            return decoder.get_inputs()
+
+        def run(self, outputs: None, feeds: dict[str, np.ndarray]) -> list:
+            masks.append(feeds["encoder_attention_mask"])
+            return decoder.run(outputs, feeds)
+
+    translator.encoder, translator.decoder = Counting(), Watching()
     assert len(translate(translator, "睡觉狗红三。", beams=3).target_ids) > 5 and n_runs == 1
+    same = [one is other for one, other in pairwise(masks) if len(one) == len(other)]
+    assert len(same) > 3 and all(same), "what is read of the source is not copied for every token"
 
 
 def test_the_folder_is_verified_again_by_the_command(
