@@ -33,7 +33,7 @@ from training.run.directory import Run
 
 # Most passes over a text, and the steps for which a small one is read more often, up to MANY_EPOCHS
 EPOCHS, MIN_STEPS = 16, 400
-FINE_TUNING_EPOCHS, FINE_TUNING_STEPS, ADAPTER_STEPS = 4, 75, 300  # of trained weights
+FINE_TUNING_EPOCHS, FINE_TUNING_STEPS, ADAPTER_STEPS = 4, 120, 300  # of trained weights
 CPU_KEPT = 2e9  # bytes of a micro-batch: a CPU is no faster with more rows at a time
 EVALUATIONS, EVALUATED = 4, 0.25  # of a training; and their share of a time that is given
 USEFUL = 20  # steps; fewer are no advice
