@@ -137,6 +137,15 @@ def test_a_model_that_is_exported_meanwhile_is_in_the_list(
     assert page.errors == []
 
 
+NO_RIVAL = """() => new Promise((resolve) => {
+  const opening = indexedDB.open("gptcore-chats");
+  opening.onsuccess = () => {
+    const all = opening.result.transaction("chats").objectStore("chats").getAll();
+    all.onsuccess = () => resolve(all.result.every((chat) => !chat.rival));
+  };
+})"""
+
+
 def test_two_models_answer_side_by_side_with_one_seed(
     page: Page, model: OnnxModel, folder: Path
 ) -> None:
@@ -161,6 +170,7 @@ def test_two_models_answer_side_by_side_with_one_seed(
     expect(page.locator(".side [aria-pressed=true]")).to_have_count(1)
     expect(page.locator(".side [aria-pressed=true]")).to_be_focused()  # not the other's button
     page.get_by_label("Compare with").select_option("")
+    page.wait_for_function(NO_RIVAL)  # kept, too
     page.reload()
     expect(page.locator(".versus .message")).to_have_count(2)
     say(page, "Thanks!")
