@@ -20,7 +20,7 @@ from itertools import chain, count
 from pathlib import Path
 from threading import Lock
 
-from gptcore.bundle import INSPECT, VARIANTS, find_models, graph_bytes, read_facts, say_if_large
+from gptcore.bundle import VARIANTS, find_models, graph_bytes, read_facts, say_if_large
 from gptcore.checks import Busy, UserError
 from gptcore.config import Seq2SeqConfig
 from gptcore.facts import ModelFacts
@@ -197,14 +197,11 @@ def without_paths(name: str) -> Iterator[None]:
 
 
 def needed_bytes(folder: Path, facts: ModelFacts, variant: str | None = None) -> int:
-    """Return the bytes of a model's variant, by default of its largest, and of its full cache.
-
-    The graph of the page's Inspect counts, too: it is opened when somebody looks.
-    """
+    """Return the bytes of a model's variant, by default of its largest, and of its full cache."""
     assert not isinstance(facts.config, Seq2SeqConfig)
     files = [VARIANTS[variant]] if variant else VARIANTS.values()
     sizes = [graph_bytes(path) for file in files if (path := folder / file).is_file()]
-    return max(sizes, default=0) + graph_bytes(folder / INSPECT) + cache_bytes(facts.config)
+    return max(sizes, default=0) + cache_bytes(facts.config)
 
 
 def held_bytes(model: OnnxModel) -> int:

@@ -112,7 +112,7 @@ def write_adapter(run: Run) -> None:
     assert run.base is not None  # without which there are no adapters
     weights = Path(run.base.path)
     base = weights.parent.parent if weights.suffix == ".onnx" else weights.parent
-    adapters = to_peft(run.best_checkpoint().model, run.model)
+    adapters = to_peft(run.first_sound(run.by_goodness()).model, run.model)
     config = peft_config(run.train.lora, str(base))
     with new_folder(run.path / "adapter") as folder:
         save_file(adapters, folder / "adapter_model.safetensors", metadata={"format": "pt"})

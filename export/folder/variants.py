@@ -8,7 +8,6 @@ Each file is measured on the held-out split, of a large model on a part of it, w
 pass per row.
 """
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +24,7 @@ from gptcore.engine.onnx_session import open_inference
 from gptcore.engine.sampling import log_softmax
 from gptcore.facts import Variant
 from gptcore.feeds import prompt_feeds
-from gptcore.system.cores import fastest, median_seconds, thread_counts
+from gptcore.system.cores import fastest, median_seconds, n_cores, thread_counts
 from gptcore.text.tokenizer import Tokenizer
 from training.data.rows import IGNORED, Rows
 from training.data.shards import CACHE, open_shards
@@ -202,7 +201,7 @@ def quickest(path: Path, ids: np.ndarray) -> ort.InferenceSession:
         feeds = prompt_feeds(session, ids)
         return median_seconds(lambda: session.run(["logits"], feeds), most=8)
 
-    counts = thread_counts() if graph_bytes(path) < TIMED_BYTES else [os.cpu_count() or 1]
+    counts = thread_counts() if graph_bytes(path) < TIMED_BYTES else [n_cores()]
     with waiting(f"opening {path.name}"):
         return fastest((open_inference(path, "cpu", n) for n in counts), seconds)
 

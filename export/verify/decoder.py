@@ -9,7 +9,6 @@ compared on fewer and smaller ones; the report says how many.
 
 import gc
 import math
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -37,6 +36,7 @@ from gptcore.nn.checkpoint import model_of
 from gptcore.nn.gpt import GPT
 from gptcore.nn.llama import from_llama
 from gptcore.nn.torch_session import TorchSession
+from gptcore.system.cores import n_cores
 from training.machine.progress import progress, waiting
 
 BATCHES, LENGTHS, PASTS = (1, 2, 3, 8), (1, 2, 7, 64), (0, 1, 3, 64, 191)
@@ -91,7 +91,7 @@ def compare_graph(bundle: Bundle, expected: Expected, n_parameters: int) -> list
     # A second thread would slow a small model down.
     is_large = len(expected.cases) < len(cases_of(config, 0))
     with waiting("ONNX Runtime opens the graph"):
-        inference = open_inference(path, "cpu", threads=(os.cpu_count() or 1) if is_large else 1)
+        inference = open_inference(path, "cpu", threads=n_cores() if is_large else 1)
     run = partial(inference.run, [output.name for output in inference.get_outputs()])
     n_cached = min(CACHED_TOKENS, affordable(n_parameters) // (2 * STEP))
     checks = [

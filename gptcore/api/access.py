@@ -65,7 +65,7 @@ class Access:
         self.keys, self.origins = [key.encode() for key in keys], origins
         self.behind_proxy, self.is_local = behind_proxy, is_loopback(host) and not behind_proxy
         self.rate = Rate(per_minute) if per_minute is not None else None
-        self.guesses = Rate(GUESSES, "wrong keys or passwords")
+        self.guesses = Rate(GUESSES, "wrong keys from your address")
         self.open: Counter[str] = Counter()  # replies that are waited for, by address
 
     def check_host(self, scope: Scope) -> None:
@@ -77,8 +77,8 @@ class Access:
         if self.is_local and not is_loopback(re.sub(r":\d*$", "", name)):
             raise Refused(
                 421,
-                f"this server is not called {name[:100]!r}: use localhost, or this machine's own "
-                "address, with the same port",
+                f"this server is not called {name[:100]!r}: use localhost or 127.0.0.1, with the "
+                "same port",
             )
 
     def check(self, scope: Scope) -> None:

@@ -21,7 +21,8 @@ class Connections:
     def __init__(self) -> None:
         # uvicorn's connection and the last request on it -> when it was first seen without another
         self.half_open: dict[tuple[Any, Any], float] = {}
-        self.unread: dict[Any, float] = {}  # connection -> when it first took no more
+        # connection and the bytes that wait to be read -> when they were first seen
+        self.unread: dict[tuple[Any, int], float] = {}
 
     def sweep(self, connections: Iterable[Any], now: float) -> None:
         """Close those whose headers do not come, and those whose answer nobody reads."""
@@ -35,7 +36,8 @@ class Connections:
             if now - at > HEADER_SECONDS or n_open[address] > HALF_OPEN:
                 connection.transport.close()
         full = [c for c in http if c.flow and c.flow.write_paused]
-        self.unread = {c: self.unread.get(c, now) for c in full}
-        for connection, at in self.unread.items():
+        unread = [(c, c.transport.get_write_buffer_size()) for c in full]
+        self.unread = {key: self.unread.get(key, now) for key in unread}
+        for (connection, _), at in self.unread.items():
             if now - at > READ_SECONDS:
                 connection.transport.abort()  # to close it would wait until all is read

@@ -14,7 +14,7 @@ from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 
-from gptcore.api.access import Access, Refused, Scope, visitor
+from gptcore.api.access import GUESSES, Rate, Refused, Scope, visitor
 
 
 class Login:
@@ -28,17 +28,16 @@ class Login:
         self.basic = f"{user}:{password}".encode() if user else b""
         # Browsers send a host's cookies to all of its ports: each server has a name of its own.
         self.cookie = f"gptcore-{hashlib.sha256(token.encode()).hexdigest()[:8]}"
+        # Not with those of the API's keys: any page may send a browser to a wrong link.
+        self.guesses = Rate(GUESSES, "wrong links or passwords from your address")
 
-    def check(self, scope: Scope, access: Access) -> Response | None:
-        """Raise Refused for a stranger; return the answer to one who comes with the link.
-
-        `access` counts the wrong guesses, with those of the API's keys.
-        """
-        headers, client = Headers(scope=scope), visitor(scope, access.behind_proxy)
+    def check(self, scope: Scope, behind_proxy: bool) -> Response | None:
+        """Raise Refused for a stranger; return the answer to one who comes with the link."""
+        headers, client = Headers(scope=scope), visitor(scope, behind_proxy)
         link = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         is_guess = bool(link) or "authorization" in headers
         if is_guess:
-            access.guesses.check(client)
+            self.guesses.check(client)
         if self.token and link and same(link, self.token):
             # Lax, not strict: the link may be in another site's message.
             answer = RedirectResponse("/", 303)
@@ -47,7 +46,7 @@ class Login:
         if self.is_known(headers):
             return None
         if is_guess:
-            access.guesses.count(client)
+            self.guesses.count(client)
         if self.user:
             raise Refused(401, "this page asks for a user and a password")
         raise Refused(401, "open this page by the link that it printed when it started")

@@ -54,9 +54,10 @@ async def answers(
             has_begun |= piece.n_new > 0
             if is_late and piece.finish == "stopped" and not piece.n_new:
                 seconds = f"{REPLY_SECONDS:.0f} s"
-                if requests[i].echo:  # a part of its tokens would look like a likelier text
+                is_part = requests[i].is_scored  # and would look like a likelier text
+                if is_part and len(requests) > 1:
                     raise Busy(f"the prompts were not all read in {seconds}: send fewer at once")
-                if not has_begun:
+                if is_part or not has_begun:
                     raise Busy(f"the model wrote for others for {seconds}: try again later")
             n_left -= bool(piece.finish)
             yield i, piece

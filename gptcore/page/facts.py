@@ -36,8 +36,9 @@ def view_facts(facts: ModelFacts, folder: Path) -> dict[str, Any]:
     """Return a model's facts as JSON values.
 
     `block_size`: tokens of its context. `inspect` and `untrained`: whether its folder has these
-    graphs. `folder`: how a command names it. `config`: SIZES. A page adds what page_facts tells,
-    and a site the files of its model (export/ship/web.py).
+    graphs. `folder`: how a command names it. `tokenizer`: the same for models whose ids are the
+    same words. `config`: SIZES. A page adds what page_facts tells, and a site the files of its
+    model (export/ship/web.py).
     """
     return {
         "name": facts.name,
@@ -48,6 +49,7 @@ def view_facts(facts: ModelFacts, folder: Path) -> dict[str, Any]:
         "inspect": INSPECT.as_posix() in facts.sha256,
         "untrained": UNTRAINED.as_posix() in facts.sha256,
         "folder": shown(folder),
+        "tokenizer": facts.sha256.get("tokenizer.json", "")[:16],
         "config": {name: getattr(facts.config, name) for name in SIZES},
     }
 

@@ -22,11 +22,12 @@ from gptcore.checks import UserError
 from gptcore.engine.inputs import to_messages, whole_number
 from gptcore.inspection import (
     Excerpt,
-    Inspection,
     Inspector,
+    check_count,
     ids_of_messages,
     ids_of_text,
     inspect_ids,
+    most_tokens,
 )
 from gptcore.model import OnnxModel
 from gptcore.models import Models
@@ -38,15 +39,13 @@ N_NEXT = 8
 def inspect_endpoint(models: Models) -> Callable:
     """Return the function that answers; its graphs are opened when needed. It raises UserError."""
     inspectors: WeakKeyDictionary[OnnxModel, Inspector] = WeakKeyDictionary()  # of open models
-    looking = Lock()  # several would open a graph several times at once
+    opening = Lock()  # several would open a graph several times at once
 
-    def inspected(model: OnnxModel, ids: list[int], untrained: bool) -> Inspection:
-        with looking:
-            if untrained:  # it draws other weights at each run, but the same in its first
-                return inspect_ids(Inspector(model.bundle, untrained=True), ids, N_NEXT)
+    def inspector(model: OnnxModel) -> Inspector:
+        with opening:
             if model not in inspectors:
                 inspectors[model] = Inspector(model.bundle)
-            return inspect_ids(inspectors[model], ids, N_NEXT)
+            return inspectors[model]
 
     def look(model: OnnxModel, what: Any, layer: Any, untrained: bool) -> str:
         bundle = model.bundle
@@ -54,7 +53,10 @@ def inspect_endpoint(models: Models) -> Callable:
         at = whole_number("layer", layer)
         if not (0 <= at < bundle.config.n_layer):
             raise UserError(f"layer={at} is out of range: the model has {bundle.config.n_layer}")
-        seen = inspected(model, read.ids, untrained)
+        check_count(read.ids, most_tokens(bundle))  # before a graph is opened
+        # The untrained graph draws other weights at each run, but the same in its first.
+        opened = Inspector(bundle, untrained=True) if untrained else inspector(model)
+        seen = inspect_ids(opened, read.ids, N_NEXT)
         special = bundle.tokenizer.special_names
         return as_json(
             tokens=[(i, name, i in special) for i, name in zip(seen.token_ids, seen.tokens)],

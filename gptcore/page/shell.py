@@ -57,12 +57,14 @@ def page_facts(
     with which the view opens anew. What was exported since the page began is among them.
     """
     models.look()
-    by_name = {n: view_facts(f, models.folders[n]) | {"name": n} for n, f in models.facts.items()}
-    by_name |= {key: by_name[n] | {"name": key} for key, (n, _) in models.formats().items()}
+    known = dict(models.facts)  # another request's look may find more meanwhile
+    by_name = {n: view_facts(f, models.folders[n]) | {"name": n} for n, f in known.items()}
+    formats = {key: n for key, (n, _) in models.formats().items() if n in known}
+    by_name |= {key: by_name[n] | {"name": key} for key, n in formats.items()}
     for key, facts in by_name.items():
         facts["line"] = line_of(models, key)
     first = by_name.get(name or "", by_name[models.names[0]])
-    others = [n for n in models.facts if by_name[n]["chat"] != first["chat"]]
+    others = [n for n in known if by_name[n]["chat"] != first["chat"]]
     return {
         **first,
         "models": [facts for facts in by_name.values() if facts["chat"] == first["chat"]],

@@ -16,7 +16,7 @@ from gptcore.bundle import default_model, read_facts
 from gptcore.checks import UserError
 from gptcore.page.load import load_page
 from gptcore.system.command_line import guard
-from gptcore.system.files import data_folder, file_sha256, read_json, write_whole
+from gptcore.system.files import data_folder, file_sha256, read_object, write_whole
 from gptcore.system.network import allow_connections
 from gptcore.window.home import Home
 from gptcore.window.open import open_window
@@ -102,7 +102,7 @@ def hashes(folder: Path) -> dict[str, str]:
 
 def check_files(folder: Path) -> None:
     """Raise UserError unless every file of the folder is as it was written."""
-    for name, expected in read_json(folder / FILES).items():
+    for name, expected in read_object(folder / FILES).items():
         path = folder / name
         if not path.is_file() or file_sha256(path) != expected:
             state = "damaged" if path.exists() else "missing"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gptcore.checks import UserError
-from gptcore.system.files import read_json, write_whole
+from gptcore.system.files import read_object, write_whole
 from gptcore.system.network import listen_here
 
 HOST = "127.0.0.1"
@@ -32,8 +32,7 @@ class Home:
     def known(self) -> dict[str, Any]:
         """Return what is remembered; a file that is damaged is as good as none."""
         with suppress(OSError, UserError):
-            known = read_json(self.file)
-            return known if isinstance(known, dict) else {}
+            return read_object(self.file)
         return {}
 
     def remember(self, **values: Any) -> None:

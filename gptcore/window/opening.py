@@ -24,7 +24,14 @@ class Opening:
         self.show, self.title, self.home = show, title, home
         self.loaded: Future[Asgi] = Future()
         self.loaded.set_running_or_notify_cancel()  # who goes away while it waits cancels nothing
-        Thread(target=lambda: self.loaded.set_result(load()), name="loader", daemon=True).start()
+        Thread(target=self.open, args=(load,), name="loader", daemon=True).start()
+
+    def open(self, load: Callable[[], Asgi]) -> None:
+        try:
+            self.loaded.set_result(load())
+        except BaseException as error:  # or everybody would wait without end
+            self.loaded.set_exception(error)
+            raise
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/show":

@@ -123,7 +123,7 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
         "it is a PDF of 1 page whose words run together: save it as text from a viewer, or with "
         "poppler's pdftotext",
     ),
-    "bomb.zip": (bomb, "unpacks from"),
+    "bomb.zip": (bomb, "bomb.zip/a.txt: it unpacks from"),
     "cut.zip": (lambda: bomb()[:5000], "it is a damaged archive"),
     "cut.jsonl.gz": (
         gzip.compress(ROW.encode() * 99)[:60],

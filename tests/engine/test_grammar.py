@@ -133,10 +133,10 @@ def test_the_probabilities_told_are_the_models_own() -> None:
         ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "use anyOf"),
         ({"$ref": "#"}, "no JSON is of it"),
         ({"$ref": "#/$defs/a"}, "$ref '#/$defs/a' leads to no part"),
-        ({"$ref": "http://127.0.0.1:1/a.json"}, "leads to no part of it"),
+        ({"$ref": "http://127.0.0.1:1/a.json"}, "leads to no part of its"),
         # What is no part of a schema is not checked as one.
-        ({"$ref": "#/x/a", "x": {"a": {"multipleOf": 999983}}}, "leads to no part of it"),
-        ({"$ref": "#/default", "default": {"minProperties": 2}}, "leads to no part of it"),
+        ({"$ref": "#/x/a", "x": {"a": {"multipleOf": 999983}}}, "leads to no part of its"),
+        ({"$ref": "#/default", "default": {"minProperties": 2}}, "leads to no part of its"),
         ({"$defs": {"a": {"$id": "b"}}}, "schema/$defs/a: an $id"),
         ({"allOf": [{"$ref": "#"}, {"type": "object"}]}, "circular"),
         ({"type": "integer", "minimum": 4, "maximum": 3}, "minimum (4) is greater"),

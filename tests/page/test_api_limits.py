@@ -102,7 +102,7 @@ def test_keys_are_not_guessed_more_than_so_often_in_a_minute(nano: OnnxModel) ->
 
         assert get("one").ok
         assert [get(f"k{i}").status_code for i in range(GUESSES)] == [401] * GUESSES
-        assert "10 wrong keys or passwords in a minute" in error_of(get("one"), 429)
+        assert "10 wrong keys from your address in a minute" in error_of(get("one"), 429)
         assert get("one", "10.0.0.2").ok
 
 

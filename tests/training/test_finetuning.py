@@ -216,6 +216,21 @@ def test_the_whole_weights_of_a_run_of_adapters_are_those_that_were_measured(tun
     assert torch.equal(adapter[name], checkpoint.model["blocks.0.feed_forward.down.lora_b"])
 
 
+def test_the_adapter_is_that_of_the_best_step_also_before_the_run_is_complete(
+    tuned: Run, tmp_path: Path
+) -> None:
+    run = Run.load(shutil.copytree(tuned.path, tmp_path / "run"))
+    run = replace(run, data=replace(run.data, held_out_tokens=5000))
+    (run.path / "summary.json").unlink()
+    for step, bits_per_byte in ((2, 1.0), (4, 2.0)):
+        run.log(step=step, val_loss=1.0, bits_per_byte=bits_per_byte)
+    write_adapter(run)
+    written = load_file(run.path / "adapter" / "adapter_model.safetensors")
+    best = load_file(run.checkpoints / "step-2" / "model.safetensors")
+    name = "base_model.model.model.layers.0.mlp.down_proj.lora_B.weight"
+    assert torch.equal(written[name], best["blocks.0.feed_forward.down.lora_b"])
+
+
 @pytest.mark.parametrize("weights", [VARIANTS["q8"], "step-4/model.safetensors"])
 def test_an_adapter_of_a_base_that_peft_cannot_load_says_so(
     tuned: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], weights: str

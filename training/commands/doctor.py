@@ -78,7 +78,7 @@ def parts_of(run: Run) -> Iterator[tuple[str, Callable[[], object]]]:
         yield "tokenizer", lambda: run.tokenizer
         if not run.is_complete or is_finished(str(run.data.shards)):  # they may be deleted then
             yield f"token shards, {run.data.shards}", lambda: check_shards(run)
-        if run.train.lora or run.train.keep:
+        if run.train.lora or (run.train.keep and "kept" not in run.summary()):  # else mixed already
             yield "weights of --init", lambda: first_weights(run)
     for path in list_checkpoints(run.checkpoints):
         yield f"checkpoints/{path.name}", partial(check_checkpoint, run, path)

@@ -168,7 +168,7 @@ def read_pdf(file: File, asked: Asked) -> Found:
     for i in range(len(document)):
         try:
             pages.append(without_signs(document[i].get_textpage().get_text_range()))
-        except PdfiumError as error:
+        except (PdfiumError, AssertionError) as error:  # which pypdfium2 raises, too
             skipped.append(Skip(f"page {i + 1}", str(damaged("page", error))))
     if skipped and not pages:
         raise Unreadable(skipped[0].reason)

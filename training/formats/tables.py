@@ -27,8 +27,9 @@ Row = dict[str, Any]
 
 def read_table(file: File, asked: Asked) -> Found:
     """Yield the documents of a file with separated columns, whose first row names them."""
-    is_tsv = file.inner_name.endswith(".tsv")
-    delimiter = "\t" if is_tsv else delimiter_of(head_of(file))
+    head = head_of(file)
+    is_tsv = file.inner_name.endswith(".tsv") and "\t" in head
+    delimiter = "\t" if is_tsv else delimiter_of(head)
     with open_text(file) as stream:
         name = "TSV" if delimiter == "\t" else "CSV"
         rows = csv_rows(stream, delimiter, is_quoted(file, delimiter), asked.columns)

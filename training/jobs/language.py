@@ -8,7 +8,6 @@ import dataclasses
 from typing import Any
 
 from gptcore.checks import UserError
-from gptcore.text.chat_template import reply_end
 from training.data.rows import Rows
 from training.data.shards import CACHE, Shards
 from training.data.sources import OWN, SHARDS, finished_shards, name_of, run_data_of, shards_of
@@ -86,12 +85,6 @@ def start(options: argparse.Namespace, looked: Text | None, world: World) -> dic
             "that run, and name the model folder"
         )
     shards, data = open_text(options, looked, settings, encoding, world)
-    if data.chat and reply_end(shards.tokenizer) is None:
-        raise UserError(
-            f"--init {options.init} cannot learn conversations: no special token ends a reply in "
-            f"its chat format, so it would never stop; export the model again from its source, "
-            f"and correct the chat_template there if it has one"
-        )
     plan = settings.plan(shards)
     training = plan.training
     if base and not base.sha256:  # a run of adapters: the weights that it makes are in no file
@@ -117,7 +110,7 @@ def start(options: argparse.Namespace, looked: Text | None, world: World) -> dic
     task = LanguageModelling(run, shards, world)
     if world.is_first:
         tell(run, task, plan.step_s, plan.seconds, plan.expectation)
-        if data.few_held_out:
+        if len(task.val_rows.packing(0).starts) == 1:
             begins = shortened(beginning(task.val_rows))
             print(f"note: of so little text one document measures, and is not learned: {begins}")
         if options.verbose:

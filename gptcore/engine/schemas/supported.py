@@ -228,7 +228,8 @@ def target(schema: Part, reference: str) -> Any:
 
 def no_part(reference: str) -> UserError:
     return UserError(
-        f"schema: $ref {shorten(reference)!r} leads to no part of it: write #/$defs/NAME"
+        f"schema: $ref {shorten(reference)!r} leads to no part of its $defs, definitions or "
+        f"properties: write #/$defs/NAME"
     )
 
 

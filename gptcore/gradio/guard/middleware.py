@@ -78,7 +78,7 @@ class Guard:
         try:
             self.api.access.check_host(scope)
             login = None if self.is_open(scope) else self.login
-            if login and (welcome := login.check(scope, self.api.access)):
+            if login and (welcome := login.check(scope, self.api.access.behind_proxy)):
                 await welcome(scope, receive, send)
                 return
             if scope["path"].startswith(API_PATHS):

@@ -227,7 +227,7 @@ class View {
     if (!this.list) return;
     this.name.textContent = this.stage.name;
     this.list.current = this.stage.chat.id;
-    this.list.refresh().catch(() => this.stage.notice.tell(say("store.lost")));
+    this.list.refresh().catch(() => this.stage.notice.tell(say("store.failed")));
   }
 
   // ---- Keys

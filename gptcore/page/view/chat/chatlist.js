@@ -144,6 +144,7 @@ export class ChatList {
     this.file.value = "";
     if (!file) return;
     try {
+      await this.actions.settle(); // what is written now would be kept over what comes back
       const n = await importJson(this.store, file);
       await this.actions.reload();
       this.actions.tell(say("import.done", { n }), { isError: false });

@@ -305,10 +305,10 @@ export class Conversation {
     this.done = this.write(this.newReply(node.parent, { model: node.model }), begun);
   }
 
-  // What a reply begins with: ids of one of this visit's latest, whose model is here; else their text,
-  // since the ids of another model, or of a later one of this name, are other words.
+  // What a reply begins with: ids, if its model is here; else their text, since the ids of another
+  // model, or of a later one of this name with another tokenizer, are other words.
   begun(node, tokens) {
-    const isOwn = this.known.has(node.id) && this.models.has(node.model);
+    const isOwn = node.tokenizer && this.models.get(node.model)?.tokenizer === node.tokenizer;
     return isOwn ? tokens.map(([id]) => id) : textOf(tokens);
   }
 

@@ -12,6 +12,7 @@ export async function writeReply(chat, node, begun, changes) {
   if (!chat.models.has(node.model)) node.model = chat.facts.name; // the model that began it is gone
   const prompt = chat.what().slice(0, chat.nodes().indexOf(node) - chat.nodes().length);
   const known = { tokens: [], prompt: null, n_dropped: 0 };
+  node.tokenizer = chat.models.get(node.model).tokenizer; // whose ids its tokens are
   const already = node.text; // stays if nothing comes
   for (const [id, { isKept }] of chat.known) if (isKept) chat.known.delete(id); // it takes much memory
   chat.known.set(node.id, known);

@@ -9,7 +9,14 @@ import { modelPicker } from "../parts/picker.js";
 import { Settings } from "../parts/settings.js";
 import { keep, recall, say } from "../words.js";
 
-const LONGEST = 200_000; // characters that are sent: more than any context holds, less than is refused
+const LONGEST = 900_000; // bytes that are sent: a server refuses more than 1 MiB
+
+// Returns as much of a text's end as may be sent.
+function endOf(text) {
+  let end = text;
+  while (new TextEncoder().encode(JSON.stringify(end)).length > LONGEST) end = end.slice(Math.ceil(end.length / 8));
+  return end.replace(/^[\udc00-\udfff]/, ""); // no half of a character
+}
 
 export class Writer {
   // `host`: {facts, ask}.
@@ -205,7 +212,7 @@ export class Writer {
     };
     let failure = "";
     try {
-      const prompt = text.slice(-LONGEST).replace(/^[\udc00-\udfff]/, ""); // no half of a character
+      const prompt = endOf(text);
       await ask({ prompt, settings: this.settings.values(), begun: [] }, onEvent, this.writing.signal);
     } catch (error) {
       failure = this.writing.signal.aborted ? "" : error.message;

@@ -259,10 +259,11 @@ export class Train {
 
   // Fills the fields once, so that nothing is taken from under a person's fingers.
   fill(state) {
-    if (this.start.options.length !== state.starts.length + 1) {
+    const [offered, chosen] = [["", ...state.starts], this.start.value];
+    if (!offered.includes(chosen)) offered.push(chosen); // gone meanwhile, which the server says
+    if ([...this.start.options].map(({ value }) => value).join("\n") !== offered.join("\n")) {
       const option = (name) => el("option", { value: name }, name || say("train.from.new"));
-      const chosen = this.start.value;
-      this.start.replaceChildren(...["", ...state.starts].map(option));
+      this.start.replaceChildren(...offered.map(option));
       this.start.value = chosen;
     }
     if (this.isFilled) return;
