@@ -171,7 +171,7 @@ def test_replies_are_recalled_by_what_came_before_them_and_the_oldest_are_forgot
     recall = replies.recall
 
     def remember(before: list[int]) -> None:
-        reply = Reply(Request(before), letters, block_size=100)
+        reply = Reply(Request(before, is_turn=True), letters, block_size=100)
         for token_id in b"Hi":
             reply.add(token_id, np.zeros(letters.vocab_size, np.float32))
         replies.remember(reply)
