@@ -174,7 +174,7 @@ def test_of_a_little_text_it_is_said_what_is_not_learned(
     table.write_text("\n".join(["question,answer", *rows]))
     command = [str(table), "--preset", "tiny", "--set", "steps=1", "--out", str(tmp_path / "run")]
     assert main([*command, "--plan"]) == 0
-    [said] = re.findall(r"measures, and is not learned: (.*)", capsys.readouterr().out)
+    [said] = re.findall(r"to measure on, and is not learned: (.*)", capsys.readouterr().out)
     shards = load_shards(next((tmp_path / "shards").glob("*/manifest.json")).parent)
     learned = "".join(shards.tokenizer.show(part[:].tolist()) for part in shards.split("train"))
     assert said.startswith("How much is lamp ") and said not in learned

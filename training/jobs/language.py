@@ -112,7 +112,7 @@ def start(options: argparse.Namespace, looked: Text | None, world: World) -> dic
         tell(run, task, plan.step_s, plan.seconds, plan.expectation)
         if len(task.val_rows.packing(0).starts) == 1:
             begins = shortened(beginning(task.val_rows))
-            print(f"note: of so little text one document measures, and is not learned: {begins}")
+            print(f"note: one document is held out to measure on, and is not learned: {begins}")
         if options.verbose:
             if options.minutes or options.depth:
                 print(plan.table())
