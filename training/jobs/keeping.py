@@ -72,7 +72,7 @@ def keep_before(
 
 
 def risen(run: Run, best: Checkpoint, measured: dict[str, float]) -> float:
-    """Return how many nats a token the mixed weights lose: held out, or on a small training text."""
+    """Return the nats a token by which mixing raises the loss that decides; see MOST_COST."""
     judge = "train_loss" if run.data.few_held_out else "val_loss"
     unmixed = run.evaluations().get(best.facts["step"], {})
     return measured[judge] - unmixed.get(judge, math.inf)
