@@ -149,6 +149,26 @@ def test_an_odd_file_is_told_and_changes_nothing(
     expect(replies(page)).to_have_count(1)
 
 
+def test_of_a_chat_that_no_request_can_hold_the_newest_messages_are_sent(
+    page: Page, tmp_path: Path
+) -> None:
+    """The server takes 1 MiB, and the chat has 1.6."""
+    words = "Ein schöner Tag. " * 2500
+    (file,) = json.loads(chats({}, {}))["chats"]
+    for i in range(40):
+        role = ("user", "assistant")[i % 2]
+        node = {"id": f"n{i}", "parent": f"n{i - 1}" if i else "root", "role": role, "text": words}
+        file["chat"]["nodes"][f"n{i}"] = {**node, "created": i, "finish": "end"}
+    whole = {"kind": "gptcore chats", "version": 1, "chats": [file]}
+    (tmp_path / "long.json").write_text(json.dumps(whole))
+    page.locator("input[type=file]").set_input_files(tmp_path / "long.json")
+    page.locator(".chats li .title").click()
+    say(page, "Hello!")
+    expect(page.locator(".finish")).to_have_count(1)
+    expect(page.locator(".notice")).to_be_hidden()
+    expect(page.locator(".cut + .message.user .body")).to_have_text("Hello!")
+
+
 def test_a_server_that_goes_away_is_told_and_loses_nothing(page: Page) -> None:
     talk(page, "Hello!")
     page.context.set_offline(True)

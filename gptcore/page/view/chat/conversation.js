@@ -1,6 +1,6 @@
 // The open chat: sends, regenerates, continues, branches, edits and deletes, and keeps the result.
 
-import { ROOT, add, merge, newChat, pairOf, path, randomId, remove, touch, turn, versionOf } from "../kept/tree.js";
+import { ROOT, add, merge, newChat, newest, pairOf, path, randomId, remove, touch, turn, versionOf } from "../kept/tree.js";
 import { isChat } from "../kept/transfer.js";
 import { el } from "../dom.js";
 import { keep, recall, say, shownName } from "../words.js";
@@ -122,10 +122,9 @@ export class Conversation {
     return path(this.chat);
   }
 
-  // What Inspect looks at: the messages.
-  what() {
-    const system = this.chat.system.trim() ? [{ role: "system", content: this.chat.system }] : [];
-    return [...system, ...this.nodes().map(({ role, text }) => ({ role, content: text }))];
+  // What Inspect looks at, and a reply answers: the messages, or those before `end` of them.
+  what(end) {
+    return newest(this.chat.system, this.nodes().slice(0, end));
   }
 
   get isBusy() {

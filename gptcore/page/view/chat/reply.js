@@ -10,7 +10,9 @@ const TITLE_SECONDS = 10; // a reply that took longer is told in the window's ti
 export async function writeReply(chat, node, begun, changes) {
   const { chat: kept } = chat;
   if (!chat.models.has(node.model)) node.model = chat.facts.name; // the model that began it is gone
-  const prompt = chat.what().slice(0, chat.nodes().indexOf(node) - chat.nodes().length);
+  const n_before = chat.nodes().indexOf(node);
+  const prompt = chat.what(n_before);
+  const n_left = n_before - prompt.filter(({ role }) => role !== "system").length; // out, as too many
   const known = { tokens: [], prompt: null, n_dropped: 0 };
   node.tokenizer = chat.models.get(node.model).tokenizer; // whose ids its tokens are
   const already = node.text; // stays if nothing comes
@@ -29,7 +31,7 @@ export async function writeReply(chat, node, begun, changes) {
   let keptAt = started;
   const onEvent = (event) => {
     chat.notice.follow(event);
-    take(event, node, known);
+    take(event, node, known, n_left);
     if (event.line) chat.describe(node.model, event.line);
     chat.messages.grow(node);
     if (chat.chat === kept) chat.measure(node); // or another one is open, and this one about to stop
@@ -85,11 +87,13 @@ function announce(milliseconds) {
   document.addEventListener("visibilitychange", () => (document.title = title), { once: true });
 }
 
-// Adds an event of a reply to its message, and to what is known of it.
-function take(event, node, known) {
+// Adds an event of a reply to its message, and to what is known of it; `n_left`: the messages that
+// were not sent, of which the server knows nothing.
+function take(event, node, known, n_left) {
   if (event.prompt) {
-    Object.assign(known, { prompt: event.prompt, n_dropped: event.n_dropped, tokens: event.tokens });
-    Object.assign(node, { text: event.begun, prompt: true, n_dropped: event.n_dropped, seed: event.seed });
+    const n_dropped = n_left + event.n_dropped;
+    Object.assign(known, { prompt: event.prompt, n_dropped, tokens: event.tokens });
+    Object.assign(node, { text: event.begun, prompt: true, n_dropped, seed: event.seed });
   } else if (event.tokens) {
     known.tokens.push(...event.tokens);
     node.text += event.text;

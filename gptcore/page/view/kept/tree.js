@@ -3,6 +3,7 @@
 
 export const ROOT = "root";
 export const VERSION = 1; // of a kept chat; an older or a newer one is refused by name
+const MOST_BYTES = 1_000_000; // of the messages in a request
 
 export function randomId() {
   const bytes = crypto.getRandomValues(new Uint8Array(12)); // randomUUID needs https
@@ -111,6 +112,22 @@ export function merge(one, other) {
   for (const node of Object.values(nodes))
     if (node.parent !== ROOT && !(node.parent in nodes)) delete nodes[node.id];
   return { ...older, ...newer, nodes, chosen: { ...older.chosen, ...newer.chosen }, gone: [...gone] };
+}
+
+// Returns the system prompt and the newest messages, as many as a request may take: a server refuses
+// more than 1 MiB, and no model reads as much.
+export function newest(system, nodes) {
+  const bytes = (message) => new TextEncoder().encode(JSON.stringify(message)).length;
+  const first = system.trim() ? [{ role: "system", content: system }] : [];
+  const found = [];
+  let n_bytes = first.reduce((sum, message) => sum + bytes(message), 0);
+  for (const { role, text } of [...nodes].reverse()) {
+    const message = { role, content: text };
+    n_bytes += bytes(message);
+    if (found.length && n_bytes > MOST_BYTES) break;
+    found.push(message);
+  }
+  return [...first, ...found.reverse()];
 }
 
 // Returns the beginning of the first message, for the list of chats.
