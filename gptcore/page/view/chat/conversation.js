@@ -1,15 +1,15 @@
-// The open chat: sends, regenerates, continues, branches, edits and deletes, and keeps the result.
+// The open chat: which one it is, who answers in it, and how it is sent, shown and kept.
 
-import { ROOT, add, merge, newChat, newest, pairOf, path, randomId, remove, touch, turn, versionOf } from "../kept/tree.js";
+import { ROOT, add, merge, newChat, newest, pairOf, path, randomId, touch } from "../kept/tree.js";
 import { isChat } from "../kept/transfer.js";
 import { el } from "../dom.js";
 import { keep, recall, say, shownName } from "../words.js";
-import { showRead } from "../parts/dialogs.js";
 import { Figures } from "../parts/figures.js";
-import { textOf, tintLegend } from "../parts/glass.js";
+import { tintLegend } from "../parts/glass.js";
 import { Notice } from "../parts/notice.js";
 import { modelPicker } from "../parts/picker.js";
 import { Settings } from "../parts/settings.js";
+import { Actions } from "./actions.js";
 import { Composer } from "./composer.js";
 import { emptyState } from "./empty.js";
 import { Messages } from "./messages.js";
@@ -23,13 +23,12 @@ export class Conversation {
   // `host`: {facts, ask}. `changed` is called when the list of chats is to be drawn anew.
   constructor(host, store, changed) {
     Object.assign(this, { host, store, changed });
-    const names = ["tokens", "branch", "turn", "pick", "regenerate", "continue", "read", "edit", "remove", "refresh"];
-    const actions = Object.fromEntries(names.map((name) => [name, this[name].bind(this)]));
-    this.messages = new Messages(actions);
+    this.actions = new Actions(this);
+    this.messages = new Messages(this.actions);
     this.composer = new Composer({
       send: (text) => this.send(text),
       stop: () => this.stop(),
-      editLast: (event) => this.editLast(event),
+      editLast: (event) => this.actions.editLast(event),
     });
     this.know(host.facts);
     this.settings = this.newSettings(host.facts);
@@ -278,106 +277,6 @@ export class Conversation {
     await this.done;
   }
 
-  async regenerate(node) {
-    if (this.isBusy) return;
-    const nodes = this.nodes();
-    const at = nodes.findIndex(({ parent }) => parent === node.parent); // in a comparison, the other one
-    const n = nodes.length - 1 - at;
-    const { number } = versionOf(this.chat, nodes[at]);
-    await this.reply(node.parent);
-    if (n && this.notice.element.hidden) this.notice.tell(say("version.kept", { n, number }), { isError: false });
-  }
-
-  continue(node) {
-    if (this.isBusy) return;
-    const tokens = this.known.get(node.id)?.tokens ?? [];
-    const isWhole = node.text && textOf(tokens).startsWith(node.text); // or of an earlier part alone
-    this.chat.chosen[node.parent] = node.id; // in a comparison, the other one may be
-    this.done = this.write(node, isWhole ? this.begun(node, tokens) : node.text);
-  }
-
-  // `token`: the id and the text of what the model might have written in the place `i`.
-  async branch(node, i, token) {
-    const { tokens } = await this.about(node);
-    if (this.isBusy) return;
-    const begun = this.begun(node, [...tokens.slice(0, i), token]);
-    this.done = this.write(this.newReply(node.parent, { model: node.model }), begun);
-  }
-
-  // What a reply begins with: ids, if its model is here; else their text, since the ids of another
-  // model, or of a later one of this name with another tokenizer, are other words.
-  begun(node, tokens) {
-    const isOwn = node.tokenizer && this.models.get(node.model)?.tokenizer === node.tokenizer;
-    return isOwn ? tokens.map(([id]) => id) : textOf(tokens);
-  }
-
-  turn(node, step) {
-    if (this.isBusy) return;
-    turn(this.chat, node, step);
-    this.refresh();
-    this.save();
-  }
-
-  // Shows this version of a message.
-  pick(node) {
-    if (this.isBusy) return;
-    Object.assign(this.chat.chosen, { [node.parent]: node.id });
-    touch(this.chat);
-    this.refresh();
-    this.save();
-  }
-
-  edit(node) {
-    if (this.isBusy) return;
-    this.messages.edit(node, async (text) => {
-      await this.settle(); // a reply may have begun meanwhile
-      const { role, parent } = node;
-      const made = add(this.chat, parent, { role, text, ...(role === "assistant" && { finish: "end" }) });
-      if (role === "user") this.reply(made.id);
-      else {
-        this.refresh();
-        this.save();
-      }
-    });
-  }
-
-  editLast(event) {
-    const last = this.nodes().findLast((node) => node.role === "user");
-    if (!last) return;
-    event.preventDefault();
-    this.edit(last);
-  }
-
-  remove(node) {
-    if (this.isBusy) return;
-    const before = Object.keys(this.chat.nodes).length;
-    const undo = remove(this.chat, node);
-    const again = () => {
-      undo(this.chat);
-      this.refresh();
-      return this.save();
-    };
-    this.messages.log.focus({ preventScroll: true }); // the pressed button goes
-    this.refresh();
-    this.save();
-    const n = before - Object.keys(this.chat.nodes).length;
-    this.notice.tell(say("message.deleted", { n }), { undo: again, isError: false });
-  }
-
-  async read(node) {
-    const known = await this.about(node);
-    if (known?.prompt) showRead(this.element.closest(".gpt"), known);
-  }
-
-  // Returns {tokens, prompt, n_dropped} of a reply, if they are known.
-  async about(node) {
-    return this.known.get(node.id) ?? (await this.store.loadTokens(this.chat.id, node.id));
-  }
-
-  async tokens(node) {
-    return (await this.about(node))?.tokens;
-  }
-
   // ---- Replies
 
   // Lets the model answer the message `parent`. A rival answers the same with the same seed.
@@ -401,7 +300,7 @@ export class Conversation {
       if (finish === "stopped" || finish === "broken") return;
       if (this.isBusy || this.chat.id !== id) return; // a person went on while the reply was kept
     }
-    this.pick(this.nodes().flatMap((node) => pairOf(this.chat, node)).find((node) => node.pair === pair));
+    this.actions.pick(this.nodes().flatMap((node) => pairOf(this.chat, node)).find((node) => node.pair === pair));
   }
 
   // Writes a reply, or goes on with one that is begun; returns how it ended.

@@ -7,7 +7,7 @@ import { closeAlternatives, showTokens, textOf } from "../parts/glass.js";
 import { copyText, showMarkdown } from "./markdown.js";
 
 export class Messages {
-  // `actions`: what the buttons call, by name; see conversation.js.
+  // `actions`: what the buttons call, by name; see actions.js.
   constructor(actions) {
     this.actions = actions;
     this.drawn = new Map(); // by id: the element of a message
