@@ -58,9 +58,11 @@ def second_moments(
             if n_bytes >= TOGETHER or at == len(rows) - 1:
                 for name, inputs in pending.items():
                     x = np.concatenate(inputs)
-                    moments[name] = moments.get(name, 0) + x.T @ x
+                    moments.setdefault(name, np.zeros((x.shape[1],) * 2, x.dtype))
+                    moments[name] += x.T @ x
                     inputs.clear()
-            given[at] = {name: values[name] for name in kept}
+            # Copies: what a session returns keeps all of its memory alive.
+            given[at] = {name: values[name].copy() for name in kept}
         del session
         yield moments
         moments.clear()
@@ -119,10 +121,10 @@ def root_of_inverse(moments: np.ndarray) -> np.ndarray:
 
     With the last input first, moments = L L^T; then U is the inverse of L, turned round.
     """
-    damped = torch.from_numpy(moments[::-1, ::-1].astype(np.float64))
+    # In place, as wide matrices' moments take gigabytes; LAPACK wants columns together.
+    damped = torch.from_numpy(moments[::-1, ::-1].astype(np.float64, order="F"))
     damped.diagonal().add_(DAMPING * damped.diagonal().mean() or 1.0)
-    lower = torch.linalg.cholesky(damped)
-    del damped  # wide matrices' moments take gigabytes
-    unit = torch.eye(len(lower), dtype=lower.dtype)
-    inverse = torch.linalg.solve_triangular(lower, unit, upper=False)
+    lower = torch.linalg.cholesky(damped, out=damped)
+    inverse = torch.eye(len(lower), dtype=lower.dtype).T
+    torch.linalg.solve_triangular(lower, inverse, upper=False, out=inverse)
     return inverse.float().flip(0, 1).numpy()

@@ -38,7 +38,7 @@ from export.quantize.calibrate import compensate, second_moments
 from export.quantize.embedding import HEAD, quantize_table, share, untie
 from training.machine.progress import progress
 
-MOMENTS_BYTES = 1e9  # of second moments that are in memory together, about
+MOMENTS_BYTES = 5e8  # of second moments that are in memory together, about
 
 
 def save_quantized(source: Path, path: Path, variant: str, rows: Iterable[np.ndarray] = ()) -> None:
