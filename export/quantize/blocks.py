@@ -17,6 +17,7 @@ import numpy as np
 SHRINKS = np.linspace(0.75, 1.05, 7, dtype=np.float32)  # of the step from lowest to highest weight
 SHIFTS = (-1, 0, 1)  # of the zero
 GGUF_SIZE = 32  # inputs in a block of Q4_0 and Q8_0
+TOGETHER = 1 << 24  # weights of which candidates are in memory; a head has hundreds of millions
 SOME = 64  # outputs that show whether a matrix was in one of these
 
 
@@ -45,9 +46,13 @@ def choose_size(matrix: np.ndarray, bits: int) -> int:
 def quantize(matrix: np.ndarray, bits: int, size: int) -> Blocks:
     """Quantise (n_in, n_out); with 8 bits the zero is always 128."""
     n_in, n_out = matrix.shape
-    rows = np.pad(matrix.T, ((0, 0), (0, -n_in % size)))
-    found = nearest(rows.reshape(-1, size), bits)
-    return Blocks(*(part.reshape(n_out, -1, *part.shape[1:]) for part in found))
+    step = max(1, TOGETHER // n_in)
+    found = []
+    for at in range(0, n_out, step):
+        rows = np.pad(matrix[:, at : at + step].T, ((0, 0), (0, -n_in % size)))
+        found.append(nearest(rows.reshape(-1, size), bits))
+    joined = (np.concatenate(parts) for parts in zip(*found))
+    return Blocks(*(part.reshape(n_out, -1, *part.shape[1:]) for part in joined))
 
 
 def dequantize(blocks: Blocks) -> np.ndarray:
