@@ -185,6 +185,13 @@ def test_a_chosen_reply_in_a_table_is_a_text_or_messages(tmp_path: Path) -> None
     assert [talk[1]["content"] for talk in found] == [*replies[:2], "Hello!"]
 
 
+def test_a_reply_of_a_table_that_is_marked_as_a_bad_one_is_skipped(tmp_path: Path) -> None:
+    table = "prompt,completion,label\nHi,Hello!,True\nBye,Get lost!,False\n"
+    path = write(tmp_path / "kto.csv", table)
+    assert documents(path) == [CHAT]
+    assert "skipped 1: its 'label' is false" in told(path)
+
+
 def test_messages_of_tools_are_left_out_and_counted(tmp_path: Path) -> None:
     calls = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
     row = {"messages": [CHAT[0], calls, {"role": "tool", "content": "4"}, CHAT[1]]}
@@ -203,6 +210,12 @@ def test_messages_of_tools_are_left_out_and_counted(tmp_path: Path) -> None:
         ('{"messages": [{"role": "user", "content": "a\\u0000"}]}', "NUL"),
         ('{"message_id": "2", "parent_id": "1", "text": "Hi", "role": "assistant"}', "of a tree"),
         ('{"title": "one"}', "no known key: its keys are 'title'"),
+        ('{"prompt": "Hi", "completion": "No!", "label": false}', "an example of a bad reply"),
+        (
+            '{"messages": [{"role": "user", "content": "<image>Who is it?"}, '
+            '{"role": "assistant", "content": "It is Ann."}], "images": ["ann.jpg"]}',
+            "about its 'images', which a model of texts does not get",
+        ),
     ],
 )
 def test_a_row_that_teaches_nothing_is_skipped_with_its_reason(

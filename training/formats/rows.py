@@ -5,6 +5,7 @@ conversations, conversation     ShareGPT's from and value, or messages
 instruction, input, output      Alpaca's
 prompt, completion              TRL's, each a text or messages
 question, answer                and other names of the two, see PAIRS; also with context
+label                           KTO's: of those above, a row with false is not learned
 chosen                          the whole conversation that is preferred, or its last reply
 text                            and other names of it, see TEXTS
 mapping, chat_messages, ...     what assistants export, see training.formats.chats.assistants
@@ -47,6 +48,8 @@ PAIRS = (
 )
 SYSTEM = ("system", "system_prompt")
 BESIDE = ("context", "input")  # what a question is about; an input only beside an instruction
+WANTED = ("label", "kto_tag")  # KTO's: false where a reply is an example of a bad one
+MEDIA = ("image", "images", "video", "videos", "audio", "audios")  # LLaVA's, LLaMA-Factory's
 TEXTS = ("text", "content", "document", "body", "story", "article")
 ROLES = {
     "system": ("system", "developer"),
@@ -68,6 +71,9 @@ def document_of(row: Any, asked: Asked = Asked()) -> tuple[Document, list[str]]:
         return conversation(talk)
     for name in CONVERSATIONS:
         if name in keys:
+            check_wanted(row, keys)
+            if media := next((one for one in MEDIA if row.get(keys.get(one, one))), None):
+                raise Unreadable(f"it is about its {media!r}, which a model of texts does not get")
             messages, chosen = row[keys[name]], value_of(row, keys, "chosen")
             if isinstance(messages, list) and isinstance(chosen, str | list | Mapping):
                 messages = answered(messages, chosen)
@@ -85,6 +91,13 @@ def document_of(row: Any, asked: Asked = Asked()) -> tuple[Document, list[str]]:
     named = ", ".join(map(repr, list(row)[:8]))
     remedy = "name the one for texts, or the two for question and answer, with --columns"
     raise Unreadable(f"it has no known key: its keys are {named}: {remedy}")
+
+
+def check_wanted(row: Mapping[str, Any], keys: dict[str, str]) -> None:
+    """Raise Unreadable for a reply that is marked as a bad one, which tables have as a text."""
+    for name in WANTED:
+        if name in keys and str(row[keys[name]]).lower() == "false":
+            raise Unreadable(f"its {name!r} is false: it is an example of a bad reply")
 
 
 def value_of(row: Mapping[str, Any], keys: dict[str, str], *names: str) -> Any:
@@ -122,6 +135,7 @@ def pair(
     row: Mapping[str, Any], keys: dict[str, str], question: str, answer: str
 ) -> tuple[Document, list[str]]:
     """Return the conversation of a question and its answer, with what else the row says."""
+    check_wanted(row, keys)
     asked, reply = row[keys[question]], row[keys[answer]]
     system = value_of(row, keys, *SYSTEM)
     if isinstance(asked, list) or isinstance(reply, list | Mapping):  # TRL's conversational form
