@@ -140,6 +140,12 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
         ),
         "it is an Office document: save it as text",
     ),
+    "libre.ods": (
+        lambda: zipped(
+            {"content.xml": "<x/>", "mimetype": "application/vnd.oasis.opendocument.spreadsheet"}
+        ),
+        "it is an Office document: save it as text",
+    ),
     "rich.rtf": (rb"{\rtf1\ansi Once upon a time.\par}" * 9, "it is an RTF document"),
     "users.jsonl": (
         "\n".join(json.dumps({"messages": CHAT[:1]}) for _ in range(9)).encode(),
@@ -250,6 +256,14 @@ USED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
         "subtitles, without .*, 1 text, 28 bytes",
     ),
     "talk.vtt": (TALK.encode(), "subtitles, without .*, 1 text, 26 bytes"),
+    "talk.sbv": (
+        b"0:00:01.000,0:00:02.500\nAre you\nthere?\n\n0:00:03.000,0:00:04.500\nYes.\n",
+        "subtitles, without .*, 1 text, 19 bytes",
+    ),
+    "whole.srt": (
+        b"1\n00:00:01 --> 00:00:02\nAre you there?\n\n2\n00:00:03 --> 00:00:04\nYes.\n",
+        "subtitles, without .*, 1 text, 19 bytes",
+    ),
     "note.md": (
         b"---\ntags:\n  - boats\ndate: 2024-01-02\n---\nWords.\n---\nMore.\n",
         "Markdown without its front matter, 1 text, 17 bytes",

@@ -72,8 +72,11 @@ OTHERS = {  # texts of which most would be no words, and what helps
 PAGE = re.compile(
     r"\s*(<\?xml[^>]*>\s*)?((?><!--.*?-->)\s*)*(<!doctype html|<html|<head|<body)", re.I | re.S
 )
-# The first line of subtitles in SubRip's and in the web's form: its number, and its time.
-TIMES = r"(?:\d+[ \t]*\r?\n)?(?:\d+:)?\d+:\d+[.,]\d+ --> [^\n]*\n"
+# The first lines of subtitles in SubRip's and in the web's form, a number and a time; or YouTube's.
+TIMES = (
+    r"(?:(?:\d+[ \t]*\r?\n)?(?:\d+:)?\d+:\d+(?:[.,]\d+)? --> [^\n]*\n"
+    r"|\d+:\d\d:\d\d\.\d{3},\d+:\d\d:\d\d\.\d{3}\r?\n)"
+)
 SUBTITLES = re.compile(rf"\ufeff?\s*(WEBVTT\b|{TIMES})")
 # What the JSON of a messenger has near its beginning, and nothing else has.
 MESSENGERS = {
