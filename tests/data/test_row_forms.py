@@ -61,6 +61,10 @@ ROWS = {
             {"role": "assistant", "content": "2000"},
         ],
     ),
+    "earlier questions and replies": (
+        {"system": "Be kind.", "query": "Bye", "response": "Bye!", "history": [["Hi", "Hello!"]]},
+        [SYSTEM, *CHAT, {"role": "user", "content": "Bye"}, {**CHAT[1], "content": "Bye!"}],
+    ),
     "OpenOrca": (
         {"system_prompt": "Be kind.", "question": "Hi", "response": "Hello!"},
         [SYSTEM, *CHAT],

@@ -4,7 +4,7 @@ messages                        role and content; OpenAI's weight, name and tool
 conversations, conversation     ShareGPT's from and value, or messages
 instruction, input, output      Alpaca's
 prompt, completion              TRL's, each a text or messages
-question, answer                and other names of the two, see PAIRS; also with context
+question, answer                and other names of the two, see PAIRS; also with context or history
 label                           KTO's: of those above, a row with false is not learned
 chosen                          the whole conversation that is preferred, or its last reply
 text                            and other names of it, see TEXTS
@@ -71,9 +71,7 @@ def document_of(row: Any, asked: Asked = Asked()) -> tuple[Document, list[str]]:
         return conversation(talk)
     for name in CONVERSATIONS:
         if name in keys:
-            check_wanted(row, keys)
-            if media := next((one for one in MEDIA if row.get(keys.get(one, one))), None):
-                raise Unreadable(f"it is about its {media!r}, which a model of texts does not get")
+            check_wanted(row, keys, (str, list, Mapping))
             messages, chosen = row[keys[name]], value_of(row, keys, "chosen")
             if isinstance(messages, list) and isinstance(chosen, str | list | Mapping):
                 messages = answered(messages, chosen)
@@ -93,11 +91,17 @@ def document_of(row: Any, asked: Asked = Asked()) -> tuple[Document, list[str]]:
     raise Unreadable(f"it has no known key: its keys are {named}: {remedy}")
 
 
-def check_wanted(row: Mapping[str, Any], keys: dict[str, str]) -> None:
-    """Raise Unreadable for a reply that is marked as a bad one, which tables have as a text."""
-    for name in WANTED:
-        if name in keys and str(row[keys[name]]).lower() == "false":
+def check_wanted(row: Mapping[str, Any], keys: dict[str, str], media: tuple[type, ...]) -> None:
+    """Raise Unreadable for a reply that is marked as a bad one, or is about pictures or sounds.
+
+    `media`: what these are, so that the row is about them.
+    """
+    for name in WANTED:  # a table has it as a text
+        if str(value_of(row, keys, name)).lower() == "false":
             raise Unreadable(f"its {name!r} is false: it is an example of a bad reply")
+    for name in MEDIA:
+        if (value := value_of(row, keys, name)) and isinstance(value, media):
+            raise Unreadable(f"it is about its {name!r}, which a model of texts does not get")
 
 
 def value_of(row: Mapping[str, Any], keys: dict[str, str], *names: str) -> Any:
@@ -135,7 +139,7 @@ def pair(
     row: Mapping[str, Any], keys: dict[str, str], question: str, answer: str
 ) -> tuple[Document, list[str]]:
     """Return the conversation of a question and its answer, with what else the row says."""
-    check_wanted(row, keys)
+    check_wanted(row, keys, (list, Mapping))  # a name may be beside a question of any kind
     asked, reply = row[keys[question]], row[keys[answer]]
     system = value_of(row, keys, *SYSTEM)
     if isinstance(asked, list) or isinstance(reply, list | Mapping):  # TRL's conversational form
@@ -149,7 +153,14 @@ def pair(
                 left_out.append(f"its {name!r} is {a_name_of(beside)}, not a text")
         elif beside is not None and str(beside).strip():
             texts.append(text_of(beside, name))
-    turns, _ = conversation(messages_of(["\n\n".join(texts), text_of(reply, answer)]), first=system)
+    earlier: list[str] = []
+    history = value_of(row, keys, "history")
+    if isinstance(history, list) and all(isinstance(talk, list) for talk in history):
+        earlier = [text_of(said, "history") for talk in history for said in talk]
+    elif history:
+        left_out.append(f"its 'history' is {a_name_of(history)}, not pairs")
+    texts = [*earlier, "\n\n".join(texts), text_of(reply, answer)]
+    turns, _ = conversation(messages_of(texts), first=system)
     return turns, left_out
 
 
