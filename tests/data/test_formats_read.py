@@ -261,3 +261,9 @@ def test_letters_of_many_writers_are_no_chat_and_their_names_no_questions(tmp_pa
     rows = "".join(f"2021-05-{day:02},Customer {day},It is day {day}.\n" for day in range(1, 9))
     path = write(tmp_path / "letters.csv", "date,user,message\n" + rows)
     assert documents(path)[0] == "It is day 1."
+
+
+def test_a_title_above_the_names_of_columns_is_skipped(tmp_path: Path) -> None:
+    path = write(tmp_path / "faq.csv", "Our shop,,\nQuestion,Answer,Since\nHi,Hello!,2020\n")
+    assert documents(path) == [CHAT]
+    assert "skipped 1: it is a title above the names of the columns (first: line 1)" in told(path)

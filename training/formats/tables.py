@@ -76,6 +76,9 @@ def csv_rows(
         if not head:
             if row[0].lower() == "sep=":  # what Excel may write before the names: "sep=;"
                 continue
+            if len(row) > 2 and sum(map(bool, map(str.strip, row))) == 1:
+                yield where, Skip(where, "it is a title above the names of the columns")
+                continue
             names = [name.strip() for name in row]
             head = [f"column {number}" for number in range(1, len(row) + 1)]
             if {*columns} & {*names} or is_header(names):
