@@ -87,6 +87,7 @@ MESSENGERS = {
         r'|\{\s*"about":.*"personal_information":',
         "Discord channel": r'\{\s*"guild":\s*\{\s*"id"',
         "chat of Facebook or Instagram": r'\{(?=.*"sender_name":).*"timestamp_ms":',
+        "Snapchat chat": r'\{\s*"[^"]*":\s*\[\s*\{(?=.*"Media Type":).*"Created":',
         "Messenger chat": r'\{(?=.*"senderName":).*"isUnsent":',
         "Slack channel": r'\[\s*\{(?=.*"type":\s*"message").*"ts":\s*"\d{10}\.\d{6}"',
     }.items()
