@@ -62,10 +62,16 @@ OTHERS = {  # texts of which most would be no words, and what helps
         r"={62}\r?\nGuild: ": "it is a Discord channel as text: export it as JSON",
         "\ufeff?AuthorID,Author,Date,": "it is a Discord channel as a table: export it as JSON",
         r"[A-Z][a-z]{2} \d\d, \d{4} +\d{1,2}:\d\d:\d\d [AP]M( \([^\n]*\))?\r?\n\S": "it is a chat "
-        "of iMessage: make a table of it, with a question and an answer in each row",
+        "of iMessage: make a table of it with the columns date, user and message",
         r'(#[^\n]*\n|\r?\n)*msgid "': "it is a catalogue of translations: make a table of it "
         "with po2csv",
-        r"\ufeff?\[Script Info\]": "it is subtitles of SubStation Alpha: save them as .srt",
+        r"\ufeff?\s*\[Script Info\]": "it is subtitles of SubStation Alpha: save them as .srt",
+        r"\ufeff?\s*(?i:<SAMI)\b": "it is subtitles of SAMI: save them as .srt",
+        r"\ufeff?\{\d+\}\{\d*\}": "it is subtitles of MicroDVD: save them as .srt",
+        r"\ufeff?(\[[a-z]+:[^\n]*\][ \t\r]*\n|\s)*\[\d+:\d\d\.\d+\]": "it is lyrics with times: "
+        "save them as text without",
+        r"(categories:\s*\n(-[^\n]*\n)+)?conversations:\s*\n- - ": "it is a corpus of ChatterBot: "
+        "make a table of it, with a question and an answer in each row",
         r"window\.YTD\.": "it is a part of Twitter's archive: make a table of its texts",
     }.items()
 }

@@ -238,7 +238,8 @@ def turn_of(message: Any, number: int) -> dict[str, Any] | Skip:
     role = ROLE_OF.get(named.lower()) if isinstance(named, str) else None
     if named is None:
         raise Unreadable(
-            f"{where} has no 'role' (or 'from') that says who speaks: user or assistant"
+            f"{where} has no 'role' (or 'from') that says who speaks, user or assistant; of a chat "
+            f"of people make a table with the columns date, user and message"
         )
     if role is None:
         known = "system, user and assistant are known"
