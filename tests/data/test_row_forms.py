@@ -65,6 +65,40 @@ ROWS = {
         {"system": "Be kind.", "query": "Bye", "response": "Bye!", "history": [["Hi", "Hello!"]]},
         [SYSTEM, *CHAT, {"role": "user", "content": "Bye"}, {**CHAT[1], "content": "Bye!"}],
     ),
+    "Guanaco's text": (
+        {"text": "### Human: Hi### Assistant: Hello!### Human: Bye"},
+        [*CHAT, {"role": "user", "content": "Bye"}],
+    ),
+    "Alpaca's text": (
+        {
+            "text": "Below is an instruction that describes a task. Write a response.\n\n"
+            "### Instruction:\nAdd.\n\n### Input:\n2, 3\n\n### Response:\n5"
+        },
+        [{"role": "user", "content": "Add.\n\n2, 3"}, {"role": "assistant", "content": "5"}],
+    ),
+    "Llama's text": (
+        {"text": "<s>[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nHi [/INST] Hello! </s>"},
+        [SYSTEM, *CHAT],
+    ),
+    "ChatML's text": (
+        {
+            "text": "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+            "<|im_start|>assistant\nHello!<|im_end|>\n"
+        },
+        [SYSTEM, *CHAT],
+    ),
+    "a preferred text with marks": (
+        {"chosen": "\n\nHuman: Hi\n\nAssistant: Hello!", "rejected": "\n\nHuman: Hi"},
+        CHAT,
+    ),
+    "a prompt with marks": (
+        {"prompt": "\n\nHuman: Hi\n\nAssistant:", "chosen": " Hello!", "rejected": " No."},
+        CHAT,
+    ),
+    "a text about marks": (
+        {"text": "Write ### Human: and ### Assistant: there."},
+        "Write ### Human: and ### Assistant: there.",
+    ),
     "OpenOrca": (
         {"system_prompt": "Be kind.", "question": "Hi", "response": "Hello!"},
         [SYSTEM, *CHAT],
@@ -170,7 +204,12 @@ def test_a_reply_of_weight_0_is_read_and_marked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "what"), [("context", ["One."], "a list"), ("input", {"a": 1}, "an object")]
+    ("name", "value", "what"),
+    [
+        ("context", ["One."], "a list, not a text"),
+        ("input", {"a": 1}, "an object, not a text"),
+        ("history", [["One."]], "a list, not pairs"),
+    ],
 )
 def test_what_stands_beside_a_question_and_is_no_text_is_left_out_and_counted(
     tmp_path: Path, name: str, value: Any, what: str
@@ -178,7 +217,7 @@ def test_what_stands_beside_a_question_and_is_no_text_is_left_out_and_counted(
     row = {"instruction": "Hi", name: value, "output": "Hello!"}
     path = write(tmp_path / "a.jsonl", row)
     assert documents(path) == [CHAT]
-    assert f"skipped 1: its '{name}' is {what}, not a text (first: line 1)" in told(path)
+    assert f"skipped 1: its '{name}' is {what} (first: line 1)" in told(path)
 
 
 def test_a_chosen_reply_in_a_table_is_a_text_or_messages(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def rows_within(value: Any) -> list[Any]:
     if isinstance(value, str):
         return [{"text": value}]
     talks = value.get("conversations") if isinstance(value, dict) else None
-    if isinstance(talks, list) and all(isinstance(t, dict) and "responses" in t for t in talks):
+    if isinstance(talks, list) and any(isinstance(t, dict) and "responses" in t for t in talks):
         return talks  # Grok's
     if not isinstance(value, dict) or {*EXPORTED} & {*value} or known([*value]):
         return [value]

@@ -7,7 +7,7 @@ prompt, completion              TRL's, each a text or messages
 question, answer                and other names of the two, see PAIRS; also with context or history
 label                           KTO's: of those above, a row with false is not learned
 chosen                          the whole conversation that is preferred, or its last reply
-text                            and other names of it, see TEXTS
+text                            and other names of it, see TEXTS; also with the marks of a template
 mapping, chat_messages, ...     what assistants export, see training.formats.chats.assistants
 
     >>> document_of({"question": "2 + 2?", "answer": "4"})[0]
@@ -21,6 +21,7 @@ from typing import Any
 from gptcore.text.chat_template import messages_of
 from training.formats.chats.assistants import exported
 from training.formats.found import Asked, Document, Found, Item, Skip, Unreadable
+from training.formats.templates import turns_in
 from training.formats.texts import documents_of
 
 LONGEST_ROW = 4096  # characters of a text in one piece: a shorter one is a document as it is
@@ -79,13 +80,17 @@ def document_of(row: Any, asked: Asked = Asked()) -> tuple[Document, list[str]]:
     for question, answer in PAIRS:
         if question in keys and answer in keys:
             return pair(row, keys, question, answer)
-    if isinstance(chosen := value_of(row, keys, "chosen"), list):
+    chosen = value_of(row, keys, "chosen")
+    if isinstance(chosen, str):
+        chosen = turns_in(chosen)
+    if isinstance(chosen, list) and chosen:
         return conversation(chosen, first=value_of(row, keys, *SYSTEM))
     if {"parent_id", "role", "text"} <= {*keys}:
         raise Unreadable("it is one message of a tree: take the file that has whole trees")
     for name in TEXTS:
         if name in keys:
-            return words_of(row[keys[name]], name), []
+            text = words_of(row[keys[name]], name)
+            return conversation(turns) if (turns := turns_in(text)) else (text, [])
     named = ", ".join(map(repr, list(row)[:8]))
     remedy = "name the one for texts, or the two for question and answer, with --columns"
     raise Unreadable(f"it has no known key: its keys are {named}: {remedy}")
@@ -145,6 +150,8 @@ def pair(
     if isinstance(asked, list) or isinstance(reply, list | Mapping):  # TRL's conversational form
         asked = asked if isinstance(asked, list) else messages_of([asked])
         return conversation(answered(asked, reply), first=system)
+    if talk := turns_in(f"{asked}{reply}"):  # a prompt may end with the mark of the reply
+        return conversation(talk, first=system)
     texts, left_out = [text_of(asked, question)], []
     for name in BESIDE[: 1 + (question == "instruction")]:
         beside = value_of(row, keys, name)
@@ -155,7 +162,7 @@ def pair(
             texts.append(text_of(beside, name))
     earlier: list[str] = []
     history = value_of(row, keys, "history")
-    if isinstance(history, list) and all(isinstance(talk, list) for talk in history):
+    if isinstance(history, list) and all(isinstance(t, list) and len(t) == 2 for t in history):
         earlier = [text_of(said, "history") for talk in history for said in talk]
     elif history:
         left_out.append(f"its 'history' is {a_name_of(history)}, not pairs")
