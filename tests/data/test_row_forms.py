@@ -39,6 +39,28 @@ ROWS = {
         {"System": "Be kind.", "Messages": CHAT},
         [SYSTEM, *CHAT],
     ),
+    "LLaMA-Factory's parts": (
+        {
+            "messages": [
+                {"role": role, "content": [{"type": "text", "value": text}], "loss_weight": weight}
+                for role, text, weight in (("user", "Hi", 0.0), ("assistant", "Hello!", 1.0))
+            ]
+        },
+        CHAT,
+    ),
+    "a reply of ms-swift's that is not learned": (
+        {"messages": [*CHAT[:1], {**CHAT[1], "loss": False}, *CHAT]},
+        [*CHAT[:1], {**CHAT[1], "weight": 0}, *CHAT],
+    ),
+    "pairs in a conversation": (
+        {
+            "conversation": [
+                {"system": "Be kind.", "input": "Hi", "output": "Hello!"},
+                {"input": "Hi", "output": "Hello!"},
+            ]
+        },
+        [SYSTEM, *CHAT, *CHAT],
+    ),
     "ShareGPT with a system prompt": (
         {
             "system": "Be kind.",

@@ -1,7 +1,7 @@
 """One row of JSON or of a table to a document: a text, or a conversation in one of these forms.
 
-messages                        role and content; OpenAI's weight, name and tools
-conversations, conversation     ShareGPT's from and value, or messages
+messages                        role and content; OpenAI's weight, name and tools, and kin of these
+conversations, conversation     ShareGPT's from and value, or messages, or pairs such as below
 instruction, input, output      Alpaca's
 prompt, completion              TRL's, each a text or messages
 question, answer                and other names of the two, see PAIRS; also with context or history
@@ -50,6 +50,7 @@ PAIRS = (
 SYSTEM = ("system", "system_prompt")
 BESIDE = ("context", "input")  # what a question is about; an input only beside an instruction
 WANTED = ("label", "kto_tag")  # KTO's: false where a reply is an example of a bad one
+WEIGHTS = ("weight", "loss_weight", "loss", "train")  # of OpenAI, LLaMA-Factory, ms-swift, axolotl
 MEDIA = ("image", "images", "video", "videos", "audio", "audios")  # LLaVA's, LLaMA-Factory's
 TEXTS = ("text", "content", "document", "body", "story", "article")
 ROLES = {
@@ -223,7 +224,7 @@ def conversation(messages: Any, first: Any = None) -> tuple[Document, list[str]]
     left_out: list[str] = []
     if isinstance(first, str) and first.strip() and role_of_first(messages) != "system":
         turns.append({"role": "system", "content": checked(first)})
-    for number, message in enumerate(messages, 1):
+    for number, message in enumerate((one for both in messages for one in halves(both)), 1):
         turn = turn_of(message, number)
         if isinstance(turn, Skip):
             left_out.append(turn.reason)
@@ -234,6 +235,19 @@ def conversation(messages: Any, first: Any = None) -> tuple[Document, list[str]]
     if not any(turn["role"] == "assistant" and turn.get("weight") != 0 for turn in turns):
         raise Unreadable("it has no reply of an assistant, so nothing in it is learned")
     return turns, left_out
+
+
+def halves(message: Any) -> list[Any]:
+    """Return the question and the reply of one that is both, as Capybara and XTuner have it."""
+    if not isinstance(message, Mapping) or "role" in message or "from" in message:
+        return [message]
+    pair = next((pair for pair in PAIRS if {*pair} <= {*message}), None)
+    if not pair:
+        return [message]
+    turns = [("user", message[pair[0]]), ("assistant", message[pair[1]])]
+    if system := message.get("system"):
+        turns.insert(0, ("system", system))
+    return [{"role": role, "content": content} for role, content in turns]
 
 
 def turn_of(message: Any, number: int) -> dict[str, Any] | Skip:
@@ -255,7 +269,7 @@ def turn_of(message: Any, number: int) -> dict[str, Any] | Skip:
         return Skip(where, f"a message of the role {named!r}")
     content = message.get("content", message.get("value"))
     if isinstance(content, list):  # OpenAI's parts; a picture is no text
-        found = [part.get("text") if isinstance(part, Mapping) else part for part in content]
+        found = [text_in(part) if isinstance(part, Mapping) else part for part in content]
         parts = [part for part in found if isinstance(part, str)]
         if len(parts) < len(found):
             raise Unreadable(f"{where} has parts that are not text")
@@ -270,8 +284,13 @@ def turn_of(message: Any, number: int) -> dict[str, Any] | Skip:
     return turn | {"weight": 0} if role == "assistant" and is_unlearned(message) else turn
 
 
+def text_in(part: Mapping[str, Any]) -> Any:
+    """Return the text of a part, which LLaMA-Factory has as the value of a type, or None."""
+    return part.get("value") if part.get("type") == "text" and "value" in part else part.get("text")
+
+
 def is_unlearned(message: Mapping[str, Any]) -> bool:
-    weight = message.get("weight", 1)
+    weight = next((message[name] for name in WEIGHTS if message.get(name) is not None), 1)
     if weight not in (0, 1):
         raise Unreadable(f"a weight is {weight!r}: 0 or 1 is known")
     return weight == 0
