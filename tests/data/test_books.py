@@ -25,6 +25,27 @@ def test_a_web_page_is_read_without_its_menu_and_scripts(tmp_path: Path) -> None
     assert not any(word in text for word in ("var x", "Shop", "<p>"))
 
 
+def test_lines_of_a_web_page_are_those_that_a_browser_shows(tmp_path: Path) -> None:
+    """What indents the source is no word, nor is a sign that leads to a heading."""
+    page = """<!DOCTYPE html><html><body>
+\t<h1>Bread<a class="headerlink" href="#bread">¶</a></h1>
+\t<div class="para">
+\t\tFlour and water are mixed, and left to rest for an hour
+\t\tbefore anything else is done, as <i>everybody</i>
+\t\t<b>knows</b>.
+\t</div><div class="para">
+\t\tThen the dough is baked, and it is timed by a program such as this one:
+\t</div>
+<pre>while dough:
+    wait()
+</pre></body></html>"""
+    (text,) = documents(write(tmp_path / "page.html", page))
+    assert isinstance(text, str)
+    assert not any(sign in text for sign in ("\t", " \n", "¶"))
+    assert "an hour before anything else is done, as everybody knows.\nThen the dough" in text
+    assert "while dough:\n    wait()" in text
+
+
 PAGE = (
     '<html xmlns="http://www.w3.org/1999/xhtml"><head><title>x</title></head><body>{}</body></html>'
 )

@@ -4,7 +4,6 @@ import zipfile
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 import pytest
 from test_formats_read import documents, told, write
@@ -222,105 +221,6 @@ def test_a_message_of_megabytes_takes_seconds(tmp_path: Path, head: str, words: 
     assert len(reply["content"]) > 100_000 and monotonic() - began < 10
 
 
-def node(parent: str | None, role: str, parts: list, kind: str = "text", **more: Any) -> dict:
-    """A message as ChatGPT exports it."""
-    content = {"content_type": kind, "parts": parts}
-    return {"message": {"author": {"role": role}, "content": content, **more}, "parent": parent}
-
-
-CHATGPT = {
-    "title": "Greetings",
-    "mapping": {
-        "root": {"message": None, "parent": None, "children": ["0"]},
-        "0": node("root", "system", [""]),
-        "1": node("0", "user", ["Hi"]),
-        "2": node("1", "assistant", ["A reply that was made again."]),
-        "3": node("1", "assistant", ["Let me look."], recipient="all"),
-        "4": node("3", "assistant", ["search('Hi')"], "code", recipient="browser"),
-        "5": node("4", "tool", ["A page."]),
-        "6": node("5", "assistant", ["Hello!"]),
-        "7": node("6", "user", ["Bye"]),
-        "8": node("7", "assistant", ["Goodbye!"]),
-    },
-    "current_node": "8",
-}
-PICTURE = {"mapping": {"1": node(None, "user", [{"asset_pointer": "file-1"}, "What is it?"])}}
-PICTURE = {**PICTURE, "current_node": "1"}
-
-
-def test_chatgpts_export_is_read_along_the_branch_that_was_shown_last(tmp_path: Path) -> None:
-    path = write(tmp_path / "conversations.json", [CHATGPT, PICTURE])
-    assert documents(path) == [
-        [
-            {"role": "user", "content": "Hi"},
-            {"role": "assistant", "content": "Let me look.\nHello!"},
-            {"role": "user", "content": "Bye"},
-            {"role": "assistant", "content": "Goodbye!"},
-        ]
-    ]
-    said = told(path)
-    assert "JSON, 1 conversation" in said
-    assert "skipped 2: a message of the role 'tool' (first: value 1)" in said
-    assert "skipped 1: message 1 has parts that are not text (first: value 2)" in said
-
-
-def test_chatgpts_talks_by_voice_are_read_and_its_marks_of_sources_are_not(tmp_path: Path) -> None:
-    def spoken(text: str, kind: str) -> list[dict[str, Any]]:
-        return [{"content_type": "audio_transcription", "text": text}, {"content_type": kind}]
-
-    marked = '\ue200entity\ue202["city","Rome","in Italy"]\ue201 it is. \ue200cite\ue202turn0\ue201'
-    mapping = {
-        "1": node(None, "user", spoken("Hi", "real_time_user_audio_video_asset_pointer")),
-        "2": node("1", "assistant", spoken("Hello!", "audio_asset_pointer"), "multimodal_text"),
-        "3": node("2", "user", ["Which city?"]),
-        "4": node("3", "assistant", [marked]),
-    }
-    [talk] = documents(write(tmp_path / "a.json", [{"mapping": mapping, "current_node": "4"}]))
-    said = [turn["content"].strip() for turn in talk]
-    assert said == ["Hi", "Hello!", "Which city?", "Rome it is."]
-
-
-def test_a_talk_of_googles_ai_studio_is_read_without_its_thoughts(tmp_path: Path) -> None:
-    chunks = [
-        {"text": "Hi", "role": "user", "tokenCount": 1},
-        {"text": "They greet me.", "role": "model", "isThought": True},
-        {"text": "Hello!", "role": "model", "finishReason": "STOP"},
-    ]
-    prompt = {"runSettings": {}, "systemInstruction": {}, "chunkedPrompt": {"chunks": chunks}}
-    assert documents(write(tmp_path / "Greeting", prompt)) == [
-        [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]
-    ]
-    chunks[0] = {"driveImage": {"id": "1"}, "role": "user"}
-    assert "message 2 has parts that are not text" in told(write(tmp_path / "Picture", prompt))
-
-
-def test_claudes_export_is_read_without_its_thoughts(tmp_path: Path) -> None:
-    human = {"sender": "human", "text": "Shorten it.", "content": [], "files": []}
-    thoughts = [{"type": "thinking", "thinking": "Hm."}, {"type": "tool_use", "name": "search"}]
-    reply = {
-        "sender": "assistant",
-        "text": "",
-        "content": [*thoughts, {"type": "text", "text": "So."}],
-    }
-    attached = {**human, "attachments": [{"extracted_content": "A long text."}]}
-    picture = {**human, "files": [{"file_name": "a.png"}]}
-    talks = [
-        {"uuid": "1", "name": "One", "chat_messages": [attached, reply]},
-        {"uuid": "2", "name": "Two", "chat_messages": [picture, reply]},
-        {"uuid": "3", "name": "Odd", "chat_messages": ["Hi"]},
-    ]
-    path = write(tmp_path / "conversations.json", talks)
-    assert documents(path) == [
-        [
-            {"role": "user", "content": "A long text.\nShorten it."},
-            {"role": "assistant", "content": "So."},
-        ]
-    ]
-    assert "skipped 1: message 1 has parts that are not text (first: value 2)" in told(path)
-    assert "skipped 1: it is an export of an assistant in an unknown form" in told(path)
-    assert len(documents(write(tmp_path / "one.json", talks[0]))) == 1
-
-
 def test_an_archive_with_a_chat_says_first_whose_words_may_be_learned(tmp_path: Path) -> None:
     archive = tmp_path / "chat.zip"
     with zipfile.ZipFile(archive, "w") as members:
@@ -328,3 +228,33 @@ def test_an_archive_with_a_chat_says_first_whose_words_may_be_learned(tmp_path: 
         members.writestr("_chat.txt", WHATSAPP)
     with pytest.raises(UserError, match=r"found: .*_chat\.txt: it is a WhatsApp chat of Ann"):
         look(find_files([archive])).check()
+
+
+def test_what_telegrams_program_copies_is_a_chat(tmp_path: Path) -> None:
+    copied = """\
+Ann, [03.05.2021 14:02]
+Are you there?
+
+Ben 🐻, [03.05.2021 14:03]
+[In reply to Ann]
+Yes: here
+
+and waiting
+
+Ann, [03.05.2021 14:04]
+[ Photo ]
+
+Ann, [03.05.2021 14:05]
+[Forwarded from News]
+A headline
+
+Ben 🐻, [03.05.2021 14:06]
+Coffee?
+"""
+    path = write(tmp_path / "chat.txt", copied)
+    [talk] = documents(path, me=("Ben 🐻",))
+    assert [message["content"] for message in talk] == [
+        "Are you there?",
+        "Yes: here\n\nand waiting\nCoffee?",
+    ]
+    assert "skipped 2: a picture" in told(path, me=("Ben 🐻",))

@@ -227,3 +227,43 @@ def test_a_pattern_names_files_and_a_loop_of_links_ends(tmp_path: Path) -> None:
     assert documents(tmp_path) == ["one", "two"]
     with pytest.raises(UserError, match="no such file or folder"):
         documents(tmp_path / "*.pdf")
+
+
+KAKAOTALK_OF_A_MAC = """\
+Date,User,Message
+2021-05-03 14:02:11,"Ann Lee","Are you
+there?"
+2021-05-03 14:03:00,"Ben","사진"
+2021-05-03 14:03:30,"Ben","Yes: here"
+2021-05-04 09:00:00,"Ben","Morning!"
+2021-05-04 09:01:00,"Ann Lee","Morning."
+2021-05-04 09:02:00,"Ben","Coffee?"
+"""
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_a_table_of_times_writers_and_messages_is_a_chat(tmp_path: Path, is_reversed: bool) -> None:
+    head, *rows = csv.reader(KAKAOTALK_OF_A_MAC.splitlines(keepends=True))
+    path = tmp_path / "chat.csv"
+    with path.open("w", encoding="utf-8-sig", newline="") as stream:
+        csv.writer(stream).writerows([head, *(rows[::-1] if is_reversed else rows)])
+    with pytest.raises(UserError, match=r"a chat in a table of Ben .*; .*--columns 'Message'"):
+        documents(path)
+    said = [[(m["role"], m["content"]) for m in chat] for chat in documents(path, me=("Ben",))]
+    assert said == [
+        [("user", "Are you\nthere?"), ("assistant", "Yes: here")],
+        [("user", "Morning."), ("assistant", "Coffee?")],
+    ]
+    assert len(documents(path, columns=("Message",))) == 6
+
+
+def test_letters_of_many_writers_are_no_chat_and_their_names_no_questions(tmp_path: Path) -> None:
+    rows = "".join(f"2021-05-{day:02},Customer {day},It is day {day}.\n" for day in range(1, 9))
+    path = write(tmp_path / "letters.csv", "date,user,message\n" + rows)
+    assert documents(path)[0] == "It is day 1."
+
+
+def test_a_title_above_the_names_of_columns_is_skipped(tmp_path: Path) -> None:
+    path = write(tmp_path / "faq.csv", "Our shop,,\nQuestion,Answer,Since\nHi,Hello!,2020\n")
+    assert documents(path) == [CHAT]
+    assert "skipped 1: it is a title above the names of the columns (first: line 1)" in told(path)

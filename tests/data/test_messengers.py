@@ -108,8 +108,21 @@ SLACK = [  # a day of a channel, which names people by their ids
     }
     for message in TELEGRAM["messages"]
 ]
-EXPORTS = [TELEGRAM, ACCOUNT, DISCORD, FACEBOOK, MESSENGER, SLACK]
-NAMES = ["Telegram", "account", "Discord", "Facebook", "Messenger", "Slack"]
+SNAPCHAT = {
+    "ben": [
+        {
+            "From": message["from"] or "Ann",
+            "Media Type": "TEXT" if words(message) else "MEDIA",
+            "Created": f"{message['date'].replace('T', ' ')} UTC",
+            "Content": words(message) or None,
+            "IsSender": message["from"] == "Ann",
+        }
+        for message in TELEGRAM["messages"]
+    ],
+    "cleo": [],
+}
+EXPORTS = [TELEGRAM, ACCOUNT, DISCORD, FACEBOOK, MESSENGER, SLACK, SNAPCHAT]
+NAMES = ["Telegram", "account", "Discord", "Facebook", "Messenger", "Slack", "Snapchat"]
 
 
 @pytest.mark.parametrize("indent", [None, 1])

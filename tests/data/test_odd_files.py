@@ -140,6 +140,12 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
         ),
         "it is an Office document: save it as text",
     ),
+    "libre.ods": (
+        lambda: zipped(
+            {"content.xml": "<x/>", "mimetype": "application/vnd.oasis.opendocument.spreadsheet"}
+        ),
+        "it is an Office document: save it as text",
+    ),
     "rich.rtf": (rb"{\rtf1\ansi Once upon a time.\par}" * 9, "it is an RTF document"),
     "users.jsonl": (
         "\n".join(json.dumps({"messages": CHAT[:1]}) for _ in range(9)).encode(),
@@ -203,6 +209,26 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
         b"[Script Info]\nTitle: A\n\n[Events]\nDialogue: 0,0:00:01.00,0:00:02.00,A,,0,0,0,,Hi\n",
         "it is subtitles of SubStation Alpha: save them as .srt",
     ),
+    "film.smi": (
+        b"<SAMI>\n<BODY>\n<SYNC Start=1000><P Class=KRCC>Hi\n</BODY></SAMI>\n",
+        "it is subtitles of SAMI: save them as .srt",
+    ),
+    "film.sub": (
+        b"{25}{60}Are you there?\n{75}{110}Yes.|Here.\n",
+        "it is subtitles of MicroDVD: save them as .srt",
+    ),
+    "song.lrc": (
+        b"[ar:Ann]\n[ti:A song]\n\n[00:01.00]Row, row\n[00:02.50]your boat\n",
+        "it is lyrics with times: save them as text without",
+    ),
+    "greetings.yml": (
+        b"categories:\n- greetings\nconversations:\n- - Hi\n  - Hello!\n- - Bye\n  - Goodbye!\n",
+        "it is a corpus of ChatterBot: make a table of it",
+    ),
+    "people.json": (
+        b'{"messages": [{"creator": {"name": "Ann"}, "text": "Hi"}]}',
+        "no document was found: .*who speaks.* make a table with the columns date, user and mess",
+    ),
     "silent.vtt": (b"WEBVTT\n\nNOTE Nobody speaks.\n", "it is subtitles in which nobody speaks"),
     "tweets.js": (
         b'window.YTD.tweets.part0 = [\n  {"tweet" : {"full_text" : "Hello"}}\n]',
@@ -250,6 +276,14 @@ USED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
         "subtitles, without .*, 1 text, 28 bytes",
     ),
     "talk.vtt": (TALK.encode(), "subtitles, without .*, 1 text, 26 bytes"),
+    "talk.sbv": (
+        b"0:00:01.000,0:00:02.500\nAre you[br]there?\n\n0:00:03.000,0:00:04.500\nYes.\n",
+        "subtitles, without .*, 1 text, 19 bytes",
+    ),
+    "whole.srt": (
+        b"1\n00:00:01 --> 00:00:02\nAre you there?\n\n2\n00:00:03 --> 00:00:04\nYes.\n",
+        "subtitles, without .*, 1 text, 19 bytes",
+    ),
     "note.md": (
         b"---\ntags:\n  - boats\ndate: 2024-01-02\n---\nWords.\n---\nMore.\n",
         "Markdown without its front matter, 1 text, 17 bytes",

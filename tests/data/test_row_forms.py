@@ -39,6 +39,28 @@ ROWS = {
         {"System": "Be kind.", "Messages": CHAT},
         [SYSTEM, *CHAT],
     ),
+    "LLaMA-Factory's parts": (
+        {
+            "messages": [
+                {"role": role, "content": [{"type": "text", "value": text}], "loss_weight": weight}
+                for role, text, weight in (("user", "Hi", 0.0), ("assistant", "Hello!", 1.0))
+            ]
+        },
+        CHAT,
+    ),
+    "a reply of ms-swift's that is not learned": (
+        {"messages": [*CHAT[:1], {**CHAT[1], "loss": False}, *CHAT]},
+        [*CHAT[:1], {**CHAT[1], "weight": 0}, *CHAT],
+    ),
+    "pairs in a conversation": (
+        {
+            "conversation": [
+                {"system": "Be kind.", "input": "Hi", "output": "Hello!"},
+                {"input": "Hi", "output": "Hello!"},
+            ]
+        },
+        [SYSTEM, *CHAT, *CHAT],
+    ),
     "ShareGPT with a system prompt": (
         {
             "system": "Be kind.",
@@ -60,6 +82,44 @@ ROWS = {
             {"role": "user", "content": "When?\n\nIt began in 2000."},
             {"role": "assistant", "content": "2000"},
         ],
+    ),
+    "earlier questions and replies": (
+        {"system": "Be kind.", "query": "Bye", "response": "Bye!", "history": [["Hi", "Hello!"]]},
+        [SYSTEM, *CHAT, {"role": "user", "content": "Bye"}, {**CHAT[1], "content": "Bye!"}],
+    ),
+    "Guanaco's text": (
+        {"text": "### Human: Hi### Assistant: Hello!### Human: Bye"},
+        [*CHAT, {"role": "user", "content": "Bye"}],
+    ),
+    "Alpaca's text": (
+        {
+            "text": "Below is an instruction that describes a task. Write a response.\n\n"
+            "### Instruction:\nAdd.\n\n### Input:\n2, 3\n\n### Response:\n5"
+        },
+        [{"role": "user", "content": "Add.\n\n2, 3"}, {"role": "assistant", "content": "5"}],
+    ),
+    "Llama's text": (
+        {"text": "<s>[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nHi [/INST] Hello! </s>"},
+        [SYSTEM, *CHAT],
+    ),
+    "ChatML's text": (
+        {
+            "text": "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+            "<|im_start|>assistant\nHello!<|im_end|>\n"
+        },
+        [SYSTEM, *CHAT],
+    ),
+    "a preferred text with marks": (
+        {"chosen": "\n\nHuman: Hi\n\nAssistant: Hello!", "rejected": "\n\nHuman: Hi"},
+        CHAT,
+    ),
+    "a prompt with marks": (
+        {"prompt": "\n\nHuman: Hi\n\nAssistant:", "chosen": " Hello!", "rejected": " No."},
+        CHAT,
+    ),
+    "a text about marks": (
+        {"text": "Write ### Human: and ### Assistant: there."},
+        "Write ### Human: and ### Assistant: there.",
     ),
     "OpenOrca": (
         {"system_prompt": "Be kind.", "question": "Hi", "response": "Hello!"},
@@ -166,7 +226,12 @@ def test_a_reply_of_weight_0_is_read_and_marked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "what"), [("context", ["One."], "a list"), ("input", {"a": 1}, "an object")]
+    ("name", "value", "what"),
+    [
+        ("context", ["One."], "a list, not a text"),
+        ("input", {"a": 1}, "an object, not a text"),
+        ("history", [["One."]], "a list, not pairs"),
+    ],
 )
 def test_what_stands_beside_a_question_and_is_no_text_is_left_out_and_counted(
     tmp_path: Path, name: str, value: Any, what: str
@@ -174,7 +239,7 @@ def test_what_stands_beside_a_question_and_is_no_text_is_left_out_and_counted(
     row = {"instruction": "Hi", name: value, "output": "Hello!"}
     path = write(tmp_path / "a.jsonl", row)
     assert documents(path) == [CHAT]
-    assert f"skipped 1: its '{name}' is {what}, not a text (first: line 1)" in told(path)
+    assert f"skipped 1: its '{name}' is {what} (first: line 1)" in told(path)
 
 
 def test_a_chosen_reply_in_a_table_is_a_text_or_messages(tmp_path: Path) -> None:
@@ -183,6 +248,13 @@ def test_a_chosen_reply_in_a_table_is_a_text_or_messages(tmp_path: Path) -> None
         csv.writer(stream).writerows([["input", "chosen"], *(["Hi", reply] for reply in replies)])
     found = documents(tmp_path / "a.csv")
     assert [talk[1]["content"] for talk in found] == [*replies[:2], "Hello!"]
+
+
+def test_a_reply_of_a_table_that_is_marked_as_a_bad_one_is_skipped(tmp_path: Path) -> None:
+    table = "prompt,completion,label\nHi,Hello!,True\nBye,Get lost!,False\n"
+    path = write(tmp_path / "kto.csv", table)
+    assert documents(path) == [CHAT]
+    assert "skipped 1: its 'label' is false" in told(path)
 
 
 def test_messages_of_tools_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -203,6 +275,12 @@ def test_messages_of_tools_are_left_out_and_counted(tmp_path: Path) -> None:
         ('{"messages": [{"role": "user", "content": "a\\u0000"}]}', "NUL"),
         ('{"message_id": "2", "parent_id": "1", "text": "Hi", "role": "assistant"}', "of a tree"),
         ('{"title": "one"}', "no known key: its keys are 'title'"),
+        ('{"prompt": "Hi", "completion": "No!", "label": false}', "an example of a bad reply"),
+        (
+            '{"messages": [{"role": "user", "content": "<image>Who is it?"}, '
+            '{"role": "assistant", "content": "It is Ann."}], "images": ["ann.jpg"]}',
+            "about its 'images', which a model of texts does not get",
+        ),
     ],
 )
 def test_a_row_that_teaches_nothing_is_skipped_with_its_reason(

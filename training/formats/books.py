@@ -24,6 +24,9 @@ EXPORTED = {  # what the pages of chats have
     b"_3-95 _2ph- _a6-g": "of Facebook or Instagram",
     b'<section class="_a6-g': "of Facebook or Instagram",
 }
+PILCROW = "¶"  # a link to the heading before it, in the pages of Sphinx and others
+SPACES = re.compile(r"[ \t\n\f\r]+")  # one space in HTML; a no-break space is another
+BLANKS = re.compile(r" +\n(?: (?! ))?|\n (?! )")  # about the end of a line; code is indented more
 LOCKS = "META-INF/encryption.xml"  # what is encrypted in an EPUB: chapters, or fonts alone
 SIGNS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "") | {  # control characters
     code: normalize("NFKC", chr(code))
@@ -64,11 +67,18 @@ def words_of(page: bytes) -> str:
         b"html" not in page[:4096].lower() and b"\0" not in page[:64]
     ):  # which a part of a page lacks
         page = b"<html><body>" + page + b"</body></html>"
-    text = trafilatura.extract(page, include_comments=False, favor_recall=True)
-    text = text or trafilatura.html2txt(page)
+    tree = trafilatura.load_html(page)
+    if tree is None:
+        raise NoText("it is HTML without words")
+    for link in tree.xpath(f'//a[normalize-space()="{PILCROW}"]'):
+        link.drop_tree()
+    for words in tree.xpath("//text()[not(ancestor::pre)]"):  # as a browser shows them
+        setattr(words.getparent(), "tail" if words.is_tail else "text", SPACES.sub(" ", words))
+    text = trafilatura.extract(tree, include_comments=False, favor_recall=True)
+    text = text or trafilatura.html2txt(tree)
     if not (text and text.strip()):
         raise NoText("it is HTML without words")
-    return text
+    return BLANKS.sub("\n", text)
 
 
 def read_epub(file: File, asked: Asked) -> Found:

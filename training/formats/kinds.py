@@ -62,18 +62,27 @@ OTHERS = {  # texts of which most would be no words, and what helps
         r"={62}\r?\nGuild: ": "it is a Discord channel as text: export it as JSON",
         "\ufeff?AuthorID,Author,Date,": "it is a Discord channel as a table: export it as JSON",
         r"[A-Z][a-z]{2} \d\d, \d{4} +\d{1,2}:\d\d:\d\d [AP]M( \([^\n]*\))?\r?\n\S": "it is a chat "
-        "of iMessage: make a table of it, with a question and an answer in each row",
+        "of iMessage: make a table of it with the columns date, user and message",
         r'(#[^\n]*\n|\r?\n)*msgid "': "it is a catalogue of translations: make a table of it "
         "with po2csv",
-        r"\ufeff?\[Script Info\]": "it is subtitles of SubStation Alpha: save them as .srt",
+        r"\ufeff?\s*\[Script Info\]": "it is subtitles of SubStation Alpha: save them as .srt",
+        r"\ufeff?\s*(?i:<SAMI)\b": "it is subtitles of SAMI: save them as .srt",
+        r"\ufeff?\{\d+\}\{\d*\}": "it is subtitles of MicroDVD: save them as .srt",
+        r"\ufeff?(\[[a-z]+:[^\n]*\][ \t\r]*\n|\s)*\[\d+:\d\d\.\d+\]": "it is lyrics with times: "
+        "save them as text without",
+        r"(categories:\s*\n(-[^\n]*\n)+)?conversations:\s*\n- - ": "it is a corpus of ChatterBot: "
+        "make a table of it, with a question and an answer in each row",
         r"window\.YTD\.": "it is a part of Twitter's archive: make a table of its texts",
     }.items()
 }
 PAGE = re.compile(
     r"\s*(<\?xml[^>]*>\s*)?((?><!--.*?-->)\s*)*(<!doctype html|<html|<head|<body)", re.I | re.S
 )
-# The first line of subtitles in SubRip's and in the web's form: its number, and its time.
-TIMES = r"(?:\d+[ \t]*\r?\n)?(?:\d+:)?\d+:\d+[.,]\d+ --> [^\n]*\n"
+# The first lines of subtitles in SubRip's and in the web's form, a number and a time; or YouTube's.
+TIMES = (
+    r"(?:(?:\d+[ \t]*\r?\n)?(?:\d+:)?\d+:\d+(?:[.,]\d+)? --> [^\n]*\n"
+    r"|\d+:\d\d:\d\d\.\d{3},\d+:\d\d:\d\d\.\d{3}\r?\n)"
+)
 SUBTITLES = re.compile(rf"\ufeff?\s*(WEBVTT\b|{TIMES})")
 # What the JSON of a messenger has near its beginning, and nothing else has.
 MESSENGERS = {
@@ -84,6 +93,7 @@ MESSENGERS = {
         r'|\{\s*"about":.*"personal_information":',
         "Discord channel": r'\{\s*"guild":\s*\{\s*"id"',
         "chat of Facebook or Instagram": r'\{(?=.*"sender_name":).*"timestamp_ms":',
+        "Snapchat chat": r'\{\s*"[^"]*":\s*\[\s*\{(?=.*"Media Type":).*"Created":',
         "Messenger chat": r'\{(?=.*"senderName":).*"isUnsent":',
         "Slack channel": r'\[\s*\{(?=.*"type":\s*"message").*"ts":\s*"\d{10}\.\d{6}"',
     }.items()

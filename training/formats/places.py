@@ -200,7 +200,7 @@ def unpacked(file: File, depth: int) -> Iterator[File]:
     elif depth == MAX_NESTED:
         raise Unreadable(f"it is packed more than {MAX_NESTED} times")
     elif head.startswith(ZIP):
-        yield from members(file, head)
+        yield from members(file)
     else:
         opener = open_gzip if head.startswith(GZIP) else open_zstd
         yield File(file.name, lambda: opener(file.open()), file.size, file.is_named)
@@ -215,10 +215,11 @@ def every_file(file: File, depth: int = 0) -> Iterator[File]:
             yield from every_file(inner, depth + 1)
 
 
-def check_office(names: list[str], first: bytes) -> None:
+def check_office(names: list[str]) -> None:
     """Raise Unreadable if a zip file is a document of Word, Excel, LibreOffice and the like."""
     is_apple = any(name.endswith(".iwa") for name in names)  # Pages, Numbers, Keynote
-    if is_apple or "[Content_Types].xml" in names or b"mimetypeapplication/vnd." in first:
+    is_libre = {"mimetype", "content.xml"} <= {*names}
+    if is_apple or is_libre or "[Content_Types].xml" in names:
         raise Unreadable("it is an Office document: save it as text, CSV or PDF")
 
 
@@ -227,14 +228,14 @@ def is_book(head: bytes) -> bool:
     return b"mimetypeapplication/epub+zip" in head
 
 
-def members(file: File, head: bytes) -> Iterator[File]:
+def members(file: File) -> Iterator[File]:
     with file.open() as stream, open_zip(stream) as archive:
         infos = [info for info in archive.infolist() if not info.is_dir()]
         names = [info.filename for info in infos]
         if BOOK in names:  # an EPUB that was packed again, so that its first member says nothing
             yield file
             return
-        check_office(names, head)
+        check_office(names)
         for info in sorted(infos, key=lambda info: info.filename):
             is_hidden = PurePosixPath(info.filename).name.startswith(".")
             if not is_hidden and "__MACOSX" not in info.filename:

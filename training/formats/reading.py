@@ -38,6 +38,7 @@ UNSAID = re.compile(
 )
 CUE = re.compile(rf"^{TIMES}", re.MULTILINE)
 WORD_TIME = re.compile(r"<[\d:.]+>")  # where they roll, a line or two at a time
+BREAK = re.compile(r"\[br\]|<br ?/?>")  # between two lines, in YouTube's .sbv and elsewhere
 STYLE = re.compile(
     rf"</?(?:[biucv]|font|lang|ruby|rt)(?:[ .][^<>\n]*)?>|\{{\\[^{{}}\n]*\}}|{WORD_TIME.pattern}"
 )
@@ -117,7 +118,7 @@ def read_subtitles(file: File, asked: Asked) -> Found:
     is_rolling = WORD_TIME.search(text)
     if text.startswith("WEBVTT"):
         text = UNSAID.sub("", text)
-    spoken = html.unescape(CUE.sub("\n", STYLE.sub("", text)))
+    spoken = html.unescape(CUE.sub("\n", BREAK.sub("\n", STYLE.sub("", text))))
     lines = [line.strip() for line in spoken.splitlines() if line.strip()]
     if not lines:
         raise NoText("it is subtitles in which nobody speaks")
@@ -161,6 +162,9 @@ def rows_within(value: Any) -> list[Any]:
     """
     if isinstance(value, str):
         return [{"text": value}]
+    talks = value.get("conversations") if isinstance(value, dict) else None
+    if isinstance(talks, list) and any(isinstance(t, dict) and "responses" in t for t in talks):
+        return talks  # Grok's
     if not isinstance(value, dict) or {*EXPORTED} & {*value} or known([*value]):
         return [value]
     if "nbformat" in value:

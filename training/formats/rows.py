@@ -1,12 +1,13 @@
 """One row of JSON or of a table to a document: a text, or a conversation in one of these forms.
 
-messages                        role and content; OpenAI's weight, name and tools
-conversations, conversation     ShareGPT's from and value, or messages
+messages                        role and content; OpenAI's weight, name and tools, and kin of these
+conversations, conversation     ShareGPT's from and value, or messages, or pairs such as below
 instruction, input, output      Alpaca's
 prompt, completion              TRL's, each a text or messages
-question, answer                and other names of the two, see PAIRS; also with context
+question, answer                and other names of the two, see PAIRS; also with context or history
+label                           KTO's: of those above, a row with false is not learned
 chosen                          the whole conversation that is preferred, or its last reply
-text                            and other names of it, see TEXTS
+text                            and other names of it, see TEXTS; also with the marks of a template
 mapping, chat_messages, ...     what assistants export, see training.formats.chats.assistants
 
     >>> document_of({"question": "2 + 2?", "answer": "4"})[0]
@@ -20,6 +21,7 @@ from typing import Any
 from gptcore.text.chat_template import messages_of
 from training.formats.chats.assistants import exported
 from training.formats.found import Asked, Document, Found, Item, Skip, Unreadable
+from training.formats.templates import turns_in
 from training.formats.texts import documents_of
 
 LONGEST_ROW = 4096  # characters of a text in one piece: a shorter one is a document as it is
@@ -47,6 +49,9 @@ PAIRS = (
 )
 SYSTEM = ("system", "system_prompt")
 BESIDE = ("context", "input")  # what a question is about; an input only beside an instruction
+WANTED = ("label", "kto_tag")  # KTO's: false where a reply is an example of a bad one
+WEIGHTS = ("weight", "loss_weight", "loss", "train")  # of OpenAI, LLaMA-Factory, ms-swift, axolotl
+MEDIA = ("image", "images", "video", "videos", "audio", "audios")  # LLaVA's, LLaMA-Factory's
 TEXTS = ("text", "content", "document", "body", "story", "article")
 ROLES = {
     "system": ("system", "developer"),
@@ -68,6 +73,7 @@ def document_of(row: Any, asked: Asked = Asked()) -> tuple[Document, list[str]]:
         return conversation(talk)
     for name in CONVERSATIONS:
         if name in keys:
+            check_wanted(row, keys, (str, list, Mapping))
             messages, chosen = row[keys[name]], value_of(row, keys, "chosen")
             if isinstance(messages, list) and isinstance(chosen, str | list | Mapping):
                 messages = answered(messages, chosen)
@@ -75,16 +81,33 @@ def document_of(row: Any, asked: Asked = Asked()) -> tuple[Document, list[str]]:
     for question, answer in PAIRS:
         if question in keys and answer in keys:
             return pair(row, keys, question, answer)
-    if isinstance(chosen := value_of(row, keys, "chosen"), list):
+    chosen = value_of(row, keys, "chosen")
+    if isinstance(chosen, str):
+        chosen = turns_in(chosen)
+    if isinstance(chosen, list) and chosen:
         return conversation(chosen, first=value_of(row, keys, *SYSTEM))
     if {"parent_id", "role", "text"} <= {*keys}:
         raise Unreadable("it is one message of a tree: take the file that has whole trees")
     for name in TEXTS:
         if name in keys:
-            return words_of(row[keys[name]], name), []
+            text = words_of(row[keys[name]], name)
+            return conversation(turns) if (turns := turns_in(text)) else (text, [])
     named = ", ".join(map(repr, list(row)[:8]))
     remedy = "name the one for texts, or the two for question and answer, with --columns"
     raise Unreadable(f"it has no known key: its keys are {named}: {remedy}")
+
+
+def check_wanted(row: Mapping[str, Any], keys: dict[str, str], media: tuple[type, ...]) -> None:
+    """Raise Unreadable for a reply that is marked as a bad one, or is about pictures or sounds.
+
+    `media`: what these are, so that the row is about them.
+    """
+    for name in WANTED:  # a table has it as a text
+        if str(value_of(row, keys, name)).lower() == "false":
+            raise Unreadable(f"its {name!r} is false: it is an example of a bad reply")
+    for name in MEDIA:
+        if (value := value_of(row, keys, name)) and isinstance(value, media):
+            raise Unreadable(f"it is about its {name!r}, which a model of texts does not get")
 
 
 def value_of(row: Mapping[str, Any], keys: dict[str, str], *names: str) -> Any:
@@ -122,11 +145,14 @@ def pair(
     row: Mapping[str, Any], keys: dict[str, str], question: str, answer: str
 ) -> tuple[Document, list[str]]:
     """Return the conversation of a question and its answer, with what else the row says."""
+    check_wanted(row, keys, (list, Mapping))  # a name may be beside a question of any kind
     asked, reply = row[keys[question]], row[keys[answer]]
     system = value_of(row, keys, *SYSTEM)
     if isinstance(asked, list) or isinstance(reply, list | Mapping):  # TRL's conversational form
         asked = asked if isinstance(asked, list) else messages_of([asked])
         return conversation(answered(asked, reply), first=system)
+    if talk := turns_in(f"{asked}{reply}"):  # a prompt may end with the mark of the reply
+        return conversation(talk, first=system)
     texts, left_out = [text_of(asked, question)], []
     for name in BESIDE[: 1 + (question == "instruction")]:
         beside = value_of(row, keys, name)
@@ -135,7 +161,14 @@ def pair(
                 left_out.append(f"its {name!r} is {a_name_of(beside)}, not a text")
         elif beside is not None and str(beside).strip():
             texts.append(text_of(beside, name))
-    turns, _ = conversation(messages_of(["\n\n".join(texts), text_of(reply, answer)]), first=system)
+    earlier: list[str] = []
+    history = value_of(row, keys, "history")
+    if isinstance(history, list) and all(isinstance(t, list) and len(t) == 2 for t in history):
+        earlier = [text_of(said, "history") for talk in history for said in talk]
+    elif history:
+        left_out.append(f"its 'history' is {a_name_of(history)}, not pairs")
+    texts = [*earlier, "\n\n".join(texts), text_of(reply, answer)]
+    turns, _ = conversation(messages_of(texts), first=system)
     return turns, left_out
 
 
@@ -191,7 +224,7 @@ def conversation(messages: Any, first: Any = None) -> tuple[Document, list[str]]
     left_out: list[str] = []
     if isinstance(first, str) and first.strip() and role_of_first(messages) != "system":
         turns.append({"role": "system", "content": checked(first)})
-    for number, message in enumerate(messages, 1):
+    for number, message in enumerate((one for both in messages for one in halves(both)), 1):
         turn = turn_of(message, number)
         if isinstance(turn, Skip):
             left_out.append(turn.reason)
@@ -204,6 +237,19 @@ def conversation(messages: Any, first: Any = None) -> tuple[Document, list[str]]
     return turns, left_out
 
 
+def halves(message: Any) -> list[Any]:
+    """Return the question and the reply of one that is both, as Capybara and XTuner have it."""
+    if not isinstance(message, Mapping) or "role" in message or "from" in message:
+        return [message]
+    pair = next((pair for pair in PAIRS if {*pair} <= {*message}), None)
+    if not pair:
+        return [message]
+    turns = [("user", message[pair[0]]), ("assistant", message[pair[1]])]
+    if system := message.get("system"):
+        turns.insert(0, ("system", system))
+    return [{"role": role, "content": content} for role, content in turns]
+
+
 def turn_of(message: Any, number: int) -> dict[str, Any] | Skip:
     """Return a message with role and content (and "weight": 0), or why it is left out."""
     where = f"message {number}"
@@ -213,7 +259,8 @@ def turn_of(message: Any, number: int) -> dict[str, Any] | Skip:
     role = ROLE_OF.get(named.lower()) if isinstance(named, str) else None
     if named is None:
         raise Unreadable(
-            f"{where} has no 'role' (or 'from') that says who speaks: user or assistant"
+            f"{where} has no 'role' (or 'from') that says who speaks, user or assistant; of a chat "
+            f"of people make a table with the columns date, user and message"
         )
     if role is None:
         known = "system, user and assistant are known"
@@ -222,7 +269,7 @@ def turn_of(message: Any, number: int) -> dict[str, Any] | Skip:
         return Skip(where, f"a message of the role {named!r}")
     content = message.get("content", message.get("value"))
     if isinstance(content, list):  # OpenAI's parts; a picture is no text
-        found = [part.get("text") if isinstance(part, Mapping) else part for part in content]
+        found = [text_in(part) if isinstance(part, Mapping) else part for part in content]
         parts = [part for part in found if isinstance(part, str)]
         if len(parts) < len(found):
             raise Unreadable(f"{where} has parts that are not text")
@@ -237,8 +284,13 @@ def turn_of(message: Any, number: int) -> dict[str, Any] | Skip:
     return turn | {"weight": 0} if role == "assistant" and is_unlearned(message) else turn
 
 
+def text_in(part: Mapping[str, Any]) -> Any:
+    """Return the text of a part, which LLaMA-Factory has as the value of a type, or None."""
+    return part.get("value") if part.get("type") == "text" and "value" in part else part.get("text")
+
+
 def is_unlearned(message: Mapping[str, Any]) -> bool:
-    weight = message.get("weight", 1)
+    weight = next((message[name] for name in WEIGHTS if message.get(name) is not None), 1)
     if weight not in (0, 1):
         raise Unreadable(f"a weight is {weight!r}: 0 or 1 is known")
     return weight == 0

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, TextIO
 
+from training.formats.chats.tabular import WRITERS, chat_columns, items_of_table
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
 from training.formats.kinds import delimiter_of
 from training.formats.lines import MAX_VALUE, head_of, open_text
@@ -75,6 +76,9 @@ def csv_rows(
         if not head:
             if row[0].lower() == "sep=":  # what Excel may write before the names: "sep=;"
                 continue
+            if len(row) > 2 and sum(map(bool, map(str.strip, row))) == 1:
+                yield where, Skip(where, "it is a title above the names of the columns")
+                continue
             names = [name.strip() for name in row]
             head = [f"column {number}" for number in range(1, len(row) + 1)]
             if {*columns} & {*names} or is_header(names):
@@ -135,6 +139,9 @@ def documents(kind: str, rows: Iterator[tuple[str, Row | Skip]], asked: Asked) -
     columns = list(named[0])
     if missing := [name for name in asked.columns if name not in columns]:
         raise Unreadable(f"it has no column {missing[0]!r}: its columns are {listed(columns)}")
+    if not asked.columns and (chat := chat_columns(named)):
+        yield from items_of_table(chain(first, rows), chat, asked)
+        return
     if used := asked.columns or known(columns):
         kind += f", columns {listed(used)}"
         if unread := [name for name in columns if name not in used]:
@@ -188,6 +195,7 @@ def guess(rows: list[Row]) -> tuple[str, ...]:
     Raises Unreadable if there are none, or more than two.
     """
     wordy = [name for name in rows[0] if is_wordy([row.get(name) for row in rows])]
+    wordy = [name for name in wordy if name.strip().lower() not in WRITERS]  # nor a question
     if len(wordy) in (1, 2):
         return tuple(wordy)
     if pair := pair_among(wordy):

@@ -24,14 +24,17 @@ def exported(row: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     Raises Unreadable if the row only looks like such a talk.
     """
     mapping, messages, prompt = (row.get(name) for name in EXPORTED)
-    tree = row.get("prompt")
+    responses, tree = row.get("responses"), row.get("prompt")
     try:
         if isinstance(mapping, Mapping):
-            return turns_of([of_chatgpt(one) for one in branch(mapping, row.get("current_node"))])
+            at = row.get("current_node") or [None, *mapping][-1]  # DeepSeek names none
+            return turns_of([of_chatgpt(one) for one in branch(mapping, at)])
         if isinstance(messages, list):
             return turns_of([of_claude(message) for message in messages])
         if isinstance(prompt, Mapping):
             return turns_of([of_ai_studio(chunk) for chunk in prompt["chunks"]])
+        if isinstance(responses, list) and "conversation" in row:
+            return turns_of([(one["sender"], [one["message"]]) for one in of_grok(responses)])
         if isinstance(tree, Mapping) and "replies" in tree:  # of OpenAssistant
             return turns_of([(one["role"], [one["text"]]) for one in best(tree)])
     except (AttributeError, KeyError, TypeError) as error:
@@ -64,7 +67,23 @@ def branch(mapping: Mapping[str, Any], at: Any) -> Iterator[Mapping[str, Any]]:
     return (message for message in reversed(found) if isinstance(message, Mapping))
 
 
+def of_grok(responses: list[Any]) -> Iterator[Mapping[str, Any]]:
+    """Return the messages that lead to the newest one, as of ChatGPT's."""
+    messages = [response["response"] for response in responses]
+    nodes: dict[Any, Any] = {}
+    newest = None
+    for message in sorted(messages, key=lambda one: str(one["create_time"])):
+        parent = message.get("parent_response_id") or newest
+        newest = message["_id"]
+        nodes[newest] = {"message": message, "parent": parent}
+    return branch(nodes, newest)
+
+
 def of_chatgpt(message: Mapping[str, Any]) -> Said:
+    if isinstance(fragments := message.get("fragments"), list):  # of DeepSeek
+        said = {one["type"]: one.get("content") for one in fragments}
+        role, kind = ("user", "REQUEST") if "REQUEST" in said else ("assistant", "RESPONSE")
+        return role, [*(message.get("files") or []), said.get(kind)]
     content, author = message.get("content") or {}, message.get("author") or {}
     is_said = content.get("content_type") in WORDS and message.get("recipient", "all") == "all"
     parts = [

@@ -44,6 +44,11 @@ FORMS = (
             re.IGNORECASE,
         ),
     ),
+    Form(  # what its program for computers copies
+        "Telegram chat",
+        re.compile(rf"(?P<name>[^\s\[][^\[\]]*), \[{DATE}\.?,? {TIME}\]$"),
+        re.compile(r"\[ [^\[\]]+ \]|\[Forwarded from (?s:.)*"),
+    ),
     Form(
         "LINE chat",
         re.compile(rf"(?=\D*\d+:){TIME}\t(?:(?P<name>[^\t]+)\t)?"),

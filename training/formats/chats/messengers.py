@@ -85,6 +85,7 @@ FORMS = {
         (None, "Generic", "Share"),
         without_mojibake,
     ),
+    "Snapchat chat": Form(("From",), "Content", "Created", "Media Type", ("TEXT",)),
     "Messenger chat": Form(("senderName",), "text", "timestamp", "type", ("text", "link")),
     "Slack channel": Form(
         ("user_profile.real_name", "user", "username"),
@@ -128,9 +129,11 @@ def read_messenger(file: File, asked: Asked) -> Found:
 
 
 def chats_of(export: Any) -> list[list[Message]]:
-    """Return the messages of each chat: of one, of a day of Slack's, or of Telegram's account."""
+    """Return the messages of each chat: of one, of a day of Slack's, or of a whole account."""
     if isinstance(export, list):
         return [export]
+    if all(isinstance(chat, list) for chat in export.values()):  # Snapchat's, by friend
+        return [*export.values()]
     return [chat["messages"] for chat in export.get("chats", {"list": [export]})["list"]]
 
 
@@ -192,6 +195,6 @@ def moment(written: str | float) -> datetime:
     try:
         seconds = float(written)
     except ValueError:
-        return datetime.fromisoformat(str(written)).replace(tzinfo=None)
+        return datetime.fromisoformat(str(written).removesuffix(" UTC")).replace(tzinfo=None)
     seconds /= 1000 if seconds > MILLISECONDS else 1
     return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)

@@ -27,8 +27,8 @@ BEFORE_NOON = {"am", "上午", "午前", "오전", "ص", "πμ"}
 AFTER_NOON = {"pm", "下午", "午後", "오후", "م", "μμ"}
 ORDERS = ("dmy", "mdy", "ymd")  # of day, month and year, as countries write dates
 MARKS = re.compile("[\u200e\u200f\u202a-\u202e\ufeff]")  # directions of writing
-# A line of WhatsApp's own above the words, such as the name of the file that they are about.
-OWN_LINE = re.compile(r"\A\u200e.*\n?")
+# A line of the program's own above the words, such as the name of the file that they are about.
+OWN_LINE = re.compile(r"\A\n?(\u200e|\[In reply to ).*\n?")
 EDITED = re.compile(
     r"(\u200e<[^<>]*>|<(This message was edited|Diese Nachricht wurde bearbeitet)\.?>)$"
 )
