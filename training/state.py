@@ -6,7 +6,6 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
@@ -29,6 +28,7 @@ from training.optim.optimizers import (
     optimizer_tensors,
     trained,
 )
+from training.run.base import base_file
 from training.run.directory import Run
 
 COUNTS = ("step", "seconds")
@@ -109,8 +109,7 @@ def save_state(run: Run, state: State) -> None:
 
 def write_adapter(run: Run) -> None:
     """Write adapter/ with the best checkpoint's adapters, as PEFT reads them."""
-    assert run.base is not None  # without which there are no adapters
-    weights = Path(run.base.path)
+    weights = base_file(run)
     base = weights.parent.parent if weights.suffix == ".onnx" else weights.parent
     adapters = to_peft(run.first_sound(run.by_goodness()).model, run.model)
     config = peft_config(run.train.lora, str(base))

@@ -18,6 +18,7 @@ from export.__main__ import main as export_main
 from export.formats.hugging_face import llama_config
 from export.formats.weights import write_weights
 from gptcore.bundle import VARIANTS, load_bundle, read_facts, write_facts
+from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.facts import Imported, ModelFacts
 from gptcore.nn import build_model, count_parameters
@@ -35,7 +36,7 @@ from training.evaluation.validation import questions, sample_prompts
 from training.jobs import keeping
 from training.machine.memory import kept_bytes
 from training.plan.given import CPU_KEPT, fitted_row, in_memory
-from training.run.base import first_weights, keep_family, read_base, whole_weights
+from training.run.base import first_weights, keep_family, open_base, read_base, whole_weights
 from training.run.config import TrainConfig
 from training.run.directory import Run, write_json
 from training.run.facts import Base
@@ -271,6 +272,26 @@ def test_a_resumed_run_of_adapters_is_bit_identical(
         ours, theirs = getattr(again, part), getattr(once, part)
         assert ours.keys() == theirs.keys()
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_base_that_was_moved_together_with_the_run_is_found(
+    tuned: Run, base: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(base, tmp_path / "models" / "base")
+    run = Run.load(shutil.copytree(tuned.path, tmp_path / "runs" / "tuned"))
+    moved = replace(tuned.base, path="/gone/project/models/base/model.safetensors")
+    ours, theirs = first_weights(replace(run, base=moved)), first_weights(tuned)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    gone = replace(tuned.base, path="/gone/elsewhere/model.safetensors")
+    with pytest.raises(UserError, match="/gone/elsewhere.*is missing"):
+        first_weights(replace(run, base=gone))
+
+
+def test_weights_that_a_run_may_still_delete_are_no_base(tuned: Run, tmp_path: Path) -> None:
+    path = shutil.copytree(tuned.path, tmp_path / "run")
+    (path / "summary.json").unlink()
+    with pytest.raises(UserError, match=f"is not complete: .* --out {path} --resume.*or export"):
+        open_base(path)
 
 
 def test_a_base_that_changed_is_noticed(

@@ -21,7 +21,7 @@ from training.loop import train
 from training.machine.processes import World, join
 from training.plan.given import Given, as_begun
 from training.plan.planner import Planner
-from training.run.base import first_weights, frozen_weights, open_base
+from training.run.base import frozen_weights, open_base
 from training.run.directory import Run, check_free, locked_run, say_next
 from training.run.facts import RunData
 from training.run.settings import (
@@ -69,11 +69,10 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     check_same(run, model, training, **fixed)
     shards = world.in_turns(lambda: shards_of(run))
     task = LanguageModelling(run, shards, world)
-    before = first_weights(run) if run.train.keep else None
     is_trained = bool(run.summary()) and not is_kept(run)  # stopped between the two
     frozen = frozen_weights(run)
     summary = run.summary() if is_trained else train(run, task, frozen, resume=True, world=world)
-    return keep_before(summary, run, task, before, is_bounded=True)
+    return keep_before(summary, run, task)
 
 
 def start(options: argparse.Namespace, looked: Text | None, world: World) -> dict[str, Any] | None:
@@ -119,7 +118,7 @@ def start(options: argparse.Namespace, looked: Text | None, world: World) -> dic
             print(describe(run.model, run.train))
     if options.plan:
         return {}
-    return keep_before(train(run, task, initial, world=world), run, task, initial, is_bounded=True)
+    return keep_before(train(run, task, initial, world=world), run, task, initial)
 
 
 def open_settings(

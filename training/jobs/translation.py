@@ -107,12 +107,12 @@ def start(
     task = TranslationTask(run, source_tokenizer, tokenizer, pairs, held_out, world)
     examples = tuple(source for source, _ in task.validation[:: len(held_out) // 4 or 1][:4])
     run = dataclasses.replace(run, data=dataclasses.replace(data, examples=examples))
+    step_s = measured_step(task, run, world)
     if world.is_first:
         print(
             f"{len(pairs):,} pairs to train on, {len(held_out):,} to measure on; vocabularies of "
             f"{source_tokenizer.vocab_size:,} and {tokenizer.vocab_size:,} tokens"
         )
-        step_s = measured_step(task, run) / world.size
         tell(run, task, step_s, step_s * training.steps, "unknown, as no rule foretells it yet")
         if options.verbose:
             print(describe(model, training))

@@ -96,9 +96,10 @@ class Given:
         if self.initial and "micro_batch_size" not in self.chosen:
             training = in_memory(training, shape, self.world)
         speed = Speed()
-        speed.measure(model.n_layer, shape, training, seconds=0.0)
+        speed.measure(model.n_layer, shape, training, seconds=0.0, world=self.world)
         facts = exact_facts(shards)
-        step_s = speed.step_seconds(model.n_layer, shape, training.batch_size) / self.world.size
+        part = math.ceil(training.batch_size / self.world.size)
+        step_s = speed.step_seconds(model.n_layer, shape, part)
         evaluation_s = speed.evaluation_seconds(model.n_layer, shape, evaluated_tokens(facts))
         plan = Plan(model.n_layer, model, training, facts, step_s, evaluation_s)
         if self.minutes is not None:
