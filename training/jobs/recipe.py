@@ -28,7 +28,7 @@ from training.machine.processes import World, join
 from training.run.base import open_base, shape_of
 from training.run.directory import Run, begun, locked_run, say_next
 from training.run.facts import Base
-from training.run.settings import describe, differs
+from training.run.settings import describe, differs, going_on
 from training.tasks.language import LanguageModelling
 
 # Share of held-out documents. It is the same in every stage, so that no stage measures on
@@ -92,6 +92,7 @@ def run_stage(
     if is_kept(run):
         print(f"complete, in {path}")
         return run.summary()
+    run = going_on(run, stage.training)
     task = LanguageModelling(run, world.in_turns(lambda: shards_of(run)), world)
     found = run.summary() or train(run, task, resume=True, world=world)
     return keep_before(found, run, task)
@@ -137,10 +138,7 @@ def check_unchanged(stage: Stage, run: Run, before: Before | None) -> None:
     wanted = {"mix": str(stage)} | stage.model.to_dict() | stage.training.to_dict()
     own = {"mix": run.data.source} | run.model.to_dict() | run.train.to_dict()
     for key, value in wanted.items():
-        if differs(key, value, own[key]) and key not in (
-            "vocab_size",
-            "steps",
-        ):  # the text determines both
+        if differs(key, value, own[key]) and key != "steps":  # which the text determines
             raise UserError(
                 f"stage {stage.name}: {key}={value}, but the run in {run.path} has "
                 f"{key}={own[key]}: restore the recipe, or choose another --out"

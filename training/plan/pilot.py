@@ -10,6 +10,7 @@ import dataclasses
 import math
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -20,7 +21,6 @@ from gptcore.system.malloc import keep_freed_memory
 from training.data.shards import Shards
 from training.data.survey import MAX_VALIDATION_BYTES, VALIDATION_SHARE
 from training.evaluation.validation import evaluate
-from training.loop import Task
 from training.machine.devices import autocast, pick_device, pick_dtype
 from training.machine.processes import World
 from training.machine.progress import progress, waiting
@@ -41,6 +41,7 @@ from training.run.facts import RunData
 from training.state import State, build_state
 from training.step import step
 from training.tasks.language import TRAIN_SAMPLE_TOKENS, LanguageModelling
+from training.tasks.translation import TranslationTask
 
 PILOT_DEPTH = 2
 PILOT_SHARE, PILOT_S = 0.035, 60.0  # the pilot run's share of the time, and its maximum in seconds
@@ -135,17 +136,22 @@ def fresh_state(
     return build_state(run, world, device, dtype, initial=initial)
 
 
-def measured_step(task: Task, run: Run, world: World) -> float:
-    """Return the seconds of a step of all processes, by a few that update nothing."""
+def measured_times(task: TranslationTask, run: Run) -> tuple[float, float]:
+    """Return the seconds of a step of all processes, by a few that update nothing, and of an
+    evaluation."""
     training = dataclasses.replace(run.train, learning_rate=0.0)
     took = []
     with waiting("measuring the speed of this machine"):
-        state = fresh_state(run.model, training, world)
+        state = fresh_state(run.model, training, task.world)
+        model: Any = state.model
+        with autocast(state.device, state.dtype):
+            evaluation_s = task.evaluation_seconds(model)
+        model.train()
         for _ in range(3):
             started = time.perf_counter()
             step(state, task.batch(0), task.logits, training)
             took.append(time.perf_counter() - started)
-    return min(took[1:])
+    return min(took[1:]), evaluation_s
 
 
 def between(measured: dict[int, float], depth: int) -> float:
