@@ -27,7 +27,7 @@ from gptcore.typed_json import as_json
 from training.machine.devices import autocast, pick_device, pick_dtype
 from training.machine.flops import gpu_figures
 from training.machine.interrupts import Interrupts, Paused
-from training.machine.memory import fits, kept_bytes
+from training.machine.memory import kept_bytes, room
 from training.machine.prefetch import Prefetch
 from training.machine.processes import World
 from training.machine.progress import progress, ticking, waiting
@@ -41,6 +41,7 @@ from training.run.directory import Run, write_json
 from training.state import (
     State,
     build_state,
+    held_bytes,
     open_checkpoint,
     save_evidence,
     save_state,
@@ -101,13 +102,13 @@ def train(
     checkpoint = open_checkpoint(run) if resume else None
     measured = run.evaluations() if resume else {}
     run, state = begin(run, world, checkpoint, initial)
+    recorders = open_recorders(run, world, state.step if resume else None)
     if world.is_first and resume:
         run.forget_after(state.step)
         run.write_config()  # an older run's config.json may lack the precision
     elif world.is_first:
         task.save(run.path)  # last, so that a failed start leaves no files
         run.create()
-    recorders = open_recorders(run, world, state.step if resume else None)
     print(
         f"{count_parameters(state.model):,} parameters on {world.size} x {state.device} in "
         f"{run.train.dtype}; {task.tokens_per_step:,.0f} tokens per step"
@@ -159,11 +160,12 @@ def computes_twice(run: Run, device: torch.device, dtype: torch.dtype, world: Wo
     n_rows = min(run.train.batch_size, run.train.micro_batch_size)
     is_fused = device.type == "cuda" and not isinstance(run.model, Seq2SeqConfig)
     needed = kept_bytes(run.model, n_rows, run.row_tokens, dtype.itemsize, is_fused)
-    if not world.any(world.is_first and not fits(needed, device)):
+    held = held_bytes(run.model, run.train, world.size)
+    if not world.any(world.is_first and needed > room(device, held)):
         return False
     print(
-        f"a micro-batch would keep about {needed / 1e9:.1f} GB, more than half of what is free: "
-        f"its blocks are computed twice (gradient_checkpointing)"
+        f"a micro-batch would keep about {needed / 1e9:.1f} GB, more than half of what the weights "
+        f"leave free: its blocks are computed twice (gradient_checkpointing)"
     )
     return True
 
@@ -181,7 +183,7 @@ def take_steps(
     silent = not world.is_first
     bar = progress(total=config.steps, unit="step", initial=state.step, disable=silent, delay=0)
     batch_of = Prefetch(task.batch) if state.device.type == "cuda" else task.batch
-    used = ""
+    used, due = "", False
     with bar, ticking(bar):
         while state.step < config.steps:
             # The processes' clocks differ, so only a single process fits its steps to the clock.
@@ -205,12 +207,14 @@ def take_steps(
                 times = {"tokens_per_s": speed, "seconds": round(state.seconds, 3)}
                 for recorder in recorders:
                     recorder.scalars(state.step, values | times | {"tokens": tokens} | gpu)
-            if state.bad_steps and state.step < config.steps:
-                continue  # the weights have not changed: nothing to save or to measure
-            pausing = world.any(interrupts.received)
             saving = [is_due(state.step, n, config) for n in (config.save_every, config.eval_every)]
-            if pausing or any(saving):
+            due = due or any(saving)
+            if state.bad_steps and state.step < config.steps:
+                continue  # the weights may be broken: what is due is saved after a good step
+            pausing = world.any(interrupts.received)
+            if pausing or due:
                 save_state(run, state)
+                due = False
             if pausing and state.step < config.steps:
                 raise Paused
             if is_due(state.step, config.eval_every, config):

@@ -6,14 +6,14 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from gptcore.checks import UserError
-from gptcore.nn import build_model
+from gptcore.config import ModelConfig
+from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import MODEL, Checkpoint, Tensors, load_weights, save_checkpoint
 from gptcore.nn.lora import add_adapters, peft_config, to_peft
 from gptcore.system.files import new_folder
@@ -29,6 +29,8 @@ from training.optim.optimizers import (
     optimizer_tensors,
     trained,
 )
+from training.run.base import base_file
+from training.run.config import TrainConfig
 from training.run.directory import Run
 
 COUNTS = ("step", "seconds")
@@ -52,6 +54,14 @@ class State:
     step: int = 0  # number of steps done
     bad_steps: int = 0  # number of consecutive last steps without a finite loss and gradient
     seconds: float = 0.0  # training time, without pauses
+
+
+def held_bytes(config: ModelConfig, training: TrainConfig, n_processes: int = 1) -> int:
+    """Return about how many bytes the weights, gradients and moments of a process take, in fp32."""
+    with torch.device("meta"):
+        n = count_parameters(build_model(config))
+    each = 4 if training.lora else 16 if training.optimizer == "adamw" else 12
+    return each * n // (n_processes if training.parallel == "fsdp" else 1)
 
 
 def build_state(
@@ -97,7 +107,7 @@ def save_state(run: Run, state: State) -> None:
     The first process gathers all parts, so it needs memory for the whole model and its moments.
     """
     is_first = state.world.is_first
-    weights = whole_weights(state.model, is_first)
+    weights = trained_weights(state.model, is_first)
     moments = optimizer_tensors(state.optimizers, is_first)
     facts = {name: getattr(state, name) for name in COUNTS}
     if is_first:
@@ -109,8 +119,7 @@ def save_state(run: Run, state: State) -> None:
 
 def write_adapter(run: Run) -> None:
     """Write adapter/ with the best checkpoint's adapters, as PEFT reads them."""
-    assert run.base is not None  # without which there are no adapters
-    weights = Path(run.base.path)
+    weights = base_file(run)
     base = weights.parent.parent if weights.suffix == ".onnx" else weights.parent
     adapters = to_peft(run.first_sound(run.by_goodness()).model, run.model)
     config = peft_config(run.train.lora, str(base))
@@ -133,7 +142,7 @@ def save_evidence(
 
     The batch is the first process's part.
     """
-    weights = whole_weights(state.model)
+    weights = trained_weights(state.model)
     gradients = {
         name: {"norm": float(g.norm()), "not_finite": int((~g.isfinite()).sum())}
         for name, p in state.model.named_parameters()
@@ -148,7 +157,7 @@ def save_evidence(
             (folder / "facts.json").write_text(text, encoding="utf-8")
 
 
-def whole_weights(model: nn.Module, is_kept: bool = True) -> Tensors:
+def trained_weights(model: nn.Module, is_kept: bool = True) -> Tensors:
     """Return the parameters that are trained on the CPU, tied ones once.
 
     All processes must call it; those that do not keep the result get nothing.

@@ -74,7 +74,7 @@ FLOPS = 5e12  # of measuring one file, a minute on two cores; 10M parameters rea
 LEAST_ROW, MOST_LOGITS = 512, 1 << 24
 TIMED = 128  # tokens, by which the number of threads is chosen
 TIMED_BYTES = 1e9  # of a larger file no second session is opened beside the first
-REFERENCE_BYTES = 2**29  # of the first file's log probabilities; more of them are on the disk
+REFERENCE_BYTES = 2**27  # of the first file's log probabilities; more of them are on the disk
 TOGETHER = 64  # tokens whose probabilities are in memory in double precision, 78 MB of 151,936
 
 

@@ -11,8 +11,6 @@ The forms are for decoders, where no query sees a later key. Rows may be padded 
 where that hides the padding, too.
 """
 
-from types import MethodType
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -24,10 +22,10 @@ QUERIES = 128  # number of positions whose queries are computed together
 
 
 def use_fast_attention(model: GPT, device: torch.device) -> None:
-    attend = fused if device.type == "cuda" else in_parts
+    # A method bound to its own module would keep a model in memory that nobody uses any more.
+    form = Fused if device.type == "cuda" else InParts
     for block in model.blocks:
-        attention = block.attention
-        attention.attend = MethodType(attend, attention)  # type: ignore[union-attr]
+        block.attention.__class__ = form  # type: ignore[assignment]
 
 
 def in_parts(self: GroupedAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
@@ -64,3 +62,11 @@ def fused(self: GroupedAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor)
         enable_gqa=True,
     )
     return y.view(B, K, G, S, D).transpose(2, 3).reshape(B, K, rows, D)
+
+
+class InParts(GroupedAttention):
+    attend = in_parts
+
+
+class Fused(GroupedAttention):
+    attend = fused

@@ -16,7 +16,7 @@ import fsspec
 import numpy as np
 import pytest
 import torch
-from conftest import Refused
+from conftest import NANO, Refused
 from trained import newest_checkpoint
 
 import training.data.remote
@@ -309,8 +309,8 @@ def test_training_on_a_url_is_training_on_the_text_and_goes_on_from_there(
 
     out = ("--out", tmp_path / "new")
     assert "name no text" in refused(main, text, "--shards", url, *out)
-    said = refused(main, "--shards", url, "--tokenizer", "cl100k_base", *out)
-    assert "have another tokenizer than cl100k_base" in said
+    said = refused(main, "--shards", url, "--tokenizer", NANO, *out)
+    assert f"have another tokenizer than {NANO}" in said
     manifest = unseal((made / "manifest.json").read_text()) | {"corpus_sha256": "other"}
     (made / "manifest.json").write_text(sealed(manifest))
     assert "no longer those of" in refused(main, "--out", run.path, "--resume")

@@ -8,14 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiktoken
 
 import training.data.shard
 import training.data.shards
 from gptcore.checks import UserError
+from gptcore.text.encodings import compact
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import Corpus, Document, read_documents
 from training.data.shard import ShardWriter
 from training.data.shards import Shards, load_shards, prepare, sample_texts
+from training.data.sources import finished_shards
 from training.data.survey import survey
 from training.data.tokenising import tokenise
 from training.formats.places import find_files
@@ -244,6 +247,33 @@ def test_a_corpus_that_breaks_off_leaves_no_shards(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the disk is gone"):
         prepare(corpus, tmp_path, 0, BYTES)
     assert n_passes == 2 and [path.suffix for path in tmp_path.iterdir()] == [".lock"]
+
+
+def test_texts_that_change_while_they_are_read_are_refused(tmp_path: Path) -> None:
+    passes = iter([40, 40, 41])
+
+    def corpus() -> Iterable[Document]:
+        yield from (f"Text number {i}" for i in range(next(passes)))
+
+    with pytest.raises(UserError, match="have changed while they were read: give the command"):
+        prepare(corpus, tmp_path, 300)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
+
+
+def test_shards_of_a_published_tokenizer_are_taken_with_and_without_its_name(
+    corpus: Corpus, tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though they keep only the ids that their text uses."""
+    for name, published in (("cl100k_base", tokenizer), ("r50k_base", BYTES)):
+        encoding = tiktoken.Encoding(
+            name, pat_str=published.pattern, mergeable_ranks=published.ranks, special_tokens={}
+        )
+        monkeypatch.setitem(tiktoken.registry.ENCODINGS, name, encoding)
+    made = prepare(corpus, tmp_path, 0, compact(tokenizer, range(300)))
+    for name in ("cl100k_base", None):
+        assert finished_shards(made.location, tmp_path, name).manifest == made.manifest
+    with pytest.raises(UserError, match="have another tokenizer than r50k_base"):
+        finished_shards(made.location, tmp_path, "r50k_base")
 
 
 @pytest.mark.parametrize("texts", [[], ["a single document " * 9], ["equal", "equal"]])

@@ -120,6 +120,15 @@ def test_metrics_that_are_gone_are_a_damage(copy: Run, refused: Callable) -> Non
     assert refused(main, "doctor", copy.path).startswith("error: 1 of ")
 
 
+def test_a_young_run_and_a_line_that_a_kill_cut_are_no_damage(copy: Run) -> None:
+    path = copy.path / "metrics.jsonl"
+    path.write_text(path.read_text()[:-9])
+    assert main(["doctor", str(copy.path)]) == 0
+    path.unlink()
+    replace(copy, train=replace(copy.train, log_every=40)).write_config()
+    assert main(["doctor", str(copy.path)]) == 0, "nothing was to be written yet"
+
+
 def test_a_damaged_shard_is_a_damage(copy: Run, tmp_path: Path, capsys) -> None:
     shards = shutil.copytree(copy.data.shards, tmp_path / "shards")
     moved = replace(copy, data=replace(copy.data, shards=str(shards)))

@@ -58,6 +58,7 @@ def test_a_good_run_has_nothing_to_be_said(tmp_path: Path) -> None:
 def test_a_text_learned_by_heart(tmp_path: Path) -> None:
     run = run_with(tmp_path / "a", FALLING, [4, 3, 3.2, 3.5], [3.9, 2.5, 1.5, 0.8])
     (run.path / "summary.json").write_text('{"seconds": 125}')
+    (run.checkpoints / "step-50").mkdir(parents=True)
     [found] = findings(History(run))
     assert found.text == (
         "The held-out loss was lowest at step 50 (1.50 bits per byte, 1.75 at the end): the "
@@ -68,6 +69,18 @@ def test_a_text_learned_by_heart(tmp_path: Path) -> None:
     [found] = said(tmp_path / "b", FALLING, [4, 3.1, 3, 3], [3, 2.5, 2.1, 2.0])
     assert "begins to learn the training text by heart" in found.text
     assert said(tmp_path / "c", FALLING, [4, 0.003, 0.004, 0.006], [3, 0.001, 0.001, 0.001]) == []
+
+
+def test_the_step_that_is_taken_of_a_translator_is_the_one_with_the_best_chrf(
+    tmp_path: Path,
+) -> None:
+    run = run_with(tmp_path, FALLING)
+    for step, loss, chrf in ((50, 3.0, 40.0), (75, 3.2, 44.0), (100, 3.5, 43.0)):
+        run.log(step=step, val_loss=loss, bits_per_byte=loss / 2, chrf=chrf)
+        (run.checkpoints / f"step-{step}").mkdir(parents=True)
+    (run.path / "summary.json").write_text('{"seconds": 125}')
+    [found] = findings(History(run))
+    assert "lowest at step 50" in found.text and "The weights of step 75 are taken." in found.text
 
 
 def test_the_loss_of_weights_that_are_mixed_afterwards_is_no_rise(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from gptcore.system.wording import duration
 from training.__main__ import main
 from training.commands.train import preset_for
 from training.data.shards import load_shards
-from training.formats.places import File, find_files
 from training.plan.given import FITTED, MIN_STEPS, as_begun, doubts, fitted, in_time
 from training.plan.plan import BEYOND, Plan
 from training.plan.scaling import Facts
@@ -131,19 +130,28 @@ def test_a_resumed_run_takes_its_own_fitted_settings() -> None:
     assert {name for name in FITTED if getattr(changed, name) != getattr(begun, name)} == {"steps"}
 
 
-def test_a_short_text_gets_a_small_model(six: Path) -> None:
-    with open(six.with_name("long.txt"), "wb") as file:
-        file.truncate(6_000_000)
-    files, short = find_files([six.parent]), find_files([six])
-
-    def chosen(files: list[File], **given: object) -> str | None:
+def test_a_short_text_gets_a_small_model() -> None:
+    def chosen(n_bytes: int, **given: object) -> str | None:
         nothing = dict.fromkeys(("preset", "init", "minutes", "depth"))
-        return preset_for(Namespace(**nothing | given), files)
+        return preset_for(Namespace(**nothing | given), n_bytes)
 
-    assert chosen(short) == "nano" and chosen(files) == "small"
-    assert chosen([]) == "small", "the project's own dialogues"
-    assert chosen(short, preset="base") == "base"
-    assert chosen(short, minutes=2.0) is None and chosen(short, init=six.parent) is None
+    assert chosen(100) == "nano" and chosen(6_000_000) == "small"
+    assert chosen(0) == "small", "the project's own dialogues"
+    assert chosen(100, preset="base") == "base"
+    assert chosen(100, minutes=2.0) is None and chosen(100, init=Path("models")) is None
+
+
+def test_a_large_file_with_little_text_gets_a_small_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    texts = "".join(f"<p>Sheep number {i} jumps over the fence, and sleeps.</p>" for i in range(99))
+    page.write_text(f"<html><body>{texts}<style>{'/* */' * 1_100_000}</style></body></html>")
+    words = [str(page), "--plan", "--out", str(tmp_path / "run"), "--set", "dtype=float32"]
+    assert main(words) == 0
+    assert "in 4 layers, a context of 512 tokens" in capsys.readouterr().out
+    assert main(["shards", str(page), f"--shards={tmp_path / 'made'}"]) == 0
+    assert "training a tokenizer of 2,048 tokens" in capsys.readouterr().out
 
 
 def test_shards_of_a_short_text_are_for_a_small_model(tmp_path: Path) -> None:

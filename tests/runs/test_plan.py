@@ -41,6 +41,7 @@ from training.plan.scaling import (
     model_at,
     most_epochs,
     parameters,
+    settings_at,
 )
 from training.report.history import History
 from training.run.clock import Clock
@@ -122,6 +123,18 @@ def test_a_small_book_gets_dropout_and_a_smaller_model_than_a_library() -> None:
     assert book.model.dropout > 0 == library.model.dropout
     assert parameters(book.model) < parameters(library.model)
     assert book.epochs > 4 > library.epochs
+
+
+def test_what_follows_from_a_setting_follows_from_the_users() -> None:
+    facts = Facts(50_000_000, 4.0)
+    _, training = settings_at(4, facts, 1e8, ["steps=100"], evaluations=5)
+    assert (training.steps, training.warmup_steps, training.eval_every) == (100, 10, 20)
+    for n_bytes in range(4_000, 40_000, 1_000):
+        _, training = settings_at(1, Facts(n_bytes, 3.0), 2e6, ["micro_batch_size=4"])
+        assert training.micro_batch_size == 4
+        assert training.batch_size < 4 or training.batch_size % 4 == 0
+    _, training = settings_at(4, facts, 1e8, ["micro_batch_size=4", "batch_size=12"])
+    assert (training.batch_size, training.micro_batch_size) == (12, 4)
 
 
 def test_settings_of_the_user_stand_and_the_rest_is_planned_around_them() -> None:

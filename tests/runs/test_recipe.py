@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,11 @@ from training.data.leaks import barred, triples
 from training.data.rows import Rows
 from training.data.sources import shards_of
 from training.datasets.registry import DATASETS
+from training.jobs.recipe import after_run, check_unchanged
 from training.jobs.stages import RECIPES, Stage, mixed, read_recipe
 from training.run.config import TrainConfig
 from training.run.directory import Run, write_json
+from training.run.facts import Base
 
 SETTINGS = (
     RECIPE_MODEL
@@ -159,6 +162,36 @@ def test_a_stage_keeps_a_share_of_the_weights_before_it(data_dir, tmp_path, refu
     first = write(tmp_path / "first.toml", stages[0] + "\ntrain = {keep = 0.5}")
     said = refused(main, "recipe", first, "--out", tmp_path / "x", "--data-dir", data_dir)
     assert "stage first: keep=0.5, but no weights are before it" in said
+
+
+def test_a_stage_that_was_stopped_keeps_its_share_by_the_command_that_the_doctor_names(
+    data_dir, tmp_path, capsys
+) -> None:
+    stages = (
+        'name = "first"\nmix = {rasbt-instruct = 1}',
+        'name = "kept"\nmix = {rasbt-instruct = 3}\ntrain = {keep = 0.75}\nepochs = 4',
+    )
+    recipe = write(tmp_path / "two.toml", *stages)
+    assert main(command_of(recipe, tmp_path / "runs", data_dir)) == 0
+    run, before = Run.load(tmp_path / "runs" / "kept"), after_run(Run.load(tmp_path / "runs/first"))
+    mixed = run.best_checkpoint()
+    shutil.rmtree(mixed.path)
+    (run.path / "summary.json").unlink()
+    assert main(["doctor", str(run.path)]) == 0
+    command = capsys.readouterr().out.strip().rpartition("python -m training ")[2]
+    assert main(command.split()) == 0
+    assert run.summary()["kept"] == 0.75
+    again = run.best_checkpoint()
+    assert all(torch.equal(again.model[name], mixed.model[name]) for name in mixed.model)
+
+    kept = read_recipe(str(recipe))[1]
+    less = replace(kept.training, micro_batch_size=16)  # memory
+    for stage in (kept, replace(kept, training=less)):
+        check_unchanged(stage, run, before)
+    other = before._replace(base=Base(str(tmp_path / "other"), "0"))
+    for start, said in ((other, "other"), (None, "none are named now")):
+        with pytest.raises(UserError, match=f"{said}.*: name the same --init"):
+            check_unchanged(kept, run, start)
 
 
 @pytest.mark.slow

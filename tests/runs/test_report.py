@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from gptcore.config import PRESETS
 from training.__main__ import main
-from training.report.history import MAX_POINTS, History, read_samples
+from training.report.history import MAX_POINTS, History, earlier, read_samples
 from training.report.report import facts, write_report
 from training.run.config import TrainConfig
 from training.run.directory import Run, write_json
@@ -183,6 +183,21 @@ def test_a_hundred_thousand_lines_are_thinned(tmp_path: Path) -> None:
     assert len(loss["y"]) == MAX_POINTS and loss["step"][-1] > 99_950
     assert min(loss["low"]) == 2.0 and max(loss["high"]) == 2.4
     assert history.curve("bits_per_byte")["y"] == [1.25]
+
+
+def test_a_loss_of_smoothed_labels_is_called_so(tmp_path: Path) -> None:
+    for name, smoothing in (("plain", 0.0), ("smoothed", 0.1)):
+        run = made_up(tmp_path / name / "run", label_smoothing=smoothing)
+        text = write_report(run).read_text(encoding="utf-8")
+        assert ("training batch, labels smoothed" in text) == (smoothing > 0)
+
+
+def test_what_is_deleted_beside_a_run_does_not_end_its_training(tmp_path: Path) -> None:
+    for name in ("run", "gone"):
+        run = Run(tmp_path / name, PRESETS["tiny"], TrainConfig(), RunData("text", False, 1))
+        run.create()
+    (tmp_path / "gone" / "summary.json").symlink_to(tmp_path / "nowhere")
+    assert earlier(Run.load(tmp_path / "run")) == []
 
 
 def test_only_the_newest_few_earlier_runs_are_shown(tmp_path: Path) -> None:

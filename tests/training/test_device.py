@@ -129,6 +129,23 @@ def test_a_translator_is_trained_measured_paused_and_resumed_on_a_gpu(
     assert_same_end(paused, whole)
 
 
+def test_what_is_kept_of_the_weights_before_is_measured_on_a_gpu(
+    gpu: torch.device, run: Run, chats: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices: list[str] = []
+
+    def evaluate(task: LanguageModelling, model: GPT, measure=LanguageModelling.evaluate):
+        devices.append(next(model.parameters()).device.type)
+        return measure(task, model)
+
+    monkeypatch.setattr(LanguageModelling, "evaluate", evaluate)
+    settings = set_options(steps=2, eval_every=2, batch_size=4, dtype="float32", learning_rate=1e-5)
+    words = [str(chats), "--init", str(run.path), *settings]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 0
+    assert Run.load(tmp_path / "run").summary()["kept"] == 0.4
+    assert devices == ["cuda"] * 3  # of the training, then unmixed, then mixed
+
+
 def test_a_run_that_breaks_on_a_gpu_leaves_its_evidence(
     gpu: torch.device, chats: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

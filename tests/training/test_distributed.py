@@ -14,6 +14,8 @@ from conftest import ROOT
 from trained import RECIPE_MODEL, newest_checkpoint
 
 from gptcore.checks import UserError
+from gptcore.config import PRESETS
+from gptcore.nn import build_model, count_parameters
 from training.__main__ import main
 from training.datasets.registry import DATASETS
 from training.machine.processes import World, join
@@ -127,7 +129,7 @@ from training.run.config import TrainConfig
 with join(60) as world:
     devices.multiplies_bfloat16_fast = lambda: world.rank == 1  # each would find something else
     dtype = devices.pick_dtype("auto", torch.device("cpu"), world)
-    given.fits = lambda n_bytes, device: world.rank == 1
+    given.room = lambda device, held: 1e12 * world.rank
     settings = TrainConfig(batch_size=8, micro_batch_size=8)
     n_rows = given.in_memory(settings, PRESETS["tiny"], world).micro_batch_size
     Path(sys.argv[1], str(world.rank)).write_text(f"{dtype}, {n_rows} rows at a time")
@@ -143,6 +145,37 @@ def test_all_processes_take_the_precision_and_micro_batch_that_the_first_one_fou
     torchrun(str(script), str(tmp_path))
     chosen = [(tmp_path / rank).read_text() for rank in "01"]
     assert chosen == ["torch.float32, 1 rows at a time"] * 2
+
+
+PLANNING = """
+import dataclasses, sys
+from pathlib import Path
+from gptcore.config import PRESETS
+from training.machine.processes import join
+from training.plan import pilot
+from training.run.config import TrainConfig
+
+parts = []
+def step(state, *others, step=pilot.step):
+    parts.append(sum(p.to_local().numel() for p in state.model.parameters()))
+    return step(state, *others)
+
+pilot.step = step
+with join(60) as world:
+    training = TrainConfig(dtype="float32", parallel="fsdp")
+    pilot.Speed().measure(2, PRESETS["tiny"], training, 0.0, world)
+    Path(sys.argv[1], str(world.rank)).write_text(str(parts[0]))
+"""
+
+
+@pytest.mark.slow
+def test_a_plan_for_a_split_model_splits_it_too(tmp_path: Path) -> None:
+    script = tmp_path / "planning.py"
+    script.write_text(PLANNING)
+    torchrun(str(script), str(tmp_path))
+    parts = [int((tmp_path / rank).read_text()) for rank in "01"]
+    assert sum(parts) == count_parameters(build_model(PRESETS["tiny"]))
+    assert max(parts) < 0.6 * sum(parts)
 
 
 SLOW_TO_WRITE = """

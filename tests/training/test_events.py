@@ -4,12 +4,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import Refused
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.plugin_event_accumulator import (
     EventAccumulator as PageAccumulator,  # of the page: it drops repeated texts too
 )
 
 from gptcore.checks import UserError
+from training.__main__ import main
 from training.report.events import Events
 
 
@@ -61,3 +63,12 @@ def test_without_the_package_the_remedy_is_named(
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(UserError, match="pip install tensorboard"):
         Events(tmp_path)
+
+
+def test_without_the_package_a_training_leaves_no_files(
+    chats: Path, tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    command = [chats, "--preset", "tiny", "--set", "steps=1", "--set", "tensorboard=true"]
+    assert "pip install tensorboard" in refused(main, *command, "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()

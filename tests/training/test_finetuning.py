@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from chatml import CHAT, CHATML, FOREIGN, text_of
-from conftest import NANO
+from conftest import NANO, Refused
 from safetensors.torch import load_file
 from trained import once, set_options
 
@@ -18,6 +18,7 @@ from export.__main__ import main as export_main
 from export.formats.hugging_face import llama_config
 from export.formats.weights import write_weights
 from gptcore.bundle import VARIANTS, load_bundle, read_facts, write_facts
+from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.facts import Imported, ModelFacts
 from gptcore.nn import build_model, count_parameters
@@ -35,7 +36,7 @@ from training.evaluation.validation import questions, sample_prompts
 from training.jobs import keeping
 from training.machine.memory import kept_bytes
 from training.plan.given import CPU_KEPT, fitted_row, in_memory
-from training.run.base import first_weights, keep_family, read_base, whole_weights
+from training.run.base import first_weights, keep_family, open_base, read_base, whole_weights
 from training.run.config import TrainConfig
 from training.run.directory import Run, write_json
 from training.run.facts import Base
@@ -171,6 +172,14 @@ def test_a_micro_batch_takes_no_more_than_it_gains_from() -> None:
     assert in_memory(given, CONFIG).micro_batch_size == 8
 
 
+def test_a_micro_batch_is_the_largest_part_of_the_batch_that_fits(monkeypatch) -> None:
+    each = kept_bytes(CONFIG, 1, CONFIG.block_size, size=4)
+    monkeypatch.setattr("training.plan.given.room", lambda device, held: 7.5 * each)
+    for batch, wanted, chosen in ((24, 24, 6), (21, 21, 7), (13, 13, 1), (32, 4, 4)):
+        given = TrainConfig(batch_size=batch, micro_batch_size=wanted, dtype="float32")
+        assert in_memory(given, CONFIG).micro_batch_size == chosen
+
+
 def test_samples_and_questions_follow_the_foreign_format(tuned: Run) -> None:
     rows = Rows(shards_of(tuned), "val", 512)
     prompt = sample_prompts(rows)[0]
@@ -273,6 +282,37 @@ def test_a_resumed_run_of_adapters_is_bit_identical(
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+def test_a_resumed_run_of_adapters_needs_no_base_to_be_named(
+    tuned: Run, chats: Path, tmp_path: Path, refused: Refused
+) -> None:
+    words = ("--out", tuned.path, "--resume", "--lora")
+    assert "is complete already" in refused(main, *words, 4)
+    assert "lora=8, but the run in" in refused(main, *words, 8)
+    for new in (("--lora", 4), ("--set", "keep=0.4")):
+        said = refused(main, chats, "--out", tmp_path / "new", "--resume", *new)
+        assert "name it with --init" in said
+
+
+def test_a_base_that_was_moved_together_with_the_run_is_found(
+    tuned: Run, base: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(base, tmp_path / "models" / "base")
+    run = Run.load(shutil.copytree(tuned.path, tmp_path / "runs" / "tuned"))
+    moved = replace(tuned.base, path="/gone/project/models/base/model.safetensors")
+    ours, theirs = first_weights(replace(run, base=moved)), first_weights(tuned)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    gone = replace(tuned.base, path="/gone/elsewhere/model.safetensors")
+    with pytest.raises(UserError, match=r"/gone/elsewhere.*is missing"):
+        first_weights(replace(run, base=gone))
+
+
+def test_weights_that_a_run_may_still_delete_are_no_base(tuned: Run, tmp_path: Path) -> None:
+    path = shutil.copytree(tuned.path, tmp_path / "run")
+    (path / "summary.json").unlink()
+    with pytest.raises(UserError, match=f"is not complete: .* --out {path} --resume.*or export"):
+        open_base(path)
+
+
 def test_a_base_that_changed_is_noticed(
     tuned: Run, base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -309,6 +349,7 @@ def test_a_base_that_changed_is_noticed(
         (["--init", "HF"], "python -m export --from-hf"),
         (["--init", "ENDLESS"], "no special token ends a reply in its chat format"),
         (["--init", "RUN", "--lora", "4"], "export that run, and name the model folder"),
+        (["--init", "RUN", "--set", "keep=0.4"], "keep=0.4 needs weights in a file"),
         (["--tokenizer", "BASE"], "with --init"),
         (["--init", "BASE", "--depth", "2"], "--init has a shape already: drop --depth"),
     ],
@@ -334,6 +375,19 @@ def test_mistakes_are_told_in_a_line(
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_of_adapters_it_is_said_that_nothing_is_kept_and_no_other_rule_is_shown(
+    chats: Path, tuned: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(chats), "--init", str(tuned.path), "--out", str(tmp_path / "run"), "--plan"]
+    settings = set_options(dtype="float32", batch_size=1, row_tokens=64)
+    assert main([*words, "--verbose", "--minutes", "5", *settings]) == 0
+    said = capsys.readouterr().out
+    assert "note: nothing is kept of the weights before, as that needs weights in a file" in said
+    assert "training: steps=" in said and "the vocabulary grows" not in said
+    assert main([*words, *settings, "--set", "keep=0"]) == 0
+    assert "nothing is kept" not in capsys.readouterr().out
 
 
 def test_what_a_run_without_a_checkpoint_took_from_another_model_does_not_stay(

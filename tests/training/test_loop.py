@@ -69,7 +69,7 @@ class Timed:
 
 def new_run(path: Path, clock: Clock | None = None, **settings: object) -> Run:
     usual = {"batch_size": 2, "micro_batch_size": 2, "warmup_steps": 0, "dtype": "float32"}
-    run = Run(path, SMALL, TrainConfig(**usual, **settings), RunData("-", False, 1), clock)
+    run = Run(path, SMALL, TrainConfig(**usual | settings), RunData("-", False, 1), clock)
     run.create()
     return run
 
@@ -173,6 +173,26 @@ def test_the_weights_before_are_mixed_into_the_last_step_that_was_taken(
     best = Run.load(run.path).best_checkpoint()
     assert best.facts["step"] == 29 and max(Run.load(run.path).evaluations()) == 29
     assert all(torch.equal(mean, own[name] / 2) for name, mean in best.model.items())
+
+
+def test_what_mixing_costs_is_measured_as_the_training_measured_and_against_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own figures may be missing, or of another device or precision."""
+    run = new_run(tmp_path, steps=2, eval_every=2, keep=0.5, dtype="bfloat16")
+    run = dataclasses.replace(run, options={"init": "models/before"})
+    task, losses, in_bfloat16 = Timed(repeat(1.0)), iter([1.5, 1.4, 1.6, 1.6, 1.6]), []
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        in_bfloat16.append(torch.is_autocast_enabled("cpu"))
+        return {"val_loss": next(losses), "bits_per_byte": 0.5}
+
+    monkeypatch.setattr(task, "evaluate", evaluate)
+    summary = trained(run, task, monkeypatch)
+    (run.path / "metrics.jsonl").unlink()
+    before = {name: torch.zeros_like(p) for name, p in build_model(SMALL).named_parameters()}
+    assert keep_before(summary, run, task, before)["kept"] == 0.0
+    assert in_bfloat16 == [True] * 5
 
 
 def test_a_time_that_the_first_step_uses_up_allows_two_more(

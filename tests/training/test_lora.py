@@ -1,5 +1,6 @@
 """LoRA: adapters beside frozen matrices, merged, and under PEFT's names; and memory of a step."""
 
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +14,13 @@ from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.fast import use_fast_attention
 from gptcore.nn.gpt import GPT, whole_sequence
 from gptcore.nn.lora import SCALE, add_adapters, merged, peft_config, to_peft
-from training.machine.memory import free_memory, kept_bytes, recompute_blocks
+from training.machine.memory import free_memory, kept_bytes, recompute_blocks, room
 from training.machine.processes import World
+from training.optim.optimizers import optimizer_tensors
 from training.run.config import ADAPTERS, TrainConfig
 from training.run.directory import Run
 from training.run.facts import RunData
-from training.state import State, build_state
+from training.state import State, build_state, held_bytes
 from training.step import step
 
 CONFIG = replace(PRESETS["tiny"], block_size=64)
@@ -145,6 +147,33 @@ def test_the_estimate_of_what_a_step_keeps_is_near_what_autograd_keeps(dtype: to
     estimate = kept_bytes(config, 1, 256, dtype.itemsize)
     assert 0.7 < kept(model, dtype) / estimate < 1.4
     assert free_memory(torch.device("cpu")) > estimate
+
+
+@pytest.mark.parametrize("optimizer", ["muon", "adamw"])
+def test_the_estimate_of_what_a_training_holds_is_near_what_it_holds(optimizer: str) -> None:
+    training = TrainConfig(batch_size=2, micro_batch_size=2, optimizer=optimizer, dtype="float32")
+    run = Run(Path(), CONFIG, training, RunData("", False, 0))
+    state = build_state(run, World(), torch.device("cpu"), torch.float32)
+    step(state, batch(), task_logits, training)
+    tensors = [t for p in state.model.parameters() for t in (p, p.grad)]
+    moments = optimizer_tensors(state.optimizers).values()
+    held = sum(tensor.nbytes for tensor in (*tensors, *moments))
+    assert 0.8 < held_bytes(CONFIG, training) / held <= 1.01
+
+
+def test_what_a_training_holds_leaves_less_room_for_a_step(monkeypatch) -> None:
+    held = held_bytes(CONFIG, TrainConfig())
+    assert held_bytes(CONFIG, TrainConfig(parallel="fsdp"), 4) == held // 4
+    monkeypatch.setattr("training.machine.memory.free_memory", lambda device: held + 1000.0)
+    assert room(torch.device("cpu"), held) == 500
+
+
+def test_a_model_that_nobody_uses_any_more_leaves_the_memory_at_once() -> None:
+    model = build_model(CONFIG)
+    use_fast_attention(model, torch.device("cpu"))
+    left = weakref.ref(model.blocks[0].attention)
+    del model
+    assert left() is None
 
 
 def kept(model: GPT, dtype: torch.dtype) -> int:

@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
-from trained import Interrupted, newest_checkpoint
+import torch
+from conftest import ROOT, Refused
+from trained import Interrupted, newest_checkpoint, set_options
 
 import gptcore.nn.checkpoint
 import training.loop
@@ -29,6 +30,7 @@ from training.data.corpus import read_documents
 from training.data.shards import Shards, prepare
 from training.formats.places import find_files
 from training.loop import train
+from training.machine.processes import join
 from training.optim.optimizers import rate_factor
 from training.run.config import TrainConfig
 from training.run.directory import Run
@@ -106,6 +108,34 @@ def test_a_resumed_run_ends_in_the_same_bits(
     assert state_hash(resumed) == state_hash(whole)
     assert logged(resumed) == logged(whole)
     assert (resumed.path / "samples.md").read_text() == (whole.path / "samples.md").read_text()
+
+
+@in_float32
+def test_what_memory_and_habit_want_may_change_in_a_resumed_run(
+    both: tuple[Run, Run], shards: Shards, tmp_path: Path, refused: Refused
+) -> None:
+    whole, paused = both
+    out = shutil.copytree(paused.path, tmp_path / "resumed")
+    new = {"micro_batch_size": 1, "gradient_checkpointing": "on", "save_every": 2, "log_every": 2,
+           "keep_checkpoints": 5}  # fmt: skip
+    command = ["--out", str(out), "--resume", *set_options(**new)]
+    assert "batch_size=8" in refused(main, *command, "--set", "batch_size=8")
+    assert main(command) == 0
+    run = Run.load(out)
+    assert {name: getattr(run.train, name) for name in new} == new
+    measured = [max(r.evaluations().items())[1]["val_loss"] for r in (run, whole)]
+    assert measured[0] == pytest.approx(measured[1], abs=0.05)  # dropout draws other numbers
+    assert len(list(run.checkpoints.iterdir())) == 3
+
+
+def test_memory_that_is_not_enough_is_said_with_the_settings_that_need_less() -> None:
+    words = (
+        r"the memory is not enough \(.*can't allocate memory.* --set micro_batch_size=N.*--resume"
+    )
+    with pytest.raises(UserError, match=words), join(60):
+        torch.empty(1 << 60, dtype=torch.uint8)
+    with pytest.raises(UserError, match=r"is not enough \(CUDA out of memory\)"), join(60):
+        raise torch.OutOfMemoryError("CUDA out of memory")
 
 
 @in_float32

@@ -11,6 +11,7 @@ from gptcore.config import PRESETS
 from gptcore.nn import build_model
 from gptcore.nn.fast import fused, in_parts, use_fast_attention
 from gptcore.nn.gpt import GPT, whole_sequence
+from gptcore.nn.lora import add_adapters
 from training.data.rows import IGNORED
 from training.loss import build_loss, summed_loss
 from training.machine.devices import autocast, speed_up
@@ -108,6 +109,11 @@ def test_flops_count_what_is_multiplied() -> None:
     attention = 12 * SMALL.n_layer * SMALL.n_embd * SMALL.block_size
     n_parameters = sum(parameter.numel() for parameter in tied.parameters())
     assert flops_per_token(tied, SMALL.block_size) == 6 * n_parameters + attention
+    frozen = build_model(SMALL)
+    add_adapters(frozen, 2)
+    n_adapters = sum(p.numel() for p in frozen.parameters() if p.requires_grad)
+    expected = 4 * n_parameters + 6 * n_adapters + attention
+    assert flops_per_token(frozen, SMALL.block_size) == expected
     # its own head in place of the shared table, which is then only looked up
     untied = build_model(dataclasses.replace(SMALL, tied_embeddings=False))
     assert flops_per_token(untied, SMALL.block_size) == flops_per_token(tied, SMALL.block_size)

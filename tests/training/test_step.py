@@ -22,7 +22,7 @@ from gptcore.config import PRESETS
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import MODEL
 from gptcore.nn.gpt import whole_sequence
-from gptcore.system.files import step_of
+from gptcore.system.files import list_checkpoints, step_of
 from training.__main__ import main
 from training.data.rows import IGNORED
 from training.data.shards import load_shards
@@ -239,6 +239,16 @@ def test_three_of_them_in_a_row_end_the_run_and_the_evidence_is_kept(
     x, y = load_file(folder / "batch.safetensors").values()
     assert torch.equal(x, task.batch(3)[0]) and torch.equal(y, task.batch(3)[1])
     assert all(t.isfinite().all() for t in load_file(folder / MODEL).values())
+
+
+def test_a_checkpoint_that_was_due_at_such_a_step_is_saved_after_the_next_good_one(
+    short_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = dataclasses.replace(short_run.train, save_every=2, eval_every=6, keep_checkpoints=9)
+    run = dataclasses.replace(short_run, path=tmp_path, train=settings)
+    train_spoilt(run, monkeypatch, "loss", {2})
+    saved = [step_of(path) for path in list_checkpoints(run.checkpoints)]
+    assert saved == [6, 4, 3]
 
 
 @pytest.mark.parametrize("steps", [pytest.param({6}, marks=pytest.mark.slow), {5, 6}])

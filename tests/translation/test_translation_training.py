@@ -279,6 +279,37 @@ def test_a_held_out_sentence_longer_than_the_context_does_not_end_the_training(
     assert main(command(pairs_file, tmp_path / "out", *words)) == 0
 
 
+def test_pairs_that_are_too_long_do_not_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = made_up_pairs(40)
+    long = "".join(source for source, _ in pairs)
+    write_pairs([*pairs[:38], (long, "sleep")], tmp_path / "pairs.tsv")
+    write_pairs([*pairs[38:], ("跑" * 40, "run")], tmp_path / "held_out.tsv")
+    words = ("--validation", tmp_path / "held_out.tsv")
+    assert main(command(tmp_path / "pairs.tsv", tmp_path / "out", *words)) == 0
+    said = capsys.readouterr().out
+    assert "left out 1 pairs to train on" in said and "left out 1 pairs to measure on" in said
+    assert "38 pairs to train on, 2 to measure on" in said
+    run = Run.load(tmp_path / "out")
+    assert run.data.n_pairs == 38
+    assert run.data.n_bytes == sum(len(text.encode()) for pair in pairs[:38] for text in pair)
+
+
+def test_of_many_held_out_pairs_some_are_translated_and_all_are_measured(
+    task: TranslationTask, trained: Seq2Seq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = task.evaluate(trained)
+    monkeypatch.setattr("training.tasks.translation.MAX_VALIDATION", 3)
+    first = [target for _, target in task.validation[:3]]
+    found = task.evaluate(trained)
+    assert found["chrf"] == score(task.translate(trained, task.validation[:3]), first).chrf
+    assert found["val_loss"] == whole["val_loss"]
+    one = task.evaluation_seconds(trained)
+    monkeypatch.setattr("training.tasks.translation.MAX_VALIDATION", 10**6)
+    assert task.evaluation_seconds(trained) > one > 0
+
+
 def resolved(*words: str) -> tuple:
     parser = argparse.ArgumentParser()
     add_arguments(parser)

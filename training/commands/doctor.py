@@ -85,11 +85,20 @@ def parts_of(run: Run) -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def check_metrics(run: Run) -> None:
-    """Raise UserError for a missing file or a broken line; a resumed run drops broken lines."""
-    path = run.path / "metrics.jsonl"
-    if not path.exists():
+    """Raise UserError for a broken line, or if nothing was written of what should have been.
+
+    A kill may cut the last line, which a resumed run drops.
+    """
+    path, written = run.path / "metrics.jsonl", ""
+    done = max(map(step_of, list_checkpoints(run.checkpoints)), default=0)
+    if path.exists():
+        written = path.read_text("utf-8", "replace")
+    elif done >= 1.5 * run.train.log_every:  # a line just before the end is left out
         raise UserError(f"{path} is missing")
-    for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), 1):
+    *lines, last = written.split("\n")
+    if not "{".startswith(last[:1]):  # neither empty nor the beginning of a line
+        lines.append(last)
+    for number, line in enumerate(lines, 1):
         try:
             json.loads(line)["step"]
         except (ValueError, KeyError, TypeError):

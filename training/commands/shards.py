@@ -34,9 +34,12 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if options.shards and not options.text:
         raise UserError(f"--shards {options.shards}: name the texts, too, that are to be tokenised")
-    options.preset = options.preset or preset_of(find_files(options.text))
-    model, training, encoding = from_preset(options)
-    text = read_text(options, training.seed)
+    stored, is_given = sum(file.size for file in find_files(options.text)), bool(options.preset)
+    options.preset = options.preset or preset_of(stored)
+    text = read_text(options, from_preset(options)[1].seed)
+    if not is_given:
+        options.preset = preset_of(text.survey.n_bytes)
+    model, _, encoding = from_preset(options)
     shards = tokenised(options, text, Path("runs") / "shards", model, encoding)
     print(f"wrote {shards.path}; to train on it here or elsewhere: --shards FOLDER-OR-URL")
     return 0

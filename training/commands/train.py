@@ -14,7 +14,7 @@ from gptcore.system.command_line import INTERRUPTED
 from gptcore.text.encodings import NAMES
 from gptcore.text.tokenizer import Tokenizer
 from training.data.sources import OWN, folder_tokenizer
-from training.formats.places import File, find_files
+from training.formats.places import find_files
 from training.jobs.options import (
     DEFAULT_PRESET,
     SMALLER_PRESET,
@@ -68,7 +68,7 @@ def add_text(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--preset",
         help=f"shape and settings by name: one of {', '.join(DECODERS)} (default: "
-        f"{DEFAULT_PRESET}, or {SMALLER_PRESET} for files of less than "
+        f"{DEFAULT_PRESET}, or {SMALLER_PRESET} for texts of less than "
         f"{SMALLER_PRESET_BYTES // 10**6} MB)",
     )
     parser.add_argument(
@@ -116,12 +116,15 @@ def add_asked(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    preset = preset_for(options, find_files(options.text))
+    stored = sum(file.size for file in find_files(options.text))
+    preset, is_given = preset_for(options, stored), bool(options.preset)
     options.out = options.out or Path("runs") / (preset or DEFAULT_PRESET)
     if is_start(options) and not goes_on(options):
         options.preset = preset
     check(options)
     looked = look_at(options) if options.text and not goes_on(options) else None
+    if looked and preset and not is_given:  # of a PDF, most of what is stored may be no text
+        options.preset = preset_of(looked.survey.n_bytes)
     with waiting("starting PyTorch"):
         from training.jobs.language import train_language
 
@@ -142,17 +145,19 @@ def look_at(options: argparse.Namespace) -> Text:
     return text
 
 
-def preset_for(options: argparse.Namespace, files: list[File]) -> str | None:
-    """Return the preset, or None if the shape is that of --init, or planned."""
+def preset_for(options: argparse.Namespace, n_bytes: int) -> str | None:
+    """Return the preset for so much text, or None if the shape is that of --init, or planned."""
     dials = (options.init, options.minutes, options.depth)
     if options.preset or any(dial is not None for dial in dials):
         return options.preset
-    return preset_of(files)
+    return preset_of(n_bytes)
 
 
-def preset_of(files: list[File]) -> str:
-    """Return the preset for texts; those that are too short for the default one get a smaller."""
-    n_bytes = sum(file.size for file in files)
+def preset_of(n_bytes: int) -> str:
+    """Return the preset for a text; one that is too short for the default one gets a smaller.
+
+    The project's own dialogues have no bytes before they are made, and get the default.
+    """
     return SMALLER_PRESET if 0 < n_bytes < SMALLER_PRESET_BYTES else DEFAULT_PRESET
 
 

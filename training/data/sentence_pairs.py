@@ -22,9 +22,11 @@ from training.formats.places import DAMAGED, every_file, local_file
 
 Pair = tuple[str, str]  # source, target
 Encoded = tuple[np.ndarray, np.ndarray]  # ids of source and target, uint32
+Fitting = tuple[list[Pair], list[Encoded]]  # the pairs that fit a model, and their ids
 
 TRAINING, VALIDATION = "pairs/training.tsv", "pairs/validation.tsv"  # in the run directory
-VALIDATION_SHARE, MAX_VALIDATION = 0.02, 500  # held-out pairs: their share, and at most how many
+# Held-out pairs: their share, and at most how many; of more, as many are translated to be scored.
+VALIDATION_SHARE, MAX_VALIDATION = 0.02, 500
 # Which column is translated, for people: a translator's `source` ends with one of these.
 FORWARD, REVERSED = "first column to the second", "second column to the first"
 
@@ -105,10 +107,11 @@ def split_pairs(pairs: list[Pair]) -> tuple[list[Pair], list[Pair]]:
 
 def encode_pairs(
     pairs: list[Pair], source_tokenizer: Tokenizer, tokenizer: Tokenizer, block_size: int, use: str
-) -> tuple[list[Pair], list[Encoded]]:
+) -> Fitting:
     """Return the pairs that fit into block_size tokens, and the ids of their sources and targets.
 
-    `use`: what they are for, for people. Raises UserError if no pair fits.
+    `use`: what they are for, for people, who are told how many do not fit. Raises UserError if
+    none fits.
     """
     start, end = target_ends(tokenizer)
     encoded = [
@@ -124,4 +127,6 @@ def encode_pairs(
             f"every pair {use} is longer than block_size={block_size} tokens: enlarge it, or give "
             f"shorter ones"
         )
+    if n_left_out := fits.count(False):
+        print(f"left out {n_left_out:,} pairs {use} of more than {block_size} tokens")
     return list(compress(pairs, fits)), list(compress(encoded, fits))

@@ -29,7 +29,7 @@ from gptcore.typed_json import check_format
 from training.data.corpus import Corpus, document_number, document_text
 from training.data.remote import MANIFEST, RemoteFolder
 from training.data.shard import Shard, ShardWriter
-from training.data.survey import Survey, survey
+from training.data.survey import Survey, Surveyor, survey
 from training.data.tokenising import tokenise
 from training.machine.progress import progress
 
@@ -215,11 +215,16 @@ def sample_texts(corpus: Corpus, found: Survey) -> Iterator[str]:
 
 
 def write_shards(corpus: Corpus, found: Survey, tokenizer: Tokenizer, folder: Path) -> None:
+    """Write the shards of a corpus. Raises UserError if it is no longer the surveyed one."""
+    surveyor = Surveyor()
     writers = {split: ShardWriter(folder, split) for split in SPLITS}
     documents = progress(corpus(), "tokenising", found.n_documents, " documents")
     for made in tokenise(documents, tokenizer, dtype_of(tokenizer)):
-        writer = writers["val" if found.is_validation(made.document) else "train"]
+        surveyor.add(made.document)
+        writer = writers["val" if surveyor.numbers[-1] < found.validation_limit else "train"]
         writer.add(made.ids, made.unlearned)
+    if surveyor.digest.hexdigest() != found.sha256:
+        raise UserError("the texts have changed while they were read: give the command again")
     splits = {split: writer.finish() for split, writer in writers.items()}
     files = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
     manifest = manifest_of(tokenizer, splits, dict(sorted(files.items())))

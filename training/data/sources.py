@@ -103,12 +103,19 @@ def shards_folder(location: str | None, default: Path) -> Path:
     return Path(location or default)
 
 
-def finished_shards(location: str, cache: Path, tokenizer: str) -> Shards:
-    """Open shards at a folder or URL. Raises UserError if `tokenizer` is not their tokenizer."""
+def finished_shards(location: str, cache: Path, tokenizer: str | None) -> Shards:
+    """Open shards at a folder or URL. Raises UserError if `tokenizer` is not their tokenizer.
+
+    Of a published one they may keep only the ids that their text uses.
+    """
     shards = open_shards(location, cache)
-    if tokenizer in NAMES or (
-        tokenizer != OWN and Tokenizer.load(tokenizer).sha256 != shards.tokenizer.sha256
-    ):
+    own, is_theirs = shards.tokenizer, True
+    if tokenizer in NAMES:
+        named = named_encoding(tokenizer)
+        is_theirs = (named.ranks, named.pattern) == (own.ranks, own.pattern)
+    elif tokenizer and tokenizer != OWN:
+        is_theirs = Tokenizer.load(tokenizer).sha256 == own.sha256
+    if not is_theirs:
         raise UserError(
             f"the shards at {location} have another tokenizer than {tokenizer}: prepare the text "
             f"with --tokenizer {tokenizer}"

@@ -9,11 +9,14 @@ What the training made the model forget comes back, and what it taught stays (Wi
 import math
 from typing import Any
 
-from gptcore.nn import build_model
-from gptcore.nn.checkpoint import Checkpoint, Tensors, load_weights, save_checkpoint
+from gptcore.nn.checkpoint import Checkpoint, Tensors, save_checkpoint
+from training.machine.devices import autocast
+from training.plan.pilot import fresh_state
 from training.report.recorders import Samples
 from training.report.report import write_report
+from training.run.base import first_weights
 from training.run.directory import Run, write_json
+from training.state import State
 from training.tasks.language import LanguageModelling
 
 # Nats a token by which mixing may raise the loss of each kind of text. Answers that are known by
@@ -32,34 +35,41 @@ def keep_before(
     summary: dict[str, Any] | None,
     run: Run,
     task: LanguageModelling,
-    before: Tensors | None,
-    is_bounded: bool = False,
+    before: Tensors | None = None,
 ) -> dict[str, Any] | None:
-    """Mix the share `keep` of the weights `before` into a complete run's; return its new summary.
+    """Mix the share `keep` of the weights before it into a complete run's; return its new summary.
 
-    Nothing is mixed if the run was paused (`summary` is None). If `is_bounded`, less or nothing is
-    mixed where the loss would rise by more than MOST_COST: of held-out text, or of the training
-    text if few tokens are held out.
+    `before`: those weights, if they are at hand. Nothing is mixed if the run was paused (`summary`
+    is None). Of a fine-tuning, less or nothing is mixed where the loss would rise by more than
+    MOST_COST: of held-out text, or of the training text if few tokens are held out. A recipe's
+    stage keeps what the recipe says. Raises UserError if the weights are missing or changed.
     """
     keep = run.train.keep
-    if summary is None or not keep or before is None:
+    if summary is None or not keep:
         return summary
     run = Run.load(run.path)  # with the steps that were fitted to the clock
     best = run.best_checkpoint()
     judge = "training" if run.data.few_held_out else "held-out"
-    most = MOST_COST[judge] if is_bounded else math.inf
-    model = build_model(run.model).eval()
-    shares = [0.0] if "kept" in best.facts else [keep * part for part in SHARES]  # interrupted
-    for share in shares:
-        weights = {name: own.lerp(before[name].to(own), share) for name, own in best.model.items()}
-        load_weights(model, weights, run.path)
-        measured = task.evaluate(model)
-        cost = risen(run, best, measured)
-        if cost <= most:
-            break
+    most = MOST_COST[judge] if "init" in run.options else math.inf
+    weights, kept = best.model, best.facts.get("kept", 0.0)
+    state, measured = measured_again(run, task, weights)
+    if not kept:  # else the command was stopped before it said so
+        before = before or first_weights(run)
+        assert before is not None  # a run that keeps some began with them
+        unmixed = measured
+        for share in (keep * part for part in SHARES):
+            mixed = {name: own.lerp(before[name].to(own), share) for name, own in weights.items()}
+            state, measured = measured_again(run, task, mixed)
+            cost = risen(run, unmixed, measured)
+            if cost <= most:
+                weights, kept = mixed, share
+                break
+    model: Any = state.model
+    with autocast(state.device, state.dtype):
+        samples = task.samples(model)
     if task.world.is_first:
-        if cost <= most:
-            settle(run, best, weights, measured, best.facts.get("kept", share), task.samples(model))
+        if kept:
+            settle(run, best, weights, measured, kept, samples)
         else:
             print(
                 f"the weights before the training are not mixed in: {share:g} of them would add "
@@ -71,11 +81,20 @@ def keep_before(
     return run.summary()
 
 
-def risen(run: Run, best: Checkpoint, measured: dict[str, float]) -> float:
+def measured_again(
+    run: Run, task: LanguageModelling, weights: Tensors
+) -> tuple[State, dict[str, float]]:
+    """Measure weights as the training measures: on its device and in its precision."""
+    state = fresh_state(run.model, run.train, task.world, weights)
+    model: Any = state.model
+    with autocast(state.device, state.dtype):
+        return state, task.evaluate(model)
+
+
+def risen(run: Run, unmixed: dict[str, float], mixed: dict[str, float]) -> float:
     """Return the nats a token by which mixing raises the loss that decides; see MOST_COST."""
     judge = "train_loss" if run.data.few_held_out else "val_loss"
-    unmixed = run.evaluations().get(best.facts["step"], {})
-    return measured[judge] - unmixed.get(judge, math.inf)
+    return mixed[judge] - unmixed[judge]
 
 
 def settle(

@@ -21,7 +21,7 @@ from training.loop import train
 from training.machine.processes import World, join
 from training.plan.given import Given, as_begun
 from training.plan.planner import Planner
-from training.run.base import first_weights, frozen_weights, open_base
+from training.run.base import frozen_weights, open_base
 from training.run.directory import Run, check_free, locked_run, say_next
 from training.run.facts import RunData
 from training.run.settings import (
@@ -29,6 +29,7 @@ from training.run.settings import (
     describe,
     fixed_options,
     goes_on,
+    going_on,
     names_of,
     read_settings,
 )
@@ -67,27 +68,25 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     if options.text:
         fixed["source"] = name_of(find_files(options.text))
     check_same(run, model, training, **fixed)
+    run = going_on(run, training)
     shards = world.in_turns(lambda: shards_of(run))
     task = LanguageModelling(run, shards, world)
-    before = first_weights(run) if run.train.keep else None
     is_trained = bool(run.summary()) and not is_kept(run)  # stopped between the two
     frozen = frozen_weights(run)
     summary = run.summary() if is_trained else train(run, task, frozen, resume=True, world=world)
-    return keep_before(summary, run, task, before, is_bounded=True)
+    return keep_before(summary, run, task)
 
 
 def start(options: argparse.Namespace, looked: Text | None, world: World) -> dict[str, Any] | None:
     settings, encoding = open_settings(options, looked.seconds if looked else 0.0, world)
     initial, base = open_base(options.init) if options.init else (None, None)
-    if options.lora and base and not base.sha256:
-        raise UserError(
-            "--lora needs weights in a file, and those of --init are adapters themselves: export "
-            "that run, and name the model folder"
-        )
+    has_file = not base or bool(base.sha256)  # the weights that a run of adapters makes have none
+    if not has_file:
+        tell_without_file(options)
     shards, data = open_text(options, looked, settings, encoding, world)
     plan = settings.plan(shards)
     training = plan.training
-    if base and not base.sha256:  # a run of adapters: the weights that it makes are in no file
+    if not has_file:
         training = dataclasses.replace(training, keep=0.0)
     data = dataclasses.replace(
         data,
@@ -114,12 +113,27 @@ def start(options: argparse.Namespace, looked: Text | None, world: World) -> dic
             begins = shortened(beginning(task.val_rows))
             print(f"note: one document is held out to measure on, and is not learned: {begins}")
         if options.verbose:
-            if options.minutes or options.depth:
+            if isinstance(settings, Planner):
                 print(plan.table())
             print(describe(run.model, run.train))
     if options.plan:
         return {}
-    return keep_before(train(run, task, initial, world=world), run, task, initial, is_bounded=True)
+    return keep_before(train(run, task, initial, world=world), run, task, initial)
+
+
+def tell_without_file(options: argparse.Namespace) -> None:
+    """Say what does not go with weights that are in no file, or raise UserError if it was asked."""
+    why = (
+        "weights in a file, and those of --init are adapters themselves: export that run, and name "
+        "the model folder"
+    )
+    keep = settings_of(options)[1].keep
+    if options.lora:
+        raise UserError(f"--lora needs {why}")
+    if keep and "keep" in names_of(options.set):
+        raise UserError(f"keep={keep:g} needs {why}, or --set keep=0")
+    if keep:
+        print(f"note: nothing is kept of the weights before, as that needs {why}")
 
 
 def open_settings(
@@ -146,9 +160,9 @@ def open_text(
 ) -> tuple[Shards, RunData]:
     """Return finished shards, or the shards of the given texts, and what a run records of them."""
     if has_shards(options):
-        where = options.shards
+        where, wanted = options.shards, encoding if options.init else options.tokenizer
         cache = options.out / CACHE
-        shards = world.in_turns(lambda: finished_shards(where, cache, encoding))
+        shards = world.in_turns(lambda: finished_shards(where, cache, wanted))
         return shards, run_data_of(shards, where)
     text = looked or read_text(options, settings.seed, world.is_first)
     model = settings.shape(text.survey)

@@ -33,7 +33,7 @@ from training.look.look import Look, look
 from training.plan.scaling import DEPTHS
 from training.run.base import shape_of
 from training.run.config import ADAPTERS, ENCODINGS, FINE_TUNING, TRAININGS, TrainConfig
-from training.run.settings import check_row, names_of, read_settings
+from training.run.settings import check_row, goes_on, names_of, read_settings
 
 DEFAULT_PRESET, SMALLER_PRESET, DEFAULT_TRANSLATOR = "small", "nano", "translator"
 MIN_MINUTES, MAX_MINUTES = 0.05, 60_000.0
@@ -82,10 +82,11 @@ def from_init(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, st
 
 def check_dial(options: argparse.Namespace) -> None:
     """Raise UserError for what needs --init, and for a bad --minutes or --depth."""
-    if options.lora is not None and not options.init:
+    has_base = options.init or goes_on(options)  # a run that goes on knows its own
+    if options.lora is not None and not has_base:
         raise UserError("--lora adapts a trained model: name it with --init")
     minutes, depth, chosen = options.minutes, options.depth, names_of(options.set)
-    if "keep" in chosen and not (options.init or options.resume):
+    if "keep" in chosen and not has_base:
         raise UserError("keep is a share of the weights of a trained model: name it with --init")
     if minutes is None and depth is None:
         return

@@ -27,7 +27,8 @@ from training.loop import train
 from training.machine.processes import World, join
 from training.run.base import open_base, shape_of
 from training.run.directory import Run, begun, locked_run, say_next
-from training.run.settings import describe, differs
+from training.run.facts import Base
+from training.run.settings import describe, differs, going_on
 from training.tasks.language import LanguageModelling
 
 # Share of held-out documents. It is the same in every stage, so that no stage measures on
@@ -40,6 +41,7 @@ class Before(NamedTuple):
 
     tokenizer: Tokenizer
     weights: Tensors
+    base: Base  # where they are
     datasets: dict[str, float]  # number of passes over each, in all stages so far
     stages: tuple[EarlierStage, ...]
 
@@ -74,7 +76,7 @@ def run_stage(
 ) -> dict[str, Any] | None:
     """Start a stage, resume it, or skip it if it is complete; return its summary."""
     print(f"stage {stage.name}: {stage}")
-    keep, weights = stage.training.keep, before.weights if before else None
+    keep = stage.training.keep
     if keep and not before:
         raise UserError(f"stage {stage.name}: keep={keep}, but no weights are before it")
     path = out / stage.name
@@ -83,15 +85,17 @@ def run_stage(
         run = new_run(stage, path, shards, before)
         print(describe(run.model, run.train))
         task = LanguageModelling(run, shards, world)
+        weights = before.weights if before else None
         return keep_before(train(run, task, weights, world=world), run, task, weights)
     run = Run.load(path)
-    check_unchanged(stage, run)
+    check_unchanged(stage, run, before)
     if is_kept(run):
         print(f"complete, in {path}")
         return run.summary()
+    run = going_on(run, stage.training)
     task = LanguageModelling(run, world.in_turns(lambda: shards_of(run)), world)
     found = run.summary() or train(run, task, resume=True, world=world)
-    return keep_before(found, run, task, weights)
+    return keep_before(found, run, task)
 
 
 def make_shards(stage: Stage, out: Path, data_dir: Path | None, before: Before | None) -> Shards:
@@ -117,18 +121,24 @@ def new_run(stage: Stage, path: Path, shards: Shards, before: Before | None) -> 
         datasets=dict(passes),
         stages=before.stages if before else (),
     )
-    return Run(path, model, dataclasses.replace(stage.training, steps=steps), data)
+    training = dataclasses.replace(stage.training, steps=steps)
+    return Run(path, model, training, data, base=before.base if before else None)
 
 
-def check_unchanged(stage: Stage, run: Run) -> None:
-    """Raise UserError if the recipe's stage differs from the run that it started."""
+def check_unchanged(stage: Stage, run: Run, before: Before | None) -> None:
+    """Raise UserError if the recipe's stage, or what it starts from, differs from its run's."""
+    began = run.base.sha256 if run.base else None
+    if began != (before.base.sha256 if before else None):
+        named = f"with the weights in {run.base.path}" if run.base else "with random weights"
+        now = before.base.path if before else "none are named now"
+        raise UserError(
+            f"stage {stage.name}: the run in {run.path} began {named}, and not with those of "
+            f"now ({now}): name the same --init, or choose another --out"
+        )
     wanted = {"mix": str(stage)} | stage.model.to_dict() | stage.training.to_dict()
     own = {"mix": run.data.source} | run.model.to_dict() | run.train.to_dict()
     for key, value in wanted.items():
-        if differs(key, value, own[key]) and key not in (
-            "vocab_size",
-            "steps",
-        ):  # the text determines both
+        if differs(key, value, own[key]) and key != "steps":  # which the text determines
             raise UserError(
                 f"stage {stage.name}: {key}={value}, but the run in {run.path} has "
                 f"{key}={own[key]}: restore the recipe, or choose another --out"
@@ -140,8 +150,8 @@ def after_run(run: Run) -> Before:
     summary = run.summary()
     took = {key: summary[key] for key in ("steps", "tokens", "seconds")}
     last = EarlierStage(run.path.name, run.data.source, **took)
-    weights, data = run.best_checkpoint().model, run.data
-    return Before(run.tokenizer, weights, data.datasets, (*data.stages, last))
+    weights, base = open_base(run.path)
+    return Before(run.tokenizer, weights, base, run.data.datasets, (*run.data.stages, last))
 
 
 def after_folder(path: Path, stage: Stage) -> Before:
@@ -150,11 +160,11 @@ def after_folder(path: Path, stage: Stage) -> Before:
     wanted = dataclasses.replace(stage.model, vocab_size=shape.vocab_size)
     if shape != wanted:
         raise UserError(f"--init {path} has another shape than the recipe's models: {shape}")
-    weights, _ = open_base(path)
+    weights, base = open_base(path)
     training = read_facts(path).training
     if training is None:
-        return Before(Tokenizer.load(tokenizer), weights, {}, ())
+        return Before(Tokenizer.load(tokenizer), weights, base, {}, ())
     data = training.data
     took = (training.step, training.tokens, training.seconds)
     last = EarlierStage(path.resolve().name, data.source, *took)
-    return Before(Tokenizer.load(tokenizer), weights, data.datasets, (*data.stages, last))
+    return Before(Tokenizer.load(tokenizer), weights, base, data.datasets, (*data.stages, last))

@@ -5,6 +5,7 @@
 
 import argparse
 import dataclasses
+import math
 from typing import Any
 
 from gptcore.bundle import SOURCE_TOKENIZER
@@ -17,6 +18,7 @@ from training.data.sentence_pairs import (
     TRAINING,
     VALIDATION,
     Pair,
+    encode_pairs,
     read_pairs,
     split_pairs,
 )
@@ -25,7 +27,7 @@ from training.jobs.telling import tell
 from training.loop import train
 from training.machine.processes import World, join
 from training.plan.given import as_begun, fitted
-from training.plan.pilot import measured_step
+from training.plan.pilot import measured_times
 from training.plan.scaling import MANY_EPOCHS
 from training.run.config import TrainConfig
 from training.run.directory import Run, check_free, locked_run, say_next
@@ -35,6 +37,7 @@ from training.run.settings import (
     describe,
     fixed_options,
     goes_on,
+    going_on,
     names_of,
     read_settings,
 )
@@ -69,6 +72,7 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
         fixed["source"] = source_of(options)
     training = as_begun(training, names_of(options.set), run)
     check_same(run, model, training, **fixed)
+    run = going_on(run, training)
     return train(run, open_task(run, world), resume=True, world=world)
 
 
@@ -94,6 +98,10 @@ def start(
     model = dataclasses.replace(
         model, source_vocab_size=source_tokenizer.vocab_size, vocab_size=tokenizer.vocab_size
     )
+    shape = source_tokenizer, tokenizer, model.block_size
+    learned = encode_pairs(pairs, *shape, "to train on")
+    measured = encode_pairs(held_out, *shape, "to measure on")
+    pairs, held_out = learned[0], measured[0]
     n_bytes = sum(len(text.encode("utf-8")) for pair in pairs for text in pair)
     data = RunData(
         source_of(options),
@@ -104,16 +112,18 @@ def start(
     )
     training = fitted(training, len(pairs), names_of(options.set), MANY_EPOCHS)
     run = Run(options.out, model, training, data, options=fixed_options(options))
-    task = TranslationTask(run, source_tokenizer, tokenizer, pairs, held_out, world)
-    examples = tuple(source for source, _ in task.validation[:: len(held_out) // 4 or 1][:4])
+    task = TranslationTask(run, source_tokenizer, tokenizer, learned, measured, world)
+    examples = tuple(source for source, _ in held_out[:: len(held_out) // 4 or 1][:4])
     run = dataclasses.replace(run, data=dataclasses.replace(data, examples=examples))
+    step_s, evaluation_s = measured_times(task, run)
+    seconds = step_s * training.steps
+    seconds += evaluation_s * math.ceil(training.steps / training.eval_every)
     if world.is_first:
         print(
             f"{len(pairs):,} pairs to train on, {len(held_out):,} to measure on; vocabularies of "
             f"{source_tokenizer.vocab_size:,} and {tokenizer.vocab_size:,} tokens"
         )
-        step_s = measured_step(task, run) / world.size
-        tell(run, task, step_s, step_s * training.steps, "unknown, as no rule foretells it yet")
+        tell(run, task, step_s, seconds, "unknown, as no rule foretells it yet")
         if options.verbose:
             print(describe(model, training))
     return train(run, task, world=world)
@@ -136,5 +146,7 @@ def open_task(run: Run, world: World = World()) -> TranslationTask:
     if not isinstance(run.model, Seq2SeqConfig):
         raise UserError(f"{run.path} is not a translator: use python -m training --resume")
     pairs, held_out = (read_pairs(run.path / name) for name in (TRAINING, VALIDATION))
-    source_tokenizer = Tokenizer.load(run.path / SOURCE_TOKENIZER)
-    return TranslationTask(run, source_tokenizer, run.tokenizer, pairs, held_out, world)
+    tokenizers = Tokenizer.load(run.path / SOURCE_TOKENIZER), run.tokenizer
+    learned = encode_pairs(pairs, *tokenizers, run.model.block_size, "to train on")
+    measured = encode_pairs(held_out, *tokenizers, run.model.block_size, "to measure on")
+    return TranslationTask(run, *tokenizers, learned, measured, world)

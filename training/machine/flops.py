@@ -13,7 +13,6 @@ import re
 import torch
 from torch import nn
 
-from gptcore.nn import count_parameters
 from gptcore.nn.gpt import GPT
 
 # Peak TFLOPS of dense bfloat16 with fp32 accumulation, from the makers' data sheets.
@@ -39,18 +38,21 @@ VARIANTS = re.compile(r"\b(Laptop|Mobile|MIG|Ti|SUPER|D)\b")
 
 
 def flops_per_token(model: GPT, row_tokens: int) -> int:
-    """Return the FLOPs of one token's forward and backward pass in a row: 6 N + 12 L C T.
+    """Return the FLOPs of one token's forward and backward pass in a row: 6 N + 4 M + 12 L C T.
 
-    N is the number of parameters without tables that are only looked up; a tied embedding is
-    also the output head, so it counts. L: layers, C: n_embd, T: row_tokens. The head counts at
-    every position, though a step computes it only where something is learned.
+    N is the number of parameters that are trained, M of those that are frozen, which need no
+    gradient, without tables that are only looked up; a tied embedding is also the output head, so
+    it counts. L: layers, C: n_embd, T: row_tokens. The head counts at every position, though a
+    step computes it only where something is learned.
     """
     config = model.config
-    n_looked_up = 0 if config.tied_embeddings else model.embed.weight.numel()
+    looked_up = [] if config.tied_embeddings else [model.embed.weight]
     if config.position == "learned":
-        n_looked_up += model.position.table.numel()
-    n_multiplied = count_parameters(model) - n_looked_up
-    return 6 * n_multiplied + 12 * config.n_layer * config.n_embd * row_tokens
+        looked_up.append(model.position.table)
+    left_out = {id(table) for table in looked_up}
+    multiplied = (p for p in model.parameters() if id(p) not in left_out)
+    weights = sum((6 if p.requires_grad else 4) * p.numel() for p in multiplied)
+    return weights + 12 * config.n_layer * config.n_embd * row_tokens
 
 
 def peak_flops(device_name: str) -> float | None:

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from gptcore.config import ModelConfig
 from training.machine.devices import only_in_training
 
-SHARE = 0.5  # of the free memory that a step's activations may take
+SHARE = 0.5  # of the memory that weights, gradients and moments leave: for a step's activations
 
 
 def kept_bytes(
@@ -37,8 +37,9 @@ def kept_bytes(
 
 def free_memory(device: torch.device) -> float:
     """Return the bytes that are free on a device, or in the container that this process is in."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+    if device.type == "cuda":  # what PyTorch keeps for its next tensors is free, too
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + kept
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             found = dict(line.split(":") for line in file)
@@ -61,9 +62,9 @@ def container_memory() -> float:
         return math.inf
 
 
-def fits(n_bytes: int, device: torch.device) -> bool:
-    """Return whether a step may keep so many bytes."""
-    return n_bytes <= SHARE * free_memory(device)
+def room(device: torch.device, held: int) -> float:
+    """Return how many bytes a step may keep on a device that is to hold `held` others, too."""
+    return SHARE * (free_memory(device) - held)
 
 
 def recompute_blocks(model: nn.Module) -> None:

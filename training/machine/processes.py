@@ -26,6 +26,7 @@ PREPARE_TIMEOUT = timedelta(days=2)
 
 # Parts of the messages of gloo and NCCL about a lost process.
 LOST = ("connection closed", "connection reset", "connection refused", "timed out", "broken pipe")
+NO_MEMORY = "can't allocate memory"  # what PyTorch says on a CPU
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,24 @@ def join(timeout_s: float) -> Iterator[World]:
     """Join the processes that torchrun started; without torchrun, yield a World of one process.
 
     Only the first process prints. Raises UserError if another process ends or does not answer
-    for `timeout_s` seconds.
+    for `timeout_s` seconds, or if the memory is not enough.
     """
+    try:
+        with joined(timeout_s) as world:
+            yield world
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and NO_MEMORY not in str(error):
+            raise
+        raise UserError(
+            f"the memory is not enough ({str(error).splitlines()[0]}): give a smaller --set "
+            f"micro_batch_size=N, or --set gradient_checkpointing=on; both may be given with "
+            f"--resume, too, which goes on from the last checkpoint"
+        ) from None
+
+
+@contextmanager
+def joined(timeout_s: float) -> Iterator[World]:
+    """Yield the World; see `join`."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         yield World()
         return

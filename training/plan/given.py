@@ -22,7 +22,7 @@ from training.data.rows import Rows
 from training.data.shards import Shards
 from training.data.survey import Survey
 from training.machine.devices import pick_device, pick_dtype
-from training.machine.memory import fits, kept_bytes
+from training.machine.memory import kept_bytes, room
 from training.machine.processes import World
 from training.plan.pilot import Speed, evaluated_tokens, exact_facts, measured_hardness
 from training.plan.plan import BEYOND, Plan
@@ -30,6 +30,7 @@ from training.plan.scaling import MANY_EPOCHS, most_epochs
 from training.run.clock import Clock
 from training.run.config import TrainConfig
 from training.run.directory import Run
+from training.state import held_bytes
 
 # Most passes over a text, and the steps for which a small one is read more often, up to MANY_EPOCHS
 EPOCHS, MIN_STEPS = 16, 400
@@ -96,9 +97,10 @@ class Given:
         if self.initial and "micro_batch_size" not in self.chosen:
             training = in_memory(training, shape, self.world)
         speed = Speed()
-        speed.measure(model.n_layer, shape, training, seconds=0.0)
+        speed.measure(model.n_layer, shape, training, seconds=0.0, world=self.world)
         facts = exact_facts(shards)
-        step_s = speed.step_seconds(model.n_layer, shape, training.batch_size) / self.world.size
+        part = math.ceil(training.batch_size / self.world.size)
+        step_s = speed.step_seconds(model.n_layer, shape, part)
         evaluation_s = speed.evaluation_seconds(model.n_layer, shape, evaluated_tokens(facts))
         plan = Plan(model.n_layer, model, training, facts, step_s, evaluation_s)
         if self.minutes is not None:
@@ -166,25 +168,26 @@ def fitted_row(shards: Shards, block_size: int) -> int:
     split = shards.split("train")
     lengths = np.concatenate([np.diff(shard.starts, append=len(shard)) for shard in split])
     row = SHORT_ROW
-    while row < min(np.quantile(lengths, 0.95), block_size):
+    enough = min(np.quantile(lengths, 0.95), block_size)
+    while row < enough:
         row *= 2
     return 0 if row >= block_size else row
 
 
 def in_memory(training: TrainConfig, shape: ModelConfig, world: World = World()) -> TrainConfig:
-    """Return settings whose micro-batch fits the memory, if one row does.
+    """Return settings with the largest micro-batch that fits the memory, of one row at least.
 
     The first process decides for all, as memory differs between them.
     """
-    device, n_rows = pick_device(), min(training.micro_batch_size, training.batch_size)
+    device = pick_device()
     size = pick_dtype(training.dtype, device, world).itemsize
-
-    def is_small(n_rows: int) -> bool:
-        kept = kept_bytes(shape, n_rows, shape.block_size, size, device.type == "cuda")
-        return fits(kept, device) and (device.type != "cpu" or kept <= CPU_KEPT)
-
-    while n_rows % 2 == 0 and not is_small(n_rows):
-        n_rows //= 2
+    each = kept_bytes(shape, 1, shape.block_size, size, device.type == "cuda")
+    most = room(device, held_bytes(shape, training, world.size))
+    if device.type == "cpu":
+        most = min(most, CPU_KEPT)
+    wanted = min(training.micro_batch_size, training.batch_size)
+    divisors = (n for n in range(wanted, 1, -1) if training.batch_size % n == 0)
+    n_rows = next((n for n in divisors if n * each <= most), 1)
     [decided] = world.sum(n_rows if world.is_first else 0)
     return dataclasses.replace(training, micro_batch_size=round(decided))
 

@@ -10,16 +10,17 @@ import dataclasses
 import math
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from gptcore.config import ModelConfig
+from gptcore.nn.checkpoint import Tensors
 from gptcore.nn.gpt import GPT, whole_sequence
 from gptcore.system.malloc import keep_freed_memory
 from training.data.shards import Shards
 from training.data.survey import MAX_VALIDATION_BYTES, VALIDATION_SHARE
 from training.evaluation.validation import evaluate
-from training.loop import Task
 from training.machine.devices import autocast, pick_device, pick_dtype
 from training.machine.processes import World
 from training.machine.progress import progress, waiting
@@ -40,6 +41,7 @@ from training.run.facts import RunData
 from training.state import State, build_state
 from training.step import step
 from training.tasks.language import TRAIN_SAMPLE_TOKENS, LanguageModelling
+from training.tasks.translation import TranslationTask
 
 PILOT_DEPTH = 2
 PILOT_SHARE, PILOT_S = 0.035, 60.0  # the pilot run's share of the time, and its maximum in seconds
@@ -76,16 +78,27 @@ class Speed:
 
     @waiting("measuring the speed of this machine")
     def measure(
-        self, depth: int, model: ModelConfig, training: TrainConfig, seconds: float
+        self,
+        depth: int,
+        model: ModelConfig,
+        training: TrainConfig,
+        seconds: float,
+        world: World = World(),
     ) -> None:
-        """Take at least three steps on random tokens, for about `seconds`, and note the speed."""
+        """Take at least three steps on random tokens, for about `seconds`, and note the speed.
+
+        It is that of each process of `world`; several must take just three steps, in 0 seconds.
+        """
         batch_size = max(1, MEASURED_TOKENS // model.block_size)
         at_once = math.gcd(batch_size, training.micro_batch_size)  # more may not fit the memory
         # A learning rate of 0 takes as long as any other, and cannot diverge.
         training = dataclasses.replace(
-            training, batch_size=batch_size, micro_batch_size=at_once, learning_rate=0.0
+            training,
+            batch_size=batch_size * world.size,
+            micro_batch_size=at_once,
+            learning_rate=0.0,
         )
-        state = fresh_state(model, training)
+        state = fresh_state(model, training, world)
         batch = tuple(torch.randint(model.vocab_size, (2, batch_size, model.block_size)))
         passed: list[float] = []  # the time at which each step began its update
         state.optimizers[0].register_step_pre_hook(lambda *_: passed.append(time.perf_counter()))
@@ -106,25 +119,39 @@ class Speed:
         self.updates[depth] = n * update_flops(model) / max(sum(updates[1:]), 1e-9)
 
 
-def fresh_state(model: ModelConfig, training: TrainConfig) -> State:
-    """Return a new state without compilation, which pays off in long runs only."""
+def fresh_state(
+    model: ModelConfig,
+    training: TrainConfig,
+    world: World = World(),
+    initial: Tensors | None = None,
+) -> State:
+    """Return a new state without compilation, which pays off in long runs only.
+
+    All processes of `world` must call it. `initial`: its weights; None: random ones.
+    """
     keep_freed_memory()
     device = pick_device()
     run = Run(Path(), model, dataclasses.replace(training, compile="off"), NO_DATA)
-    return build_state(run, World(), device, pick_dtype(training.dtype, device))
+    dtype = pick_dtype(training.dtype, device, world)
+    return build_state(run, world, device, dtype, initial=initial)
 
 
-def measured_step(task: Task, run: Run) -> float:
-    """Return the seconds of a step, by a few that update nothing."""
+def measured_times(task: TranslationTask, run: Run) -> tuple[float, float]:
+    """Return the seconds of a step of all processes, by a few that update nothing, and of an
+    evaluation."""
     training = dataclasses.replace(run.train, learning_rate=0.0)
     took = []
     with waiting("measuring the speed of this machine"):
-        state = fresh_state(run.model, training)
+        state = fresh_state(run.model, training, task.world)
+        model: Any = state.model
+        with autocast(state.device, state.dtype):
+            evaluation_s = task.evaluation_seconds(model)
+        model.train()
         for _ in range(3):
             started = time.perf_counter()
             step(state, task.batch(0), task.logits, training)
             took.append(time.perf_counter() - started)
-    return min(took[1:])
+    return min(took[1:]), evaluation_s
 
 
 def between(measured: dict[int, float], depth: int) -> float:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from gptcore.config import ModelConfig
 from training.run.config import TrainConfig
-from training.run.settings import read_settings
+from training.run.settings import names_of, read_settings
 
 DEPTHS = range(1, 25)
 HEAD_SIZE = 64  # width of an attention head
@@ -132,17 +132,22 @@ def settings_at(
 ) -> tuple[ModelConfig, TrainConfig]:
     """Return model and training settings for `tokens` tokens; `settings` override the rule."""
     model = model_at(depth, facts, tokens * facts.bytes_per_token / facts.n_bytes)
-    batch = TrainConfig(batch_size=batch_at(model, facts, tokens), micro_batch_size=1)
-    model, asked = read_settings(settings, model, batch)
-    training = training_at(model, depth, tokens, asked.batch_size, evaluations)
-    return read_settings(settings, model, training)
+    batch, chosen = batch_at(model, facts, tokens), names_of(settings)
+    nothing = TrainConfig(batch_size=1, micro_batch_size=1)  # which goes with any that is chosen
+    model, asked = read_settings(settings, model, nothing)
+    if "batch_size" in chosen:
+        batch = asked.batch_size
+    elif batch > asked.micro_batch_size:
+        batch -= batch % asked.micro_batch_size
+    steps = max(1, round(tokens / (batch * model.block_size)))
+    steps = asked.steps if "steps" in chosen else steps
+    return read_settings(settings, model, training_at(model, depth, steps, batch, evaluations))
 
 
 def training_at(
-    model: ModelConfig, depth: int, tokens: float, batch_size: int, evaluations: int
+    model: ModelConfig, depth: int, steps: int, batch_size: int, evaluations: int
 ) -> TrainConfig:
-    """Return the settings of a training on `tokens` tokens with this many evaluations."""
-    steps = max(1, round(tokens / (batch_size * model.block_size)))
+    """Return the settings of a training of so many steps and evaluations."""
     evaluate_every = math.ceil(steps / evaluations)
     micro = min(batch_size, max(1, MICRO_BATCH_TOKENS // model.block_size))
     return TrainConfig(

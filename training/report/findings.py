@@ -92,7 +92,8 @@ def by_heart(history: History) -> Iterator[Finding]:
     if losses[-1] > max(RISE * losses[best], losses[best] + LEAST_NATS):
         last = "at the end" if history.is_at_end else "now"
         # Of a run that is stopped, the newest weights are taken.
-        taken = f" The weights of step {step:,} are taken." if history.summary else ""
+        is_told = history.summary and history.taken is not None
+        taken = f" The weights of step {history.taken:,} are taken." if is_told else ""
         yield Finding(
             f"The held-out loss was lowest at step {step:,} ({bits * losses[best]:.2f} bits per "
             f"byte, {bits * losses[-1]:.2f} {last}): the model learns the training text by "

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gptcore.checks import UserError
+from gptcore.system.files import step_of
 from gptcore.typed_json import as_json
 from training.run.directory import Run
 
@@ -53,6 +54,11 @@ class History:
     @property
     def is_at_end(self) -> bool:
         return self.step == self.run.train.steps
+
+    @property
+    def taken(self) -> int | None:
+        """The step whose weights are taken; None before the first checkpoint."""
+        return next(map(step_of, self.run.candidates()), None)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -114,11 +120,11 @@ def earlier(run: Run) -> list[Run]:
     found = []
     for summary in run.path.resolve().parent.glob("*/summary.json"):
         try:
-            other = Run.load(summary.parent)
-        except UserError:
-            continue  # another version or damaged, which must not stop this run
+            time, other = summary.stat().st_mtime, Run.load(summary.parent)
+        except (UserError, OSError):
+            continue  # another version, damaged or just deleted, which must not stop this run
         if other.path != run.path.resolve() and data_key(other) == data_key(run):
-            found.append((summary.stat().st_mtime, other))
+            found.append((time, other))
     return [other for _, other in sorted(found, key=lambda pair: -pair[0])[:N_EARLIER]]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from gptcore.system.files import new_file, step_of
+from gptcore.system.files import new_file
 from training.report.findings import BITS, findings
 from training.report.history import AXES, History, earlier, is_number, read_samples, spread
 from training.run.directory import Run, write_json
@@ -179,20 +179,25 @@ def findings_of(history: History, mark: str) -> str:
     return html
 
 
-def charts_of(curves: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
-    """Return HTML and the settings for report.js of all charts that have a curve."""
+def charts_of(curves: list[dict[str, Any]], is_smoothed: bool) -> tuple[str, list[dict[str, Any]]]:
+    """Return HTML and the settings for report.js of all charts that have a curve.
+
+    `is_smoothed`: whether a run's loss of training is of smoothed labels, which is higher than
+    that of the held-out text beside it.
+    """
     html, charts = "", []
+    known = LABELS | ({"loss": "training batch, labels smoothed"} if is_smoothed else {})
     for chart in CHARTS:
         drawn = {key: style for key, style in chart.curves.items() if any(key in c for c in curves)}
         if not drawn:
             continue
-        key = "".join(f'<span class="{s}"><i></i>{LABELS.get(k)}</span>' for k, s in drawn.items())
+        key = "".join(f'<span class="{s}"><i></i>{known.get(k)}</span>' for k, s in drawn.items())
         html += (
             f'<figure><figcaption><h3>{chart.title}</h3> <span class="unit">{chart.unit}</span>'
             f'<span class="key">{key if len(drawn) > 1 else ""}</span></figcaption>'
             '<div class="plot"></div><details><summary>Values</summary></details></figure>'
         )
-        labels = {key: LABELS.get(key, chart.title.lower()) for key in drawn}
+        labels = {key: known.get(key, chart.title.lower()) for key in drawn}
         settings = {"title": chart.title, "curves": drawn, "labels": labels}
         charts.append(settings | {"logarithmic": chart.logarithmic})
     return html, charts
@@ -205,7 +210,8 @@ def page(named: list[Run], earlier_ones: list[Run]) -> str:
     curves = [
         {key: curve for key in keys if (curve := history.curve(key))} for history in histories
     ]
-    figures, charts = charts_of(curves)
+    is_smoothed = any(history.run.train.label_smoothing for history in histories)
+    figures, charts = charts_of(curves, is_smoothed)
     axes = {k: v for k, v in AXES.items() if any(h.axes[k] is not None for h in histories)}
     drawn = [{"name": h.name, "curves": c} for h, c in zip(histories, curves)]
     data = json.dumps({"runs": drawn, "charts": charts, "axes": axes}, separators=(",", ":"))
@@ -240,8 +246,8 @@ def write_page(runs: list[Run], path: Path) -> Path:
 
 def write_report(run: Run) -> Path:
     """Write report.html, with the newest earlier runs beside this one, and report.json."""
-    taken = next(map(step_of, run.candidates()), None)
-    found = [finding._asdict() for finding in findings(History(run))]
+    history = History(run)
+    taken, found = history.taken, [finding._asdict() for finding in findings(history)]
     values = {"taken": taken, "samples": samples_at(run, taken), "findings": found}
     write_json(run.path / "report.json", values)
     return write_page([run], run.path / "report.html")

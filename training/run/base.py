@@ -8,6 +8,7 @@ with its sha256, and reads it again when it goes on, is measured or exported.
 """
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,6 +77,11 @@ def open_base(path: Path) -> tuple["Tensors", Base]:
         return read_base(base, facts.config), base
     run = Run.load(path)
     checkpoint = run.best_checkpoint()
+    if not run.is_complete:  # when it goes on, it deletes its older checkpoints
+        raise UserError(
+            f"--init {path} is not complete: complete it (python -m training --out {path} "
+            f"--resume), or export it, and name the model folder"
+        )
     file = (checkpoint.path / WEIGHTS).resolve()
     sha256 = "" if run.train.lora else file_sha256(file)  # adapters merged are in no file
     imported = run.base.imported if run.base else None
@@ -113,7 +119,24 @@ def first_weights(run: Run) -> "Tensors | None":
 
     Raises UserError if they are missing or changed.
     """
-    return read_base(run.base, run.model) if run.base else None
+    if run.base is None:
+        return None
+    return read_base(replace(run.base, path=str(base_file(run))), run.model)
+
+
+def base_file(run: Run) -> Path:
+    """Return the file of the weights that a run with a base began with; it may be missing.
+
+    If a folder that holds both was moved, it is looked for in the same place near the run.
+    """
+    assert run.base is not None
+    path = Path(run.base.path)
+    near = (
+        folder.joinpath(*path.parts[i:])
+        for folder in run.path.resolve().parents
+        for i in range(1, len(path.parts) - 1)  # with its own folder, at least
+    )
+    return next((file for file in (path, *near) if file.is_file()), path)
 
 
 def whole_weights(run: Run, checkpoint: "Checkpoint") -> "Tensors":

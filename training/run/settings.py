@@ -24,7 +24,15 @@ ANYTIME = (
     "timeout",
     "verbose",
 )  # options that do not describe the training itself
-PICKED = ("dtype", "gradient_checkpointing", "compile")  # at the start, if they are auto
+# Settings that a resumed run may change: they do not say what is learned.
+FREE = (
+    "micro_batch_size",
+    "gradient_checkpointing",
+    "compile",
+    "log_every",
+    "save_every",
+    "keep_checkpoints",
+)
 Shape = TypeVar("Shape", bound=ModelConfig)
 
 
@@ -141,7 +149,7 @@ def check_same(run: Run, model: ModelConfig, training: TrainConfig, **fixed: str
     for key, value, own in (
         (k, v, own) for given, own in (settings, options) for k, v in given.items()
     ):
-        if differs(key, value, own.get(key)) and not key.endswith("vocab_size"):
+        if differs(key, value, own.get(key)):
             found = f"has {key}={own[key]}" if key in own else "was started without it"
             raise UserError(
                 f"--resume: {key}={value}, but the run in {run.path} {found}: give the options "
@@ -150,8 +158,22 @@ def check_same(run: Run, model: ModelConfig, training: TrainConfig, **fixed: str
 
 
 def differs(key: str, wanted: Any, own: Any) -> bool:
-    """Return whether a setting differs from the run's; auto matches what was picked."""
-    return wanted != own and (key not in PICKED or wanted != "auto")
+    """Return whether a setting differs from the run's, and a resume may not change it.
+
+    The precision was picked at the start if it is auto.
+    """
+    is_free = key in FREE or key.endswith("vocab_size") or (key, wanted) == ("dtype", "auto")
+    return wanted != own and not is_free
+
+
+def going_on(run: Run, training: TrainConfig) -> Run:
+    """Return the run with the wanted values of the settings that a resumed run may change.
+
+    Where auto is wanted, what was picked stays.
+    """
+    wanted = {name: getattr(training, name) for name in FREE}
+    new = {name: value for name, value in wanted.items() if value != "auto"}
+    return dataclasses.replace(run, train=dataclasses.replace(run.train, **new))
 
 
 def settings_help(model: ModelConfig, training: TrainConfig, preset: str) -> str:

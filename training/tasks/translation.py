@@ -4,6 +4,7 @@
 >>> *inputs, targets = task.batch(0)                                 # doctest: +SKIP
 """
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +18,14 @@ from gptcore.nn.torch_translator import TorchTranslator
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.search import translate
 from training.data.pair_batches import PairBatches
-from training.data.sentence_pairs import TRAINING, VALIDATION, Pair, encode_pairs, write_pairs
+from training.data.sentence_pairs import (
+    MAX_VALIDATION,
+    TRAINING,
+    VALIDATION,
+    Fitting,
+    Pair,
+    write_pairs,
+)
 from training.evaluation.bits_per_byte import Total
 from training.evaluation.validation import cost, evaluating
 from training.machine.processes import World
@@ -32,19 +40,14 @@ class TranslationTask:
         run: Run,
         source_tokenizer: Tokenizer,
         tokenizer: Tokenizer,
-        training: list[Pair],
-        validation: list[Pair],
+        training: Fitting,
+        validation: Fitting,
         world: World = World(),
     ):
         self.world = world
         self.config = run.train
         self.source_tokenizer, self.tokenizer = source_tokenizer, tokenizer
-        shape = source_tokenizer, tokenizer, run.model.block_size
-        self.training, encoded = encode_pairs(training, *shape, "to train on")
-        self.validation, held_out = encode_pairs(validation, *shape, "to measure on")
-        n_left_out = len(training) + len(validation) - len(self.training) - len(self.validation)
-        if n_left_out:
-            print(f"left out {n_left_out:,} pairs of more than {run.model.block_size} tokens")
+        (self.training, encoded), (self.validation, held_out) = training, validation
         self.batches = PairBatches(encoded, self.config.batch_size)
         self.held_out = PairBatches(held_out, self.config.micro_batch_size)
         self.steps_per_epoch = float(self.batches.steps_per_epoch)
@@ -63,13 +66,29 @@ class TranslationTask:
         return model(*inputs)
 
     def evaluate(self, model: Seq2Seq) -> dict[str, float]:
-        """Measure the loss with teacher forcing, and BLEU and chrF of greedy translations."""
+        """Measure the loss with teacher forcing, and BLEU and chrF of greedy translations.
+
+        The latter of the first MAX_VALIDATION pairs: a translation takes as long as many losses.
+        """
+        scored = self.validation[:MAX_VALIDATION]
         with evaluating(model):
             total = target_cost(model, self.held_out, self.tokenizer)
-            texts = self.translate(model, self.validation)
-        scores = score(texts, [target for _, target in self.validation])
+            texts = self.translate(model, scored)
+        scores = score(texts, [target for _, target in scored])
         measured = {"val_loss": total.loss, "bits_per_byte": total.bits_per_byte}
         return measured | scores._asdict()
+
+    def evaluation_seconds(self, model: Seq2Seq) -> float:
+        """Return about how long an evaluation takes, by the time of a token of one translation.
+
+        The untrained `model` does not end its sentences, so those of a whole one would mislead.
+        """
+        translator = TorchTranslator(model, self.source_tokenizer, self.tokenizer)
+        started = time.perf_counter()
+        one = translate(translator, self.validation[0][0])
+        token_s = (time.perf_counter() - started) / (len(one.target_ids) - 1)
+        scored = self.held_out.lengths[:MAX_VALIDATION, 0] - 1
+        return token_s * int(scored.sum())
 
     def samples(self, model: Seq2Seq) -> list[tuple[str, str]]:
         pairs = self.validation[:5]
