@@ -307,10 +307,12 @@ def test_a_base_that_was_moved_together_with_the_run_is_found(
 
 
 def test_weights_that_a_run_may_still_delete_are_no_base(tuned: Run, tmp_path: Path) -> None:
-    path = shutil.copytree(tuned.path, tmp_path / "run")
-    (path / "summary.json").unlink()
-    with pytest.raises(UserError, match=f"is not complete: .* --out {path} --resume.*or export"):
-        open_base(path)
+    stopped, unmixed = (shutil.copytree(tuned.path, tmp_path / name) for name in ("a", "b"))
+    (stopped / "summary.json").unlink()
+    replace(tuned, path=unmixed, train=replace(tuned.train, lora=0, keep=0.4)).write_config()
+    for path in (stopped, unmixed):
+        with pytest.raises(UserError, match=f"not complete: .* --out {path} --resume.*or export"):
+            open_base(path)
 
 
 def test_a_base_that_changed_is_noticed(

@@ -76,9 +76,9 @@ def parts_of(run: Run) -> Iterator[tuple[str, Callable[[], object]]]:
             yield name, partial(read_pairs, run.path / name)
     else:
         yield "tokenizer", lambda: run.tokenizer
-        if not run.is_complete or is_finished(str(run.data.shards)):  # they may be deleted then
+        if not run.is_settled or is_finished(str(run.data.shards)):  # they may be deleted then
             yield f"token shards, {run.data.shards}", lambda: check_shards(run)
-        if run.train.lora or (run.train.keep and "kept" not in run.summary()):  # else mixed already
+        if run.train.lora or (run.train.keep and not run.is_settled):  # else mixed already
             yield "weights of --init", lambda: first_weights(run)
     for path in list_checkpoints(run.checkpoints):
         yield f"checkpoints/{path.name}", partial(check_checkpoint, run, path)
@@ -130,7 +130,7 @@ def advise(run: Run, sound_steps: list[int], damaged: list[str]) -> str:
     command = "python -m training"
     command += " translate" if isinstance(run.model, Seq2SeqConfig) else ""
     needed = [name for name in damaged if not name.startswith(("checkpoints/", "metrics"))]
-    if run.is_complete and max(sound_steps, default=0) >= run.train.steps:
+    if run.is_settled and max(sound_steps, default=0) >= run.train.steps:
         return f"the run is complete, at step {run.train.steps}"
     if needed:
         return f"nothing can be resumed before they are sound: {', '.join(needed)}"

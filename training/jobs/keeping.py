@@ -25,12 +25,6 @@ MOST_COST = {"held-out": 0.03, "training": 0.003}
 SHARES = (1.0, 0.5, 0.25)  # of `keep`: less is mixed in where all of it would cost too much
 
 
-def is_kept(run: Run) -> bool:
-    """Return whether a run is complete, and its weights are mixed if they are to be."""
-    summary = run.summary()
-    return bool(summary) and (not run.train.keep or "kept" in summary)
-
-
 def keep_before(
     summary: dict[str, Any] | None,
     run: Run,

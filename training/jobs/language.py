@@ -13,7 +13,7 @@ from training.data.shards import CACHE, Shards
 from training.data.sources import OWN, SHARDS, finished_shards, name_of, run_data_of, shards_of
 from training.evaluation.validation import beginning, questions
 from training.formats.places import find_files
-from training.jobs.keeping import is_kept, keep_before
+from training.jobs.keeping import keep_before
 from training.jobs.options import Text, has_shards, read_text, settings_of, tokenised
 from training.jobs.telling import tell
 from training.look.samples import shortened
@@ -71,7 +71,7 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     run = going_on(run, training)
     shards = world.in_turns(lambda: shards_of(run))
     task = LanguageModelling(run, shards, world)
-    is_trained = bool(run.summary()) and not is_kept(run)  # stopped between the two
+    is_trained = bool(run.summary()) and not run.is_settled  # stopped between the two
     frozen = frozen_weights(run)
     summary = run.summary() if is_trained else train(run, task, frozen, resume=True, world=world)
     return keep_before(summary, run, task)

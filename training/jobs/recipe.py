@@ -21,7 +21,7 @@ from gptcore.text.tokenizer import Tokenizer
 from training.data.rows import Rows
 from training.data.shards import Shards, prepare
 from training.data.sources import SHARDS, run_data_of, shards_of
-from training.jobs.keeping import is_kept, keep_before
+from training.jobs.keeping import keep_before
 from training.jobs.stages import Stage, mixed
 from training.loop import train
 from training.machine.processes import World, join
@@ -89,7 +89,7 @@ def run_stage(
         return keep_before(train(run, task, weights, world=world), run, task, weights)
     run = Run.load(path)
     check_unchanged(stage, run, before)
-    if is_kept(run):
+    if run.is_settled:
         print(f"complete, in {path}")
         return run.summary()
     run = going_on(run, stage.training)

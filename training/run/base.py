@@ -77,7 +77,7 @@ def open_base(path: Path) -> tuple["Tensors", Base]:
         return read_base(base, facts.config), base
     run = Run.load(path)
     checkpoint = run.best_checkpoint()
-    if not run.is_complete:  # when it goes on, it deletes its older checkpoints
+    if not run.is_settled:  # when it goes on, it deletes or changes its checkpoints
         raise UserError(
             f"--init {path} is not complete: complete it (python -m training --out {path} "
             f"--resume), or export it, and name the model folder"

@@ -86,6 +86,12 @@ class Run:
     def is_complete(self) -> bool:
         return bool(self.summary())
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is complete, and weights before it are mixed in if they are to be."""
+        summary = self.summary()
+        return bool(summary) and (not self.train.keep or "kept" in summary)
+
     def summary(self) -> dict[str, Any]:
         """Return summary.json, or {} if it is missing or damaged; a resume writes it again."""
         try:
