@@ -166,7 +166,10 @@ def test_of_a_chat_that_no_request_can_hold_the_newest_messages_are_sent(
     say(page, "Hello!")
     expect(page.locator(".finish")).to_have_count(1)
     expect(page.locator(".notice")).to_be_hidden()
-    expect(page.locator(".cut + .message.user .body")).to_have_text("Hello!")
+    cut = page.locator(".cut + .message.user .body")
+    expect(cut).to_have_text("Hello!")
+    page.get_by_label("Tint by probability").click()
+    expect(cut).to_have_text("Hello!")
 
 
 def test_a_server_that_goes_away_is_told_and_loses_nothing(page: Page) -> None:

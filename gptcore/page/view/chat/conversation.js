@@ -249,12 +249,14 @@ export class Conversation {
   tint(on) {
     this.messages.isTinted = on;
     this.legend.hidden = !on;
-    this.messages.redraw(this.chat, this.nodes());
+    this.messages.forget();
+    this.refresh();
   }
 
   plain(on) {
     this.messages.isPlain = on;
-    this.messages.redraw(this.chat, this.nodes());
+    this.messages.forget();
+    this.refresh();
   }
 
   // ---- What a person does

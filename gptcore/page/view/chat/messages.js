@@ -34,7 +34,8 @@ export class Messages {
       const { number, count } = versionOf(chat, node);
       const stamp = `${number}/${count}/${node.text.length}/${node.finish}/${this.isMixed}`;
       const old = this.drawn.get(node.id);
-      const element = old?.stamp === stamp ? old : this.make(node, number, count);
+      const isEdited = old?.classList.contains("editing"); // what a person types in it stays
+      const element = isEdited || old?.stamp === stamp ? old : this.make(node, number, count);
       Object.assign(element, { node, stamp });
       drawn.set(node.id, element);
       return element;
@@ -77,10 +78,9 @@ export class Messages {
     return el("div.versus", { role: "group", "aria-label": say("model.versus") }, frames);
   }
 
-  // Draws all messages anew, but none that a person is changing.
-  redraw(chat, nodes) {
+  // Lets all messages be drawn anew.
+  forget() {
     for (const [id, article] of this.drawn) if (!article.classList.contains("editing")) this.drawn.delete(id);
-    this.show(chat, nodes);
   }
 
   make(node, number, count) {

@@ -226,6 +226,7 @@ export class Inspect {
   qkv() {
     const { queries, keys, values } = this.seen.arrays;
     const [nHead, n, size] = queries.shape;
+    this.head = Math.min(this.head, nHead - 1); // another model may have had more
     const head = choice(this.results, "head", "heads", counted(nHead), this.head, (value) => {
       this.head = Number(value);
       this.show();
