@@ -61,7 +61,10 @@ def remove_unused(graph: onnx.GraphProto) -> None:
     nodes = nodes_for(graph, outputs)
     needed = outputs.union(*(node.input for node in nodes))
     set_items(graph.node, nodes)
-    set_items(graph.initializer, [t for t in graph.initializer if t.name in needed])
+    weights = graph.initializer
+    for i in reversed(range(len(weights))):  # in their place: a list of others would be copied
+        if weights[i].name not in needed:
+            del weights[i]
 
 
 def nodes_for(
@@ -142,7 +145,8 @@ def save_graph(proto: onnx.ModelProto, path: Path, value: Value = numpy_helper.t
     tensors = proto.graph.initializer
     if sum(map(n_bytes, tensors)) <= MOST_BYTES:
         for tensor in tensors:
-            tensor.CopyFrom(numpy_helper.from_array(value(tensor), tensor.name))
+            if not tensor.HasField("raw_data"):
+                tensor.CopyFrom(numpy_helper.from_array(value(tensor), tensor.name))
     else:
         with open(data_file(path), "wb") as file:
             for tensor in tensors:

@@ -127,16 +127,18 @@ def first_weights(run: Run) -> "Tensors | None":
 def base_file(run: Run) -> Path:
     """Return the file of the weights that a run with a base began with; it may be missing.
 
-    If a folder that holds both was moved, it is looked for in the same place near the run.
+    If a folder that holds both was moved, the same file is looked for in the same place near the run.
     """
     assert run.base is not None
-    path = Path(run.base.path)
+    path, sha256 = Path(run.base.path), run.base.sha256
+    if path.is_file():
+        return path
     near = (
         folder.joinpath(*path.parts[i:])
         for folder in run.path.resolve().parents
         for i in range(1, len(path.parts) - 1)  # with its own folder, at least
     )
-    return next((file for file in (path, *near) if file.is_file()), path)
+    return next((file for file in near if file.is_file() and file_sha256(file) == sha256), path)
 
 
 def whole_weights(run: Run, checkpoint: "Checkpoint") -> "Tensors":
