@@ -127,7 +127,7 @@ def first_weights(run: Run) -> "Tensors | None":
 def base_file(run: Run) -> Path:
     """Return the file of the weights that a run with a base began with; it may be missing.
 
-    If a folder that holds both was moved, the same file is looked for in the same place near the run.
+    If a folder that holds both was moved, the same file is looked for in that place near the run.
     """
     assert run.base is not None
     path, sha256 = Path(run.base.path), run.base.sha256
