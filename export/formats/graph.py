@@ -145,6 +145,7 @@ def save_graph(proto: onnx.ModelProto, path: Path, value: Value = numpy_helper.t
     tensors = proto.graph.initializer
     if sum(map(n_bytes, tensors)) <= MOST_BYTES:
         for tensor in tensors:
+            tensor.ClearField("doc_string")  # empty, and there in some weights alone
             if not tensor.HasField("raw_data"):
                 tensor.CopyFrom(numpy_helper.from_array(value(tensor), tensor.name))
     else:
