@@ -77,7 +77,7 @@ def test_versions_are_a_tree(page: Page) -> None:
     expect(page.locator(".versions").last).to_have_text("2/2")
     second = replies(page).last.inner_text()
     page.get_by_label("The version before").click()
-    expect(replies(page)).to_have_text(first)
+    expect(replies(page)).to_have_text(first, use_inner_text=True)
     page.get_by_label("The next version").click()
     expect(replies(page).last).to_have_text(second)
     # Other words of one's own make another branch, from which one comes back.
