@@ -192,12 +192,13 @@ def test_a_loss_of_smoothed_labels_is_called_so(tmp_path: Path) -> None:
         assert ("training batch, labels smoothed" in text) == (smoothing > 0)
 
 
-def test_what_is_deleted_beside_a_run_does_not_end_its_training(tmp_path: Path) -> None:
-    for name in ("run", "gone"):
-        run = Run(tmp_path / name, PRESETS["tiny"], TrainConfig(), RunData("text", False, 1))
-        run.create()
-    (tmp_path / "gone" / "summary.json").symlink_to(tmp_path / "nowhere")
-    assert earlier(Run.load(tmp_path / "run")) == []
+def test_what_cannot_be_read_beside_a_run_does_not_end_its_training(tmp_path: Path) -> None:
+    run = made_up(tmp_path / "run")
+    other = made_up(tmp_path / "other")
+    assert [found.path.name for found in earlier(run)] == ["other"]
+    (other.path / "config.json").unlink()
+    (other.path / "config.json").mkdir()  # reading it is an error of the system
+    assert earlier(run) == []
 
 
 def test_only_the_newest_few_earlier_runs_are_shown(tmp_path: Path) -> None:
