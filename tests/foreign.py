@@ -47,6 +47,7 @@ def incomplete(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fast.decoder = decoders.ByteLevel()
     fast.add_special_tokens(["<|end|>"])
     fast.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "<|end|>"}')
     return folder
 
 
@@ -78,6 +79,7 @@ def train_elsewhere(kind: str, folder: Path) -> Path:
     fast.add_special_tokens(["<|stop|>"])
     fast.add_tokens([AddedToken(name, normalized=False) for name in ADDED])
     fast.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "<|stop|>"}')
     return folder
 
 

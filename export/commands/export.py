@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from export.folder.replace import check_model_folder
+from export.folder.replace import check_imported, check_model_folder
 from gptcore.bundle import VARIANTS, read_facts
 from gptcore.checks import UserError, check_choice
 from gptcore.config import Seq2SeqConfig
@@ -83,7 +83,7 @@ def add_folder_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     check_source(options)
-    check_target(options)
+    check_target(options, options.from_gguf.name if options.from_gguf else "")
     if options.from_hf:
         return export_folder(options.from_hf, options)
     if options.from_gguf:
@@ -124,13 +124,15 @@ def unpacked(file: Path, beside: Path) -> Iterator[Path]:
 
 def target_of(options: argparse.Namespace, family: Path) -> "Target":
     """Return what the options say of the model folder; `family` may hold the model's own card."""
-    from export.folder.card import Hub, read_license
+    from export.folder.card import Hub, read_hub
     from export.folder.write import Target
 
+    own = read_hub(family)
     hub = Hub(
-        options.license or read_license(family),
+        options.license or own.license,
         split_names(options.language),
         split_names(options.datasets),
+        "" if options.license else own.terms,
     )
     name = options.name or options.out.name
     return Target(options.out, name, hub, split_names(options.quantize), options.force)
@@ -170,9 +172,14 @@ def check_source(options: argparse.Namespace) -> None:
         )
 
 
-def check_target(options: argparse.Namespace) -> None:
-    """Raise UserError for what else can be found before anything is fetched or unpacked."""
+def check_target(options: argparse.Namespace, source: str) -> None:
+    """Raise UserError for what else can be found before anything is fetched or unpacked.
+
+    `source`: see Imported; "" if it is not known yet.
+    """
     check_model_folder(options.out)
+    if source:
+        check_imported(options.out, source)
     for name in split_names(options.quantize):
         check_choice("number format", name, SMALLER)
     if options.text:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from export.commands import export
 from export.pretrained.registry import find, is_tried, listed
-from gptcore.system.files import read_json
+from gptcore.system.files import read_object
 from training.machine.progress import waiting
 
 KEPT = "; what was fetched is kept: run the same command to continue"
@@ -34,14 +34,14 @@ def run(options: argparse.Namespace) -> int:
     options.out = options.out or Path("models") / Path(options.model.lower()).name
     from export.pretrained.hub import fetch, find_in_mirror, home  # imports huggingface_hub
 
-    export.check_target(options)
+    export.check_target(options, model.repo)
     if options.mirror:
         folder = find_in_mirror(options.mirror, model.repo)
     else:
         folder = home() / model.repo
         fetch(folder, model.repo, lambda folder: check_supported(folder, options))
     code = export.export_folder(folder, options, model.repo)
-    family = read_json(folder / "config.json").get("model_type", "llama")
+    family = read_object(folder / "config.json").get("model_type", "llama")
     if not is_tried(family):
         print(f"of the family {family} no real weights were tried here, only small random ones")
     return code
@@ -54,5 +54,5 @@ def check_supported(folder: Path, options: argparse.Namespace) -> None:
         from export.pretrained.tokenizer import read_tokenizer
 
     path = folder / "config.json"
-    config = read_config(read_json(path), path, options.context)
+    config = read_config(read_object(path), path, options.context)
     read_tokenizer(folder, config.vocab_size)

@@ -1,5 +1,7 @@
 """python -m export push FOLDER USER/NAME: upload a model folder, a Space or a static page.
 
+Files of the repository that the folder does not have are deleted; the Hub keeps older versions.
+
 The token comes from HF_TOKEN or `hf auth login`; otherwise the command asks for it. There is no
 option for it, because other users can see the options of a running process.
 """
@@ -10,7 +12,7 @@ from pathlib import Path
 from gptcore.checks import UserError
 
 KINDS = ("model", "space")
-KEPT = "; the repository has got all of the folder or nothing of it"
+KEPT = "; run the same command again: what has arrived is not sent again"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

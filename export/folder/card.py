@@ -26,6 +26,7 @@ class Hub(NamedTuple):
     license: str = UNNAMED
     languages: Sequence[str] = ()
     datasets: Sequence[str] = ()  # names of data sets on the Hub
+    terms: str = ""  # lines that name and link a licence of its own
 
 
 LOSS = "loss.png"  # plot of the run's loss, in the model folder
@@ -34,7 +35,7 @@ LISTS = ("language", "datasets")  # keys of the front matter whose values are li
 CARD = """\
 ---
 license: {hub.license}
-{lists}{front_matter}
+{hub.terms}{base_model}{lists}{front_matter}
 tags:
 - onnx
 {family_tag}- gptcore
@@ -164,6 +165,7 @@ def write_card(path: Path, facts: ModelFacts, hub: Hub) -> None:
         name=facts.name,
         hub=hub,
         lists=yaml_list("language", hub.languages) + yaml_list("datasets", hub.datasets),
+        base_model=base_model(facts),
         family_tag=f"- {name}\n" if (name := family(config)) else "",
         rows="\n".join(f"| {name} | {value} |" for name, value in rows),
         origin=origin(facts),
@@ -184,6 +186,12 @@ def found(worst: float | None) -> str:
 def yaml_list(key: str, values: Sequence[str]) -> str:
     """Return front matter for a list, or nothing if it is empty: the Hub refuses empty lists."""
     return "".join([f"{key}:\n", *(f"- {value}\n" for value in values)]) if values else ""
+
+
+def base_model(facts: ModelFacts) -> str:
+    """Return the front matter's line for a model of the Hub, which is known as OWNER/NAME."""
+    source = facts.imported.source if facts.imported else ""
+    return f"base_model: {source}\n" if "/" in source else ""
 
 
 def origin(facts: ModelFacts) -> str:
@@ -335,6 +343,7 @@ def read_hub(folder: Path) -> Hub:
     text = card.read_text(encoding="utf-8", errors="replace") if card.exists() else ""
     front = match[1] if (match := re.match(r"---\n((?:.*\n)*?)---\n", text)) else ""
     found = re.search(r"""^license: *["']?([\w.\-]+)["']? *(?: #.*)?$""", front, re.MULTILINE)
+    terms = "".join(re.findall(r"^license_(?:name|link):.*\n", front, re.MULTILINE))
     lists = (re.search(rf"^{key}:\n((?:- .*\n)*)", front, re.MULTILINE) for key in LISTS)
     languages, datasets = ([ln[2:] for ln in m[1].splitlines()] if m else [] for m in lists)
-    return Hub(found[1] if found else UNNAMED, languages, datasets)
+    return Hub(found[1] if found else UNNAMED, languages, datasets, terms)

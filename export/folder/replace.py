@@ -40,7 +40,19 @@ def check_model_folder(out: Path, facts: ModelFacts | None = None) -> None:
         "model folder",
         lambda out: {FACTS, *read_facts(out).sha256} if (out / FACTS).is_file() else None,
     )
-    if facts and out.exists() and origin(found := read_facts(out)) != origin(facts):
+    if facts and out.exists():
+        check_origin(out, read_facts(out), origin(facts))
+
+
+def check_imported(out: Path, source: str) -> None:
+    """Raise UserError if `out` holds a model that was not made from this source elsewhere."""
+    if out.exists():
+        found = read_facts(out)
+        check_origin(out, found, (source, found.parameters))
+
+
+def check_origin(out: Path, found: ModelFacts, wanted: object) -> None:
+    if origin(found) != wanted:
         raise UserError(
             f"{out} holds a model of another origin ({found.name}): choose another --out, or "
             f"delete that folder first"

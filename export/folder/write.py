@@ -65,6 +65,8 @@ from training.machine.progress import waiting
 from training.run.base import FAMILY, FAMILY_FILES, whole_weights
 from training.run.directory import Run
 
+CHANGED = ("config.json", "genai_config.json", "tokenizer_config.json")  # files of a family
+
 
 class Target(NamedTuple):
     """The model folder to write, and what it is to have."""
@@ -179,7 +181,7 @@ def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -
     if not family(config) or tokenizer.facts:
         return
     ids = token_ids(tokenizer.special)
-    write_tokenizer_json(tokenizer, folder / "tokenizer.json")
+    write_tokenizer_json(tokenizer, folder / "tokenizer.json", is_chat)
     for name, content in (
         ("config.json", llama_config(config, ids)),
         ("generation_config.json", generation_config(ids)),
@@ -199,19 +201,18 @@ def write_family(run: Run, folder: Path) -> None:
     for name in FAMILY_FILES:
         if name != "README.md" and (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
-    for name in ("config.json", "genai_config.json"):
-        if not (source / name).is_file():
-            continue
-        content, n = read_json(source / name), run.model.block_size  # maybe shortened
-        if name == "config.json":
-            content["max_position_embeddings"] = n
-        else:
-            content["model"]["context_length"] = content["search"]["max_length"] = n
+    found = {name: read_json(source / name) for name in CHANGED if (source / name).is_file()}
+    if content := found.get("config.json"):
+        content["max_position_embeddings"] = run.model.block_size  # maybe shortened
+    if content := found.get("genai_config.json"):  # of a shipped base, it names a smaller file
+        ids = {key: i for key, i in content["model"].items() if key.endswith("_token_id")}
+        found["genai_config.json"] = genai_config(run.model, ids)
+    if content := found.get("tokenizer_config.json"):
+        content["model_max_length"] = run.model.block_size
+        if run.data.chat and not content.get("chat_template"):
+            content["chat_template"] = chat_template_of(run.tokenizer.chat)
+    for name, content in found.items():
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    path = source / "tokenizer_config.json"
-    if run.data.chat and path.is_file() and not (content := read_json(path)).get("chat_template"):
-        content["chat_template"] = chat_template_of(run.tokenizer.chat)
-        (folder / path.name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 @waiting("writing the graph and the weights")

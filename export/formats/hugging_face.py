@@ -196,12 +196,12 @@ def special_tokens_map() -> dict[str, str]:
     return {"bos_token": "<|endoftext|>", "eos_token": "<|end|>", "pad_token": "<|pad|>"}
 
 
-def write_tokenizer_json(tokenizer: Tokenizer, path: Path) -> None:
-    """Write tokenizer.json.
+def write_tokenizer_json(tokenizer: Tokenizer, path: Path, is_chat: bool = True) -> None:
+    """Write tokenizer.json; a base model's opens each text, as a chat template opens conversations.
 
     The merges are recovered from the ranks, so that `tokenizers` gives the same ids as tiktoken.
     """
-    from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
+    from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, processors
     from tokenizers import Tokenizer as Fast
 
     char_of = byte_to_unicode()
@@ -217,6 +217,13 @@ def write_tokenizer_json(tokenizer: Tokenizer, path: Path) -> None:
     fast.pre_tokenizer = pre_tokenizers.Sequence([split, to_bytes])
     fast.decoder = decoders.ByteLevel()
     fast.add_special_tokens([AddedToken(name, normalized=False) for name in SPECIAL_TOKENS])
+    if not is_chat:
+        opening = tokenizer.chat.text
+        fast.post_processor = processors.TemplateProcessing(
+            single=f"{opening} $A",
+            pair=f"{opening} $A $B",
+            special_tokens=[(opening, tokenizer.special[opening])],
+        )
     fast.save(str(path))
 
 

@@ -20,6 +20,7 @@ Parts = list[int | str]
 PAGE = Path(__file__).with_name("contract.md")  # a template
 FOUND_WHOLE = "first finds the tokens of `found_whole`, each of which is one id, "
 KEPT = " Only the ranks of `kept` are numbered; a token without an id becomes its single bytes."
+MISSING = " A byte without a token is left out, and what stood around it merges."
 CHAT = """\
 Numbers are ids. Quoted words are text: join them with the message beside them, and encode the
 whole.{trims}
@@ -123,6 +124,7 @@ def page(bundle: Bundle, facts: dict[str, Any], vectors: dict[str, Any]) -> str:
         form=f"brings it into Unicode's form {form}, " if form else "",
         found_whole=FOUND_WHOLE if tokenizer["found_whole"] else "",
         kept=KEPT if tokenizer["kept"] else "",
+        missing="" if set(map(bytes, zip(range(256)))) <= set(bundle.tokenizer.ranks) else MISSING,
         special=next(reversed(tokenizer["special"])),
         special_table="\n".join(
             f"| `{escaped(name)}` | {i} |" for name, i in tokenizer["special"].items()

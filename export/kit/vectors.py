@@ -17,6 +17,7 @@ import numpy as np
 from export.kit.hard_texts import hard_texts
 from export.verify.sampling import choices, choose, is_clear
 from gptcore.bundle import ONNX, Bundle
+from gptcore.checks import UserError
 from gptcore.engine.onnx_session import OnnxSession, open_inference
 from gptcore.text.chat_template import Message, messages_of, render, text_opening
 from gptcore.text.tokenizer import Tokenizer
@@ -55,9 +56,14 @@ SYSTEM = "You are a friendly assistant."
 
 
 def make_vectors(bundle: Bundle) -> dict[str, Any]:
-    """Return texts with their ids, prompts with what follows them, and draws."""
+    """Return texts with their ids, prompts with what follows them, and draws; raises UserError."""
     session = OnnxSession(open_inference(bundle.path / ONNX), bundle.config)
     prompts = [p for p in make_prompts(bundle) if len(p["ids"]) < bundle.config.block_size]
+    if not prompts:
+        raise UserError(
+            f"{bundle.path} has a context of {bundle.config.block_size} tokens, which no prompt of "
+            f"a kit fits: train with a longer context"
+        )
     first_logits = []
     for prompt in progress(prompts, "prompts"):
         logits = session.prefill(prompt["ids"])

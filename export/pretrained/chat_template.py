@@ -28,6 +28,7 @@ from gptcore.text.chat_format import ChatFormat
 
 SHAPES = ("u", "su", "uau", "suau", "uauau")
 ROLES = {"s": "system", "u": "user", "a": "assistant"}
+MARK, THOUGHT = "mark", "<think>a</think> b"
 SECONDS = 10  # for a template, most of them for the start of its process
 BYTES = 2**30
 TOO_MUCH = 3  # the exit status for a template that needs more; Python's own are 1 and 2
@@ -62,7 +63,9 @@ def read_format(template: str, names: dict[str, str], text: str) -> ChatFormat:
     found = json.loads(ended.stdout)
     if "error" in found:
         raise UserError(f"{found['error']}; {REMEDY}")
-    return ChatFormat.from_dict(found)
+    if found["changes"]:
+        print("its chat_template changes replies that have </think>; here they stay as they are")
+    return ChatFormat.from_dict(found["format"])
 
 
 def answer() -> None:
@@ -70,7 +73,8 @@ def answer() -> None:
     limit_memory()
     template, names, text = json.loads(sys.stdin.buffer.read())
     try:
-        found = derive(template, names, text).to_dict()
+        form, changes = derive(template, names, text)
+        found = {"format": form.to_dict(), "changes": changes}
     except MemoryError:
         sys.exit(TOO_MUCH)
     except Exception as error:  # whatever a program of somebody else raises
@@ -86,14 +90,17 @@ def limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
 
 
-def derive(template: str, names: dict[str, str], text: str) -> ChatFormat:
-    """Return the format of a template; raises whatever the template does, and ValueError."""
+def derive(template: str, names: dict[str, str], text: str) -> tuple[ChatFormat, bool]:
+    """Return the format of a template, and whether the template changes what was thought aloud.
+
+    Raises whatever the template does, and ValueError.
+    """
     render = renderer(template, names)
     form = guess(render, text)
     for shape in SHAPES:
         if write(form, shape) != render(shape):
             raise ValueError(f"the conversation {shape!r} is written otherwise")
-    return form
+    return form, write(form, "uau", THOUGHT) != render("uau", text=THOUGHT)
 
 
 PROBLEM = "the chat_template does more than write a system message and turns one after the other"
@@ -127,16 +134,18 @@ def renderer(template: str, names: dict[str, str]) -> Render:
     environment.globals |= {"raise_exception": raise_exception, "tools": None, "documents": None}
     compiled = environment.from_string(template)
 
-    def render(shape: str, prompt: bool = True) -> str:
-        turns = [{"role": ROLES[letter], "content": c} for letter, c in zip(shape, contents(shape))]
+    def render(shape: str, prompt: bool = True, text: str = MARK) -> str:
+        turns = [
+            {"role": ROLES[letter], "content": c} for letter, c in zip(shape, contents(shape, text))
+        ]
         return compiled.render(messages=turns, add_generation_prompt=prompt, **names)
 
     return render
 
 
-def contents(shape: str) -> list[str]:
+def contents(shape: str, text: str = MARK) -> list[str]:
     """Return texts for a conversation such as `su` (system, user), with white space around."""
-    return [f" \nmark{i} " for i in range(len(shape))]
+    return [f" \n{text}{i} " for i in range(len(shape))]
 
 
 def guess(render: Render, text: str) -> ChatFormat:
@@ -171,10 +180,10 @@ def around(rendered: str, shape: str, trims: bool) -> list[str]:
     return [*pieces, rendered]
 
 
-def write(form: ChatFormat, shape: str) -> str:
+def write(form: ChatFormat, shape: str, text: str = MARK) -> str:
     """Return the conversation as written in the format."""
     result = form.opening if shape[0] == "s" else form.opening_alone
-    for letter, content in zip(shape, contents(shape)):
+    for letter, content in zip(shape, contents(shape, text)):
         before, after = getattr(form, ROLES[letter])
         result += before + (content.strip() if form.trims else content) + after
     return result + form.prompt

@@ -149,8 +149,8 @@ def clear(folder: Path, files: list[HubFile]) -> None:
     """Delete what is not as the Hub has it, such as files of an older version."""
     digests = {file.name: file.digest for file in files}
     for path in folder.iterdir():
-        is_ours = NEEDED.fullmatch(path.name)
-        if is_ours and not has_digest(path, digests.get(path.name, "")):
+        digest = digests.get(path.name)  # None: a file that is no longer there, however large
+        if NEEDED.fullmatch(path.name) and not (digest and has_digest(path, digest)):
             path.unlink()
 
 

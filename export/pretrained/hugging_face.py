@@ -19,7 +19,12 @@ from export.folder.write import Smaller, Target, write_graph_and_weights, write_
 from export.formats.hugging_face import genai_config, recommended_sampling
 from export.formats.pre_tokenizers import explicit
 from export.formats.weights import Weights
-from export.pretrained.tokenizer import chat_template, read_json, read_tokenizer
+from export.pretrained.tokenizer import (
+    chat_template,
+    generation_settings,
+    read_settings,
+    read_tokenizer,
+)
 from export.verify.decoder import verify
 from export.verify.report import Check
 from gptcore.bundle import Bundle
@@ -31,10 +36,9 @@ from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import model_of
 from gptcore.nn.llama import from_llama, to_llama
 from gptcore.system.files import check_links
-from gptcore.text.chat_template import render
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.typed_json import read_as
-from training.data.corpus import read_documents
+from training.data.corpus import document_ids, document_text, read_documents
 from training.dialogues.generator import dialogues
 from training.formats.places import find_files
 from training.machine.progress import waiting
@@ -48,7 +52,7 @@ SUPPORTED = {  # keys of config.json, and the values that gptcore's Llama suppor
     "use_sliding_window": (False, None),
     "hidden_act": ("silu",),
     "attention_bias": (False, None),
-    "mlp_bias": (False,),
+    "mlp_bias": (False, None),
     "quantization_config": (None,),
 }
 
@@ -63,18 +67,18 @@ def export_pretrained(
     """Write and verify a model folder from one in Hugging Face's format.
 
     `text` is used to measure bits per byte, by default the project's own dialogues; `context`
-    limits the model's context; `origin` says what it is made from, by default the folder's name.
+    limits the model's context; `origin` says what it is made from, by default the folder's.
     Raises UserError naming what is not supported.
     """
     check_links(source)
-    settings = read_json(source / "config.json")
+    settings = read_settings(source / "config.json")
     config = read_config(settings, source / "config.json", context)
     tokenizer = read_tokenizer(source, config.vocab_size)
     template, _ = chat_template(source)
     with torch.device("meta"):
         shape = build_model(config)  # without values: only one model is in memory at a time
     weights = read_weights(source, set(to_llama(shape.state_dict(), config)))
-    imported = Imported(origin or source.resolve().name, measured_on=text.name if text else OWN)
+    imported = Imported(origin or known_name(source), measured_on=text.name if text else OWN)
     n_parameters = count_parameters(shape)
     facts = ModelFacts(
         target.name,
@@ -102,6 +106,14 @@ def export_pretrained(
     )
     calibration = [ids for ids, _ in fitted]
     return write_verified(target, facts, write, Smaller(rows, tokenizer, calibration))
+
+
+def known_name(folder: Path) -> str:
+    """Return what the model in a folder is called: in the Hub's cache OWNER/NAME."""
+    place = folder.resolve()
+    if place.parent.name == "snapshots":  # models--OWNER--NAME/snapshots/COMMIT
+        return place.parents[1].name.removeprefix("models--").replace("--", "/", 1)
+    return place.name
 
 
 OWN = "the project's own dialogues"
@@ -223,7 +235,7 @@ def write_config(
     settings: dict[str, Any], config: ModelConfig, tokenizer: Tokenizer, source: Path, folder: Path
 ) -> None:
     """Write the files for other runtimes."""
-    tokens = read_json(source / "tokenizer.json")
+    tokens = read_settings(source / "tokenizer.json")
     tokens["pre_tokenizer"] = explicit(tokens["pre_tokenizer"])
     tokens |= {"padding": None, "truncation": None}
     text = json.dumps(tokens, indent=1, ensure_ascii=False)
@@ -233,44 +245,45 @@ def write_config(
             shutil.copy(source / name, folder / name)
     template, _ = chat_template(source)
     path = folder / "tokenizer_config.json"
-    tokens = read_json(path) if path.exists() else {}
+    tokens = read_settings(path) if path.exists() else {}
     # a class of its own, such as GPT2Tokenizer, would split by its own rules, not by the file's
     tokens |= {"tokenizer_class": "PreTrainedTokenizerFast", "padding_side": "left"}
+    tokens |= {"model_max_length": config.block_size}
     tokens |= {"chat_template": template} if template else {}
     generation = source / "generation_config.json"
-    given = settings | (read_json(generation) if generation.exists() else {})
+    given = generation_settings(source)
     eos = given.get("eos_token_id")
     first_eos = eos[0] if isinstance(eos, list) else eos
-    ids = {
-        "bos_token_id": given.get("bos_token_id", first_eos),
-        "eos_token_id": eos,
-        "pad_token_id": first_eos if given.get("pad_token_id") is None else given["pad_token_id"],
+    ids = {"eos_token_id": eos} | {
+        key: first_eos if given.get(key) is None else given[key]
+        for key in ("bos_token_id", "pad_token_id")
     }
+    # onnxruntime-genai cannot read a null
+    ids = {key: value for key, value in ids.items() if value is not None}
     ours: dict[str, Any] = {"max_position_embeddings": config.block_size}
     ours |= {"dtype": "float32", "torch_dtype": "float32"}  # new and old name
     for name, content in (
         ("tokenizer_config.json", tokens),
         ("config.json", settings | ours),
-        ("generation_config.json", read_json(generation) if generation.exists() else ids),
+        ("generation_config.json", read_settings(generation) if generation.exists() else ids),
         (
             "genai_config.json",
-            genai_config(config, ids | {"pad_token_id": padding(ids, tokenizer)}),
+            genai_config(config, ids | padding(ids, tokenizer)),
         ),
     ):
         content.pop("auto_map", None)  # names code that its reader would be asked to trust
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def padding(ids: dict[str, Any], tokenizer: Tokenizer) -> int | None:
-    """Return a token for padding that no prompt contains, if there is one.
+def padding(ids: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return as pad_token_id a token that no prompt contains, if there is one.
 
     SmolLM2's and others' ends a message, too. onnxruntime-genai hides the padding token wherever it
     stands, and fails at a prompt that contains it.
     """
     written = str(tokenizer.chat)
     free = [i for name, i in tokenizer.special.items() if name not in written]
-    named = ids["pad_token_id"]
-    return named if named in free else next(iter(free), named)
+    return {"pad_token_id": free[0]} if free and ids.get("pad_token_id") not in free else {}
 
 
 def first_rows(rows: Iterable[Row], n_tokens: int) -> list[Row]:
@@ -297,12 +310,6 @@ def measured_rows(
     `chosen`: of which documents.
     """
     documents = read_documents(find_files([text])) if text else dialogues(0)
-    ids = (
-        tokenizer.encode(document)
-        if isinstance(document, str)
-        else render(document, tokenizer)
-        if is_chat
-        else tokenizer.encode("\n".join(message["content"] for message in document))
-        for document in islice(documents, chosen.start, chosen.stop)
-    )
-    return text_rows(ids, length)
+    some = islice(documents, chosen.start, chosen.stop)
+    known = some if is_chat else map(document_text, some)  # a base model has no conversations
+    return text_rows((document_ids(document, tokenizer) for document in known), length)

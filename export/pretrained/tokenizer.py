@@ -31,7 +31,7 @@ TRICKY = (
 def read_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
     """Read a tokenizer; raises UserError if it is not byte-level BPE or gives other ids."""
     try:
-        return parse_tokenizer(read_json(folder / "tokenizer.json"), folder, vocab_size)
+        return parse_tokenizer(read_settings(folder / "tokenizer.json"), folder, vocab_size)
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{folder / 'tokenizer.json'} is not in Hugging Face's format: "
@@ -41,16 +41,24 @@ def read_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
 
 def parse_tokenizer(data: dict[str, Any], folder: Path, vocab_size: int) -> Tokenizer:
     check_kind(data, folder / "tokenizer.json")
-    added, special = (
-        {t["content"]: t["id"] for t in data["added_tokens"] if t["special"] is is_special}
-        for is_special in (False, True)
-    )
+    names = {token["content"]: token["id"] for token in data["added_tokens"]}
+    vocab = data["model"]["vocab"]
+    ends = read_ends(folder, vocab | names)
+    # a token that a fine-tuning added may end replies without being called special
+    special = {
+        t["content"]: t["id"] for t in data["added_tokens"] if t["special"] or t["id"] in ends
+    }
+    added = {name: i for name, i in names.items() if name not in special}
     if not special:
         raise UserError(
             f"{folder / 'tokenizer.json'} is not supported: it has no special token, so nothing "
             f"could end a text"
         )
-    names, vocab = added | special, data["model"]["vocab"]
+    if ordinary := [name for name, i in vocab.items() if i in ends and name not in names]:
+        raise UserError(
+            f"{folder} is not supported: {ordinary[0]!r} ends replies (eos_token_id or eos_token), "
+            f"but added_tokens of tokenizer.json do not list it: correct one of them"
+        )
     ranks = read_ranks(vocab, names, folder)
     taken = {*names.values(), *(i for token, i in vocab.items() if token not in names)}
     if not taken <= set(range(vocab_size)):
@@ -60,7 +68,8 @@ def parse_tokenizer(data: dict[str, Any], folder: Path, vocab_size: int) -> Toke
         )
     special |= {f"<|unused_{i}|>": i for i in range(vocab_size) if i not in taken}
     check_merges(ranks, data["model"], folder)
-    pattern, chat = pattern_of(data["pre_tokenizer"]), read_chat(folder, special)
+    pattern, chat = pattern_of(data["pre_tokenizer"]), read_chat(folder, special, ends)
+    check_loose(data, added, chat, folder / "tokenizer.json")
     form: Form = "NFC" if data.get("normalizer") else ""
     tokenizer = Tokenizer(ranks, pattern, None, special, chat, added, form)
     check_ids(tokenizer, folder / "tokenizer.json")
@@ -73,18 +82,41 @@ def check_kind(data: dict[str, Any], path: Path) -> None:
         (model.get("type") != "BPE", f"its model is {model.get('type')}"),
         (model.get("byte_fallback"), "it falls back to bytes (SentencePiece)"),
         (data.get("normalizer") not in (None, NFC), "it normalises texts, and not to NFC"),
-        (model.get("unk_token") and model.get("fuse_unk"), "it has an unknown token"),
+        (
+            model.get("unk_token") and not set(byte_to_unicode().values()) <= set(model["vocab"]),
+            "it has an unknown token, and lacks single bytes",
+        ),
     ):
         if is_so:
             raise UserError(f"{path} is not a supported byte-level BPE tokenizer: {what}")
+
+
+def check_loose(data: dict[str, Any], added: dict[str, int], chat: ChatFormat, path: Path) -> None:
+    """Raise UserError if a token of texts or of the chat format touches what stands around it."""
+    written = str(chat)
     for token in data["added_tokens"]:
+        name = token["content"]
         loose = [key for key in ("lstrip", "rstrip", "single_word") if token.get(key)]
-        if data.get("normalizer") and token.get("normalized"):
+        if name in added and data.get("normalizer") and token.get("normalized"):
             loose.append("normalized")
-        if loose and not token["special"]:
-            raise UserError(
-                f"{path} is not supported: the added token {token['content']!r} has {loose[0]}"
-            )
+        if loose and (name in added or name in written):
+            raise UserError(f"{path} is not supported: the added token {name!r} has {loose[0]}")
+
+
+def read_ends(folder: Path, ids: dict[str, int]) -> list[int]:
+    """Return the ids that end a reply in other programs, the one that they name first."""
+    named = generation_settings(folder).get("eos_token_id")
+    last = ids.get(chat_template(folder)[1]["eos_token"])
+    return [i for i in (*(named if isinstance(named, list) else [named]), last) if i is not None]
+
+
+def generation_settings(folder: Path) -> dict[str, Any]:
+    """Return what config.json says, and generation_config.json, which goes before."""
+    paths = (folder / "config.json", folder / "generation_config.json")
+    found: dict[str, Any] = {}
+    for path in paths:
+        found |= read_settings(path) if path.exists() else {}
+    return found
 
 
 def read_ranks(vocab: dict[str, int], names: dict[str, int], folder: Path) -> dict[bytes, int]:
@@ -122,15 +154,33 @@ def check_merges(ranks: dict[bytes, int], model: dict[str, Any], folder: Path) -
         )
 
 
-def read_chat(folder: Path, special: dict[str, int]) -> ChatFormat:
+def read_chat(folder: Path, special: dict[str, int], ends: list[int]) -> ChatFormat:
     """Return the format of the model's own chat template, or without one what it can learn."""
     name_of = {i: name for name, i in special.items()}
-    opening = "".join(name_of[i] for i in unpadded(folder / "tokenizer.json").encode("").ids)
+    opening = read_opening(folder / "tokenizer.json", name_of)
     template, names = chat_template(folder)
-    if template is None:
-        end = names["eos_token"] if names["eos_token"] in special else next(iter(special))
-        return learnable_format(opening, end)
-    return read_format(template, names, opening)
+    if template is not None:
+        return read_format(template, names, opening)
+    end = next((name_of[i] for i in ends if i in name_of), None)
+    if end is None:
+        raise UserError(
+            f"{folder} names no special token that ends a text: write eos_token into "
+            f"tokenizer_config.json"
+        )
+    return learnable_format(opening, end)
+
+
+def read_opening(path: Path, name_of: dict[int, str]) -> str:
+    """Return the special tokens that the tokenizer puts before a text; it may put none after it."""
+    fast, text = unpadded(path), "a"
+    whole, alone = fast.encode(text).ids, fast.encode(text, add_special_tokens=False).ids
+    first = whole[: len(whole) - len(alone)]
+    if first + alone != whole or not set(first) <= set(name_of):
+        raise UserError(
+            f"{path} is not supported: its post_processor makes {whole} of {text!r}, not special "
+            f"tokens and then {alone}"
+        )
+    return "".join(name_of[i] for i in first)
 
 
 def learnable_format(opening: str, end: str) -> ChatFormat:
@@ -150,11 +200,12 @@ def chat_template(folder: Path) -> tuple[str | None, dict[str, str]]:
     settings: dict[str, Any] = {}
     # Older folders name the special tokens in the first of these alone.
     for file in (folder / "special_tokens_map.json", path):
-        settings |= read_json(file) if file.exists() else {}
-    names = {}
-    for key in ("bos_token", "eos_token", "pad_token", "unk_token"):
-        token = settings.get(key) or ""
-        names[key] = token["content"] if isinstance(token, dict) else token
+        settings |= read_settings(file) if file.exists() else {}
+    names = dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), "")
+    for key, token in settings.items():
+        name = token.get("content") if isinstance(token, dict) else token
+        if key.endswith("_token") and isinstance(name, str):
+            names[key] = name
     file = folder / "chat_template.jinja"
     template = file.read_text(encoding="utf-8") if file.exists() else settings.get("chat_template")
     if isinstance(template, list):  # several, each {"name": ..., "template": ...}
@@ -193,7 +244,7 @@ def unpadded(path: Path) -> "Fast":
     return fast
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_settings(path: Path) -> dict[str, Any]:
     try:
         return read_object(path)
     except (FileNotFoundError, NotADirectoryError):

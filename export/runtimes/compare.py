@@ -16,10 +16,9 @@ import numpy as np
 
 from export.gguf.write import write_gguf
 from export.runtimes.environments import PEERS, PeerError, Running, start
-from export.verify.decoder import GREEDY_TOKENS, greedy
+from export.verify.decoder import GREEDY_TOKENS
 from gptcore.bundle import Bundle, check_whole, load_bundle
 from gptcore.checks import UserError, check_choice
-from gptcore.engine.onnx_session import OnnxSession
 from gptcore.model import load_model
 from gptcore.text.chat_template import Message, render, text_opening
 
@@ -60,26 +59,28 @@ def verify_runtimes(folder: Path, names: list[str] | None = None) -> int:
     for name in names or ():
         check_choice("runtime", name, PEERS)
     bundle = load_portable(folder)
-    session = load_model(folder, threads=1, device="cpu", variant="fp32").session()
     prompts = make_prompts(bundle)
     n = min(GREEDY_TOKENS, bundle.config.block_size - max(map(len, prompts)))
-    expected = [greedy(session, prompt, n) for prompt in prompts]
-    n_words = sum(until_end(ids, bundle) for ids in expected)
-    print(f"{len(prompts)} prompts, {n} greedy tokens after each; {n_words} of these")
-    print("come before the reply's end. Speed is in decoding, relative to ours, one thread each.")
-    print(LAYOUT.format(*HEADER))
     passed = True
-    with tempfile.TemporaryDirectory() as temporary, start("gptcore", folder) as ours:
-        for name in names or PEERS:
-            try:
-                with start(name, source(name, folder, Path(temporary))) as peer:
-                    row = compare(peer, ours, session, prompts, expected)
-            except PeerError as error:
-                print(f"{name:18} missing: {error}", flush=True)
-                passed = False
-                continue
-            print_row(name, row)
-            passed = passed and row.passed
+    try:
+        with tempfile.TemporaryDirectory() as temporary, start("gptcore", folder) as ours:
+            expected = [ours.ask([prompt], n)["ids"][0] for prompt in prompts]
+            n_words = sum(until_end(ids, bundle) for ids in expected)
+            print(f"{len(prompts)} prompts, {n} greedy tokens after each; {n_words} of these")
+            print("come before the reply's end. Speed is in decoding, relative to ours, one thread")
+            print("each.", LAYOUT.format(*HEADER), sep="\n")
+            for name in names or PEERS:
+                try:
+                    with start(name, source(name, folder, Path(temporary))) as peer:
+                        row = compare(peer, ours, folder, prompts, expected)
+                except PeerError as error:
+                    print(f"{name:18} missing: {error}", flush=True)
+                    passed = False
+                    continue
+                print_row(name, row)
+                passed = passed and row.passed
+    except PeerError as error:
+        raise UserError(f"{folder} could not be run by gptcore itself: {error}") from None
     return 0 if passed else 1
 
 
@@ -127,7 +128,7 @@ def until_end(ids: list[int], bundle: Bundle) -> int:
 def compare(
     peer: Running,
     ours: Running,
-    session: OnnxSession,
+    folder: Path,
     prompts: list[list[int]],
     expected: list[list[int]],
 ) -> Row:
@@ -139,7 +140,7 @@ def compare(
         batch = peer.ask(prompts, n)["ids"]
         ragged = sum(map(count_equal, batch, single))
     differences = [
-        describe(session, prompt, ours_ids, ids)
+        describe(folder, prompt, ours_ids, ids)
         for prompt, ours_ids, ids in zip(prompts, expected, single)
         if ids != ours_ids
     ]
@@ -152,8 +153,10 @@ def count_equal(a: list[int], b: list[int]) -> int:
     return sum(x == y for x, y in zip(a, b))
 
 
-def describe(session: OnnxSession, prompt: list[int], expected: list[int], got: list[int]) -> str:
+def describe(folder: Path, prompt: list[int], expected: list[int], got: list[int]) -> str:
     """Return where the tokens first differ, and how close our two likeliest logits are there."""
+    # opened only here: the weights of ours and of the other are in memory already
+    session = load_model(folder, threads=1, device="cpu", variant="fp32").session()
     at = next(i for i, (a, b) in enumerate(zip(expected, got)) if a != b)
     second, first = np.sort(session.prefill(prompt + expected[:at]))[-2:]
     return (

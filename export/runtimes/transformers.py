@@ -25,7 +25,8 @@ class Ticks(BaseStreamer):
 
 
 def generate_with(model: transformers.GenerationMixin) -> Generate:
-    model.generation_config.eos_token_id = None
+    # No end, and none of what its makers recommend: a penalty changes greedy tokens, too.
+    model.generation_config = transformers.GenerationConfig()
 
     def generate(prompts, n, tick):
         ids, mask = map(torch.from_numpy, left_padded(prompts))

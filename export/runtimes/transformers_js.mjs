@@ -27,6 +27,7 @@ async function answer({ prompts, n }) {
     max_new_tokens: n,
     do_sample: false,
     eos_token_id: null,
+    repetition_penalty: 1, // not what generation_config.json recommends
     streamer: { put: () => times.push(performance.now()), end: () => {} },
   });
   return {

@@ -1,4 +1,4 @@
-"""Uploads a folder to the Hugging Face Hub: a model, a Space or a static page.
+"""Makes a repository of the Hugging Face Hub hold a folder: a model, a Space or a static page.
 
 >>> push(Path("models/mine"), "me/mine")                             # doctest: +SKIP
 
@@ -20,7 +20,7 @@ from gptcore.system.files import check_links
 
 
 def push(folder: Path, repo: str, kind: str | None = None, private: bool = False) -> str:
-    """Create the repository if needed, upload the folder, and return the repository's URL.
+    """Create the repository if needed, make its files the folder's, and return its URL.
 
     The hashes of all model folders in it are compared first. Raises UserError.
     """
@@ -49,6 +49,8 @@ def push(folder: Path, repo: str, kind: str | None = None, private: bool = False
             folder_path=folder,
             commit_message=f"Upload {folder.resolve().name}",
             ignore_patterns=["*__pycache__/*"],  # left by running the Space locally
+            # What an earlier push left would be the old model's; .gitattributes stays.
+            delete_patterns="*",
         )
     except HFValidationError:
         raise UserError(f"repo={repo!r} is not a repository name: write USER/NAME") from None

@@ -18,12 +18,12 @@ export class Model {
   }
 
   // Calls onToken(id, log probability, likeliest tokens) for each token after `ids`, until it returns
-  // true; returns why it ended. A text that `slides` may exceed the context: each time that it is
-  // full, the later half of it is read again.
-  async write(ids, { settings, ends, slides, begun }, onToken, isStopped) {
+  // true; returns why it ended. With `slid` a text may exceed the context: each time that it is full,
+  // what that function returns of it is read again.
+  async write(ids, { settings, ends, slid, begun }, onToken, isStopped) {
     const [draw, reply] = [random(settings.seed), [...begun]];
     let text = [...ids, ...begun];
-    const room = slides ? Infinity : this.blockSize - text.length;
+    const room = slid ? Infinity : this.blockSize - text.length;
     let state = await this.readOn("prompt", text, isStopped);
     for (let n = 1; state; n += 1) {
       const { logits } = state;
@@ -35,7 +35,7 @@ export class Model {
       if (onToken(id, ...likelihood(logits, id, N_TOP))) return "end";
       if (n === settings.max_tokens) return "length";
       if (n === room) return "context";
-      if (text.length > this.blockSize) text = text.slice(-Math.max(1, this.blockSize >> 1));
+      if (text.length > this.blockSize) text = slid(text);
       state = await this.readOn("latest", text, isStopped);
     }
     return "stopped";

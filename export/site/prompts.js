@@ -4,6 +4,9 @@
 import { Told } from "./files.js";
 
 const MOST_REPLIES = 200; // that are remembered; no conversation in the context has as many
+// What Python's strip() keeps: trim() would also keep U+001C to U+001F and U+0085, but not U+FEFF.
+const INK = "(?:[^\\s\\x1c-\\x1f\\x85]|\\ufeff)";
+const STRIPPED = new RegExp(`${INK}(?:[^]*${INK})?`);
 
 export class Prompts {
   // `site`: {block_size, chat_format, max_token_bytes}.
@@ -68,9 +71,17 @@ export class Prompts {
   text(text) {
     const { block_size: size, max_token_bytes: widest } = this.site;
     const end = text.slice(-widest * size); // encoding a very long text would take long
-    const ids = [...this.opening(), ...this.tokens.encode(end)].slice(-size);
+    const ids = [...this.opening(), ...this.tokens.encode(end)];
     if (!ids.length) throw new Told("inspect.empty");
-    return ids;
+    return this.end(ids, size);
+  }
+
+  // Returns at most `n` ids of a text: its end, after what opens it, which many models need.
+  end(ids, n) {
+    if (ids.length <= n) return ids;
+    const opening = this.opening();
+    const kept = opening.every((id, i) => id === ids[i]) ? opening.slice(0, n - 1) : [];
+    return [...kept, ...ids.slice(ids.length - n + kept.length)];
   }
 
   render(messages, isPrompt = true) {
@@ -90,7 +101,7 @@ export class Prompts {
     for (const { role, content } of messages) {
       const [before, after] = form[role];
       write(before);
-      const text = form.trims ? content.trim() : content;
+      const text = form.trims ? (content.match(STRIPPED)?.[0] ?? "") : content;
       const known = role === "assistant" && this.known([...ids, ...this.tokens.encode(words)], text);
       if (known) {
         ids.push(...this.tokens.encode(words), ...known);

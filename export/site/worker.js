@@ -140,7 +140,8 @@ async function reply({ prompt, settings: changed, begun }) {
     : prompts.chat(prompt, chosen.max_tokens, given.length);
   const written = new Written({ started, ids, given, dropped, stops: stop, seed: chosen.seed });
   const ends = new Set(tokens.names.keys()); // a role token would begin another message
-  const options = { settings: chosen, ends, slides, begun: given };
+  const slid = slides && ((text) => prompts.end(text, Math.max(1, site.block_size >> 1)));
+  const options = { settings: chosen, ends, slid, begun: given };
   const finish = await model.write(ids, options, (...token) => written.add(...token), isStopped);
   written.post(finish);
   if (!slides && !written.isCut) prompts.remember(ids, [...given, ...written.ids], written.text);

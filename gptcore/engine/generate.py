@@ -55,7 +55,7 @@ class Request:
     """A prompt, and what is wanted of its continuation.
 
     With `slide` a text may exceed the context: each time it is full, the model reads the later half
-    of it again and goes on from there.
+    of it again, after what opens it, and goes on from there.
     """
 
     ids: list[int]
@@ -138,6 +138,7 @@ class Reply:
     def __init__(self, request: Request, tokenizer: Tokenizer, block_size: int):
         request.check(block_size)
         self.request, self.block_size = request, block_size
+        self.opening = text_opening(tokenizer)
         # A role token also ends the reply, because it would begin the next speaker's message.
         self.ends = set(tokenizer.special.values())
         n_begun = len(request.begun)
@@ -233,6 +234,11 @@ class Reply:
             self.likelihoods += likelihoods(ids, np.stack(logits), self.request.n_top or 0)
             self.unscored = []
 
+    def slid(self) -> list[int]:
+        """Return what is read again of a text that has filled its context: half a context of it."""
+        text = [*self.request.ids, *self.ids]
+        return end_of_text(text, self.opening, max(self.block_size // 2, 1))
+
     def n_held_back(self) -> int:
         """Return the length of the longest end of the text with which a stop text begins."""
         starts = (
@@ -262,15 +268,22 @@ def generate(session: Session, reply: Reply, stop: Stop | None = None) -> Iterat
         if n_read < block_size:
             logits, n_read = session.step(reply.ids[-1]), n_read + 1
         else:
-            ids = slid([*request.ids, *reply.ids], block_size)
+            ids = reply.slid()
             logits, n_read = session.prefill(ids), len(ids)
     reply.end("stopped")
     yield reply.take()
 
 
-def slid(ids: list[int], block_size: int) -> list[int]:
-    """Return what is read again of a text that has filled its context: half a context of it."""
-    return ids[-max(block_size // 2, 1) :]
+def end_of_text(ids: list[int], opening: list[int], n: int) -> list[int]:
+    """Return at most `n` ids of a text: its end, after what opens it, which many models need.
+
+    >>> end_of_text([0, 1, 2, 3, 4], [0], 3)
+    [0, 3, 4]
+    """
+    if len(ids) <= n:
+        return ids
+    kept = opening[: n - 1] if ids[: len(opening)] == opening else []
+    return [*kept, *ids[len(ids) - n + len(kept) :]]
 
 
 def chat(
@@ -330,7 +343,8 @@ def completion_request(model: Model, text: str, sampling: Sampling, max_tokens: 
     tokenizer, block_size = model.tokenizer, model.config.block_size
     # The model sees no more than this, and encoding a very long text would take long.
     text = text[-tokenizer.max_token_bytes * block_size :]
-    ids = [*text_opening(tokenizer), *tokenizer.encode(text)][-block_size:]
+    opening = text_opening(tokenizer)
+    ids = end_of_text([*opening, *tokenizer.encode(text)], opening, block_size)
     return Request(ids, sampling, max_tokens, slide=True)
 
 

@@ -25,7 +25,7 @@ from threading import Event, Lock, Thread
 import numpy as np
 
 from gptcore.checks import Busy, UserError
-from gptcore.engine.generate import Piece, Reply, Request, Stop, slid
+from gptcore.engine.generate import Piece, Reply, Request, Stop
 from gptcore.engine.replies import Replies
 from gptcore.engine.sampling import NOT_FINITE, Sampling, sample_rows
 from gptcore.engine.slots import Slots
@@ -265,8 +265,7 @@ class Engine:
         """Let the later half of a text that has filled its context be read again."""
         self.stop_writing(row)
         self.slots.cut(row.slot, 0)
-        text = [*row.reply.request.ids, *row.reply.ids]
-        row.unread = slid(text, self.slots.block_size)
+        row.unread = row.reply.slid()
         self.reading.append(row)
 
     def finish(self, row: Row) -> None:

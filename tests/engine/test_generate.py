@@ -9,10 +9,20 @@ import pytest
 
 from export.verify.decoder import load_reference
 from gptcore.checks import UserError
-from gptcore.engine.generate import Piece, Reply, Request, chat, complete, generate
+from gptcore.engine.generate import (
+    Piece,
+    Reply,
+    Request,
+    chat,
+    complete,
+    completion_request,
+    end_of_text,
+    generate,
+)
 from gptcore.engine.sampling import Sampling
 from gptcore.model import OnnxModel
 from gptcore.nn.torch_session import TorchSession
+from gptcore.text.chat_template import text_opening
 from gptcore.text.tokenizer import Tokenizer
 
 BYTES = Tokenizer({bytes([byte]): byte for byte in range(256)})  # a token is a byte
@@ -163,14 +173,25 @@ def test_a_text_goes_on_beyond_the_context_by_half_a_context_at_a_time(
     got = [token_id for piece in pieces for token_id in piece.token_ids]
     reference = TorchSession(load_reference(base_model.bundle))
     ids = [tokenizer.special["<|endoftext|>"], *tokenizer.encode(text)]
-    ids = ids[-block_size:]
+    ids = ids[:1] + ids[1:][1 - block_size :]
     for token_id in got:
         assert token_id == int(reference.prefill(ids).argmax())
         ids.append(token_id)
         if len(ids) > block_size:
-            ids = ids[-block_size // 2 :]
+            ids = ids[:1] + ids[1 - block_size // 2 :]
     assert pieces[-1].n_prompt == min(1 + n_words, block_size)
     assert len(got) == 90 or int(reference.prefill(ids).argmax()) >= 506
+
+
+def test_a_text_that_is_cut_keeps_its_opening_if_it_has_one(model: OnnxModel) -> None:
+    opening = text_opening(model.tokenizer)
+    assert opening and model.config.block_size == 256
+    ids = completion_request(model, "a" * 2000, GREEDY, 9).ids
+    assert ids[: len(opening)] == opening and len(ids) == 256
+    for given in ([1, 2, 3, 4], [7, 1, 2, 3, 4]):
+        assert end_of_text(given, [7], 9) == given
+        assert end_of_text(given, [7], 3) == ([7, 3, 4] if given[0] == 7 else [2, 3, 4])
+        assert end_of_text(given, [7], 1) == [4] and end_of_text(given, [], 2) == [3, 4]
 
 
 def test_a_pasted_library_is_continued_without_encoding_it_all(base_model: OnnxModel) -> None:

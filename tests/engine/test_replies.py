@@ -102,12 +102,14 @@ def test_what_no_conversation_recalls_is_not_remembered() -> None:
 
 
 def test_a_text_goes_on_past_the_context_by_what_is_nearest() -> None:
-    """Text and reply may be longer than the context; when it is full, its later half is read."""
+    """Text and reply may be longer than the context; when it is full, its opening is read again,
+    and its later half."""
     model = Scripted([*b"bcdefgh"], block_size=8)
     pieces = list(complete(model, "0123456789a", GREEDY, max_tokens=7))
     assert "".join(piece.text for piece in pieces) == "bcdefgh"
     assert (pieces[-1].finish, pieces[-1].n_prompt) == ("length", 8)
-    assert model.prompts == [[*b"3456789a"], [*b"89ab"], [*b"defg"]]
+    read = (b"456789a", b"9ab", b"efg")
+    assert model.prompts == [[ENDOFTEXT, *text] for text in read]
 
 
 def test_a_conversation_may_ask_for_the_rest_of_a_reply_that_is_begun() -> None:

@@ -69,6 +69,15 @@ def test_real_runtimes_write_our_tokens(capsys: Captured) -> None:
     assert code == 0
 
 
+def test_what_the_makers_recommend_to_sample_with_changes_no_greedy_token(
+    folder: Path, tmp_path: Path
+) -> None:
+    penalised = shutil.copytree(folder, tmp_path / "penalised")
+    (penalised / "generation_config.json").write_text('{"repetition_penalty": 3.0}')
+    hash_again(penalised)
+    assert verify_runtimes(penalised, ["transformers", "transformers.js"]) == 0
+
+
 def test_transformers_js_finds_each_number_format_by_its_name(all_variants: Path) -> None:
     for variant, dtype in DTYPES.items():
         session = load_model(all_variants, threads=1, device="cpu", variant=variant).session()
@@ -156,6 +165,14 @@ def test_a_runtime_that_cannot_be_had_is_missing_and_not_passed(
     said = capsys.readouterr().out
     assert re.search(f"^onnxruntime +missing: {reason}", said, re.MULTILINE), said
     assert row(said, "gptcore")[-1].endswith("x"), "the others still have their turn"
+
+
+def test_without_our_own_session_nothing_is_compared(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PEERS, "gptcore", Peer("no_such_program.py"))
+    with pytest.raises(UserError, match="could not be run by gptcore itself: it ended with 1"):
+        verify_runtimes(folder, ["onnxruntime"])
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import huggingface_hub.constants
 import pytest
-from conftest import ROOT, Refused
+from conftest import NANO, ROOT, Refused
 from hub_server import CHUNK, Hub
 from test_pretrained import KINDS
 
@@ -19,10 +20,11 @@ import training.datasets.download
 from export.__main__ import main
 from export.pretrained.hub import SUMS, fetch, find_in_mirror, home
 from export.pretrained.registry import MODELS
-from gptcore.bundle import find_models
+from gptcore.bundle import find_models, load_bundle, write_facts
 from gptcore.checks import UserError
 from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling
+from gptcore.facts import Imported
 from gptcore.model import load_model
 
 REPO = "some/tiny"
@@ -95,7 +97,8 @@ def test_what_is_there_is_not_fetched_again(hub: Hub) -> None:
 
 def test_another_version_replaces_what_has_changed_alone(hub: Hub) -> None:
     before = hub.commit(REPO)
-    take()
+    # a file that the Hub no longer has is not read, however large it is
+    os.truncate(take() / "model.safetensors", 1 << 40)
     del hub.files[REPO]["model.safetensors"]
     name = "model-00001-of-00001.safetensors"
     hub.files[REPO] |= {name: b"new", "config.json": b'{"model_type": "qwen2"}'}
@@ -124,6 +127,17 @@ def test_the_next_command_goes_on_where_one_was_broken_off(hub: Hub) -> None:
     assert hub.asked[-1][1] == f"bytes={2 * CHUNK}-"
 
 
+def test_a_model_that_would_replace_another_is_not_fetched(
+    hub: Hub, refused: Refused, tmp_path: Path
+) -> None:
+    out = shutil.copytree(NANO, tmp_path / "out")
+    said = refused(main, "fetch", REPO, "--out", out)
+    assert "holds a model of another origin (gptcore nano): choose another --out" in said
+    facts = load_bundle(out).facts
+    write_facts(out, replace(facts, training=None, imported=Imported(REPO, measured_on="a text")))
+    assert "another origin" not in refused(main, "fetch", REPO, "--out", out)
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
 def test_a_file_with_another_hash_than_the_hub_states_is_not_kept(hub: Hub, name: str) -> None:
     changed = bytearray(hub.files[REPO][name])
@@ -135,6 +149,9 @@ def test_a_file_with_another_hash_than_the_hub_states_is_not_kept(hub: Hub, name
 
 
 def test_weights_are_not_fetched_for_a_model_that_is_refused(hub: Hub, refused: Refused) -> None:
+    hub.files[REPO]["config.json"] = b"[]"
+    said = refused(main, "fetch", REPO, "--out", home() / "out")
+    assert "config.json is damaged: it is not a JSON object" in said
     hub.files[REPO]["config.json"] = b'{"model_type": "mamba"}'
     said = refused(main, "fetch", REPO, "--out", home() / "out")
     assert "model_type='mamba' is not supported" in said
@@ -326,5 +343,5 @@ def test_from_a_name_to_a_model_that_answers(hub: Hub, tmp_path: Path) -> None:
     model = load_model(tmp_path / "models" / "smollm2-135m", threads=1)
     *_, last = chat(model, [{"role": "user", "content": "Hello!"}], Sampling(temperature=0), 5)
     assert last.n_new >= 1 and model.bundle.name == "smollm2-135m"
-    assert "license: mit" in (model.bundle.path / "README.md").read_text()
+    assert f"license: mit\nbase_model: {repo}" in (model.bundle.path / "README.md").read_text()
     assert find_models(tmp_path / "models")[0] == [model.bundle.path], "the picker offers it"

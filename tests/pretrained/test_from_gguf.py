@@ -23,7 +23,7 @@ from export.gguf.to_hugging_face import to_hugging_face
 from export.gguf.write import write_gguf
 from export.kit.hard_texts import hard_texts
 from export.pretrained.hugging_face import read_config
-from export.pretrained.tokenizer import read_json, read_tokenizer
+from export.pretrained.tokenizer import read_settings, read_tokenizer
 from gptcore.bundle import ONNX, load_bundle, write_facts
 from gptcore.config import ModelConfig
 from gptcore.facts import ModelFacts
@@ -54,7 +54,7 @@ def test_a_file_of_ours_comes_back_with_the_same_weights_and_ids(
     assert set(ours) == set(theirs)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     bundle = load_bundle(NANO)
-    config = read_config(read_json(tmp_path / "hf" / "config.json"), tmp_path, None)
+    config = read_config(read_settings(tmp_path / "hf" / "config.json"), tmp_path, None)
     same = {"n_layer", "n_head", "n_kv_head", "head_dim", "n_embd", "n_inner", "block_size"}
     assert all(getattr(config, name) == getattr(bundle.config, name) for name in same)
     tokenizer = read_tokenizer(tmp_path / "hf", config.vocab_size)
@@ -86,7 +86,7 @@ def test_every_family_goes_to_a_file_and_comes_back(
     assert set(ours) == set(theirs)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     before, after = load_bundle(folder), tmp_path / "again"
-    assert read_config(read_json(after / "config.json"), after, None) == before.config
+    assert read_config(read_settings(after / "config.json"), after, None) == before.config
     tokenizer = read_tokenizer(after, N_TRAINED)
     assert (tokenizer.added, tokenizer.special) == (
         before.tokenizer.added,

@@ -33,7 +33,7 @@ from export.gguf.file import read_gguf
 from export.gguf.write import write_gguf
 from export.kit.hard_texts import hard_texts
 from export.pretrained.chat_template import read_format
-from export.pretrained.hugging_face import read_config
+from export.pretrained.hugging_face import known_name, measured_rows, read_config, write_config
 from export.pretrained.tokenizer import chat_template, read_tokenizer
 from gptcore.bundle import load_bundle
 from gptcore.checks import UserError
@@ -137,6 +137,9 @@ KINDS = {
 }
 
 
+TERMS = "license: other\nlicense_name: theirs\nlicense_link: https://theirs.example/LICENSE\n"
+
+
 @pytest.fixture(scope="module", params=KINDS)
 def imported(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -150,6 +153,7 @@ def imported(
     tokens = json.loads((source / "tokenizer_config.json").read_text())
     tokens["tokenizer_class"] = "GPT2Tokenizer"  # as SmolLM2 names it
     (source / "tokenizer_config.json").write_text(json.dumps(tokens))
+    (source / "README.md").write_text(f"---\n{TERMS}tags:\n- tiny\n---\n# Theirs\n")
     out = tmp_path_factory.mktemp("models") / "imported"
     assert main(["--from-hf", str(source), "--out", str(out), "--quantize", "int8"]) == 0
     return source, out
@@ -239,7 +243,15 @@ def test_no_conversation_contains_what_onnxruntime_genai_pads_with(
 def test_the_card_says_where_it_comes_from(imported: tuple[Path, Path]) -> None:
     card = (imported[1] / "README.md").read_text()
     assert "a model made elsewhere" in card and "| int8 |" in card
-    assert card.startswith("---\nlicense: other\n")
+    assert card.startswith(f"---\n{TERMS}library_name: ")
+
+
+def test_a_folder_of_the_hubs_cache_is_called_as_its_repository(tmp_path: Path) -> None:
+    """By its name, the next commit would be another model."""
+    snapshot = tmp_path / "models--some--tiny--model" / "snapshots" / ("0123456789" * 4)
+    snapshot.mkdir(parents=True)
+    assert known_name(snapshot) == "some/tiny--model"
+    assert known_name(tmp_path) == tmp_path.name
 
 
 @pytest.mark.slow
@@ -387,7 +399,6 @@ def test_a_file_of_another_form_is_told_in_a_line(
     broken: Callable[..., Path], smollm2: Path, refused: Refused, tmp_path: Path
 ) -> None:
     folder = broken("tokenizer.json", lambda data: data["model"]["merges"].insert(0, "a b c"))
-    (folder / "generation_config.json").write_text("[]")
     arguments = ("--from-hf", folder, "--out", tmp_path / "o")
     assert "the merge ['a', 'b', 'c'] is not of two tokens" in refused(main, *arguments)
     shutil.copy(smollm2 / "tokenizer.json", folder)
@@ -395,7 +406,7 @@ def test_a_file_of_another_form_is_told_in_a_line(
     head = {"lm_head.weight": weights.pop("model.embed_tokens.weight")}
     save_file(weights | head, folder / "model.safetensors")
     assert "such as model.embed_tokens.weight" in refused(main, *arguments)
-    shutil.copy(smollm2 / "model.safetensors", folder)
+    (folder / "generation_config.json").write_text("[]")
     assert "generation_config.json is damaged: it is not a JSON object" in refused(main, *arguments)
 
 
@@ -461,6 +472,17 @@ def test_a_template_sees_what_hugging_face_shows_it() -> None:
     assert read_format(learned, {}, "") == plain
 
 
+def test_a_template_that_drops_what_was_thought_aloud_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    plain = read_format(TURNS, {}, "")
+    assert capsys.readouterr().out == ""
+    content = "{{ m.content }}"
+    dropping = TURNS.replace(content, "{{ m.content.split('</think>')[-1] }}")
+    assert read_format(dropping, {}, "") == plain
+    assert "changes replies that have </think>" in capsys.readouterr().out
+
+
 def test_the_day_of_the_export_does_not_stay_in_the_format() -> None:
     day = "{% if strftime_now is defined %}{{ strftime_now('%Y') }}{% else %}2024{% endif %}"
     assert read_format(day + TURNS, {}, "").opening.startswith("2024<")
@@ -483,6 +505,14 @@ def test_older_folders_name_their_special_tokens_in_a_file_of_their_own(
     (folder / "special_tokens_map.json").write_text(json.dumps(names))
     found = chat_template(folder)[1]
     assert (found["bos_token"], found["eos_token"]) == ("<|im_start|>", "<|im_end|>")
+    assert found["pad_token"] == "" and "sep_token" not in found
+
+
+def test_a_template_knows_every_special_token_that_is_named(broken: Callable[..., Path]) -> None:
+    tokens = {"sep_token": "<repo_name>", "add_bos_token": True, "pad_token": None}
+    found = chat_template(broken("tokenizer_config.json", lambda data: data.update(tokens)))[1]
+    assert (found["sep_token"], found["pad_token"]) == ("<repo_name>", "")
+    assert "add_bos_token" not in found
 
 
 def test_of_several_templates_the_one_named_default_is_taken(broken: Callable[..., Path]) -> None:
@@ -505,6 +535,144 @@ def test_a_length_that_a_tokenizer_file_asks_for_is_no_part_of_a_text(
     folder = broken("tokenizer.json", lambda data: data.update(lengths))
     vocab_size = json.loads((folder / "config.json").read_text())["vocab_size"]
     assert len(read_tokenizer(folder, vocab_size).encode("Good day to you, dear reader!")) > 5
+
+
+def changed(folder: Path, name: str, **keys: Any) -> None:
+    path = folder / name
+    content = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(content | keys))
+
+
+def read(folder: Path) -> Tokenizer:
+    return read_tokenizer(folder, json.loads((folder / "config.json").read_text())["vocab_size"])
+
+
+def token(data: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(token for token in data["added_tokens"] if token["content"] == name)
+
+
+@pytest.mark.parametrize("where", ["generation_config.json", "config.json", "eos_token"])
+def test_a_token_that_ends_replies_is_special_though_its_file_does_not_say_so(
+    broken: Callable[..., Path], where: str
+) -> None:
+    """As after tokenizer.add_tokens("<|im_end|>"), and in GGUF files as USER_DEFINED."""
+    folder = broken("tokenizer.json", lambda data: token(data, "<|im_end|>").update(special=False))
+    for name in ("generation_config.json", "config.json"):
+        changed(folder, name, eos_token_id=[0, 2] if where == name else 0)
+    if where != "generation_config.json":
+        (folder / "generation_config.json").unlink()
+    changed(folder, "tokenizer_config.json", eos_token="<|im_end|>" if where == "eos_token" else "")
+    tokenizer = read(folder)
+    assert tokenizer.special["<|im_end|>"] == 2 and tokenizer.added == {}
+    assert 2 not in tokenizer.encode("Bye<|im_end|>")
+
+
+def test_an_ordinary_token_that_ends_replies_is_refused(broken: Callable[..., Path]) -> None:
+    folder = broken("generation_config.json", lambda data: data.update(eos_token_id=[2, 300]))
+    with pytest.raises(UserError, match=r"ends replies .*but added_tokens .* do not list it"):
+        read(folder)
+
+
+@pytest.mark.parametrize(
+    ("named", "ids", "end"),
+    [("", [2, 0], "<|im_end|>"), (None, 0, "<|endoftext|>"), ("<|im_end|>", None, "<|im_end|>")],
+)
+def test_a_base_model_learns_to_end_messages_with_what_ends_its_texts(
+    broken: Callable[..., Path], named: str | None, ids: object, end: str
+) -> None:
+    folder = broken("tokenizer_config.json", lambda data: data.update(eos_token=named))
+    (folder / "chat_template.jinja").unlink()
+    (folder / "generation_config.json").unlink()
+    changed(folder, "config.json", eos_token_id=ids)
+    assert read(folder).chat.user == ("user\n", f"{end}\n")
+    changed(folder, "config.json", eos_token_id=None)
+    changed(folder, "tokenizer_config.json", eos_token="<unknown>")
+    with pytest.raises(UserError, match="names no special token that ends a text: write eos_token"):
+        read(folder)
+
+
+def test_a_token_of_the_chat_format_that_swallows_white_space_is_refused(
+    broken: Callable[..., Path],
+) -> None:
+    """transformers would strip what stands beside it; elsewhere such a token does no harm."""
+    folder = broken("tokenizer.json", lambda data: token(data, "<repo_name>").update(lstrip=True))
+    assert "<repo_name>" in read(folder).special
+    data = json.loads((folder / "tokenizer.json").read_text())
+    token(data, "<|im_end|>")["rstrip"] = True
+    (folder / "tokenizer.json").write_text(json.dumps(data))
+    with pytest.raises(UserError, match=r"added token '<.im_end.>' has rstrip"):
+        read(folder)
+
+
+@pytest.mark.parametrize(
+    ("processor", "opening"),
+    [("<|im_start|> $A", "<|im_start|>"), ("<|im_start|> $A <|im_end|>", None), ("a $A", None)],
+)
+def test_only_special_tokens_before_a_text_open_it(
+    broken: Callable[..., Path], processor: str, opening: str | None
+) -> None:
+    ids = [("<|im_start|>", 1), ("<|im_end|>", 2), ("a", 70)]
+    made = Fast(models.BPE())
+    made.post_processor = processors.TemplateProcessing(processor, None, ids)
+    post = json.loads(made.to_str())["post_processor"]
+    folder = broken("tokenizer.json", lambda data: data.update(post_processor=post))
+    if opening is not None:
+        assert read(folder).chat.text == opening
+        return
+    with pytest.raises(UserError, match="its post_processor makes"):
+        read(folder)
+
+
+def test_an_unknown_token_is_refused_where_a_byte_may_be_unknown(
+    broken: Callable[..., Path],
+) -> None:
+    folder = broken("tokenizer.json", lambda data: data["model"].update(unk_token="<repo_name>"))
+    assert read(folder)
+    data = json.loads((folder / "tokenizer.json").read_text())
+    spare = data["model"]["vocab"].pop("\u00ff")
+    data["added_tokens"].append(token(data, "<repo_name>") | {"id": spare, "content": "<spare>"})
+    (folder / "tokenizer.json").write_text(json.dumps(data))
+    with pytest.raises(UserError, match="it has an unknown token, and lacks single bytes"):
+        read(folder)
+
+
+@pytest.mark.parametrize("is_chat", [True, False])
+def test_texts_are_measured_as_they_are_read_with_what_opens_them(
+    broken: Callable[..., Path], tmp_path: Path, is_chat: bool
+) -> None:
+    made = Fast(models.BPE())
+    made.post_processor = processors.TemplateProcessing(
+        "<|im_start|> $A", None, [("<|im_start|>", 1)]
+    )
+    post = json.loads(made.to_str())["post_processor"]
+    tokenizer = read(broken("tokenizer.json", lambda data: data.update(post_processor=post)))
+    (tmp_path / "a.txt").write_text("Once upon a time.")
+    (ids, targets), *_ = measured_rows(tokenizer, is_chat, tmp_path / "a.txt", 64)
+    assert [*ids, targets[-1]] == [1, *tokenizer.encode("Once upon a time.")]
+    (ids, _), *_ = measured_rows(tokenizer, is_chat, None, 64)  # conversations
+    expected = render(next(dialogues(0)), tokenizer) if is_chat else [1]
+    assert ids[:3].tolist()[: len(expected)] == expected[:3]
+
+
+def test_files_for_other_runtimes_name_no_id_that_is_null_and_the_context_that_was_chosen(
+    broken: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = broken("config.json", lambda data: data.update(bos_token_id=None, mlp_bias=None))
+    changed(folder, "generation_config.json", bos_token_id=None)
+    changed(folder, "tokenizer_config.json", model_max_length=131072)
+    settings = json.loads((folder / "config.json").read_text())
+    (tmp_path / "out").mkdir()
+    config = read_config(settings, folder, 256)
+    write_config(settings, config, read(folder), folder, tmp_path / "out")
+    written = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "out").iterdir()}
+    model = written["genai_config"]["model"]
+    assert (model["bos_token_id"], model["eos_token_id"]) == (2, 2)
+    assert written["tokenizer_config"]["model_max_length"] == 256
+    for name in ("config.json", "generation_config.json"):
+        changed(folder, name, eos_token_id=None)
+    write_config(settings, config, read(folder), folder, tmp_path / "out")
+    model = json.loads((tmp_path / "out" / "genai_config.json").read_text())["model"]
+    assert not {"bos_token_id", "eos_token_id"} & set(model)
 
 
 def test_a_tied_head_that_is_another_than_the_embedding_is_refused(

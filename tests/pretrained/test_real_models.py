@@ -15,7 +15,7 @@ from export.formats.weights import Weights
 from export.gguf.to_hugging_face import to_hugging_face
 from export.kit.hard_texts import hard_texts
 from export.pretrained.hugging_face import read_config, read_weights, write_config
-from export.pretrained.tokenizer import read_json, read_tokenizer
+from export.pretrained.tokenizer import read_settings, read_tokenizer
 from gptcore.nn import build_model
 from gptcore.nn.llama import to_llama
 from gptcore.text.chat_template import render
@@ -46,7 +46,7 @@ def test_weights_are_those_that_transformers_reads(folder: Path) -> None:
     for name in sorted(ours):
         digest.update(name.encode() + ours[name].numpy().tobytes())
     assert digest.hexdigest() == WEIGHTS
-    config = read_config(read_json(folder / "config.json"), folder, context=2048)
+    config = read_config(read_settings(folder / "config.json"), folder, context=2048)
     with torch.device("meta"):
         read_weights(folder, set(to_llama(build_model(config).state_dict(), config)))
 
@@ -73,7 +73,7 @@ def test_the_exported_file_is_read_alike_by_other_runtimes(folder: Path, tmp_pat
     """Plain texts without exception. Of hard ones, those count whose bytes are all in the
     vocabulary: other runtimes do not merge across a missing byte. What is left are letters of
     another version of Unicode, and in onnxruntime-genai U+0085, which is no white space there."""
-    ours, settings = read_tokenizer(folder, VOCABULARY), read_json(folder / "config.json")
+    ours, settings = read_tokenizer(folder, VOCABULARY), read_settings(folder / "config.json")
     write_config(settings, read_config(settings, folder, context=2048), ours, folder, tmp_path)
     assert read_tokenizer(tmp_path, VOCABULARY).sha256 == ours.sha256  # what it wrote, it reads
     hard = [text for text in hard_texts(3000, seed=20) if "\0" not in text]

@@ -10,14 +10,18 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 from conftest import ROOT, Refused
+from foreign import N_INCOMPLETE
 
 from export.__main__ import main
 from export.kit import write as kit_write
-from export.kit.vectors import make_prompts
+from export.kit.contract import page
+from export.kit.vectors import make_prompts, make_vectors
 from export.kit.write import write_json
+from export.pretrained.tokenizer import read_tokenizer
 from export.verify.report import Check
 from export.verify.sampling import Choice, choose, compare_sampling, is_clear, sampling_feeds
 from gptcore.bundle import load_bundle
+from gptcore.checks import UserError
 from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling, sample_rows
 from gptcore.feeds import decoder_feeds, no_cache
@@ -70,6 +74,23 @@ def test_the_page_says_what_the_contract_says(kit: Path) -> None:
     named = {v["name"] for v in contract["graphs"]["sampling"]["inputs"]}
     assert all(f"`{name}`" in page for name in named if not name.startswith("past"))
     assert str(contract["limits"]["context"]) in page and "{" not in page.replace("`{'", "")
+
+
+def test_the_page_says_what_becomes_of_a_byte_that_has_no_token(
+    kit: Path, incomplete: Path
+) -> None:
+    sentence, bundle = "A byte without a token is left out", load_bundle(kit)
+    told = read(kit / "contract.json"), read(kit / "vectors.json")
+    assert sentence not in page(bundle, *told)
+    lacking = replace(bundle, tokenizer=read_tokenizer(incomplete, N_INCOMPLETE))
+    assert sentence in page(lacking, *told)
+
+
+def test_a_context_that_no_prompt_fits_is_refused() -> None:
+    bundle = load_bundle(NANO)
+    narrow = replace(bundle, config=replace(bundle.config, block_size=4))
+    with pytest.raises(UserError, match="a context of 4 tokens, which no prompt of a kit fits"):
+        make_vectors(narrow)
 
 
 def test_vectors_are_what_the_engine_computes(kit: Path) -> None:

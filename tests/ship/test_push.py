@@ -81,6 +81,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.reply(200, {})
         if path.startswith(("/api/models/", "/api/spaces/")) and self.command == "GET":
             name = "/".join(path.split("/")[3:5])
+            if path.endswith("/tree/main"):
+                return self.reply(200, [*map(listed, self.server.files.get(name, ()))])
             is_private = self.server.created[name].get("visibility") == "private"
             return self.reply(200, {"id": name, "private": is_private})
         if "/commit/" in path:
@@ -110,16 +112,22 @@ class Handler(BaseHTTPRequestHandler):
                 files[value["path"]] = base64.b64decode(value["content"])
             elif line["key"] == "lfsFile":
                 files[value["path"]] = self.server.objects[value["oid"]]
+            elif line["key"] == "deletedFile":
+                del files[value["path"]]
         oid = "0" * 40
         return {"commitUrl": f"{self.server.url}/{place}/commit/{oid}", "commitOid": oid}
 
-    def reply(self, status: int, content: dict) -> None:
+    def reply(self, status: int, content: dict | list) -> None:
         body = json.dumps(content).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+
+def listed(name: str) -> dict:
+    return {"type": "file", "path": name, "size": 1, "oid": "0" * 40}
 
 
 def upload_mode(file: dict) -> dict:
@@ -187,6 +195,19 @@ def test_a_space_and_its_sdk_are_known_by_the_readme(
     assert hub.created["me/chat"]["sdk"] == "gradio"
     assert hub.created["me/chat"]["visibility"] == "private"
     assert hub.files["me/chat"] == contents(space)
+
+
+def test_a_repository_keeps_nothing_of_an_earlier_push(hub: Hub, tmp_path: Path) -> None:
+    """An old q4 would be another model than the rest; the Hub's own file stays."""
+    (tmp_path / "README.md").write_text("---\nsdk: static\n---\n")
+    (tmp_path / "old.js").write_text("old")
+    push(tmp_path, "me/site")
+    hub.files["me/site"] |= {".gitattributes": b"lfs", "onnx/model_q4.onnx": b"old"}
+    (tmp_path / "old.js").unlink()
+    push(tmp_path, "me/site")
+    assert hub.files["me/site"] == contents(tmp_path) | {".gitattributes": b"lfs"}
+    commits = [path for _, path in hub.requests if "/commit/" in path]
+    assert len(commits) == 2, "what goes and what comes are one commit"
 
 
 def test_nothing_private_goes_into_a_public_repository(hub: Hub, refused: Refused) -> None:

@@ -16,7 +16,7 @@ from export.pretrained.tokenizer import read_tokenizer
 from export.ship.web import SOURCES, fetch_runtime
 from gptcore.bundle import default_model
 from gptcore.checks import UserError
-from gptcore.engine.generate import chat_request
+from gptcore.engine.generate import chat_request, completion_request, end_of_text
 from gptcore.engine.sampling import Sampling, sample_rows
 from gptcore.inspection import ids_of_messages, most_tokens
 from gptcore.model import OnnxModel, load_model
@@ -225,12 +225,13 @@ def test_conversations_become_our_prompts(scripts: Path, model: OnnxModel) -> No
         const wholes = given.cases.map((messages) => prompts.whole(messages, given.seen));
         found = [...chats, ...wholes];
         found.push(prompts.text("Once upon a time <|end|>"), prompts.text("word ".repeat(2000)));
+        found.push(prompts.end(prompts.text("word ".repeat(2000)), 9));
     """
     for most in (16, 400):
         asked = [messages for messages in cases if messages[-1]["role"] == "user"]
         seen = most_tokens(model.bundle)
         more = {"prompts": asked, "cases": cases, "most": most, "seen": seen}
-        *found, short, long = node(scripts, code, {**facts(model), **more})
+        *found, short, long, half = node(scripts, code, {**facts(model), **more})
         budget = model.config.block_size - min(most, model.config.block_size // 4)
         expected: list[tuple] = [fit(messages, model.tokenizer, budget) for messages in asked]
         expected += [ids_of_messages(model.bundle, messages) for messages in cases]
@@ -239,7 +240,23 @@ def test_conversations_become_our_prompts(scripts: Path, model: OnnxModel) -> No
         assert {bool(n_cut) for _, _, n_cut in expected[len(asked) :]} == {False, True}
         opening = text_opening(model.tokenizer)
         assert short == [*opening, *model.tokenizer.encode("Once upon a time <|end|>")]
-        assert len(long) == model.config.block_size
+        request = completion_request(model, "word " * 2000, Sampling(), 9)
+        assert long == request.ids and len(long) == model.config.block_size
+        assert half == end_of_text(request.ids, opening, 9) == [*opening, *long[-8:]]
+
+
+def test_white_space_around_a_message_is_what_python_takes_for_it(
+    scripts: Path, model: OnnxModel
+) -> None:
+    texts = [f"{chr(i)}a {chr(i)}b{chr(i)}" for i in range(0x10000) if not 0xD800 <= i < 0xE000]
+    code = f"""{OPEN}
+        prompts.site.chat_format = {{ ...given.site.chat_format, trims: true }};
+        tokens.encode = (text) => [text];
+        found = given.texts.map((content) => prompts.render([{{ role: "user", content }}], false));
+    """
+    found = node(scripts, code, {**facts(model), "texts": ["", " \n", *texts]})
+    inner = ["".join(part for part in ids if isinstance(part, str)) for ids in found]
+    assert inner == ["", "", *(text.strip() for text in texts)]
 
 
 def test_an_empty_text_is_no_beginning_for_a_model_without_an_opening(

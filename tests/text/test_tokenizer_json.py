@@ -20,6 +20,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from export.formats.hugging_face import write_tokenizer_json
 from gptcore.text.chat_template import Message, render
 from gptcore.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from training.data.corpus import document_ids
 
 pytestmark = pytest.mark.peers
 
@@ -124,6 +125,14 @@ def test_the_shipped_file_is_what_the_export_writes(tmp_path: Path) -> None:
     write_tokenizer_json(Tokenizer.load(DEFAULT), tmp_path / "tokenizer.json")
     written = (tmp_path / "tokenizer.json").read_bytes()
     assert written == (DEFAULT / "tokenizer.json").read_bytes()
+
+
+def test_a_base_models_texts_are_opened_as_by_our_engine(case: Case, tmp_path: Path) -> None:
+    write_tokenizer_json(case.ours, tmp_path / "tokenizer.json", is_chat=False)
+    shutil.copy(case.folder / "tokenizer_config.json", tmp_path)
+    texts = TEXTS[:50]
+    expected = [document_ids(text, case.ours) for text in texts]
+    assert AutoTokenizer.from_pretrained(tmp_path)(texts)["input_ids"] == expected
 
 
 @settings(deadline=None, max_examples=300)

@@ -61,6 +61,10 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, content in {
             "config.json": llama_config(CONFIG, {}) | {"their": 1, "max_position_embeddings": 1024},
             "tokenizer_config.json": {"chat_template": TEMPLATE},
+            # as of a shipped folder, which has no fp32
+            "genai_config.json": {
+                "model": {"eos_token_id": 2, "decoder": {"filename": "onnx/model_q8.onnx"}}
+            },
             "tokenizer.json": {"theirs": True},
         }.items():
             (folder / name).write_text(json.dumps(content))
@@ -413,8 +417,12 @@ def test_a_run_of_adapters_is_exported_with_the_files_of_its_family(
     assert bundle.tokenizer.chat == CHATML
     config = json.loads((out / "config.json").read_text())
     assert config["their"] == 1 and config["max_position_embeddings"] == 1024
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        assert (out / name).read_bytes() == (tuned.path / "family" / name).read_bytes()
+    name = "tokenizer.json"
+    assert (out / name).read_bytes() == (tuned.path / "family" / name).read_bytes()
+    tokens = json.loads((out / "tokenizer_config.json").read_text())
+    assert tokens == {"chat_template": TEMPLATE, "model_max_length": 1024}
+    genai = json.loads((out / "genai_config.json").read_text())["model"]
+    assert (genai["decoder"]["filename"], genai["eos_token_id"]) == ("onnx/model.onnx", 2)
     card = (out / "README.md").read_text()
     assert "license: apache-2.0" in card and "Fine-tuned from Theirs." in card
     assert bundle.facts.imported and bundle.facts.training
