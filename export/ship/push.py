@@ -1,4 +1,4 @@
-"""Makes a repository of the Hugging Face Hub hold a folder: a model, a Space or a static page.
+"""Uploads a folder to the Hugging Face Hub: a model, a Space or a static page.
 
 >>> push(Path("models/mine"), "me/mine")                             # doctest: +SKIP
 
@@ -18,9 +18,12 @@ from gptcore.bundle import FACTS, load_any_bundle
 from gptcore.checks import UserError
 from gptcore.system.files import check_links
 
+# Files of an earlier push that go if the folder lacks them; what people add by hand stays.
+REPLACED = ["*.onnx", "*.onnx_data", "*.safetensors", "*.safetensors.index.json", "gptcore/*"]
+
 
 def push(folder: Path, repo: str, kind: str | None = None, private: bool = False) -> str:
-    """Create the repository if needed, make its files the folder's, and return its URL.
+    """Create the repository if needed, upload the folder, and return its URL.
 
     The hashes of all model folders in it are compared first. Raises UserError.
     """
@@ -49,8 +52,8 @@ def push(folder: Path, repo: str, kind: str | None = None, private: bool = False
             folder_path=folder,
             commit_message=f"Upload {folder.resolve().name}",
             ignore_patterns=["*__pycache__/*"],  # left by running the Space locally
-            # What an earlier push left would be the old model's; .gitattributes stays.
-            delete_patterns="*",
+            # What an earlier push left of these would be the old model's.
+            delete_patterns=REPLACED,
         )
     except HFValidationError:
         raise UserError(f"repo={repo!r} is not a repository name: write USER/NAME") from None

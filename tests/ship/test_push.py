@@ -197,15 +197,14 @@ def test_a_space_and_its_sdk_are_known_by_the_readme(
     assert hub.files["me/chat"] == contents(space)
 
 
-def test_a_repository_keeps_nothing_of_an_earlier_push(hub: Hub, tmp_path: Path) -> None:
-    """An old q4 would be another model than the rest; the Hub's own file stays."""
+def test_a_repository_keeps_no_weights_of_an_earlier_push(hub: Hub, tmp_path: Path) -> None:
+    """An old q4 would be another model than the rest; what a person added stays."""
     (tmp_path / "README.md").write_text("---\nsdk: static\n---\n")
-    (tmp_path / "old.js").write_text("old")
     push(tmp_path, "me/site")
-    hub.files["me/site"] |= {".gitattributes": b"lfs", "onnx/model_q4.onnx": b"old"}
-    (tmp_path / "old.js").unlink()
+    others = {".gitattributes": b"lfs", "pictures/me.png": b"mine"}
+    hub.files["me/site"] |= others | {"onnx/model_q4.onnx": b"old", "gptcore/old.py": b"old"}
     push(tmp_path, "me/site")
-    assert hub.files["me/site"] == contents(tmp_path) | {".gitattributes": b"lfs"}
+    assert hub.files["me/site"] == contents(tmp_path) | others
     commits = [path for _, path in hub.requests if "/commit/" in path]
     assert len(commits) == 2, "what goes and what comes are one commit"
 
