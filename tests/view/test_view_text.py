@@ -66,6 +66,11 @@ def test_a_text_is_continued_undone_and_tried_again(page: Page, base_model: Onnx
     expect(page.get_by_role("spinbutton", name="Max tokens")).to_have_value("12")
     press(page, "Clear")
     expect(text(page)).to_have_value("")
+    text(page).press("x")  # a key that slipped
+    press(page, "Undo")
+    expect(text(page)).to_have_value(f"{once}\n")
+    press(page, "Undo")
+    expect(text(page)).to_have_value("x")
     press(page, "Undo")
     expect(text(page)).to_have_value(f"{once}\n")
     page.screenshot(path=SCREENSHOTS / "text.png")

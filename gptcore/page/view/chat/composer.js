@@ -1,6 +1,6 @@
 // Where a person types: the box, Send and Stop.
 
-import { el, icon } from "../dom.js";
+import { el, icon, isSending } from "../dom.js";
 import { say } from "../words.js";
 
 const HIGHEST = 200; // pixels of the box
@@ -18,7 +18,7 @@ export class Composer {
     this.element = el("form.composer", { onsubmit: submit }, this.box, this.go, this.halt);
     this.box.addEventListener("input", () => this.fit());
     this.box.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && !event.shiftKey) submit(event);
+      if (isSending(event)) submit(event);
       if (event.key === "ArrowUp" && !this.box.value) editLast(event);
     });
     this.setBusy(false);

@@ -1,6 +1,6 @@
 // The conversation: its messages, their versions, and what can be done with each.
 
-import { el, iconButton } from "../dom.js";
+import { el, iconButton, isSending } from "../dom.js";
 import { pairOf, versionOf } from "../kept/tree.js";
 import { say, shownName } from "../words.js";
 import { closeAlternatives, showTokens, textOf } from "../parts/glass.js";
@@ -169,7 +169,7 @@ export class Messages {
     };
     const onkeydown = (event) => {
       if (event.key === "Escape") close();
-      if (event.key !== "Enter" || event.shiftKey) return;
+      if (!isSending(event)) return;
       event.preventDefault();
       save();
     };

@@ -24,6 +24,7 @@ export class Writer {
     this.host = host;
     this.keys = ["text", "settings"].map((part) => `gptcore-${part}-${host.facts.name}`);
     this.before = []; // the texts that Undo brings back
+    this.cleared = ""; // what Clear took away, until another Clear
     this.tokens = []; // of the last continuation, and where it begins
     this.begin = null;
     this.isTinted = false;
@@ -98,7 +99,7 @@ export class Writer {
     box.readOnly = isBusy;
     go.hidden = isBusy;
     halt.hidden = !isBusy;
-    this.undoIt.disabled = isBusy || !this.before.length;
+    this.undoIt.disabled = isBusy || !(this.before.length || this.cleared);
     this.retryIt.disabled = isBusy || this.begin === null;
     this.clearIt.disabled = isBusy || !box.value;
     this.draw();
@@ -158,8 +159,12 @@ export class Writer {
     await this.done;
   }
 
+  // Takes back what was written, then a Clear; another press brings back what that replaces.
   undo() {
-    this.setText(this.before.pop());
+    const last = this.before.pop();
+    const text = last ?? this.cleared;
+    if (last === undefined) this.cleared = this.box.value;
+    this.setText(text);
     Object.assign(this, { begin: null, tokens: [] });
     this.refresh();
   }
@@ -178,7 +183,7 @@ export class Writer {
   }
 
   clear() {
-    this.before.push(this.box.value);
+    Object.assign(this, { before: [], cleared: this.box.value });
     this.setText("");
     Object.assign(this, { begin: null, tokens: [] });
     this.figures.measure(null);
