@@ -250,6 +250,8 @@ def read_facts(folder: Path) -> ModelFacts:
             f"{folder} is not a model folder, {FACTS} is missing: "
             f"run `python -m export RUN --out DIR`"
         ) from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
     if check_format(values, FORMAT, str(path)) == 1:
         values = from_first_format(values)
     return read_as(ModelFacts, values, str(path))

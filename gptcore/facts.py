@@ -122,8 +122,8 @@ class ModelFacts:
     format: int = FORMAT
 
     def __post_init__(self) -> None:
-        if any(category(sign) == "Cc" for sign in self.name):  # it is shown on one line
-            raise UserError(f"name={self.name!r} holds a line break or another control character")
+        if any(category(sign) in ("Cc", "Cs") for sign in self.name):  # it is shown on one line
+            raise UserError(f"name={self.name!r} holds a line break or another sign without a form")
         for name in self.sha256:
             path = PurePosixPath(name)
             if path.is_absolute() or ".." in path.parts or any(sign in name for sign in "\\:"):

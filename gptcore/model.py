@@ -88,7 +88,7 @@ def load_model(
             '"onnxruntime-gpu[cuda,cudnn]"'
         )
     others = [name for name in bundle.variants if name not in HALF]
-    names = [variant] if variant else [*bundle.serving] or others
+    names = [variant] if variant else [*bundle.serving] or others or [*bundle.variants]
     if on_gpu and (asked or variant in HALF or outruns_cpus(on_gpu, names)):
         return on_gpu
     on_cpu = fastest_on_cpu(bundle, threads, names)

@@ -23,6 +23,7 @@ from threading import Lock
 from gptcore.bundle import VARIANTS, find_models, graph_bytes, read_facts, say_if_large
 from gptcore.checks import Busy, UserError
 from gptcore.config import Seq2SeqConfig
+from gptcore.engine.inputs import usual_sampling
 from gptcore.facts import ModelFacts
 from gptcore.model import OnnxModel, cache_bytes, device_line, load_model
 
@@ -54,6 +55,7 @@ class Models:
         """
         self.memory, self.within = memory, within
         self.adding = Lock()
+        self.told: set[str] = set()  # why folders are not offered
         self.open = {first.bundle.name: first}
         self.held = {first.bundle.name: held_bytes(first)}
         self.used: dict[str, float] = {}  # when a model was last asked for
@@ -68,12 +70,19 @@ class Models:
             self.offer(find_models(self.within)[0])
 
     def offer(self, folders: Sequence[Path]) -> None:
-        """Offer the models that are not here yet. Raises UserError if one is damaged."""
+        """Offer the models that are not here yet; one that is damaged is left out and told once."""
         with self.adding:
             known = {folder.resolve() for folder in self.folders.values()}
             for folder in folders:
-                if folder.resolve() not in known:
+                if folder.resolve() in known:
+                    continue
+                try:
                     self.enter(folder, read_facts(folder))
+                except UserError as error:
+                    told = f"not served: {folder}: {error}"
+                    if told not in self.told:
+                        print(told, file=sys.stderr, flush=True)
+                    self.told.add(told)
 
     def add(self, folder: Path) -> str:
         """Offer another model, and return its name; one that was here before is read anew.
@@ -87,6 +96,7 @@ class Models:
         return name
 
     def enter(self, folder: Path, facts: ModelFacts) -> str:
+        usual_sampling(facts)  # raises what the page would meet later
         known = [name for name, other in self.folders.items() if other == folder]
         name = known[0] if known else self.unused_name(folder, facts)
         # New dictionaries: another thread may go through the old ones.
@@ -138,8 +148,11 @@ class Models:
             base, variant = self.formats().get(name, (name, None))
             folder = self.folders[base]
             with without_paths(name):
-                self.facts = self.facts | {base: read_facts(folder)}  # it may be exported anew
-            self.make_room(name, needed_bytes(folder, self.facts[base], variant))
+                facts = read_facts(folder)  # it may be exported anew
+                usual_sampling(facts)
+            with self.adding:
+                self.facts = self.facts | {base: facts}
+            self.make_room(name, needed_bytes(folder, facts, variant))
             with without_paths(name):
                 model = load_model(folder, variant=variant)
             self.open, self.held = self.open | {name: model}, self.held | {name: held_bytes(model)}

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Seque
 from contextlib import contextmanager
 from ipaddress import IPv6Address, ip_address
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 
@@ -27,6 +26,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+PORT = re.compile(r"^([\d.]+|\[.*\]):\d+$")  # behind an address, as some proxies write it
 LONGEST_BODY = 2**20  # bytes; the longest conversation that fits a context is far smaller
 LARGE_BODY = 2**14
 BODY_SECONDS = 20.0  # for a whole body to arrive
@@ -162,7 +162,8 @@ def visitor(scope: Scope, behind_proxy: bool) -> str:
     # Some proxies write a line of their own below the visitor's.
     lines = Headers(scope=scope).getlist("x-forwarded-for") if behind_proxy else []
     client = scope.get("client") or ("",)
-    return counted(",".join(lines).rpartition(",")[2].strip() or client[0])
+    last = ",".join(lines).rpartition(",")[2].strip()
+    return counted(PORT.sub(r"\1", last).strip("[]") or client[0])
 
 
 def counted(address: str) -> str:
@@ -183,7 +184,7 @@ def counted(address: str) -> str:
 def is_own_page(headers: Headers) -> bool:
     """Whether a request comes from this server's own page, or from no page."""
     origin = headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == headers.get("host")
+    return origin is None or origin.partition("://")[2] == headers.get("host")
 
 
 def check_origin(scope: Scope) -> None:

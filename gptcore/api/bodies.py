@@ -206,7 +206,7 @@ def read_message(i: int, message: Any) -> Message:
     if not isinstance(message, dict):
         raise UserError(f'message {i} is not of the form {{"role": ..., "content": ...}}')
     content, role, calls = (message.get(key) for key in ("content", "role", "tool_calls"))
-    if content is None and isinstance(calls, list):  # a call that we have written
+    if not content and isinstance(calls, list):  # a call that we have written
         content = [{"text": part(call, "function", "arguments")} for call in calls]
     text = text_of(content, f"message {i}")
     return {"role": OTHER_ROLES.get(str(role), str(role)), "content": text}  # checked later

@@ -105,12 +105,13 @@ class Api:
         return JSONResponse(self.card(self.models.check(call.path_params["name"])))
 
     def card(self, name: str) -> Json:
+        base, _ = self.models.formats().get(name, (name, None))
         return {
             "id": name,
             "object": "model",
             "created": 0,
             "owned_by": "gptcore",
-            "max_model_len": self.models.facts[name].config.block_size,
+            "max_model_len": self.models.facts[base].config.block_size,
         }
 
     async def metrics(self, call: Call) -> Response:

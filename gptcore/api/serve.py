@@ -140,4 +140,6 @@ def read_keys(options: argparse.Namespace) -> list[str]:
     keys = [key.strip() for key in given.split(",") if key.strip()]
     if not keys:
         raise UserError(f"--api-key: the key is empty: set {KEYS}")
+    if not "".join(keys).isascii():  # programs disagree on how to send others
+        raise UserError(f"--api-key: {KEYS} may have ASCII letters, digits and signs alone")
     return keys

@@ -62,9 +62,13 @@ def whole_number(name: str, value: Any) -> int:
 
 
 def usual_sampling(facts: ModelFacts) -> Sampling:
-    """Return a model's settings as long as nobody has changed them: its makers', else ours."""
+    """Return a model's settings as long as nobody has changed them: its makers', else ours.
+
+    Raises UserError if gptcore.json has others.
+    """
     whole = {s.name for s in SETTINGS if s.is_whole}
-    return build(Sampling, {n: int(v) if n in whole else v for n, v in facts.sampling.items()})
+    given = facts.sampling
+    return build(Sampling, {n: whole_number(n, v) if n in whole else v for n, v in given.items()})
 
 
 def to_settings(values: dict[str, Any], highest: int) -> tuple[Sampling, int]:

@@ -152,7 +152,7 @@ def completion_endpoint(models: Models, asker: Asker) -> Callable:
         """
         values = dict(locals())  # the settings among the parameters are read by their names
         model = await models.get(name)
-        begin = partial(completion_request, model, text)
+        begin = partial(completion_request, model, text_of(text, "text"))
         async for more in api_texts(model, asker(), values, begin):
             yield more
 

@@ -17,7 +17,7 @@ from conftest import FIRST, NANO
 
 import gptcore.models
 from gptcore.api.access import Access
-from gptcore.bundle import find_models, read_facts, write_facts
+from gptcore.bundle import VARIANTS, find_models, read_facts, write_facts
 from gptcore.checks import Busy, UserError
 from gptcore.engine.generate import Request
 from gptcore.engine.sampling import Sampling
@@ -95,6 +95,38 @@ def test_a_model_that_writes_is_not_closed(nano: OnnxModel, folders: list[Path])
         pass
     get(models, "two")
     assert [*models.open] == [nano.bundle.name, "two"]
+
+
+def test_an_odd_folder_is_told_once_and_closes_nothing(
+    nano: OnnxModel, folders: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A hand has written what this version does not know."""
+    odd, other, good = folders
+    for folder, sampling in ((odd, {"max_tokens": 300}), (other, {"top_k": float("inf")})):
+        write_facts(folder, replace(read_facts(NANO), name=folder.name, sampling=sampling))
+    models = Models(nano, [], room_for(3), within=good.parent)
+    for _ in range(2):
+        models.look()
+    assert models.names == [nano.bundle.name, "three"]
+    told = capsys.readouterr().err
+    assert told.count("not served") == 2 and "max_tokens" in told and "top_k" in told
+    assert [model["name"] for model in page_facts(models, None)["models"]] == models.names
+    (odd / "gptcore.json").unlink()
+    (odd / "gptcore.json").mkdir()
+    assert "cannot be read" in find_models(odd.parent)[1][0]
+
+
+def test_a_folder_of_half_precision_alone_opens_on_the_cpu(folders: list[Path]) -> None:
+    folder = folders[0]
+    facts = read_facts(folder)
+    (folder / VARIANTS["fp32"]).rename(folder / VARIANTS["fp16"])
+    known = {n: h for n, h in facts.sha256.items() if not n.startswith("onnx/")}
+    half = {VARIANTS["fp16"]: facts.sha256[VARIANTS["fp32"]]}
+    for path in (folder / "onnx").iterdir():
+        if path.name != "model_fp16.onnx":
+            path.unlink()
+    write_facts(folder, replace(facts, sha256=known | half))
+    assert load_model(folder, threads=1, device="cpu").variant == "fp16"
 
 
 def test_a_model_that_never_fits_is_named(nano: OnnxModel, folders: list[Path]) -> None:

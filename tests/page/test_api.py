@@ -18,6 +18,7 @@ from conftest import NANO, ROOT
 
 import gptcore.api.routes
 from gptcore.api.access import Access
+from gptcore.api.bodies import read_message
 from gptcore.api.document import REFUSALS, openapi
 from gptcore.checks import UserError
 from gptcore.engine.generate import Piece, chat
@@ -469,6 +470,7 @@ def test_models_health_and_metrics_are_told(url: str, post, nano: OnnxModel) -> 
     assert post(model=model["id"], messages=HELLO, max_tokens=1).status_code == 200
     assert "is not here" in error_of(post(model="gpt-9", messages=HELLO), 404)
     assert "is not here" in error_of(get("/v1/models/gpt-9"), 404)
+    assert get(f"/v1/models/{model['id']}@int8").json()["max_model_len"] == model["max_model_len"]
     assert error_of(get("/v1/nothing"), 404) and error_of(get("/v1/chat/completions"), 405)
     assert get("/health").json()["status"] == get("/ready").json()["status"] == "ok"
     before, n = metrics(url), 3
@@ -497,6 +499,9 @@ def test_a_conversation_with_a_call_of_a_function_is_read_and_in_the_document(po
         "max_tokens": 1,
     }
     assert post(**body).ok
+    for empty in (None, "", []):  # as clients send it back
+        message = {"role": "assistant", "content": empty, "tool_calls": [called]}
+        assert read_message(0, message)["content"] == '{"a": 1}'
     paths = openapi(["nano"])["paths"]
     content = paths["/v1/chat/completions"]["post"]["requestBody"]["content"]
     document = jsonschema.Draft202012Validator(content["application/json"]["schema"])

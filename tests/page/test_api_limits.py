@@ -3,6 +3,7 @@
 import json
 import socket
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
@@ -250,7 +251,8 @@ def test_another_sites_page_cannot_post_what_needs_no_question_before(nano: Onnx
             return requests.post(address, data=body, headers=headers, timeout=SECONDS).status_code
 
         assert [post(None), post(url), post("https://mine.example")] == [200, 200, 200]
-        assert [post("https://evil.example"), post("null")] == [403, 403]
+        refused = [post("https://evil.example"), post("null"), post("http://[")]
+        assert refused == [403, 403, 403]
         # A program with a window, which asks no such question, says where it comes from, too.
         assert post("app://notes", "application/json") == 200
 
@@ -399,3 +401,11 @@ def test_a_base_model_completes_and_does_not_chat(nano: OnnxModel) -> None:
         assert "was not trained on conversations" in error_of(answer, 400)
         body = {"prompt": "Once", "max_tokens": 3}
         assert requests.post(f"{url}/v1/completions", json=body, timeout=9).ok
+
+
+def test_a_key_that_programs_send_in_two_ways_is_refused_at_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GPTCORE_API_KEY", "schlüssel")
+    with pytest.raises(UserError, match="ASCII"):
+        read_keys(Namespace(api_key=True))

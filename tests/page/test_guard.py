@@ -278,6 +278,9 @@ def test_an_address_is_what_the_proxy_says_where_there_is_one() -> None:
     lines = [(b"x-forwarded-for", b"6.6.6.6"), (b"x-forwarded-for", b"1.2.3.4")]
     assert Visitors(behind_proxy=True).address(scope | {"headers": lines}) == "1.2.3.4"
     assert Visitors(behind_proxy=True).address(scope | {"headers": []}) == "10.0.0.1"
+    for told, address in ((b"1.2.3.4:5678", "1.2.3.4"), (b"[2001:db8::1]:443", "2001:db8::")):
+        headers = [(b"x-forwarded-for", told)]  # with the port, as some proxies write it
+        assert Visitors(behind_proxy=True).address(scope | {"headers": headers}) == address
 
 
 def test_a_reply_ends_when_its_time_is_over(

@@ -9,6 +9,7 @@ What the training made the model forget comes back, and what it taught stays (Wi
 import math
 from typing import Any
 
+from gptcore.checks import UserError
 from gptcore.nn.checkpoint import Checkpoint, Tensors, save_checkpoint
 from training.machine.devices import autocast
 from training.plan.pilot import fresh_state
@@ -49,7 +50,11 @@ def keep_before(
     state, measured = measured_again(run, task, weights)
     if not kept:  # else the command was stopped before it said so
         before = before or first_weights(run)
-        assert before is not None  # a run that keeps some began with them
+        if before is None:
+            raise UserError(
+                f"{run.path} keeps {keep:g} of the weights before it, and does not say which these "
+                f"are: train it again"
+            )
         unmixed = measured
         for share in (keep * part for part in SHARES):
             mixed = {name: own.lerp(before[name].to(own), share) for name, own in weights.items()}
