@@ -27,6 +27,8 @@ from conftest import NANO
 import gptcore.api.connections
 from gptcore.api.access import GUESSES, LONGEST_BODY, REPLIES, Access, Rate, Refused
 from gptcore.api.forms import ChatForm, TextForm
+from gptcore.api.serve import read_keys
+from gptcore.checks import UserError
 from gptcore.engine.onnx_session import open_slots
 from gptcore.engine.replies import Replies
 from gptcore.engine.scheduler import Engine
