@@ -123,7 +123,10 @@ class ModelFacts:
 
     def __post_init__(self) -> None:
         if any(category(sign) in ("Cc", "Cs") for sign in self.name):  # it is shown on one line
-            raise UserError(f"name={self.name!r} holds a line break or another sign without a form")
+            raise UserError(
+                f"name={self.name!r} holds a line break, another control character or half a "
+                f"character"
+            )
         for name in self.sha256:
             path = PurePosixPath(name)
             if path.is_absolute() or ".." in path.parts or any(sign in name for sign in "\\:"):

@@ -19,7 +19,7 @@ from gptcore.checks import UserError
 from gptcore.system.files import check_links
 
 # Files of an earlier push that go if the folder lacks them; what people add by hand stays.
-REPLACED = ["*.onnx", "*.onnx_data", "*.safetensors", "*.safetensors.index.json", "gptcore/*"]
+OURS = ["*.onnx", "*.onnx_data", "*.safetensors", "*.safetensors.index.json", "gptcore/*"]
 
 
 def push(folder: Path, repo: str, kind: str | None = None, private: bool = False) -> str:
@@ -53,7 +53,7 @@ def push(folder: Path, repo: str, kind: str | None = None, private: bool = False
             commit_message=f"Upload {folder.resolve().name}",
             ignore_patterns=["*__pycache__/*"],  # left by running the Space locally
             # What an earlier push left of these would be the old model's.
-            delete_patterns=REPLACED,
+            delete_patterns=OURS,
         )
     except HFValidationError:
         raise UserError(f"repo={repo!r} is not a repository name: write USER/NAME") from None

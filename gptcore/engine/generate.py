@@ -20,7 +20,7 @@ from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.engine.sampling import Likelihood, Sampling, likelihoods, sample
 from gptcore.engine.schemas.grammar import Grammar, json_grammar
-from gptcore.text.chat_template import Message, fit_reply, text_opening
+from gptcore.text.chat_template import Message, end_of_text, fit_reply, text_opening
 from gptcore.text.tokenizer import Tokenizer
 
 Finish = Literal["end", "length", "context", "stopped"]
@@ -272,18 +272,6 @@ def generate(session: Session, reply: Reply, stop: Stop | None = None) -> Iterat
             logits, n_read = session.prefill(ids), len(ids)
     reply.end("stopped")
     yield reply.take()
-
-
-def end_of_text(ids: list[int], opening: list[int], n: int) -> list[int]:
-    """Return at most `n` ids of a text: its end, after what opens it, which many models need.
-
-    >>> end_of_text([0, 1, 2, 3, 4], [0], 3)
-    [0, 3, 4]
-    """
-    if len(ids) <= n:
-        return ids
-    kept = opening[: n - 1] if ids[: len(opening)] == opening else []
-    return [*kept, *ids[len(ids) - n + len(kept) :]]
 
 
 def chat(

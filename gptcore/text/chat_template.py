@@ -130,6 +130,18 @@ def text_opening(tokenizer: Tokenizer) -> list[int]:
     return special_ids(tokenizer.chat.text, tokenizer)
 
 
+def end_of_text(ids: list[int], opening: list[int], n: int) -> list[int]:
+    """Return at most `n` ids of a text: its end, after what opens it, which many models need.
+
+    >>> end_of_text([0, 1, 2, 3, 4], [0], 3)
+    [0, 3, 4]
+    """
+    if len(ids) <= n:
+        return ids
+    kept = opening[: n - 1] if ids[: len(opening)] == opening else []
+    return [*kept, *ids[len(ids) - n + len(kept) :]]
+
+
 def special_ids(template: str, tokenizer: Tokenizer) -> list[int]:
     """Return the ids of the special tokens in a template."""
     parts = split_special(template, tokenizer)

@@ -16,13 +16,12 @@ from gptcore.engine.generate import (
     chat,
     complete,
     completion_request,
-    end_of_text,
     generate,
 )
 from gptcore.engine.sampling import Sampling
 from gptcore.model import OnnxModel
 from gptcore.nn.torch_session import TorchSession
-from gptcore.text.chat_template import text_opening
+from gptcore.text.chat_template import end_of_text, text_opening
 from gptcore.text.tokenizer import Tokenizer
 
 BYTES = Tokenizer({bytes([byte]): byte for byte in range(256)})  # a token is a byte

@@ -80,7 +80,7 @@ def test_a_file_that_is_not_inside_the_folder_is_refused(folder: Path, name: str
 def test_a_name_of_several_lines_is_refused(folder: Path) -> None:
     """It would add lines of its own to the entry of a desktop's menu."""
     change_facts(folder, lambda facts: facts.update(name="nano\nExec=evil"))
-    with pytest.raises(UserError, match="holds a line break or another control character"):
+    with pytest.raises(UserError, match="holds a line break, another control character"):
         load_bundle(folder)
 
 

@@ -16,11 +16,11 @@ from export.pretrained.tokenizer import read_tokenizer
 from export.ship.web import SOURCES, fetch_runtime
 from gptcore.bundle import default_model
 from gptcore.checks import UserError
-from gptcore.engine.generate import chat_request, completion_request, end_of_text
+from gptcore.engine.generate import chat_request, completion_request
 from gptcore.engine.sampling import Sampling, sample_rows
 from gptcore.inspection import ids_of_messages, most_tokens
 from gptcore.model import OnnxModel, load_model
-from gptcore.text.chat_template import Message, fit, messages_of, text_opening
+from gptcore.text.chat_template import Message, end_of_text, fit, messages_of, text_opening
 
 pytestmark = pytest.mark.peers
 
