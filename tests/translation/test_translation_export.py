@@ -339,8 +339,7 @@ def test_a_textbook_decoder_trains_exports_verifies_and_writes(
     words = ["--tokenizer", str(tmp_path / "tokenizer"), "--preset", preset, *options]
     out, folder = str(tmp_path / "run"), tmp_path / "model"
     assert training_main([str(text), "--out", out, *words]) == 0
-    assert export_main([out, "--out", str(folder)]) == 0
-    assert export_main(["verify", str(folder)]) == 0
+    assert export_main([out, "--out", str(folder)]) == 0  # which verifies it
     names = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
     assert names == {
         *("gptcore.json", "README.md", "loss.png", "model.safetensors", "tokenizer.tiktoken"),
