@@ -61,5 +61,5 @@ export function iconButton(name, label, onclick, kind = "") {
 
 // Whether a key sends what is typed: Enter, but not on a phone, which has no Shift+Enter for a line.
 export function isSending({ key, shiftKey }) {
-  return key === "Enter" && !shiftKey && !matchMedia("(hover: none)").matches;
+  return key === "Enter" && !shiftKey && !matchMedia("(pointer: coarse)").matches;
 }
