@@ -105,7 +105,7 @@ class Api:
         return JSONResponse(self.card(self.models.check(call.path_params["name"])))
 
     def card(self, name: str) -> Json:
-        base, _ = self.models.formats().get(name, (name, None))
+        base, _ = self.models.parts(name)
         return {
             "id": name,
             "object": "model",
