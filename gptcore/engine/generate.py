@@ -254,9 +254,11 @@ def generate(session: Session, reply: Reply, stop: Stop | None = None) -> Iterat
     """Yield a Piece per token until the text ends, or max_tokens or block_size is reached.
 
     Prompt and reply together never exceed block_size tokens, unless the request slides. Only the
-    last piece has a `finish`. Raises UserError if no logit is finite.
+    last piece has a `finish`. Raises UserError if no logit is finite, or for an echo.
     """
     request, block_size = reply.request, reply.block_size
+    if request.echo:
+        raise UserError("echo=True: a session tells nothing of the prompt; ask a loaded model")
     ids = [*request.ids, *request.begun]
     logits, n_read = session.prefill(ids), len(ids)
     while not (stop and stop.is_set()):
