@@ -66,7 +66,7 @@ class Models:
         # By name: the resolved folder, what its gptcore.json says, and which version of it that is.
         self.folders = {name: first.bundle.path.resolve()}
         self.facts = {name: first.bundle.facts}
-        self.versions: dict[str, Version | None] = {}
+        self.versions = {name: version_of(first.bundle.path)}
         self.offer(folders)
 
     def look(self) -> None:
