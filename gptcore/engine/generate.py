@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from gptcore.checks import UserError
+from gptcore.checks import TooLong, UserError
 from gptcore.config import ModelConfig
 from gptcore.engine.sampling import Likelihood, Sampling, likelihoods, sample
 from gptcore.engine.schemas.grammar import Grammar, json_grammar
@@ -84,10 +84,10 @@ class Request:
             raise UserError("the prompt is empty: give it at least one token")
         if not (n < block_size + (self.slide or is_read_alone)):
             if is_read_alone:
-                raise UserError(
+                raise TooLong(
                     f"the prompt has {n} tokens; the context holds {block_size}: shorten it"
                 )
-            raise UserError(
+            raise TooLong(
                 f"the prompt has {n} tokens; the context holds {block_size}, of which "
                 f"at least one must be left for the reply: shorten it"
             )

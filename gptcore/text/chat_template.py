@@ -18,7 +18,7 @@ from itertools import cycle
 
 import numpy as np
 
-from gptcore.checks import UserError
+from gptcore.checks import TooLong, UserError
 from gptcore.text.tokenizer import Tokenizer
 
 ROLES = ("system", "user", "assistant")
@@ -170,7 +170,7 @@ def fit(
         check_length(message["content"], tokenizer, budget, message["role"] + " message")
     ids, n_dropped = cut(messages, tokenizer, budget, prompt=True, recall=recall)
     if len(ids) > budget:
-        raise UserError(
+        raise TooLong(
             f"the message (with the system prompt) is too long: it needs {len(ids)} tokens and "
             f"{budget} fit; shorten it"
         )
@@ -197,7 +197,7 @@ def fit_reply(
     if len(ids) > left:
         ids, n_dropped = cut(messages, tokenizer, left, prompt=True, recall=recall)
     if len(ids) > left:
-        raise UserError(
+        raise TooLong(
             f"the reply that is begun has {n_begun} tokens and the prompt {len(ids)}; the context "
             f"holds {block_size}, and one must be left: ask for a new reply"
         )
@@ -252,7 +252,7 @@ def check_length(text: str, tokenizer: Tokenizer, budget: int, name: str) -> Non
     """Raise UserError, without encoding, if a text has more characters than tokens can hold."""
     limit = tokenizer.max_token_bytes * budget
     if len(text) > limit:
-        raise UserError(
+        raise TooLong(
             f"the {name} is too long: it has {len(text):,} characters, and {budget} tokens hold at "
             f"most {limit:,}; shorten it"
         )
