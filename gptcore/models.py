@@ -21,7 +21,7 @@ from pathlib import Path
 from threading import Lock
 
 from gptcore.bundle import FACTS, VARIANTS, find_models, graph_bytes, read_facts, say_if_large
-from gptcore.checks import Busy, UserError
+from gptcore.checks import Busy, UserError, shorten
 from gptcore.config import Seq2SeqConfig
 from gptcore.engine.inputs import usual_sampling
 from gptcore.facts import ModelFacts
@@ -129,7 +129,8 @@ class Models:
             return name, self.variant if name == self.names[0] else None
         if isinstance(name, str) and name in (formats := self.formats()):
             return formats[name]
-        raise NotHere(f"the model {name!r} is not here, only {', '.join(map(repr, self.names))}")
+        asked, here = shorten(repr(name)), ", ".join(map(repr, self.names))
+        raise NotHere(f"the model {asked} is not here, only {here}")
 
     def formats(self) -> dict[str, tuple[str, str]]:
         """Return the names with a format, NAME@FORMAT, of models that have several."""

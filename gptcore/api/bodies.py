@@ -10,7 +10,6 @@ would change the reply (UNMET). Values of the wrong kind, or out of range, are r
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from itertools import takewhile
 from typing import Any
 
 from gptcore.api.access import REPLIES
@@ -236,12 +235,13 @@ def part(value: Any, *keys: str) -> Any:
 
 
 def one_system(messages: list[Message]) -> list[Message]:
-    """Return messages with those of the system at the beginning as one: clients send several."""
-    first = [*takewhile(lambda message: message["role"] == "system", messages)]
-    if len(first) < 2:
-        return messages
-    content = "\n\n".join(message["content"] for message in first)
-    return [{"role": "system", "content": content}, *messages[len(first) :]]
+    """Return messages with those of the system as one at the beginning, where models know it.
+
+    Clients send several, also within a conversation.
+    """
+    told = [message["content"] for message in messages if message["role"] == "system"]
+    others = [message for message in messages if message["role"] != "system"]
+    return [{"role": "system", "content": "\n\n".join(told)}, *others] if told else messages
 
 
 def read_count(body: dict[str, Any], name: str, most: int) -> int | None:

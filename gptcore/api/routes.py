@@ -184,6 +184,8 @@ async def streamed(
 ) -> AsyncIterator[str]:
     """Yield the answer's events; `held` is closed at the end. An error is an event, too."""
     usage = Usage()
+    if asked.include_usage:
+        form.common["usage"] = None  # until the last part
     try:
         with held:
             for opening in form.opening(len(asked.requests)):

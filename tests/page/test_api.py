@@ -81,6 +81,7 @@ def test_a_stream_holds_the_same_in_parts(post, nano: OnnxModel) -> None:
     parts = events(post(messages=HELLO, max_tokens=40, temperature=0, **options))
     *parts, usage = parts
     assert usage["choices"] == [] and usage["usage"]["completion_tokens"] > 0
+    assert [part["usage"] for part in parts] == [None] * len(parts)
     choices = [part["choices"][0] for part in parts]
     assert choices[0]["delta"] == {"role": "assistant", "content": ""}
     assert "".join(choice["delta"].get("content", "") for choice in choices) == text
@@ -297,7 +298,8 @@ def test_one_of_the_allowed_tools_may_be_demanded(post) -> None:
         asked = {"messages": HELLO, "tools": TOOLS, "tool_choice": choice, "max_tokens": 20}
         return post(**asked).json()["choices"][0]["message"]
 
-    assert answer("required")["tool_calls"][0]["function"]["name"] == "a"
+    (call,) = answer("required")["tool_calls"]
+    assert call["function"]["name"] == "a" and {*call} == {"id", "type", "function"}
     assert "tool_calls" not in answer("auto")
 
 
