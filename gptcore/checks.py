@@ -22,6 +22,10 @@ class UserError(ValueError):
     """A user's mistake; the message names the field, the value and the remedy."""
 
 
+class TooLong(UserError):
+    """A prompt that does not fit the context."""
+
+
 class Busy(UserError):
     """More waits than can be answered soon."""
 

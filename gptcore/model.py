@@ -6,7 +6,6 @@
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,8 +67,8 @@ def load_model(
 
     Arguments that are None are chosen: the faster of CUDA, if it works here, and the CPU; there
     the fastest variant of the folder, of those with a serving graph if there are any (see
-    gptcore.bundle), then the faster of one thread and all cores. Each candidate is timed for a few
-    milliseconds. Small models, and any model on busy cores, are faster on one thread. Raises
+    gptcore.bundle), on one thread or on all cores. Each candidate is timed for a few milliseconds.
+    Small models, and any model on busy cores, are faster on one thread. Raises
     UserError if the folder, device or variant cannot be used.
     """
     asked, device = device, choose_device(device)
@@ -92,7 +91,7 @@ def load_model(
     if on_gpu and (asked or variant in HALF or outruns_cpus(on_gpu, names)):
         return on_gpu
     on_cpu = fastest_on_cpu(bundle, threads, names)
-    return fastest((on_gpu, on_cpu), step_seconds) if on_gpu else on_cpu
+    return fastest([on_gpu, on_cpu], lambda model: model, step_seconds) if on_gpu else on_cpu
 
 
 def open_on_gpu(bundle: Bundle, threads: int | None, variant: str | None) -> OnnxModel | None:
@@ -114,11 +113,9 @@ def outruns_cpus(on_gpu: OnnxModel, names: Sequence[str]) -> bool:
 
 
 def fastest_on_cpu(bundle: Bundle, threads: int | None, names: Sequence[str]) -> OnnxModel:
-    models = (open_model(bundle, "cpu", threads or 1, name) for name in names)
-    best = fastest(models, step_seconds)
     counts = [threads] if threads else thread_counts()
-    more = (open_model(bundle, "cpu", n, best.variant) for n in counts if n != best.threads)
-    return fastest(chain([best], more), step_seconds)
+    ways = [(n, name) for n in counts for name in names]
+    return fastest(ways, lambda way: open_model(bundle, "cpu", *way), step_seconds)
 
 
 def open_model(bundle: Bundle, device: str, threads: int, variant: str) -> OnnxModel:

@@ -6,7 +6,7 @@
 
 A name may be followed by one of the model's number formats. The first model stays. The others make
 room for each other: the one that was not needed for longest goes first, but none that is writing a
-reply.
+reply. One whose folder was exported anew is opened anew.
 """
 
 import argparse
@@ -20,8 +20,8 @@ from itertools import chain, count
 from pathlib import Path
 from threading import Lock
 
-from gptcore.bundle import VARIANTS, find_models, graph_bytes, read_facts, say_if_large
-from gptcore.checks import Busy, UserError
+from gptcore.bundle import FACTS, VARIANTS, find_models, graph_bytes, read_facts, say_if_large
+from gptcore.checks import Busy, UserError, shorten
 from gptcore.config import Seq2SeqConfig
 from gptcore.engine.inputs import usual_sampling
 from gptcore.facts import ModelFacts
@@ -29,6 +29,7 @@ from gptcore.model import OnnxModel, cache_bytes, device_line, load_model
 
 GB = 10**9
 MODELS = Path("models")  # the folder whose models are offered where none is named
+Version = tuple[int, int, int]  # of a file: its time, its place on the disk, its size
 
 
 class NotHere(UserError):
@@ -48,20 +49,24 @@ class Models:
         folders: Sequence[Path] = (),
         memory: float = 4 * GB,
         within: Path | None = None,
+        variant: str | None = None,
     ):
         """`memory`: most bytes for the weights and caches of all models that are open.
 
-        `within`: the folder in which `look` finds models that are exported later.
+        `within`: the folder in which `look` finds models that are exported later. `variant`: the
+        number format that was chosen for the first model; None: the fastest.
         """
-        self.memory, self.within = memory, within
+        self.memory, self.within, self.variant = memory, within, variant
         self.adding = Lock()
         self.told: set[str] = set()  # why folders are not offered
-        self.open = {first.bundle.name: first}
-        self.held = {first.bundle.name: held_bytes(first)}
+        name = first.bundle.name
+        self.open, self.held = {name: first}, {name: held_bytes(first)}
         self.used: dict[str, float] = {}  # when a model was last asked for
         self.loader = ThreadPoolExecutor(1, "loader")
-        self.folders = {first.bundle.name: first.bundle.path}
-        self.facts = {first.bundle.name: first.bundle.facts}
+        # By name: the resolved folder, what its gptcore.json says, and which version of it that is.
+        self.folders = {name: first.bundle.path.resolve()}
+        self.facts = {name: first.bundle.facts}
+        self.versions = {name: version_of(first.bundle.path)}
         self.offer(folders)
 
     def look(self) -> None:
@@ -70,43 +75,41 @@ class Models:
             self.offer(find_models(self.within)[0])
 
     def offer(self, folders: Sequence[Path]) -> None:
-        """Offer the models that are not here yet; one that is damaged is left out and told once."""
-        with self.adding:
-            known = {folder.resolve() for folder in self.folders.values()}
-            for folder in folders:
-                if folder.resolve() in known:
-                    continue
-                try:
-                    self.enter(folder, read_facts(folder))
-                except UserError as error:
-                    told = f"not served: {folder}: {error}"
-                    if told not in self.told:
-                        print(told, file=sys.stderr, flush=True)
-                    self.told.add(told)
+        """Offer models; one that is damaged is left out and told once."""
+        for folder in folders:
+            try:
+                self.add(folder)
+            except UserError as error:
+                told = f"not served: {folder}: {error}"
+                if told not in self.told:
+                    print(told, file=sys.stderr, flush=True)
+                self.told.add(told)
 
     def add(self, folder: Path) -> str:
-        """Offer another model, and return its name; one that was here before is read anew.
+        """Offer a model, and return its name; what is known of its folder is read if it is new.
 
         Raises UserError if it is damaged.
         """
-        facts = read_facts(folder)
+        folder = folder.resolve()
         with self.adding:
-            name = self.enter(folder, facts)
-        self.loader.submit(self.close, name).result()
-        return name
-
-    def enter(self, folder: Path, facts: ModelFacts) -> str:
-        usual_sampling(facts)  # raises what the page would meet later
-        known = [name for name, other in self.folders.items() if other == folder]
-        name = known[0] if known else self.unused_name(folder, facts)
-        # New dictionaries: another thread may go through the old ones.
-        self.folders, self.facts = self.folders | {name: folder}, self.facts | {name: facts}
-        return name
+            known = [name for name, other in self.folders.items() if other == folder]
+            version = version_of(folder)
+            if known and self.versions.get(known[0]) == version:
+                return known[0]
+            facts = read_facts(folder)
+            if isinstance(facts.config, Seq2SeqConfig):
+                raise UserError(f"{folder} is a translation model now, not served")
+            usual_sampling(facts)  # raises what the page would meet later
+            name = known[0] if known else self.unused_name(folder, facts)
+            # New dictionaries: another thread may go through the old ones.
+            self.folders, self.facts = self.folders | {name: folder}, self.facts | {name: facts}
+            self.versions = self.versions | {name: version}
+            return name
 
     def unused_name(self, folder: Path, facts: ModelFacts) -> str:
         numbered = (f"{folder.name}-{number}" for number in count(2))
         wanted = chain((facts.name, folder.name), numbered)
-        return next(name for name in wanted if name not in self.folders)
+        return next(name for name in wanted if name not in (*self.folders, *self.formats()))
 
     @property
     def names(self) -> list[str]:
@@ -117,11 +120,17 @@ class Models:
         """Return the name of a model, by default of the first; raises NotHere."""
         if name is None:
             return self.names[0]
-        if not isinstance(name, str) or name not in (*self.folders, *self.formats()):
-            raise NotHere(
-                f"the model {name!r} is not here, only {', '.join(map(repr, self.names))}"
-            )
-        return name
+        self.parts(name)
+        return str(name)
+
+    def parts(self, name: object) -> tuple[str, str | None]:
+        """Return the model that a name means, and the format that is asked for; raises NotHere."""
+        if isinstance(name, str) and name in self.folders:
+            return name, self.variant if name == self.names[0] else None
+        if isinstance(name, str) and name in (formats := self.formats()):
+            return formats[name]
+        asked, here = shorten(repr(name)), ", ".join(map(repr, self.names))
+        raise NotHere(f"the model {asked} is not here, only {here}")
 
     def formats(self) -> dict[str, tuple[str, str]]:
         """Return the names with a format, NAME@FORMAT, of models that have several."""
@@ -130,12 +139,17 @@ class Models:
             variants = [v for v, file in VARIANTS.items() if file in facts.sha256]
             if len(variants) > 1:
                 found |= {f"{name}@{variant}": (name, variant) for variant in variants}
-        return found
+        # A model whose own name is like that comes first.
+        return {key: parts for key, parts in found.items() if key not in self.folders}
 
     async def get(self, name: str) -> OnnxModel:
         """Return a model, which may have to be opened; raises Busy or NotOpened."""
+        base, _ = self.parts(name)
+        version = version_of(self.folders[base])
         model = self.open.get(name)
-        if model is None:
+        # Where the folder is gone, what was opened answers on.
+        is_old = version is not None and version != self.versions.get(base)
+        if model is None or is_old or model.bundle.facts != self.facts[base]:
             opening = self.loader.submit(self.open_model, name)
             model = await asyncio.wrap_future(opening)
         self.used[name] = time.monotonic()
@@ -144,35 +158,32 @@ class Models:
     # ---------------------------------------------------------- in the loader's thread
 
     def open_model(self, name: str) -> OnnxModel:
-        if name not in self.open:
-            base, variant = self.formats().get(name, (name, None))
-            folder = self.folders[base]
-            with without_paths(name):
-                facts = read_facts(folder)  # it may be exported anew
-                usual_sampling(facts)
-            with self.adding:
-                self.facts = self.facts | {base: facts}
-            self.make_room(name, needed_bytes(folder, facts, variant))
-            with without_paths(name):
-                model = load_model(folder, variant=variant)
-            self.open, self.held = self.open | {name: model}, self.held | {name: held_bytes(model)}
-        return self.open[name]
-
-    def close(self, name: str) -> None:
-        """Forget a model that is open, in every format; replies that run go on to their end."""
-        self.forget({o for o in self.open if name in (o, o.rpartition("@")[0])})
+        base, variant = self.parts(name)
+        with without_paths(name):
+            self.add(self.folders[base])
+        facts, folder = self.facts[base], self.folders[base]
+        if name in self.open and self.open[name].bundle.facts == facts:
+            return self.open[name]
+        self.forget({name})  # an earlier export; its replies go on to their end
+        self.make_room(name, needed_bytes(folder, facts, variant))
+        with without_paths(name):
+            model = load_model(folder, variant=variant)
+        self.open, self.held = self.open | {name: model}, self.held | {name: held_bytes(model)}
+        return model
 
     def make_room(self, name: str, needed: int) -> None:
-        """Close idle models until `needed` bytes are free."""
+        """Close idle models until `needed` bytes are free; the first model is not bound."""
         first = self.names[0]
-        kept = self.held.get(first, 0)  # exported again, it is opened when it is asked for
-        if kept + needed > self.memory:
+        kept = self.held.get(first, 0)
+        if name != first and kept + needed > self.memory:
             raise NotOpened(
                 f"{name} needs {needed / GB:.2f} GB beside the {kept / GB:.2f} of "
                 f"{first}, and --memory allows {self.memory / GB:.2f}"
             )
         while sum(self.held.values()) + needed > self.memory:
             idle = [n for n, m in self.open.items() if n != first and not m.engine.n_running]
+            if not idle and name == first:
+                return
             if not idle:
                 raise Busy("the memory is full of models that are writing: try again in a while")
             oldest = min(idle, key=lambda n: self.used.get(n, 0.0))
@@ -191,10 +202,19 @@ def load_models(options: argparse.Namespace) -> Models:
     say_if_large(options.model)
     first = load_model(options.model, variant=options.variant)
     print(f"{first.bundle.name}: {device_line(first)}")
-    models = Models(first, folders, options.memory * GB, within=folder)
+    models = Models(first, folders, options.memory * GB, folder, options.variant)
     for line in (*others, *(f"{name}: opened when asked for" for name in models.names[1:])):
         print(line)
     return models
+
+
+def version_of(folder: Path) -> Version | None:
+    """Return what tells one gptcore.json of a folder from a later one; None: there is none."""
+    try:
+        found = (folder / FACTS).stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size
 
 
 @contextmanager

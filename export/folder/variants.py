@@ -206,7 +206,7 @@ def quickest(path: Path, ids: np.ndarray) -> ort.InferenceSession:
 
     counts = thread_counts() if graph_bytes(path) < TIMED_BYTES else [n_cores()]
     with waiting(f"opening {path.name}"):
-        return fastest((open_inference(path, "cpu", n) for n in counts), seconds)
+        return fastest(counts, lambda n: open_inference(path, "cpu", n), seconds)
 
 
 def print_table(facts: dict[str, Variant]) -> None:

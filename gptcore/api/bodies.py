@@ -10,11 +10,10 @@ would change the reply (UNMET). Values of the wrong kind, or out of range, are r
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from itertools import takewhile
 from typing import Any
 
 from gptcore.api.access import REPLIES
-from gptcore.checks import UserError, check_choice, check_type, shorten
+from gptcore.checks import TooLong, UserError, check_choice, check_type, shorten
 from gptcore.engine.generate import Request, chat_request
 from gptcore.engine.inputs import check_stops, text_of, usual_sampling
 from gptcore.engine.sampling import SETTINGS, Sampling
@@ -25,6 +24,7 @@ from gptcore.typed_json import read_as
 
 MOST_TOP = 20  # alternatives to each token
 MOST_TOLD = 200_000  # probabilities in one answer: a second of one core, and 15 MB
+SEEDS = 2**63  # the sampler has those below it
 LEAST_TOP_P = 0.01  # the sampler's least; 0, as OpenAI allows, means the likeliest token
 # What newer clients call the system, and who says what came of a call.
 OTHER_ROLES = {"developer": "system", "tool": "user"}
@@ -71,7 +71,9 @@ class Fields:
 
     def sampling(self) -> Sampling:
         values = {setting.name: getattr(self, setting.name) for setting in SETTINGS}
-        return Sampling(**values | {"top_p": self.top_p or LEAST_TOP_P})
+        # OpenAI's seeds may be negative. -1 draws one, as it does elsewhere here.
+        seed = self.seed if self.seed == -1 else self.seed % SEEDS
+        return Sampling(**values | {"top_p": self.top_p or LEAST_TOP_P, "seed": seed})
 
 
 @dataclass(frozen=True)
@@ -156,16 +158,16 @@ def read_demanded(body: dict[str, Any]) -> tuple[str, Any]:
     Where tools may be called, but need not, a reply without a call is right.
     """
     choice = body.get("tool_choice")
+    allowed = part(choice, "allowed_tools")  # some of the tools, by name
+    if allowed is not None:
+        choice = str(part(allowed, "mode"))
     if choice in (None, "auto", "none"):
         return "", None
-    schemas = {}
-    for tool in read_list(body, "tools"):
-        function = part(tool, "function")
-        if not isinstance(part(function, "name"), str):
-            raise UserError('tools must be a list of {"function": {"name": ..., ...}}')
-        schemas[function["name"]] = function.get("parameters") or NO_PARAMETERS
+    schemas = read_tools(body)
+    if isinstance(allowed, dict):
+        schemas = {name: schemas[name] for name in read_tools(allowed) if name in schemas}
     if choice == "required":
-        if len(schemas) > 1:
+        if len(schemas) != 1:
             raise UserError(
                 f"tool_choice 'required' leaves a choice of {len(schemas)} functions, which this "
                 f"server cannot make: name one of them, or send one"
@@ -175,6 +177,17 @@ def read_demanded(body: dict[str, Any]) -> tuple[str, Any]:
     if not isinstance(name, str) or name not in schemas:
         raise UserError(f"tool_choice names no function of tools ({shorten(repr(choice))})")
     return name, schemas[name]
+
+
+def read_tools(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the schemas of the functions that are offered, by their names."""
+    schemas = {}
+    for tool in read_list(body, "tools"):
+        function = part(tool, "function")
+        if not isinstance(part(function, "name"), str):
+            raise UserError('tools must be a list of {"function": {"name": ..., ...}}')
+        schemas[function["name"]] = function.get("parameters") or NO_PARAMETERS
+    return schemas
 
 
 def read_format(wanted: Any) -> Any:
@@ -208,6 +221,8 @@ def read_message(i: int, message: Any) -> Message:
     content, role, calls = (message.get(key) for key in ("content", "role", "tool_calls"))
     if not content and isinstance(calls, list):  # a call that we have written
         content = [{"text": part(call, "function", "arguments")} for call in calls]
+    if content is None and role == "assistant":
+        content = message.get("refusal") or ""
     text = text_of(content, f"message {i}")
     return {"role": OTHER_ROLES.get(str(role), str(role)), "content": text}  # checked later
 
@@ -220,12 +235,13 @@ def part(value: Any, *keys: str) -> Any:
 
 
 def one_system(messages: list[Message]) -> list[Message]:
-    """Return messages with those of the system at the beginning as one: clients send several."""
-    first = [*takewhile(lambda message: message["role"] == "system", messages)]
-    if len(first) < 2:
-        return messages
-    content = "\n\n".join(message["content"] for message in first)
-    return [{"role": "system", "content": content}, *messages[len(first) :]]
+    """Return messages with those of the system as one at the beginning, where models know it.
+
+    Clients send several, also within a conversation.
+    """
+    told = [message["content"] for message in messages if message["role"] == "system"]
+    others = [message for message in messages if message["role"] != "system"]
+    return [{"role": "system", "content": "\n\n".join(told)}, *others] if told else messages
 
 
 def read_count(body: dict[str, Any], name: str, most: int) -> int | None:
@@ -252,7 +268,7 @@ def read_prompt(prompt: Any, model: OnnxModel) -> list[int]:
     if isinstance(prompt, str):
         longest = tokenizer.max_token_bytes * block_size
         if len(prompt) > longest:
-            raise UserError(
+            raise TooLong(
                 f"the prompt has {len(prompt):,} characters, and the context of {block_size} "
                 f"tokens holds at most {longest:,}: shorten it"
             )
@@ -293,8 +309,9 @@ def repeated(requests: list[Request], given: Fields) -> list[Request]:
         )
     if given.n == 1:
         return requests
-    return [
-        replace(r, sampling=replace(r.sampling, seed=given.seed + i if given.seed >= 0 else -1))
-        for r in requests
+    first = given.sampling()
+    several = [
+        first if first.seed < 0 else replace(first, seed=(first.seed + i) % SEEDS)
         for i in range(given.n)
     ]
+    return [replace(r, sampling=sampling) for r in requests for sampling in several]

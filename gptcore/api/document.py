@@ -37,8 +37,13 @@ MESSAGE: Schema = {
         },
         {
             "type": "object",
-            "properties": {"role": ROLE, "content": {"type": "null"}, "tool_calls": CALLS},
-            "required": ["role", "tool_calls"],
+            "properties": {
+                "role": {"const": "assistant"},
+                "content": {"type": "null"},
+                "tool_calls": CALLS,
+                "refusal": {"type": ["string", "null"]},
+            },
+            "required": ["role"],
         },
     ],
 }
@@ -66,11 +71,20 @@ FUNCTION: Schema = {
 }
 NAMED: Schema = {"type": "object", "properties": {"name": TEXT}, "required": ["name"]}
 TOOL: Schema = {"type": "object", "properties": {"function": FUNCTION}, "required": ["function"]}
+ALLOWED: Schema = {
+    "type": "object",
+    "properties": {
+        "mode": {"enum": ["auto", "required"]},
+        "tools": {"type": "array", "items": TOOL, "minItems": 1},
+    },
+    "required": ["mode", "tools"],
+}
 DEMANDED: Schema = {
     "description": "with a function's name, or required and one function: the reply calls it",
     "anyOf": [
         {"enum": ["auto", "none", "required", None]},
         {"type": "object", "properties": {"function": NAMED}, "required": ["function"]},
+        {"type": "object", "properties": {"allowed_tools": ALLOWED}, "required": ["allowed_tools"]},
     ],
 }
 CHAT: Schema = {

@@ -79,11 +79,14 @@ class ChatForm(Form):
         super().__init__(model, tokenizer)
         self.function = function
 
-    def content(self, text: str, is_first: bool = True) -> Json:
-        """Return what a message, or the next part of one, has for a text."""
+    def content(self, text: str, is_first: bool = True, **place: int) -> Json:
+        """Return what a message, or the next part of one, has for a text.
+
+        `place`: where a part belongs, which a whole message does not say.
+        """
         if not self.function:
             return {"content": text}
-        call: Json = {"index": 0, "function": {"arguments": text}}
+        call: Json = {**place, "function": {"arguments": text}}
         if is_first:
             call |= {"id": f"call_{uuid.uuid4().hex}", "type": "function"}
             call["function"]["name"] = self.function
@@ -106,14 +109,16 @@ class ChatForm(Form):
 
     def opening(self, n: int) -> list[Json]:
         """Return the parts that name the speaker of each of `n` replies."""
-        deltas = [{"role": "assistant", **self.content("")} for _ in range(n)]
+        deltas = [{"role": "assistant", **self.content("", index=0)} for _ in range(n)]
         choices = [{"index": i, "delta": d, "finish_reason": None} for i, d in enumerate(deltas)]
         return [self.around(self.part_kind, [choice]) for choice in choices]
 
     def part(self, i: int, piece: Piece) -> Json:
         choice = {
             "index": i,
-            "delta": self.content(piece.text, False) if piece.text or not piece.finish else {},
+            "delta": self.content(piece.text, False, index=0)
+            if piece.text or not piece.finish
+            else {},
             "logprobs": self.logprobs(piece.likelihoods),
             "finish_reason": self.finish_reason(piece.finish),
         }

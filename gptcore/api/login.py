@@ -35,7 +35,7 @@ class Login:
         """Raise Refused for a stranger; return the answer to one who comes with the link."""
         headers, client = Headers(scope=scope), visitor(scope, behind_proxy)
         link = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        is_guess = bool(link) or "authorization" in headers
+        is_guess = bool(link and self.token) or "authorization" in headers
         if is_guess:
             self.guesses.check(client)
         if self.token and link and same(link, self.token):

@@ -24,7 +24,7 @@ from gptcore.api.access import Access, Refused, read_json
 from gptcore.api.bodies import ParsedCall, read_chat, read_completion
 from gptcore.api.document import openapi
 from gptcore.api.forms import ChatForm, Json, TextForm, Usage, end_apart, error_json
-from gptcore.checks import Busy, UserError
+from gptcore.checks import Busy, TooLong, UserError
 from gptcore.engine.generate import Piece
 from gptcore.engine.scheduler import Engine
 from gptcore.engine.schemas.grammar import compiled
@@ -71,6 +71,7 @@ class Api:
             NotHere: lambda call, no: self.refusal(404, str(no), "model_not_found"),
             NotOpened: lambda call, no: self.refusal(503, str(no), "model_not_opened"),
             Busy: lambda call, busy: self.refusal(429, str(busy), "busy"),
+            TooLong: lambda call, no: self.refusal(400, str(no), "context_length_exceeded"),
             UserError: lambda call, error: self.refusal(400, str(error)),
             Exception: lambda call, error: self.refusal(500, INTERNAL),
             404: lambda call, error: self.refusal(404, "this API has no such address"),
@@ -105,7 +106,7 @@ class Api:
         return JSONResponse(self.card(self.models.check(call.path_params["name"])))
 
     def card(self, name: str) -> Json:
-        base, _ = self.models.formats().get(name, (name, None))
+        base, _ = self.models.parts(name)
         return {
             "id": name,
             "object": "model",
@@ -183,6 +184,8 @@ async def streamed(
 ) -> AsyncIterator[str]:
     """Yield the answer's events; `held` is closed at the end. An error is an event, too."""
     usage = Usage()
+    if asked.include_usage:
+        form.common["usage"] = None  # until the last part
     try:
         with held:
             for opening in form.opening(len(asked.requests)):

@@ -109,7 +109,7 @@ def new_server(app: "Asgi", host: str, port: int) -> "uvicorn.Server":
             app,
             host=host,
             port=port,
-            log_level="warning",
+            log_level="error",  # strangers' malformed requests would fill a log with warnings
             server_header=False,
             callback_notify=sweep,
             timeout_notify=1,

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from gptcore.checks import UserError
+from gptcore.checks import TooLong, UserError
 from gptcore.config import ModelConfig
 from gptcore.engine.sampling import Likelihood, Sampling, likelihoods, sample
 from gptcore.engine.schemas.grammar import Grammar, json_grammar
@@ -84,10 +84,10 @@ class Request:
             raise UserError("the prompt is empty: give it at least one token")
         if not (n < block_size + (self.slide or is_read_alone)):
             if is_read_alone:
-                raise UserError(
+                raise TooLong(
                     f"the prompt has {n} tokens; the context holds {block_size}: shorten it"
                 )
-            raise UserError(
+            raise TooLong(
                 f"the prompt has {n} tokens; the context holds {block_size}, of which "
                 f"at least one must be left for the reply: shorten it"
             )
@@ -254,9 +254,11 @@ def generate(session: Session, reply: Reply, stop: Stop | None = None) -> Iterat
     """Yield a Piece per token until the text ends, or max_tokens or block_size is reached.
 
     Prompt and reply together never exceed block_size tokens, unless the request slides. Only the
-    last piece has a `finish`. Raises UserError if no logit is finite.
+    last piece has a `finish`. Raises UserError if no logit is finite, or for an echo.
     """
     request, block_size = reply.request, reply.block_size
+    if request.echo:
+        raise UserError("echo=True: a session tells nothing of the prompt; ask a loaded model")
     ids = [*request.ids, *request.begun]
     logits, n_read = session.prefill(ids), len(ids)
     while not (stop and stop.is_set()):

@@ -141,12 +141,10 @@ class Engine:
 
     def end_stopped(self) -> None:
         with self.lock:
-            stopped = [row for row in self.waiting if row.stop.is_set()]
-            self.waiting = deque(row for row in self.waiting if not row.stop.is_set())
-        for row in (*stopped, *filter(None, self.rows)):
-            if row.stop.is_set():
-                row.reply.end("stopped")
-                self.finish(row)
+            rows = [*self.waiting, *filter(None, self.rows)]
+        for row in (row for row in rows if row.stop.is_set()):
+            row.reply.end("stopped")
+            self.finish(row)
 
     def admit(self) -> None:
         """Give slots to waiting requests."""
@@ -209,9 +207,9 @@ class Engine:
             is_scored = row.reply.request.is_scored
             began = time.monotonic()
             logits = self.slots.read(row.slot, part, first=0 if is_scored else -1)
-            self.pace(len(part), time.monotonic() - began)
             if is_scored:
                 row.reply.score_prompt(part, logits)
+            self.pace(len(part), time.monotonic() - began)
             if not row.unread:
                 self.reading.remove(row)
                 self.begin(row, logits[-1:])
@@ -269,21 +267,22 @@ class Engine:
         self.reading.append(row)
 
     def finish(self, row: Row) -> None:
+        piece = row.reply.take()  # before the release: what it raises must reach the row, too
         self.replies.remember(row.reply)
         self.n_finished += 1
         self.n_new += row.reply.n_new
         self.release(row)
-        send(row, row.reply.take())
+        send(row, piece)
 
     def release(self, row: Row) -> None:
-        """Let the slot of a row rest, if it has one."""
-        if row in self.reading:
-            self.reading.remove(row)
-        elif row.slot >= 0:
-            self.stop_writing(row)
-        if row.slot >= 0:
-            self.rows[row.slot] = None
-            self.used[row.slot] = time.monotonic()
+        """Let the slot of a row rest, if it has one already."""
+        if row.slot < 0:
+            with self.lock:
+                self.waiting.remove(row)
+            return
+        self.reading.remove(row) if row in self.reading else self.stop_writing(row)
+        self.rows[row.slot] = None
+        self.used[row.slot] = time.monotonic()
 
     def stop_writing(self, row: Row) -> None:
         """Move a row behind the slots of the other replies that are being written."""

@@ -32,7 +32,15 @@ if TYPE_CHECKING:
     from gptcore.api.login import Login
 
 PASSWORD = "GPTCORE_PASSWORD"
-FOR_OTHERS = ("auth", "api_key", "public", "cors", "rate_limit", "behind_proxy")  # options
+# Options of what others reach, and their values where they are not given.
+FOR_OTHERS: dict[str, object] = {
+    "auth": None,
+    "api_key": False,
+    "public": False,
+    "cors": [],
+    "rate_limit": None,
+    "behind_proxy": False,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
     allow_connections()
     for folder in filter(None, (options.model, options.translate)):
         read_facts(folder)
-    login = choose_login(options, host)
+    login, access = choose_login(options, host), choose_access(options, host)
     print(runtime_line(installed_runtimes(), has_gpu_package()), flush=True)
     models, translator, bench = load_page(options, trains(options, host))
     model = models.open[models.names[0]]
@@ -107,7 +115,6 @@ def run(options: argparse.Namespace) -> int:
     from gptcore.gradio.zero_gpu import declare_gpu_function
     from gptcore.model import device_line
 
-    access = choose_access(options, host)
     declare_gpu_function()
     if translator:
         print(f"{translator.bundle.name}: {device_line(translator)}")
@@ -134,7 +141,7 @@ def run(options: argparse.Namespace) -> int:
 
 def run_window(options: argparse.Namespace, host: str) -> int:
     """Open a window; what it shows comes by a server of its own, without Gradio."""
-    for_others = [name for name in FOR_OTHERS if getattr(options, name)]
+    for_others = [name for name, idle in FOR_OTHERS.items() if getattr(options, name) != idle]
     for_others += [] if is_loopback(host) else ["host"]
     if for_others:
         given = " and ".join("--" + name.replace("_", "-") for name in for_others)

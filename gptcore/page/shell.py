@@ -78,5 +78,5 @@ def line_of(models: Models, name: str) -> str:
     """Return a line about a model's size, and what it runs on if it is open."""
     if opened := models.open.get(name):
         return device_line(opened)
-    base, _ = models.formats().get(name, (name, None))
+    base, _ = models.parts(name)
     return f"{models.facts[base].parameters:,} parameters · opened by the first reply"

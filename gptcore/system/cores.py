@@ -5,10 +5,11 @@ True
 """
 
 import hashlib
+import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ CLEARLY = 0.9  # a candidate that takes less than this share of another's time i
 SPINS = "2000"  # by which idle cores lose 2 % of the speed; GNU's own 300,000 gain it
 BUSY = 0.85  # below this share the cores are busy; idle cores give 0.95 and more
 
+C = TypeVar("C")
 T = TypeVar("T")
 
 
@@ -49,18 +51,22 @@ def thread_counts() -> list[int]:
     return sorted({1, n_cores()})
 
 
-def fastest(candidates: Iterable[T], seconds: Callable[[T], float]) -> T:
-    """Return the first candidate, or a later one that is clearly faster than those before it.
+def fastest(
+    candidates: Sequence[C], open_one: Callable[[C], T], seconds: Callable[[T], float]
+) -> T:
+    """Open the first candidate, or a later one that is clearly faster than those before it.
 
-    Measurements of a few milliseconds differ by several percent. At most two candidates are in
-    memory at a time.
+    Measurements of a few milliseconds differ by several percent. One candidate is in memory at a
+    time, since it may fill it: each is closed when it is measured, and the best is opened again.
     """
-    candidates = iter(candidates)
-    best = next(candidates)
+    if len(candidates) == 1:
+        return open_one(candidates[0])
+    best, least = candidates[0], math.inf
     for candidate in candidates:
-        if seconds(candidate) < CLEARLY * seconds(best):
-            best = candidate
-    return best
+        taken = seconds(open_one(candidate))
+        if taken < CLEARLY * least:
+            best, least = candidate, taken
+    return open_one(best)
 
 
 def median_seconds(step: Callable[[], object], most: int) -> float:

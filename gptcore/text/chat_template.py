@@ -18,7 +18,7 @@ from itertools import cycle
 
 import numpy as np
 
-from gptcore.checks import UserError
+from gptcore.checks import TooLong, UserError, shorten
 from gptcore.text.tokenizer import Tokenizer
 
 ROLES = ("system", "user", "assistant")
@@ -44,7 +44,8 @@ def check_messages(messages: list[Message]) -> None:
             raise UserError(f'message {i} is not of the form {{"role": ..., "content": ...}}')
         role, content = message["role"], message["content"]
         if role not in ROLES:
-            raise UserError(f"message {i} has the unknown role {role!r}: use {', '.join(ROLES)}")
+            told = shorten(repr(role))
+            raise UserError(f"message {i} has the unknown role {told}: use {', '.join(ROLES)}")
         if not isinstance(content, str):
             raise UserError(f"message {i} ({role}): its content is not text")
         if role == "system" and i > 0:
@@ -170,7 +171,7 @@ def fit(
         check_length(message["content"], tokenizer, budget, message["role"] + " message")
     ids, n_dropped = cut(messages, tokenizer, budget, prompt=True, recall=recall)
     if len(ids) > budget:
-        raise UserError(
+        raise TooLong(
             f"the message (with the system prompt) is too long: it needs {len(ids)} tokens and "
             f"{budget} fit; shorten it"
         )
@@ -197,7 +198,7 @@ def fit_reply(
     if len(ids) > left:
         ids, n_dropped = cut(messages, tokenizer, left, prompt=True, recall=recall)
     if len(ids) > left:
-        raise UserError(
+        raise TooLong(
             f"the reply that is begun has {n_begun} tokens and the prompt {len(ids)}; the context "
             f"holds {block_size}, and one must be left: ask for a new reply"
         )
@@ -252,7 +253,7 @@ def check_length(text: str, tokenizer: Tokenizer, budget: int, name: str) -> Non
     """Raise UserError, without encoding, if a text has more characters than tokens can hold."""
     limit = tokenizer.max_token_bytes * budget
     if len(text) > limit:
-        raise UserError(
+        raise TooLong(
             f"the {name} is too long: it has {len(text):,} characters, and {budget} tokens hold at "
             f"most {limit:,}; shorten it"
         )

@@ -1,4 +1,4 @@
-"""What a window keeps between its starts: its address, its place, the folder of its browser.
+"""What a window keeps between its starts: its address, its size, the folder of its browser.
 
 A browser keeps the chats by the address of their page, so the port of the first start is that of
 all later ones.

@@ -4,7 +4,6 @@
 """
 
 import logging
-from typing import Any
 
 from gptcore.window.home import Home
 
@@ -34,27 +33,15 @@ class WebView:
 
         self.home = home
         webview.settings["ALLOW_DOWNLOADS"] = True  # chats as files
-        place: dict[str, Any] = home.known().get("place") or SIZE
-        window = webview.create_window(title, url, text_select=True, **place)
+        size = home.known().get("size") or SIZE
+        window = webview.create_window(title, url, text_select=True, **size)
         assert window
-        self.window, self.asked, self.drift = window, place, (0, 0)
-        window.events.loaded += self.settle
+        self.window = window
         window.events.closing += self.remember
 
-    def settle(self) -> None:
-        """See how far the toolkit's places are from those that it was asked for.
-
-        Qt's are within the frame, so that a window would sink by its title at each start.
-        """
-        window, asked = self.window, self.asked
-        if "x" in asked:
-            self.drift = window.x - asked["x"], window.y - asked["y"]
-        window.events.loaded -= self.settle
-
     def remember(self) -> None:
-        window, (right, down) = self.window, self.drift
-        place = {"x": window.x - right, "y": window.y - down}
-        self.home.remember(place=place | {"width": window.width, "height": window.height})
+        """Keep the size, not the place, which may be on a screen that is gone at the next start."""
+        self.home.remember(size={"width": self.window.width, "height": self.window.height})
 
     def show(self) -> None:
         self.window.restore()

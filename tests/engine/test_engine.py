@@ -24,7 +24,7 @@ from made_engine import (
 
 from gptcore.checks import Busy, UserError
 from gptcore.engine import scheduler
-from gptcore.engine.generate import Piece, Request
+from gptcore.engine.generate import Piece, Reply, Request
 from gptcore.engine.sampling import Sampling
 from gptcore.engine.scheduler import READ_BESIDE, READ_LEAST
 from gptcore.engine.schemas.grammar import json_grammar
@@ -235,6 +235,27 @@ def test_who_waits_when_the_graph_fails_is_told_so_and_not_answered_later() -> N
     cache.failing = set()
     wait_until_idle(engine)
     assert [type(piece) for piece in second.pieces] == [RuntimeError]
+
+
+@pytest.mark.parametrize("n", [60, 3])
+def test_an_error_at_the_end_of_a_reply_reaches_everybody(
+    monkeypatch: pytest.MonkeyPatch, n: int
+) -> None:
+    """As where there is no memory for its probabilities; one reply is written, and one waits."""
+    engine, _ = new_engine(1, seconds=0.01)
+    take = Reply.take
+
+    def failing(reply: Reply) -> Piece:
+        if reply.finish:
+            raise MemoryError
+        return take(reply)
+
+    monkeypatch.setattr(Reply, "take", failing)
+    first, second = ask(engine, *[Request([1, 2], Sampling(temperature=0), n)] * 2)
+    second.stop.set()
+    for reader in (first, second):
+        assert reader.done.wait(SECONDS) and isinstance(reader.pieces[-1], MemoryError)
+    wait_until_idle(engine)
 
 
 def test_logits_that_are_not_finite_end_one_reply() -> None:

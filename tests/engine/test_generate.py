@@ -65,6 +65,13 @@ def test_a_reply_ends_with_the_token_for_it_which_is_no_part_of_the_text(end: in
     ]
 
 
+@pytest.mark.parametrize(("n_top", "max_tokens"), [(None, 5), (0, 5), (0, 0)])
+def test_an_echo_is_for_the_engine_alone(n_top: int | None, max_tokens: int) -> None:
+    request = Request([1, 2, 3], GREEDY, max_tokens, n_top=n_top, echo=True)
+    with pytest.raises(UserError, match="echo=True"):
+        next(generate(Scripted([]), Reply(request, BYTES, 100)))
+
+
 def test_an_empty_reply_is_a_reply() -> None:
     assert say([END]) == [Piece("", 3, 0, "end")]
 

@@ -9,6 +9,7 @@ import weakref
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 import requests
@@ -191,11 +192,70 @@ def test_a_folder_whose_names_are_all_taken_gets_a_number(
 
 
 def test_the_first_model_may_be_exported_again(folders: list[Path]) -> None:
-    first = opened(folders[0])
-    models = Models(first, folders, room_for(3))
+    """It is opened in the format that was chosen, and is not bound by the memory of the others."""
+    first = opened(folders[0], "int8")
+    models = Models(first, folders, room_for(3), variant="int8")
+    (two,) = get(models, "two")
+    export_again(folders[0])
     assert models.add(folders[0]) == "one"
-    others = get(models, "two", "one", "three")
-    assert get(models, "one", "two") == [others[1], others[0]] and others[1] is not first
+    (one,) = get(models, "one")
+    assert one is not first and one.variant == "int8" and get(models, "one", "two") == [one, two]
+    models.memory = 1
+    export_again(folders[0])
+    get(models, "one")
+    assert [*models.open] == ["one"]  # what rests has made room
+
+
+def test_a_folder_that_is_exported_again_is_noticed_while_it_is_open(
+    nano: OnnxModel, folders: list[Path]
+) -> None:
+    """What Inspect opens later is of the same export, and so is what the page tells."""
+    models = Models(nano, folders, room_for(5), within=folders[0].parent)
+    one, eight, two = get(models, "one", "one@int8", "two")
+    export_again(folders[0])
+    again = get(models, "one", "one@int8")
+    assert one not in again and eight not in again
+    assert again[0].bundle.facts == again[1].bundle.facts == read_facts(folders[0])
+    assert get(models, "one", "one@int8", "two") == [*again, two]
+    export_again(folders[1], sampling={"temperature": 0.25})
+    (shown,) = (facts for facts in page_facts(models, None)["models"] if facts["name"] == "two")
+    assert shown["settings"][0]["default"] == 0.25
+    shutil.rmtree(folders[0])
+    assert get(models, "one") == again[:1]  # what is open answers on
+    (folders[1] / "gptcore.json").write_text("{")
+    with pytest.raises(NotOpened):
+        get(models, "two")
+
+
+def export_again(folder: Path, **changed: Any) -> None:
+    facts = read_facts(folder)
+    measured = facts.measured | {"again": facts.measured.get("again", 0.0) + 1.0}
+    write_facts(folder, replace(facts, measured=measured, **changed))
+
+
+def test_a_folder_is_the_same_by_every_path_to_it(
+    nano: OnnxModel, folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = Models(nano, folders, room_for(4))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(folders[0])
+    assert models.add(Path("two")) == "two" and models.add(Path("link")) == "one"
+    assert models.names == [nano.bundle.name, *NAMES]
+
+
+def test_a_name_with_the_sign_of_a_format_is_a_models_own(
+    nano: OnnxModel, folders: list[Path]
+) -> None:
+    for folder in folders[:2]:
+        write_facts(folder, replace(read_facts(NANO), name="one@int8"))
+    write_facts(folders[2], replace(read_facts(NANO), name="one"))
+    models = Models(nano, folders, room_for(5))
+    assert models.names == [nano.bundle.name, "one@int8", "two", "one"]
+    own, eight = get(models, "one@int8", "one@q8")
+    assert own.bundle.path.name == "one" and eight.bundle.path.name == "three"
+    models = Models(nano, [folders[2], folders[0]], room_for(5))
+    assert models.names == [nano.bundle.name, "one", "one-2"]
+    assert get(models, "one@int8")[0].bundle.path.name == "three"
 
 
 def test_a_model_that_is_exported_later_is_found(

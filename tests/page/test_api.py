@@ -81,6 +81,7 @@ def test_a_stream_holds_the_same_in_parts(post, nano: OnnxModel) -> None:
     parts = events(post(messages=HELLO, max_tokens=40, temperature=0, **options))
     *parts, usage = parts
     assert usage["choices"] == [] and usage["usage"]["completion_tokens"] > 0
+    assert [part["usage"] for part in parts] == [None] * len(parts)
     choices = [part["choices"][0] for part in parts]
     assert choices[0]["delta"] == {"role": "assistant", "content": ""}
     assert "".join(choice["delta"].get("content", "") for choice in choices) == text
@@ -266,6 +267,42 @@ def test_a_top_p_of_0_is_the_likeliest_token(post) -> None:
     assert narrow == post(**ask, temperature=0).json()["choices"]
 
 
+def test_any_64_bits_are_a_seed_as_at_openai(post) -> None:
+    ask = {"messages": HELLO, "max_tokens": 5, "temperature": 2, "top_k": 0}
+    lowest, same = (post(**ask, seed=seed).json()["choices"] for seed in (-(2**63), 0))
+    assert lowest == same
+    assert len(post(**ask, seed=2**63 - 1, n=2).json()["choices"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked"),
+    [
+        ("chat/completions", {"messages": [{"role": "user", "content": "x" * 100_000}]}),
+        ("chat/completions", {"messages": [{"role": "user", "content": "x " * 1000}]}),
+        ("completions", {"prompt": "x" * 10**6}),
+        ("completions", {"prompt": [5] * 5000}),
+        ("completions", {"prompt": [5] * 5000, "echo": True, "max_tokens": 0}),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_exceeds_the_context_has_openais_code(post, kind: str, asked: dict) -> None:
+    """LangChain raises ContextOverflowError for it."""
+    answer = post(kind, **asked)
+    assert "shorten it" in error_of(answer, 400)
+    assert answer.json()["error"]["code"] == "context_length_exceeded"
+
+
+def test_one_of_the_allowed_tools_may_be_demanded(post) -> None:
+    def answer(mode: str) -> dict[str, Any]:
+        choice = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": TOOLS[:1]}}
+        asked = {"messages": HELLO, "tools": TOOLS, "tool_choice": choice, "max_tokens": 20}
+        return post(**asked).json()["choices"][0]["message"]
+
+    (call,) = answer("required")["tool_calls"]
+    assert call["function"]["name"] == "a" and {*call} == {"id", "type", "function"}
+    assert "tool_calls" not in answer("auto")
+
+
 def test_both_endpoints_take_the_newer_name_of_the_limit(post) -> None:
     asked = {"chat/completions": {"messages": HELLO}, "completions": {"prompt": "A"}}
     for kind, body in asked.items():
@@ -403,6 +440,9 @@ def test_fields_that_are_not_known_and_null_are_ignored(post) -> None:
         ({"messages": HELLO, "tool_choice": "required", "tools": TOOLS}, "of 2 functions"),
         ({"messages": HELLO, "tool_choice": "any", "tools": TOOLS}, "names no function of tools"),
         ({"messages": HELLO, "tool_choice": {"function": {"name": "c"}}, "tools": TOOLS}, "'c'"),
+        ({"messages": HELLO, "tool_choice": {"allowed_tools": 5}, "tools": TOOLS}, "names no func"),
+        ({"messages": HELLO, "tool_choice": {"allowed_tools": {"mode": "required", "tools": [
+          {"function": {"name": "c"}}]}}, "tools": TOOLS}, "of 0 functions"),
         ({"messages": HELLO, "modalities": ["text", "audio"]}, "no modalities (['text', 'audio'])"),
         ({"messages": HELLO, "stop": [""]}, "stop must be"),
         ({"messages": HELLO, "stop": 5}, "stop must be"),
@@ -502,10 +542,13 @@ def test_a_conversation_with_a_call_of_a_function_is_read_and_in_the_document(po
     for empty in (None, "", []):  # as clients send it back
         message = {"role": "assistant", "content": empty, "tool_calls": [called]}
         assert read_message(0, message)["content"] == '{"a": 1}'
+    refused = {"role": "assistant", "content": None, "refusal": "I cannot."}
+    assert read_message(0, refused)["content"] == "I cannot."
+    assert read_message(0, {"role": "assistant"})["content"] == ""
     paths = openapi(["nano"])["paths"]
     content = paths["/v1/chat/completions"]["post"]["requestBody"]["content"]
     document = jsonschema.Draft202012Validator(content["application/json"]["schema"])
-    assert document.is_valid(body)
+    assert document.is_valid(body) and document.is_valid({"messages": [*HELLO, refused, *HELLO]})
     for message in ({"role": "user", "content": None}, {"role": "cat", "content": "Meow"}):
         assert not document.is_valid(body | {"messages": [message]})
         assert post(**body | {"messages": [message]}).status_code == 400

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import json
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import NANO, ROOT
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
@@ -267,6 +268,13 @@ def test_a_wrong_model_folder_gives_a_clear_error(tmp_path: Path) -> None:
     assert result.returncode == 2
     assert result.stderr.startswith("error: no model folder at")
     assert "Traceback" not in result.stderr
+
+
+def test_a_wrong_option_of_the_api_is_told_before_anything_is_loaded(tmp_path: Path) -> None:
+    shutil.copy(NANO / "gptcore.json", tmp_path)  # without what it lists
+    result = start_app("--model", str(tmp_path), "--port", "0", "--rate-limit", "0")
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: --rate-limit 0: choose 1 or more")
 
 
 def start_app(*arguments: str) -> subprocess.CompletedProcess:

@@ -133,6 +133,13 @@ def test_names_are_told_apart() -> None:
     assert not any(map(is_loopback, ["0.0.0.0", "::", "", "localhost.evil.example", "1.2.3.4"]))
 
 
+def test_a_websocket_is_refused_where_a_library_for_it_is_installed(asked: Ask) -> None:
+    """Without one the server answers as if it were not asked for."""
+    wanted = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    key = {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
+    assert asked("GET", "/v1/models", **wanted | key).status in (200, 403)
+
+
 def test_a_large_body_is_refused_before_it_is_sent(address: Address) -> None:
     with socket.create_connection(address, timeout=30) as connection:
         connection.sendall(JOIN + b"Content-Length: 300000000\r\n\r\n")

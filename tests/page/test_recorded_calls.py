@@ -59,9 +59,12 @@ def test_a_record_of_zod_is_not_refused(post: Post) -> None:
     assert post("AI SDK 6.0.326 with a record", max_tokens=1).status_code == 200
 
 
-def test_two_prompts_of_the_system_are_one(post: Post, nano: OnnxModel) -> None:
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1)])
+def test_two_prompts_of_the_system_are_one(post: Post, nano: OnnxModel, order: tuple) -> None:
+    """Wherever they are: programs tell the model something within a conversation, too."""
     client = "pydantic-ai 2.68.0 with instructions and a system prompt"
-    answer = post(client, temperature=0, max_tokens=20).json()
+    sent = [CALLS[client]["messages"][i] for i in order]
+    answer = post(client, messages=sent, temperature=0, max_tokens=20).json()
     messages = [{"role": "system", "content": "You are Bob.\n\nBe kind."},
                 {"role": "user", "content": "Hello!"}]  # fmt: skip
     text = "".join(p.text for p in chat(nano, messages, Sampling(temperature=0), 20))

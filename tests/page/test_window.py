@@ -131,6 +131,7 @@ def test_the_computation_ends_with_the_connection(
         ("ask/reply", [], {"Host": "elsewhere.org"}, 421, "this server is not called"),
         ("open", "file:///etc/passwd", {}, 400, "only an address of http, https, mailto is opened"),
         ("open", ["http://a.org"], {}, 400, "only an address"),
+        ("open", "//[", {}, 400, "only an address"),
     ],
     ids=str,
 )
@@ -236,10 +237,12 @@ def test_a_window_needs_a_display(refused: Refused, monkeypatch: pytest.MonkeyPa
     [
         ["--host", "0.0.0.0"],
         ["--auth", "ada"],
+        ["--auth", ""],
         ["--api-key"],
         ["--public"],
         ["--cors", "https://a.example"],
         ["--rate-limit", "9"],
+        ["--rate-limit", "0"],
         ["--behind-proxy"],
     ],
     ids=" ".join,

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -164,7 +165,19 @@ def test_threads_sleep_where_the_cores_are_busy_and_else_spin_for_a_while(
 def test_a_candidate_must_be_clearly_faster_than_the_first(
     times: tuple[float, float], chosen: int
 ) -> None:
-    assert fastest([0, 1], lambda i: times[i]) == chosen
+    assert fastest([0, 1], lambda i: i, lambda i: times[i]) == chosen
+
+
+def test_one_candidate_is_in_memory_at_a_time() -> None:
+    """A model may fill what --memory leaves."""
+    alive: weakref.WeakSet[OnnxTranslator] = weakref.WeakSet()
+
+    def open_one(threads: int) -> OnnxTranslator:
+        assert not alive
+        alive.add(opened := load_translator(TRANSLATOR, threads, "cpu"))
+        return opened
+
+    assert fastest([3, 1, 2], open_one, lambda model: model.threads).threads == 1
 
 
 @pytest.mark.slow

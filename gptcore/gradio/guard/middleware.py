@@ -73,6 +73,7 @@ class Guard:
             sweeping.cancel()
             return
         if scope["type"] != "http":  # the page opens no websocket
+            await send({"type": "websocket.close"})
             return
         send = with_policy(send)
         try:

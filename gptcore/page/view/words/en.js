@@ -146,6 +146,7 @@ export default {
   "told.tabs": "Too many connections are open: close a tab of this page",
   "told.visitors": "Too many visitors from your address: try again in a minute",
   "told.memory": "The memory is full of models that are writing: try again in a while",
+  "told.host": "This server is not called {name}: use localhost or 127.0.0.1, with the same port",
   "download.offer": "The model runs in this browser: {mb} MB are downloaded once. Nothing that you type leaves this device.",
   download: "Download",
   "device.here": "{parameters} parameters in this browser, on {where} ({n} thread) · {file}|{parameters} parameters in this browser, on {where} ({n} threads) · {file}",
@@ -314,5 +315,6 @@ export default {
   "told.taken": "The name {name} is taken by {path}: choose another name",
   "told.large.file": "{name} is too large: all texts together may have 500 MB; train on the command line, where there is no limit",
   "told.there": "{name} is among the texts already: remove that, or rename this file",
+  "told.many.files": "{n} texts are the most: put them into one .zip file",
   "told.here": "Only this machine itself may train: open the page on it",
 };

@@ -145,6 +145,7 @@ export default {
   "told.tabs": "打开的连接太多：请关闭此页面的一个标签页",
   "told.visitors": "来自你的地址的访客太多：请一分钟后再试",
   "told.memory": "内存已被正在写作的模型占满：请过一会儿再试",
+  "told.host": "这个服务器的名称不是 {name}：请用 localhost 或 127.0.0.1，端口不变",
   "download.offer": "模型在此浏览器中运行：需一次性下载 {mb} MB。输入的内容不会离开本设备。",
   download: "下载",
   "device.here": "{parameters} 个参数，在此浏览器中以 {where} 运行（{n} 线程）· {file}",
@@ -313,5 +314,6 @@ export default {
   "told.taken": "名称 {name} 已被 {path} 占用：请换一个名称",
   "told.large.file": "{name} 太大：所有文本合计不得超过 500 MB；在命令行训练则没有限制",
   "told.there": "{name} 已在文本之中：请先移除那一个，或给这个文件改名",
+  "told.many.files": "最多 {n} 份文本：请把它们放进一个 .zip 文件",
   "told.here": "只有这台机器自己可以训练：请在它上面打开本页",
 };
