@@ -6,6 +6,7 @@
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,7 +92,7 @@ def load_model(
     if on_gpu and (asked or variant in HALF or outruns_cpus(on_gpu, names)):
         return on_gpu
     on_cpu = fastest_on_cpu(bundle, threads, names)
-    return fastest([on_gpu, on_cpu], lambda model: model, step_seconds) if on_gpu else on_cpu
+    return fastest([on_gpu, on_cpu], step_seconds) if on_gpu else on_cpu
 
 
 def open_on_gpu(bundle: Bundle, threads: int | None, variant: str | None) -> OnnxModel | None:
@@ -113,9 +114,19 @@ def outruns_cpus(on_gpu: OnnxModel, names: Sequence[str]) -> bool:
 
 
 def fastest_on_cpu(bundle: Bundle, threads: int | None, names: Sequence[str]) -> OnnxModel:
+    """Open the fastest variant with the number of threads that the smallest one is fastest on.
+
+    One is in memory at a time, since it may fill it.
+    """
+
+    @cache
+    def seconds(n: int, name: str) -> float:
+        return step_seconds(open_model(bundle, "cpu", n, name))
+
+    smallest = min(names, key=lambda name: graph_bytes(bundle.variants[name]))
     counts = [threads] if threads else thread_counts()
-    ways = [(n, name) for n in counts for name in names]
-    return fastest(ways, lambda way: open_model(bundle, "cpu", *way), step_seconds)
+    n = fastest(counts, lambda n: seconds(n, smallest))
+    return open_model(bundle, "cpu", n, fastest(names, lambda name: seconds(n, name)))
 
 
 def open_model(bundle: Bundle, device: str, threads: int, variant: str) -> OnnxModel:

@@ -200,13 +200,14 @@ def measure(
 def quickest(path: Path, ids: np.ndarray) -> ort.InferenceSession:
     """Open a session with the number of threads that computes this row in the least time."""
 
-    def seconds(session: ort.InferenceSession) -> float:
+    def seconds(threads: int) -> float:
+        session = open_inference(path, "cpu", threads)
         feeds = prompt_feeds(session, ids)
         return median_seconds(lambda: session.run(["logits"], feeds), most=8)
 
     counts = thread_counts() if graph_bytes(path) < TIMED_BYTES else [n_cores()]
     with waiting(f"opening {path.name}"):
-        return fastest(counts, lambda n: open_inference(path, "cpu", n), seconds)
+        return open_inference(path, "cpu", fastest(counts, seconds))
 
 
 def print_table(facts: dict[str, Variant]) -> None:

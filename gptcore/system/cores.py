@@ -5,7 +5,6 @@ True
 """
 
 import hashlib
-import math
 import os
 import statistics
 import time
@@ -19,7 +18,6 @@ CLEARLY = 0.9  # a candidate that takes less than this share of another's time i
 SPINS = "2000"  # by which idle cores lose 2 % of the speed; GNU's own 300,000 gain it
 BUSY = 0.85  # below this share the cores are busy; idle cores give 0.95 and more
 
-C = TypeVar("C")
 T = TypeVar("T")
 
 
@@ -51,22 +49,19 @@ def thread_counts() -> list[int]:
     return sorted({1, n_cores()})
 
 
-def fastest(
-    candidates: Sequence[C], open_one: Callable[[C], T], seconds: Callable[[T], float]
-) -> T:
-    """Open the first candidate, or a later one that is clearly faster than those before it.
+def fastest(candidates: Sequence[T], seconds: Callable[[T], float]) -> T:
+    """Return the first candidate, or a later one that clearly takes less time than those before it.
 
-    Measurements of a few milliseconds differ by several percent. One candidate is in memory at a
-    time, since it may fill it: each is closed when it is measured, and the best is opened again.
+    Measurements of a few milliseconds differ by several percent. A single candidate is not
+    measured.
     """
-    if len(candidates) == 1:
-        return open_one(candidates[0])
-    best, least = candidates[0], math.inf
-    for candidate in candidates:
-        taken = seconds(open_one(candidate))
+    best, *others = candidates
+    least = seconds(best) if others else 0.0
+    for candidate in others:
+        taken = seconds(candidate)
         if taken < CLEARLY * least:
             best, least = candidate, taken
-    return open_one(best)
+    return best
 
 
 def median_seconds(step: Callable[[], object], most: int) -> float:

@@ -98,7 +98,8 @@ def open_translator(
     if threads is None or len(devices) > 1:
         counts = {"cpu": thread_counts(), "cuda": [n_cores()]}
         ways = [(n, d) for d in devices for n in ([threads] if threads else counts[d])]
-        return fastest(ways, lambda way: open_translator(bundle, *way), step_seconds)
+        best = fastest(ways, lambda way: step_seconds(open_translator(bundle, *way)))
+        return open_translator(bundle, *best)
     folder = (bundle.path / ONNX).parent
     encoder, decoder = (
         open_inference(folder / name, chosen, threads) for name in (ENCODER, DECODER)

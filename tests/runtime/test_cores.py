@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import NANO, ROOT
 from onnxruntime import InferenceSession
 
+import gptcore.model
 from gptcore.engine import onnx_session
+from gptcore.model import OnnxModel
 from gptcore.system import cores
 from gptcore.system.cores import (
     busy_line,
@@ -165,19 +167,22 @@ def test_threads_sleep_where_the_cores_are_busy_and_else_spin_for_a_while(
 def test_a_candidate_must_be_clearly_faster_than_the_first(
     times: tuple[float, float], chosen: int
 ) -> None:
-    assert fastest([0, 1], lambda i: i, lambda i: times[i]) == chosen
+    assert fastest([0, 1], lambda i: times[i]) == chosen
 
 
-def test_one_candidate_is_in_memory_at_a_time() -> None:
+def test_one_candidate_is_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model may fill what --memory leaves."""
-    alive: weakref.WeakSet[OnnxTranslator] = weakref.WeakSet()
+    alive: weakref.WeakSet[OnnxModel] = weakref.WeakSet()
 
-    def open_one(threads: int) -> OnnxTranslator:
+    def open_one(*way) -> OnnxModel:
         assert not alive
-        alive.add(opened := load_translator(TRANSLATOR, threads, "cpu"))
+        alive.add(opened := open_model(*way))
         return opened
 
-    assert fastest([3, 1, 2], open_one, lambda model: model.threads).threads == 1
+    open_model = gptcore.model.open_model
+    monkeypatch.setattr(gptcore.model, "open_model", open_one)
+    opened = gptcore.model.load_model(NANO, device="cpu")
+    assert [*alive] == [opened]
 
 
 @pytest.mark.slow
