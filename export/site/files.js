@@ -14,21 +14,29 @@ export class Told extends Error {
 export class Files {
   // `root`: the site's address; sizes and versions are by name, as in site.json.
   constructor({ root, files, versions }) {
-    // The addresses of files that a page in one file has inside; see single/unpack.js.
-    const inside = self.inside?.addresses ?? {};
-    Object.assign(this, { root, sizes: files, versions, inside });
+    // What a page in one file has inside, by name; see single/unpack.js.
+    const { contents = {}, addresses = {} } = self.inside ?? {};
+    Object.assign(this, { root, sizes: files, versions, contents, addresses });
     this.damaged = new Set(); // names whose download was not whole; the browser's own cache may hold it
   }
 
   address(name) {
     const version = this.versions[name];
-    return this.inside[name] ?? this.root + name + (version ? `?v=${version}` : "");
+    return this.addresses[name] ?? this.root + name + (version ? `?v=${version}` : "");
+  }
+
+  // Returns the content of a small file of JSON, as the server has it now.
+  async json(name) {
+    if (name in this.contents) return JSON.parse(new TextDecoder().decode(this.contents[name]));
+    const response = await fetch(this.address(name), { cache: "no-cache" }).catch(() => null);
+    if (!response?.ok) throw new Told(response?.status === 404 ? "file.missing" : "file.lost", { name });
+    return response.json();
   }
 
   // Returns how many bytes of these files are to be downloaded.
   async missing(names) {
     const cache = await openCache();
-    const isHere = async (name) => name in this.inside || cache?.match(this.address(name));
+    const isHere = async (name) => name in this.contents || cache?.match(this.address(name));
     const isKept = await Promise.all(names.map(isHere));
     return names.reduce((sum, name, i) => sum + (isKept[i] ? 0 : this.sizes[name]), 0);
   }
@@ -43,10 +51,10 @@ export class Files {
   }
 
   async one(name, count) {
+    if (name in this.contents) return this.contents[name];
     const [address, cache] = [this.address(name), await openCache()];
     const kept = await cache?.match(address);
     if (kept) return kept.arrayBuffer();
-    if (name in this.inside) return (await fetch(address)).arrayBuffer();
     const response = await fetch(address, { cache: this.damaged.has(name) ? "reload" : "default" }).catch(() => null);
     if (!response) throw new Told("file.lost", { name });
     if (!response.ok) throw new Told(response.status === 404 ? "file.missing" : "file.lost", { name });

@@ -95,12 +95,8 @@ function presentsOnGpu(nLayer) {
 
 async function openTokenizer(folder) {
   const names = ["tokenizer.json", "tokenizer_config.json"].map((name) => folder + name);
-  const read = async (name) => {
-    const response = await fetch(files.address(name), { cache: "no-cache" }).catch(() => null);
-    if (!response?.ok) throw new Told(response?.status === 404 ? "file.missing" : "file.lost", { name });
-    return response.json();
-  };
-  tokens = new Tokens(Tokenizer, ...(await Promise.all(names.map(read))), site.special_tokens);
+  const read = await Promise.all(names.map((name) => files.json(name)));
+  tokens = new Tokens(Tokenizer, ...read, site.special_tokens);
   prompts = new Prompts(site, tokens);
 }
 

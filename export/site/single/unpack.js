@@ -2,23 +2,28 @@
 // gives each file that is inside an address in this browser, a "blob:" URL, and starts the page.
 //
 // Browsers give a page that was opened as a file no address that its worker may read, and no worker
-// that is a module. So the worker begins with this script, too, and makes addresses of its own.
+// that is a module. So the worker begins with this script, too, and makes addresses of its own; WebKit's
+// can import no blob, only a "data:" URL.
 
-const KINDS = { js: "text/javascript", mjs: "text/javascript", wasm: "application/wasm" };
-const addresses = {}; // by name
+const SCRIPT = /\.m?js$/;
+const KIND = "text/javascript";
+const addresses = {}; // by name; in the worker of scripts alone
 self.inside = { addresses };
 
-// `files`: [name, Blob], each after those that it names.
-async function place(files) {
+// `files`: [name, ArrayBuffer], each after those that it names.
+function place(files) {
   for (const [name, content] of files) {
-    const isLinked = name.endsWith(".js");
-    const part = isLinked ? linked(await content.text(), name) : content;
-    const type = KINDS[name.split(".").at(-1)] ?? "";
-    addresses[name] = URL.createObjectURL(new Blob([part], { type }));
+    const script = SCRIPT.test(name) ? linked(textOf(content), name) : null;
+    if (self.document) addresses[name] = URL.createObjectURL(new Blob([script ?? content], { type: script ? KIND : "" }));
+    else if (script) addresses[name] = `data:${KIND},${encodeURIComponent(script)}`;
   }
 }
 
-// A blob has no neighbours: each path in quotes that leads to a file becomes its address.
+function textOf(content) {
+  return new TextDecoder().decode(content);
+}
+
+// Such an address has no neighbours: each path in quotes that leads to a file becomes its address.
 function linked(text, name) {
   return text.replace(/"(\.{1,2}\/[\w./-]+)"/g, (found, path) => {
     const { pathname } = new URL(path, `file:///${name}`);
@@ -33,15 +38,16 @@ async function startPage(source) {
   for (const [name, content] of files) {
     if (!name.endsWith(".css")) continue;
     const sheet = new CSSStyleSheet();
-    sheet.replaceSync(await content.text());
+    sheet.replaceSync(textOf(content));
     document.adoptedStyleSheets.push(sheet);
   }
   self.inside.startWorker = () => {
-    const worker = new Worker(URL.createObjectURL(new Blob([source], { type: KINDS.js })));
-    worker.postMessage(files);
+    const worker = new Worker(URL.createObjectURL(new Blob([source], { type: KIND })));
+    const wanted = files.filter(([name]) => !name.startsWith("view/"));
+    worker.postMessage(wanted, wanted.map(([, content]) => content)); // their memory goes to the worker
     return worker;
   };
-  await place(files);
+  place(files);
   await import(addresses["site.js"]);
 }
 
@@ -50,13 +56,14 @@ function unpack(element) {
   element.remove(); // its memory is needed
   const packed = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i += 1) packed[i] = text.charCodeAt(i);
-  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).blob();
+  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
 }
 
 async function startWorker({ data: files }) {
   const waiting = [];
   self.onmessage = (event) => waiting.push(event);
-  await place(files);
+  self.inside.contents = Object.fromEntries(files);
+  place(files);
   await import(addresses["worker.js"]); // which takes over the messages
   for (const event of waiting) self.onmessage(event);
 }
