@@ -13,7 +13,6 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from gptcore.checks import UserError, nearest_beside
 from gptcore.config import ModelConfig, Seq2SeqConfig
@@ -24,6 +23,7 @@ from gptcore.system.files import (
     check_links,
     file_sha256,
     read_json,
+    read_object,
     write_whole,
 )
 from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME, Tokenizer
@@ -237,14 +237,13 @@ def load_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
 
 
 def read_facts(folder: Path) -> ModelFacts:
-    """Read gptcore.json of this format or an older one; raises UserError naming what is wrong in
-    it."""
+    """Read gptcore.json; raises UserError naming what is wrong in it."""
     if not folder.is_dir():
         hint = nearest_beside(folder) or "name one that `python -m export` wrote"
         raise UserError(f"no model folder at {folder}: {hint}")
     path = folder / FACTS
     try:
-        values = read_json(path)
+        values = read_object(path)
     except FileNotFoundError:
         raise UserError(
             f"{folder} is not a model folder, {FACTS} is missing: "
@@ -252,17 +251,8 @@ def read_facts(folder: Path) -> ModelFacts:
         ) from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
-    if check_format(values, FORMAT, str(path)) == 1:
-        values = from_first_format(values)
+    check_format(values, FORMAT, str(path))
     return read_as(ModelFacts, values, str(path))
-
-
-def from_first_format(values: Any) -> Any:
-    """Update the first format, which had no number and named an imported model's source "from"."""
-    if isinstance(values, dict) and isinstance(imported := values.get("imported"), dict):
-        renamed = {"source" if key == "from" else key: value for key, value in imported.items()}
-        return values | {"imported": renamed}
-    return values
 
 
 def write_facts(folder: Path, facts: ModelFacts) -> None:

@@ -1,7 +1,7 @@
 """The facts in a model folder's gptcore.json, as dataclasses with a format number.
 
 >>> ModelFacts("mine", chat=True, parameters=1, config=ModelConfig()).format
-2
+1
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from unicodedata import category
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 
-FORMAT = 2  # format number of gptcore.json; the first format had none
+FORMAT = 1  # format number of gptcore.json
 
 
 @dataclass(frozen=True)

@@ -68,13 +68,11 @@ def read_dataclass(cls: type, values: Any, where: str) -> Any:
         raise UserError(f"{where}: {error}") from None
 
 
-def check_format(values: Any, newest: int, where: str) -> int:
-    """Return the format number of a file, 1 if it has none; raises UserError if it is unknown."""
-    number = values.get("format", 1) if isinstance(values, dict) else 1
-    check_type(f"{where}: format", number, int)
-    if not (1 <= number <= newest):
+def check_format(values: dict[str, Any], known: int, where: str) -> None:
+    """Raise UserError unless a file has the format number that this version knows."""
+    number = values.get("format")
+    if number != known:
         raise UserError(
-            f"{where} has format={number}, and this version of gptcore knows 1 to {newest}: use a "
-            f"newer gptcore"
+            f"{where} has format={number!r}, and this version of gptcore knows {known}: use the "
+            f"version that wrote it, or make it again"
         )
-    return number

@@ -24,7 +24,9 @@ Refused = Callable[..., str]
 collect_ignore = ["runtime/test_pseudo_terminal.py"] if sys.platform == "win32" else []
 ROOT = Path(__file__).parent.parent
 NANO = ROOT / "models" / "nano"
-FIRST = ROOT / "tests" / "fixtures" / "first_format"  # written by an earlier version
+# Written by the real commands: a run of six steps on 60 dialogues, its export with `inspect`, and
+# a translator of 60 pairs; run/config.json and translator/gptcore.json have the settings.
+TINY = ROOT / "tests" / "fixtures" / "tiny"
 SCREENSHOTS = ROOT / "screenshots"  # for people to look at
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import FIRST
+from conftest import TINY
 from torch import Tensor
 
 from export.__main__ import main as export_main
@@ -260,9 +260,9 @@ def translator(translation_folder: Path) -> OnnxTranslator:
 
 
 @pytest.fixture(scope="session")
-def first_translator() -> OnnxTranslator:
-    """One that has learned little, as an earlier version of the export wrote it."""
-    return load_translator(FIRST / "translator", threads=1)
+def tiny_translator() -> OnnxTranslator:
+    """One that has learned little, and is there without waiting."""
+    return load_translator(TINY / "translator", threads=1)
 
 
 @pytest.fixture(scope="session")

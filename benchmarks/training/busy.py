@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from gptcore.system.cores import share_of_cores
 
-TRANSLATOR = ROOT / "tests" / "fixtures" / "first_format" / "translator"
+TRANSLATOR = ROOT / "tests" / "fixtures" / "tiny" / "translator"
 POLICY = "OMP_WAIT_POLICY"
 ALL = str(os.cpu_count())
 # Form -> (work, number of threads, waiting policy of OpenMP's threads).

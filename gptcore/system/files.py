@@ -179,7 +179,7 @@ def unseal(text: str) -> dict[str, Any]:
     """Return the content of a text that `sealed` wrote; raises ValueError if a byte differs."""
     try:
         content = dict(json.loads(text))
-    except (TypeError, RecursionError):
+    except (ValueError, TypeError, RecursionError):
         raise ValueError("it is not an object of names and values") from None
     content.pop(SEAL, None)
     if text != sealed(content):
@@ -188,15 +188,12 @@ def unseal(text: str) -> dict[str, Any]:
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """Return the content of a sealed file, or of an older one without format number and seal.
+    """Return the content of a sealed file.
 
     Raises UserError if the file is damaged, OSError if it cannot be read.
     """
-    values = read_json(path)
-    if isinstance(values, dict) and not {"format", SEAL} & set(values):
-        return values
     try:
-        return unseal(path.read_text(encoding="utf-8"))
+        return unseal(path.read_text(encoding="utf-8", errors="replace"))
     except ValueError as error:
         raise UserError(f"{path} is damaged or was changed: {error}") from None
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import requests
 from api_server import HELLO, SECONDS, error_of, served
-from conftest import FIRST, NANO
+from conftest import NANO, TINY
 
 import gptcore.models
 from gptcore.api.access import Access
@@ -275,7 +275,7 @@ def test_a_model_that_is_exported_later_is_found(
 
 def test_no_model_but_a_folder_is_said(folders: list[Path], tmp_path: Path) -> None:
     (folders[1] / "gptcore.json").write_text("{")
-    shutil.copytree(FIRST / "translator", tmp_path / "four")
+    shutil.copytree(TINY / "translator", tmp_path / "four")
     (tmp_path / "notes").mkdir()
     found, others = find_models(tmp_path)
     assert found == [folders[0], folders[2]]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from conftest import FIRST, NANO, Refused
+from conftest import NANO, TINY, Refused
 from trained import without_serving
 
 from export.__main__ import main
@@ -41,7 +41,7 @@ def test_what_onnx_runtimes_operator_cannot_do_is_refused_in_a_line(
     tmp_path: Path, refused: Refused
 ) -> None:
     """It rotates heads of 16, 32, 48 ... dimensions alone; these have 8."""
-    folder = without_serving(FIRST / "model", tmp_path / "model")
+    folder = without_serving(TINY / "model", tmp_path / "model")
     assert "head_dim" in refused(main, "serving", folder)
     assert not load_bundle(folder).serving
 

@@ -12,7 +12,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 import torch
-from conftest import FIRST, Refused
+from conftest import TINY, Refused
 from onnx import TensorProto, helper, numpy_helper
 from trained import without_serving
 
@@ -399,7 +399,7 @@ def test_a_file_is_measured_on_as_many_threads_as_read_a_row_fastest(
 
     monkeypatch.setattr(cores, "n_cores", lambda: 4)
     monkeypatch.setattr(variants, "median_seconds", seconds)
-    session = variants.quickest(FIRST / "model" / VARIANTS["fp32"], np.arange(8))
+    session = variants.quickest(TINY / "model" / VARIANTS["fp32"], np.arange(8))
     assert session.get_session_options().intra_op_num_threads == fastest
 
 

@@ -112,22 +112,22 @@ def test_not_a_number_is_refused_by_our_own_check() -> None:
 
 @pytest.fixture(scope="module")
 def translating(
-    model: OnnxModel, first_translator: OnnxTranslator, serve: Callable[..., str]
+    model: OnnxModel, tiny_translator: OnnxTranslator, serve: Callable[..., str]
 ) -> Client:
     """A client of a page that translates too."""
-    return Client(serve(model, first_translator), verbose=False)
+    return Client(serve(model, tiny_translator), verbose=False)
 
 
 LINES = ["跑猫红二。", "睡觉老鼠灰七。"]
 
 
 def test_the_translate_endpoint_gives_a_line_for_each_line(
-    translating: Client, first_translator: OnnxTranslator
+    translating: Client, tiny_translator: OnnxTranslator
 ) -> None:
     endpoints = translating.view_api(return_format="dict", print_info=False)["named_endpoints"]
     assert list(endpoints) == ["/chat", "/translate"]
     for beams, arguments in ((4, {}), (1, {"beams": 1})):
-        expected = "\n\n".join(translate(first_translator, line, beams).text for line in LINES)
+        expected = "\n\n".join(translate(tiny_translator, line, beams).text for line in LINES)
         text = "\n\n".join(LINES)  # the empty line stays
         job = translating.submit(text, **arguments, api_name="/translate")
         assert job.result() == expected
@@ -174,10 +174,10 @@ def test_a_text_whose_translation_takes_too_long_is_ended_between_two_lines(
 
 @pytest.mark.parametrize("beams", [float("nan"), float("inf")])
 def test_beams_that_are_no_number_are_refused(
-    first_translator: OnnxTranslator, beams: float
+    tiny_translator: OnnxTranslator, beams: float
 ) -> None:
     with pytest.raises(UserError, match=f"beams={beams} is not a whole number"):
-        next(translate_lines(first_translator, LINES[0], beams))
+        next(translate_lines(tiny_translator, LINES[0], beams))
 
 
 @pytest.mark.parametrize("endpoint", [chat_endpoint, completion_endpoint])

@@ -15,7 +15,7 @@ from threading import Event
 
 import pytest
 from api_server import is_closed
-from conftest import FIRST, NANO
+from conftest import NANO, TINY
 
 import gptcore.api.connections
 import gptcore.gradio.guard.visitors
@@ -37,7 +37,7 @@ FILE = {"path": "/x", "url": "http://127.0.0.1:1/x", "meta": {"_type": "gradio.F
 
 @pytest.fixture(scope="module")
 def address(serve: Callable[..., str]) -> Address:
-    return host_and_port(serve(load_model(FIRST / "model", threads=1, variant="fp32")))
+    return host_and_port(serve(load_model(TINY / "model", threads=1, variant="fp32")))
 
 
 def host_and_port(url: str) -> Address:

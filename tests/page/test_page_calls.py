@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import gradio as gr
 import pytest
-from conftest import FIRST, ROOT
+from conftest import ROOT, TINY
 
 import gptcore.gradio.guard.visitors
 from gptcore.api.access import Refused
@@ -132,7 +132,7 @@ def test_what_the_view_never_asks_is_refused(model: OnnxModel, change: dict, wor
 
 
 def test_a_reply_whose_length_nobody_chose_fits_a_short_context() -> None:
-    first = load_model(FIRST / "model", threads=1, variant="fp32")
+    first = load_model(TINY / "model", threads=1, variant="fp32")
     request, _ = read(first, [{"role": "user", "content": "Hi"}], {}, [])
     assert request.max_tokens <= first.config.block_size // 2
     request, _ = read(first, MESSAGES, {"max_tokens": 2000}, [])  # chosen for another model

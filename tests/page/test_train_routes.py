@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from conftest import FIRST, ROOT
+from conftest import ROOT, TINY
 
 import gptcore.page.train.workbench as workbench
 from gptcore.bundle import read_facts
@@ -33,7 +33,7 @@ CHATS = "question,answer\nHow are you?,I am well.\nWho are you?,A model.\n"
 
 @pytest.fixture(scope="module")
 def first() -> OnnxModel:
-    return load_model(FIRST / "model", threads=1, variant="fp32")
+    return load_model(TINY / "model", threads=1, variant="fp32")
 
 
 @pytest.fixture
@@ -438,7 +438,7 @@ def test_a_run_of_somebody_else_is_neither_continued_nor_deleted(bench: Workbenc
 
 
 def test_steps_are_taken_when_a_step_is_logged(bench: Workbench) -> None:
-    run = shutil.copytree(FIRST / "run", bench.runs / "mine")
+    run = shutil.copytree(TINY / "run", bench.runs / "mine")
     rows = (run / "metrics.jsonl").read_text().splitlines()
     bench.folder.mkdir()
     (bench.folder / "settings.json").write_text('{"begun": "mine"}')
@@ -499,7 +499,7 @@ def test_a_bar_is_shown_as_it_is_now(tmp_path: Path) -> None:
 
 
 def test_progress_is_read_from_a_run() -> None:
-    run = FIRST / "run"
+    run = TINY / "run"
     found = progress_of(run)
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert found["step"] == found["steps"] == max(row["step"] for row in rows)
@@ -512,7 +512,7 @@ def test_progress_is_read_from_a_run() -> None:
 
 
 def test_a_mean_with_the_weights_before_is_no_point_of_the_curve(tmp_path: Path) -> None:
-    run = shutil.copytree(FIRST / "run", tmp_path / "run")
+    run = shutil.copytree(TINY / "run", tmp_path / "run")
     before = progress_of(run)
     row = {"step": before["steps"], "val_loss": 9.0, "bits_per_byte": 4.5, "kept": 0.4}
     with open(run / "metrics.jsonl", "a") as file:
@@ -525,11 +525,10 @@ def test_a_mean_with_the_weights_before_is_no_point_of_the_curve(tmp_path: Path)
 
 
 def test_before_an_evaluation_the_text_tells_how_many_bytes_a_token_has(tmp_path: Path) -> None:
-    run = shutil.copytree(FIRST / "run", tmp_path / "run")
+    run = shutil.copytree(TINY / "run", tmp_path / "run")
     first, *_ = (run / "metrics.jsonl").read_text().splitlines()
     (run / "metrics.jsonl").write_text(first)
     config = json.loads((run / "config.json").read_text())
-    assert progress_of(run)["loss"] == [], "an earlier version did not count the tokens"
     config["data"] |= {"n_tokens": 1000, "n_bytes": 2000}
     (run / "config.json").write_text(json.dumps(config))
     found = progress_of(run)
@@ -538,7 +537,7 @@ def test_before_an_evaluation_the_text_tells_how_many_bytes_a_token_has(tmp_path
 
 
 def test_what_the_report_says_is_read_from_its_file(tmp_path: Path) -> None:
-    run = shutil.copytree(FIRST / "run", tmp_path / "run")
+    run = shutil.copytree(TINY / "run", tmp_path / "run")
     assert progress_of(run)["samples"] is None
     said = {"taken": 4, "findings": [{"text": "Few.", "remedy": "more"}]}
     said["samples"] = {"step": 4, "written": [["Who?", "I."]]}

@@ -88,18 +88,18 @@ def test_a_reply_has_the_same_events_as_in_the_gradio_page(
 
 
 def test_inspect_and_translate_answer_as_events(
-    model: OnnxModel, first_translator: OnnxTranslator
+    model: OnnxModel, tiny_translator: OnnxTranslator
 ) -> None:
-    with running(window_app(Models(model), first_translator)) as address:
+    with running(window_app(Models(model), tiny_translator)) as address:
         (seen,) = ask(address, "inspect", "Hello there", 0, None, False)
         told = ask(address, "translation", "hello\n\nhello", 1)
         facts = requests.get(f"{address}/view/facts.json", timeout=20).json()
     assert seen["arrays"]["attention"]["data"]
     told_special = {text: is_special for _, text, is_special in seen["tokens"]}
     assert told_special["<|user|>"] and not told_special[" there"]
-    expected = translate_lines(first_translator, "hello\n\nhello", 1)
+    expected = translate_lines(tiny_translator, "hello\n\nhello", 1)
     assert [event["text"] for event in told] == [line.text for line in expected]
-    assert facts["translator"]["name"] == first_translator.bundle.name and not facts["train"]
+    assert facts["translator"]["name"] == tiny_translator.bundle.name and not facts["train"]
 
 
 def test_a_mistake_is_the_last_event(address: str) -> None:

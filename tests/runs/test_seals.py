@@ -1,17 +1,18 @@
 """Of what is sealed every changed bit is noticed: a run's settings, the shards' manifest."""
 
+import json
 import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import FIRST
+from conftest import TINY
 
 from gptcore.checks import UserError
 from gptcore.system.files import read_json, read_sealed, sealed, unseal
 from training.__main__ import main
-from training.data.shards import FORMAT, Shards, load_shards, prepare
+from training.data.shards import Shards, load_shards, prepare
 from training.run.config import TrainConfig
 from training.run.directory import Run
 from training.run.facts import RunData
@@ -19,11 +20,8 @@ from training.run.facts import RunData
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """The settings of the first format's run, written by this version."""
-    shutil.copyfile(FIRST / "run" / "config.json", tmp_path / "config.json")
-    run = Run.load(tmp_path)
-    run.write_config()
-    return run
+    shutil.copyfile(TINY / "run" / "config.json", tmp_path / "config.json")
+    return Run.load(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -65,21 +63,20 @@ def test_every_flipped_bit_of_a_manifest_of_shards_is_noticed(shards: Shards) ->
         with pytest.raises(UserError, match=r"the token shards in .* are damaged"):
             load_shards(shards.path)
     path.write_bytes(sound)
-    assert load_shards(shards.path).manifest == shards.manifest | {"format": FORMAT}
+    assert load_shards(shards.path).manifest == shards.manifest
 
 
-def test_a_seal_cannot_be_left_out_of_a_file_with_a_number(run: Run) -> None:
+def test_a_seal_cannot_be_left_out(run: Run) -> None:
     path = run.path / "config.json"
-    text = path.read_text()
-    path.write_text(text[: text.rindex(",")] + "\n}")
-    assert "seal" not in read_json(path)
+    content = read_sealed(path)
+    path.write_text(json.dumps(content, indent=2))
     with pytest.raises(UserError, match=r"config\.json is damaged or was changed"):
         Run.load(run.path)
 
 
 def test_settings_come_back_as_they_were(tmp_path: Path) -> None:
     data = RunData("Ünïcode 文.txt", False, 3, stages=(), datasets={"jokes": 0.5})
-    run = Run(tmp_path, Run.load(FIRST / "run").model, TrainConfig(), data, options={"a": "ü"})
+    run = Run(tmp_path, Run.load(TINY / "run").model, TrainConfig(), data, options={"a": "ü"})
     run.write_config()
     assert Run.load(tmp_path) == run
 
@@ -94,5 +91,5 @@ def test_what_was_never_sealed_is_no_sealed_text(text: str) -> None:
 def test_json_that_is_nested_too_deeply_is_damage(tmp_path: Path) -> None:
     (tmp_path / "deep.json").write_text("[" * 100_000)
     for read in (read_json, read_sealed):
-        with pytest.raises(UserError, match=r"deep\.json is damaged: it is not valid JSON"):
+        with pytest.raises(UserError, match=r"deep\.json is damaged"):
             read(tmp_path / "deep.json")

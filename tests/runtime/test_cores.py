@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import NANO, ROOT
+from conftest import NANO, ROOT, TINY
 from onnxruntime import InferenceSession
 
 import gptcore.model
@@ -26,7 +26,6 @@ from gptcore.system.cores import (
 from gptcore.translation import onnx as onnx_translator
 from gptcore.translation.onnx import OnnxTranslator, load_translator
 
-TRANSLATOR = ROOT / "tests" / "fixtures" / "first_format" / "translator"
 # Runs a program, and tells in the end the policy that torch meets.
 START = """
 import os, runpy, sys
@@ -74,7 +73,7 @@ def test_a_translator_gets_as_many_threads_as_were_measured_to_be_fastest(
 
     monkeypatch.setattr(cores, "n_cores", lambda: n_cores)
     monkeypatch.setattr(onnx_translator, "step_seconds", seconds)
-    assert load_translator(TRANSLATOR, device="cpu").threads == fastest
+    assert load_translator(TINY / "translator", device="cpu").threads == fastest
     assert set(tried) == ({1, 4} if n_cores == 4 else set()), "of one there is nothing to choose"
 
 
@@ -82,7 +81,7 @@ def test_a_translators_number_of_threads_that_is_given_is_not_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(onnx_translator, "step_seconds")
-    assert load_translator(TRANSLATOR, threads=2, device="cpu").threads == 2
+    assert load_translator(TINY / "translator", threads=2, device="cpu").threads == 2
 
 
 @pytest.mark.parametrize(("on_gpu", "place"), [(9.0, ("cpu", 1)), (0.5, ("cuda", 4))])
@@ -107,17 +106,17 @@ def test_a_translator_takes_a_gpu_where_it_is_faster_or_asked_for(
     monkeypatch.setattr(onnx_session, "has_cuda", lambda: True)
     monkeypatch.setattr(onnx_translator, "open_inference", open_inference)
     monkeypatch.setattr(onnx_translator, "step_seconds", seconds)
-    model = load_translator(TRANSLATOR, threads=threads)
+    model = load_translator(TINY / "translator", threads=threads)
     device, n = place
     if threads:
         device, n = ("cuda" if on_gpu < threads else "cpu"), threads
     assert places[id(model.decoder)] == (device, n) and model.threads == n
-    asked = load_translator(TRANSLATOR, threads=2, device="cuda")
+    asked = load_translator(TINY / "translator", threads=2, device="cuda")
     assert places[id(asked.decoder)] == ("cuda", 2)
 
 
 def test_a_real_measurement_chooses_too() -> None:
-    assert load_translator(TRANSLATOR, device="cpu").threads in thread_counts()
+    assert load_translator(TINY / "translator", device="cpu").threads in thread_counts()
 
 
 @pytest.mark.parametrize(("most", "n_taken"), [(6, 6), (100, 8)])

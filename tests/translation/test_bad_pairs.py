@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from conftest import FIRST, Refused
+from conftest import TINY, Refused
 from trained import TINY_TRANSLATOR
 
 from export.__main__ import main as export_main
@@ -125,6 +125,6 @@ def test_an_export_command_refuses_what_it_is_not_for(
         "PAIRS": pairs_file,
         "MISSING": tmp_path / "missing.tsv",
         "MODEL": model_folder,
-        "TRANSLATOR": FIRST / "translator",
+        "TRANSLATOR": TINY / "translator",
     }
     assert words in refused(export_main, *(names.get(word, word) for word in line.split()))

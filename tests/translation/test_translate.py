@@ -236,30 +236,29 @@ def test_a_translation_that_fills_the_context_is_not_finished(
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t \u3000"])
-def test_an_empty_text_is_refused(first_translator: OnnxTranslator, text: str) -> None:
+def test_an_empty_text_is_refused(tiny_translator: OnnxTranslator, text: str) -> None:
     with pytest.raises(UserError, match="the text is empty"):
-        translate(first_translator, text)
+        translate(tiny_translator, text)
 
 
 def test_a_text_longer_than_the_context_is_refused_with_both_numbers(
-    first_translator: OnnxTranslator,
+    tiny_translator: OnnxTranslator,
 ) -> None:
     assert (
-        len(translate(first_translator, "\x01" * 31).source_ids)
-        == first_translator.config.block_size
+        len(translate(tiny_translator, "\x01" * 31).source_ids) == tiny_translator.config.block_size
     )
     with pytest.raises(UserError, match=r"the text has 33 tokens, and the model reads 32: shorten"):
-        translate(first_translator, "\x01" * 32)
+        translate(tiny_translator, "\x01" * 32)
     with pytest.raises(UserError, match=r"1,000,000 characters, and 32 tokens hold at most \d+;"):
-        translate(first_translator, "a" * 1_000_000)
+        translate(tiny_translator, "a" * 1_000_000)
 
 
 @pytest.mark.parametrize("beams", [0, -1, 17, 1.5, "4", None])
 def test_a_number_of_beams_that_makes_no_sense_is_refused(
-    first_translator: OnnxTranslator, beams: object
+    tiny_translator: OnnxTranslator, beams: object
 ) -> None:
     with pytest.raises(UserError, match=r"beams=.* must be a whole number from 1 to 16"):
-        translate(first_translator, "跑", beams)
+        translate(tiny_translator, "跑", beams)
 
 
 ODD = [
@@ -278,34 +277,34 @@ ODD = [
 @pytest.mark.parametrize("text", ODD)
 @pytest.mark.parametrize("beams", [1, 4])
 def test_characters_that_no_pair_had_give_some_text(
-    first_translator: OnnxTranslator, text: str, beams: int
+    tiny_translator: OnnxTranslator, text: str, beams: int
 ) -> None:
-    result = translate(first_translator, text, beams)
+    result = translate(tiny_translator, text, beams)
     assert isinstance(result.text, str) and len(result.target_ids) >= 2
-    assert max(result.target_ids) < first_translator.config.vocab_size
-    session = first_translator.session()
+    assert max(result.target_ids) < tiny_translator.config.vocab_size
+    session = tiny_translator.session()
     session.begin(result.source_ids)
     for token in result.target_ids[:-1]:
         assert np.isfinite(session.step([token], [0])).all()
 
 
-def test_sixteen_beams_are_possible(first_translator: OnnxTranslator) -> None:
-    assert translate(first_translator, "睡觉狗红三。", beams=16).finished
+def test_sixteen_beams_are_possible(tiny_translator: OnnxTranslator) -> None:
+    assert translate(tiny_translator, "睡觉狗红三。", beams=16).finished
 
 
 def test_translations_at_the_same_time_do_not_disturb_each_other(
-    first_translator: OnnxTranslator,
+    tiny_translator: OnnxTranslator,
 ) -> None:
     jobs = [
         (source, beams) for source in ["跑", "红红红", "Two dogs", *ODD[:5]] for beams in (1, 3)
     ]
-    expected = [translate(first_translator, *job) for job in jobs]
+    expected = [translate(tiny_translator, *job) for job in jobs]
     results: list[list] = [[] for _ in range(4)]
     barrier = threading.Barrier(4)
 
     def work(mine: list) -> None:
         barrier.wait()
-        mine += [translate(first_translator, *job) for job in jobs]
+        mine += [translate(tiny_translator, *job) for job in jobs]
 
     threads = [threading.Thread(target=work, args=(mine,)) for mine in results]
     for thread in threads:

@@ -8,7 +8,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from conftest import FIRST
+from conftest import TINY
 from playwright.sync_api import Browser, Page, expect
 
 from gptcore.model import load_model
@@ -16,7 +16,7 @@ from gptcore.model import load_model
 
 @pytest.fixture(scope="module")
 def url(serve: Callable[..., str]) -> str:
-    return serve(load_model(FIRST / "model", threads=1, variant="fp32"))
+    return serve(load_model(TINY / "model", threads=1, variant="fp32"))
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ from training.data.survey import Survey, Surveyor, survey
 from training.data.tokenising import tokenise
 from training.machine.progress import progress
 
-FORMAT = 2  # format number in the manifest; part of the key, so older shards are not reused
+FORMAT = 1  # format number in the manifest; part of the key of a cache
 CACHE = "cache"  # folder in the run directory for the shards in use from a URL
 SPLITS = ("train", "val")
 COUNTS = ("n_documents", "n_bytes", "n_chats")
@@ -153,8 +153,6 @@ def load_shards(path: Path) -> Shards:
         for name, expected in manifest["sha256"].items():
             if file_sha256(path / name) != expected:
                 raise UserError(f"{path / name} is damaged")
-        # Older manifests lack the sizes.
-        manifest["bytes"] = {name: (path / name).stat().st_size for name in manifest["sha256"]}
     except FileNotFoundError as error:
         raise UserError(f"the token shards in {path} are missing ({error.filename})") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

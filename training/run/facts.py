@@ -12,7 +12,7 @@ from gptcore.facts import Imported, TextFacts
 from training.run.clock import Clock
 from training.run.config import TrainConfig
 
-FORMAT = 2  # format number of a run's config.json; the first format had none
+FORMAT = 1  # format number of a run's config.json
 FEW_HELD_OUT = 1000  # tokens; a loss over fewer is mostly chance
 
 
