@@ -175,7 +175,7 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     "three.csv": (b"x,y,z\na,b,c\nd,e,f\n", "which one holds texts, with --columns"),
     "chat.txt": (
         b"[03.05.21, 14:02:11] Ann: Are you there?\n[03.05.21, 14:03:00] Ben: Yes\n" * 3,
-        '--me "Ann"',
+        '--me "Ann" or --me "Ben"; if it is no chat: rename it to .log',
     ),
     "telegram.html": (
         b"<!DOCTYPE html>\n<html><head><title>Exported Data</title></head><body>Hi</body></html>",
