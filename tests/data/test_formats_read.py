@@ -6,6 +6,7 @@ import io
 import json
 import zipfile
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -95,6 +96,30 @@ def test_unknown_columns_are_guessed_and_said_or_named_by_the_user(tmp_path: Pat
         documents(more)
 
 
+@pytest.mark.parametrize(
+    ("columns", "guessed"),
+    [
+        ("id,status,ticket_text,kind|{i},open,Where is {i}?,{k}", "texts in 'ticket_text'"),
+        ("v1,v2|{k},Call me at {i}", "texts in 'v2'"),
+        ("day,symbol,note|Jan {i} 2021,{k},We sold {i}", "texts in 'note'"),
+        ("frage_text,antwort_text|Is it {i}?,{k}", "answers in 'frage_text' and 'antwort_text'"),
+        ("width,species|{i},{k}", None),
+        ("island,sex|{k},{k}", None),
+    ],
+)
+def test_a_column_of_kinds_is_no_column_of_texts(
+    tmp_path: Path, columns: str, guessed: str | None
+) -> None:
+    head, row = columns.split("|")
+    rows = [row.format(i=i, k="ham" if i % 3 else "spam") for i in range(20)]
+    path = write(tmp_path / "a.csv", "\n".join([head, *rows]))
+    if guessed:
+        assert guessed in told(path)
+    else:
+        with pytest.raises(UserError, match=r"none is known: say which"):
+            told(path)
+
+
 def test_columns_that_are_not_read_are_named(tmp_path: Path) -> None:
     table = "Category,Answer,Question,system\nfood,Salt,What is it?,Be kind.\n"
     path = write(tmp_path / "a.csv", table)
@@ -117,6 +142,24 @@ def test_tabs_separate_the_columns_of_a_tsv_whatever_is_in_them(tmp_path: Path) 
     path = write(tmp_path / "a.tsv", "question, please\tanswer\n" + rows)
     asked, answer = documents(path, columns=("question, please", "answer"))[0]
     assert (asked["content"], answer["content"]) == ("Hello, my friend, how are you?", "Fine.")
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("name", ["a.json", "a.txt"])
+def test_rows_of_json_may_follow_one_another_without_an_array(
+    tmp_path: Path, name: str, indent: int | None
+) -> None:
+    """As jq writes them; the first may be longer than what tells the kind of a file."""
+    long = [CHAT[0], {"role": "assistant", "content": "Hello! " * 20_000}]
+    rows = [json.dumps({"messages": chat}, indent=indent) for chat in (long, CHAT)]
+    assert documents(write(tmp_path / name, "\n".join(rows))) == [long, CHAT]
+
+
+def test_one_long_value_makes_those_after_it_no_slower(tmp_path: Path) -> None:
+    rows = [{"text": "x" * 9_000_000}, *[{"text": f"Hello {i}"} for i in range(50_000)]]
+    path = write(tmp_path / "a.json", rows)
+    began = monotonic()
+    assert documents(path)[-1] == "Hello 49999" and monotonic() - began < 12
 
 
 def test_prose_with_commas_is_no_table(tmp_path: Path) -> None:
