@@ -21,7 +21,8 @@ from training.formats.chats.transcripts import read_chat
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
 from training.formats.kinds import HEAD, TIMES, kind_of
 from training.formats.lines import characters, numbered_lines, open_text, values
-from training.formats.places import DAMAGED, File, unpacked
+from training.formats.packed import DAMAGED, unpacked
+from training.formats.places import File
 from training.formats.rows import items_of, parse_row
 from training.formats.tables import known, read_parquet, read_table
 from training.formats.texts import cut_up

@@ -15,6 +15,7 @@ from training.formats.chats.tabular import WRITERS, chat_columns, items_of_table
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
 from training.formats.kinds import delimiter_of
 from training.formats.lines import MAX_VALUE, head_of, open_text
+from training.formats.packed import seekable
 from training.formats.places import File
 from training.formats.rows import BESIDE, CONVERSATIONS, PAIRS, SYSTEM, TEXTS, items_of, parse_row
 
@@ -112,7 +113,7 @@ def read_parquet(file: File, asked: Asked) -> Found:
 
     def rows() -> Iterator[tuple[str, Row | Skip]]:
         number = 0
-        with file.open() as stream:
+        with seekable(file) as stream:
             table = pyarrow.parquet.ParquetFile(stream)
             check_names(table.schema_arrow.names)
             for batch in table.iter_batches(ROWS_AT_ONCE):
