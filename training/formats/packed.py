@@ -9,7 +9,7 @@ import io
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, cast
@@ -23,7 +23,7 @@ MAX_RATIO = 200  # of a file's size to its packed size; text packs to a tenth or
 ZSTD_PART = 1 << 13  # bytes; even if they are nothing but repetition, they fit into memory
 ZSTD_WINDOW = 1 << 31  # bytes; what zstd --long=31 needs, as in archives of Reddit
 LARGE = 50_000_000  # bytes; a smaller file may pack as well as it likes
-COPY_PART = 1 << 20  # bytes that are copied at a time
+COPY_PART = 1 << 20  # bytes that are copied, or looked at, at a time
 BOOK = "META-INF/container.xml"  # what every EPUB holds
 ZSTD, GZIP, ZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"PK\x03\x04"
 
@@ -44,6 +44,31 @@ def unpacked(file: File, depth: int) -> Iterator[File]:
     else:
         opener = open_gzip if head.startswith(GZIP) else open_zstd
         yield File(file.name, lambda: opener(file.open()), file.size, file.is_named, is_packed=True)
+
+
+def unpacked_size(file: File) -> int:
+    """Return about how many bytes are packed in a file: as an archive says, or a beginning tells.
+
+    One that cannot be unpacked has its own size. It is the same on every machine.
+    """
+    try:
+        with file.open() as stream:
+            head = stream.read(COPY_PART)
+            if head.startswith(ZIP):
+                with open_zip(stream) as archive:
+                    return sum(info.file_size for info in archive.infolist())
+    except (OSError, *DAMAGED):
+        return file.size
+    n_unpacked, n_read = 0, len(head)
+    with suppress(Unreadable, zlib.error):
+        if head.startswith(GZIP):
+            member = zlib.decompressobj(wbits=31)
+            n_unpacked = len(member.decompress(head, LARGE))
+            n_read -= len(member.unused_data) + len(member.unconsumed_tail)
+        elif head.startswith(ZSTD):
+            for part in zstd_parts(io.BytesIO(head)):  # the last of which says that it is cut
+                n_unpacked += len(part)
+    return file.size * n_unpacked // n_read if n_unpacked else file.size
 
 
 def every_file(file: File, depth: int = 0) -> Iterator[File]:
