@@ -15,6 +15,7 @@ from training.formats.chats.transcripts import (
     Said,
     items_of_chat,
     moment,
+    oldest_first,
     order_of,
     people_of,
 )
@@ -70,9 +71,7 @@ def items_of_table(
         )
         for (where, row), found in zip(written, times)
     ]
-    at = [one.at for one in said if one.at]
-    if at and at[0] > at[-1]:  # the newest first
-        said.reverse()
+    said = oldest_first(said)
     names = Counter(one.name for one in said)
     yield from people_of(names, asked.me, "chat in a table", f"for texts: --columns {message!r}")
     yield from items_of_chat(iter(said), asked.me, skipped)

@@ -196,6 +196,12 @@ def moment(written: str, time: str, order: str) -> datetime | None:
         return None
 
 
+def oldest_first(said: list[Said]) -> list[Said]:
+    """Return the messages of an export that may begin with the newest, as Facebook's does."""
+    at = [one.at for one in said if one.at]
+    return said[::-1] if at and at[0] > at[-1] else said
+
+
 def conversations(said: Iterator[Said]) -> Iterator[list[Said]]:
     """Yield the messages between two long silences."""
     part: list[Said] = []
