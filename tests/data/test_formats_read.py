@@ -93,8 +93,13 @@ def test_unknown_columns_are_guessed_and_said_or_named_by_the_user(tmp_path: Pat
     with pytest.raises(UserError, match="it has no column 'Frage': its columns are 'nr', "):
         documents(path, columns=("Frage",))
     more = write(tmp_path / "b.csv", "x,y,z\na,b,c\nd,e,f\n")
-    with pytest.raises(UserError, match=r"say which .* with --columns"):
+    with pytest.raises(UserError, match=r"are 'x', 'y', 'z', and .* say which .* with --columns"):
         documents(more)
+    many = write(
+        tmp_path / "c.csv", ",".join(f"of {i}" for i in range(300)) + "\n" + "a," * 299 + "a"
+    )
+    with pytest.raises(UserError, match=r"'of 11', and 288 more, and none is known"):
+        documents(many)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, TextIO
@@ -23,6 +23,7 @@ SPOKEN = re.compile(r"(?<!^\w\w)(?<!^\w\w\w)[.!?。！？]$|^\W*\d")  # no name;
 WORD = re.compile(r"[^\W\d_]+")
 MESSAGES = re.compile(r"\[\s*\{")  # how they begin as JSON
 LOOKED_AT = 100  # rows that a guess is made from
+LISTED = 12  # names of columns
 ROWS_AT_ONCE = 100  # of Parquet, in memory; a row may have pictures
 Row = dict[str, Any]
 
@@ -154,7 +155,7 @@ def documents(kind: str, rows: Iterator[tuple[str, Row | Skip]], asked: Asked) -
         use = "texts" if len(used) == 1 else "questions and answers"
         kind, notes = f"{kind}, guessed: {use} in {listed(used)}", ["--columns names others"]
     if unread := [name for name in columns if name not in used]:
-        notes.append(f"not read: {', '.join(map(repr, unread))}")
+        notes.append(f"not read: {listed(unread)}")
     yield Kind(f"{kind} ({'; '.join(notes)})" if notes else kind)
     for where, row in chain(first, rows):
         if isinstance(row, Skip):
@@ -233,9 +234,13 @@ def texts_in(cells: list[Any]) -> list[str]:
     return [t for t in texts if sum(map(str.isalpha, t)) > sum(map(str.isdigit, t))]
 
 
-def listed(names: Any) -> str:
-    return (
-        " and ".join(map(repr, list(names)))
-        if len(list(names)) < 3
-        else ", ".join(map(repr, names))
-    )
+def listed(names: Iterable[str]) -> str:
+    """Return the names, the first of many; a spreadsheet may have hundreds.
+
+    >>> listed("abc"), listed("ab")
+    ("'a', 'b', 'c'", "'a' and 'b'")
+    """
+    shown = [*map(repr, names)]
+    if len(shown) > LISTED:
+        shown[LISTED:] = [f"and {len(shown) - LISTED:,} more"]
+    return (" and " if len(shown) == 2 else ", ").join(shown)
