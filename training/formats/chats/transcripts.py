@@ -16,6 +16,7 @@ from itertools import groupby, pairwise, takewhile
 from typing import TextIO
 
 from gptcore.checks import closest
+from gptcore.system.wording import counted
 from training.formats.chats.forms import Form, chat_of
 from training.formats.found import Asked, Document, Found, Item, Kind, People, Skip, Unreadable
 from training.formats.lines import head_of, numbered_lines, open_text
@@ -70,7 +71,7 @@ def people_of(names: Counter[str], me: tuple[str, ...], what: str, otherwise: st
     if not names:
         raise Unreadable(f"it is a {what} in which nobody writes: export one with messages")
     yield People(tuple(name for name, _ in names.most_common()))
-    people = ", ".join(f"{name} ({n:,} messages)" for name, n in names.most_common(8))
+    people = ", ".join(f"{name} ({counted(n, 'message')})" for name, n in names.most_common(8))
     if not me:
         choices = " or ".join(f'--me "{name}"' for name, _ in names.most_common(2))
         raise Unreadable(
