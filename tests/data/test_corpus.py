@@ -216,6 +216,7 @@ BAD_ROWS = {
     "a list": '["text"]',
     "a name": '"messages"',
     "null": "null",
+    "an empty object": "{}",
     "no string": '{"text": 42}',
     "a text for messages": '{"messages": "Hello"}',
     "an unknown role": '{"messages": [{"role": "robot", "content": "Hello"}]}',

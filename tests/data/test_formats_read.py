@@ -6,6 +6,7 @@ import io
 import json
 import zipfile
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ import zstandard
 
 from gptcore.checks import UserError
 from training.data.corpus import Document, read_documents
-from training.formats import places
+from training.formats import packed
 from training.formats.found import Asked
+from training.formats.lines import values
 from training.formats.places import find_files
 from training.look.look import look
 
@@ -91,8 +93,37 @@ def test_unknown_columns_are_guessed_and_said_or_named_by_the_user(tmp_path: Pat
     with pytest.raises(UserError, match="it has no column 'Frage': its columns are 'nr', "):
         documents(path, columns=("Frage",))
     more = write(tmp_path / "b.csv", "x,y,z\na,b,c\nd,e,f\n")
-    with pytest.raises(UserError, match=r"say which .* with --columns"):
+    with pytest.raises(UserError, match=r"are 'x', 'y', 'z', and .* say which .* with --columns"):
         documents(more)
+    many = write(
+        tmp_path / "c.csv", ",".join(f"of {i}" for i in range(300)) + "\n" + "a," * 299 + "a"
+    )
+    with pytest.raises(UserError, match=r"'of 11', and 288 more, and none is known"):
+        documents(many)
+
+
+@pytest.mark.parametrize(
+    ("columns", "guessed"),
+    [
+        ("id,status,ticket_text,kind|{i},open,Where is {i}?,{k}", "texts in 'ticket_text'"),
+        ("v1,v2|{k},Call me at {i}", "texts in 'v2'"),
+        ("day,symbol,note|Jan {i} 2021,{k},We sold {i}", "texts in 'note'"),
+        ("frage_text,antwort_text|Is it {i}?,{k}", "answers in 'frage_text' and 'antwort_text'"),
+        ("width,species|{i},{k}", None),
+        ("island,sex|{k},{k}", None),
+    ],
+)
+def test_a_column_of_kinds_is_no_column_of_texts(
+    tmp_path: Path, columns: str, guessed: str | None
+) -> None:
+    head, row = columns.split("|")
+    rows = [row.format(i=i, k="ham" if i % 3 else "spam") for i in range(20)]
+    path = write(tmp_path / "a.csv", "\n".join([head, *rows]))
+    if guessed:
+        assert guessed in told(path)
+    else:
+        with pytest.raises(UserError, match=r"none is known: say which"):
+            told(path)
 
 
 def test_columns_that_are_not_read_are_named(tmp_path: Path) -> None:
@@ -119,6 +150,24 @@ def test_tabs_separate_the_columns_of_a_tsv_whatever_is_in_them(tmp_path: Path) 
     assert (asked["content"], answer["content"]) == ("Hello, my friend, how are you?", "Fine.")
 
 
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("name", ["a.json", "a.txt"])
+def test_rows_of_json_may_follow_one_another_without_an_array(
+    tmp_path: Path, name: str, indent: int | None
+) -> None:
+    """As jq writes them; the first may be longer than what tells the kind of a file."""
+    long = [CHAT[0], {"role": "assistant", "content": "Hello! " * 20_000}]
+    rows = [json.dumps({"messages": chat}, indent=indent) for chat in (long, CHAT)]
+    assert documents(write(tmp_path / name, "\n".join(rows))) == [long, CHAT]
+
+
+def test_one_long_value_makes_those_after_it_no_slower() -> None:
+    """It took 33 s where each value was followed by a copy of the rest."""
+    stream = io.StringIO(json.dumps(["x" * 9_000_000, *map(str, range(100_000))]))
+    began = process_time()
+    assert [*values(stream)][-1] == (100_001, "99999") and process_time() - began < 10
+
+
 def test_prose_with_commas_is_no_table(tmp_path: Path) -> None:
     text = "Text, he said, is text.\nAnd, she said, so it is.\n"
     assert documents(write(tmp_path / "a.txt", text)) == [text]
@@ -131,6 +180,8 @@ def test_a_parquet_file_is_read_with_its_nested_messages(tmp_path: Path) -> None
     table = pyarrow.table({"messages": [CHAT, CHAT], "score": [0.1, 0.2]})
     pyarrow.parquet.write_table(table, tmp_path / "train-00000")
     assert documents(tmp_path / "train-00000") == [CHAT, CHAT]
+    small = zstandard.compress((tmp_path / "train-00000").read_bytes())
+    assert documents(write(tmp_path / "train.zst", small)) == [CHAT, CHAT]
     twice = pyarrow.Table.from_arrays([pyarrow.array(["a"])] * 2, names=["text", "text"])
     pyarrow.parquet.write_table(twice, tmp_path / "twice")
     with pytest.raises(UserError, match="twice: it has the column 'text' twice"):
@@ -148,16 +199,26 @@ def zipped(**members: bytes) -> bytes:
     return stream.getvalue()
 
 
-@pytest.mark.parametrize("name", ["a.gz", "a.zst", "a.zip", "a"])
+def in_window(data: bytes) -> bytes:
+    """Return what zstd --long=31 makes of a stream."""
+    long = zstandard.ZstdCompressionParameters.from_level(3, window_log=31)
+    packer = zstandard.ZstdCompressor(compression_params=long).compressobj()
+    return packer.compress(data) + packer.flush()
+
+
+@pytest.mark.parametrize("name", ["a.gz", "a.zst", "a.zip", "a", "a.zip.zst", "a.long", "a.hidden"])
 def test_packed_files_are_read_whatever_they_are_called(tmp_path: Path, name: str) -> None:
     row = json.dumps({"messages": CHAT}).encode() + b"\n"
-    packed = {
+    data = {
         "a.gz": gzip.compress(row),
         "a.zst": zstandard.compress(row),
         "a.zip": zipped(a__jsonl=row, b__gz=gzip.compress(row), c__png=b"\x89PNG\r\n\x1a\n\0\xff"),
         "a": zipped(inner__zip=zipped(a__jsonl=zstandard.compress(row))),
+        "a.zip.zst": zstandard.compress(zipped(a__jsonl=row)),
+        "a.long": in_window(row),
+        "a.hidden": zipped(a__jsonl=row, __git__x=row, **{"b/__git/hooks/c": row}),
     }
-    path = write(tmp_path / name, packed[name])
+    path = write(tmp_path / name, data[name])
     assert documents(path) == [CHAT] * (2 if name == "a.zip" else 1)
     if name == "a.zip":
         assert "a.zip/c.png: not used\n  skipped 1: it is a PNG picture" in told(path)
@@ -181,6 +242,9 @@ def test_a_bomb_and_endless_nesting_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "bomb.zip", zipped(a__txt=b"a" * 60_000_000))
     with pytest.raises(UserError, match=r"bomb.zip/a.txt: it unpacks from .* to 60,000,000"):
         documents(path)
+    endless = gzip.compress(b"PK\x03\x04" + b"a" * 60_000_000)
+    with pytest.raises(UserError, match=r"endless.zip.gz: it unpacks from .* as no text does"):
+        documents(write(tmp_path / "endless.zip.gz", endless))
     data = b"text"
     for _ in range(5):
         data = gzip.compress(data)
@@ -208,8 +272,8 @@ def test_a_large_archive_takes_no_longer_for_each_member(
     members = {f"{i}__txt": b"text" for i in range(200)}
     path = write(tmp_path / "many.zip", zipped(**members))
     opened = []
-    real = places.open_zip
-    monkeypatch.setattr(places, "open_zip", lambda stream: opened.append(1) or real(stream))
+    real = packed.open_zip
+    monkeypatch.setattr(packed, "open_zip", lambda stream: opened.append(1) or real(stream))
     assert len(documents(path)) == 200
     assert len(opened) == 1
 

@@ -1,6 +1,7 @@
 """Chats that messengers export as JSON: who says what to whom, and what nobody said."""
 
 import json
+import re
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -202,11 +203,20 @@ def test_an_export_of_telegram_in_an_unknown_form_is_refused(tmp_path: Path) -> 
             documents(path, me=("Ben",))
 
 
-def test_one_bad_message_costs_no_account(tmp_path: Path) -> None:
-    cut = telegram_message(7, "Ann", "Cut \ud83d", day=4)  # half of a character
-    path = write(tmp_path / "a.json", {**TELEGRAM, "messages": [*TELEGRAM["messages"], cut]})
+@pytest.mark.parametrize(
+    ("odd", "reason"),
+    [
+        ({"text": "Cut \ud83d"}, "a character is only half a surrogate pair"),
+        ({"date": float("inf")}, r"a message in an unknown form \(OverflowError: .*\)"),
+        ({"date": None}, r"a message in an unknown form \(TypeError: .*\)"),
+        ({"text": [{"href": "x"}]}, r"a message in an unknown form \(KeyError: 'text'\)"),
+    ],
+)
+def test_one_bad_message_costs_no_account(tmp_path: Path, odd: dict[str, Any], reason: str) -> None:
+    bad = {**telegram_message(7, "Ann", "Hi", day=4), **odd}
+    path = write(tmp_path / "a.json", {**TELEGRAM, "messages": [*TELEGRAM["messages"], bad]})
     said = told(path, me=("Ben",))
-    assert "skipped 1: a character is only half a surrogate pair (first: message 7)" in said
+    assert re.search(rf"skipped 1: {reason} \(first: message 7\)", said), said
     assert len(documents(path, me=("Ben",))) == 2
 
 

@@ -153,7 +153,10 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     ),
     "numbers.json": (b"[1, 2, 3]", "no document was found: .*a number, not an object"),
     "nested.json": (b"[" * 100_000, "nested too deeply"),
-    "cut.json": (f'[{ROW}, {{"messages": ['.encode(), "no document|is not JSON"),
+    "cut.json": (
+        f'[{ROW}, {{"messages": ['.encode(),
+        r"no document|cut\.json: value 2 is not JSON \(Expecting value\)$",
+    ),
     "open.json": (f"[{ROW}, {ROW}".encode(), "no document|the array has no ] at its end"),
     "two.json": (
         f"[{ROW}]\n[{ROW}]\n".encode(),
@@ -162,7 +165,7 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     "keys.jsonl": (b'{"title": "One"}\n', "no document was found: .*no known key"),
     "quotes.csv": (
         b'question,answer\n"Hi,Hello!\nBye,"Good" bye\n' + b"Who,Me\n" * 5,
-        "line 2: its quotes do not match",
+        "line 2: its quotes do not match .*: write each quote within a cell twice",
     ),
     "twice.csv": (
         b"question,answer,answer\nHi,Hello!,Good day!\n",
@@ -175,7 +178,7 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     "three.csv": (b"x,y,z\na,b,c\nd,e,f\n", "which one holds texts, with --columns"),
     "chat.txt": (
         b"[03.05.21, 14:02:11] Ann: Are you there?\n[03.05.21, 14:03:00] Ben: Yes\n" * 3,
-        '--me "Ann"',
+        '--me "Ann" or --me "Ben"; if it is no chat: rename it to .log',
     ),
     "telegram.html": (
         b"<!DOCTYPE html>\n<html><head><title>Exported Data</title></head><body>Hi</body></html>",

@@ -1,16 +1,20 @@
 """Shards made in parts: the same for any number of parts, and joined by their lists alone."""
 
+import gzip
 import json
+import zipfile
 from collections import Counter
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+import zstandard
 from conftest import Refused
 
 import training.data.parts
 import training.data.shards
+import training.data.survey
 from gptcore.checks import UserError
 from gptcore.system.files import file_sha256
 from gptcore.text.tokenizer import Tokenizer
@@ -69,6 +73,24 @@ def test_any_number_of_parts_gives_the_same_batches(
     for step in range(2 * len(mine.rows) // 8):
         for a, b in zip(mine.batch(step), theirs.batch(step)):
             assert a.equal(b)
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.jsonl.gz", "a.jsonl.zst", "two.jsonl.gz"])
+def test_of_packed_texts_no_more_is_held_out(
+    texts: Path, tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(training.data.survey, "MAX_VALIDATION_BYTES", 3000)
+    data = (texts / "chats.jsonl").read_bytes()
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("chats.jsonl", data)
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(data))
+    half = len(data) // 2
+    (tmp_path / "two.jsonl.gz").write_bytes(gzip.compress(data[:half]) + gzip.compress(data[half:]))
+    (tmp_path / "a.jsonl.zst").write_bytes(zstandard.compress(data))
+    plain = made(texts / "chats.jsonl", tmp_path / "plain", 1, tokenizer).manifest["splits"]
+    packed = made(tmp_path / name, tmp_path / "packed", 2, tokenizer).manifest["splits"]
+    assert packed["val"]["n_tokens"] == plain["val"]["n_tokens"]
+    assert 20 * packed["val"]["n_tokens"] < packed["train"]["n_tokens"]
 
 
 def test_every_piece_is_made_by_one_part_that_shares_its_unit() -> None:

@@ -36,6 +36,7 @@ from training.data.shards import (
 from training.data.survey import Survey, Surveyor, validation_limit
 from training.data.tokenising import tokenise
 from training.formats.found import Asked, Document, Item, Skip
+from training.formats.packed import unpacked_size
 from training.formats.places import File
 from training.formats.reading import read_files
 from training.machine.progress import progress
@@ -84,7 +85,7 @@ def write_part(
 ) -> Path:
     """Write a part's shards into `folder`, and last of all its list; return the list's path."""
     asked = cut_for(files, asked)
-    limit = validation_limit(sum(file.size for file in files))
+    limit = validation_limit(sum(map(unpacked_size, files)))
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / "tokenizer.lock"):
         if not (folder / "tokenizer").exists():

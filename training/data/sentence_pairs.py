@@ -18,7 +18,8 @@ from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.search import encode_source, target_ends
 from training.formats.found import Unreadable
 from training.formats.lines import numbered_lines, open_text
-from training.formats.places import DAMAGED, every_file, local_file
+from training.formats.packed import DAMAGED, every_file
+from training.formats.places import local_file
 
 Pair = tuple[str, str]  # source, target
 Encoded = tuple[np.ndarray, np.ndarray]  # ids of source and target, uint32

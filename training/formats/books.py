@@ -14,7 +14,8 @@ from unicodedata import normalize
 from urllib.parse import quote, unquote, urldefrag
 
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
-from training.formats.places import BOOK, DAMAGED, File, open_member, open_zip
+from training.formats.packed import BOOK, DAMAGED, open_member, open_zip, seekable
+from training.formats.places import File
 from training.formats.texts import cut_up
 
 MAX_PAGE = 50_000_000  # bytes of one page of HTML
@@ -84,7 +85,7 @@ def words_of(page: bytes) -> str:
 def read_epub(file: File, asked: Asked) -> Found:
     """Yield the chapters of an EPUB in the order in which they are read."""
     yield Kind("EPUB", is_cut=True)
-    with file.open() as stream, open_zip(stream) as book:
+    with seekable(file) as stream, open_zip(stream) as book:
         for name in spine(book):
             try:
                 text = chapter(page_of(book, name))

@@ -76,7 +76,9 @@ OTHERS = {  # texts of which most would be no words, and what helps
     }.items()
 }
 PAGE = re.compile(
-    r"\s*(<\?xml[^>]*>\s*)?((?><!--.*?-->)\s*)*(<!doctype html|<html|<head|<body)", re.I | re.S
+    r"\s*(<\?xml[^>]*>\s*)?((?><!--.*?-->)\s*)*"
+    r"(<!doctype html|<html|<head|<body)\b",
+    re.I | re.S,
 )
 # The first lines of subtitles in SubRip's and in the web's form, a number and a time; or YouTube's.
 TIMES = (

@@ -7,6 +7,7 @@
 
 import io
 import json
+import re
 from collections.abc import Iterator
 from itertools import chain, count
 from typing import Any, TextIO
@@ -14,9 +15,10 @@ from typing import Any, TextIO
 from training.formats.found import NoText, Unreadable
 from training.formats.kinds import HEAD, NUL, decoded, encoding_of
 from training.formats.places import File
-from training.formats.rows import parse_row, without_repeats
+from training.formats.rows import without_repeats
 from training.formats.texts import READ_CHARACTERS
 
+BETWEEN = re.compile(r"[, \t\r\n]*")  # two values
 MAX_VALUE = 1 << 24  # characters; more than a book has, and few enough for any memory
 
 
@@ -59,42 +61,51 @@ def numbered_lines(stream: TextIO) -> Iterator[tuple[int, str]]:
 
 
 def values(stream: TextIO) -> Iterator[tuple[int, Any]]:
-    """Yield the numbers, from 1, and values of a JSON array, or of one value as if it were in one.
+    """Yield the numbers, from 1, and values of a JSON array, or of values one after another.
 
     Raises Unreadable for what is not JSON, and for a value of more than MAX_VALUE characters.
     """
     decoder = json.JSONDecoder(object_pairs_hook=without_repeats)
     text = stream.read(READ_CHARACTERS).lstrip("\ufeff \t\r\n")
-    if not text.startswith("["):
-        text += stream.read(MAX_VALUE)
-        if len(text) > MAX_VALUE:
-            raise Unreadable(f"it is one JSON value of more than {MAX_VALUE:,} characters")
-        yield 1, parse_row(text)
-        return
-    text = text[1:]
+    is_array = text.startswith("[")
+    at, is_over = int(is_array), False  # where to go on in the text, and whether it is the last
     for number in count(1):
-        text = text.lstrip(", \t\r\n")
         while True:
+            at = BETWEEN.match(text, at).end()  # type: ignore[union-attr]
+            if is_array and text.startswith("]", at):
+                check_end(text[at + 1 :], stream)
+                return
+            why = ""
             try:
-                value, end = decoder.raw_decode(text)
-                is_whole = end < len(text)  # a number at the end may go on
-                reason = f"nothing follows value {number}: the array has no ] at its end"
+                value, end = decoder.raw_decode(text, at)
+                if end < len(text):  # a number at the end may go on
+                    break
             except Unreadable:
                 raise
             except RecursionError:
                 raise Unreadable(f"value {number} is nested too deeply") from None
             except ValueError as error:
-                reason, is_whole = f"value {number} is not JSON ({error})", False
-            if is_whole or text.startswith("]"):
-                break
-            more = stream.read(max(READ_CHARACTERS, len(text)))
-            text = (text + more).lstrip(", \t\r\n")
-            if not more or len(text) > MAX_VALUE:
-                raise Unreadable(reason if not more else f"value {number} is too long")
-        if text.startswith("]"):
-            rest = chain([text[1:]], iter(lambda: stream.read(READ_CHARACTERS), ""))
-            if any(part.strip() for part in rest):
-                raise Unreadable("something follows the array's ]: write it into the array")
-            return
+                why = f" ({getattr(error, 'msg', error)})"
+            if is_over and text[at:]:
+                raise Unreadable(f"value {number} is not JSON{why}")
+            if is_over and is_array:
+                reason = f"nothing follows value {number - 1}: the array has no ] at its end"
+                raise Unreadable(reason)
+            if is_over:
+                return
+            if len(text) - at > MAX_VALUE:
+                raise Unreadable(
+                    f"value {number} is not JSON{why}, or is longer than {MAX_VALUE:,} characters: "
+                    f"write each document on a line of its own"
+                )
+            more = stream.read(max(READ_CHARACTERS, len(text) - at))
+            text, at, is_over = text[at:] + (more or " "), 0, not more
         yield number, value
-        text = text[end:]
+        at = end
+
+
+def check_end(text: str, stream: TextIO) -> None:
+    """Raise Unreadable if something follows an array."""
+    rest = chain([text], iter(lambda: stream.read(READ_CHARACTERS), ""))
+    if any(part.strip() for part in rest):
+        raise Unreadable("something follows the array's ]: write it into the array")

@@ -1,4 +1,4 @@
-"""Where texts are: files, folders, patterns, addresses, and what is packed inside a file.
+"""Where texts are: files, folders, patterns and addresses.
 
 >>> [file.name for file in find_files(["README.md"])]                  # doctest: +SKIP
 ['README.md']
@@ -7,29 +7,17 @@ A file from an address is fetched once into the cache folder, under a name that 
 size and its version.
 """
 
-import gzip
 import hashlib
-import io
 import json
-import zipfile
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from glob import glob
-from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, cast
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Any, BinaryIO
 
 from gptcore.checks import UserError, closest, nearest_beside
 from gptcore.system.files import cache_folder, locked, new_file
-from training.formats.found import Unreadable
 
-DAMAGED = (gzip.BadGzipFile, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError)
-MAX_NESTED = 3  # archives within archives
-MAX_RATIO = 200  # of a zip member's size to its packed size; text packs to a tenth or so
-ZSTD_PART = 1 << 13  # bytes; even if they are nothing but repetition, they fit into memory
-LARGE = 50_000_000  # bytes; a smaller zip member may pack as well as it likes
-BOOK = "META-INF/container.xml"  # what every EPUB holds
-ZSTD, GZIP, ZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"PK\x03\x04"
 TIMEOUT = 60.0  # seconds without data after which a download fails
 PACKED_NAMES = (".gz", ".zst", ".zstd")
 
@@ -42,6 +30,7 @@ class File:
     open: Callable[[], BinaryIO]
     size: int  # bytes as it is stored
     is_named: bool = True  # by the user, rather than found in a folder or an archive
+    is_packed: bool = False  # so that its bytes come one after another
 
     @property
     def own_name(self) -> str:
@@ -95,7 +84,9 @@ def files_at(place: str) -> list[File]:
 
 def within(folder: Path) -> list[Path]:
     """Return the files of a folder and of those in it, without the hidden ones, in order."""
-    return [p for p in sorted(folder.rglob("*")) if p.is_file() and not is_hidden(p, folder)]
+    return [
+        p for p in sorted(folder.rglob("*")) if p.is_file() and not is_hidden(p.relative_to(folder))
+    ]
 
 
 def nearest_pattern(pattern: Path) -> str:
@@ -109,12 +100,14 @@ def n_hidden(places: Iterable[str | Path]) -> int:
     """Return how many hidden files find_files leaves out of folders."""
     folders = [Path(place) for place in places if Path(place).is_dir()]
     return sum(
-        p.is_file() and is_hidden(p, folder) for folder in folders for p in folder.rglob("*")
+        p.is_file() and is_hidden(p.relative_to(folder))
+        for folder in folders
+        for p in folder.rglob("*")
     )
 
 
-def is_hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+def is_hidden(path: PurePath) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def local_file(path: Path, name: str | None = None, is_named: bool = True) -> File:
@@ -186,132 +179,3 @@ def version_of(system: Any, path: str) -> str:
     info.pop("url", None)  # where an address leads, which may be signed anew each time
     facts = json.dumps([system.unstrip_protocol(path), info])
     return hashlib.sha256(facts.encode()).hexdigest()[:32]
-
-
-def unpacked(file: File, depth: int) -> Iterator[File]:
-    """Yield the files packed in a file, which may be packed too, or itself if it is not packed.
-
-    `depth` says in how many others it is. Raises Unreadable or one of DAMAGED.
-    """
-    with file.open() as stream:
-        head = stream.read(64)
-    if not head.startswith((ZSTD, GZIP, ZIP)) or is_book(head):
-        yield file
-    elif depth == MAX_NESTED:
-        raise Unreadable(f"it is packed more than {MAX_NESTED} times")
-    elif head.startswith(ZIP):
-        yield from members(file)
-    else:
-        opener = open_gzip if head.startswith(GZIP) else open_zstd
-        yield File(file.name, lambda: opener(file.open()), file.size, file.is_named)
-
-
-def every_file(file: File, depth: int = 0) -> Iterator[File]:
-    """Yield the files packed in a file at any depth, each to be read before the next one."""
-    for inner in unpacked(file, depth):
-        if inner is file:
-            yield file
-        else:
-            yield from every_file(inner, depth + 1)
-
-
-def check_office(names: list[str]) -> None:
-    """Raise Unreadable if a zip file is a document of Word, Excel, LibreOffice and the like."""
-    is_apple = any(name.endswith(".iwa") for name in names)  # Pages, Numbers, Keynote
-    is_libre = {"mimetype", "content.xml"} <= {*names}
-    if is_apple or is_libre or "[Content_Types].xml" in names:
-        raise Unreadable("it is an Office document: save it as text, CSV or PDF")
-
-
-def is_book(head: bytes) -> bool:
-    """Whether a zip file is an EPUB, whose first member says so uncompressed."""
-    return b"mimetypeapplication/epub+zip" in head
-
-
-def members(file: File) -> Iterator[File]:
-    with file.open() as stream, open_zip(stream) as archive:
-        infos = [info for info in archive.infolist() if not info.is_dir()]
-        names = [info.filename for info in infos]
-        if BOOK in names:  # an EPUB that was packed again, so that its first member says nothing
-            yield file
-            return
-        check_office(names)
-        for info in sorted(infos, key=lambda info: info.filename):
-            is_hidden = PurePosixPath(info.filename).name.startswith(".")
-            if not is_hidden and "__MACOSX" not in info.filename:
-                yield member(archive, info, f"{file.name}/{info.filename}")
-
-
-def member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> File:
-    """Return a file that can be opened while the archive is open."""
-
-    def opened() -> BinaryIO:
-        if info.file_size > max(LARGE, MAX_RATIO * info.compress_size):
-            raise Unreadable(
-                f"it unpacks from {info.compress_size:,} to {info.file_size:,} bytes, as no text "
-                f"does: unpack it by hand if it is one"
-            )
-        return open_member(archive, info)
-
-    return File(name, opened, info.compress_size, is_named=False)
-
-
-def open_zip(stream: BinaryIO) -> zipfile.ZipFile:
-    try:
-        return zipfile.ZipFile(stream)
-    except ValueError as error:  # a place before the beginning, or a name that is no text
-        raise zipfile.BadZipFile(str(error)) from None
-
-
-def open_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo | str) -> BinaryIO:
-    try:
-        return cast(BinaryIO, archive.open(member))
-    except ValueError as error:
-        raise zipfile.BadZipFile(str(error)) from None
-    except RuntimeError:  # what zipfile raises for want of a password
-        raise Unreadable("it is packed with a password: pack it without one") from None
-
-
-def open_gzip(stream: BinaryIO) -> BinaryIO:
-    return cast(BinaryIO, gzip.GzipFile(fileobj=stream, mode="rb"))
-
-
-def open_zstd(stream: BinaryIO) -> BinaryIO:
-    return cast(BinaryIO, io.BufferedReader(Parts(zstd_parts(stream))))
-
-
-def zstd_parts(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield what is in all frames. Raises Unreadable for a cut or a damaged one."""
-    import zstandard
-
-    frame = None
-    try:
-        while data := stream.read(ZSTD_PART):
-            while data:
-                frame = frame or zstandard.ZstdDecompressor().decompressobj()
-                yield frame.decompress(data)
-                data, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
-    except zstandard.ZstdError as error:
-        raise Unreadable(f"it is a damaged archive ({error}): fetch or pack it again") from None
-    if frame:  # which zstandard's own reader does not say
-        raise Unreadable("it is an archive that was cut before its end: fetch or pack it again")
-
-
-class Parts(io.RawIOBase):
-    """A stream of bytes that come in parts."""
-
-    def __init__(self, parts: Iterator[bytes]):
-        self.parts, self.rest = parts, memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self.rest:
-            part = next(self.parts, None)
-            if part is None:
-                return 0
-            self.rest = memoryview(part)
-        n = min(len(buffer), len(self.rest))
-        buffer[:n], self.rest = self.rest[:n], self.rest[n:]
-        return n

@@ -10,7 +10,7 @@ Skip(where='line 5', reason='it is not JSON')
 import html
 import re
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from typing import Any
 
 from gptcore.checks import UserError
@@ -21,13 +21,16 @@ from training.formats.chats.transcripts import read_chat
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
 from training.formats.kinds import HEAD, TIMES, kind_of
 from training.formats.lines import characters, numbered_lines, open_text, values
-from training.formats.places import DAMAGED, File, unpacked
+from training.formats.packed import DAMAGED, unpacked
+from training.formats.places import File
 from training.formats.rows import items_of, parse_row
 from training.formats.tables import known, read_parquet, read_table
 from training.formats.texts import cut_up
 
 # What Obsidian, Jekyll and others write above the words: lines of "key: value", lists and comments.
-FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?:\w[\w -]*:.*\n|(?!---)[ \t#-].*\n|\n)*---[ \t]*\n")
+FRONT_MATTER = re.compile(
+    r"\A---[ \t]*\n(?!\n)(?:\w[\w -]*:.*\n|(?!---)[ \t#-].*\n|\n)*---[ \t]*\n"
+)
 # Names of files that hold more than text; a text with such a name is read, and that is said.
 OTHERS = (".doc", ".docx", ".epub", ".odt", ".ods", ".pdf", ".pptx", ".rtf", ".xls", ".xlsx")
 # What is not said in the web's subtitles, where a block begins: the head, a note or a style, up to
@@ -37,6 +40,7 @@ UNSAID = re.compile(
     rf".+\n(?={TIMES}))"
 )
 CUE = re.compile(rf"^{TIMES}", re.MULTILINE)
+MAX_PARTS = 1 << 8  # of 65,536 characters; the subtitles of a film have one or two
 WORD_TIME = re.compile(r"<[\d:.]+>")  # where they roll, a line or two at a time
 BREAK = re.compile(r"\[br\]|<br ?/?>")  # between two lines, in YouTube's .sbv and elsewhere
 STYLE = re.compile(
@@ -114,7 +118,9 @@ def read_subtitles(file: File, asked: Asked) -> Found:
     """Yield the lines that are spoken, without numbers, times, colours and names of speakers."""
     yield Kind("subtitles, without their times", is_cut=True)
     with open_text(file) as stream:
-        text = "".join(characters(stream)).removeprefix("\ufeff")
+        text = "".join(islice(characters(stream), MAX_PARTS)).removeprefix("\ufeff")
+        if stream.read(1):
+            raise Unreadable("it is subtitles longer than any film: divide it")
     is_rolling = WORD_TIME.search(text)
     if text.startswith("WEBVTT"):
         text = UNSAID.sub("", text)

@@ -15,7 +15,9 @@ mapping, chat_messages, ...     what assistants export, see training.formats.cha
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from datetime import date, datetime
 from typing import Any
 
 from gptcore.text.chat_template import messages_of
@@ -92,6 +94,8 @@ def document_of(row: Any, asked: Asked = Asked()) -> tuple[Document, list[str]]:
         if name in keys:
             text = words_of(row[keys[name]], name)
             return conversation(turns) if (turns := turns_in(text)) else (text, [])
+    if not row:
+        raise Unreadable("it is an empty object")
     named = ", ".join(map(repr, list(row)[:8]))
     remedy = "name the one for texts, or the two for question and answer, with --columns"
     raise Unreadable(f"it has no known key: its keys are {named}: {remedy}")
@@ -309,13 +313,13 @@ def parse_row(text: str) -> Any:
 def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [key for key, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        [(twice, _)] = Counter(key for key, _ in pairs).most_common(1)
         raise Unreadable(f"it has the key {twice!r} twice, and one would be lost")
     return found
 
 
 def a_name_of(value: Any) -> str:
-    """Return what JSON calls a value: "a list"."""
+    """Return what a value of JSON or of Parquet is: "a list"."""
     names = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
-    return "null" if value is None else names.get(type(value), "a number")
+    names |= {bytes: "binary data", datetime: "a time", date: "a date", type(None): "null"}
+    return names.get(type(value), "a number")

@@ -1,13 +1,12 @@
 """Tables to documents: CSV and its kin, Parquet, and the guess which of their columns are meant.
 
 >>> guess([{"Frage?": "Wer?", "Antwort!": "Niemand."}])
-('Frage?', 'Antwort!')
+['Frage?', 'Antwort!']
 """
 
 import csv
 import re
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, TextIO
@@ -16,6 +15,7 @@ from training.formats.chats.tabular import WRITERS, chat_columns, items_of_table
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
 from training.formats.kinds import delimiter_of
 from training.formats.lines import MAX_VALUE, head_of, open_text
+from training.formats.packed import seekable
 from training.formats.places import File
 from training.formats.rows import BESIDE, CONVERSATIONS, PAIRS, SYSTEM, TEXTS, items_of, parse_row
 
@@ -23,6 +23,8 @@ SPOKEN = re.compile(r"(?<!^\w\w)(?<!^\w\w\w)[.!?。！？]$|^\W*\d")  # no name;
 WORD = re.compile(r"[^\W\d_]+")
 MESSAGES = re.compile(r"\[\s*\{")  # how they begin as JSON
 LOOKED_AT = 100  # rows that a guess is made from
+LISTED = 12  # names of columns
+ROWS_AT_ONCE = 100  # of Parquet, in memory; a row may have pictures
 Row = dict[str, Any]
 
 
@@ -52,7 +54,7 @@ def csv_rows(
     stream: TextIO, delimiter: str, has_quoted: bool, columns: tuple[str, ...]
 ) -> Iterator[tuple[str, Row | Skip]]:
     """Yield the rows by the names of their columns; `columns` are names that the user gave."""
-    csv.field_size_limit(min(MAX_VALUE, sys.maxsize))
+    csv.field_size_limit(MAX_VALUE)
     reader = csv.reader(
         stream,
         delimiter=delimiter,
@@ -67,7 +69,10 @@ def csv_rows(
         except StopIteration:
             return
         except csv.Error as error:
-            raise Unreadable(f"line {line}: its quotes do not match ({error})") from None
+            raise Unreadable(
+                f"line {line}: its quotes do not match ({error}): write each quote within a cell "
+                f"twice, and the cell in quotes"
+            ) from None
         where = f"line {line}"
         if not any(cell.strip() for cell in row):
             if len(row) > 1:
@@ -109,10 +114,10 @@ def read_parquet(file: File, asked: Asked) -> Found:
 
     def rows() -> Iterator[tuple[str, Row | Skip]]:
         number = 0
-        with file.open() as stream:
+        with seekable(file) as stream:
             table = pyarrow.parquet.ParquetFile(stream)
             check_names(table.schema_arrow.names)
-            for batch in table.iter_batches(1000):
+            for batch in table.iter_batches(ROWS_AT_ONCE):
                 for row in batch.to_pylist():
                     number += 1
                     yield f"row {number}", row
@@ -142,15 +147,16 @@ def documents(kind: str, rows: Iterator[tuple[str, Row | Skip]], asked: Asked) -
     if not asked.columns and (chat := chat_columns(named)):
         yield from items_of_table(chain(first, rows), chat, asked)
         return
-    if used := asked.columns or known(columns):
-        kind += f", columns {listed(used)}"
-        if unread := [name for name in columns if name not in used]:
-            kind += f" (not read: {', '.join(map(repr, unread))})"
+    if used := [*asked.columns] or known(columns):
+        kind, notes = f"{kind}, columns {listed(used)}", []
     else:
-        asked = replace(asked, columns=guess(named))
-        use = "texts" if len(asked.columns) == 1 else "questions and answers"
-        kind += f", guessed: {use} in {listed(asked.columns)} (--columns names others)"
-    yield Kind(kind)
+        used = guess(named)
+        asked = replace(asked, columns=tuple(used))
+        use = "texts" if len(used) == 1 else "questions and answers"
+        kind, notes = f"{kind}, guessed: {use} in {listed(used)}", ["--columns names others"]
+    if unread := [name for name in columns if name not in used]:
+        notes.append(f"not read: {listed(unread)}")
+    yield Kind(f"{kind} ({'; '.join(notes)})" if notes else kind)
     for where, row in chain(first, rows):
         if isinstance(row, Skip):
             yield row
@@ -189,45 +195,52 @@ def cell(name: str, value: Any) -> Any:
     return value
 
 
-def guess(rows: list[Row]) -> tuple[str, ...]:
+def guess(rows: list[Row]) -> list[str]:
     """Return the columns that hold texts: one, or question and answer.
 
     Raises Unreadable if there are none, or more than two.
     """
-    wordy = [name for name in rows[0] if is_wordy([row.get(name) for row in rows])]
-    wordy = [name for name in wordy if name.strip().lower() not in WRITERS]  # nor a question
-    if len(wordy) in (1, 2):
-        return tuple(wordy)
+    texts = {name: texts_in([row.get(name) for row in rows]) for name in rows[0]}
+    wordy = [name for name, found in texts.items() if 2 * len(found) > len(rows)]
     if pair := pair_among(wordy):
         return pair
+    # Where most texts are there more than once, they are kinds, states or names of people.
+    wordy = [name for name in wordy if 2 * len({*texts[name]}) > len(texts[name])]
+    wordy = [name for name in wordy if name.strip().lower() not in WRITERS]
+    if len(wordy) in (1, 2):
+        return wordy
     raise Unreadable(
         f"its columns are {listed(rows[0])}, and none is known: say which two hold question "
         f"and answer, or which one holds texts, with --columns"
     )
 
 
-def pair_among(names: list[str]) -> tuple[str, ...]:
+def pair_among(names: list[str]) -> list[str]:
     """Return the only two names that have, beside other words, those of a pair; or none.
 
     >>> pair_among(["Customer question", "Our answer", "Handled by"])
-    ('Customer question', 'Our answer')
+    ['Customer question', 'Our answer']
     """
     for pair in PAIRS:
         found = [[n for n in names if word in WORD.findall(n.lower())] for word in pair]
         if [len(one) for one in found] == [1, 1] and found[0] != found[1]:
-            return found[0][0], found[1][0]
-    return ()
+            return [found[0][0], found[1][0]]
+    return []
 
 
-def is_wordy(cells: list[Any]) -> bool:
-    """Whether most cells hold words, and not numbers, dates or one and the same text."""
-    texts = [cell for cell in cells if isinstance(cell, str) and any(map(str.isalpha, cell))]
-    return len(texts) * 2 > len(cells) and (len(set(texts)) > 1 or len(cells) == 1)
+def texts_in(cells: list[Any]) -> list[str]:
+    """Return those cells that hold words, rather than numbers, dates or what names a thing."""
+    texts = [cell for cell in cells if isinstance(cell, str)]
+    return [t for t in texts if sum(map(str.isalpha, t)) > sum(map(str.isdigit, t))]
 
 
-def listed(names: Any) -> str:
-    return (
-        " and ".join(map(repr, list(names)))
-        if len(list(names)) < 3
-        else ", ".join(map(repr, names))
-    )
+def listed(names: Iterable[str]) -> str:
+    """Return the names, the first of many; a spreadsheet may have hundreds.
+
+    >>> listed("abc"), listed("ab")
+    ("'a', 'b', 'c'", "'a' and 'b'")
+    """
+    shown = [*map(repr, names)]
+    if len(shown) > LISTED:
+        shown[LISTED:] = [f"and {len(shown) - LISTED:,} more"]
+    return (" and " if len(shown) == 2 else ", ").join(shown)

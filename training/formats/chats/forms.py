@@ -5,6 +5,7 @@
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -37,7 +38,7 @@ KAKAOTALK = re.compile(r"사진|동영상|이모티콘")
 FORMS = (
     Form(
         "WhatsApp chat",
-        re.compile(rf"\u200e?\[?{DATE}\.?,? {TIME}(?:\]| -) (?:(?P<name>.+?): )?"),
+        re.compile(rf"\u200e?\[?{DATE}\.?,? {TIME}(?:\]| -) (?:(?P<name>(?!{CLOCK}).+?): )?"),
         re.compile(  # Android's is in <>, in any language
             r"<[^<>]*>|(image|video|audio|sticker|GIF|document|Contact card) omitted|"
             r"(This message was deleted|You deleted this message)\.?|null",
@@ -76,22 +77,35 @@ FORMS = (
 def chat_of(text: str, name: str) -> Form | None:
     """Return of which form of chat a file is, by its first bytes as text and by its name, or None.
 
-    Two messages of people are needed, and a third of the lines that begin any. Where a first
+    People who talk are needed, and a third of the lines that begin any message. Where a first
     message is long, a date and a name will do at the beginning and once more in the later half,
     but not in Markdown, which quotes such lines.
     """
-    if name.endswith((".csv", ".tsv", ".log")):
+    if name.endswith((".csv", ".tsv")) or ".log." in f"{name}.":
         return None
     lines = [line for line in text.splitlines() if line.strip()]
     for form in FORMS:
         days = [bool(form.day.fullmatch(line)) for line in lines]
         begin = [form.begin.match(line) for line, is_day in zip(lines, days) if not is_day]
-        named = [number for number, found in enumerate(begin) if found and found["name"]]
-        if len(named) < 2 or not (form.has_dates or any(days)):
+        named = {i: found["name"] for i, found in enumerate(begin) if found and found["name"]}
+        if not are_people([*named.values()]) or not (form.has_dates or any(days)):
             continue
         first = [*map(bool, islice(begin, LOOKED_AT))]
-        is_throughout = any(first[:2]) and 2 * named[-1] >= len(begin)
+        is_throughout = any(first[:2]) and 2 * max(named) >= len(begin)
         may_be_long = form.has_dates and not name.endswith((".md", ".markdown"))
         if 3 * sum(first) >= len(first) or (may_be_long and is_throughout):
             return form
     return None
+
+
+def are_people(names: Sequence[str]) -> bool:
+    """Whether those who write the messages talk: two or more, and most write more than once.
+
+    Logs, diaries and dates of meetings, too, have a time and a word before a colon. Of a few
+    messages, each may be of somebody else.
+
+    >>> are_people(["Ann", "Ben"]), are_people(["INFO", "INFO"]), are_people("ABCDEFGH")
+    (True, False, False)
+    """
+    n = len({*names})
+    return n > 1 and 2 * n <= len(names) + 3

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from training.formats.chats.transcripts import Said, items_of_chat, people_of
+from training.formats.chats.transcripts import Said, items_of_chat, oldest_first, people_of
 from training.formats.found import Asked, Found, Skip, Unreadable
 from training.formats.kinds import messenger_of
 from training.formats.lines import head_of, open_text
@@ -25,6 +25,8 @@ from training.formats.rows import checked, parse_row
 
 MAX_EXPORT = 1 << 27  # characters; a chat of 300,000 messages
 NO_WORDS_SAID = "a picture, a sound, a call, a notice or a forward, without words of its own"
+# What reading a message of another form raises.
+ODD = (AttributeError, KeyError, TypeError, ValueError, OverflowError, OSError)
 MILLISECONDS = 1e11  # a time since 1970 that is larger is in milliseconds; in seconds: year 5138
 NOTICE = re.compile(r"Reacted .+ to your message|Liked a message|.+ sent an attachment\.")
 Message = dict[str, Any]
@@ -111,11 +113,12 @@ def read_messenger(file: File, asked: Asked) -> Found:
     export = parse_row(text)
     skipped: list[Skip] = []
     try:
-        chats = [[*said_of(chat, FORMS[what], skipped)] for chat in chats_of(export)]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise Unreadable(f"it is an export of a chat in an unknown form ({reason})") from None
+        chats = [said_of(chat, FORMS[what], skipped) for chat in chats_of(export)]
+    except ODD as error:
+        raise Unreadable(f"it is an export of a chat {unknown(error)}") from None
     names = Counter(said.name for chat in chats for said in chat)
+    if not names and (odd := [one.reason for one in skipped if one.reason != NO_WORDS_SAID]):
+        raise Unreadable(f"nothing in it can be read: {odd[0]}")
     try:
         yield from people_of(names, asked.me, what)
     except Unreadable as error:
@@ -141,7 +144,8 @@ def said_of(messages: list[Message], form: Form, skipped: list[Skip]) -> list[Sa
     """Return the messages with words, the oldest first; append the others to `skipped`."""
     if not messages:
         return []
-    names = {one["user"]: name_in(one, form) for one in messages if one.get("user_profile")}
+    profiled = [one for one in messages if isinstance(one, dict) and one.get("user_profile")]
+    names = {str(one.get("user")): name_in(one, form) for one in profiled}
     found = []
     for number, message in enumerate(messages, 1):
         where = f"message {number}"
@@ -149,15 +153,18 @@ def said_of(messages: list[Message], form: Form, skipped: list[Skip]) -> list[Sa
             said = said_in(message, where, form, names)
         except Unreadable as error:
             skipped.append(Skip(where, str(error)))
-            continue
-        if said.text:
-            found.append(said)
+        except ODD as error:
+            skipped.append(Skip(where, f"a message {unknown(error)}"))
         else:
-            skipped.append(Skip(where, NO_WORDS_SAID))
-    first, last = (moment(one[form.time]) for one in (messages[0], messages[-1]))
-    if first > last:  # Facebook writes the newest first
-        found.reverse()
-    return found
+            if said.text:
+                found.append(said)
+            else:
+                skipped.append(Skip(where, NO_WORDS_SAID))
+    return oldest_first(found)
+
+
+def unknown(error: Exception) -> str:
+    return f"in an unknown form ({type(error).__name__}: {error})"
 
 
 def said_in(message: Message, where: str, form: Form, names: Names) -> Said:

@@ -9,16 +9,17 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from training.formats.chats.forms import DATE, FORMS, TIME
+from training.formats.chats.forms import DATE, FORMS, TIME, are_people
 from training.formats.chats.transcripts import (
     NO_WORDS_SAID,
     Said,
     items_of_chat,
     moment,
+    oldest_first,
     order_of,
     people_of,
 )
-from training.formats.found import Asked, Found, Skip, Unreadable
+from training.formats.found import Asked, Found, Skip
 
 TIMES = ("date", "time", "datetime", "timestamp")
 WRITERS = ("user", "username", "sender", "author", "from", "nickname")
@@ -30,15 +31,15 @@ Row = dict[str, Any]
 def chat_columns(rows: list[Row]) -> tuple[str, ...]:
     """Return which columns hold time, writer and message, if the first rows are of a chat.
 
-    There each writes more than once; a table of letters to a shop has the same columns.
+    A table of letters to a shop has the same columns.
     """
     keys = {name.strip().lower(): name for name in rows[0]}
     found = [[keys[name] for name in names if name in keys] for names in (TIMES, WRITERS, MESSAGES)]
     if not all(found):
         return ()
     time, writer, message = (names[0] for names in found)
-    writers = {str(row[writer]) for row in rows}
-    is_chat = 1 < len(writers) <= len(rows) / 2 and all(WHEN.match(str(r[time])) for r in rows)
+    is_talk = are_people([str(row[writer]) for row in rows])
+    is_chat = is_talk and all(WHEN.match(str(row[time])) for row in rows)
     return (time, writer, message) if is_chat else ()
 
 
@@ -70,15 +71,9 @@ def items_of_table(
         )
         for (where, row), found in zip(written, times)
     ]
-    at = [one.at for one in said if one.at]
-    if at and at[0] > at[-1]:  # the newest first
-        said.reverse()
-    try:
-        yield from people_of(Counter(one.name for one in said), asked.me, "chat in a table")
-    except Unreadable as error:
-        if asked.me:
-            raise
-        raise Unreadable(f"{error}; for texts alone: --columns {message!r}") from None
+    said = oldest_first(said)
+    names = Counter(one.name for one in said)
+    yield from people_of(names, asked.me, "chat in a table", f"for texts: --columns {message!r}")
     yield from items_of_chat(iter(said), asked.me, skipped)
 
 

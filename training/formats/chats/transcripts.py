@@ -16,6 +16,7 @@ from itertools import groupby, pairwise, takewhile
 from typing import TextIO
 
 from gptcore.checks import closest
+from gptcore.system.wording import counted
 from training.formats.chats.forms import Form, chat_of
 from training.formats.found import Asked, Document, Found, Item, Kind, People, Skip, Unreadable
 from training.formats.lines import head_of, numbered_lines, open_text
@@ -57,20 +58,26 @@ def read_chat(file: File, asked: Asked) -> Found:
         order = order_of([date for date, _ in groupby(dates(stream, form))])
     with open_text(file) as stream:
         names = Counter(said.name for said in messages(stream, [], form, order))
-    yield from people_of(names, asked.me, form.name)
+    yield from people_of(names, asked.me, form.name, "if it is no chat: rename it to .log")
     with open_text(file) as stream:
         yield from items_of_chat(messages(stream, skipped, form, order), asked.me, skipped)
 
 
-def people_of(names: Counter[str], me: tuple[str, ...], what: str) -> Found:
-    """Yield who writes how much. Raises Unreadable if none of them is in `me`."""
+def people_of(names: Counter[str], me: tuple[str, ...], what: str, otherwise: str = "") -> Found:
+    """Yield who writes how much. Raises Unreadable if none of them is in `me`.
+
+    `otherwise`: what else to do with such a file.
+    """
     if not names:
         raise Unreadable(f"it is a {what} in which nobody writes: export one with messages")
     yield People(tuple(name for name, _ in names.most_common()))
-    people = ", ".join(f"{name} ({n:,} messages)" for name, n in names.most_common(8))
+    people = ", ".join(f"{name} ({counted(n, 'message')})" for name, n in names.most_common(8))
     if not me:
         choices = " or ".join(f'--me "{name}"' for name, _ in names.most_common(2))
-        raise Unreadable(f"it is a {what} of {people}: say whose words are learned: {choices}")
+        raise Unreadable(
+            f"it is a {what} of {people}: say whose words are learned: {choices}"
+            f"{'; ' * bool(otherwise)}{otherwise}"
+        )
     if not {*me} & {*names}:
         asked = " or ".join(f'--me "{name}"' for name in me)
         meant = [found for name in me if (found := meant_by(name, names))]
@@ -188,6 +195,12 @@ def moment(written: str, time: str, order: str) -> datetime | None:
         return datetime(day.year, day.month, day.day, hour, minute, second) if day else None
     except ValueError:
         return None
+
+
+def oldest_first(said: list[Said]) -> list[Said]:
+    """Return the messages of an export that may begin with the newest, as Facebook's does."""
+    at = [one.at for one in said if one.at]
+    return said[::-1] if at and at[0] > at[-1] else said
 
 
 def conversations(said: Iterator[Said]) -> Iterator[list[Said]]:
