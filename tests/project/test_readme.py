@@ -34,7 +34,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"} | more
+    return os.environ | {"PYTHONPATH": str(folder)} | more
 
 
 @contextmanager

@@ -48,7 +48,7 @@ def torchrun(*words: str, processes: int = 2) -> str:
     done = subprocess.run(
         [sys.executable, *launcher, *words],
         cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=150,
