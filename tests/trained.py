@@ -14,6 +14,7 @@ import pytest
 import torch
 from conftest import TINY
 from torch import Tensor
+from torch.nn import Module
 
 from export.__main__ import main as export_main
 from export.folder.write import write_model
@@ -66,10 +67,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Small models are many times faster on one thread while other processes run."""
+    """Small models are many times faster on one thread while other processes run.
+
+    So they are in the processes that the tests start.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        yield
     torch.set_num_threads(before)
 
 
@@ -302,6 +308,14 @@ def export_untrained(
         write_serving(folder / ONNX, folder / SERVING["fp32"], config)
         write_facts(folder, ModelFacts(path.name, is_chat, parameters=0, config=config))
     return load_model(path, threads=1)
+
+
+def change_vectors(network: Module) -> None:
+    """Give biases and norms other values than those of a new model, which may change nothing."""
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.ndim == 1:
+                parameter += 0.3 * torch.randn_like(parameter)
 
 
 def without_serving(folder: Path, out: Path) -> Path:

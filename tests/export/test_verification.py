@@ -48,7 +48,7 @@ def test_stretched_positions_are_the_same_in_transformers(stretched: Path) -> No
 
 
 @pytest.mark.slow
-def test_pytorchs_model_is_freed_before_onnx_runtime_opens_the_graph() -> None:
+def test_pytorchs_model_is_freed_before_onnx_runtime_opens_the_graph(model_folder: Path) -> None:
     """In a process of its own: only its first model is in a cycle of frames."""
     program = """
         import gc, sys, weakref
@@ -67,9 +67,9 @@ def test_pytorchs_model_is_freed_before_onnx_runtime_opens_the_graph() -> None:
         gc.disable()
         models, opened = [], decoder.load_reference
         decoder.load_reference, decoder.compare_graph = load, compare
-        decoder.verify(load_bundle(Path("models/nano")))
+        decoder.verify(load_bundle(Path(sys.argv[1])))
     """
-    words = [sys.executable, "-c", textwrap.dedent(program)]
+    words = [sys.executable, "-c", textwrap.dedent(program), str(model_folder)]
     found = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert found.stderr.strip().endswith("1 model, freed: True"), found.stderr
 

@@ -373,7 +373,9 @@ def test_a_plan_that_comes_while_a_look_is_begun_waits_for_it(
     monkeypatch.setattr(workbench, "Child", begun)
     bench.begin("look", {})
     plan.join()
-    assert "expected" in when_idle(bench)["plan"]
+    assert "conversations" in bench.state()["look"] and bench.doing == "plan"
+    bench.stop()
+    when_idle(bench)
 
 
 def test_what_a_look_has_found_is_forgotten_when_the_next_one_begins(bench: Workbench) -> None:

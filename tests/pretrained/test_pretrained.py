@@ -28,7 +28,7 @@ from transformers import (
 
 import export.pretrained.chat_template
 from export.__main__ import main
-from export.formats.hugging_face import recommended_sampling
+from export.formats.hugging_face import chat_template_of, recommended_sampling
 from export.gguf.file import read_gguf
 from export.gguf.write import write_gguf
 from export.kit.hard_texts import hard_texts
@@ -254,35 +254,50 @@ def test_a_folder_of_the_hubs_cache_is_called_as_its_repository(tmp_path: Path) 
     assert known_name(tmp_path) == tmp_path.name
 
 
+TALK = messages_of(["Hi", "Hello!", "Who?", "Me."])
+
+
+def check_learned(
+    tokenizer: Tokenizer, theirs: PreTrainedTokenizerFast, opening: list[int]
+) -> None:
+    """Replies end, and transformers opens and renders conversations as the training does."""
+    ids, spans = replies(TALK, tokenizer)
+    assert [ids[stop - 1] for _, stop in spans] == [SHAPE["eos_token_id"]] * 2
+    assert ids[: len(opening)] == opening and SHAPE["bos_token_id"] not in ids[len(opening) :]
+    for messages in (TALK[:3], [{"role": "system", "content": "Be kind."}, *TALK[:1]]):
+        expected = theirs.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+        assert render(messages, tokenizer, prompt=True) == list(expected)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("opens", [False, True], ids=["nothing opens a text", "a token does"])
 def test_a_base_model_that_learns_conversations_ends_its_replies_in_every_runtime(
-    opens: bool, chats: Path, tmp_path: Path
+    chats: Path, tmp_path: Path
 ) -> None:
     source, base, run, out = (tmp_path / name for name in ("hf", "base", "run", "out"))
     save_model(source, byte_level(True), None)
-    if opens:
-        fast = Fast.from_file(str(source / "tokenizer.json"))
-        fast.post_processor = processors.TemplateProcessing(
-            "<|im_start|> $A", None, [("<|im_start|>", 1)]
-        )
-        fast.save(str(source / "tokenizer.json"))
+    fast = Fast.from_file(str(source / "tokenizer.json"))
+    opening = ("<|im_start|>", SHAPE["bos_token_id"])
+    fast.post_processor = processors.TemplateProcessing(f"{opening[0]} $A", None, [opening])
+    fast.save(str(source / "tokenizer.json"))
     assert main(["--from-hf", str(source), "--out", str(base)]) == 0
     words = [str(chats), "--init", str(base), "--out", str(run)]
     assert training_main([*words, *set_options(steps=2, batch_size=2, row_tokens=128)]) == 0
-    talk = messages_of(["Hi", "Hello!", "Who?", "Me."])
-    tokenizer = Run.load(run).tokenizer
-    ids, spans = replies(talk, tokenizer)
-    assert [ids[stop - 1] for _, stop in spans] == [SHAPE["eos_token_id"]] * 2
-    assert ids[: int(opens)] == [SHAPE["bos_token_id"]] * opens
-
     assert main([str(run), "--out", str(out)]) == 0
-    theirs = AutoTokenizer.from_pretrained(out)
-    for messages in (talk[:3], [{"role": "system", "content": "Be kind."}, *talk[:1]]):
-        expected = theirs.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
-        assert render(messages, load_bundle(out).tokenizer, prompt=True) == list(expected)
+    for tokenizer in (Run.load(run).tokenizer, load_bundle(out).tokenizer):
+        check_learned(tokenizer, AutoTokenizer.from_pretrained(out), [opening[1]])
     write_gguf(out, tmp_path / "model.gguf")
     assert read_gguf(tmp_path / "model.gguf").metadata["tokenizer.ggml.eot_token_id"] == 2
+
+
+def test_conversations_of_a_base_model_whose_texts_nothing_opens_are_opened_by_nothing(
+    broken: Callable[..., Path],
+) -> None:
+    folder = broken("tokenizer_config.json", lambda data: data.pop("chat_template", None))
+    (folder / "chat_template.jinja").unlink()
+    tokenizer = read_tokenizer(folder, vocab_size_of(folder))
+    theirs = AutoTokenizer.from_pretrained(folder)
+    theirs.chat_template = chat_template_of(tokenizer.chat)
+    check_learned(tokenizer, theirs, [])
 
 
 @pytest.mark.slow
@@ -314,6 +329,10 @@ def broken(smollm2: Path, tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return make
+
+
+def vocab_size_of(folder: Path) -> int:
+    return json.loads((folder / "config.json").read_text())["vocab_size"]
 
 
 @pytest.mark.parametrize(
@@ -533,8 +552,8 @@ def test_a_length_that_a_tokenizer_file_asks_for_is_no_part_of_a_text(
     truncation = {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0}
     lengths = {"padding": padding, "truncation": truncation}
     folder = broken("tokenizer.json", lambda data: data.update(lengths))
-    vocab_size = json.loads((folder / "config.json").read_text())["vocab_size"]
-    assert len(read_tokenizer(folder, vocab_size).encode("Good day to you, dear reader!")) > 5
+    tokenizer = read_tokenizer(folder, vocab_size_of(folder))
+    assert len(tokenizer.encode("Good day to you, dear reader!")) > 5
 
 
 def changed(folder: Path, name: str, **keys: Any) -> None:

@@ -18,7 +18,7 @@ def test_the_page_says_what_it_found_and_answers() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    command = [sys.executable, "-m", "gptcore", "--port", port]
+    command = [sys.executable, "app.py", "--port", port]
     page = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert page.stdout.readline().strip() == runtime_line(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from export.__main__ import main as export_main
-from gptcore import Sampling, chat, load_model
+from gptcore import Sampling, chat
 from training.__main__ import main
+from training.evaluation.subject import TorchModel
 from training.run.directory import Run
 
 GOODS = (
@@ -34,14 +34,13 @@ def test_a_table_learned_by_heart_is_answered_without_the_rows_before_it(tmp_pat
     ]
     with open(tmp_path / "shop.csv", "w", newline="") as file:
         csv.writer(file).writerows([("question", "answer"), *table])
-    out, folder = tmp_path / "run", tmp_path / "model"
+    out = tmp_path / "run"
     assert main([str(tmp_path / "shop.csv"), "--preset", "nano", "--out", str(out)]) == 0
     run = Run.load(out)
     assert run.best_checkpoint().facts["step"] == run.train.steps, "few held-out tokens choose none"
     assert len(run.data.examples) == 4
     assert {*run.data.examples} <= {question for question, _ in table}
-    assert export_main([str(out), "--out", str(folder)]) == 0
-    model = load_model(folder)
+    model = TorchModel(run)
     asked = [[{"role": "user", "content": question}] for question, _ in table]
     said = ["".join(p.text for p in chat(model, messages, Sampling(0.0))) for messages in asked]
     right = [reply.strip() == answer for reply, (_, answer) in zip(said, table)]

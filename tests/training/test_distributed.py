@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import ROOT
@@ -47,7 +48,7 @@ def torchrun(*words: str, processes: int = 2) -> str:
     done = subprocess.run(
         [sys.executable, *launcher, *words],
         cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=150,
@@ -116,43 +117,14 @@ def test_one_process_splits_a_model_too_and_has_the_same_losses(
     assert losses(Run.load(tmp_path / "split")) == pytest.approx(losses(alone), abs=1e-5)
 
 
-DECIDING = """
-import sys
+FINDING = """
+import json, sys
 from pathlib import Path
 import torch
 from gptcore.config import PRESETS
 from training.machine import devices
 from training.machine.processes import join
-from training.plan import given
-from training.run.config import TrainConfig
-
-with join(60) as world:
-    devices.multiplies_bfloat16_fast = lambda: world.rank == 1  # each would find something else
-    dtype = devices.pick_dtype("auto", torch.device("cpu"), world)
-    given.room = lambda device, held: 1e12 * world.rank
-    settings = TrainConfig(batch_size=8, micro_batch_size=8)
-    n_rows = given.in_memory(settings, PRESETS["tiny"], world).micro_batch_size
-    Path(sys.argv[1], str(world.rank)).write_text(f"{dtype}, {n_rows} rows at a time")
-"""
-
-
-@pytest.mark.slow
-def test_all_processes_take_the_precision_and_micro_batch_that_the_first_one_found(
-    tmp_path: Path,
-) -> None:
-    script = tmp_path / "deciding.py"
-    script.write_text(DECIDING)
-    torchrun(str(script), str(tmp_path))
-    chosen = [(tmp_path / rank).read_text() for rank in "01"]
-    assert chosen == ["torch.float32, 1 rows at a time"] * 2
-
-
-PLANNING = """
-import dataclasses, sys
-from pathlib import Path
-from gptcore.config import PRESETS
-from training.machine.processes import join
-from training.plan import pilot
+from training.plan import given, pilot
 from training.run.config import TrainConfig
 
 parts = []
@@ -162,18 +134,37 @@ def step(state, *others, step=pilot.step):
 
 pilot.step = step
 with join(60) as world:
+    devices.multiplies_bfloat16_fast = lambda: world.rank == 1  # each would find something else
+    dtype = devices.pick_dtype("auto", torch.device("cpu"), world)
+    given.room = lambda device, held: 1e12 * world.rank
+    settings = TrainConfig(batch_size=8, micro_batch_size=8)
+    n_rows = given.in_memory(settings, PRESETS["tiny"], world).micro_batch_size
     training = TrainConfig(dtype="float32", parallel="fsdp")
     pilot.Speed().measure(2, PRESETS["tiny"], training, 0.0, world)
-    Path(sys.argv[1], str(world.rank)).write_text(str(parts[0]))
+    found = {"chosen": f"{dtype}, {n_rows} rows at a time", "parameters": parts[0]}
+    Path(sys.argv[1], f"{world.rank}.json").write_text(json.dumps(found))
 """
 
 
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of two processes finds before a training."""
+    folder = tmp_path_factory.mktemp("finding")
+    (folder / "finding.py").write_text(FINDING)
+    torchrun(str(folder / "finding.py"), str(folder))
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+
+
 @pytest.mark.slow
-def test_a_plan_for_a_split_model_splits_it_too(tmp_path: Path) -> None:
-    script = tmp_path / "planning.py"
-    script.write_text(PLANNING)
-    torchrun(str(script), str(tmp_path))
-    parts = [int((tmp_path / rank).read_text()) for rank in "01"]
+def test_all_processes_take_the_precision_and_micro_batch_that_the_first_one_found(
+    found: list[dict[str, Any]],
+) -> None:
+    assert [each["chosen"] for each in found] == ["torch.float32, 1 rows at a time"] * 2
+
+
+@pytest.mark.slow
+def test_a_plan_for_a_split_model_splits_it_too(found: list[dict[str, Any]]) -> None:
+    parts = [each["parameters"] for each in found]
     assert sum(parts) == count_parameters(build_model(PRESETS["tiny"]))
     assert max(parts) < 0.6 * sum(parts)
 

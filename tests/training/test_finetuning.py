@@ -2,7 +2,9 @@
 
 import json
 import shutil
+from contextlib import redirect_stdout
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -431,34 +433,42 @@ def test_a_run_of_adapters_is_exported_with_the_files_of_its_family(
     assert all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
 
 
+@pytest.fixture(scope="module")
+def mine(chats: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of adapters to a model of ours."""
+
+    def make(out: Path) -> None:
+        with redirect_stdout(StringIO()) as said:
+            assert tune(chats, NANO, out, "--lora", "4", steps=8, learning_rate=0.02) == 0
+        assert "adapters of rank 4" in said.getvalue()
+
+    return once(tmp_path_factory, "run-mine", make)
+
+
 @pytest.mark.slow
 def test_our_own_model_is_made_somebodys_by_the_command_line(
-    chats: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    chats: Path, mine: Path, tmp_path: Path
 ) -> None:
-    run, model, further = tmp_path / "mine", tmp_path / "model", tmp_path / "further"
-    assert tune(chats, NANO, run, "--lora", "4", steps=6, eval_every=3) == 0
-    assert "adapters of rank 4" in capsys.readouterr().out
+    model, further = tmp_path / "model", tmp_path / "further"
     suite = tmp_path / "suite.toml"
     suite.write_text('[greeting]\nconversations = [{ user = ["Hello!"], want = "hello|hi" }]\n')
     words = ["--data", str(chats), "--suite", str(suite), "--seeds", "1"]
-    assert main(["evaluate", str(run), *words]) == 0
-    assert export_main([str(run), "--out", str(model)]) == 0
+    assert main(["evaluate", str(mine), *words]) == 0
+    assert export_main([str(mine), "--out", str(model)]) == 0
     assert (model / "tokenizer.json").read_bytes() == (NANO / "tokenizer.json").read_bytes()
     assert tune(chats, model, further, steps=2, eval_every=2) == 0  # all weights, of an export
-    assert tune(chats, run, tmp_path / "again", steps=2, eval_every=2) == 0  # and of adapters
+    assert tune(chats, mine, tmp_path / "again", steps=2, eval_every=2) == 0  # and of adapters
 
 
 @pytest.mark.peers
-def test_peft_loads_the_adapter_and_computes_the_same(chats: Path, tmp_path: Path) -> None:
+def test_peft_loads_the_adapter_and_computes_the_same(mine: Path) -> None:
     from peft import PeftModel
     from transformers import LlamaForCausalLM
 
-    out = tmp_path / "mine"
-    assert tune(chats, NANO, out, "--lora", "4", steps=8, learning_rate=0.02) == 0
-    run = Run.load(out)
+    run = Run.load(mine)
     ours = build_model(run.model).eval()
     plain = LlamaForCausalLM.from_pretrained(NANO, dtype=torch.float32)
-    theirs = PeftModel.from_pretrained(plain, out / "adapter").eval()
+    theirs = PeftModel.from_pretrained(plain, mine / "adapter").eval()
     ids = torch.tensor([render(CHAT, run.tokenizer)])
     with torch.no_grad():
         load_weights(ours, whole_weights(run, run.best_checkpoint()), "merged")

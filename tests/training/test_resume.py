@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import os
 import shutil
 import signal
 import subprocess
@@ -330,7 +329,6 @@ def started(out: Path, chats: Path, n_lines: int) -> tuple[subprocess.Popen, lis
     process = subprocess.Popen(
         [sys.executable, "-m", "training", *words, "--out", str(out)],
         cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import SCREENSHOTS
+from conftest import FIRST, SCREENSHOTS
 from in_browser import box, new_tab, say, set_number, talk
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from export.folder.write import add_inspect
+from gptcore.bundle import read_facts, write_facts
 from gptcore.gradio.build import build_page, launch_options
 from gptcore.inspection import Inspector, ids_of_messages, ids_of_text, inspect_ids
 from gptcore.model import OnnxModel, load_model
@@ -340,13 +341,14 @@ def test_a_text_that_cannot_be_drawn_is_told(page: Page) -> None:
 
 
 def test_without_its_graph_inspect_says_what_to_run(
-    browser: Browser, base_model: OnnxModel, serve: Callable[..., str], tmp_path: Path
+    browser: Browser, serve: Callable[..., str], tmp_path: Path
 ) -> None:
-    page = new_tab(browser, serve(base_model))
+    folder = shutil.copytree(FIRST / "model", tmp_path / "base")
+    write_facts(folder, replace(read_facts(folder), chat=False))
+    page = new_tab(browser, serve(load_model(folder, threads=1)))
     enter(page, "Inspect")
     expect(page.locator(".room pre")).to_have_text("python -m export inspect base")
     page.context.close()
-    folder = shutil.copytree(base_model.bundle.path, tmp_path / "base")
     add_inspect(folder)
     page = new_tab(browser, serve(load_model(folder, threads=1)))
     expect(page.locator(".rooms button")).to_have_text(["Text", "Inspect"])
