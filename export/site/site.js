@@ -134,7 +134,8 @@ async function main() {
     const { seen } = await worked.until("seen", { type: "inspect", ...request }, onEvent);
     return seen;
   };
-  const view = await mount(document.getElementById("view"), { facts: site, ask, inspect });
+  const isHere = async () => Boolean(worked.loading) || (await worked.started).bytes < LARGE;
+  const view = await mount(document.getElementById("view"), { facts: site, ask, inspect, isHere });
   const tryLoad = () =>
     load().catch((error) => view.stage.notice.tell(error.message, { undo: tryLoad, label: say("retry") }));
   const { bytes } = await worked.started;

@@ -27,17 +27,17 @@ import { LANGUAGES, chooseLanguage, language, say } from "./words.js";
 const NARROW = matchMedia("(max-width: 900px)");
 
 export async function mount(element, host) {
-  const view = new View(element, host, host.facts.chat ? await openStore() : null);
-  await view.stage.reopen?.();
-  await view.list?.refresh();
+  const view = new View(host, host.facts.chat ? await openStore() : null);
+  await view.stage.reopen?.().catch(() => {}); // the list tells of it
+  element.replaceChildren(view.root);
+  view.enter(view.named()); // which may look at the chat that was open last
   return view;
 }
 
 class View {
-  constructor(element, host, store) {
+  constructor(host, store) {
     Object.assign(this, { host, store });
     this.root = el("div.gpt");
-    element.replaceChildren(this.root);
     // Keys that choose among Japanese or Chinese words are the keyboard's own. In Safari the choice
     // has ended when its key is told of, with the code 229 (WebKit bug 165004).
     const hide = (event) => (event.isComposing || event.keyCode === 229) && event.stopPropagation();
@@ -78,7 +78,6 @@ class View {
     const rooms = Object.values(this.rooms).map(({ element }) => element);
     this.root.replaceChildren(this.bar(), this.body, ...rooms, curtain);
     this.fitWidth();
-    this.enter(this.named());
     this.listChanged();
   }
 
@@ -133,6 +132,7 @@ class View {
       const typed = this.stage.composer?.box.value;
       chooseLanguage(next);
       this.build();
+      this.enter(this.named());
       if (typed) this.stage.composer.set(typed);
     };
     return el(
