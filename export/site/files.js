@@ -1,5 +1,5 @@
 // The large files of the site, which are downloaded once: from this browser's cache, or else from the
-// server, with progress. A file of a new version has another address, and replaces the old one.
+// server, with progress. A file of a new version has another address; what the site has no more goes.
 
 const CACHE = "gptcore-files";
 
@@ -64,9 +64,17 @@ export class Files {
       throw new Told("file.lost", { name });
     }
     const headers = { "Content-Type": response.headers.get("Content-Type") ?? "application/octet-stream" };
-    await cache?.delete(this.root + name, { ignoreSearch: true });
+    if (cache) await this.forgetOld(cache);
     await cache?.put(address, new Response(content, { headers })).catch(() => {}); // there is no room
     return content;
+  }
+
+  // Deletes old versions, and the files of another model that this site had.
+  async forgetOld(cache) {
+    const ours = Object.keys(this.versions).map((name) => new URL(this.address(name)).href);
+    const folders = ["models/", "vendor/"].map((folder) => this.root + folder); // another site may lie below
+    const isOld = ({ url }) => folders.some((folder) => url.startsWith(folder)) && !ours.includes(url);
+    await Promise.all((await cache.keys()).filter(isOld).map((request) => cache.delete(request)));
   }
 }
 

@@ -1,8 +1,10 @@
 // The service worker: with a network it asks the server, so that a new version shows at once; without
-// one it answers with what it has kept. The large files, whose addresses have a version, are kept by
+// one, or with one that stalls, it answers with what it has kept. The large files, whose addresses have a version, are kept by
 // files.js.
 
 const CACHE = "gptcore-site";
+const PATIENCE_MS = 3000; // with a server, where a file is kept
+let stalls = false; // the server, in this visit
 
 addEventListener("install", (event) => {
   skipWaiting();
@@ -24,11 +26,16 @@ async function keepAll() {
 
 async function answer(request) {
   const cache = await caches.open(CACHE);
-  try {
+  if (request.mode === "navigate") stalls = false;
+  const kept = await cache.match(request, { ignoreVary: true });
+  const asked = async () => {
     const response = await fetch(request);
     if (response.ok) cache.put(request, response.clone()).catch(() => {}); // the disk may be full
     return response;
-  } catch {
-    return (await cache.match(request, { ignoreVary: true })) ?? Response.error();
-  }
+  };
+  const answered = asked().catch(() => kept ?? Response.error());
+  if (!kept) return answered;
+  const first = await Promise.race([answered, new Promise((late) => setTimeout(late, stalls ? 0 : PATIENCE_MS))]);
+  if (!first) stalls = true;
+  return first ?? kept;
 }

@@ -86,13 +86,13 @@ export class Prompts {
 
   render(messages, isPrompt = true) {
     const form = this.site.chat_format;
-    const ids = [];
+    let ids = [];
     let words = ""; // that are encoded together
     const write = (template) => {
       for (const part of this.split(template)) {
         if (typeof part === "string") words += part;
         else {
-          ids.push(...this.tokens.encode(words), ...part);
+          ids = ids.concat(this.tokens.encode(words), part); // more than a call may have arguments
           words = "";
         }
       }
@@ -104,7 +104,7 @@ export class Prompts {
       const text = form.trims ? (content.match(STRIPPED)?.[0] ?? "") : content;
       const known = role === "assistant" && this.known([...ids, ...this.tokens.encode(words)], text);
       if (known) {
-        ids.push(...this.tokens.encode(words), ...known);
+        ids = ids.concat(this.tokens.encode(words), known);
         words = "";
       } else words += text;
       write(after);

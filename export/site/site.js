@@ -10,7 +10,12 @@ class Worked {
   constructor(site) {
     this.site = site;
     this.loading = null;
-    this.started = hasGpu().then((gpu) => this.start(gpu ? "webgpu" : "wasm"));
+  }
+
+  // Starts the worker, once; returns a promise of how many bytes are to be downloaded.
+  get started() {
+    this.starting ??= hasGpu().then((gpu) => this.start(gpu ? "webgpu" : "wasm"));
+    return this.starting;
   }
 
   start(device) {
@@ -45,12 +50,13 @@ class Worked {
     });
   }
 
-  // Loads the model, once; on a GPU that does not work, without it.
+  // Loads the model, once; on a GPU that does not work, without it. A worker that could not be started,
+  // as without a network, is started anew by the next try.
   load(onEvent) {
     this.loading ??= this.started
       .then(() => this.loadNow(onEvent))
       .catch((error) => {
-        this.loading = null;
+        Object.assign(this, { loading: null, ...(!error.key && { starting: null }) });
         throw error;
       });
     return this.loading;
@@ -76,7 +82,7 @@ class Worked {
     } catch (error) {
       if (this.device === "webgpu" && error.key === "model.failed") {
         this.loading = null;
-        this.started = this.start("wasm");
+        this.starting = this.start("wasm");
       }
       throw error;
     } finally {
@@ -105,7 +111,7 @@ async function hasGpu() {
 
 async function readSite() {
   const response = await fetch("./site.json", { cache: "no-cache" }).catch(() => null);
-  if (!response?.ok) throw new Error(say("file.missing", { name: "site.json" }));
+  if (!response?.ok) throw new Error(say(response?.status === 404 ? "file.missing" : "file.lost", { name: "site.json" }));
   return { ...(await response.json()), root: new URL("./", location.href).href };
 }
 
@@ -134,10 +140,12 @@ async function main() {
     const { seen } = await worked.until("seen", { type: "inspect", ...request }, onEvent);
     return seen;
   };
-  const view = await mount(document.getElementById("view"), { facts: site, ask, inspect });
+  const planned = () => worked.started.catch(() => ({ bytes: 0 })); // a try to load the model tells of it
+  const isHere = async () => Boolean(worked.loading) || (await planned()).bytes < LARGE;
+  const view = await mount(document.getElementById("view"), { facts: site, ask, inspect, isHere });
   const tryLoad = () =>
     load().catch((error) => view.stage.notice.tell(error.message, { undo: tryLoad, label: say("retry") }));
-  const { bytes } = await worked.started;
+  const { bytes } = await planned();
   if (bytes < LARGE) return tryLoad();
   const mb = (bytes / 1e6).toFixed(1);
   return view.stage.notice.tell(say("download.offer", { mb }), { undo: tryLoad, label: say("download"), isError: false });

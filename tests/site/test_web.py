@@ -69,8 +69,12 @@ def test_inspect_shows_what_the_server_shows(
     inspectable: Path, open_page: Open, tmp_path: Path
 ) -> None:
     page = open_page(build(inspectable, tmp_path / "some" / "seen"))
-    download(page)
+    expect(page.get_by_role("button", name="Download")).to_be_visible()
+    fetched: list[str] = []
+    page.on("request", lambda request: fetched.append(request.url))
     page.get_by_role("button", name="Inspect").click()
+    page.wait_for_timeout(500)
+    assert not [url for url in fetched if ".onnx" in url]  # nobody has asked for the model yet
     for text in ("", "My name is Ada 🦜."):
         page.get_by_label("Text to look at").fill(text)
         page.get_by_role("button", name="Look inside").click()

@@ -110,6 +110,11 @@ def test_a_damaged_file_says_so(chat_file: Path, open_file: Open, tmp_path: Path
     page = open_file(broken)
     expect(page.locator("#view")).to_contain_text("the file is not whole: get it again")
     expect(box(page)).to_have_count(0)
+    page = open_file(chat_file, "delete self.DecompressionStream")
+    page.wait_for_timeout(500)
+    expect(page.locator("#view")).to_contain_text(
+        "the browser forbids scripts or is from before May"
+    )
 
 
 def test_a_page_is_replaced_but_nothing_else(

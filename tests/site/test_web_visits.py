@@ -109,6 +109,7 @@ def test_a_missing_file_is_told(
     if button.is_visible():
         button.click()
     expect(told.first).to_contain_text(said)
+    expect(box(page)).to_have_count(int(name != "site.json"))  # chats can be read and exported
 
 
 def test_a_damaged_download_is_told_and_tried_again(

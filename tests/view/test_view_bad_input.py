@@ -174,6 +174,11 @@ def test_of_a_chat_that_no_request_can_hold_the_newest_messages_are_sent(
 
 
 def test_a_server_that_goes_away_is_told_and_loses_nothing(page: Page) -> None:
+    page.context.set_offline(True)
+    say(page, "Hello!")
+    expect(box(page)).to_have_value("Hello!")
+    expect(page.locator(".chats li")).to_have_count(0)  # nothing was said
+    page.context.set_offline(False)
     talk(page, "Hello!")
     page.context.set_offline(True)
     say(page, "My name is Ada.")
@@ -204,6 +209,9 @@ def set_quota(page: Page, **quota: int) -> None:
 
 def test_a_full_storage_is_told_and_the_chat_stays_on_the_page(page: Page) -> None:
     set_quota(page, quotaSize=1)
+    file = {"name": "chats.json", "mimeType": "application/json", "buffer": chats({}, {})}
+    page.locator("input[type=file]").set_input_files(file)
+    expect(page.locator(".foot .notice.error")).to_contain_text("storage is full")
     said = talk(page, "Hello!")
     expect(page.locator(".foot .notice.error")).to_contain_text("storage is full")
     set_quota(page)

@@ -69,6 +69,18 @@ def test_the_focus_stays_with_what_was_pressed(page: Page) -> None:
     page.keyboard.press("Enter")
     expect(first).to_have_attribute("aria-current", "true")
     expect(first).to_be_focused()
+    for key, name in (("Escape", "Hello!"), ("Enter", "Greetings")):
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        page.locator(".chats li input").fill("Greetings")
+        page.keyboard.press(key)
+        expect(page.get_by_role("button", name=name, exact=True)).to_be_focused()
+    page.get_by_label("Delete Good morning!").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".chats li .title")).to_be_focused()
+    page.locator(".rooms").get_by_role("button", name="Inspect").click()
+    page.keyboard.press("Control+k")
+    expect(page.get_by_role("searchbox")).to_be_focused()
 
 
 def test_the_end_of_a_reply_takes_the_focus_from_nobody_who_types(page: Page) -> None:
@@ -96,6 +108,9 @@ def test_a_finger_chooses_an_alternative(browser: Browser, url: str) -> None:
     page.locator(".alternative:enabled").first.tap()
     expect(page.locator(".versions")).to_have_text("2/2")
     wait_for_the_end(page)
+    page.locator(".rooms").get_by_role("button", name="Inspect").tap()
+    page.locator(".map canvas").tap(position={"x": 5, "y": 5})
+    expect(page.locator("figure [role=status]")).to_contain_text("→")
     assert page.errors == []
     page.context.close()
 

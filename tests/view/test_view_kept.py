@@ -1,10 +1,21 @@
 """What is kept of a chat: by two tabs, with a clock that is set back, in files."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from in_browser import box, other_tab, rename, replies, say, set_number, talk, wait_for_the_end
+from in_browser import (
+    box,
+    other_tab,
+    rename,
+    replies,
+    say,
+    set_number,
+    slow_network,
+    talk,
+    wait_for_the_end,
+)
 from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.slow
@@ -15,12 +26,13 @@ TREE = MODULE.format(name="tree", path="kept/tree.js")
 TRANSFER = MODULE.format(name="transfer", path="kept/transfer.js")
 
 
-def test_a_chat_that_is_renamed_while_its_reply_grows_keeps_both(page: Page) -> None:
+def test_what_another_tab_changes_while_a_reply_grows_is_kept_with_it(page: Page) -> None:
     set_number(page, "Temperature", "2")
     set_number(page, "Max tokens", "150")
     say(page, STORY)
     other = other_tab(page)  # while the reply has just begun
     rename(other, "Cats")
+    other.get_by_label("System prompt").fill("Be kind.")
     wait_for_the_end(page)
     written = replies(page).inner_text()
     assert len(written) > 100
@@ -29,6 +41,17 @@ def test_a_chat_that_is_renamed_while_its_reply_grows_keeps_both(page: Page) -> 
     for tab in (page, other):
         tab.reload()
         expect(tab.locator(".chats li .title")).to_have_text("Cats")
+        expect(tab.get_by_label("System prompt")).to_have_value("Be kind.")
+        expect(replies(tab)).to_have_text(written, use_inner_text=True)
+    with slow_network(page, bytes_per_s=1000):
+        say(page, STORY)
+        expect(replies(other)).to_have_count(2)
+        other.locator(".message.user").last.hover()
+        other.locator(".message.user").last.get_by_label("Delete this message").click()
+        expect(replies(page)).to_have_count(1)
+    wait_for_the_end(page)
+    for tab in (page, other):
+        tab.reload()
         expect(replies(tab)).to_have_text(written, use_inner_text=True)
 
 
@@ -142,15 +165,20 @@ def test_many_chats_make_files_that_are_read_again(page: Page) -> None:
                 for await (const text of transfer.asJson(store, ids, largest)) texts.push(text);
                 return texts;
             }};
-            const [one, parts] = [await files(transfer.LARGEST), await files(5000)];
+            const one = await files(transfer.LARGEST);
+            const parts = await files(one[0].length);
+            const small = await files(5000);
             await store.clear();
             const read = [];
             for (const text of parts) read.push(await transfer.importJson(store, new Blob([text])));
-            return {{ one, parts, read, again: await files(transfer.LARGEST) }};
+            return {{ one, parts, small, read, again: await files(transfer.LARGEST) }};
         }}"""
     )
     assert len(found["one"]) == 1 and len(found["parts"]) == 2 and found["read"] == [1, 1]
     assert found["again"] == found["one"]
+    (story, *_) = (json.loads(text)["chats"][0] for text in found["small"])
+    assert max(map(len, found["small"])) <= 5000 and len(story["chat"]["nodes"]) == 4
+    assert story["tokens"] == {}  # which made it larger than a file may be
 
 
 def test_a_file_brings_back_what_was_deleted_from_an_open_chat(page: Page, tmp_path: Path) -> None:

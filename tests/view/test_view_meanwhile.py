@@ -48,6 +48,7 @@ def test_a_message_that_was_just_sent_survives_a_reload(page: Page) -> None:
 
 def test_a_change_of_a_message_ends_the_reply_that_is_being_written(page: Page) -> None:
     talk(page, "Hello!")
+    page.get_by_label("Tint by probability").click()
     set_number(page, "Max tokens", "500")
     set_number(page, "Temperature", "2")
     page.locator(".message.user").hover()
@@ -56,6 +57,11 @@ def test_a_change_of_a_message_ends_the_reply_that_is_being_written(page: Page) 
         say(page, STORY)
         expect(replies(page)).to_have_count(2)
         expect(replies(page).last).not_to_be_empty()
+        expect(page.get_by_label("Regenerate").first).to_be_hidden()  # it must wait
+        page.locator(".message.assistant .token").first.click()
+        page.keyboard.press("Escape")  # closes the alternatives, and no more
+        expect(page.locator(".alternatives")).to_have_count(0)
+        expect(page.locator(".send.halt")).to_be_visible()
         page.locator(".editor").fill("Good morning!")
         page.locator(".editor").press("Enter")
     expect(asked(page)).to_have_text(["Good morning!"])

@@ -80,10 +80,12 @@ def cells(page: Page) -> tuple[int, int]:
 
 def test_a_reload_stays_in_its_room_and_back_leaves_it(page: Page) -> None:
     now = page.locator(".rooms [aria-current=page]")
+    talk(page, "Hello!")
     for room in ("Translate", "Inspect"):
         enter(page, room)
         page.reload()
         expect(now).to_have_text(room)
+    expect(page.get_by_role("button", name="This conversation")).to_be_visible()
     page.go_back()
     expect(now).to_have_text("Translate")
     enter(page, "Chat")

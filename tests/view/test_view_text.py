@@ -107,10 +107,23 @@ def test_a_text_may_be_longer_than_the_context(page: Page, base_model: OnnxModel
 def test_what_is_typed_in_two_tabs_is_kept_of_both(page: Page) -> None:
     other = page.context.new_page()
     other.goto(page.url)
+    for tab in (page, other):  # one of them has the focus, as with people; else both would
+        devtools = page.context.new_cdp_session(tab)
+        devtools.send("Emulation.setFocusEmulationEnabled", {"enabled": False})
+    page.bring_to_front()
     text(page).fill("Once upon a time")
     expect(text(other)).to_have_value("Once upon a time")
+    other.bring_to_front()
     text(other).press("End")
     text(other).press("!")
+    text(page).evaluate("box => box.value += '?'")
+    text(page).evaluate("box => box.dispatchEvent(new Event('input'))")
+    text(other).press("!")
+    expect(text(other)).to_have_value(
+        "Once upon a time!!"
+    )  # nothing is taken from under the fingers
+    expect(text(page)).to_have_value("Once upon a time!!")
+    text(other).press("Backspace")
     expect(text(page)).to_have_value("Once upon a time!")
     for tab in (page, other):
         tab.reload()

@@ -68,10 +68,10 @@ async function startWorker({ data: files }) {
   for (const event of waiting) self.onmessage(event);
 }
 
-if (self.document) {
+if (!self.document) {
+  self.onmessage = (event) => startWorker(event).catch(reportError);
+} else if (self.DecompressionStream) {
   startPage(document.currentScript.textContent).catch(({ message }) => {
     document.getElementById("view").textContent = `The file is damaged: get it again. 文件已损坏，请重新获取。(${message})`;
   });
-} else {
-  self.onmessage = (event) => startWorker(event).catch(reportError);
-}
+} // else the browser is too old, as the text says that stays

@@ -3,9 +3,10 @@
 // talks with a model through `ask` alone:
 //
 //     mount(element, {facts, ask, inspect, models, translator, train})
-//     await ask({prompt, settings, begun}, onEvent, signal)
+//     await ask({prompt, settings, begun, model}, onEvent, signal)
 //
-// `facts` are those of gptcore/page/facts.py. `prompt` is the messages of a conversation, or a text.
+// `facts` are those of gptcore/page/facts.py. `prompt` is the messages of a conversation, or a text;
+// `begun` the ids or the text that the reply begins with; `model` the name of the one that answers.
 // `ask` calls `onEvent` with the events that gptcore/page/reply.py describes, and throws an error
 // whose message a person can read. `models`, if it is there, returns the facts as they are now, with
 // models that came since. `inspect` is described in inspect/inspect.js, and `translator` and `train`,
@@ -14,7 +15,7 @@
 import { ChatList } from "./chat/chatlist.js";
 import { Conversation } from "./chat/conversation.js";
 import { el, iconButton } from "./dom.js";
-import { openStore } from "./kept/store.js";
+import { lost, openStore } from "./kept/store.js";
 import { showKeys } from "./parts/dialogs.js";
 import { closeAlternatives } from "./parts/glass.js";
 import { themeButton } from "./parts/theme.js";
@@ -27,17 +28,17 @@ import { LANGUAGES, chooseLanguage, language, say } from "./words.js";
 const NARROW = matchMedia("(max-width: 900px)");
 
 export async function mount(element, host) {
-  const view = new View(element, host, host.facts.chat ? await openStore() : null);
-  await view.stage.reopen?.();
-  await view.list?.refresh();
+  const view = new View(host, host.facts.chat ? await openStore() : null);
+  await view.stage.reopen?.().catch(() => {}); // the list tells of it
+  element.replaceChildren(view.root);
+  view.enter(view.named()); // which may look at the chat that was open last
   return view;
 }
 
 class View {
-  constructor(element, host, store) {
+  constructor(host, store) {
     Object.assign(this, { host, store });
     this.root = el("div.gpt");
-    element.replaceChildren(this.root);
     // Keys that choose among Japanese or Chinese words are the keyboard's own. In Safari the choice
     // has ended when its key is told of, with the code 229 (WebKit bug 165004).
     const hide = (event) => (event.isComposing || event.keyCode === 229) && event.stopPropagation();
@@ -78,7 +79,6 @@ class View {
     const rooms = Object.values(this.rooms).map(({ element }) => element);
     this.root.replaceChildren(this.bar(), this.body, ...rooms, curtain);
     this.fitWidth();
-    this.enter(this.named());
     this.listChanged();
   }
 
@@ -86,7 +86,7 @@ class View {
     return new ChatList(this.store, {
       open: (id) => this.openChat(id),
       fresh: () => this.freshChat(),
-      settle: () => this.stage.settle(),
+      settle: (id) => this.stage.settle(id),
       renamed: (id, title) => id === this.stage.chat.id && Object.assign(this.stage.chat, { title }),
       changed: () => this.listChanged(),
       reload: () => this.stage.reload(this.stage.chat.id),
@@ -133,6 +133,7 @@ class View {
       const typed = this.stage.composer?.box.value;
       chooseLanguage(next);
       this.build();
+      this.enter(this.named());
       if (typed) this.stage.composer.set(typed);
     };
     return el(
@@ -227,7 +228,7 @@ class View {
     if (!this.list) return;
     this.name.textContent = this.stage.name;
     this.list.current = this.stage.chat.id;
-    this.list.refresh().catch(() => this.stage.notice.tell(say("store.failed")));
+    this.list.refresh().catch((error) => this.stage.notice.tell(say(lost(error))));
   }
 
   // ---- Keys
@@ -235,14 +236,14 @@ class View {
   onKey(event) {
     const isTyping = event.target.closest?.("input, textarea, select, dialog");
     if (event.key === "Escape") {
-      closeAlternatives();
-      if (event.target.closest?.("dialog, .editing")) return;
+      if (closeAlternatives() || event.target.closest?.("dialog, .editing")) return;
       (this.rooms[this.room] ?? this.stage).stop?.();
       this.closeSheets();
     } else if (event.key === "?" && !isTyping) {
       showKeys(this.root, this.list ? "chat" : "text");
     } else if (this.list && (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
       event.preventDefault();
+      if (this.room !== this.home) this.go(this.home);
       this.show("chats", true);
       this.list.search.focus();
     } else if (this.list && event.ctrlKey && event.shiftKey && event.key.toLowerCase() === "o") {

@@ -36,7 +36,7 @@ export class Actions {
   // `token`: the id and the text of what the model might have written in the place `i`.
   async branch(node, i, token) {
     const { tokens } = await this.about(node);
-    if (this.stage.isBusy) return;
+    await this.stage.settle();
     const begun = this.begun(node, [...tokens.slice(0, i), token]);
     this.stage.done = this.stage.write(this.stage.newReply(node.parent, { model: node.model }), begun);
   }
@@ -65,7 +65,6 @@ export class Actions {
   }
 
   edit(node) {
-    if (this.stage.isBusy) return;
     this.stage.messages.edit(node, async (text) => {
       await this.stage.settle(); // a reply may have begun meanwhile
       const { role, parent } = node;

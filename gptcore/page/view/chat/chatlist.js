@@ -1,6 +1,7 @@
 // The list of kept chats: new, search, rename, delete with Undo, and chats as files.
 
 import { el, iconButton } from "../dom.js";
+import { lost } from "../kept/store.js";
 import { asJson, asMarkdown, download, importJson } from "../kept/transfer.js";
 import { path, touch } from "../kept/tree.js";
 import { say } from "../words.js";
@@ -10,7 +11,7 @@ export class ChatList {
   constructor(store, actions) {
     Object.assign(this, { store, actions, current: null });
     this.search = el("input", { type: "search", placeholder: say("search"), "aria-label": say("search") });
-    this.search.addEventListener("input", () => this.refresh());
+    this.search.addEventListener("input", this.trying(() => this.refresh()));
     this.items = el("ul");
     const fresh = el("button.primary.wide-button", { type: "button", onclick: actions.fresh }, `+ ${say("chat.new")}`);
     this.file = el("input", { type: "file", accept: ".json,application/json", hidden: true, "aria-label": say("import") });
@@ -29,28 +30,54 @@ export class ChatList {
     this.element = el("aside.chats", { "aria-label": say("chats") }, fresh, this.search, this.items, this.foot);
   }
 
-  // Draws the list anew, unless somebody is naming a chat in it.
-  async refresh() {
-    const latest = (this.latest = Symbol("a refresh"));
-    const wanted = this.search.value.trim().toLowerCase();
-    let heads = await this.store.list();
-    if (wanted) heads = await this.matching(heads, wanted);
-    if (latest !== this.latest || this.items.querySelector("input")) return;
+  // Draws the list anew; whatever asks for it meanwhile is served by one more drawing.
+  refresh() {
+    this.isAsked = true;
+    return (this.drawing ??= this.drawAll().finally(() => (this.drawing = null)));
+  }
+
+  async drawAll() {
+    while (this.isAsked) {
+      this.isAsked = false;
+      await this.draw();
+    }
+  }
+
+  get wanted() {
+    return this.search.value.trim().toLowerCase();
+  }
+
+  // Draws the list, unless nothing in it has changed or somebody is naming a chat in it.
+  async draw() {
+    const { wanted } = this;
+    const all = await this.store.list();
+    const heads = wanted ? await this.matching(all, wanted) : all;
+    const key = JSON.stringify([this.current, wanted, heads.map(({ id, title }) => [id, title])]);
+    if (wanted !== this.wanted || key === this.drawn || this.items.querySelector("input")) return;
+    this.drawn = key;
     const focused = this.focused();
     this.items.replaceChildren(...heads.map((head) => this.item(head)));
     if (wanted && !heads.length) this.items.append(el("li.none", {}, say("search.none")));
-    if (focused) this.items.querySelector(`[data-id="${focused.id}"]`)?.children[focused.n]?.focus();
+    if (focused) this.focus(focused);
   }
 
   // Returns which button of which chat has the focus, if one has.
   focused() {
     const item = this.items.contains(document.activeElement) && document.activeElement.closest("li");
-    return item && { id: item.dataset.id, n: [...item.children].indexOf(document.activeElement) };
+    const place = (element) => [...element.parentElement.children].indexOf(element);
+    return item && { id: item.dataset.id, at: place(item), n: place(document.activeElement) };
+  }
+
+  // Focuses that button again; of a chat that went away, the one in its place.
+  focus({ id, at, n }) {
+    const same = this.items.querySelector(`[data-id="${id}"]`)?.children[n];
+    (same ?? this.items.children[at]?.firstChild ?? this.items.lastChild?.firstChild ?? this.search).focus();
   }
 
   async matching(heads, wanted) {
     const found = [];
     for (const head of heads) {
+      if (wanted !== this.wanted) break; // a person types on
       const isTitle = head.title.toLowerCase().includes(wanted);
       const chat = isTitle ? null : await this.store.load(head.id);
       const texts = Object.values(chat?.nodes ?? {}).map((node) => node.text.toLowerCase());
@@ -77,15 +104,16 @@ export class ChatList {
 
   // Returns an act that says so if the browser keeps or gives nothing.
   trying(act) {
-    return () => act().catch(() => this.actions.tell(say("store.lost")));
+    return () => act().catch((error) => this.actions.tell(say(lost(error))));
   }
 
   rename(item, id, title) {
     const box = el("input", { type: "text", "aria-label": say("rename"), maxlength: "100" });
     box.value = title;
+    const buttons = [...item.children];
     const close = () => {
       box.onblur = null; // which a box that goes away has, too
-      box.remove();
+      item.replaceChildren(...buttons);
     };
     const save = this.trying(async () => {
       close();
@@ -96,12 +124,12 @@ export class ChatList {
       this.actions.changed();
     });
     box.addEventListener("keydown", (event) => {
-      if (event.key === "Enter") save();
-      if (event.key === "Escape") {
-        close();
-        this.refresh();
-      }
       event.stopPropagation();
+      if (event.key === "Enter") save();
+      else if (event.key === "Escape") close();
+      else return;
+      buttons[0].focus();
+      this.actions.changed(); // which was not drawn meanwhile
     });
     item.replaceChildren(box);
     box.focus();
@@ -109,14 +137,14 @@ export class ChatList {
   }
 
   async remove(id) {
-    if (id === this.current) await this.actions.settle(); // or its reply would bring it back
+    await this.actions.settle(id); // or its reply would bring it back
     const undo = await this.store.remove(id);
     if (id === this.current) this.actions.fresh();
     this.actions.changed();
-    const bring = async () => {
+    const bring = this.trying(async () => {
       await undo();
-      this.actions.open(id);
-    };
+      await this.actions.open(id);
+    });
     this.actions.tell(say("chat.deleted"), { undo: bring, isError: false });
   }
 
@@ -149,7 +177,7 @@ export class ChatList {
       await this.actions.reload();
       this.actions.tell(say("import.done", { n }), { isError: false });
     } catch (error) {
-      this.actions.tell(say(error.message.startsWith("import.") ? error.message : "store.lost"));
+      this.actions.tell(say(error.message?.startsWith("import.") ? error.message : lost(error)));
     }
     this.actions.changed();
   }

@@ -1,6 +1,7 @@
 // The open chat: which one it is, who answers in it, and how it is sent, shown and kept.
 
 import { ROOT, add, merge, newChat, newest, pairOf, path, randomId, touch } from "../kept/tree.js";
+import { lost } from "../kept/store.js";
 import { isChat } from "../kept/transfer.js";
 import { el } from "../dom.js";
 import { keep, recall, say, shownName } from "../words.js";
@@ -130,6 +131,13 @@ export class Conversation {
     return this.writing !== undefined;
   }
 
+  // `writing`: what stops the reply that is being written, or undefined.
+  setWriting(writing) {
+    this.writing = writing;
+    this.composer.setBusy(this.isBusy);
+    this.messages.log.classList.toggle("busy", this.isBusy); // what must wait is not offered
+  }
+
   // ---- Which chat is open
 
   start() {
@@ -169,7 +177,7 @@ export class Conversation {
     history.replaceState(null, "", address);
   }
 
-  // Takes over what another tab has kept of this chat, while a reply is written here its title alone,
+  // Takes over what another tab has kept of this chat, while a reply is written here all but messages,
   // or leaves a chat that it has deleted; `id` is null when all chats are.
   async reload(id) {
     const open = this.chat.id;
@@ -178,10 +186,11 @@ export class Conversation {
     if (open !== this.chat.id) return;
     if (!chat && this.nodes().length) return this.leave();
     if (!chat || !isChat(chat) || chat.changed === this.chat.changed) return;
-    if (this.isBusy) return Object.assign(this.chat, { title: chat.title });
     const setUp = ({ model, rival, system, settings }) => JSON.stringify([model, rival, system, settings]);
     const isSetUp = setUp(chat) === setUp(this.chat);
-    this.chat = chat;
+    const { nodes, chosen } = this.isBusy ? this.chat : chat;
+    Object.assign(this.chat, chat, { nodes, chosen });
+    for (const gone of chat.gone) delete nodes[gone];
     if (!isSetUp) {
       this.showSettings();
       this.readdress();
@@ -227,18 +236,29 @@ export class Conversation {
   }
 
   // Keeps the open chat, or another one, and the tokens of new replies; returns whether it is kept.
-  async save(chat = this.chat, tokens = {}) {
-    let isKept = true;
-    try {
+  save(chat = this.chat, tokens = {}) {
+    return this.trying(async () => {
       const kept = await this.store.save(chat, tokens);
       // The chat may have changed while it was kept.
       if (!this.isBusy && kept.id === this.chat.id) Object.assign(this.chat, merge(kept, this.chat));
+    });
+  }
+
+  // Keeps no chat in which nothing was said.
+  forget(chat) {
+    return this.trying(() => this.store.remove(chat.id));
+  }
+
+  async trying(act) {
+    let isDone = true;
+    try {
+      await act();
     } catch (error) {
-      isKept = false;
-      this.notice.tell(say(error?.name === "QuotaExceededError" ? "store.full" : "store.failed"));
+      isDone = false;
+      this.notice.tell(say(lost(error, "store.failed")));
     }
     this.changed();
-    return isKept;
+    return isDone;
   }
 
   setUp(settings, system) {
@@ -273,10 +293,11 @@ export class Conversation {
     this.writing?.abort();
   }
 
-  // Stops what is being written, and waits until it is kept.
-  async settle() {
-    this.stop();
-    await this.done;
+  // Stops what is being written in the open chat, and waits until it is kept. `id`: the chat that
+  // is asked about; what is written in the open one goes on if that is another.
+  async settle(id = this.chat.id) {
+    if (id === this.chat.id) this.stop();
+    if (!this.isBusy || this.writing.signal.aborted) await this.done;
   }
 
   // ---- Replies

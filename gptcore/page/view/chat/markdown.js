@@ -129,8 +129,10 @@ export async function copyText(text, button) {
     const box = el("textarea", {}, text); // over http other machines have no clipboard
     document.body.append(box);
     box.select();
-    document.execCommand("copy");
+    const isCopied = document.execCommand("copy");
     box.remove();
+    button.focus({ preventScroll: true }); // which the box took
+    if (!isCopied) return;
   }
   button.classList.add("done");
   setTimeout(() => button.classList.remove("done"), 1200);

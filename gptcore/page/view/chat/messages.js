@@ -121,7 +121,7 @@ export class Messages {
   tools(article, number, count) {
     const { node } = article;
     const act = (name, ...more) => () => this.actions[name](article.node, ...more);
-    const copy = iconButton("copy", say("copy"), () => copyText(article.node.text, copy));
+    const copy = iconButton("copy", say("copy"), () => copyText(article.node.text, copy), ".any-time");
     const versions =
       count > 1
         ? el(
@@ -138,14 +138,14 @@ export class Messages {
         ? [
             iconButton("retry", say("regenerate"), act("regenerate")),
             isCut ? el("button.small", { type: "button", onclick: act("continue") }, say("continue")) : null,
-            node.prompt ? iconButton("read", say("what.it.read"), act("read")) : null,
+            node.prompt ? iconButton("read", say("what.it.read"), act("read"), ".any-time") : null,
           ]
         : [];
     return el(
       "div.tools",
       {},
       copy,
-      iconButton("edit", say("edit"), act("edit")),
+      iconButton("edit", say("edit"), act("edit"), ".any-time"),
       others,
       iconButton("remove", say("delete.message"), act("remove")),
       versions, // last, so that no button moves from under the pointer

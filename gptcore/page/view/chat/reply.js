@@ -18,10 +18,9 @@ export async function writeReply(chat, node, begun, changes) {
   const already = node.text; // stays if nothing comes
   for (const [id, { isKept }] of chat.known) if (isKept) chat.known.delete(id); // it takes much memory
   chat.known.set(node.id, known);
-  chat.writing = new AbortController();
+  chat.setWriting(new AbortController());
   const { signal } = chat.writing;
   chat.notice.tell("");
-  chat.composer.setBusy(true);
   delete node.finish;
   chat.refresh();
   chat.save(touch(kept)); // what was asked outlives a reload
@@ -30,6 +29,7 @@ export async function writeReply(chat, node, begun, changes) {
   const started = performance.now();
   let keptAt = started;
   const onEvent = (event) => {
+    if (!(node.id in kept.nodes)) return chat.stop(); // another tab has deleted it
     chat.notice.follow(event);
     take(event, node, known, n_left);
     if (event.line) chat.describe(node.model, event.line);
@@ -48,8 +48,7 @@ export async function writeReply(chat, node, begun, changes) {
     failure = error.message;
   }
   node.finish ??= signal.aborted ? "stopped" : "broken";
-  chat.writing = undefined;
-  chat.composer.setBusy(false);
+  chat.setWriting(undefined);
   const told = failure && !signal.aborted ? failure : "";
   await keep(chat, kept, node, { known, failure: told, already });
   announce(performance.now() - started);
@@ -75,8 +74,8 @@ async function keep(chat, kept, node, { known, failure, already }) {
     chat.composer.invite();
   }
   if (!known.prompt) chat.known.delete(node.id); // of a try that failed, what was known before stays
-  const isKept = await chat.save(touch(kept), known.tokens.length ? { [node.id]: known } : {});
-  known.isKept = isKept;
+  if (failure && !kept.title && !Object.keys(kept.nodes).length) await chat.forget(kept); // its first message
+  else known.isKept = await chat.save(touch(kept), known.tokens.length ? { [node.id]: known } : {});
   if (failure) chat.notice.tell(failure);
 }
 

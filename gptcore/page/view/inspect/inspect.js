@@ -15,7 +15,8 @@ const ADDED = ["sinusoidal", "learned"]; // positions that are added to the embe
 
 export class Inspect {
   // `host`: {facts, inspect}; `host.inspect({what, layer, model, untrained})` gives what
-  // gptcore/page/inspect.py tells, its arrays as {shape, data}. `old`: the room before, if any.
+  // gptcore/page/inspect.py tells, its arrays as {shape, data}. `host.isHere()`, if it is there, says
+  // whether that downloads nothing large. `old`: the room before, if any.
   constructor(host, old) {
     Object.assign(this, { host, typed: old?.box?.value, seen: null, layer: 0, head: 0, picture: "attention", at: 0, untrained: false });
     this.element = el("main.room", { "aria-label": say("room.inspect") });
@@ -32,7 +33,7 @@ export class Inspect {
     this.opened = JSON.stringify(what);
     this.box.value = this.typed || (what.length ? "" : say("inspect.example"));
     this.typed = "";
-    await this.look(this.box.value || what);
+    if ((await this.host.isHere?.()) !== false) await this.look(this.box.value || what); // else a person asks for it
   }
 
   build(facts) {

@@ -32,7 +32,7 @@ function openDatabase() {
 function done(transaction) {
   return new Promise((resolve, reject) => {
     transaction.oncomplete = () => resolve();
-    transaction.onerror = transaction.onabort = () => reject(transaction.error);
+    transaction.onabort = () => reject(transaction.error); // which follows each error
   });
 }
 
@@ -42,6 +42,10 @@ function result(request) {
     request.onerror = () => reject(request.error);
   });
 }
+
+// Returns the key of the words for an error of the browser's storage; `otherwise` is of those that are
+// not about its room.
+export const lost = (error, otherwise = "store.lost") => (error?.name === "QuotaExceededError" ? "store.full" : otherwise);
 
 const headOf = ({ id, created, changed }, title) => ({ id, created, changed, title });
 const newestFirst = (heads) => heads.sort((a, b) => b.changed - a.changed);
@@ -159,7 +163,9 @@ class VisitStore {
   async remove(id) {
     const chat = this.chats.get(id);
     this.chats.delete(id);
-    return () => this.save(chat);
+    const found = [...this.tokens].filter(([key]) => key.startsWith(`${id}/`));
+    for (const [key] of found) this.tokens.delete(key);
+    return () => this.save(chat, Object.fromEntries(found.map(([key, value]) => [key.slice(id.length + 1), value])));
   }
 
   async clear() {

@@ -6,14 +6,17 @@ export const LARGEST = 50e6; // bytes of a file that is read
 const KIND = "gptcore chats";
 
 // Yields the texts of JSON files with chats and the tokens of their replies: one, or as many as it
-// takes that each can be read again.
+// takes that each can be read again. A chat that is too large with its tokens goes without them.
 export async function* asJson(store, ids, largest = LARGEST) {
+  const sizeOf = (text) => new Blob([text]).size + 1;
   const whole = (chats) => `{"kind":"${KIND}","version":${VERSION},"chats":[${chats.join(",")}]}`;
   let chats = [];
   let size = 1000; // bytes of the frame, and more
   for (const id of ids) {
-    const text = JSON.stringify(await withTokens(store, id));
-    const bytes = new Blob([text]).size + 1;
+    const entry = await withTokens(store, id);
+    let text = JSON.stringify(entry);
+    if (1000 + sizeOf(text) > largest) text = JSON.stringify({ ...entry, tokens: {} });
+    const bytes = sizeOf(text);
     if (chats.length && size + bytes > largest) {
       yield whole(chats);
       [chats, size] = [[], 1000];

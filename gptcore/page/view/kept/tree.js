@@ -21,7 +21,9 @@ export function newChat({ system = "", settings = {}, model = null } = {}) {
     model,
     system,
     settings,
-    nodes: {}, // by id: {id, parent, role, text, created, ...}
+    // By id: {id, parent, role, text, created}; of a reply also what reply.js knows of it: its model,
+    // and of that the tokenizer; seed, figures and finish; of a comparison, its pair.
+    nodes: {},
     chosen: {}, // by parent: the child that is shown
     gone: [], // ids of deleted messages, which another tab may still hold
   };

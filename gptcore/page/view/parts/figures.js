@@ -5,7 +5,10 @@ import { say } from "../words.js";
 
 export class Figures {
   constructor() {
-    this.told = el("div.figures");
+    this.finish = el("span.finish", { role: "status" });
+    this.line = el("span");
+    const summary = el("summary", { "aria-label": say("figures"), title: say("figures") }, icon("info"));
+    this.told = el("div.figures", { hidden: true }, this.finish, el("details", {}, summary, this.line));
     this.meter = el("div.meter", { role: "meter", "aria-label": say("context"), hidden: true }, el("span"));
     this.used = el("small");
     this.element = el("div.under", {}, this.meter, this.used, this.told);
@@ -14,9 +17,9 @@ export class Figures {
   // Shows the figures of a reply: {n_prompt, n_new, first_ms, speed, seed, finish}, or none.
   measure(reply, size) {
     const used = reply?.n_prompt ? Math.min(reply.n_prompt + reply.n_new, size) : 0;
-    this.meter.hidden = !used;
+    this.meter.hidden = this.told.hidden = !used;
     this.used.textContent = used ? `${used} / ${size}` : "";
-    if (!used) return this.told.replaceChildren();
+    if (!used) return;
     const values = { used, size };
     for (const [name, value] of [["valuemin", 0], ["valuemax", size], ["valuenow", used]])
       this.meter.setAttribute(`aria-${name}`, value);
@@ -30,11 +33,8 @@ export class Figures {
       say("context.used", values),
       reply.seed === undefined ? null : say("seed.drawn", { seed: String(reply.seed) }),
     ].filter(Boolean);
-    const finish = reply.finish && reply.finish !== "end" ? say(`finish.${reply.finish}`) : "";
-    const summary = el("summary", { "aria-label": say("figures"), title: say("figures") }, icon("info"));
-    return this.told.replaceChildren(
-      el("span.finish", { role: "status" }, finish),
-      el("details", {}, summary, el("span", { "data-seed": String(reply.seed ?? "") }, lines.join(" · "))),
-    );
+    this.finish.textContent = reply.finish && reply.finish !== "end" ? say(`finish.${reply.finish}`) : "";
+    this.line.dataset.seed = reply.seed ?? "";
+    this.line.textContent = lines.join(" · ");
   }
 }

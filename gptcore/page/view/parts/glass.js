@@ -62,9 +62,13 @@ export function showTokens(element, tokens, branch) {
 
 let shown = null; // the open panel
 
+// Returns whether it was open. The token that it is about has the focus again, if the panel had it.
 export function closeAlternatives() {
-  shown?.remove();
+  if (!shown) return false;
+  if (shown.contains(document.activeElement)) shown.span.focus({ preventScroll: true });
+  shown.remove();
   shown = null;
+  return true;
 }
 
 function open(span, tokens, branch) {
@@ -96,11 +100,6 @@ function open(span, tokens, branch) {
   const panel = el("div.alternatives", { role: "dialog", "aria-label": say("alternatives") }, head, ...rows, hint);
   shown = panel;
   panel.span = span;
-  panel.addEventListener("keydown", ({ key }) => {
-    if (key !== "Escape") return;
-    closeAlternatives();
-    span.focus();
-  });
   // A finger leaves the panel before its tap becomes a click.
   panel.addEventListener("pointerleave", ({ pointerType }) => pointerType === "mouse" && closeAlternatives());
   span.closest(".gpt").append(panel);

@@ -36,7 +36,8 @@ export function heatMap({ values, rows, columns, isMasked = () => false, label, 
   const mark = el("span.mark", { hidden: true });
   Object.assign(mark.style, { width: `${size}px`, height: `${height}px` });
   canvas.tabIndex = 0;
-  canvas.addEventListener("pointermove", ({ offsetX: x, offsetY: y }) => choose(Math.floor(y / height), Math.floor(x / size)));
+  const point = ({ offsetX: x, offsetY: y }) => choose(Math.floor(y / height), Math.floor(x / size));
+  for (const event of ["pointermove", "pointerdown"]) canvas.addEventListener(event, point); // a finger only taps
   canvas.addEventListener("keydown", (event) => {
     const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
     if (!step) return;

@@ -10,6 +10,8 @@ export class Notice {
   // `share`, from 0 to 1, is shown as a bar.
   tell(text, { undo = null, label = say("undo"), isError = true, share = null } = {}) {
     const { element } = this;
+    const isShown = text && !element.hidden && element.firstChild.textContent === text;
+    if (isShown && !undo && share === null) return; // a screen reader would say it again
     const bar = element.querySelector("progress");
     if (bar && share !== null) {
       bar.value = share;

@@ -78,7 +78,8 @@ export class Settings {
       this.changed();
     };
     value.addEventListener("change", () => take(value.value)); // an emptied field: the default
-    range?.addEventListener("input", () => take(range.value));
+    range?.addEventListener("input", () => (value.value = range.value));
+    range?.addEventListener("change", () => take(range.value)); // once it is let go
     this.inputs[name] = { value, range };
     const label = el("label", { for: `n-${name}` }, say(`set.${name}`));
     const head = el("div.head", {}, label, value);

@@ -128,9 +128,9 @@ export class Writer {
     this.renew();
   }
 
-  // Takes over the text that another tab has kept, unless one is being written here.
+  // Takes over the text that another tab has kept, unless one is being written here, or typed.
   reload({ key, newValue }) {
-    if (key !== this.keys[0] || this.isBusy) return;
+    if (key !== this.keys[0] || this.isBusy || document.hasFocus()) return;
     this.box.value = newValue ?? "";
     this.renew();
   }

@@ -187,6 +187,8 @@ export class Train {
     const reasons = new Set();
     for (const file of files) {
       try {
+        const isRead = await file.slice(0, 1).arrayBuffer().catch(() => null);
+        if (!isRead) throw new Error(say("train.unread", { name: file.name }));
         this.show(await this.host.put(file));
       } catch (error) {
         reasons.add(error.message);

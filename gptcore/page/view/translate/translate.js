@@ -58,6 +58,7 @@ export class Translate {
   async translate() {
     if (this.running) return;
     this.running = new AbortController();
+    this.asked = null; // a picture that comes late is of the text before
     this.found = [];
     this.target.value = "";
     this.picture.hidden = true;
@@ -108,11 +109,14 @@ export class Translate {
     this.picture.hidden = !sentences.length;
     if (!sentences.length) return;
     this.sentence = Math.min(sentence, sentences.length - 1);
+    const asked = (this.asked = sentences[this.sentence]);
     try {
-      this.seen = await this.host.crossing(sentences[this.sentence]);
+      const seen = await this.host.crossing(asked);
+      if (asked !== this.asked) return;
+      this.seen = seen;
       this.draw();
     } catch (error) {
-      this.notice.tell(error.message);
+      if (asked === this.asked) this.notice.tell(error.message);
     }
   }
 
