@@ -172,7 +172,17 @@ def test_a_model_of_books_writes_and_what_its_curves_mean_is_said(page: Page) ->
     expect(page.locator(".train").get_by_role("button", name="Write with it")).to_be_visible()
 
 
-def test_nonsense_gets_a_line_and_can_be_removed(page: Page) -> None:
+def drop(page: Page, path: Path) -> None:
+    devtools = page.context.new_cdp_session(page)
+    data = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
+    area = page.locator(".drop").bounding_box()
+    assert area
+    for kind in ("dragEnter", "dragOver", "drop"):
+        at = {"x": area["x"] + 20, "y": area["y"] + 10}
+        devtools.send("Input.dispatchDragEvent", {"type": kind, **at, "data": data})
+
+
+def test_nonsense_gets_a_line_and_can_be_removed(page: Page, tmp_path: Path) -> None:
     enter(page)
     train = page.locator(".train").get_by_role("button", name="Train", exact=True)
     give(page, ("photo.png", b"\x89PNG\r\n\x1a\n" + bytes(200)), ("white.txt", b" "))
@@ -181,6 +191,8 @@ def test_nonsense_gets_a_line_and_can_be_removed(page: Page) -> None:
     expect(page.locator(".texts li").nth(1)).to_contain_text("not used: it holds nothing but")
     expect(page.get_by_text("so Train waits")).to_be_visible()
     expect(train).to_be_disabled()
+    drop(page, tmp_path)
+    expect(page.locator(".train .notice")).to_contain_text("cannot be read: drop files")
     give(page, ("shop.csv", shop()))
     expect(page.get_by_text("2 files are not used")).to_be_visible()
     expect(train).to_be_enabled()

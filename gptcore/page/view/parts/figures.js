@@ -19,6 +19,9 @@ export class Figures {
     const used = reply?.n_prompt ? Math.min(reply.n_prompt + reply.n_new, size) : 0;
     this.meter.hidden = this.told.hidden = !used;
     this.used.textContent = used ? `${used} / ${size}` : "";
+    const finish = used && reply.finish && reply.finish !== "end" ? say(`finish.${reply.finish}`) : "";
+    if (this.finish.textContent !== finish) this.finish.textContent = finish; // else it would be read aloud again
+    this.line.textContent = "";
     if (!used) return;
     const values = { used, size };
     for (const [name, value] of [["valuemin", 0], ["valuemax", size], ["valuenow", used]])
@@ -33,7 +36,6 @@ export class Figures {
       say("context.used", values),
       reply.seed === undefined ? null : say("seed.drawn", { seed: String(reply.seed) }),
     ].filter(Boolean);
-    this.finish.textContent = reply.finish && reply.finish !== "end" ? say(`finish.${reply.finish}`) : "";
     this.line.dataset.seed = reply.seed ?? "";
     this.line.textContent = lines.join(" · ");
   }
