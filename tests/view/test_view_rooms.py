@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import FIRST, SCREENSHOTS
+from conftest import SCREENSHOTS, TINY
 from in_browser import box, new_tab, say, set_number, talk
 from playwright.sync_api import Browser, Locator, Page, expect
 
@@ -345,7 +345,8 @@ def test_a_text_that_cannot_be_drawn_is_told(page: Page) -> None:
 def test_without_its_graph_inspect_says_what_to_run(
     browser: Browser, serve: Callable[..., str], tmp_path: Path
 ) -> None:
-    folder = shutil.copytree(FIRST / "model", tmp_path / "base")
+    without = shutil.ignore_patterns("inspect.onnx", "untrained.onnx")
+    folder = shutil.copytree(TINY / "model", tmp_path / "base", ignore=without)
     write_facts(folder, replace(read_facts(folder), chat=False))
     page = new_tab(browser, serve(load_model(folder, threads=1)))
     enter(page, "Inspect")
