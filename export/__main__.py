@@ -25,9 +25,6 @@ COMMANDS = {
     "inspect": Command(
         "export.commands.inspect", "add the graph that the page's Inspect tab needs"
     ),
-    "serving": Command(
-        "export.commands.serving", "add the graphs with which our own engine is faster"
-    ),
     "score": Command(
         "export.commands.score", "translate a file of pairs, and score the translations"
     ),

@@ -319,7 +319,7 @@ def change_vectors(network: Module) -> None:
 
 
 def without_serving(folder: Path, out: Path) -> Path:
-    """A copy of a folder as it was before there were serving graphs."""
+    """A copy of a folder whose portable graph serves, as where heads have other sizes."""
     shutil.copytree(folder, out)
     for path in load_bundle(out).serving.values():
         path.unlink()

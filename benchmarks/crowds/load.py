@@ -29,9 +29,10 @@ import aiohttp
 
 from benchmarks.crowds.servers import ROOT, Server, free_port, llama, running
 from benchmarks.serving.peers import write_random
-from export.folder.serving import add_serving
+from export.folder.serving import write_serving_graphs
 from export.gguf.write import write_gguf
 from export.quantize.save import save_quantized
+from export.verify.report import TOLERANCE
 from gptcore.bundle import VARIANTS, load_bundle, write_facts
 from gptcore.config import PRESETS
 
@@ -79,8 +80,9 @@ def measure(model: str, options: argparse.Namespace, temporary: Path) -> None:
         folder = temporary / "model"
         write_random(model, 512, folder)
         save_quantized(folder / VARIANTS["fp32"], folder / VARIANTS["q8"], "q8")
-        write_facts(folder, load_bundle(folder).facts)
-        add_serving(folder)
+        facts = load_bundle(folder).facts
+        write_serving_graphs(folder, facts.config, ["q8"], TOLERANCE)
+        write_facts(folder, facts)
     bundle = load_bundle(folder)
     variants = [name for name in options.variants if name in bundle.serving]
     with ExitStack() as stack:

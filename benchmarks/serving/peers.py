@@ -20,10 +20,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 import numpy as np
 
-from export.folder.serving import add_serving
+from export.folder.serving import write_serving_graphs
 from export.folder.write import write_model
 from export.gguf.write import write_gguf
 from export.runtimes.environments import PEERS, PeerError, Running, start
+from export.verify.report import TOLERANCE
 from gptcore.bundle import load_bundle, write_facts
 from gptcore.config import PRESETS
 from gptcore.facts import ModelFacts
@@ -72,8 +73,8 @@ def write_random(preset: str, block_size: int, folder: Path) -> None:
     tokenizer = Tokenizer({token: rank for rank, token in enumerate(tokens)})
     folder.mkdir()
     write_model(model, tokenizer, False, folder)
+    write_serving_graphs(folder, config, ["fp32"], TOLERANCE)
     write_facts(folder, ModelFacts(preset, False, count_parameters(model), config))
-    add_serving(folder)
 
 
 def sources(

@@ -36,7 +36,6 @@ ROAD = (
     "export run --out model --quantize int8,q8",
     "export verify model",
     "export inspect model",
-    "export serving model",
     "export ship model --out small",
     "export space model --out space",
     "export web model --out site",

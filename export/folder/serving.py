@@ -1,34 +1,17 @@
-"""Adds the serving graphs to a model folder: one for each file whose weights they can use.
-
->>> add_serving(Path("models/nano"))                                 # doctest: +SKIP
-"""
+"""The serving graphs of a model folder: one for each file whose weights they can use."""
 
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
-from export.formats.serving import cannot_serve, write_serving
-from export.verify.report import Check, any_failed, logits_limit, print_report
+from export.formats.serving import can_serve, write_serving
+from export.verify.report import Check, any_failed, print_report
 from export.verify.serving import compare_serving
-from gptcore.bundle import SERVING, VARIANTS, add_files, load_bundle
+from gptcore.bundle import SERVING, VARIANTS
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.system.files import new_file
 from training.machine.progress import waiting
-
-
-def add_serving(folder: Path) -> None:
-    """Write the serving graphs of an existing folder, from what it holds."""
-    bundle = load_bundle(folder)
-    if reason := cannot_serve(bundle.config):
-        raise UserError(f"{folder}: {reason}")
-    limit = logits_limit(bundle.facts.parity)
-    checks = write_serving_graphs(folder, bundle.config, bundle.variants, limit)
-    if not checks:
-        raise UserError(f"{folder} has no file that a serving graph can use: {', '.join(SERVING)}")
-    print_report(checks)
-    names = [SERVING[name] for name in bundle.variants if name in SERVING]
-    add_files(folder, names)
 
 
 def write_serving_graphs(
@@ -39,7 +22,7 @@ def write_serving_graphs(
     limit: the largest difference of logits that is allowed.
     Raises UserError if one differs from its portable graph; then none is written.
     """
-    if cannot_serve(config):
+    if not can_serve(config):
         return []
     checks = []
     with ExitStack() as files:  # they get their names together: gptcore.json lists all or none

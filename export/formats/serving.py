@@ -41,15 +41,9 @@ from gptcore.config import ModelConfig
 Shape = list[str | int | None]
 
 
-def cannot_serve(config: ModelConfig) -> str | None:
-    """Return why a model of this shape can have no serving graph, or None if it can."""
-    multiple = 16 if "rotary" in config.position else 8
-    if config.head_dim % multiple == 0:
-        return None
-    return (
-        f"ONNX Runtime's GroupQueryAttention needs heads whose size is a multiple of {multiple}, "
-        f"and head_dim is {config.head_dim}: the portable graph serves this model"
-    )
+def can_serve(config: ModelConfig) -> bool:
+    """Say whether ONNX Runtime's GroupQueryAttention can have heads of this model's size."""
+    return config.head_dim % (16 if "rotary" in config.position else 8) == 0
 
 
 def write_serving(source: Path, path: Path, config: ModelConfig) -> None:

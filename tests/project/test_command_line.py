@@ -41,7 +41,6 @@ WRONG = {
         "fetch": "nowhere",
         "verify": "nowhere",
         "inspect": "nowhere",
-        "serving": "nowhere",
         "embed": "nowhere",
         "score": "nowhere pairs.tsv",
         "gguf": "nowhere",

@@ -1,0 +1,49 @@
+"""The serving graphs that an export adds to a folder: which can have one, and all or none."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import NANO, TINY
+from trained import without_serving
+
+from export.folder import serving
+from export.folder.serving import write_serving_graphs
+from export.verify.report import TOLERANCE, Check
+from gptcore.bundle import load_bundle
+from gptcore.checks import UserError
+
+
+def test_what_was_compared_has_the_name_of_its_file(model_folder: Path) -> None:
+    claims = [check.name for check in load_bundle(model_folder).facts.parity]
+    assert "serving.onnx: prompts read in parts" in claims
+
+
+def test_heads_that_onnx_runtimes_operator_cannot_rotate_have_no_serving_graph(
+    tmp_path: Path,
+) -> None:
+    """It rotates heads of 16, 32, 48 ... dimensions alone; these have 8."""
+    folder = shutil.copytree(TINY / "model", tmp_path / "model")
+    assert write_serving_graphs(folder, load_bundle(folder).config, ["fp32"], TOLERANCE) == []
+    assert not load_bundle(folder).serving
+
+
+@pytest.mark.parametrize(
+    ("graph", "source"), [("serving", "model"), ("serving_int8", "model_int8")]
+)
+def test_if_a_serving_graph_differs_none_is_written(
+    graph: str, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder would hold a graph that gptcore.json does not list, as if a person had made it."""
+    folder = without_serving(NANO, tmp_path / "model")
+    before = {path.name for path in (folder / "onnx").iterdir()}
+    bundle = load_bundle(folder)
+    monkeypatch.setattr(
+        serving,
+        "compare_serving",
+        lambda *given: [Check("made up", 1, 1.0 * (given[-1] == f"{graph}.onnx"), 1e-4)],
+    )
+    with pytest.raises(UserError, match=rf"{graph}\.onnx differs from {source}\.onnx"):
+        write_serving_graphs(folder, bundle.config, bundle.variants, TOLERANCE)
+    assert {path.name for path in (folder / "onnx").iterdir()} == before
+    load_bundle(folder)
