@@ -34,7 +34,7 @@ class TextFacts:
     n_bytes: int
     n_documents: int | None = None
     n_pairs: int | None = None  # number of sentence pairs, for a translator
-    reverse: bool | None = None  # whether a translator reads the second column; older lack it
+    reverse: bool = False  # whether a translator reads the second column
     corpus_sha256: str | None = None
     expected_bits_per_byte: float | None = None  # predicted by the training plan
     datasets: dict[str, float] = field(default_factory=dict)  # number of passes over each data set

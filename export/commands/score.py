@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from gptcore.bundle import load_translation_bundle
-from training.data.sentence_pairs import is_reversed, read_pairs
+from training.data.sentence_pairs import read_pairs
 from training.machine.progress import waiting
 
 
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     bundle = load_translation_bundle(options.model)
     training = bundle.facts.training
-    pairs = read_pairs(options.pairs, training is not None and is_reversed(training.data))
+    pairs = read_pairs(options.pairs, training is not None and training.data.reverse)
     with waiting("starting PyTorch"):
         from export.verify.score import score_folder
 

@@ -1,6 +1,6 @@
 """Translates a file of pairs in ONNX Runtime and in PyTorch; compares and scores the results.
 
->>> pairs = read_pairs(path, is_reversed(source))                    # doctest: +SKIP
+>>> pairs = read_pairs(path, training.data.reverse)                  # doctest: +SKIP
 >>> score_folder(bundle, pairs, beams=4, samples=10)                 # doctest: +SKIP
 """
 

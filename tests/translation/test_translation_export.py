@@ -270,19 +270,15 @@ def test_a_translator_is_no_decoder_and_a_decoder_no_translator(
         load_translation_bundle(model_folder)
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [{}, {"reverse": True}, {"reverse": None, "source": "pairs.tsv, second column to the first"}],
-    ids=["forward", "reversed", "reversed, and of an earlier version"],
-)
+@pytest.mark.parametrize("is_reversed", [False, True])
 def test_score_compares_both_runtimes_and_knows_which_column_the_model_reads(
-    copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], changed: dict[str, object]
+    copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], is_reversed: bool
 ) -> None:
     pairs = made_up_pairs(612)[600:]
-    if changed:
+    if is_reversed:
         pairs = [(b, a) for a, b in pairs]
         facts = read_facts(copy)
-        data = replace(facts.training.data, **changed)
+        data = replace(facts.training.data, reverse=True)
         write_facts(copy, replace(facts, training=replace(facts.training, data=data)))
     write_pairs(pairs, tmp_path / "pairs.tsv")
     words = [str(copy), str(tmp_path / "pairs.tsv"), "--samples", "3", "--untrained"]

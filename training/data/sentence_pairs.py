@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from gptcore.checks import UserError
-from gptcore.facts import TextFacts
 from gptcore.system.wording import counted
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.search import encode_source, target_ends
@@ -28,15 +27,6 @@ Fitting = tuple[list[Pair], list[Encoded]]  # the pairs that fit a model, and th
 TRAINING, VALIDATION = "pairs/training.tsv", "pairs/validation.tsv"  # in the run directory
 # Held-out pairs: their share, and at most how many; of more, as many are translated to be scored.
 VALIDATION_SHARE, MAX_VALIDATION = 0.02, 500
-# Which column is translated, for people: a translator's `source` ends with one of these.
-FORWARD, REVERSED = "first column to the second", "second column to the first"
-
-
-def is_reversed(data: TextFacts) -> bool:
-    """Return whether a translator of these facts translates the second column to the first."""
-    if data.reverse is None:  # of an earlier version, in which only the words for people say it
-        return data.source.endswith(REVERSED)
-    return data.reverse
 
 
 def read_pairs(path: Path, reverse: bool = False) -> list[Pair]:

@@ -13,8 +13,6 @@ from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
 from gptcore.text.tokenizer import Tokenizer
 from training.data.sentence_pairs import (
-    FORWARD,
-    REVERSED,
     TRAINING,
     VALIDATION,
     Pair,
@@ -77,7 +75,8 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
 
 
 def source_of(options: argparse.Namespace) -> str:
-    return f"{options.pairs.name}, {REVERSED if options.reverse else FORWARD}"
+    columns = "second column to the first" if options.reverse else "first column to the second"
+    return f"{options.pairs.name}, {columns}"
 
 
 def start(
