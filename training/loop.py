@@ -105,7 +105,7 @@ def train(
     recorders = open_recorders(run, world, state.step if resume else None)
     if world.is_first and resume:
         run.forget_after(state.step)
-        run.write_config()  # an older run's config.json may lack the precision
+        run.write_config()  # with the settings that a resume may change
     elif world.is_first:
         task.save(run.path)  # last, so that a failed start leaves no files
         run.create()

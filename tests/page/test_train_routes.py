@@ -551,7 +551,8 @@ def test_what_the_report_says_is_read_from_its_file(tmp_path: Path) -> None:
 def test_the_time_left_goes_on_between_two_logged_steps_and_is_not_guessed(tmp_path: Path) -> None:
     run = tmp_path / "run"
     (run / "checkpoints").mkdir(parents=True)
-    config = {"train": {"steps": 100, "eval_every": 30}, "data": {"chat": True}, "clock": None}
+    text = {"chat": True, "n_tokens": 1000, "n_bytes": 2000}
+    config = {"train": {"steps": 100, "eval_every": 30}, "data": text, "clock": None}
 
     def found(clock: dict | None, *rows: dict, ago_s: float = 0) -> dict[str, Any]:
         (run / "config.json").write_text(json.dumps(config | {"clock": clock}))

@@ -27,13 +27,13 @@ from training.__main__ import main
 from training.data.batches import Batches
 from training.data.corpus import read_documents
 from training.data.shards import Shards, prepare
+from training.data.sources import run_data_of
 from training.formats.places import find_files
 from training.loop import train
 from training.machine.processes import join
 from training.optim.optimizers import rate_factor
 from training.run.config import TrainConfig
 from training.run.directory import Run
-from training.run.facts import RunData
 from training.step import seed_of
 from training.tasks.language import LanguageModelling
 
@@ -54,7 +54,7 @@ def new_run(path: Path, shards: Shards, **settings: object) -> Run:
     model = dataclasses.replace(PRESETS["tiny"], n_layer=1, block_size=64, dropout=0.1)
     usual = {"batch_size": 4, "micro_batch_size": 2, "warmup_steps": 4, "log_every": 1}
     config = TrainConfig(**{"steps": STEPS, **usual, **settings})
-    run = Run(path, model, config, RunData("chats", True, 1, shards=str(shards.path)))
+    run = Run(path, model, config, run_data_of(shards, "chats"))
     LanguageModelling(run, shards).save(path)
     run.create()
     return run

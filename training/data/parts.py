@@ -213,8 +213,7 @@ def join_parts(folder: Path) -> Shards:
         key=lambda piece: piece["number"],
     )
     tokenizer = Tokenizer.load(folder / "tokenizer")
-    sha256 = tokenizer.sha256  # lists of an earlier version do not name theirs
-    if any(listed.get("tokenizer", sha256) != sha256 for listed in found.values()):
+    if any(listed["tokenizer"] != tokenizer.sha256 for listed in found.values()):
         raise UserError(
             f"{folder / 'tokenizer'} is not the tokenizer of the parts: put theirs back, or make "
             f"the parts again in another folder"
@@ -249,7 +248,7 @@ def split_of(split: str, pieces: list[dict[str, Any]]) -> dict[str, Any]:
 def read_part(path: Path) -> dict[str, Any]:
     try:
         listed = read_sealed(path)
-        listed["plan"], listed["pieces"], listed["bytes"], listed["sha256"]
+        listed["plan"], listed["tokenizer"], listed["pieces"], listed["bytes"], listed["sha256"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged ({error}): make this part again") from None
     return listed

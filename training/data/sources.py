@@ -150,6 +150,6 @@ def shards_of(run: Run) -> Shards:
     if not is_finished(place) and is_finished(beside):
         place = str(beside)
     shards = open_shards(place, run.path / CACHE)
-    if run.data.corpus_sha256 not in (None, shards.manifest.get("corpus_sha256")):
+    if run.data.corpus_sha256 != shards.manifest["corpus_sha256"]:
         raise UserError(f"the shards at {shards.location} are no longer those of {run.path}")
     return shards

@@ -32,7 +32,7 @@ def progress_of(run: Path) -> dict[str, Any] | None:
     factor = bits_per_nat(config["data"], measured)
     report, is_complete = reported(run / "report.json"), (run / "summary.json").is_file()
     of_weights = [m for m in measured if not is_complete or m["step"] == report["taken"]]
-    losses = [[row["step"], row["loss"] * factor] for row in rows if factor and "loss" in row]
+    losses = [[row["step"], row["loss"] * factor] for row in rows if "loss" in row]
     return {
         "path": str(run),
         "step": timed[-1]["step"] if timed else 0,
@@ -51,7 +51,7 @@ def progress_of(run: Path) -> dict[str, Any] | None:
 
 
 def bits_per_nat(data: dict[str, Any], measured: list[dict[str, Any]]) -> float:
-    """Return the bits per byte of a loss of one nat per token; 0 if nothing tells the bytes yet.
+    """Return the bits per byte of a loss of one nat per token.
 
     The training text is taken to have as many bytes to a token as the held-out text; before an
     evaluation, as all text.
@@ -59,8 +59,7 @@ def bits_per_nat(data: dict[str, Any], measured: list[dict[str, Any]]) -> float:
     for m in measured:
         if m["val_loss"] > 0:
             return m["bits_per_byte"] / m["val_loss"]
-    n_tokens, n_bytes = data.get("n_tokens"), data.get("n_bytes")
-    return n_tokens / (n_bytes * math.log(2)) if n_tokens and n_bytes else 0.0
+    return data["n_tokens"] / (data["n_bytes"] * math.log(2))
 
 
 def reported(path: Path) -> dict[str, Any]:
