@@ -38,7 +38,6 @@ from export.formats.weights import write_decoder_weights, write_weights
 from export.verify.decoder import load_reference, verify
 from export.verify.inspection import compare_inspect
 from export.verify.report import TOLERANCE, Check, any_failed, as_facts, logits_limit, print_report
-from export.verify.translation import load_reference as load_seq2seq
 from export.verify.translation import verify_translation
 from gptcore.bundle import (
     INSPECT,
@@ -48,7 +47,7 @@ from gptcore.bundle import (
     Bundle,
     TranslationBundle,
     add_files,
-    load_any_bundle,
+    load_bundle,
     write_facts,
 )
 from gptcore.checks import UserError
@@ -244,11 +243,11 @@ def measured(run: Run, step: int) -> dict[str, Any]:
 
 @waiting("writing and comparing the graphs")
 def add_inspect(folder: Path) -> None:
-    """Add the page's Inspect graphs to a model folder: inspect.onnx, a decoder's untrained.onnx.
+    """Add the page's Inspect graphs to a decoder's folder: inspect.onnx and untrained.onnx.
 
     Raises UserError if the model is too large for a graph that is one file.
     """
-    bundle = load_any_bundle(folder)
+    bundle = load_bundle(folder)
     if 4 * bundle.facts.parameters > MOST_BYTES:
         raise UserError(
             f"{folder} has {bundle.facts.parameters:,} parameters: Inspect takes at most "
@@ -256,14 +255,10 @@ def add_inspect(folder: Path) -> None:
         )
     with ExitStack() as files:  # they get their names together: gptcore.json lists both or none
         path = files.enter_context(new_file(folder / INSPECT))
-        if isinstance(bundle, TranslationBundle):
-            write_checked_inspect(load_seq2seq(bundle), path)
-        else:
-            write_checked_inspect(load_reference(bundle), path)
-            untrained = files.enter_context(new_file(folder / UNTRAINED))
-            write_untrained(bundle.config, path, untrained)
-    names = [name for name in (INSPECT, UNTRAINED) if (folder / name).exists()]
-    add_files(folder, [name.as_posix() for name in names])
+        write_checked_inspect(load_reference(bundle), path)
+        untrained = files.enter_context(new_file(folder / UNTRAINED))
+        write_untrained(bundle.config, path, untrained)
+    add_files(folder, [INSPECT.as_posix(), UNTRAINED.as_posix()])
 
 
 def write_checked_inspect(model: GPT | Seq2Seq, path: Path) -> None:

@@ -45,8 +45,7 @@ def add_endpoints(models: Models, access: Access) -> None:
 def add_translation(model: OnnxTranslator) -> None:
     """Add the endpoints of a translator."""
     gr.api(with_gradio_errors(translation_endpoint(model)), api_name="translation", **PRIVATE)
-    if model.bundle.inspect:
-        gr.api(with_gradio_errors(crossing_endpoint(model.bundle)), api_name="crossing", **PRIVATE)
+    gr.api(with_gradio_errors(crossing_endpoint(model.bundle)), api_name="crossing", **PRIVATE)
     add_public(translate_endpoint(model), "translate")
 
 

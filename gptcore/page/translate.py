@@ -40,7 +40,7 @@ def translator_facts(model: OnnxTranslator) -> dict[str, Any]:
         "line": device_line(model),
         "examples": bundle.examples,
         "beams": {"default": BEAMS, "highest": MAX_BEAMS},
-        "most_drawn": MAX_TOKENS if bundle.inspect else 0,
+        "most_drawn": MAX_TOKENS,
     }
 
 

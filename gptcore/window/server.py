@@ -109,8 +109,7 @@ def endpoints(models: Models, translator: OnnxTranslator | None) -> dict[str, As
     found = {"reply": reply_endpoint(models), "inspect": inspect_endpoint(models)}
     if translator:
         found["translation"] = translation_endpoint(translator)
-        if translator.bundle.inspect:
-            found["crossing"] = crossing_endpoint(translator.bundle)
+        found["crossing"] = crossing_endpoint(translator.bundle)
     return found
 
 

@@ -16,7 +16,7 @@ from export.__main__ import main
 from export.folder.replace import check_model_folder
 from export.formats.inspect_onnx import write_inspect
 from export.verify.decoder import load_reference
-from gptcore.bundle import FACTS, INSPECT, load_bundle, load_translation_bundle, write_facts
+from gptcore.bundle import FACTS, INSPECT, load_bundle
 from gptcore.checks import UserError
 from gptcore.config import DECODERS
 from gptcore.engine.onnx_session import open_inference
@@ -308,19 +308,6 @@ def test_a_graph_that_is_not_the_model_is_not_kept(
     with pytest.raises(UserError, match="was not written: it differs from PyTorch by"):
         export.folder.write.add_inspect(copy)
     load_bundle(copy)  # a sound folder, as before
-
-
-@pytest.mark.slow
-def test_a_translation_folder_may_get_its_graph_again(
-    translation_folder: Path, tmp_path: Path
-) -> None:
-    copy = shutil.copytree(translation_folder, tmp_path / "copy")
-    before = (copy / INSPECT).read_bytes()
-    (copy / INSPECT).write_bytes(b"")
-    write_facts(copy, load_translation_bundle(translation_folder).facts)
-    assert main(["inspect", str(copy)]) == 0
-    assert load_translation_bundle(copy).inspect is not None
-    assert (copy / INSPECT).read_bytes() == before
 
 
 @pytest.mark.slow
