@@ -29,7 +29,6 @@ from gptcore.text.chat_template import (
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.search import Translation
 
-PARTS = ("queries", "keys", "values", "normed")
 EMPTY = "the text is empty: type a text first"
 MAX_TOKENS = 128  # longest text whose attention is drawn, in tokens
 
@@ -64,9 +63,10 @@ class Inspection:
     scores: np.ndarray  # (L, H, T, T), before the causal mask
     attention: np.ndarray  # (L, H, T, T), rows sum to 1
     following: list[list[tuple[int, str, float]]]  # after each token: id, name, log probability
-    # Those of queries (L, H, T, D), keys and values (L, K, T, D) and the two norms' outputs
-    # (L, 2, T, C) that the graph has; one that was exported earlier has none.
-    parts: dict[str, np.ndarray]
+    queries: np.ndarray  # (L, H, T, D)
+    keys: np.ndarray  # (L, K, T, D)
+    values: np.ndarray  # (L, K, T, D)
+    normed: np.ndarray  # (L, 2, T, C), the outputs of the two norms
 
 
 def inspect_ids(inspector: Inspector, ids: list[int], n_next: int) -> Inspection:
@@ -82,15 +82,18 @@ def inspect_ids(inspector: Inspector, ids: list[int], n_next: int) -> Inspection
     return Inspection(
         tokens=token_names(ids, tokenizer),
         token_ids=ids,
-        embeddings=seen["embeddings"],
-        positions=seen["positions"],
-        scores=seen["scores"],
-        attention=seen["attention"],
         following=[
             [(i, name, p) for (i, p), name in zip(one.top, token_names(ids_of(one), tokenizer))]
             for one in following
         ],
-        parts={name: seen[name] for name in PARTS if name in seen},
+        embeddings=seen["embeddings"],
+        positions=seen["positions"],
+        scores=seen["scores"],
+        attention=seen["attention"],
+        queries=seen["queries"],
+        keys=seen["keys"],
+        values=seen["values"],
+        normed=seen["normed"],
     )
 
 
@@ -157,13 +160,13 @@ def check_count(ids: list[int], limit: int) -> None:
 @dataclass(frozen=True)
 class CrossAttention:
     """Attention of each target token to the S source tokens, in L layers of H heads; and the two
-    self-attentions, if the graph has them."""
+    self-attentions."""
 
     source: list[str]
     target: list[str]
     attention: np.ndarray  # (L, H, T, S)
-    encoder: np.ndarray | None = None  # (layers of the encoder, H, S, S)
-    decoder: np.ndarray | None = None  # (L, H, T, T), of the tokens before those of `target`
+    encoder: np.ndarray  # (layers of the encoder, H, S, S)
+    decoder: np.ndarray  # (L, H, T, T), of the tokens before those of `target`
 
 
 def inspect_translation(inspector: Inspector, translation: Translation) -> CrossAttention:
@@ -176,8 +179,8 @@ def inspect_translation(inspector: Inspector, translation: Translation) -> Cross
         token_names(source, bundle.source_tokenizer),
         token_names(target[1:], bundle.tokenizer),  # row t of the attention produced token t + 1
         seen["cross_attention"],
-        seen.get("encoder_attention"),
-        seen.get("decoder_attention"),
+        seen["encoder_attention"],
+        seen["decoder_attention"],
     )
 
 

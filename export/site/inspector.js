@@ -4,7 +4,6 @@ import { Told } from "./files.js";
 import { likelihood } from "./sampling.js";
 
 const MOST = 128; // tokens that are drawn
-const PARTS = ["queries", "keys", "values", "normed"]; // that a newer graph has
 const N_NEXT = 8; // likeliest tokens after each
 
 export class Inspector {
@@ -33,7 +32,10 @@ export class Inspector {
         scores: part(outputs.scores, layer),
         embeddings: whole(outputs.embeddings),
         positions: whole(outputs.positions),
-        ...Object.fromEntries(PARTS.filter((name) => name in outputs).map((name) => [name, part(outputs[name], layer)])),
+        queries: part(outputs.queries, layer),
+        keys: part(outputs.keys, layer),
+        values: part(outputs.values, layer),
+        normed: part(outputs.normed, layer),
       },
     };
   }

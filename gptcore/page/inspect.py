@@ -5,7 +5,7 @@
 
 A token is its id, its text, and whether it is a special one. `following` has the likeliest tokens
 after each, with log probabilities; the data of an array is its float32 numbers in base64. Shape
-letters: H heads, T tokens, C channels.
+letters: H heads, K of keys and values, T tokens, D channels of a head, C of all.
 """
 
 import asyncio
@@ -68,8 +68,10 @@ def inspect_endpoint(models: Models) -> Callable:
                 "scores": packed(seen.scores[at]),  # (H, T, T)
                 "embeddings": packed(seen.embeddings),  # (T, C)
                 "positions": packed(seen.positions),  # (T, width of the table)
-                # (H, T, D), of keys and values (K, T, D); of the norms (2, T, C)
-                **{name: packed(array[at]) for name, array in seen.parts.items()},
+                "queries": packed(seen.queries[at]),  # (H, T, D)
+                "keys": packed(seen.keys[at]),  # (K, T, D)
+                "values": packed(seen.values[at]),  # (K, T, D)
+                "normed": packed(seen.normed[at]),  # (2, T, C), of the two norms
             },
         )
 

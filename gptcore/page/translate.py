@@ -68,7 +68,7 @@ def crossing_endpoint(bundle: TranslationBundle) -> Callable:
         check_ids(target, bundle.tokenizer)
         seen = inspect_translation(open_inspector(), Translation("", source, target, True))
         found = {"cross": seen.attention, "encoder": seen.encoder, "decoder": seen.decoder}
-        arrays = {name: packed(array) for name, array in found.items() if array is not None}
+        arrays = {name: packed(array) for name, array in found.items()}
         return as_json(source=seen.source, target=seen.target, arrays=arrays)
 
     async def crossing(source: list[int], target: list[int]) -> AsyncIterator[str]:

@@ -10,6 +10,7 @@ import { say } from "../words.js";
 import { curves } from "./curves.js";
 import { shapes } from "./shapes.js";
 
+const PICTURES = ["attention", "before", "after", "qkv", "norms", "embeddings", "positions"];
 const COLUMNS = 64; // channels that are drawn of embeddings
 const ADDED = ["sinusoidal", "learned"]; // positions that are added to the embeddings
 
@@ -158,14 +159,11 @@ export class Inspect {
 
   choices() {
     const { config } = this.facts;
-    const { queries, normed } = this.seen.arrays; // that an older graph does not have
-    const kinds = ["attention", "before", "after", ...(queries ? ["qkv"] : []), ...(normed ? ["norms"] : []), "embeddings", "positions"];
-    if (!kinds.includes(this.picture)) this.picture = "attention";
     const select = (...about) => choice(this.results, ...about);
     const again = (name, parse) => (value) => this.look(this.ids(), { keeps: true, [name]: parse(value) });
     const named = (kind, all) => all.map((name) => [name, say(`${kind}.${name}`)]);
     const parts = [
-      select("picture", "picture", named("picture", kinds), this.picture, (kind) => {
+      select("picture", "picture", named("picture", PICTURES), this.picture, (kind) => {
         this.picture = kind;
         this.show();
       }),

@@ -8,6 +8,7 @@ import { Notice } from "../parts/notice.js";
 import { say, told } from "../words.js";
 
 const MEAN = "mean"; // of the heads
+const KINDS = ["cross", "encoder", "decoder"]; // of attention
 
 export class Translate {
   // `host`: {facts, translate, crossing}; see gptcore/page/translate.py. `old`: the room before, if any.
@@ -121,7 +122,6 @@ export class Translate {
   }
 
   draw() {
-    const kinds = ["cross", "encoder", "decoder"].filter((kind) => kind in this.seen.arrays);
     const [nLayer, nHead] = this.seen.arrays[this.kind].shape;
     this.layer = Math.min(this.layer ?? nLayer - 1, nLayer - 1);
     const select = (...about) => choice(this.picture, ...about);
@@ -135,7 +135,7 @@ export class Translate {
         "div.row.wrap",
         {},
         select("sentence", "translate.sentence", lines, this.sentence, (i) => this.show(Number(i))),
-        ...(kinds.length > 1 ? [select("kind", "translate.kind", kinds.map((kind) => [kind, say(`attention.${kind}`)]), this.kind, redraw("kind"))] : []),
+        select("kind", "translate.kind", KINDS.map((kind) => [kind, say(`attention.${kind}`)]), this.kind, redraw("kind")),
         ...(nLayer > 1 ? [select("cross-layer", "layer", counted(nLayer), this.layer, redraw("layer"))] : []),
         select("cross-head", "heads", [[MEAN, say("heads.mean")], ...counted(nHead)], this.head, redraw("head")),
       ),
