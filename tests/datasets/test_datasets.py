@@ -295,8 +295,6 @@ def test_another_page_in_place_of_a_download_is_forgotten_with_its_file(
 
 def test_mistakes_are_named_before_anything_is_read(tmp_path: Path) -> None:
     assert "did you mean 'jokes'" in refused("joke")
-    assert "in prepared form only" in refused("multiwoz", tmp_path)
-    assert "templated_chat.jsonl.gz" in refused("templated", tmp_path)
     assert "is not a folder" in refused("jokes", tmp_path / "absent")
     with pytest.raises(UserError):
         read_dataset("joke")  # not only when it is iterated over
@@ -317,6 +315,5 @@ def test_the_table_says_where_each_is(
         "gsm8k": "downloaded",
         "aggmgpt": "partly downloaded",
         "opentrivia": "yes          to download",
-        "multiwoz": "not here",
     }.items():
         assert " ".join(state.split()) in " ".join(lines[name].split()), name

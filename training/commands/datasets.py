@@ -95,8 +95,6 @@ def described(folder: Path) -> str:
 def where(dataset: Dataset, folder: Path) -> str:
     if (folder / dataset.prepared).is_file():
         return "prepared"
-    if not dataset.origins:
-        return "not here"
     n_missing = sum(not (folder / origin.file_name).is_file() for origin in dataset.origins)
     if not n_missing:
         return "downloaded"

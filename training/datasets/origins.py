@@ -55,7 +55,7 @@ class Dataset:
     def trust(self) -> str:
         """How downloads are verified: "pinned", "first use", or "N of M pinned"."""
         n_pinned = sum(bool(origin.sha256) for origin in self.origins)
-        if n_pinned == len(self.origins):  # also without origins: prepared files have known hashes
+        if n_pinned == len(self.origins):
             return "pinned"
         return f"{n_pinned} of {len(self.origins)} pinned" if n_pinned else "first use"
 

@@ -56,11 +56,6 @@ def read_dataset(name: str, data_dir: Path | None = None) -> Iterator[Document]:
             f"dataset {name}: {prepared} has no document of it: name another --data-dir, or remove "
             f"that file, and the publishers' files are read instead",
         )
-    if not dataset.origins:
-        raise UserError(
-            f"dataset {name} exists in prepared form only: name the folder that has "
-            f"{dataset.prepared} with --data-dir or {VARIABLE} (it is not in {folder})"
-        )
     paths = [obtain(origin, folder) for origin in dataset.origins]
     return without_repeats(
         document

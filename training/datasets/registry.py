@@ -25,7 +25,6 @@ CDLA = "CDLA-Sharing-1.0"
 # SHA-256 of the prepared files, which have passed more filters than this code has.
 PREPARED = {
     "chat.jsonl.gz": "da682d0a01a18bb5ee0ef3740381192398d9da62142e459d48af3136347a4bba",
-    "templated_chat.jsonl.gz": "1184fa933903e928708334db26e31b86d6ec42de7e3f60c75aeebbf92400e7a4",
     "text.txt.gz": "3ff63899bf3f4e719188ecc3bd3d30c9f795ddebf7789368ec476419a356b4df",
     "sales_textbook.txt": "1994f20f5becd3f0b3d7a632e5a68513cc38cf6c9737a9f38243f1b652e962da",
 }
@@ -223,12 +222,6 @@ DATASETS = {
             ),
         ),
     ),
-    "multiwoz": Dataset(
-        "service talk about a town",
-        "MIT",
-        "MultiWOZ 2.1, Pawel Budzianowski and others",
-        GITHUB + "budzianowski/multiwoz",
-    ),
     "taskmaster4": Dataset(
         "coffee orders",
         "CC-BY-4.0",
@@ -304,13 +297,6 @@ DATASETS = {
             fairytales(parsers_stories.fairy_tales),
         ),
         prepared="text.txt.gz",
-    ),
-    "templated": Dataset(
-        "talk made from templates: names that are remembered, simple facts",
-        "CC0-1.0",
-        "written for this project; capitals of dariusk/corpora (CC0)",
-        GITHUB + "dariusk/corpora",
-        prepared="templated_chat.jsonl.gz",
     ),
     "sales-textbook": Dataset(
         "a textbook of selling, for tests; never for weights that are given away",
