@@ -43,13 +43,12 @@ def running(
     command: Sequence[object],
     port: int,
     log: IO | int = subprocess.DEVNULL,
-    root: Path = ROOT,
     **environment: str,
 ) -> Iterator[Server]:
     """Run a server until the block ends; what it prints goes to `log`."""
     words = [str(word) for word in command]
     own = os.environ | environment
-    process = subprocess.Popen(words, cwd=root, env=own, stdout=log, stderr=log)
+    process = subprocess.Popen(words, cwd=ROOT, env=own, stdout=log, stderr=log)
     try:
         wait_until_ready(port)
         yield Server(name, port, process)
@@ -59,17 +58,12 @@ def running(
 
 
 @contextmanager
-def page(
-    model: str, *options: str, log: IO | int = subprocess.DEVNULL, root: Path = ROOT
-) -> Iterator[Server]:
-    """Run the page with its API; every visitor may have an address of its own.
-
-    `root`: a checkout of this project.
-    """
+def page(model: str, *options: str, log: IO | int = subprocess.DEVNULL) -> Iterator[Server]:
+    """Run the page with its API; every visitor may have an address of its own."""
     port = free_port()
     command = [sys.executable, "app.py", "--model", model, "--port", port]
     command += ["--behind-proxy", "--public"]
-    with running("the page", [*command, *options], port, log, root) as server:
+    with running("the page", [*command, *options], port, log) as server:
         yield server
 
 
