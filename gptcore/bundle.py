@@ -9,7 +9,6 @@ compared before anything else is loaded from the folder, whose tokenizer must be
 """
 
 import dataclasses
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from gptcore.system.files import (
     file_sha256,
     read_json,
     read_object,
-    write_whole,
+    write_json,
 )
 from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME, Tokenizer
 from gptcore.typed_json import as_json, check_format, read_as
@@ -273,7 +272,7 @@ def add_files(folder: Path, names: Iterable[str]) -> None:
 def write_hashes(folder: Path, facts: ModelFacts, names: set[str]) -> None:
     hashes = {name: file_sha256(folder / name) for name in sorted(names)}
     facts = dataclasses.replace(facts, sha256=hashes, format=FORMAT)
-    write_whole(folder / FACTS, json.dumps(as_json(facts), indent=2, ensure_ascii=False) + "\n")
+    write_json(folder / FACTS, as_json(facts))
 
 
 def weight_files(folder: Path) -> list[Path]:

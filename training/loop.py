@@ -22,6 +22,7 @@ from gptcore.config import Seq2SeqConfig
 from gptcore.nn import count_parameters
 from gptcore.nn.checkpoint import Checkpoint, Tensors
 from gptcore.system.cores import say_if_busy
+from gptcore.system.files import write_json
 from gptcore.system.malloc import keep_freed_memory
 from gptcore.typed_json import as_json
 from training.machine.devices import autocast, pick_device, pick_dtype
@@ -37,7 +38,7 @@ from training.report.recorders import Recorder, Samples, open_recorders
 from training.report.report import write_report
 from training.run.clock import Clock, Watch
 from training.run.config import TrainConfig
-from training.run.directory import Run, write_json
+from training.run.directory import Run
 from training.state import (
     State,
     build_state,

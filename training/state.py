@@ -4,7 +4,6 @@
 >>> save_state(run, state)                                               # doctest: +SKIP
 """
 
-import json
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +15,7 @@ from gptcore.config import ModelConfig
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import MODEL, Checkpoint, Tensors, load_weights, save_checkpoint
 from gptcore.nn.lora import add_adapters, peft_config, to_peft
-from gptcore.system.files import new_folder
+from gptcore.system.files import new_folder, write_json
 from training.loss import Loss, build_loss, summed_loss
 from training.machine.devices import speed_up
 from training.machine.memory import recompute_blocks
@@ -126,7 +125,7 @@ def write_adapter(run: Run) -> None:
     with new_folder(run.path / "adapter") as folder:
         save_file(adapters, folder / "adapter_model.safetensors", metadata={"format": "pt"})
         (folder / "adapter_model.safetensors").chmod(0o644)
-        (folder / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
+        write_json(folder / "adapter_config.json", config)
     if weights.suffix == ".onnx" or not (base / "config.json").is_file():
         print(
             f"{run.path / 'adapter'} names {base}, which PEFT cannot load: it has no "
@@ -153,8 +152,7 @@ def save_evidence(
             save_file(weights, folder / MODEL)
             tensors = {f"tensor_{i}": t.contiguous() for i, t in enumerate(batch)}
             save_file(tensors, folder / "batch.safetensors")
-            text = json.dumps(facts | {"gradients": gradients}, indent=2)
-            (folder / "facts.json").write_text(text, encoding="utf-8")
+            write_json(folder / "facts.json", facts | {"gradients": gradients})
 
 
 def trained_weights(model: nn.Module, is_kept: bool = True) -> Tensors:

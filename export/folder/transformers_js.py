@@ -6,11 +6,11 @@ Its own defaults are `fp32`, and `q8` where it computes in WebAssembly; a folder
 it does not look for weights beside a graph by itself.
 """
 
-import json
 from collections.abc import Collection
 from pathlib import Path
 
 from gptcore.bundle import VARIANTS, data_file
+from gptcore.system.files import read_json, write_json
 
 # What transformers.js calls each variant.
 DTYPES = {name: name for name in ("fp32", "fp16", "q4", "q4f16")} | {"int8": "q8", "q8": "int8"}
@@ -36,10 +36,10 @@ def tell_transformers_js(folder: Path, variants: Collection[str]) -> None:
     )
     graphs = [folder / VARIANTS[name] for name in variants]
     files = {graph.name: 1 for graph in graphs if data_file(graph).is_file()}
-    config = json.loads(path.read_text(encoding="utf-8"))
+    config = read_json(path)
     config["transformers.js_config"] = {
         "dtype": anywhere,
         "device_config": {"wasm": {"dtype": web}},
         "use_external_data_format": files,
     }
-    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    write_json(path, config)

@@ -4,7 +4,6 @@
 >>> export_run(Run.load("runs/mine"), target)                        # doctest: +SKIP
 """
 
-import json
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -58,7 +57,7 @@ from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import GPT
 from gptcore.nn.seq2seq import Seq2Seq
-from gptcore.system.files import new_file, new_folder, read_json
+from gptcore.system.files import new_file, new_folder, read_json, write_json
 from gptcore.text.tokenizer import Tokenizer
 from training.machine.progress import waiting
 from training.run.base import FAMILY, FAMILY_FILES, whole_weights
@@ -188,7 +187,7 @@ def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -
         ("tokenizer_config.json", tokenizer_config(config, is_chat)),
         ("special_tokens_map.json", special_tokens_map()),
     ):
-        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        write_json(folder / name, content)
 
 
 def write_family(run: Run, folder: Path) -> None:
@@ -211,7 +210,7 @@ def write_family(run: Run, folder: Path) -> None:
         if run.data.chat and not content.get("chat_template"):
             content["chat_template"] = chat_template_of(run.tokenizer.chat)
     for name, content in found.items():
-        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        write_json(folder / name, content)
 
 
 @waiting("writing the graph and the weights")

@@ -7,7 +7,6 @@ torch.Size([64])
 A folder has `model.safetensors`, or the shards that `model.safetensors.index.json` names.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.families import family
 from gptcore.nn.llama import to_llama
+from gptcore.system.files import write_json
 
 SHARD_BYTES = 2_000_000_000  # most bytes of a file, unless one tensor has more
 
@@ -81,7 +81,7 @@ def write_weights(tensors: Iterable[tuple[str, Tensor]], folder: Path) -> None:
         names = [f"{stem}-{i:05}-of-{n:05}.safetensors" for i in range(1, n + 1)]
         places = {key: name for name, keys in zip(names, files) for key in keys}
         index = {"metadata": {"total_size": n_bytes}, "weight_map": places}
-        (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+        write_json(folder / INDEX, index)
     for i, name in enumerate(names):
         (folder / part_name(i)).rename(folder / name)
 

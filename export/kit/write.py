@@ -55,8 +55,8 @@ def write_kit(model: Path, out: Path) -> None:
         print_report(add_sampling(kit))
         graphs = graphs_of(kit)
         vectors, facts = make_vectors(kit), contract(kit, graphs)
-        write_json(folder / VECTORS, vectors)
-        write_json(folder / CONTRACT, facts)
+        write_lines(folder / VECTORS, vectors)
+        write_lines(folder / CONTRACT, facts)
         (folder / PAGE).write_text(page(kit, facts, vectors), encoding="utf-8")
         write_facts(folder, bundle.facts)
     print(f"wrote {out}; read {out / PAGE} first")
@@ -90,7 +90,7 @@ def graphs_of(kit: Bundle) -> dict[str, str]:
     return {"portable": VARIANTS["fp32"], "sampling": SAMPLING["fp32"]} | others
 
 
-def write_json(path: Path, values: dict[str, Any]) -> None:
+def write_lines(path: Path, values: dict[str, Any]) -> None:
     """Write one item of a list a line, in ASCII, so that no editor changes a character."""
     entries = [f"{json.dumps(key)}: {lines_of(value)}" for key, value in values.items()]
     path.write_text("{\n" + ",\n".join(entries) + "\n}\n", encoding="ascii")

@@ -35,7 +35,7 @@ from gptcore.families import FAMILIES
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import model_of
 from gptcore.nn.llama import from_llama, to_llama
-from gptcore.system.files import check_links
+from gptcore.system.files import check_links, write_json
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.typed_json import read_as
 from training.data.corpus import document_ids, document_text, read_documents
@@ -272,7 +272,7 @@ def write_config(
         ),
     ):
         content.pop("auto_map", None)  # names code that its reader would be asked to trust
-        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        write_json(folder / name, content)
 
 
 def padding(ids: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from export.ship.space import copy_model
 from gptcore.bundle import Bundle
 from gptcore.checks import UserError
 from gptcore.page.shell import VIEW
-from gptcore.system.files import new_folder
+from gptcore.system.files import new_folder, write_json
 from gptcore.window.application import FILES, ICON, MODEL, hashes
 
 INSTALL = "pip install 'pyinstaller>=6.16,<7'"
@@ -66,7 +66,7 @@ def build_application(bundle: Bundle, out: Path) -> None:
         strip_python(work / "dist" / name)
         shutil.copytree(work / "dist" / name, folder, dirs_exist_ok=True, symlinks=True)
         shutil.copyfile(VIEW / "looks" / "icon-512.png", folder / ICON)
-        (folder / FILES).write_text(json.dumps(hashes(folder), indent=2) + "\n", encoding="utf-8")
+        write_json(folder / FILES, hashes(folder))
         sizes = sizes_by_package(folder)
     print("\n".join(f"{size / 1e6:6.1f} MB  {part}" for part, size in sizes.most_common(8)))
     print(f"wrote {out} ({sizes.total() / 1e6:.0f} MB); next: {out / name}")

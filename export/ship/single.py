@@ -26,12 +26,11 @@ from export.ship.web import (
     check_model,
     copy_files,
     site_facts,
-    write_json,
 )
 from gptcore.bundle import VARIANTS, Bundle
 from gptcore.checks import UserError
 from gptcore.page.shell import VIEW
-from gptcore.system.files import new_file
+from gptcore.system.files import new_file, write_json
 
 PAGE, UNPACK = (SOURCES / "single" / name for name in ("page.html", "unpack.js"))
 MARK = "data-name="  # of a packed file; a page with one is ours

@@ -7,7 +7,6 @@ configurations, and a smaller graph for the Inspect tab. The measurements of the
 stay in its card, and the scores of `python -m training evaluate --out` are added to it.
 """
 
-import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,7 +29,7 @@ from gptcore.bundle import (
 )
 from gptcore.checks import UserError
 from gptcore.facts import Scores
-from gptcore.system.files import new_folder
+from gptcore.system.files import new_folder, read_json, write_json
 from gptcore.typed_json import read_as
 
 MAX_BYTES = 10_000_000  # largest file that the Hub accepts without LFS
@@ -87,9 +86,9 @@ def kept_variants(bundle: Bundle) -> list[str]:
 def name_file(path: Path, file: str) -> None:
     """Make onnxruntime-genai read this file."""
     if path.is_file():
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = read_json(path)
         config["model"]["decoder"]["filename"] = file
-        path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        write_json(path, config)
 
 
 def check_size(name: str, n_bytes: int) -> None:
@@ -121,7 +120,7 @@ def read_scores(paths: Sequence[Path]) -> Scores | None:
 
 def read_score(path: Path) -> Scores:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
         kept = {key: found[key] for key in ("skills", "n_seeds")}
         return read_as(Scores, kept | {"copies": found.get("copies", {})}, str(path))
     except (OSError, ValueError, LookupError, TypeError):

@@ -25,7 +25,7 @@ from gptcore.bundle import INSPECT, UNTRAINED, VARIANTS, Bundle, data_file, grap
 from gptcore.checks import UserError
 from gptcore.page.facts import view_facts
 from gptcore.page.shell import VIEW
-from gptcore.system.files import cache_folder, file_sha256, new_folder
+from gptcore.system.files import cache_folder, file_sha256, new_folder, write_json
 
 SOURCES = Path(__file__).parent.parent / "site"
 SITE = "site.json"  # the page's facts about its model; a folder with this file is a site
@@ -177,11 +177,6 @@ def manifest(bundle: Bundle) -> dict[str, Any]:
             for size in (192, 512)
         ],
     }
-
-
-def write_json(path: Path, values: dict[str, Any]) -> None:
-    text = json.dumps(values, indent=2, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
 
 
 def card(bundle: Bundle) -> str:

@@ -115,6 +115,13 @@ def write_whole(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def write_json(path: Path, value: Any) -> None:
+    """Replace a JSON file atomically."""
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    with new_file(path) as temporary:  # half a surrogate pair, which is no text, is escaped
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
 def check_links(folder: Path) -> None:
     """Raise UserError if a link in the folder leads out of it: what it leads to could be secret.
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gptcore.checks import UserError
-from gptcore.system.files import read_object, write_whole
+from gptcore.system.files import read_object, write_json
 from gptcore.system.network import listen_here
 
 HOST = "127.0.0.1"
@@ -36,7 +36,7 @@ class Home:
         return {}
 
     def remember(self, **values: Any) -> None:
-        write_whole(self.file, json.dumps(self.known() | values))
+        write_json(self.file, self.known() | values)
 
     def listen(self) -> list[socket.socket]:
         """Return what listens on the port of the last start, at first on one that is free.

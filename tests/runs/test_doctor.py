@@ -12,12 +12,12 @@ from safetensors.torch import load_file, save_file
 
 from gptcore.checks import UserError
 from gptcore.nn.checkpoint import MODEL, load_checkpoint
-from gptcore.system.files import file_sha256, list_checkpoints, read_sealed, sealed
+from gptcore.system.files import file_sha256, list_checkpoints, read_sealed, sealed, write_json
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
 from training.commands.doctor import examine_all
 from training.data.sentence_pairs import TRAINING
-from training.run.directory import Run, write_json
+from training.run.directory import Run
 
 
 @pytest.fixture

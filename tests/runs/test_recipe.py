@@ -15,6 +15,7 @@ from trained import RECIPE_MODEL
 from export.__main__ import main as export
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
+from gptcore.system.files import write_json
 from training.__main__ import main
 from training.data.leaks import barred, triples
 from training.data.rows import Rows
@@ -23,7 +24,7 @@ from training.datasets.registry import DATASETS
 from training.jobs.recipe import after_run, check_unchanged
 from training.jobs.stages import RECIPES, Stage, mixed, read_recipe
 from training.run.config import TrainConfig
-from training.run.directory import Run, write_json
+from training.run.directory import Run
 from training.run.facts import Base
 
 SETTINGS = (

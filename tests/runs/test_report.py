@@ -11,11 +11,12 @@ from conftest import SCREENSHOTS
 from playwright.sync_api import Browser, Page, expect
 
 from gptcore.config import PRESETS
+from gptcore.system.files import write_json
 from training.__main__ import main
 from training.report.history import MAX_POINTS, History, earlier, read_samples
 from training.report.report import facts, write_report
 from training.run.config import TrainConfig
-from training.run.directory import Run, write_json
+from training.run.directory import Run
 from training.run.facts import RunData
 
 HOSTILE = "</script><script>boom()</script><img src=x onerror=boom()> & \"'`${1}"

@@ -10,7 +10,7 @@ import pytest
 from conftest import TINY
 
 from gptcore.checks import UserError
-from gptcore.system.files import read_json, read_sealed, sealed, unseal
+from gptcore.system.files import read_json, read_sealed, sealed, unseal, write_json
 from training.__main__ import main
 from training.data.shards import Shards, load_shards, prepare
 from training.run.config import TrainConfig
@@ -93,3 +93,13 @@ def test_json_that_is_nested_too_deeply_is_damage(tmp_path: Path) -> None:
     for read in (read_json, read_sealed):
         with pytest.raises(UserError, match=r"deep\.json is damaged"):
             read(tmp_path / "deep.json")
+
+
+def test_json_is_written_to_be_read_by_people_and_even_half_a_surrogate_pair(
+    tmp_path: Path,
+) -> None:
+    """A file of somebody else may hold that: it is JSON, and no text that UTF-8 can hold."""
+    path = tmp_path / "a.json"
+    write_json(path, {"文": "ü", "half": "\ud800 \\ud800"})
+    assert '"文": "ü"' in path.read_text(encoding="utf-8")
+    assert read_json(path) == {"文": "ü", "half": "\ud800 \\ud800"}

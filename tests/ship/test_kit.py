@@ -16,7 +16,7 @@ from export.__main__ import main
 from export.kit import write as kit_write
 from export.kit.contract import page
 from export.kit.vectors import make_prompts, make_vectors
-from export.kit.write import write_json
+from export.kit.write import write_lines
 from export.pretrained.tokenizer import read_tokenizer
 from export.verify.report import Check
 from export.verify.sampling import Choice, choose, compare_sampling, is_clear, sampling_feeds
@@ -111,7 +111,7 @@ def test_vectors_are_what_the_engine_computes(kit: Path) -> None:
 
 def test_texts_come_back_from_the_file_as_they_were(tmp_path: Path) -> None:
     values = {"texts": [{"text": '}, {"a": 1}, {\n\u2028\x00"'}, {"text": "é"}], "n": 1}
-    write_json(tmp_path / "vectors.json", values)
+    write_lines(tmp_path / "vectors.json", values)
     assert read(tmp_path / "vectors.json") == values
 
 

@@ -28,6 +28,7 @@ from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import whole_sequence
 from gptcore.nn.llama import to_llama
 from gptcore.nn.lora import add_adapters
+from gptcore.system.files import write_json
 from gptcore.text.chat_format import ChatFormat
 from gptcore.text.chat_template import render
 from gptcore.text.tokenizer import Tokenizer
@@ -40,7 +41,7 @@ from training.machine.memory import kept_bytes
 from training.plan.given import CPU_KEPT, fitted_row, in_memory
 from training.run.base import first_weights, keep_family, open_base, read_base, whole_weights
 from training.run.config import TrainConfig
-from training.run.directory import Run, write_json
+from training.run.directory import Run
 from training.run.facts import Base
 from training.state import write_adapter
 

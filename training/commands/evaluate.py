@@ -20,6 +20,7 @@ from typing import Any
 
 from gptcore.bundle import FACTS, read_facts
 from gptcore.checks import UserError
+from gptcore.system.files import write_json
 from training.commands.train import add_asked
 from training.data.corpus import read_sourced
 from training.data.leaks import SUITE
@@ -30,7 +31,7 @@ from training.evaluation.rounds import TEMPERATURE, Rounds, by_skill, hold, tran
 from training.formats.places import File, find_files
 from training.jobs.options import asked_of
 from training.machine.progress import waiting
-from training.run.directory import Run, write_json
+from training.run.directory import Run
 
 SEEDS = 5  # sampled rounds of the suite
 

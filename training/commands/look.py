@@ -6,11 +6,11 @@ python -m training look FILES --json look.json    also writes who writes in chat
 import argparse
 from pathlib import Path
 
+from gptcore.system.files import write_json
 from training.commands.train import add_files
 from training.formats.places import find_files
 from training.jobs.options import asked_of, tell_of
 from training.look.look import look
-from training.run.directory import write_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

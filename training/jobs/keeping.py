@@ -11,12 +11,13 @@ from typing import Any
 
 from gptcore.checks import UserError
 from gptcore.nn.checkpoint import Checkpoint, Tensors, save_checkpoint
+from gptcore.system.files import write_json
 from training.machine.devices import autocast
 from training.plan.pilot import fresh_state
 from training.report.recorders import Samples
 from training.report.report import write_report
 from training.run.base import first_weights
-from training.run.directory import Run, write_json
+from training.run.directory import Run
 from training.state import State
 from training.tasks.language import LanguageModelling
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from gptcore.system.files import new_file
+from gptcore.system.files import new_file, write_json
 from training.report.findings import BITS, findings
 from training.report.history import AXES, History, earlier, is_number, read_samples, spread
-from training.run.directory import Run, write_json
+from training.run.directory import Run
 
 NOTHING = "–"  # shown for a missing value
 MAX_SAMPLES = 40  # steps whose samples are shown

@@ -332,7 +332,3 @@ def say_next(run: Path, command: str, summary: dict[str, Any] | None) -> None:
         print(f"to continue: {command} --out {run} --resume")
     else:
         print(f"done; next: python -m export {run} --out models/{run.name}")
-
-
-def write_json(path: Path, value: Any) -> None:
-    write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")

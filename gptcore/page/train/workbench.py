@@ -27,7 +27,7 @@ from gptcore.config import ModelConfig
 from gptcore.page.train.child import Child, output_of, planned
 from gptcore.page.train.progress import progress_of
 from gptcore.system.command_line import INTERRUPTED
-from gptcore.system.files import write_whole
+from gptcore.system.files import write_json
 
 INSTALL = "pip install -r requirements-train.txt"
 MOST_BYTES, MOST_TEXTS = 500_000_000, 200
@@ -194,8 +194,8 @@ class Workbench:
             settings["begun"] = settings["name"]
         self.texts.mkdir(parents=True, exist_ok=True)
         if kind == "look":  # the people of the last one stay, to choose from
-            write_whole(self.facts, json.dumps({"people": self.looked()["people"], "unused": {}}))
-        write_whole(self.folder / "settings.json", json.dumps(settings))
+            write_json(self.facts, {"people": self.looked()["people"], "unused": {}})
+        write_json(self.folder / "settings.json", settings)
         before = progress_of(run) if goes_on else None
         self.begun_at = before["step"] if before else 0
         self.child = Child(arguments, self.output(kind), goes_on)
