@@ -121,12 +121,12 @@ class Schemas:
         return {"oneOf": [{"type": "string", "maxLength": 5}, self.number(), self.listed(0, names)]}
 
 
-def random_reply(grammar: Grammar, tokenizer: Tokenizer, seed: int, most: int = 1500) -> Reply:
+def random_reply(grammar: Grammar, tokenizer: Tokenizer, seed: int) -> Reply:
     """A reply whose logits are drawn, and lean to what closes a text, so that most replies end."""
     rng, vocabulary = np.random.default_rng(seed), tokenizer.vocab_size
     lean = np.zeros(vocabulary, np.float32)
     lean[[*tokenizer.special.values(), *(tokenizer.encode(c)[0] for c in '"]},')]] = 5
-    reply = Reply(Request([1], max_tokens=most, grammar=grammar), tokenizer, most + 10)
+    reply = Reply(Request([1], max_tokens=1500, grammar=grammar), tokenizer, block_size=1510)
     while not reply.finish:
         logits = rng.normal(size=vocabulary).astype(np.float32) * 2 + lean
         chosen = sample(reply.allowed(logits), Sampling(1.0, top_k=0), rng.random(), reply.ids)

@@ -11,14 +11,12 @@ from pathlib import Path
 
 from gptcore.checks import UserError
 
-KINDS = ("model", "space")
 KEPT = "; run the same command again: what has arrived is not sent again"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="a model folder, a Space or a static page")
     parser.add_argument("repo", help="the repository to upload to: USER/NAME")
-    parser.add_argument("--type", choices=KINDS, help="the kind (default: as README.md says)")
     parser.add_argument("--private", action="store_true", help="create the repository as private")
 
 
@@ -27,6 +25,6 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"no folder at {options.folder}: name one that `python -m export` wrote")
     from export.ship.push import push  # this module imports huggingface_hub
 
-    url = push(options.folder, options.repo, options.type, options.private)
+    url = push(options.folder, options.repo, options.private)
     print(f"uploaded {options.folder} to {url}")
     return 0

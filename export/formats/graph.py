@@ -3,7 +3,7 @@
 Large weights go to a file beside it, or stay in another graph's file.
 
 >>> remove_unused(proto.graph)                                       # doctest: +SKIP
->>> save_graph(proto, Path("onnx/model.onnx"))                       # doctest: +SKIP
+>>> save_graph(proto, Path("onnx/model.onnx"), numpy_helper.to_array) # doctest: +SKIP
 
 The file beside `model.onnx` is `model.onnx_data`, where transformers.js, Optimum and
 onnxruntime-genai look for it. The weights are written one by one: no second copy is in memory.
@@ -137,7 +137,7 @@ def keep_last_logits(graph: onnx.GraphProto) -> None:
     head.input[0] = "head_input"
 
 
-def save_graph(proto: onnx.ModelProto, path: Path, value: Value = numpy_helper.to_array) -> None:
+def save_graph(proto: onnx.ModelProto, path: Path, value: Value) -> None:
     """Write a graph to `path`, and its weights too, or to one file beside it if they are large.
 
     `value` returns a weight's values; the proto may have only its shape.

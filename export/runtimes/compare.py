@@ -54,9 +54,9 @@ class Row(NamedTuple):
         return self.equal == self.n and self.ragged in (None, self.n)
 
 
-def verify_runtimes(folder: Path, names: list[str] | None = None) -> int:
-    """Print a line per runtime (default: all); return 0 if each ran and agrees, else 1."""
-    for name in names or ():
+def verify_runtimes(folder: Path, names: list[str]) -> int:
+    """Print a line per runtime; return 0 if each ran and agrees, else 1."""
+    for name in names:
         check_choice("runtime", name, PEERS)
     bundle = load_portable(folder)
     prompts = make_prompts(bundle)
@@ -69,7 +69,7 @@ def verify_runtimes(folder: Path, names: list[str] | None = None) -> int:
             print(f"{len(prompts)} prompts, {n} greedy tokens after each; {n_words} of these")
             print("come before the reply's end. Speed is in decoding, relative to ours, one thread")
             print("each.", LAYOUT.format(*HEADER), sep="\n")
-            for name in names or PEERS:
+            for name in names:
                 try:
                     with start(name, source(name, folder, Path(temporary))) as peer:
                         row = compare(peer, ours, folder, prompts, expected)

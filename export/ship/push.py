@@ -22,16 +22,14 @@ from gptcore.system.files import check_links
 OURS = ["*.onnx", "*.onnx_data", "*.safetensors", "*.safetensors.index.json", "gptcore/*"]
 
 
-def push(folder: Path, repo: str, kind: str | None = None, private: bool = False) -> str:
+def push(folder: Path, repo: str, private: bool = False) -> str:
     """Create the repository if needed, upload the folder, and return its URL.
 
     The hashes of all model folders in it are compared first. Raises UserError.
     """
     sdk = read_sdk(folder)
     check_links(folder)
-    kind = kind or ("space" if sdk else "model")
-    if kind == "space" and not sdk:
-        raise UserError(f"{folder / 'README.md'} names no sdk: `python -m export space` writes one")
+    kind = "space" if sdk else "model"
     if kind == "model" and not (folder / FACTS).exists():
         load_any_bundle(folder)  # which says what is missing
     for facts in folder.rglob(FACTS):

@@ -184,7 +184,7 @@ def fit_reply(
     budget: int,
     block_size: int,
     n_begun: int,
-    recall: Recall | None = None,
+    recall: Recall | None,
 ) -> tuple[list[int], int]:
     """Return what `fit` does, for a reply that begins with `n_begun` tokens.
 

@@ -175,12 +175,12 @@ def test_a_micro_batch_takes_no_more_than_it_gains_from() -> None:
     )
     given = TrainConfig(batch_size=8, micro_batch_size=8, dtype="bfloat16")
     n_rows = in_memory(given, smollm2).micro_batch_size
-    assert 1 <= n_rows < 8 and kept_bytes(smollm2, n_rows, 512, size=2) <= CPU_KEPT
+    assert 1 <= n_rows < 8 and kept_bytes(smollm2, n_rows, 512, 2, is_fused=False) <= CPU_KEPT
     assert in_memory(given, CONFIG).micro_batch_size == 8
 
 
 def test_a_micro_batch_is_the_largest_part_of_the_batch_that_fits(monkeypatch) -> None:
-    each = kept_bytes(CONFIG, 1, CONFIG.block_size, size=4)
+    each = kept_bytes(CONFIG, 1, CONFIG.block_size, 4, is_fused=False)
     monkeypatch.setattr("training.plan.given.room", lambda device, held: 7.5 * each)
     for batch, wanted, chosen in ((24, 24, 6), (21, 21, 7), (13, 13, 1), (32, 4, 4)):
         given = TrainConfig(batch_size=batch, micro_batch_size=wanted, dtype="float32")

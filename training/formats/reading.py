@@ -48,9 +48,7 @@ STYLE = re.compile(
 )
 
 
-def read_files(
-    files: Iterable[File], asked: Asked = Asked(), depth: int = 0
-) -> Iterator[tuple[File, Found]]:
+def read_files(files: Iterable[File], asked: Asked, depth: int = 0) -> Iterator[tuple[File, Found]]:
     """Yield each file, unpacked, with its documents, which are to be read before the next file.
 
     A file that the user named and that cannot be read raises UserError with its name; one that

@@ -10,7 +10,7 @@ chosen                          the whole conversation that is preferred, or its
 text                            and other names of it, see TEXTS; also with the marks of a template
 mapping, chat_messages, ...     what assistants export, see training.formats.chats.assistants
 
-    >>> document_of({"question": "2 + 2?", "answer": "4"})[0]
+    >>> document_of({"question": "2 + 2?", "answer": "4"}, Asked())[0]
     [{'role': 'user', 'content': '2 + 2?'}, {'role': 'assistant', 'content': '4'}]
 """
 
@@ -64,7 +64,7 @@ ROLES = {
 ROLE_OF = {name: role for role, names in ROLES.items() for name in names}
 
 
-def document_of(row: Any, asked: Asked = Asked()) -> tuple[Document, list[str]]:
+def document_of(row: Any, asked: Asked) -> tuple[Document, list[str]]:
     """Return a row's document, and what was left out of it. Raises Unreadable if it has none."""
     if not isinstance(row, Mapping):
         raise Unreadable(f"it is {a_name_of(row)}, not an object with keys")

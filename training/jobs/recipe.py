@@ -1,6 +1,6 @@
 """The training of a model in the stages of a recipe; see stages.py.
 
-    >>> train_stages(read_recipe("default"), Path("runs/default"), None, 300.0)  # doctest: +SKIP
+    >>> train_stages(read_recipe("default"), out, None, 300.0, None)  # doctest: +SKIP
 
 A stage reads its mix of datasets, once or in several epochs. It starts from the best weights of the
 previous stage, or of a model folder. Each stage is a run in OUT/STAGE. The same command continues
@@ -51,7 +51,7 @@ def train_stages(
     out: Path,
     data_dir: Path | None,
     timeout_s: float,
-    init: Path | None = None,
+    init: Path | None,
 ) -> dict[str, Any] | None:
     """Train the stages; return the summary of the last one, or None if a stage was paused.
 

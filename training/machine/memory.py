@@ -1,7 +1,7 @@
 """Memory of a step: what the backward pass needs, what is free, and blocks that are computed twice.
 
 >>> from gptcore.config import PRESETS
->>> round(kept_bytes(PRESETS["nano"], n_rows=32, n_tokens=512, size=2) / 1e9, 2)
+>>> round(kept_bytes(PRESETS["nano"], n_rows=32, n_tokens=512, size=2, is_fused=False) / 1e9, 2)
 0.75
 """
 
@@ -20,9 +20,7 @@ from training.machine.devices import only_in_training
 SHARE = 0.5  # of the memory that weights, gradients and moments leave: for a step's activations
 
 
-def kept_bytes(
-    config: ModelConfig, n_rows: int, n_tokens: int, size: int, is_fused: bool = False
-) -> int:
+def kept_bytes(config: ModelConfig, n_rows: int, n_tokens: int, size: int, is_fused: bool) -> int:
     """Return about how many bytes a forward pass keeps for the backward pass.
 
     `n_tokens`: those of a row. `size`: bytes of a number. A token keeps 14 C + 4 n_inner numbers

@@ -83,7 +83,7 @@ def set_rate(optimizers: Optimizers, rate: float) -> None:
             group["lr"] = rate
 
 
-def optimizer_tensors(optimizers: Optimizers, is_kept: bool = True) -> dict[str, Tensor]:
+def optimizer_tensors(optimizers: Optimizers, is_kept: bool) -> dict[str, Tensor]:
     """Return the optimizers' moments, gathered from all processes, as a flat dict on the CPU.
 
     All processes must call it; those that do not keep the result get nothing.
