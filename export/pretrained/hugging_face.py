@@ -60,14 +60,14 @@ SUPPORTED = {  # keys of config.json, and the values that gptcore's Llama suppor
 def export_pretrained(
     source: Path,
     target: Target,
-    text: Path | None = None,
-    context: int | None = None,
-    origin: str = "",
+    text: Path | None,
+    context: int | None,
+    origin: str,
 ) -> list[Check]:
     """Write and verify a model folder from one in Hugging Face's format.
 
-    `text` is used to measure bits per byte, by default the project's own dialogues; `context`
-    limits the model's context; `origin` says what it is made from, by default the folder's.
+    `text` is used to measure bits per byte, or else the project's own dialogues; `context` limits
+    the model's context; `origin` says what it is made from, or "" if the folder does.
     Raises UserError naming what is not supported.
     """
     check_links(source)

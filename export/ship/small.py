@@ -1,6 +1,6 @@
 """Makes a small copy of a model folder for a plain `git push`: no fp32, no file over 10 MB.
 
->>> ship(Path("models/whole"), Path("models/default"))               # doctest: +SKIP
+>>> ship(Path("models/whole"), Path("models/default"), None)         # doctest: +SKIP
 
 The copy has the best of the smaller files and the one for browsers, the tokenizer, the
 configurations, and a smaller graph for the Inspect tab. The measurements of the complete folder
@@ -37,7 +37,7 @@ BROWSERS = "int8"
 INSPECT_FORMAT = "q8"
 
 
-def ship(source: Path, out: Path, scores: Scores | None = None) -> None:
+def ship(source: Path, out: Path, scores: Scores | None) -> None:
     """Write `out` from the complete folder `source`; raises UserError if a file is too large."""
     bundle = load_bundle(source)
     check_whole(bundle)

@@ -1,7 +1,7 @@
 """Translates a file of pairs in ONNX Runtime and in PyTorch; compares and scores the results.
 
 >>> pairs = read_pairs(path, training.data.reverse)                  # doctest: +SKIP
->>> score_folder(bundle, pairs, beams=4, samples=10)                 # doctest: +SKIP
+>>> score_folder(bundle, pairs, beams=4, samples=10, untrained=False)  # doctest: +SKIP
 """
 
 import time
@@ -30,7 +30,7 @@ class Result(NamedTuple):
 
 
 def score_folder(
-    bundle: TranslationBundle, pairs: list[Pair], beams: int, samples: int, untrained: bool = False
+    bundle: TranslationBundle, pairs: list[Pair], beams: int, samples: int, untrained: bool
 ) -> int:
     """Translate all sources in both runtimes, print scores and samples.
 

@@ -75,7 +75,7 @@ class ChatForm(Form):
 
     kind, part_kind, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl"
 
-    def __init__(self, model: str, tokenizer: Tokenizer, function: str = ""):
+    def __init__(self, model: str, tokenizer: Tokenizer, function: str):
         super().__init__(model, tokenizer)
         self.function = function
 

@@ -1,6 +1,6 @@
 """Replies for an event loop, which never waits for the engine's thread.
 
->>> async for i, piece in answers(model.engine, [request], Event()):     # doctest: +SKIP
+>>> async for i, piece in answers(model.engine, [request], Event(), ""):  # doctest: +SKIP
 ...     print(piece.text, end="")
 """
 
@@ -19,7 +19,7 @@ async def answers(
     engine: Engine,
     requests: Sequence[Request],
     stop: Stop,
-    asker: str = "",
+    asker: str,
     on_late: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[tuple[int, Piece]]:
     """Yield the pieces of the replies to requests as they come, each with its request's index.

@@ -140,7 +140,7 @@ def dialogue(rng: random.Random) -> list[dict[str, str]]:
     return talk.messages
 
 
-def dialogues(seed: int | str = 1) -> Iterator[list[dict[str, str]]]:
+def dialogues(seed: int | str) -> Iterator[list[dict[str, str]]]:
     """Yield dialogues without end; the same seed gives the same dialogues."""
     rng = random.Random(seed)
     while True:

@@ -32,7 +32,7 @@ class Muon(torch.optim.Optimizer):
         lr: float,
         weight_decay: float,
         momentum: float,
-        dtype: torch.dtype = torch.bfloat16,
+        dtype: torch.dtype,
     ):
         defaults = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum}
         super().__init__(params, defaults)

@@ -1,6 +1,6 @@
 """Translation as a training task: predict the next token of the target sentence.
 
->>> task = TranslationTask(run, *tokenizers, training, validation)     # doctest: +SKIP
+>>> task = TranslationTask(run, *tokenizers, training, held_out, World())  # doctest: +SKIP
 >>> *inputs, targets = task.batch(0)                                 # doctest: +SKIP
 """
 
@@ -42,7 +42,7 @@ class TranslationTask:
         tokenizer: Tokenizer,
         training: Fitting,
         validation: Fitting,
-        world: World = World(),
+        world: World,
     ):
         self.world = world
         self.config = run.train
