@@ -1,12 +1,16 @@
 """A test of everything on a real GPU, from training to decoding, with a table as the result.
 
     python benchmarks/gpu.py --out gpu.md
+    python benchmarks/gpu.py --out gpu.md --wheels slices/1 slices/2    # carried packages first
     python benchmarks/gpu.py --device cpu --preset tiny --steps 12 --text README.md --out cpu.md
 
 Each stage of benchmarks/gpu_stages.py runs in its own process. A stage that fails or takes too
 long becomes a row "left out" with its reason, and the other stages still run. The results are kept
 in --work, so the same command continues after an interruption, and repeats the stages that were
 left out. --device cpu hides the GPU and compiles nothing; it only tests the script.
+
+For a machine without a network, --wheels names folders with .whl files, whole or cut by
+`split -b 60M X.whl X.whl.`; the slices of a wheel may be in several folders.
 """
 
 import argparse
@@ -15,6 +19,9 @@ import os
 import subprocess
 import sys
 import time
+import zipfile
+import zlib
+from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,6 +47,8 @@ def main() -> None:
     options = parse()
     work = options.work.resolve()
     (work / "rows").mkdir(parents=True, exist_ok=True)
+    if options.wheels:
+        install(options.wheels, work)
     settings = {
         "device": options.device,
         "work": str(work),
@@ -73,6 +82,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--stages", nargs="+", default=list(STAGES), choices=STAGES)
     parser.add_argument("--again", action="store_true", help="repeat the finished stages, too")
     parser.add_argument("--limit", type=float, default=240.0, help="seconds for a stage (240)")
+    parser.add_argument("--wheels", nargs="+", type=Path, default=[], help="see above")
     parser.add_argument(
         "--work", type=Path, default=Path("runs/gpu"), help="folder for all results"
     )
@@ -89,7 +99,8 @@ def is_done(path: Path) -> bool:
 def run_stage(name: str, settings: dict, work: Path, limit_s: float) -> list[Row]:
     """Run a stage and return its rows, or one row with the reason why it was left out."""
     hidden = {"CUDA_VISIBLE_DEVICES": ""} if settings["device"] == "cpu" else {}
-    environment = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
+    paths = os.pathsep.join([str(work / "site"), str(ROOT)])
+    environment = {"PYTHONPATH": paths, "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
     log = work / f"{name}.log"
     with open(log, "w", encoding="utf-8") as stream:
         process = subprocess.Popen(
@@ -130,6 +141,36 @@ def table(work: Path, device: str) -> str:
             lines.append(f"| {title} | {what} | {figure.replace('|', '/')} |")
             title = ""
     return "\n".join(lines) + "\n"
+
+
+def install(folders: list[Path], work: Path) -> None:
+    """Join cut wheels, and install all wheels into a folder that the stages search first."""
+    wheels = [*join_slices(folders, work / "wheels")]
+    wheels += [path for folder in folders for path in sorted(folder.glob("*.whl"))]
+    if not wheels:
+        raise SystemExit(f"no wheels in {', '.join(map(str, folders))}")
+    print(f"installing {', '.join(wheel.name for wheel in wheels)}", flush=True)
+    options = ["--quiet", "--no-index", "--no-deps", "--upgrade", "--target", str(work / "site")]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, *wheels], check=True)
+
+
+def join_slices(folders: list[Path], target: Path) -> list[Path]:
+    """Join X.whl.aa, X.whl.ab and so on into X.whl. Raises SystemExit if a slice is missing."""
+    slices = defaultdict(list)
+    for path in sorted((p for f in folders for p in f.glob("*.whl.*")), key=lambda p: p.name):
+        slices[path.name[: path.name.index(".whl.") + 4]].append(path)
+    target.mkdir(parents=True, exist_ok=True)
+    for name, parts in slices.items():
+        (target / name).write_bytes(b"".join(part.read_bytes() for part in parts))
+        try:
+            with zipfile.ZipFile(target / name) as wheel:
+                damaged = wheel.testzip()
+        except (zipfile.BadZipFile, zlib.error, OSError, ValueError) as error:
+            damaged = str(error)
+        if damaged:
+            found = ", ".join(part.name for part in parts)
+            raise SystemExit(f"{name} is not whole ({damaged}): there are only the slices {found}")
+    return [target / name for name in slices]
 
 
 if __name__ == "__main__":
