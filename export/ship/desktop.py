@@ -40,6 +40,7 @@ UNNEEDED = (  # imported somewhere, but never in a window
     *("onnxruntime.quantization", "onnxruntime.tools", "onnxruntime.transformers"),
     *("cryptography", "cffi", "filelock", "itsdangerous", "jinja2", "psutil", "yaml"),
     *("numpy.f2py", "setuptools", "pip", "tkinter", "unittest", "pydoc", "lib2to3", "sqlite3"),
+    *("trio", "hypothesis"),  # which AnyIO takes where a test's packages are installed
 )
 HIDDEN = (  # imported by name, when they are first needed
     *(

@@ -77,6 +77,7 @@ def test_the_focus_stays_with_what_was_pressed(page: Page) -> None:
         expect(page.get_by_role("button", name=name, exact=True)).to_be_focused()
     page.get_by_label("Delete Good morning!").focus()
     page.keyboard.press("Enter")
+    expect(page.locator(".chats li .title")).to_have_count(1)
     expect(page.locator(".chats li .title")).to_be_focused()
     page.locator(".rooms").get_by_role("button", name="Inspect").click()
     page.keyboard.press("Control+k")

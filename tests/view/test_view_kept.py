@@ -119,7 +119,7 @@ def test_a_clock_that_is_set_back_loses_nothing(page: Page) -> None:
     expect(replies(page).last).to_have_text(last)
 
 
-def test_a_longer_copy_of_a_reply_is_the_whole_one(page: Page) -> None:
+def test_a_longer_copy_of_a_reply_is_the_whole_one_and_no_older_name_comes_back(page: Page) -> None:
     merged = page.evaluate(
         f"""async () => {{
             {TREE}
@@ -127,8 +127,8 @@ def test_a_longer_copy_of_a_reply_is_the_whole_one(page: Page) -> None:
             const node = tree.add(chat, tree.ROOT, {{ role: "assistant", text: "One." }});
             const whole = structuredClone(chat);
             Object.assign(whole.nodes[node.id], {{ text: "One. Two.", finish: "end" }});
-            chat.title = "Renamed";
-            tree.touch(chat);
+            tree.set(chat, {{ title: "Renamed" }});
+            whole.changed = chat.changed + 1000; // it was written on without a word of the new name
             return [tree.merge(chat, whole), tree.merge(whole, chat)];
         }}"""
     )

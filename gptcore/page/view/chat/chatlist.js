@@ -3,7 +3,7 @@
 import { el, iconButton } from "../dom.js";
 import { lost } from "../kept/store.js";
 import { asJson, asMarkdown, download, importJson } from "../kept/transfer.js";
-import { path, touch } from "../kept/tree.js";
+import { path, set } from "../kept/tree.js";
 import { say } from "../words.js";
 
 export class ChatList {
@@ -33,13 +33,17 @@ export class ChatList {
   // Draws the list anew; whatever asks for it meanwhile is served by one more drawing.
   refresh() {
     this.isAsked = true;
-    return (this.drawing ??= this.drawAll().finally(() => (this.drawing = null)));
+    return (this.drawing ??= this.drawAll());
   }
 
   async drawAll() {
-    while (this.isAsked) {
-      this.isAsked = false;
-      await this.draw();
+    try {
+      while (this.isAsked) {
+        this.isAsked = false;
+        await this.draw();
+      }
+    } finally {
+      this.drawing = null;
     }
   }
 
@@ -120,7 +124,7 @@ export class ChatList {
       const chat = await this.store.load(id);
       const name = box.value.trim();
       this.actions.renamed(id, name);
-      await this.store.save(touch({ ...chat, title: name }));
+      await this.store.save(set({ ...chat }, { title: name }));
       this.actions.changed();
     });
     box.addEventListener("keydown", (event) => {

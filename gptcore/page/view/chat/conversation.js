@@ -1,6 +1,6 @@
 // The open chat: which one it is, who answers in it, and how it is sent, shown and kept.
 
-import { ROOT, add, merge, newChat, newest, pairOf, path, randomId, touch } from "../kept/tree.js";
+import { ROOT, add, merge, newChat, newest, pairOf, path, randomId, set } from "../kept/tree.js";
 import { lost } from "../kept/store.js";
 import { isChat } from "../kept/transfer.js";
 import { el } from "../dom.js";
@@ -87,7 +87,7 @@ export class Conversation {
   }
 
   choose(changes) {
-    touch(Object.assign(this.chat, changes));
+    set(this.chat, changes);
     if (this.chat.rival === this.facts.name) this.chat.rival = null;
     this.showSettings();
     this.readdress();
@@ -262,7 +262,7 @@ export class Conversation {
   }
 
   setUp(settings, system) {
-    touch(Object.assign(this.chat, { settings, system }));
+    set(this.chat, { settings, system });
     if (this.nodes().length) this.save();
   }
 

@@ -18,6 +18,7 @@ export function newChat({ system = "", settings = {}, model = null } = {}) {
     title: "",
     created: now,
     changed: now,
+    set: now,
     model,
     system,
     settings,
@@ -37,6 +38,12 @@ export function children(chat, parent) {
 // Makes this copy of a chat newer than it was, though a clock may be set back; returns it.
 export function touch(chat) {
   return Object.assign(chat, { changed: Math.max(Date.now(), chat.changed + 1) });
+}
+
+// Sets title, model, rival, system prompt or settings of a chat; returns it.
+export function set(chat, changes) {
+  Object.assign(chat, changes);
+  return Object.assign(touch(chat), { set: chat.changed });
 }
 
 // Returns the messages that are shown, the first one first.
@@ -102,8 +109,9 @@ export function remove(chat, node) {
   return (later = chat) => touch(Object.assign(later, before));
 }
 
-// Joins what two tabs know of one chat: all messages of both, and the choices of the newer one. A
-// text only grows: the longer one of a message is whole, the other a copy of when it was written.
+// Joins what two tabs know of one chat: all messages of both, the choices of the newer one, and what
+// was set last, by a tab that may have written nothing since. A text only grows: the longer one of a
+// message is whole, the other a copy of when it was written.
 export function merge(one, other) {
   const [older, newer] = one.changed <= other.changed ? [one, other] : [other, one];
   const gone = new Set([...older.gone, ...newer.gone].filter((id) => !(id in newer.nodes)));
@@ -113,7 +121,9 @@ export function merge(one, other) {
   for (const id of gone) delete nodes[id];
   for (const node of Object.values(nodes))
     if (node.parent !== ROOT && !(node.parent in nodes)) delete nodes[node.id];
-  return { ...older, ...newer, nodes, chosen: { ...older.chosen, ...newer.chosen }, gone: [...gone] };
+  const { title, model, rival, system, settings, set } = (older.set ?? 0) > (newer.set ?? 0) ? older : newer;
+  const chosen = { ...older.chosen, ...newer.chosen };
+  return { ...older, ...newer, title, model, rival, system, settings, set, nodes, chosen, gone: [...gone] };
 }
 
 // Returns the system prompt and the newest messages, as many as a request may take: a server refuses
