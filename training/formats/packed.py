@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, cast
 from training.formats.found import Unreadable
 from training.formats.places import File, is_hidden
 
+# NotImplementedError is zipfile's, for a compression that it does not know.
 DAMAGED = (gzip.BadGzipFile, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError)
 MAX_NESTED = 3  # archives within archives
 MAX_RATIO = 200  # of a file's size to its packed size; text packs to a tenth or so
