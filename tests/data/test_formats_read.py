@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import zipfile
+from argparse import Namespace
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -18,6 +19,7 @@ from training.formats import packed
 from training.formats.found import Asked
 from training.formats.lines import values
 from training.formats.places import find_files
+from training.jobs.options import asked_of
 from training.look.look import look
 
 CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]
@@ -71,6 +73,14 @@ def test_a_column_that_the_user_names_makes_the_first_row_one_of_names(tmp_path:
     path.write_text("What do they ask?,What do we say?\nWho are you?,A shop.\n")
     columns = ("What do they ask?", "What do we say?")
     assert len(documents(path, columns=columns)) == 1
+
+
+def test_a_column_with_a_comma_in_its_name_is_named_in_quotes(tmp_path: Path) -> None:
+    path = write(tmp_path / "form.csv", 'when,"Good, or bad?"\n2026-11-28,It is good.\n')
+    with pytest.raises(UserError, match=r"""in quotes: --columns '"A, b"'$"""):
+        documents(path, columns=asked_of(Namespace(me=None, columns="Good, or bad?")).columns)
+    asked = asked_of(Namespace(me=None, columns='"Good, or bad?"'))
+    assert documents(path, columns=asked.columns) == ["It is good."]
 
 
 def test_of_many_columns_those_with_the_words_of_a_pair_in_their_names_are_taken(

@@ -67,7 +67,8 @@ def test_all_files_that_cannot_be_read_are_told_at_once(tmp_path: Path) -> None:
         f"{empty}: it is empty: leave it out",
         f"{picture}: it is a PNG picture: leave it out",
     ]
-    assert told[2].startswith(f"{latin}: it is not UTF-8 text") and told[3].endswith("can be read")
+    assert told[2].startswith(f"{latin}: line 1 is not UTF-8 text")
+    assert told[3].endswith("can be read")
     with pytest.raises(UserError) as refusal:
         look(find_files([empty] * 22))
     assert "; 2 more files cannot be read; texts, Markdown," in str(refusal.value)

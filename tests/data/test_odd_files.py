@@ -114,7 +114,7 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     "picture.txt": (PNG, "it is a PNG picture"),
     "photo.jpg": (b"\xff\xd8\xff\xe0\0\x10JFIF\0" + PNG, "it is a JPEG picture"),
     "program": (b"\x7fELF\x02\x01\x01" + bytes(99), "it is a program"),
-    "latin-1.txt": ("Grüße aus Köln. ".encode("latin-1") * 9, "it is not UTF-8 text"),
+    "latin-1.txt": ("Grüße aus Köln. ".encode("latin-1") * 9, "line 1 is not UTF-8 text"),
     "locked.pdf": (locked_pdf, "password"),
     "scan.pdf": (lambda: pdf(""), "without text: a scan needs OCR"),
     "cut.pdf": (pdf("Once upon a time.")[:200], "it is a damaged PDF"),
@@ -171,9 +171,11 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
         b"question,answer,answer\nHi,Hello!,Good day!\n",
         "it has the column 'answer' twice, and one would be lost: rename one",
     ),
-    "title.csv": (
-        b"Sales report 2024\nquestion;answer\nHi;Hello!\n",
-        r"none of its rows can be read \(line 2: it has 2 columns where the first row has 1\)",
+    "commas.csv": (b"text\nHello, world\nBread, please\n", "put cells with a comma in quotes"),
+    "form.csv": (
+        b"Timestamp,Who are you?,How was it?,What else?\n"
+        b"2026/11/28 2:02:11 PM EET,Ann,It was good.,No.\n",
+        "its columns are 'Timestamp', 'Who are you[?]', 'How was it[?]', 'What else[?]', and none",
     ),
     "three.csv": (b"x,y,z\na,b,c\nd,e,f\n", "which one holds texts, with --columns"),
     "chat.txt": (
@@ -294,6 +296,10 @@ USED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     "pandas.csv": (
         b",frage_text,antwort_text\n0,Wer?,Ich.\n1,Wo?,Hier.\n",
         "questions and answers in 'frage_text' and 'antwort_text'",
+    ),
+    "title.csv": (
+        b"Questions\n\nquestion,answer\nWho?,I.\n",
+        "CSV, columns 'question' and 'answer', 1 conversation, 7 bytes",
     ),
     "sep.csv": (
         b"\xef\xbb\xbfsep=;\r\nFrage;Antwort\r\nWer?;Ich.\r\n",

@@ -62,13 +62,13 @@ LINES += [
     for line in (
         "--out nowhere --resume",
         "--out o --init no",
-        "docs/chat.png --out o",
-        "LICENSE docs/chat.png --out o --minutes 1",
+        "docs/pictures/chat.png --out o",
+        "LICENSE docs/pictures/chat.png --out o --minutes 1",
         ".gitignore --out o",  # too short to hold out a part of it
         "requirements.txt --out o --minutes 1",  # too short to plan for
         "README.md --out o --minutes 1 --set stpes=1",
         "README.md --out o --set row_tokens=9999",
-        "look docs/chat.png",
+        "look docs/pictures/chat.png",
     )
 ]
 

@@ -7,6 +7,7 @@ Item(document=[{'role': 'user', 'content': 'Hi'}, ...], source='')
 Skip(where='line 5', reason='it is not JSON')
 """
 
+import codecs
 import html
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -77,8 +78,9 @@ def failed(file: File, error: Exception) -> Found:
     if isinstance(error, Unreadable):
         reason = str(error)
     elif isinstance(error, UnicodeDecodeError):
+        place = f"line {undecodable_line(file)}" if error.encoding == "utf-8" else "it"
         remedy = "save it as UTF-8, in Excel as CSV UTF-8"
-        reason = f"it is not {error.encoding.upper()} text ({error.reason}): {remedy}"
+        reason = f"{place} is not {error.encoding.upper()} text ({error.reason}): {remedy}"
     elif isinstance(error, OSError) and error.strerror:
         reason = error.strerror
     else:
@@ -88,6 +90,19 @@ def failed(file: File, error: Exception) -> Found:
     if file.is_named:
         raise UserError(f"{file.name}: {reason}") from None
     yield Skip("", reason)
+
+
+def undecodable_line(file: File) -> int:
+    """Return the number of the first line that is not UTF-8, from 1."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    line = 1
+    with file.open() as stream:
+        while part := stream.read(HEAD):
+            try:
+                line += decoder.decode(part).count("\n")
+            except UnicodeDecodeError as error:
+                return line + error.object[: error.start].count(b"\n")
+    return line  # the last character is cut
 
 
 def read_file(file: File, asked: Asked) -> Found:

@@ -8,9 +8,10 @@ import csv
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from typing import Any, TextIO
 
+from training.formats.chats.forms import DATE
 from training.formats.chats.tabular import WRITERS, chat_columns, items_of_table
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
 from training.formats.kinds import delimiter_of
@@ -21,6 +22,7 @@ from training.formats.rows import BESIDE, CONVERSATIONS, PAIRS, SYSTEM, TEXTS, i
 
 SPOKEN = re.compile(r"(?<!^\w\w)(?<!^\w\w\w)[.!?。！？]$|^\W*\d")  # no name; "Nr." and "No." are
 WORD = re.compile(r"[^\W\d_]+")
+DAY = re.compile(DATE)
 MESSAGES = re.compile(r"\[\s*\{")  # how they begin as JSON
 LOOKED_AT = 100  # rows that a guess is made from
 LISTED = 12  # names of columns
@@ -54,6 +56,36 @@ def csv_rows(
     stream: TextIO, delimiter: str, has_quoted: bool, columns: tuple[str, ...]
 ) -> Iterator[tuple[str, Row | Skip]]:
     """Yield the rows by the names of their columns; `columns` are names that the user gave."""
+    head: list[str] = []
+    rows = numbered_rows(stream, delimiter, has_quoted)
+    for (where, row), (_, below) in pairwise(chain(rows, [("", [])])):
+        if not any(cell.strip() for cell in row):
+            yield where, Skip(where, "it is an empty row")
+            continue
+        if not head:
+            if row[0].lower() == "sep=":  # what Excel may write before the names: "sep=;"
+                continue
+            names = [name.strip() for name in row]
+            is_asked = bool({*columns} & {*names})
+            if not is_asked and is_title(names, below):
+                yield where, Skip(where, "it is a title above the names of the columns")
+                continue
+            head = [f"column {number}" for number in range(1, len(row) + 1)]
+            if is_asked or is_header(names, below):
+                head = [name or number for name, number in zip(names, head)]
+                check_names(head)
+                continue
+        if len(row) != len(head):
+            reason = f"it has {len(row)} columns where the first row has {len(head)}"
+            yield where, Skip(where, reason)
+        else:
+            yield where, dict(zip(head, row))
+
+
+def numbered_rows(
+    stream: TextIO, delimiter: str, has_quoted: bool
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield the cells of each row, and the line where it begins. Raises Unreadable."""
     csv.field_size_limit(MAX_VALUE)
     reader = csv.reader(
         stream,
@@ -61,7 +93,6 @@ def csv_rows(
         quoting=csv.QUOTE_MINIMAL if has_quoted else csv.QUOTE_NONE,
         strict=True,
     )
-    head: list[str] = []
     while True:
         line = reader.line_num + 1
         try:
@@ -73,28 +104,18 @@ def csv_rows(
                 f"line {line}: its quotes do not match ({error}): write each quote within a cell "
                 f"twice, and the cell in quotes"
             ) from None
-        where = f"line {line}"
-        if not any(cell.strip() for cell in row):
-            if len(row) > 1:
-                yield where, Skip(where, "it is an empty row")
-            continue
-        if not head:
-            if row[0].lower() == "sep=":  # what Excel may write before the names: "sep=;"
-                continue
-            if len(row) > 2 and sum(map(bool, map(str.strip, row))) == 1:
-                yield where, Skip(where, "it is a title above the names of the columns")
-                continue
-            names = [name.strip() for name in row]
-            head = [f"column {number}" for number in range(1, len(row) + 1)]
-            if {*columns} & {*names} or is_header(names):
-                head = [name or number for name, number in zip(names, head)]
-                check_names(head)
-                continue
-        if len(row) != len(head):
-            reason = f"it has {len(row)} columns where the first row has {len(head)}"
-            yield where, Skip(where, reason)
-        else:
-            yield where, dict(zip(head, row))
+        if len(row) > 1 or any(map(str.strip, row)):
+            yield f"line {line}", row
+
+
+def is_title(row: list[str], below: list[str]) -> bool:
+    """Whether a first row has one cell alone, above a table.
+
+    >>> is_title(["Our questions"], ["Question", "Answer"]), is_title(["text"], ["Hi, you"])
+    (True, False)
+    """
+    is_alone = sum(map(bool, row)) == 1 and not known(row)
+    return is_alone and (len(row) > 2 or len(row) == 1 < len(below))
 
 
 def check_names(head: list[str]) -> None:
@@ -102,10 +123,18 @@ def check_names(head: list[str]) -> None:
         raise Unreadable(f"it has the column {twice!r} twice, and one would be lost: rename one")
 
 
-def is_header(row: list[str]) -> bool:
-    """Whether a first row has names of columns, rather than sentences, numbers or dates."""
+def is_header(row: list[str], below: list[str]) -> bool:
+    """Whether a first row has names of columns, rather than sentences, numbers or dates.
+
+    The names that a form gives are its questions; the row below them begins with a date.
+
+    >>> is_header(["Timestamp", "How was it?"], ["2026/11/28 2:02:11 PM", "Good."])
+    True
+    """
     bare = [name.strip(" .:?!") for name in row]
-    return bool(known(bare)) or all(len(name) <= 40 and not SPOKEN.search(name) for name in row)
+    is_named = all(len(name) <= 40 and not SPOKEN.search(name) for name in row)
+    is_dated = any(DAY.match(cell) and not DAY.match(name) for name, cell in zip(row, below))
+    return bool(known(bare)) or is_named or is_dated
 
 
 def read_parquet(file: File, asked: Asked) -> Found:
@@ -138,12 +167,16 @@ def documents(kind: str, rows: Iterator[tuple[str, Row | Skip]], asked: Asked) -
     if not named:
         skip = next(row for _, row in first if isinstance(row, Skip))
         raise Unreadable(
-            f"none of its rows can be read ({skip.where}: {skip.reason}): delete what stands above "
-            f"the names of the columns"
+            f"none of its rows can be read ({skip.where}: {skip.reason}): put cells with a "
+            f"comma in quotes, and the names of the columns first"
         )
     columns = list(named[0])
     if missing := [name for name in asked.columns if name not in columns]:
-        raise Unreadable(f"it has no column {missing[0]!r}: its columns are {listed(columns)}")
+        quote = any("," in name for name in columns)
+        hint = """; one with a comma is named in quotes: --columns '"A, b"'""" if quote else ""
+        raise Unreadable(
+            f"it has no column {missing[0]!r}: its columns are {listed(columns)}{hint}"
+        )
     if not asked.columns and (chat := chat_columns(named)):
         yield from items_of_table(chain(first, rows), chat, asked)
         return

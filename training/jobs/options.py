@@ -6,6 +6,7 @@
 """
 
 import argparse
+import csv
 import dataclasses
 import time
 from dataclasses import dataclass, field
@@ -194,7 +195,8 @@ def check_text(options: argparse.Namespace, text: Text) -> None:
 
 def asked_of(options: argparse.Namespace) -> Asked:
     """Return what --me and --columns say about the files. Raises UserError."""
-    columns = tuple(name.strip() for name in (options.columns or "").split(",") if name.strip())
+    named = next(csv.reader([options.columns or ""], skipinitialspace=True), [])
+    columns = tuple(name.strip() for name in named if name.strip())
     if len(columns) > 2:
         raise UserError(f"--columns {options.columns}: name question and answer, or one for texts")
     return Asked(tuple(options.me or ()), columns)

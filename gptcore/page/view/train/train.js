@@ -4,7 +4,8 @@
 import { el } from "../dom.js";
 import { Notice } from "../parts/notice.js";
 import { say, told } from "../words.js";
-import { chart, rounded } from "./chart.js";
+import { chart } from "./chart.js";
+import { stage, written } from "./said.js";
 
 const EVERY_MS = 1000;
 const FILLED = ["start", "me", "columns", "name", "minutes"]; // fields, of which the server has values
@@ -249,7 +250,7 @@ export class Train {
     this.set(this.said, state.said);
     this.set(this.title, run || doing === "train" ? say("train.run", { name: state.begun }) : "");
     this.showRun(state);
-    this.status.textContent = this.stage(state);
+    this.status.textContent = stage(state);
     const lines = ({ text, remedy }) => (remedy ? `${text}\n  try ${remedy}` : text);
     this.set(this.found, ofFields((run?.findings ?? []).map(lines).join("\n")));
     chat.textContent = say(run?.is_chat === false ? "train.write" : "train.chat");
@@ -324,36 +325,6 @@ export class Train {
     if (key === this.shownRun) return;
     this.shownRun = key;
     this.curve.replaceChildren(...(run?.loss.length ? [chart(run)] : []));
-    this.samples.replaceChildren(...(run?.samples ? this.written(run) : []));
-  }
-
-  // What the model wrote at a step: replies below what they answer, or texts that go on.
-  written({ samples: { step, written }, is_chat: isChat }) {
-    const said = (role, text) => el("p", {}, el("small", {}, say(role)), el("span", {}, text));
-    const dialogue = ([prompt, text]) => el("blockquote", {}, said("role.user", prompt), said("role.assistant", text));
-    const goesOn = ([prompt, text]) => el("blockquote", {}, el("b", {}, prompt), ` ${text}`);
-    return [el("h2", {}, say("train.samples", { step })), ...written.map(isChat ? dialogue : goesOn)];
-  }
-
-  // What goes on, in one line.
-  stage({ doing, run, said, is_stepping: isStepping }) {
-    if (doing && !(isStepping && run?.step)) {
-      const isSample = (line) => /^ {2}\D/.test(line); // a bar begins with its percentage
-      return `${say(`doing.${doing}`)} ${said.split("\n").findLast((line) => !isSample(line)) ?? ""}`;
-    }
-    if (!run) return "";
-    const { step, steps, bits_per_byte: bits, is_complete: isComplete } = run;
-    const parts = [say("train.step", { step, steps })];
-    if (doing) parts.push(this.left(run));
-    else parts.push(say(isComplete ? "train.complete" : "train.paused"));
-    if (bits !== null) parts.push(say("train.bits", { bits: rounded(bits) }));
-    return parts.join(" · ");
-  }
-
-  // How long it still takes, or what is done while that cannot be said.
-  left({ step, steps, left_s: left, is_measuring: isMeasuring }) {
-    if (isMeasuring || step === steps) return say("train.measuring");
-    if (left === null) return say("train.left.soon");
-    return left < 90 ? say("train.left.s", { s: Math.round(left) }) : say("train.left", { minutes: Math.round(left / 60) });
+    this.samples.replaceChildren(...(run?.samples ? written(run) : []));
   }
 }

@@ -1,0 +1,35 @@
+// What is said of a run: what goes on in one line, and what the model writes.
+
+import { el } from "../dom.js";
+import { say } from "../words.js";
+import { rounded } from "./chart.js";
+
+// What the model wrote at a step: replies below what they answer, or texts that go on.
+export function written({ samples: { step, written }, is_chat: isChat }) {
+  const said = (role, text) => el("p", {}, el("small", {}, say(role)), el("span", {}, text));
+  const dialogue = ([prompt, text]) => el("blockquote", {}, said("role.user", prompt), said("role.assistant", text));
+  const goesOn = ([prompt, text]) => el("blockquote", {}, el("b", {}, prompt), ` ${text}`);
+  return [el("h2", {}, say("train.samples", { step })), ...written.map(isChat ? dialogue : goesOn)];
+}
+
+// What goes on, in one line. `said`: what the running command has printed.
+export function stage({ doing, run, said, is_stepping: isStepping }) {
+  if (doing && !(isStepping && run?.step)) {
+    const isSample = (line) => /^ {2}\D/.test(line); // a bar begins with its percentage
+    return `${say(`doing.${doing}`)} ${said.split("\n").findLast((line) => !isSample(line)) ?? ""}`;
+  }
+  if (!run) return "";
+  const { step, steps, bits_per_byte: bits, is_complete: isComplete } = run;
+  const parts = [say("train.step", { step, steps })];
+  if (doing) parts.push(left(run));
+  else parts.push(say(isComplete ? "train.complete" : "train.paused"));
+  if (bits !== null) parts.push(say("train.bits", { bits: rounded(bits) }));
+  return parts.join(" · ");
+}
+
+// How long it still takes, or what is done while that cannot be said.
+function left({ step, steps, left_s: left, is_measuring: isMeasuring }) {
+  if (isMeasuring || step === steps) return say("train.measuring");
+  if (left === null) return say("train.left.soon");
+  return left < 90 ? say("train.left.s", { s: Math.round(left) }) : say("train.left", { minutes: Math.round(left / 60) });
+}
