@@ -9,6 +9,7 @@ one: on a CPU bit for bit, on a GPU up to the order in which its kernels add.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -213,16 +214,18 @@ def take_steps(
             if state.bad_steps and state.step < config.steps:
                 continue  # the weights may be broken: what is due is saved after a good step
             pausing = world.any(interrupts.received)
-            if pausing or due:
-                save_state(run, state)
-                due = False
-            if pausing and state.step < config.steps:
-                raise Paused
-            if is_due(state.step, config.eval_every, config):
-                bar.set_description("measuring")  # which may take as long as many steps
-                with watch.evaluation():
+            is_measured = is_due(state.step, config.eval_every, config)
+            # An evaluation is timed with its checkpoint, as the clock plans for both of them.
+            with watch.evaluation() if is_measured else nullcontext():
+                if pausing or due:
+                    save_state(run, state)
+                    due = False
+                if pausing and state.step < config.steps:
+                    raise Paused
+                if is_measured:
+                    bar.set_description("measuring")  # which may take as long as many steps
                     measure(run, task, state, recorders, interrupts)
-                bar.set_description()
+                    bar.set_description()
             state.seconds = watch.seconds
     return run
 

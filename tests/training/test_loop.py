@@ -25,6 +25,7 @@ from training.run.clock import Clock
 from training.run.config import TrainConfig
 from training.run.directory import Run
 from training.run.facts import RunData
+from training.state import State, save_state
 
 SMALL = dataclasses.replace(
     PRESETS["tiny"],
@@ -212,6 +213,24 @@ def test_an_evaluation_that_was_timed_counts_for_those_to_come(
     assert list(run.evaluations()) == [10, summary["steps"]]
     # 21 s are over after 10 steps; of the 14 s before the last evaluation each step takes 1.5
     assert summary["steps"] == 10 + 9 and summary["seconds"] == 21 + 9 + EVALUATION_S
+
+
+def test_the_checkpoint_of_an_evaluation_is_timed_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a slow disk it takes as long as the evaluation itself."""
+    task = Timed(compiling())
+
+    def slowly(run: Run, state: State) -> None:
+        save_state(run, state)
+        task.now += 4.0
+
+    monkeypatch.setattr(training.loop, "save_state", slowly)
+    clock = Clock(budget_s=60.0, evaluation_steps=0.001)
+    run = new_run(tmp_path, clock, steps=1000, decay_share=0.5, eval_every=10, log_every=1)
+    summary = trained(run, task, monkeypatch)
+    # 25 s are over after 10 steps, 30 s after 15; of the 21 s before the last nine a step takes 1.9
+    assert summary["steps"] == 15 + 11 and summary["seconds"] == 30 + 11 + 9 + 9
 
 
 def test_a_run_begins_by_saying_what_is_trained(
