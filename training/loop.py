@@ -14,22 +14,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 from tqdm import tqdm
 
 from gptcore.checks import UserError
-from gptcore.config import Seq2SeqConfig
 from gptcore.nn import count_parameters
-from gptcore.nn.checkpoint import Checkpoint, Tensors
+from gptcore.nn.checkpoint import Tensors
 from gptcore.system.cores import say_if_busy
 from gptcore.system.files import write_json
 from gptcore.system.malloc import keep_freed_memory
 from gptcore.typed_json import as_json
-from training.machine.devices import autocast, pick_device, pick_dtype
+from training.machine.devices import autocast
 from training.machine.flops import gpu_figures
 from training.machine.interrupts import Interrupts, Paused
-from training.machine.memory import kept_bytes, room
 from training.machine.prefetch import Prefetch
 from training.machine.processes import World
 from training.machine.progress import progress, ticking, waiting
@@ -43,7 +40,6 @@ from training.run.directory import Run
 from training.state import (
     State,
     build_state,
-    held_bytes,
     open_checkpoint,
     save_evidence,
     save_state,
@@ -103,7 +99,7 @@ def train(
     keep_freed_memory()
     checkpoint = open_checkpoint(run) if resume else None
     measured = run.evaluations() if resume else {}
-    run, state = begin(run, world, checkpoint, initial)
+    run, state = build_state(run, world, checkpoint, initial)
     recorders = open_recorders(run, world, state.step if resume else None)
     if world.is_first and resume:
         run.forget_after(state.step)
@@ -115,6 +111,8 @@ def train(
         f"{count_parameters(state.model):,} parameters on {world.size} x {state.device} in "
         f"{run.train.dtype}; {task.tokens_per_step:,.0f} tokens per step"
     )
+    if run.train.gradient_checkpointing == "on":
+        print("the blocks are computed twice, which saves memory (gradient_checkpointing)")
     if world.size == 1 and state.device.type == "cpu":  # several processes keep each other busy
         say_if_busy()
     try:
@@ -134,42 +132,6 @@ def train(
         finish(run, task, state)
     world.wait()  # for summary.json, from which every process goes on
     return run.summary()
-
-
-def begin(
-    run: Run, world: World, checkpoint: Checkpoint | None, initial: Tensors | None
-) -> tuple[Run, State]:
-    """Return the state to go on from, and the run with what "auto" became: a resume keeps it."""
-    device = pick_device()
-    dtype = pick_dtype(run.train.dtype, device, world)
-    settings = replace(
-        run.train,
-        dtype="bfloat16" if dtype == torch.bfloat16 else "float32",
-        gradient_checkpointing="on" if computes_twice(run, device, dtype, world) else "off",
-    )
-    state = build_state(replace(run, train=settings), world, device, dtype, checkpoint, initial)
-    settings = replace(settings, compile="on" if state.is_compiled else "off")
-    return replace(run, train=settings), state
-
-
-def computes_twice(run: Run, device: torch.device, dtype: torch.dtype, world: World) -> bool:
-    """Return whether to checkpoint gradients; "auto" does where a micro-batch would not fit.
-
-    The first process decides for all, as memory differs between them.
-    """
-    if run.train.gradient_checkpointing != "auto":
-        return run.train.gradient_checkpointing == "on"
-    n_rows = min(run.train.batch_size, run.train.micro_batch_size)
-    is_fused = device.type == "cuda" and not isinstance(run.model, Seq2SeqConfig)
-    needed = kept_bytes(run.model, n_rows, run.row_tokens, dtype.itemsize, is_fused)
-    held = held_bytes(run.model, run.train, world.size)
-    if not world.any(world.is_first and needed > room(device, held)):
-        return False
-    print(
-        f"a micro-batch would keep about {needed / 1e9:.1f} GB, more than half of what the weights "
-        f"leave free: its blocks are computed twice (gradient_checkpointing)"
-    )
-    return True
 
 
 def take_steps(

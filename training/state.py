@@ -4,21 +4,21 @@
 >>> save_state(run, state)                                               # doctest: +SKIP
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from gptcore.checks import UserError
-from gptcore.config import ModelConfig
+from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import MODEL, Checkpoint, Tensors, load_weights, save_checkpoint
 from gptcore.nn.lora import add_adapters, peft_config, to_peft
 from gptcore.system.files import new_folder, write_json
 from training.loss import Loss, build_loss, summed_loss
-from training.machine.devices import speed_up
-from training.machine.memory import recompute_blocks
+from training.machine.devices import pick_device, pick_dtype, speed_up
+from training.machine.memory import kept_bytes, recompute_blocks, room
 from training.machine.parallel import parallelise, whole
 from training.machine.processes import World
 from training.optim.optimizers import (
@@ -48,7 +48,6 @@ class State:
     device: torch.device
     dtype: torch.dtype  # precision of the matrix products
     world: World
-    is_compiled: bool = False
     loss: Loss = summed_loss
     step: int = 0  # number of steps done
     bad_steps: int = 0  # number of consecutive last steps without a finite loss and gradient
@@ -66,18 +65,19 @@ def held_bytes(config: ModelConfig, training: TrainConfig, n_processes: int = 1)
 def build_state(
     run: Run,
     world: World,
-    device: torch.device,
-    dtype: torch.dtype,
     checkpoint: Checkpoint | None = None,
     initial: Tensors | None = None,
-) -> State:
-    """Build the state: from `checkpoint`, from `initial` weights, or from random weights.
+) -> tuple[Run, State]:
+    """Return the run with what "auto" became, which a resume keeps, and its state: from
+    `checkpoint`, from `initial` weights, or from random weights.
 
-    A run of adapters needs `initial` with a checkpoint, too. Raises UserError if the weights do not
-    fit the model.
+    All processes must call it. A run of adapters needs `initial` with a checkpoint, too. Raises
+    UserError if the weights do not fit the model.
     """
-    torch.manual_seed(run.train.seed)
-    config = run.train
+    config, device = run.train, pick_device()
+    dtype = pick_dtype(config.dtype, device, world)
+    is_twice = computes_twice(run, device, dtype, world)
+    torch.manual_seed(config.seed)
     model = build_model(run.model).train()
     if initial:
         load_weights(model, initial, "--init")
@@ -87,17 +87,37 @@ def build_state(
         load_weights(model, checkpoint.model, checkpoint.path)
     n_tokens = config.steps * config.batch_size * run.row_tokens
     is_compiled = speed_up(model, config.compile, device, n_tokens, run.row_tokens)
-    if config.gradient_checkpointing == "on":
+    if is_twice:
         recompute_blocks(model)
     network = parallelise(model, config.parallel, world, device)
     optimizers = build_optimizers(model, config, dtype)
-    loss = build_loss(is_compiled)
-    state = State(model, network, optimizers, device, dtype, world, is_compiled, loss)
+    state = State(model, network, optimizers, device, dtype, world, build_loss(is_compiled))
     if checkpoint:
         load_optimizer_tensors(optimizers, checkpoint.state)
         for name in COUNTS:
             setattr(state, name, checkpoint.facts[name])
-    return state
+    settings = replace(
+        config,
+        dtype="bfloat16" if dtype == torch.bfloat16 else "float32",
+        gradient_checkpointing="on" if is_twice else "off",
+        compile="on" if is_compiled else "off",
+    )
+    return replace(run, train=settings), state
+
+
+def computes_twice(run: Run, device: torch.device, dtype: torch.dtype, world: World) -> bool:
+    """Return whether to checkpoint gradients; "auto" does where a micro-batch would keep more than
+    half of the memory that the weights leave free.
+
+    The first process decides for all, as memory differs between them.
+    """
+    if run.train.gradient_checkpointing != "auto":
+        return run.train.gradient_checkpointing == "on"
+    n_rows = min(run.train.batch_size, run.train.micro_batch_size)
+    is_fused = device.type == "cuda" and not isinstance(run.model, Seq2SeqConfig)
+    needed = kept_bytes(run.model, n_rows, run.row_tokens, dtype.itemsize, is_fused)
+    held = held_bytes(run.model, run.train, world.size)
+    return world.any(world.is_first and needed > room(device, held))
 
 
 def save_state(run: Run, state: State) -> None:

@@ -38,12 +38,10 @@ class Ours:
     def __init__(self, config: ModelConfig, train: TrainConfig, task: LanguageModelling, options):
         self.task, self.busy, self.clock = task, options.busy, Clock(options.busy)
         self.train = dataclasses.replace(train, compile=options.compile)
-        device = pick_device()
-        dtype = pick_dtype(train.dtype, device)
         keep_freed_memory()
-        self.state = build_state(Run(Path(), config, self.train, {}), World(), device, dtype)
+        _, self.state = build_state(Run(Path(), config, self.train, {}), World())
         self.model = self.state.model
-        self.precision = f"{dtype}, compile={options.compile}"
+        self.precision = f"{self.state.dtype}, compile={options.compile}"
         for parameter in self.model.parameters():
             parameter.register_post_accumulate_grad_hook(lambda _: self.clock.lap("backward"))
         first, *others = self.state.optimizers

@@ -38,7 +38,6 @@ from training.data.rows import IGNORED
 from training.data.shards import load_shards, prepare
 from training.data.sources import open_corpus
 from training.formats.places import find_files
-from training.machine.devices import pick_device, pick_dtype
 from training.machine.processes import World
 from training.run.base import open_base, shape_of
 from training.run.config import ADAPTERS
@@ -148,10 +147,9 @@ def serve(
 
 
 def ours(run: Run, task: LanguageModelling, options: argparse.Namespace) -> Step:
-    device = pick_device()
     keep_freed_memory()
     initial, _ = open_base(options.model)
-    state = build_state(run, World(), device, pick_dtype("auto", device), initial=initial)
+    _, state = build_state(run, World(), initial=initial)
     return lambda number: step(state, task.batch(number), task.logits, run.train)["loss"]
 
 

@@ -5,6 +5,8 @@ import json
 import math
 import random
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,12 +18,14 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from gptcore.checks import UserError
 from gptcore.nn import build_model, count_parameters
+from gptcore.nn.attention import GroupedAttention
 from gptcore.system.files import sealed, unseal
 from training.__main__ import main as training_main
 from training.data.corpus import read_documents
 from training.data.shards import prepare
 from training.data.survey import survey
 from training.formats.places import find_files
+from training.machine.memory import kept_bytes
 from training.optim.optimizers import rate_factor
 from training.plan.given import doubts
 from training.plan.pilot import Speed, between
@@ -48,6 +52,7 @@ from training.run.clock import Clock
 from training.run.config import TrainConfig
 from training.run.directory import Run
 from training.run.facts import RunData
+from training.state import held_bytes
 
 BOOK = Facts(n_bytes=440_000, bytes_per_token=4.2)
 LIBRARY = Facts(n_bytes=2_000_000_000, bytes_per_token=4.2)
@@ -224,20 +229,42 @@ def test_speed_is_measured_by_real_steps() -> None:
     assert 0 < speed.step_seconds(1, model, 8) < speed.step_seconds(1, model, 16) < 60
 
 
-def test_speed_is_measured_with_as_many_rows_at_once_as_the_run_takes() -> None:
-    model = dataclasses.replace(model_at(1, BOOK), vocab_size=300, block_size=256)
-    rows: list[int] = []
+@contextmanager
+def inputs_of(kind: type[nn.Module]) -> Iterator[list[Tensor]]:
+    """The first inputs of all modules of a kind that are called meanwhile."""
+    found: list[Tensor] = []
 
     def note(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        if isinstance(module, nn.Embedding):
-            rows.append(len(inputs[0]))
+        if isinstance(module, kind):
+            found.append(inputs[0])
 
     hook = register_module_forward_pre_hook(note)
     try:
-        Speed().measure(1, model, TrainConfig(micro_batch_size=2), seconds=0.0)
+        yield found
     finally:
         hook.remove()
-    assert rows and set(rows) == {2}
+
+
+def test_speed_is_measured_with_as_many_rows_at_once_as_the_run_takes() -> None:
+    model = dataclasses.replace(model_at(1, BOOK), vocab_size=300, block_size=256)
+    with inputs_of(nn.Embedding) as found:
+        Speed().measure(1, model, TrainConfig(micro_batch_size=2), seconds=0.0)
+    assert found and {len(ids) for ids in found} == {2}
+
+
+@pytest.mark.parametrize(("share", "n_calls"), [(1.9, 6), (2.1, 3)])
+def test_speed_is_measured_with_blocks_computed_twice_if_the_run_will_do_so(
+    share: float, n_calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All rows of its micro-batch decide, though the measurement itself takes fewer."""
+    model = dataclasses.replace(model_at(1, BOOK), vocab_size=300, block_size=256)
+    training = TrainConfig(dtype="float32")
+    needed = kept_bytes(model, training.micro_batch_size, 256, size=4, is_fused=False)
+    free = held_bytes(model, training) + share * needed
+    monkeypatch.setattr("training.machine.memory.free_memory", lambda _: free)
+    with inputs_of(GroupedAttention) as found:
+        Speed().measure(1, model, training, seconds=0.0)
+    assert len(found) == n_calls  # in three steps of one layer
 
 
 def simulate(config: TrainConfig, clock: Clock, seconds_of: list[float]) -> tuple[float, int]:

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from trained import TINY_TRANSLATOR, Interrupted, newest_checkpoint, set_options
 
 import training.evaluation.subject
-import training.loop
-import training.plan.pilot
+import training.state
 import training.step
 from benchmarks.serving.decode import UncachedTorchSession
 from gptcore.config import PRESETS
@@ -58,7 +57,7 @@ SETTINGS = {
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
     """The device that everything runs on while a test asks for this."""
     device = torch.device("cuda")
-    for module in (training.loop, training.plan.pilot, training.evaluation.subject):
+    for module in (training.state, training.evaluation.subject):
         monkeypatch.setattr(module, "pick_device", lambda: device)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2**36, 2**37))

@@ -60,8 +60,7 @@ def lora_state(**settings: object) -> tuple[State, TrainConfig, dict[str, Tensor
     sizes = {"lora": RANK, "batch_size": 2, "micro_batch_size": 1}
     config = replace(ADAPTERS, **{"dtype": "float32"} | sizes | settings)
     run = Run(Path(), CONFIG, config, RunData("", chat=True, n_bytes=0))
-    device, dtype = torch.device("cpu"), getattr(torch, config.dtype)
-    return build_state(run, World(), device, dtype, initial=initial), config, initial
+    return build_state(run, World(), initial=initial)[1], config, initial
 
 
 def batch() -> tuple[Tensor, Tensor]:
@@ -153,7 +152,7 @@ def test_the_estimate_of_what_a_step_keeps_is_near_what_autograd_keeps(dtype: to
 def test_the_estimate_of_what_a_training_holds_is_near_what_it_holds(optimizer: str) -> None:
     training = TrainConfig(batch_size=2, micro_batch_size=2, optimizer=optimizer, dtype="float32")
     run = Run(Path(), CONFIG, training, RunData("", False, 0))
-    state = build_state(run, World(), torch.device("cpu"), torch.float32)
+    _, state = build_state(run, World())
     step(state, batch(), task_logits, training)
     tensors = [t for p in state.model.parameters() for t in (p, p.grad)]
     moments = optimizer_tensors(state.optimizers, is_kept=True).values()

@@ -21,7 +21,7 @@ from gptcore.system.malloc import keep_freed_memory
 from training.data.shards import Shards
 from training.data.survey import MAX_VALIDATION_BYTES, VALIDATION_SHARE
 from training.evaluation.validation import evaluate
-from training.machine.devices import autocast, pick_device, pick_dtype
+from training.machine.devices import autocast
 from training.machine.processes import World
 from training.machine.progress import progress, waiting
 from training.plan.scaling import (
@@ -89,6 +89,7 @@ class Speed:
 
         It is that of each process of `world`; several must take just three steps, in 0 seconds.
         """
+        state = fresh_state(model, training, world)  # as with all rows that it takes at once
         batch_size = max(1, MEASURED_TOKENS // model.block_size)
         at_once = math.gcd(batch_size, training.micro_batch_size)  # more may not fit the memory
         # A learning rate of 0 takes as long as any other, and cannot diverge.
@@ -98,7 +99,6 @@ class Speed:
             micro_batch_size=at_once,
             learning_rate=0.0,
         )
-        state = fresh_state(model, training, world)
         batch = tuple(torch.randint(model.vocab_size, (2, batch_size, model.block_size)))
         passed: list[float] = []  # the time at which each step began its update
         state.optimizers[0].register_step_pre_hook(lambda *_: passed.append(time.perf_counter()))
@@ -130,10 +130,8 @@ def fresh_state(
     All processes of `world` must call it. `initial`: its weights; None: random ones.
     """
     keep_freed_memory()
-    device = pick_device()
     run = Run(Path(), model, dataclasses.replace(training, compile="off"), NO_DATA)
-    dtype = pick_dtype(training.dtype, device, world)
-    return build_state(run, world, device, dtype, initial=initial)
+    return build_state(run, world, initial=initial)[1]
 
 
 def measured_times(task: TranslationTask, run: Run) -> tuple[float, float]:
