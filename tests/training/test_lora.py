@@ -14,6 +14,7 @@ from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.fast import use_fast_attention
 from gptcore.nn.gpt import GPT, whole_sequence
 from gptcore.nn.lora import SCALE, add_adapters, merged, peft_config, to_peft
+from gptcore.nn.seq2seq import Seq2Seq
 from training.machine.memory import free_memory, kept_bytes, recompute_blocks, room
 from training.machine.processes import World
 from training.optim.optimizers import optimizer_tensors
@@ -25,6 +26,7 @@ from training.step import step
 
 CONFIG = replace(PRESETS["tiny"], block_size=64)
 IDS = torch.arange(3, 43)[None]
+TRANSLATOR = replace(PRESETS["translator"], vocab_size=8, source_vocab_size=8, n_kv_head=2)
 RANK = 4
 
 
@@ -128,8 +130,9 @@ def test_blocks_that_are_computed_twice_give_the_same_step() -> None:
     assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
 
 
-def test_blocks_that_are_computed_twice_keep_far_less() -> None:
-    model = build_model(CONFIG)
+@pytest.mark.parametrize("config", [CONFIG, TRANSLATOR], ids=["decoder", "translator"])
+def test_blocks_that_are_computed_twice_keep_far_less(config: ModelConfig) -> None:
+    model = build_model(config)
     plain = kept(model, torch.float32)
     recompute_blocks(model)
     assert kept(model, torch.float32) < plain / 4
@@ -146,6 +149,11 @@ def test_the_estimate_of_what_a_step_keeps_is_near_what_autograd_keeps(dtype: to
     estimate = kept_bytes(config, 1, 256, dtype.itemsize, is_fused=False)
     assert 0.7 < kept(model, dtype) / estimate < 1.4
     assert free_memory(torch.device("cpu")) > estimate
+
+
+def test_the_estimate_of_what_a_step_keeps_counts_the_encoder_of_a_translator() -> None:
+    estimate = kept_bytes(TRANSLATOR, 1, TRANSLATOR.block_size, 4, is_fused=False)
+    assert 0.7 < kept(build_model(TRANSLATOR), torch.float32) / estimate < 1.4
 
 
 @pytest.mark.parametrize("optimizer", ["muon", "adamw"])
@@ -175,7 +183,7 @@ def test_a_model_that_nobody_uses_any_more_leaves_the_memory_at_once() -> None:
     assert left() is None
 
 
-def kept(model: GPT, dtype: torch.dtype) -> int:
+def kept(model: GPT | Seq2Seq, dtype: torch.dtype) -> int:
     """The bytes that autograd keeps of a row of block_size tokens, without the weights."""
     own = [*model.parameters(), *model.buffers()]
     weights = {tensor.untyped_storage().data_ptr() for tensor in own}
@@ -193,6 +201,10 @@ def kept(model: GPT, dtype: torch.dtype) -> int:
         torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
         torch.autocast("cpu", torch.bfloat16, enabled=is_low),
     ):
-        logits = model.train()(**whole_sequence(ids))[0]
+        model.train()
+        if isinstance(model, GPT):
+            logits = model(**whole_sequence(ids))[0]
+        else:
+            logits = model(ids, torch.ones_like(ids), ids, torch.ones_like(ids))
     assert logits.requires_grad  # the graph lives until here
     return sum(storage.nbytes() for storage in storages.values())

@@ -14,7 +14,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from gptcore.config import ModelConfig
+from gptcore.config import ModelConfig, Seq2SeqConfig
+from gptcore.nn.blocks import Block, CrossBlock
 from training.machine.devices import only_in_training
 
 SHARE = 0.5  # of the memory that weights, gradients and moments leave: for a step's activations
@@ -30,7 +31,10 @@ def kept_bytes(config: ModelConfig, n_rows: int, n_tokens: int, size: int, is_fu
     """
     weights = 0 if is_fused else config.n_head * n_tokens // 2
     layer = 14 * config.n_embd + 4 * config.n_inner + weights
-    return n_rows * n_tokens * (config.n_layer * layer * size + 6 * config.vocab_size)
+    n_layers = config.n_layer
+    if isinstance(config, Seq2SeqConfig):
+        n_layers += config.n_encoder_layer
+    return n_rows * n_tokens * (n_layers * layer * size + 6 * config.vocab_size)
 
 
 def free_memory(device: torch.device) -> float:
@@ -68,5 +72,6 @@ def room(device: torch.device, held: int) -> float:
 def recompute_blocks(model: nn.Module) -> None:
     """Make each block keep its input alone in training, and compute the rest again in the backward
     pass (gradient checkpointing, arXiv 1604.06174): the same numbers, for a third more time."""
-    for block in model.blocks:  # type: ignore[union-attr]
-        only_in_training(block, partial(checkpoint, block.forward, use_reentrant=False))
+    for block in model.modules():
+        if isinstance(block, Block | CrossBlock):  # a translator's encoder has some, too
+            only_in_training(block, partial(checkpoint, block.forward, use_reentrant=False))
