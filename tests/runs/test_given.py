@@ -16,7 +16,7 @@ from gptcore.system.wording import duration
 from training.__main__ import main
 from training.commands.train import preset_for
 from training.data.shards import load_shards
-from training.plan.given import FITTED, MIN_STEPS, as_begun, doubts, fitted, in_time
+from training.plan.given import FITTED, SMALL_TEXT_STEPS, as_begun, doubts, fitted, in_time
 from training.plan.plan import BEYOND, Plan
 from training.plan.scaling import Facts
 from training.run.clock import Clock
@@ -30,7 +30,7 @@ SETTINGS = [TrainConfig(), *TRAININGS.values()]
 def test_what_nobody_chose_fits_any_text(training: TrainConfig, n_rows: int, epochs: int) -> None:
     new = fitted(training, n_rows, (), epochs)
     assert new.steps <= training.steps and new.batch_size <= max(n_rows, 1)
-    assert new.steps * new.batch_size <= (epochs + 1) * n_rows or new.steps <= MIN_STEPS
+    assert new.steps * new.batch_size <= (epochs + 1) * n_rows or new.steps <= SMALL_TEXT_STEPS
     assert new.warmup_steps <= new.steps / 10
     assert new.eval_every <= new.steps and new.log_every <= new.steps
     assert not list(doubts(new, n_rows, 256))
@@ -81,6 +81,22 @@ def test_a_fine_tuning_takes_no_longer_than_it_is_given() -> None:
     slow = Plan(1, PRESETS["tiny"], training, Facts(10**6, 4.0), step_s=400.0, evaluation_s=2.0)
     with pytest.raises(UserError, match=r"20 steps take 4\.2 minutes"):
         in_time(slow, 12, 4000, ())
+
+
+@pytest.mark.parametrize(
+    ("steps", "step_s", "evaluation_s", "minutes"), [(1000, 1.0, 300.0, 20), (120, 2.0, 60.0, 5)]
+)
+def test_evaluations_that_take_long_are_few(
+    steps: int, step_s: float, evaluation_s: float, minutes: int
+) -> None:
+    """A fine-tuning of 20 minutes was told to take 35, as it evaluated every 250 steps."""
+    training = fitted(TrainConfig(steps=steps), 10**5, ())
+    plan = Plan(1, PRESETS["tiny"], training, Facts(10**6, 4.0), step_s, evaluation_s)
+    short = in_time(plan, 60 * minutes, 10**5, ())
+    assert short.training.eval_every == short.training.steps and short.seconds == 60 * minutes
+    assert short.training.save_every <= 250, "a checkpoint is no evaluation"
+    asked = in_time(plan, 60 * minutes, 10**5, ("eval_every",)).training
+    assert asked.eval_every == training.eval_every
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from training.machine.devices import pick_device, pick_dtype
 from training.machine.memory import kept_bytes, room
 from training.machine.processes import World
 from training.plan.pilot import Speed, evaluated_tokens, exact_facts, measured_hardness
-from training.plan.plan import BEYOND, Plan
+from training.plan.plan import BEYOND, EVALUATIONS, MIN_STEPS, Plan, divided
 from training.plan.scaling import MANY_EPOCHS, most_epochs
 from training.run.clock import Clock
 from training.run.config import TrainConfig
@@ -33,11 +33,9 @@ from training.run.directory import Run
 from training.state import held_bytes
 
 # Most passes over a text, and the steps for which a small one is read more often, up to MANY_EPOCHS
-EPOCHS, MIN_STEPS = 16, 400
+EPOCHS, SMALL_TEXT_STEPS = 16, 400
 FINE_TUNING_EPOCHS, FINE_TUNING_STEPS, ADAPTER_STEPS = 4, 120, 300  # of trained weights
 CPU_KEPT = 2e9  # bytes of a micro-batch: a CPU is no faster with more rows at a time
-EVALUATIONS, EVALUATED = 4, 0.25  # of a training; and their share of a time that is given
-USEFUL = 20  # steps; fewer are no advice
 PILOTED_S = 60.0  # of a shorter training, nothing is foretold but its time
 SHORT_ROW = 512  # tokens; shorter rows gain nothing
 MIN_STEPS_PER_EPOCH = 4  # a small text gets a smaller batch
@@ -92,8 +90,8 @@ class Given:
         n_rows = len(Rows(shards, "train", shape.block_size))
         epochs = FINE_TUNING_EPOCHS if self.initial else EPOCHS
         further = ADAPTER_STEPS if training.lora else FINE_TUNING_STEPS
-        min_steps = further if self.initial else MIN_STEPS
-        training = fitted(training, n_rows, self.chosen, epochs, min_steps)
+        least = further if self.initial else SMALL_TEXT_STEPS
+        training = fitted(training, n_rows, self.chosen, epochs, least)
         if self.initial and "micro_batch_size" not in self.chosen:
             training = in_memory(training, shape, self.world)
         speed = Speed()
@@ -127,10 +125,8 @@ def in_time(plan: Plan, seconds: float, n_rows: int, chosen: Collection[str]) ->
     Its clock keeps to that time. Evaluations are fewer and the batch is smaller where there would
     be hardly a step. Raises UserError if even steps of one row are too long.
     """
-    affordable = int(EVALUATED * seconds / plan.evaluation_s)
-    evaluations = min(max(affordable, 1), EVALUATIONS)
-    left = seconds - evaluations * plan.evaluation_s
-    while "batch_size" not in chosen and left / plan.step_s < USEFUL:
+    evaluations, left = divided(seconds, plan.evaluation_s)
+    while "batch_size" not in chosen and left / plan.step_s < MIN_STEPS:
         batch = plan.training.batch_size // 2
         if not batch:
             break
@@ -138,14 +134,17 @@ def in_time(plan: Plan, seconds: float, n_rows: int, chosen: Collection[str]) ->
         training = dataclasses.replace(plan.training, batch_size=batch, steps=steps)
         plan = dataclasses.replace(plan, training=training, step_s=plan.step_s / 2)
     steps = int(left / plan.step_s)
-    if steps < USEFUL:
-        least = evaluations * plan.evaluation_s + USEFUL * plan.step_s
+    if steps < MIN_STEPS:
+        least = evaluations * plan.evaluation_s + MIN_STEPS * plan.step_s
         raise UserError(
-            f"--minutes {seconds / 60:g} is too few: {USEFUL} steps take "
+            f"--minutes {seconds / 60:g} is too few: {MIN_STEPS} steps take "
             f"{two_digits(least / 60)} minutes"
         )
     enough = plan.training.steps
-    fewer = dataclasses.replace(plan.training, steps=min(steps, enough))
+    steps = min(steps, enough)
+    fewer = dataclasses.replace(plan.training, steps=steps)
+    if "eval_every" not in chosen:
+        fewer = dataclasses.replace(fewer, eval_every=steps)  # `fitted` divides it
     training = fitted(fewer, n_rows, chosen, MANY_EPOCHS, evaluations=evaluations)
     clock = Clock(seconds, plan.evaluation_s / plan.step_s, enough)
     return dataclasses.replace(plan, training=training, clock=clock)
@@ -197,18 +196,18 @@ def fitted(
     n_rows: int,
     chosen: Collection[str],
     epochs: float = EPOCHS,
-    min_steps: int = MIN_STEPS,
+    small_text_steps: int = SMALL_TEXT_STEPS,
     evaluations: int = EVALUATIONS,
 ) -> TrainConfig:
     """Return settings for a text of n_rows rows, which is read at most `epochs` times.
 
-    It is read more often, up to MANY_EPOCHS times, if that is fewer than `min_steps` steps.
+    It is read more often, up to MANY_EPOCHS times, if that is fewer than `small_text_steps`.
     `chosen`: names of settings that the user gave; these stay.
     """
     batch = training.batch_size
     while "batch_size" not in chosen and batch > max(1, n_rows // MIN_STEPS_PER_EPOCH):
         batch //= 2
-    least = min(min_steps, max(1, MANY_EPOCHS * n_rows // batch))
+    least = min(small_text_steps, max(1, MANY_EPOCHS * n_rows // batch))
     enough = max(least, math.ceil(epochs * n_rows / batch))
     steps = training.steps if "steps" in chosen else min(training.steps, enough)
     every = math.ceil(steps / evaluations)
@@ -231,7 +230,7 @@ def doubts(training: TrainConfig, n_rows: int, row_tokens: int) -> Iterator[str]
     epochs, most = steps * batch / n_rows, most_epochs(n_rows * row_tokens)
     if epochs > 1.01 * most:
         enough = round(most * n_rows / batch)
-        remedy = f"or --set steps={enough}" if enough >= USEFUL else "or a smaller batch_size"
+        remedy = f"or --set steps={enough}" if enough >= MIN_STEPS else "or a smaller batch_size"
         yield (
             f"{epochs:,.0f} epochs: above about {most:,.0f} a text is learned by heart; give "
             f"more text, {remedy}"

@@ -18,7 +18,15 @@ from training.plan.scaling import (
 from training.run.clock import Clock
 from training.run.config import TrainConfig
 
+MIN_STEPS = 20  # fewest of a plan for a time, and of an advice
+EVALUATIONS, EVALUATED = 4, 0.08  # most evaluations of a plan, and their share of its time
 BEYOND = "unknown for so short a text: the report will show the loss"
+
+
+def divided(seconds: float, evaluation_s: float) -> tuple[int, float]:
+    """Return how many evaluations a training has in a time, and the seconds left for its steps."""
+    evaluations = max(1, min(EVALUATIONS, int(EVALUATED * seconds / evaluation_s)))
+    return evaluations, seconds - evaluations * evaluation_s
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from training.plan.pilot import (
     exact_facts,
     measured_hardness,
 )
-from training.plan.plan import BEYOND, Plan
+from training.plan.plan import BEYOND, EVALUATIONS, MIN_STEPS, Plan, divided
 from training.plan.scaling import (
     DEPTHS,
     MAX_EPOCHS,
@@ -47,9 +47,7 @@ from training.run.config import TrainConfig
 from training.run.settings import read_settings
 
 AIM = 0.985  # share of the wanted time to plan for; the rest is for writing the results
-MIN_STEPS = 20  # fewest steps of a plan
 PREPARING = 4.0  # tokenising takes about this many times as long as a first pass over the text
-MAX_EVALUATIONS, EVALUATION_SHARE = 5, 0.08  # evaluations: how many, and their share of the time
 MAX_MEASURED = 4  # depths whose speed is measured
 
 
@@ -98,16 +96,15 @@ def plan_at(
     """Return the plan of one depth."""
     distinct = facts.n_bytes / facts.bytes_per_token
     tokens = min(TOKENS_PER_PARAMETER * parameters(model_at(depth, facts)), MAX_EPOCHS * distinct)
-    evaluations = MAX_EVALUATIONS
+    evaluations = EVALUATIONS
     for _ in range(1 if seconds is None else 4):  # iterate: batch and dropout depend on tokens
         model, training = settings_at(depth, facts, tokens, settings, evaluations)
         step_s = speed.step_seconds(depth, model, training.batch_size)
         evaluation_s = speed.evaluation_seconds(depth, model, evaluated_tokens(facts))
         if seconds is not None:
-            affordable = int(EVALUATION_SHARE * seconds / evaluation_s)
-            evaluations = max(1, min(MAX_EVALUATIONS, affordable))
-            left = max(seconds - evaluations * evaluation_s, step_s)
-            affordable_tokens = left / step_s * training.batch_size * model.block_size
+            evaluations, left = divided(seconds, evaluation_s)
+            n_steps = max(left / step_s, 1)
+            affordable_tokens = n_steps * training.batch_size * model.block_size
             tokens = min(affordable_tokens, most_epochs(distinct) * distinct)
     return Plan(depth, model, training, facts, step_s, evaluation_s)
 
