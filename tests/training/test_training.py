@@ -170,7 +170,7 @@ def test_the_rate_rises_linearly_stays_and_falls_linearly() -> None:
 def test_muon_holds_the_blocks_matrices_and_adamw_the_rest_each_once(tied: bool) -> None:
     config = TrainConfig(weight_decay=0.3)
     model = build_model(dataclasses.replace(SMALL, tied_embeddings=tied))
-    muon, adamw = build_optimizers(model, config)
+    muon, adamw = build_optimizers(model, config, torch.float32)
     assert isinstance(muon, Muon) and isinstance(adamw, torch.optim.AdamW)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
 

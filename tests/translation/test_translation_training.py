@@ -343,7 +343,7 @@ def test_adamw_moves_every_parameter_as_pytorchs_own() -> None:
     model_config = dataclasses.replace(DECODERS["wayland"], **sizes, attention_dropout=0.0)
     models = []
     for build in (
-        lambda model: build_optimizers(model, config),
+        lambda model: build_optimizers(model, config, torch.float32),
         lambda model: [
             torch.optim.AdamW(model.parameters(), lr=0.01, betas=(0.8, 0.99), weight_decay=0.2)
         ],

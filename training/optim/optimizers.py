@@ -16,9 +16,7 @@ from training.run.config import TrainConfig
 Optimizers = list[torch.optim.Optimizer]
 
 
-def build_optimizers(
-    model: nn.Module, config: TrainConfig, dtype: torch.dtype = torch.bfloat16
-) -> Optimizers:
+def build_optimizers(model: nn.Module, config: TrainConfig, dtype: torch.dtype) -> Optimizers:
     """Return the optimizers that config.optimizer names.
 
     `dtype`: the precision of Muon's matrix products.
