@@ -40,7 +40,9 @@ KEPT = "; checkpoints, if there are any, are kept: add --resume to go on from th
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = settings_help(DECODERS["nano"], TrainConfig(), "nano")
     add_text(parser)
-    parser.add_argument("--out", type=Path, help="run directory to write (runs/PRESET)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/mine"), help="run directory to write (%(default)s)"
+    )
     parser.add_argument(
         "--minutes", type=float, help="plan a training that takes this long, or less"
     )
@@ -118,7 +120,6 @@ def add_asked(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     stored = sum(file.size for file in find_files(options.text))
     preset, is_given = preset_for(options, stored), bool(options.preset)
-    options.out = options.out or Path("runs") / (preset or DEFAULT_PRESET)
     if is_start(options) and not goes_on(options):
         options.preset = preset
     check(options)
