@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import Refused
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,18 +18,21 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from gptcore.checks import UserError
+from gptcore.config import DECODERS
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.attention import GroupedAttention
 from gptcore.system.files import sealed, unseal
 from training.__main__ import main as training_main
 from training.data.corpus import read_documents
+from training.data.rows import Rows
 from training.data.shards import prepare
 from training.data.survey import survey
 from training.formats.places import find_files
+from training.machine.flops import flops_per_token
 from training.machine.memory import kept_bytes
 from training.optim.optimizers import rate_factor
 from training.plan.given import doubts
-from training.plan.pilot import Speed, between
+from training.plan.pilot import Speed, between, pilot_bits_per_byte
 from training.plan.plan import Plan
 from training.plan.planner import Planner, estimated_facts, make_plan
 from training.plan.scaling import (
@@ -45,6 +49,7 @@ from training.plan.scaling import (
     model_at,
     most_epochs,
     parameters,
+    pass_flops,
     settings_at,
 )
 from training.report.history import History
@@ -177,6 +182,16 @@ def test_the_table_says_all_that_was_chosen() -> None:
     ):
         assert said in table
     assert len(table.splitlines()) < 10
+    assert "clock" not in table
+    assert "fitted to the clock" in dataclasses.replace(plan, clock=CLOCK).table()
+
+
+@pytest.mark.parametrize("preset", DECODERS)
+def test_the_cost_of_a_pass_is_that_of_the_model_that_is_built(preset: str) -> None:
+    config = DECODERS[preset]
+    with torch.device("meta"):
+        built = flops_per_token(build_model(config), config.block_size)
+    assert pass_flops(config) == pytest.approx(built, rel=0.02)  # without biases
 
 
 @given(st.floats(1e3, 1e12), st.floats(1e3, 1e12))
@@ -356,6 +371,17 @@ def test_no_pilot_runs_where_nothing_is_foretold(
     monkeypatch.setattr("training.plan.planner.measured_hardness", None)
     plan = Planner(minutes=None, depth=1, settings=[]).plan(shards)
     assert plan.expectation.startswith("unknown for so short a text")
+
+
+def test_a_pilot_run_measures_64_rows_at_most(tmp_path: Path) -> None:
+    book = book_of(2400, tmp_path / "book.txt")
+    shards = prepare(lambda: read_documents(find_files([book])), tmp_path / "shards", 512)
+    model = dataclasses.replace(model_at(1, BOOK), vocab_size=512, block_size=16)
+    assert 64 < len(Rows(shards, "val", 16)) < 128
+    training = TrainConfig(steps=1, batch_size=1, micro_batch_size=1)
+    with inputs_of(nn.Embedding) as found:
+        pilot_bits_per_byte(shards, model, training)
+    assert 32 <= sum(len(ids) for ids in found[1:]) <= 64
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ PILOT_DEPTH = 2
 PILOT_SHARE, PILOT_S = 0.035, 60.0  # the pilot run's share of the time, and its maximum in seconds
 PILOT_TOKENS = 10_000  # fewest training tokens of the pilot run
 MEASURED_TOKENS = 2048  # tokens per step of a speed measurement
-EVALUATED_ROWS = 64  # held-out rows measured after a pilot run
+EVALUATED_ROWS = 64  # most held-out rows measured after a pilot run
 SAMPLES_S = 0.3  # estimated seconds per layer for an evaluation's samples, plots and checkpoint
 NO_DATA = RunData("", chat=False, n_bytes=0)  # for runs that write nothing
 
@@ -168,7 +168,7 @@ def pilot_bits_per_byte(shards: Shards, model: ModelConfig, training: TrainConfi
     state = fresh_state(model, training)
     for _ in progress(range(training.steps), "a pilot run, to foretell the loss", leave=False):
         step(state, task.batch(state.step), task.logits, training)
-    rows = range(0, len(task.val_rows), max(1, len(task.val_rows) // EVALUATED_ROWS))
+    rows = range(0, len(task.val_rows), math.ceil(len(task.val_rows) / EVALUATED_ROWS))
     assert isinstance(state.model, GPT)
     with autocast(state.device, state.dtype):
         return evaluate(state.model, task.val_rows, 8, rows).bits_per_byte

@@ -89,6 +89,7 @@ class Plan:
         """Return the plan as a table: what is chosen, its value, and the rule behind it."""
         model, training, n = self.model, self.training, parameters(self.model)
         drop = f", dropout {model.dropout:g}" if model.dropout else ""
+        again = "; the steps are fitted to the clock once more before the rate falls"
         speed = training.batch_size * model.block_size / self.step_s
         rows = [
             (
@@ -120,7 +121,7 @@ class Plan:
             (
                 "time",
                 f"{self.seconds / 60:.1f} minutes at {speed:,.0f} tokens/s",
-                "measured; the steps are fitted to the clock once more before the rate falls",
+                "measured" + (again if self.clock else ""),
             ),
             ("expected", self.expectation, "docs/scaling.md"),
         ]

@@ -164,7 +164,7 @@ def training_at(
 
 
 def parameters(model: ModelConfig) -> int:
-    """Return the number of parameters in matrices; the tied embedding counts once."""
+    """Return the number of parameters in matrices; of embedding and head, one counts."""
     return sum(rows * columns for rows, columns in matrices(model)) + (
         model.vocab_size * model.n_embd
     )
@@ -173,12 +173,16 @@ def parameters(model: ModelConfig) -> int:
 def matrices(model: ModelConfig) -> list[tuple[int, int]]:
     """Return the shapes of the blocks' matrices, which Muon updates."""
     C, q, kv = model.n_embd, model.n_head * model.head_dim, 2 * model.n_kv_head * model.head_dim
-    block = [(C, q + kv), (q, C), (C, 2 * model.n_inner), (model.n_inner, C)]
+    up = 2 if model.feed_forward == "swiglu" else 1  # it has a gate
+    block = [(C, q + kv), (q, C), (C, up * model.n_inner), (model.n_inner, C)]
     return block * model.n_layer
 
 
 def pass_flops(model: ModelConfig) -> float:
-    """Return the FLOPs of one token's forward and backward pass (arXiv 2204.02311, appendix B)."""
+    """Return the FLOPs of one token's forward and backward pass (arXiv 2204.02311, appendix B).
+
+    training/machine/flops.py counts those of a model that is built, which would load torch here.
+    """
     return 6 * parameters(model) + 12 * model.n_layer * model.n_embd * model.block_size
 
 
