@@ -71,12 +71,30 @@ def nodes_for(
     graph: onnx.GraphProto, names: Iterable[str], given: Set[str] = frozenset()
 ) -> list[onnx.NodeProto]:
     """Return the nodes, in their order, that compute the values `names` from those `given`."""
-    needed = {*names} - given
-    for node in reversed(graph.node):
-        if needed & set(node.output):
-            needed |= set(node.input) - given
-    # A second look: the casts of a graph in fp16 stand behind what reads them.
+    makers = {output: node for node in graph.node for output in node.output}
+    needed: set[str] = set()
+    wanted = {*names} - given
+    while wanted:
+        needed |= wanted
+        found = {name for made in wanted if made in makers for name in makers[made].input}
+        wanted = found - given - needed
     return [node for node in graph.node if needed & set(node.output)]
+
+
+def sort_nodes(graph: onnx.GraphProto) -> None:
+    """Let each node stand behind those that it reads, as ONNX wants it; otherwise as they stood."""
+    made = {output for node in graph.node for output in node.output}
+    waiting, nodes = [*graph.node], []
+    while waiting:
+        later = []
+        for node in waiting:
+            if made & set(node.input):
+                later.append(node)
+            else:
+                nodes.append(node)
+                made -= set(node.output)
+        waiting = later
+    set_items(graph.node, nodes)
 
 
 def part_of(path: Path, names: Iterable[str], given: Mapping[str, np.dtype] | None = None) -> bytes:
@@ -142,6 +160,7 @@ def save_graph(proto: onnx.ModelProto, path: Path, value: Value) -> None:
 
     `value` returns a weight's values; the proto may have only its shape.
     """
+    sort_nodes(proto.graph)
     tensors = proto.graph.initializer
     if sum(map(n_bytes, tensors)) <= MOST_BYTES:
         for tensor in tensors:

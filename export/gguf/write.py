@@ -31,6 +31,7 @@ from gptcore.system.files import new_file, read_json
 from gptcore.text.chat_template import reply_end
 from gptcore.text.tokenizer import PATTERN, Tokenizer, byte_to_unicode
 
+OURS, HEAD_BYTES = "gptcore.written", 4096  # a key that stands in the beginning of our files
 FILE_TYPES = {"f32": LlamaFileType.ALL_F32, "f16": LlamaFileType.MOSTLY_F16}
 ARCHITECTURES = {"llama": MODEL_ARCH.LLAMA, "qwen2": MODEL_ARCH.QWEN2, "qwen3": MODEL_ARCH.QWEN3}
 # llama.cpp's names for patterns. It and our own pattern differ only if a text ends in a line break
@@ -44,13 +45,17 @@ def write_gguf(folder: Path, path: Path, dtype: str = "f32") -> None:
     """Write a verified model folder as a GGUF file; `dtype` is "f32" or "f16".
 
     Raises UserError unless the model is of a known family, and its tokenizer of a kind that
-    llama.cpp has a name for.
+    llama.cpp has a name for; and if `path` is a file that this program did not write, as the one
+    that a model was imported from.
     """
     check_choice("dtype", dtype, FILE_TYPES)
     bundle = load_model_for_llama_cpp(folder)
     if path.is_dir():
         raise UserError(f"--out {path} is a folder: name a file, such as {path / 'model.gguf'}")
+    if path.is_file() and not is_ours(path):
+        raise UserError(f"{path} exists and was not written by this command: choose another --out")
     writer = gguf.GGUFWriter(None, str(family(bundle.config)))
+    writer.add_bool(OURS, True)
     writer.add_file_type(FILE_TYPES[dtype])
     add_shape(writer, bundle)
     add_tokenizer(writer, bundle)
@@ -66,6 +71,12 @@ def write_gguf(folder: Path, path: Path, dtype: str = "f32") -> None:
                 writer.write_tensor_data(array)
     except OSError as error:  # numpy's error gives only the number of bytes written
         raise OSError(f"{path} cannot be written: {error}") from None
+
+
+def is_ours(path: Path) -> bool:
+    """Return whether write_gguf wrote a file."""
+    with open(path, "rb") as file:
+        return OURS.encode() in file.read(HEAD_BYTES)
 
 
 def load_model_for_llama_cpp(folder: Path) -> Bundle:

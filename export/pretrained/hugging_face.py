@@ -31,7 +31,7 @@ from gptcore.bundle import Bundle
 from gptcore.checks import UserError, check_type
 from gptcore.config import ModelConfig
 from gptcore.facts import Imported, ModelFacts
-from gptcore.families import FAMILIES
+from gptcore.families import FAMILIES, family
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import model_of
 from gptcore.nn.llama import from_llama, to_llama
@@ -261,6 +261,7 @@ def write_config(
     # onnxruntime-genai cannot read a null
     ids = {key: value for key, value in ids.items() if value is not None}
     ours: dict[str, Any] = {"max_position_embeddings": config.block_size}
+    ours |= {"model_type": family(config)}  # which some files leave out
     ours |= {"dtype": "float32", "torch_dtype": "float32"}  # new and old name
     for name, content in (
         ("tokenizer_config.json", tokens),

@@ -103,7 +103,8 @@ def test_a_straight_graph_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [p for f in FOLDERS for p in sorted(f.glob("*.onnx"))])
-def test_our_own_graphs_are_straight(path: Path) -> None:
+def test_our_own_graphs_are_valid_and_straight(path: Path) -> None:
+    onnx.checker.check_model(path)  # among others, that no node stands before one that it reads
     check_straight(path)
 
 

@@ -16,7 +16,7 @@ from export.__main__ import main
 from export.folder.replace import check_model_folder
 from export.formats.inspect_onnx import write_inspect
 from export.verify.decoder import load_reference
-from gptcore.bundle import FACTS, INSPECT, load_bundle
+from gptcore.bundle import FACTS, INSPECT, load_bundle, read_facts, write_facts
 from gptcore.checks import UserError
 from gptcore.config import DECODERS
 from gptcore.engine.onnx_session import open_inference
@@ -302,6 +302,10 @@ def test_a_graph_that_is_not_the_model_is_not_kept(
     with pytest.raises(UserError, match="was not written: it differs from PyTorch by"):
         export.folder.write.add_inspect(copy)
     load_bundle(copy)  # a sound folder, as before
+    facts = read_facts(copy)  # what PyTorch rounds by so much may differ by more
+    rounded = tuple(replace(parity, limit=99.0) for parity in facts.parity)
+    write_facts(copy, replace(facts, parity=rounded))
+    export.folder.write.add_inspect(copy)
 
 
 @pytest.mark.slow

@@ -335,6 +335,7 @@ def test_a_model_of_any_shape_is_quantised(
     for variant in FORMATS:
         files[variant] = tmp_path / f"{variant}.onnx"
         save_quantized(files["fp32"], files[variant], variant)
+        onnx.checker.check_model(files[variant])
     files["zero"] = tmp_path / "zero.onnx"
     monkeypatch.setattr(
         "export.quantize.save.quantize", lambda matrix, *how: quantize(0 * matrix, *how)

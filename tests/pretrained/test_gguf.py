@@ -17,7 +17,7 @@ from export.__main__ import main
 from export.formats.hugging_face import CHAT_TEMPLATE, recommended_sampling, recover_merges
 from export.gguf.to_hugging_face import to_hugging_face
 from export.gguf.write import write_gguf
-from gptcore.bundle import SOURCE_TOKENIZER, load_bundle, write_facts
+from gptcore.bundle import DECODER, ENCODER, SOURCE_TOKENIZER, load_bundle, write_facts
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.facts import ModelFacts
@@ -182,13 +182,26 @@ print("torch" in sys.modules)
     assert result.stdout == "False\n", result.stderr
 
 
+def test_a_file_of_yours_is_not_replaced(tmp_path: Path) -> None:
+    """By default the name is that of the file which a folder was imported from."""
+    path = tmp_path / "nano.gguf"
+    write_gguf(NANO, path)
+    write_gguf(NANO, path, "f16")
+    assert path.stat().st_size < 3e6
+    yours = path.read_bytes().replace(b"gptcore.written", b"general.written")
+    path.write_bytes(yours)
+    with pytest.raises(UserError, match="was not written by this command: choose another --out"):
+        write_gguf(NANO, path)
+    assert path.read_bytes() == yours
+
+
 def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "model.gguf"
-    path.write_text("the old one")
+    path.write_text("gptcore.written: the old one")
     monkeypatch.setattr("export.gguf.write.tensors", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         write_gguf(NANO, path)
-    assert [file.read_text() for file in tmp_path.iterdir()] == ["the old one"]
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["gptcore.written: the old one"]
 
 
 def test_what_llama_cpp_cannot_run_is_refused(
@@ -198,7 +211,8 @@ def test_what_llama_cpp_cannot_run_is_refused(
     tokenizer.save(folder)
     tokenizer.save(folder / SOURCE_TOKENIZER)
     (folder / "onnx").mkdir()
-    (folder / "onnx" / "model.onnx").touch()
+    for name in ("model.onnx", ENCODER, DECODER):
+        (folder / "onnx" / name).touch()
     config = Seq2SeqConfig(vocab_size=512, source_vocab_size=512)
     facts = ModelFacts("model", chat=False, parameters=1, config=config)
     write_facts(folder, facts)
