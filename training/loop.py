@@ -147,7 +147,7 @@ def take_steps(
     silent = not world.is_first
     bar = progress(total=config.steps, unit="step", initial=state.step, disable=silent, delay=0)
     batch_of = Prefetch(task.batch) if state.device.type == "cuda" else task.batch
-    used, due = "", False
+    used, saving, measuring = "", False, False
     with bar, ticking(bar):
         while state.step < config.steps:
             # The processes' clocks differ, so only a single process fits its steps to the clock.
@@ -171,23 +171,22 @@ def take_steps(
                 times = {"tokens_per_s": speed, "seconds": round(state.seconds, 3)}
                 for recorder in recorders:
                     recorder.scalars(state.step, values | times | {"tokens": tokens} | gpu)
-            saving = [is_due(state.step, n, config) for n in (config.save_every, config.eval_every)]
-            due = due or any(saving)
+            measuring = measuring or is_due(state.step, config.eval_every, config)
+            saving = saving or measuring or is_due(state.step, config.save_every, config)
             if state.bad_steps and state.step < config.steps:
-                continue  # the weights may be broken: what is due is saved after a good step
+                continue  # the weights may be broken: what is due is done after a good step
             pausing = world.any(interrupts.received)
-            is_measured = is_due(state.step, config.eval_every, config)
             # An evaluation is timed with its checkpoint, as the clock plans for both of them.
-            with watch.evaluation() if is_measured else nullcontext():
-                if pausing or due:
+            with watch.evaluation() if measuring else nullcontext():
+                if pausing or saving:
                     save_state(run, state)
-                    due = False
                 if pausing and state.step < config.steps:
                     raise Paused
-                if is_measured:
+                if measuring:
                     bar.set_description("measuring")  # which may take as long as many steps
                     measure(run, task, state, recorders, interrupts)
                     bar.set_description()
+            saving = measuring = False
             state.seconds = watch.seconds
     return run
 
@@ -234,9 +233,10 @@ def measure(
 ) -> None:
     """Evaluate the model and write samples.
 
-    The step is saved already, so an interrupt raises Paused at once.
+    The step is saved already, so an interrupt raises Paused at once; but several processes go on
+    to the next step, where they stop together, as none gets the signal when another one does.
     """
-    with interrupts.at_once():
+    with interrupts.at_once() if state.world.size == 1 else nullcontext():
         with autocast(state.device, state.dtype):
             measured = task.evaluate(state.model)
             samples = task.samples(state.model)
@@ -254,7 +254,6 @@ def finish(run: Run, task: Task, state: State) -> None:
         "parameters": count_parameters(state.model),
         "tokens": round(run.train.steps * task.tokens_per_step),
         "seconds": round(state.seconds, 1),
-        "tokens_per_s": round(run.train.steps * task.tokens_per_step / state.seconds),
         **run.evaluations().get(run.train.steps, {}),
         "data": as_json(run.data),
     }

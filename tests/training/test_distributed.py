@@ -169,6 +169,32 @@ def test_a_plan_for_a_split_model_splits_it_too(found: list[dict[str, Any]]) -> 
     assert max(parts) < 0.6 * sum(parts)
 
 
+STOPPED = """
+import os, signal, sys
+from training.__main__ import main
+from training.tasks.language import LanguageModelling
+
+def evaluate(task, model, evaluate=LanguageModelling.evaluate):
+    if os.environ["RANK"] == "1":
+        signal.raise_signal(signal.SIGINT)
+    return evaluate(task, model)
+
+LanguageModelling.evaluate = evaluate
+ended = main(sys.argv[1:])
+assert ended == 130, ended  # what a shell says of Ctrl-C
+"""
+
+
+@pytest.mark.slow
+def test_processes_of_which_one_is_stopped_while_it_measures_all_stop_after_the_next_step(
+    chats: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "stopped.py").write_text(STOPPED)
+    command = words(chats, tmp_path / "run", eval_every=2)
+    assert "saved step 3" in torchrun(str(tmp_path / "stopped.py"), *command)
+    assert list(Run.load(tmp_path / "run").evaluations()) == [2]
+
+
 SLOW_TO_WRITE = """
 import sys, time
 import training.jobs.keeping, training.loop

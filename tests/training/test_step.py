@@ -241,14 +241,20 @@ def test_three_of_them_in_a_row_end_the_run_and_the_evidence_is_kept(
     assert all(t.isfinite().all() for t in load_file(folder / MODEL).values())
 
 
-def test_a_checkpoint_that_was_due_at_such_a_step_is_saved_after_the_next_good_one(
-    short_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("eval_every", "measured"), [(2, [3, 4, 6]), (6, [6])])
+def test_what_was_due_at_such_a_step_is_saved_and_measured_after_the_next_good_one(
+    short_run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    eval_every: int,
+    measured: list[int],
 ) -> None:
-    settings = dataclasses.replace(short_run.train, save_every=2, eval_every=6, keep_checkpoints=9)
+    changed = {"save_every": 2, "eval_every": eval_every, "keep_checkpoints": 9}
+    settings = dataclasses.replace(short_run.train, **changed)
     run = dataclasses.replace(short_run, path=tmp_path, train=settings)
     train_spoilt(run, monkeypatch, "loss", {2})
     saved = [step_of(path) for path in list_checkpoints(run.checkpoints)]
-    assert saved == [6, 4, 3]
+    assert saved == [6, 4, 3] and list(run.evaluations()) == measured
 
 
 @pytest.mark.slow
