@@ -15,6 +15,7 @@ from in_browser import new_tab, set_number
 from playwright.sync_api import Browser, Page, expect
 
 from export.__main__ import main
+from gptcore.bundle import read_facts, write_facts
 from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling
 from gptcore.model import OnnxModel
@@ -42,6 +43,14 @@ def build(model_folder: Path, out: Path) -> Path:
     assert shutil.which("npm"), "the page's runtime comes from npm: install Node.js with npm"
     assert main(["web", str(model_folder), "--out", str(out)]) == 0
     return out
+
+
+def whole_numbers(model_folder: Path, out: Path) -> Path:
+    """A copy of a model folder that has the 8-bit file alone, which WebGPU cannot run."""
+    folder = shutil.copytree(model_folder, out)
+    (folder / "onnx/model.onnx").rename(folder / "onnx/model_quantized.onnx")
+    write_facts(folder, read_facts(folder))
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +106,20 @@ def set_greedy(page: Page, max_tokens: int) -> None:
     download(page)
     set_number(page, "Temperature", "0")
     set_number(page, "Max tokens", str(max_tokens))
+
+
+def starved(n_workers: int) -> str:
+    """A script under which the first workers of a page get no memory for WebAssembly."""
+    fault = 'WebAssembly.instantiate = () => { throw new RangeError("Out of memory"); };'
+    return f"""
+        self.nWorkers = 0;
+        self.Blob = class extends Blob {{
+            constructor(parts, options) {{
+                const isWorker = /^import "http|startPage/.test(parts[0]) && (nWorkers += 1);
+                super(isWorker && nWorkers <= {n_workers} ? [{fault!r}, ...parts] : parts, options);
+            }}
+        }};
+    """
 
 
 def our_reply(model: OnnxModel, messages: list[dict[str, str]], max_tokens: int) -> str:

@@ -11,6 +11,13 @@ export class Told extends Error {
   }
 }
 
+// Returns what throws that the connection broke off.
+function lost(name) {
+  return () => {
+    throw new Told("file.lost", { name });
+  };
+}
+
 export class Files {
   // `root`: the site's address; sizes and versions are by name, as in site.json.
   constructor({ root, files, versions }) {
@@ -30,7 +37,12 @@ export class Files {
     if (name in this.contents) return JSON.parse(new TextDecoder().decode(this.contents[name]));
     const response = await fetch(this.address(name), { cache: "no-cache" }).catch(() => null);
     if (!response?.ok) throw new Told(response?.status === 404 ? "file.missing" : "file.lost", { name });
-    return response.json();
+    return response.json().catch(lost(name));
+  }
+
+  // Returns what a script exports.
+  script(name) {
+    return import(this.address(name)).catch(lost(name));
   }
 
   // Returns how many bytes of these files are to be downloaded.

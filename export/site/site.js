@@ -4,90 +4,103 @@ import { mount } from "./view/view.js";
 import { say } from "./view/words.js";
 
 const LARGE = 1e6; // bytes that are downloaded without asking
+// Errors after which a worker is not asked again, by their keys; ONNX Runtime, for one, starts only once.
+const BROKEN = ["memory", "model.failed", "worker.stopped"];
 
-// The worker, with what is waited for.
+// The worker, which is asked for one thing at a time.
 class Worked {
-  constructor(site) {
-    this.site = site;
-    this.loading = null;
+  // `follow` is told what the worker posts while it loads the model, at last {type: "ready", ...} or,
+  // if it cannot be loaded, {type: "failed", error}.
+  constructor(site, follow) {
+    Object.assign(this, { site, follow, last: Promise.resolve(), worker: null, plan: null, isLoaded: false });
   }
 
-  // Starts the worker, once; returns a promise of how many bytes are to be downloaded.
-  get started() {
-    this.starting ??= hasGpu().then((gpu) => this.start(gpu ? "webgpu" : "wasm"));
-    return this.starting;
+  // Does something once all that was asked before is done.
+  inTurn(act) {
+    const done = this.last.then(act);
+    this.last = done.catch(() => {});
+    return done;
   }
 
-  start(device) {
-    this.worker?.terminate();
+  // Returns what the worker plans, {device, bytes}; starts one if there is none.
+  async planNow() {
+    if (this.plan) return this.plan;
+    this.wish ??= (await hasGpu()) ? "webgpu" : "wasm";
     this.worker = self.inside ? self.inside.startWorker() : startWorker(); // see single/unpack.js
-    this.device = device;
-    this.answered = Promise.resolve();
-    return this.until("planned", { type: "plan", site: this.site, device });
+    this.plan = await this.ask("planned", { type: "plan", site: this.site, device: this.wish });
+    return this.plan;
   }
 
-  // Posts a message, once what was asked before is answered and unless `signal` says that it is not
-  // wanted any more, and waits for the last answer of a type; `onMessage` is told of all.
-  until(type, message, onMessage = () => {}, signal = null) {
-    const answer = this.answered.then(() => (signal?.aborted ? null : this.ask(type, message, onMessage)));
-    this.answered = answer.catch(() => {});
-    return answer;
+  // Loads the model, if it is not loaded; on a GPU that does not work, without it.
+  async loadNow() {
+    if (this.isLoaded) return;
+    let device;
+    try {
+      ({ device } = await this.planNow());
+      await this.ask("ready", { type: "load" }, this.follow);
+      this.isLoaded = true;
+    } catch (error) {
+      if (device === "webgpu" && !this.worker) {
+        console.warn(`no WebGPU: ${error.message}`);
+        return this.loadNow();
+      }
+      this.follow({ type: "failed", error });
+      throw error;
+    }
   }
 
-  ask(type, message, onMessage) {
-    const { worker } = this;
-    const isLast = (data) => data.type === type && (type !== "event" || data.event.finish);
-    return new Promise((resolve, reject) => {
-      worker.onmessage = ({ data }) => {
-        const isError = data.type === "error";
-        if (isError || isLast(data)) worker.onmessage = null; // what else is under way is not wanted
-        if (isError) return reject(Object.assign(new Error(say(data.key, data.values)), { key: data.key }));
-        onMessage(data);
-        if (isLast(data)) resolve(data);
-      };
-      worker.onerror = ({ message: text }) => reject(new Error(say("worker.stopped", { text: text ?? "" })));
-      worker.postMessage(message);
+  load() {
+    return this.inTurn(() => this.loadNow());
+  }
+
+  // Writes a reply. A person who stops it need not wait for the model, which is loaded all the same.
+  async reply(request, onEvent, signal) {
+    const stopped = new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+    await Promise.race([this.load(), stopped]);
+    await this.inTurn(async () => {
+      await this.loadNow(); // anew, if the reply before it failed
+      if (signal.aborted) return;
+      const stop = () => this.worker.postMessage({ type: "stop" });
+      signal.addEventListener("abort", stop);
+      const done = this.ask("event", { type: "reply", ...request }, ({ event }) => onEvent(event));
+      await done.finally(() => signal.removeEventListener("abort", stop));
     });
   }
 
-  // Loads the model, once; on a GPU that does not work, without it. A worker that could not be started,
-  // as without a network, is started anew by the next try.
-  load(onEvent) {
-    this.loading ??= this.started
-      .then(() => this.loadNow(onEvent))
-      .catch((error) => {
-        Object.assign(this, { loading: null, ...(!error.key && { starting: null }) });
-        throw error;
-      });
-    return this.loading;
+  inspect(request, onEvent) {
+    return this.inTurn(async () => {
+      await this.loadNow();
+      const { seen } = await this.ask("seen", { type: "inspect", ...request }, onEvent);
+      return seen;
+    });
   }
 
-  async loadNow(onEvent) {
-    try {
-      return await this.until("ready", { type: "load" }, onEvent);
-    } catch (error) {
-      if (this.device !== "webgpu" || error.key?.startsWith("file.")) throw error; // it was not the GPU
-      console.warn(`no WebGPU: ${error.message}`);
-      await this.start("wasm");
-      return this.loadNow(onEvent);
-    }
+  // Posts a message, and waits for the last answer of a type; `onMessage` is told of all.
+  ask(type, message, onMessage = () => {}) {
+    const { worker } = this;
+    const isLast = (data) => data.type === type && (type !== "event" || data.event.finish);
+    const answer = new Promise((resolve, reject) => {
+      const fail = (key, values) => {
+        if (BROKEN.includes(key) && type !== "seen") this.giveUp(); // Inspect has a session of its own
+        reject(Object.assign(new Error(say(key, values)), { key }));
+      };
+      worker.onmessage = ({ data }) => {
+        if (data.type === "error") return fail(data.key, data.values);
+        onMessage(data);
+        if (isLast(data)) resolve(data);
+      };
+      worker.onerror = ({ message: text }) => fail("worker.stopped", { text: text ?? "" });
+      worker.postMessage(message);
+    });
+    // What else is under way is not wanted.
+    return answer.finally(() => Object.assign(worker, { onmessage: null, onerror: null }));
   }
 
-  // Writes a reply. A GPU that is lost meanwhile, as when the machine sleeps, is not asked again.
-  async reply(request, onEvent, signal) {
-    const stop = () => this.worker.postMessage({ type: "stop" });
-    signal.addEventListener("abort", stop);
-    try {
-      await this.until("event", { type: "reply", ...request }, ({ event }) => onEvent(event), signal);
-    } catch (error) {
-      if (this.device === "webgpu" && error.key === "model.failed") {
-        this.loading = null;
-        this.starting = this.start("wasm");
-      }
-      throw error;
-    } finally {
-      signal.removeEventListener("abort", stop);
-    }
+  // The next one is started when it is needed; without the GPU, which may be lost, as when the machine sleeps.
+  giveUp() {
+    this.worker.terminate();
+    if (this.plan?.device === "webgpu") this.wish = "wasm";
+    Object.assign(this, { worker: null, plan: null, isLoaded: false });
   }
 }
 
@@ -124,31 +137,25 @@ async function main() {
   const site = await readSite();
   document.title = site.name;
   navigator.serviceWorker?.register("offline.js").catch(() => {}); // only https and this machine have it
-  const worked = new Worked(site);
-  const load = async () => {
-    const ready = await worked.load((data) => view.stage.notice.follow(data));
-    view.describe(line(ready, site));
-    view.stage.notice.tell("");
+  const follow = ({ type, error, ...data }) => {
+    for (const notice of view.notices) {
+      if (type === "progress") notice.follow(data); // a person may go from one room to another
+      else notice.tell("");
+    }
+    if (type === "ready") view.describe(line(data, site));
+    if (type === "failed") view.stage.notice.tell(error.message, { undo: load, label: say("retry") });
   };
-  const ask = async (request, onEvent, signal) => {
-    const stopped = new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
-    await Promise.race([load(), stopped]); // the model is loaded, though its first reply is not wanted
-    await worked.reply(request, onEvent, signal);
-  };
-  const inspect = async (request, onEvent) => {
-    await worked.load(onEvent);
-    const { seen } = await worked.until("seen", { type: "inspect", ...request }, onEvent);
-    return seen;
-  };
-  const planned = () => worked.started.catch(() => ({ bytes: 0 })); // a try to load the model tells of it
-  const isHere = async () => Boolean(worked.loading) || (await planned()).bytes < LARGE;
+  const worked = new Worked(site, follow);
+  const load = () => worked.load().catch(() => {}); // which `follow` tells of
+  const ask = (...request) => worked.reply(...request);
+  const inspect = (...request) => worked.inspect(...request);
+  const planned = () => worked.inTurn(() => worked.planNow()).catch(() => ({ bytes: 0 })); // `load` tells of it
+  const isHere = async () => worked.isLoaded || (await planned()).bytes < LARGE;
   const view = await mount(document.getElementById("view"), { facts: site, ask, inspect, isHere });
-  const tryLoad = () =>
-    load().catch((error) => view.stage.notice.tell(error.message, { undo: tryLoad, label: say("retry") }));
   const { bytes } = await planned();
-  if (bytes < LARGE) return tryLoad();
+  if (bytes < LARGE) return load();
   const mb = (bytes / 1e6).toFixed(1);
-  return view.stage.notice.tell(say("download.offer", { mb }), { undo: tryLoad, label: say("download"), isError: false });
+  return view.stage.notice.tell(say("download.offer", { mb }), { undo: load, label: say("download"), isError: false });
 }
 
 main().catch((error) => {

@@ -2,7 +2,7 @@
 //
 // In:  {type: "plan", site, device}, {type: "load"}, {type: "reply", prompt, settings, begun},
 //      {type: "stop"}, {type: "inspect", what, layer, untrained}
-// Out: {type: "planned", bytes} (to be downloaded), {type: "progress", loaded, total},
+// Out: {type: "planned", device, bytes} (to be downloaded), {type: "progress", loaded, total},
 //      {type: "ready", file, device, threads}, {type: "event", event}: see gptcore/page/reply.py,
 //      {type: "seen", seen}: see view/inspect/inspect.js, {type: "error", key, values}: see view/words
 
@@ -57,7 +57,7 @@ async function plan({ site: facts, device: wish }) {
   const device = onGpu ? "webgpu" : "wasm";
   const variant = onGpu ?? (has("int8") ? "int8" : "fp32");
   wanted = { device, folder, model: folder + MODELS[variant], wasm: BUILDS[device] };
-  postMessage({ type: "planned", bytes: await files.missing([wanted.model, wanted.wasm]) });
+  postMessage({ type: "planned", device, bytes: await files.missing([wanted.model, wanted.wasm]) });
 }
 
 // A GPU computes in floating point; null: the site has no such file.
@@ -70,14 +70,16 @@ async function variantOnGpu(has) {
 async function load() {
   const { device, folder, model: file, wasm: binary } = wanted;
   const progress = (done) => postMessage({ type: "progress", ...done });
+  const glue = binary.replace(".wasm", ".mjs");
   const [contents, module] = await Promise.all([
     files.get([file, binary], progress),
-    import(files.address(`vendor/ort.${device}.min.mjs`)),
+    files.script(`vendor/ort.${device}.min.mjs`),
+    files.script(glue), // which the runtime imports
     openTokenizer(folder),
   ]);
   runtime = module;
   const { wasm } = runtime.env;
-  wasm.wasmPaths = { mjs: files.address(binary.replace(".wasm", ".mjs")), wasm: files.address(binary) };
+  wasm.wasmPaths = { mjs: files.address(glue), wasm: files.address(binary) };
   wasm.wasmBinary = contents[binary];
   wasm.numThreads = self.crossOriginIsolated ? Math.min(navigator.hardwareConcurrency, 4) : 1;
   const options = { executionProviders: [device] };

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from in_browser import say, set_number, talk
+from in_browser import replies, say, set_number, talk
 from playwright.sync_api import Browser, expect
-from sites import Open, build, our_reply, set_greedy, shown, user
+from sites import Open, build, our_reply, set_greedy, shown, user, whole_numbers
 
-from gptcore.bundle import read_facts, write_facts
 from gptcore.model import OnnxModel
 
 pytestmark = pytest.mark.peers
@@ -42,13 +41,39 @@ def test_a_gpu_writes_the_same_tokens(site: Path, open_page: Open, model: OnnxMo
     assert shown(reply) == shown(our_reply(model, [user("Hello!")], 12))
 
 
+def test_a_gpu_that_is_lost_leaves_the_rest_to_another_worker(
+    inspectable: Path, open_page: Open, tmp_path: Path
+) -> None:
+    """Inspect, which waits for the reply, goes on without the GPU; so does the conversation."""
+    page = open_page(build(inspectable, tmp_path / "some" / "site"), script=TAKEN)
+    expect(page.get_by_role("button", name="Download")).to_be_visible()
+    (worker,) = page.workers
+    worker.evaluate(
+        "const { requestDevice } = GPUAdapter.prototype;"
+        "GPUAdapter.prototype.requestDevice = async function (wanted) {"
+        "    return (self.gpuDevice = await requestDevice.call(this, wanted));"
+        "};"
+        "null"  # else the function is called
+    )
+    page.get_by_role("button", name="Download").click()
+    expect(page.locator(".device")).to_contain_text("WebGPU", timeout=LONG_MS)
+    say(page, "Hello!")
+    expect(replies(page).last).not_to_be_empty(timeout=LONG_MS)
+    page.get_by_role("button", name="Inspect").click()
+    page.get_by_label("Text to look at").fill("My name is Ada.")
+    page.get_by_role("button", name="Look inside").click()
+    worker.evaluate("self.gpuDevice.destroy()")
+    expect(page.locator(".map canvas")).to_be_visible(timeout=LONG_MS)
+    page.get_by_role("button", name="Chat", exact=True).click()
+    expect(page.locator(".device")).to_contain_text("WebAssembly")
+    assert talk(page, "Hello!")
+
+
 def test_a_site_of_whole_numbers_alone_does_without_the_gpu(
     model_folder: Path, open_page: Open, model: OnnxModel, tmp_path: Path
 ) -> None:
-    """WebGPU cannot run the 8-bit file, which is all that a small copy of a model has."""
-    folder = shutil.copytree(model_folder, tmp_path / "tiny")
-    (folder / "onnx/model.onnx").rename(folder / "onnx/model_quantized.onnx")
-    write_facts(folder, read_facts(folder))
+    """As a small copy of a model has."""
+    folder = whole_numbers(model_folder, tmp_path / "tiny")
     page = open_page(build(folder, tmp_path / "some" / "site"), script=TAKEN)
     expect(page.locator(".foot .notice")).to_contain_text(re.compile(r"\d MB are downloaded"))
     set_greedy(page, 8)

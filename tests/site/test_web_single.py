@@ -7,7 +7,7 @@ import pytest
 from conftest import SCREENSHOTS, Refused
 from in_browser import box, new_tab, replies, set_number, talk
 from playwright.sync_api import Browser, Page, expect
-from sites import NO_GPU, check_hosts_forbidden, our_reply, shown, user
+from sites import NO_GPU, check_hosts_forbidden, our_reply, shown, starved, user
 
 from export.__main__ import main
 from export.ship import single
@@ -80,6 +80,15 @@ def test_a_file_chats_without_a_network_and_its_chats_are_kept(
 def test_a_file_that_may_keep_nothing_says_so(chat_file: Path, open_file: Open) -> None:
     page = open_file(chat_file, FORBIDDEN)
     expect(page.locator(".list-foot")).to_contain_text("This browser keeps nothing here")
+    talk(page, "Hello!")
+
+
+def test_a_worker_without_memory_is_told_and_another_one_tries_again(
+    chat_file: Path, open_file: Open
+) -> None:
+    page = open_file(chat_file, starved(1))
+    expect(page.locator(".notice.error")).to_contain_text("memory")
+    page.get_by_role("button", name="Retry").click()
     talk(page, "Hello!")
 
 

@@ -43,8 +43,7 @@ async function startPage(source) {
   }
   self.inside.startWorker = () => {
     const worker = new Worker(URL.createObjectURL(new Blob([source], { type: KIND })));
-    const wanted = files.filter(([name]) => !name.startsWith("view/"));
-    worker.postMessage(wanted, wanted.map(([, content]) => content)); // their memory goes to the worker
+    worker.postMessage(files.filter(([name]) => !name.startsWith("view/"))); // copies: another one may follow
     return worker;
   };
   place(files);

@@ -58,12 +58,17 @@ class View {
   }
 
   build() {
-    const chat = this.stage?.chat;
+    const { chat, notice, actions } = this.stage ?? {}; // in another language
     document.documentElement.lang = language();
     this.stage = this.store
       ? new Conversation(this.host, this.store, () => this.listChanged())
       : new Writer(this.host);
     if (chat) this.stage.show(chat);
+    if (actions) actions.stage = this.stage; // for the Undo that the notice may offer
+    if (notice) {
+      this.stage.notice.element.replaceWith(notice.element);
+      this.stage.notice = notice;
+    }
     this.list = this.store && this.chatList();
     this.home = this.store ? "room.chat" : "room.text";
     const { translator, train } = this.host;
@@ -149,6 +154,11 @@ class View {
       themeButton(),
       iconButton("help", say("help"), () => showKeys(this.root, this.list ? "chat" : "text")),
     );
+  }
+
+  // The notices of all rooms.
+  get notices() {
+    return [this.stage, ...Object.values(this.rooms)].map(({ notice }) => notice).filter(Boolean);
   }
 
   // Says what the model runs on.
