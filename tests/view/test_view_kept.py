@@ -206,15 +206,24 @@ def test_what_is_changed_after_a_deletion_outlives_its_undo(page: Page) -> None:
     page.locator(".editor").fill("Another greeting.")
     page.locator(".editor").press("Control+Enter")
     expect(replies(page)).to_have_text(["Another greeting."])
-    page.get_by_role("button", name="中文").click()
-    page.get_by_role("button", name="English").click()
     page.get_by_role("button", name="Undo").click()
-    expect(page.locator(".notice")).to_be_hidden()
+    page.reload()
     expect(replies(page)).to_have_text(["Another greeting."])
     page.get_by_label("The version before").click()
     expect(asked(page)).to_have_text(["Hello!", STORY])
     page.get_by_label("The next version").click()
     expect(replies(page)).to_have_text(["Another greeting."])
+
+
+def test_undo_outlives_a_change_of_language(page: Page) -> None:
+    said = talk(page, "Hello!", STORY)
+    page.locator(".message.user").last.hover()
+    page.locator(".message.user").last.get_by_label("Delete this message").click()
+    page.get_by_role("button", name="中文").click()
+    expect(replies(page)).to_have_count(1)
+    page.get_by_role("button", name="Undo").click()
+    expect(replies(page)).to_have_text(said, use_inner_text=True)
+    expect(page.locator(".notice")).to_be_hidden()
 
 
 def test_presets_of_two_tabs_are_kept_side_by_side(page: Page) -> None:

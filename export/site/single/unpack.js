@@ -10,13 +10,17 @@ const KIND = "text/javascript";
 const addresses = {}; // by name; in the worker of scripts alone
 self.inside = { addresses };
 
-// `files`: [name, Blob], each after those that it names.
-async function place(files) {
+// `files`: [name, ArrayBuffer], each after those that it names.
+function place(files) {
   for (const [name, content] of files) {
-    const script = SCRIPT.test(name) ? linked(await content.text(), name) : null;
-    if (self.document) addresses[name] = URL.createObjectURL(script ? new Blob([script], { type: KIND }) : content);
+    const script = SCRIPT.test(name) ? linked(textOf(content), name) : null;
+    if (self.document) addresses[name] = URL.createObjectURL(new Blob([script ?? content], { type: script ? KIND : "" }));
     else if (script) addresses[name] = `data:${KIND},${encodeURIComponent(script)}`;
   }
+}
+
+function textOf(content) {
+  return new TextDecoder().decode(content);
 }
 
 // Such an address has no neighbours: each path in quotes that leads to a file becomes its address.
@@ -34,15 +38,15 @@ async function startPage(source) {
   for (const [name, content] of files) {
     if (!name.endsWith(".css")) continue;
     const sheet = new CSSStyleSheet();
-    sheet.replaceSync(await content.text());
+    sheet.replaceSync(textOf(content));
     document.adoptedStyleSheets.push(sheet);
   }
   self.inside.startWorker = () => {
     const worker = new Worker(URL.createObjectURL(new Blob([source], { type: KIND })));
-    worker.postMessage(files.filter(([name]) => !name.startsWith("view/")));
+    worker.postMessage(files.filter(([name]) => !name.startsWith("view/"))); // copies: another one may follow
     return worker;
   };
-  await place(files);
+  place(files);
   await import(addresses["site.js"]);
 }
 
@@ -51,15 +55,14 @@ function unpack(element) {
   element.remove(); // its memory is needed
   const packed = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i += 1) packed[i] = text.charCodeAt(i);
-  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).blob();
+  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
 }
 
 async function startWorker({ data: files }) {
   const waiting = [];
   self.onmessage = (event) => waiting.push(event);
-  const read = async ([name, content]) => [name, await content.arrayBuffer()];
-  self.inside.contents = Object.fromEntries(await Promise.all(files.map(read)));
-  await place(files);
+  self.inside.contents = Object.fromEntries(files);
+  place(files);
   await import(addresses["worker.js"]); // which takes over the messages
   for (const event of waiting) self.onmessage(event);
 }
