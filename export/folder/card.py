@@ -171,7 +171,7 @@ def write_card(path: Path, facts: ModelFacts, hub: Hub) -> None:
         origin=origin(facts),
         variants=variants_table(facts.variants),
         data=data_table(facts),
-        licence=licence_section(facts) if hub.license == UNNAMED else "",
+        licence=licence_section(facts) if hub.license == UNNAMED and not hub.terms else "",
         evaluation=evaluation_table(facts),
         **of_kind,
     )
@@ -332,18 +332,15 @@ def of_translator(facts: ModelFacts) -> dict[str, str]:
     }
 
 
-def read_license(folder: Path) -> str:
-    """Return the licence that a folder's card names, else UNNAMED."""
-    return read_hub(folder).license
-
-
 def read_hub(folder: Path) -> Hub:
     """Return the entries that a folder's card has for the Hub."""
     card = folder / "README.md"
     text = card.read_text(encoding="utf-8", errors="replace") if card.exists() else ""
     front = match[1] if (match := re.match(r"---\n((?:.*\n)*?)---\n", text)) else ""
     found = re.search(r"""^license: *["']?([\w.\-]+)["']? *(?: #.*)?$""", front, re.MULTILINE)
-    terms = "".join(re.findall(r"^license_(?:name|link):.*\n", front, re.MULTILINE))
+    # A link to a file of that folder would lead elsewhere from a copy's, or nowhere.
+    pattern = r"""^license_(?:name:|link: *["']?https?:).*\n"""
+    terms = "".join(re.findall(pattern, front, re.MULTILINE))
     lists = (re.search(rf"^{key}:\n((?:- .*\n)*)", front, re.MULTILINE) for key in LISTS)
     languages, datasets = ([ln[2:] for ln in m[1].splitlines()] if m else [] for m in lists)
     return Hub(found[1] if found else UNNAMED, languages, datasets, terms)

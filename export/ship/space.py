@@ -12,7 +12,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-from export.folder.card import read_license
+from export.folder.card import Hub, read_hub
 from export.folder.replace import check_replaceable
 from gptcore.bundle import FACTS, Bundle, load_bundle, load_translation_bundle, write_facts
 from gptcore.system.files import new_folder
@@ -27,8 +27,8 @@ emoji: 💬
 colorFrom: indigo
 colorTo: blue
 {sdk}
-license: {license_name}
-short_description: A language model on ONNX Runtime
+license: {hub.license}
+{hub.terms}short_description: A language model on ONNX Runtime
 ---
 
 # {name}
@@ -91,7 +91,7 @@ def write_space(
             parameters=bundle.facts.parameters,
             sdk=settings.format(gradio=version("gradio")),
             command=command,
-            license_name=license_name or read_license(model),
+            hub=Hub(license_name) if license_name else read_hub(model),
         )
         (folder / "README.md").write_text(text, encoding="utf-8")
         (folder / "requirements.txt").write_text(requirements(), encoding="utf-8")

@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from export.folder.card import read_license
+from export.folder.card import read_hub
 from export.folder.replace import check_replaceable
 from export.runtimes.environments import NPM
 from gptcore.bundle import INSPECT, UNTRAINED, VARIANTS, Bundle, data_file, graph_bytes
@@ -52,8 +52,8 @@ CARD = """\
 ---
 title: {title}
 sdk: static
-license: {license}
-custom_headers:
+license: {hub.license}
+{hub.terms}custom_headers:
   cross-origin-embedder-policy: require-corp
   cross-origin-opener-policy: same-origin
   cross-origin-resource-policy: cross-origin
@@ -184,7 +184,7 @@ def card(bundle: Bundle) -> str:
     runtime, tokenizers = (f"{name} {pinned(name, lock)[0]}" for name, lock in RUNTIME)
     return CARD.format(
         title=json.dumps(bundle.name, ensure_ascii=False),
-        license=read_license(bundle.path),
+        hub=read_hub(bundle.path),
         name=bundle.name,
         parameters=bundle.facts.parameters,
         runtime=runtime,

@@ -13,7 +13,7 @@ import torch
 from conftest import ROOT
 
 from export.__main__ import main
-from export.folder.card import Hub, read_license, write_card
+from export.folder.card import Hub, read_hub, write_card
 from export.pretrained.hugging_face import read_rope
 from export.verify.decoder import load_reference, rounding, run_torch, verify
 from export.verify.llama_config import check_config, text_ids
@@ -149,14 +149,14 @@ def test_large_keys_allow_the_logits_nothing(model_folder: Path) -> None:
 
 def says_no_licence(folder: Path, text: str) -> bool:
     card = (folder / "README.md").read_text(encoding="utf-8")
-    assert card.startswith("---\nlicense: other\n") and read_license(folder) == "other"
+    assert card.startswith("---\nlicense: other\n") and read_hub(folder).license == "other"
     return f"The licence of\n{text}" in card and "is not known here" in card
 
 
 @pytest.mark.parametrize("written", ["mit", '"mit"', "'mit'", "mit  # of the weights"])
 def test_a_licence_is_read_as_yaml_has_it(tmp_path: Path, written: str) -> None:
     (tmp_path / "README.md").write_text(f"---\nlicense: {written}\n---\n")
-    assert read_license(tmp_path) == "mit"
+    assert read_hub(tmp_path).license == "mit"
 
 
 def test_a_card_names_no_licence_that_nobody_named(model_folder: Path) -> None:
@@ -182,6 +182,19 @@ def test_a_card_lists_the_licences_of_known_texts(model_folder: Path, tmp_path: 
     write_card(tmp_path / "named.md", facts, Hub("mit"))
     card = (tmp_path / "named.md").read_text(encoding="utf-8")
     assert card.startswith("---\nlicense: mit\n") and "## Licence" not in card
+    theirs = "license_name: theirs\nlicense_link: https://theirs.example/LICENSE\n"
+    write_card(tmp_path / "README.md", facts, Hub(terms=theirs))
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert card.startswith(f"---\nlicense: other\n{theirs}") and "## Licence" not in card
+    assert read_hub(tmp_path).terms == theirs
+
+
+def test_a_link_to_a_licence_in_the_folder_itself_is_not_handed_on(tmp_path: Path) -> None:
+    """Beside a copy's card lies no such file, and a Space has this project's own."""
+    (tmp_path / "README.md").write_text(
+        "---\nlicense: other\nlicense_name: theirs\nlicense_link: LICENSE\n---\n"
+    )
+    assert read_hub(tmp_path).terms == "license_name: theirs\n"
 
 
 def test_a_run_on_the_projects_own_dialogues_knows_its_text(

@@ -1,19 +1,21 @@
 """The folder for a Hugging Face Space: started as a Space starts it, and what it holds."""
 
 import re
+import shutil
 import sys
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import ROOT, Refused
+from conftest import NANO, ROOT, Refused
 
 from benchmarks.crowds.servers import free_port
 from benchmarks.export.spaces import connected, started
 from export.__main__ import main
 from export.ship.space import SDKS
-from gptcore.bundle import load_bundle, load_translation_bundle, read_facts
+from export.ship.web import card
+from gptcore.bundle import load_bundle, load_translation_bundle, read_facts, write_facts
 from gptcore.gradio.zero_gpu import declare_gpu_function
 from gptcore.page.facts import EXAMPLES
 
@@ -80,6 +82,20 @@ def test_the_hub_is_told_which_gradio_and_that_is_the_one_of_the_requirements(sp
     theirs = (space / "requirements.txt").read_text().splitlines()
     changed = [(a, b) for a, b in zip(ours, theirs, strict=True) if a != b]
     assert [b for _, b in changed] == [f"gradio=={version('gradio')}"]
+
+
+def test_the_readme_has_the_terms_of_the_models_licence(tmp_path: Path) -> None:
+    model, out = tmp_path / "model", tmp_path / "space"
+    terms = "license: other\nlicense_name: theirs\nlicense_link: https://theirs.example/LICENSE\n"
+    shutil.copytree(NANO, model)
+    (model / "README.md").write_text(f"---\n{terms}---\n")
+    write_facts(model, read_facts(model))
+    assert main(["space", str(model), "--out", str(out)]) == 0
+    assert terms in (out / "README.md").read_text(encoding="utf-8")
+    assert terms in card(load_bundle(model)), "of a static page"
+    assert main(["space", str(model), "--out", str(out), "--license", "mit"]) == 0
+    readme = (out / "README.md").read_text(encoding="utf-8")
+    assert "license: mit\n" in readme and "theirs" not in readme
 
 
 def test_the_hub_is_told_what_a_docker_space_listens_on(tmp_path: Path) -> None:
