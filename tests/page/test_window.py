@@ -146,11 +146,12 @@ def test_what_the_window_does_not_ask_is_refused(
 def test_a_browser_that_opens_slowly_holds_up_nothing(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = Event()
-    monkeypatch.setattr(webbrowser, "open", lambda url: opened.wait(20))
+    asked, opened = Event(), Event()
+    monkeypatch.setattr(webbrowser, "open", lambda url: asked.set() or opened.wait(20))
     link = Thread(target=requests.post, args=(f"{address}/open",), kwargs={"json": "http://a.org"})
     link.start()
     try:
+        assert asked.wait(20)
         assert requests.get(address, timeout=10).ok and link.is_alive()
     finally:
         opened.set()
