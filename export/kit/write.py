@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from training.machine.progress import waiting
 CONTRACT, PAGE, VECTORS = "contract.json", "CONTRACT.md", "vectors.json"
 # The sampling graphs, by the variant whose weights they use.
 SAMPLING = {name: file.replace("serving", "sampling") for name, file in SERVING.items()}
+WEIGHTS = r" `model\.safetensors` loads as\n`\w+`\."  # as in export/folder/card.py
 OURS = {INSPECT.as_posix(), UNTRAINED.as_posix(), *SERVING.values()}  # of no use to other programs
 
 
@@ -51,6 +53,7 @@ def write_kit(model: Path, out: Path) -> None:
             if name not in OURS and not name.endswith((".safetensors", ".safetensors.index.json")):
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(bundle.path / name, folder / name)
+        leave_out_weights(folder / "README.md")
         kit = replace(bundle, path=folder)
         print_report(add_sampling(kit))
         graphs = graphs_of(kit)
@@ -60,6 +63,13 @@ def write_kit(model: Path, out: Path) -> None:
         (folder / PAGE).write_text(page(kit, facts, vectors), encoding="utf-8")
         write_facts(folder, bundle.facts)
     print(f"wrote {out}; read {out / PAGE} first")
+
+
+def leave_out_weights(card: Path) -> None:
+    """Take out of the model card, which has the licences, what it says of the weights' own file."""
+    if card.is_file():
+        text = card.read_text(encoding="utf-8")
+        card.write_text(re.sub(WEIGHTS, "", text), encoding="utf-8")
 
 
 def parts(out: Path) -> set[str] | None:

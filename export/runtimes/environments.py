@@ -119,7 +119,8 @@ class Running:
         return json.loads(line)
 
     def close(self) -> None:
-        self.questions.close()
+        with suppress(BrokenPipeError):  # a question that it did not read
+            self.questions.close()
         self.process.wait()
 
 

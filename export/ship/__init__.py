@@ -1,1 +1,1 @@
-"""Ways to publish a model folder: a small copy, a Space, a static page, the Hub."""
+"""Where a model folder goes: a small copy, a Space, a site or one file, an application, the Hub."""

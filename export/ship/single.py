@@ -22,12 +22,12 @@ from export.ship.web import (
     INSIDE,
     SITE,
     SOURCES,
-    browser_files,
     check_model,
     copy_files,
+    graph_on_cpus,
     site_facts,
 )
-from gptcore.bundle import VARIANTS, Bundle
+from gptcore.bundle import Bundle
 from gptcore.checks import UserError
 from gptcore.page.shell import VIEW
 from gptcore.system.files import new_file, write_json
@@ -70,23 +70,21 @@ def build_single_file(bundle: Bundle, out: Path) -> None:
 
 
 def smallest_graph(bundle: Bundle) -> str:
-    """Return the graph that a browser without WebGPU takes.
+    """Return the graph that the page has inside.
 
     Raises UserError if it and the graphs of the Inspect tab are too large.
     """
-    found = [VARIANTS[n] for n in ("int8", "fp32") if VARIANTS[n] in browser_files(bundle)]
-    if not found:
-        raise UserError(f"{bundle.path} has no int8 or fp32 graph: export it with --quantize int8")
+    graph = graph_on_cpus(bundle)
     inside = [name for name in map(Path.as_posix, INSIDE) if name in bundle.facts.sha256]
-    size = sum((bundle.path / name).stat().st_size for name in (found[0], *inside))
+    size = sum((bundle.path / name).stat().st_size for name in (graph, *inside))
     if size > MOST:
         raise UserError(
-            f"{bundle.path} has {size / 1e6:.1f} MB in {', '.join((found[0], *inside))}, and a "
+            f"{bundle.path} has {size / 1e6:.1f} MB in {', '.join((graph, *inside))}, and a "
             f"page in one file may have {MOST / 1e6:.0f} MB at most: export a smaller model with "
             f"--quantize int8{' and without Inspect' * bool(inside)}, or write a site, without "
             f"--single-file"
         )
-    return found[0]
+    return graph
 
 
 def check_out(out: Path) -> None:

@@ -73,7 +73,7 @@ python -m http.server --directory path/to/this/folder
 
 
 def build_site(bundle: Bundle, out: Path) -> None:
-    """Write the site of a model; if it fails, nothing is left at `out`."""
+    """Write the site of a model; if it fails, `out` is as it was before."""
     check_model(bundle)
     check_replaceable(out, "site", parts)
     with new_folder(out) as folder:
@@ -90,10 +90,7 @@ def build_site(bundle: Bundle, out: Path) -> None:
 
 def without_int8(bundle: Bundle) -> str:
     """Return what a visitor without a GPU gets of a model that has no int8 file."""
-    fp32 = VARIANTS["fp32"]
-    if fp32 not in browser_files(bundle):
-        return "a visitor without a GPU gets no reply: export the model with --quantize int8"
-    size = graph_bytes(bundle.path / fp32) / 1e6
+    size = graph_bytes(bundle.path / graph_on_cpus(bundle)) / 1e6
     return (
         f"a visitor without a GPU downloads {size:,.1f} MB; exported with --quantize int8, the "
         f"model needs at most {size / 3:,.1f} MB"
@@ -120,11 +117,19 @@ def check_model(bundle: Bundle) -> None:
             f"{bundle.path} has no tokenizer.json: only models with a tokenizer of their own run "
             f"in a browser"
         )
-    if not browser_files(bundle):
-        raise UserError(
-            f"{bundle.path} has no graph that a browser can load, which must be smaller than 2 GB: "
-            f"export it with --quantize int8"
-        )
+    graph_on_cpus(bundle)
+
+
+def graph_on_cpus(bundle: Bundle) -> str:
+    """Return the graph that a browser without WebGPU takes. Raises UserError if there is none."""
+    files = browser_files(bundle)
+    for name in ("int8", "fp32"):
+        if VARIANTS[name] in files:
+            return VARIANTS[name]
+    raise UserError(
+        f"{bundle.path} has neither an int8 graph nor an fp32 graph below 2 GB, of which a browser "
+        f"without a GPU needs one: export it with --quantize int8"
+    )
 
 
 def browser_files(bundle: Bundle) -> list[str]:

@@ -4,6 +4,7 @@
 
 const CACHE = "gptcore-site";
 const PATIENCE_MS = 3000; // with a server, where a file is kept
+const FOR_PEOPLE = /\.md$|\/LICENSE[^/]*$/; // some hosts serve no README.md
 let stalls = false; // the server, in this visit
 
 addEventListener("install", (event) => {
@@ -19,7 +20,7 @@ addEventListener("fetch", (event) => {
 
 async function keepAll() {
   const site = await (await fetch("site.json", { cache: "no-cache" })).json();
-  const small = Object.keys(site.files).filter((name) => !(name in site.versions));
+  const small = Object.keys(site.files).filter((name) => !(name in site.versions) && !FOR_PEOPLE.test(name));
   const cache = await caches.open(CACHE);
   await cache.addAll(["./", "site.json", ...small].map((name) => new Request(name, { cache: "no-cache" })));
 }

@@ -41,7 +41,7 @@ SIZE = "1200,860"
 def find_browser() -> list[str]:
     """Return the command of a browser; raises UserError if there is none."""
     if chosen := os.environ.get(CHOSEN):
-        return shlex.split(chosen)
+        return [chosen] if Path(chosen).is_file() else words_of(chosen)
     for path in places():
         if Path(path).is_file():
             return [path]
@@ -49,6 +49,13 @@ def find_browser() -> list[str]:
         "there is neither pywebview nor a browser for a window: install Chromium, Chrome or Edge, "
         f"name one in {CHOSEN}, or serve the page to any browser: gptcore, without --window"
     )
+
+
+def words_of(line: str) -> list[str]:
+    """Return the words of a command line; on Windows a backslash is a part of a path."""
+    if sys.platform == "win32":
+        return [word.replace('"', "") for word in shlex.split(line, posix=False)]
+    return shlex.split(line)
 
 
 def places() -> Iterator[str]:

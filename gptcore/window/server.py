@@ -9,6 +9,7 @@ POST /open              an address that a person clicked on, for the system's br
 >>> uvicorn.run(window_app(Models(model)), port=7861)                  # doctest: +SKIP
 """
 
+import asyncio
 import inspect
 import webbrowser
 from collections.abc import AsyncIterator, Callable
@@ -83,7 +84,7 @@ def window_app(
         address = await read_json(request.scope, request.receive)
         if not isinstance(address, str) or address.partition(":")[0].lower() not in LINKS:
             raise Refused(400, f"only an address of {', '.join(LINKS)} is opened")
-        webbrowser.open(address)
+        await asyncio.to_thread(webbrowser.open, address)  # which may wait for the browser
         return JSONResponse({})
 
     access = Access()

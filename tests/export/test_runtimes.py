@@ -188,8 +188,11 @@ def test_a_runtime_that_hangs_or_ends_between_two_questions_is_missing(
     monkeypatch.setattr(environments, "PATIENCE_S", 1.0)
     with pytest.raises(PeerError, match=reason):
         running = Running([sys.executable, "-c", program], tmp_path)
-        running.process.wait()
-        running.ask([[1]], 1)
+        try:
+            running.process.wait()
+            running.ask([[1]], 1)
+        finally:
+            running.close()
 
 
 def test_a_program_that_is_not_installed_is_named(

@@ -612,6 +612,35 @@ def test_the_time_left_goes_on_between_two_logged_steps_and_is_not_guessed(tmp_p
     assert not found(None, compiled, later, measured)["is_measuring"]
 
 
+def test_of_many_logged_steps_few_are_read_and_every_evaluation(tmp_path: Path) -> None:
+    run = shutil.copytree(TINY / "run", tmp_path / "run")
+    step = {"loss": 2.0, "seconds": 1.0}
+    measured = {"val_loss": 2.0, "bits_per_byte": 1.0}
+    rows = [{"step": n, **kind} for n in range(1, 1001) for kind in (step, measured)[: 1 + n % 2]]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (run / "metrics.jsonl").write_text(text + '{"step": 1001, "lo')
+    found = progress_of(run)
+    assert found["held_out"] == [[n, 1.0] for n in range(1, 1001, 2)]
+    assert found["step"] == 1000 and 200 < len(found["loss"]) <= 300
+    assert [n for n, _ in found["loss"]] == sorted(n for n, _ in found["loss"])
+
+
+def test_an_output_that_cannot_be_read_does_not_hold_up_the_next_command(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(path: Path) -> list[str]:
+        raise OSError("the disk is gone")
+
+    give(bench, "chats.csv", CHATS)
+    monkeypatch.setattr(workbench, "output_of", fails)
+    bench.begin("look", {})
+    bench.following.join()
+    monkeypatch.undo()
+    assert bench.state()["error"] == "the disk is gone"
+    bench.begin("look", {})
+    assert "2 conversations" in when_idle(bench)["look"]
+
+
 def test_a_long_curve_is_drawn_with_few_points() -> None:
     points = [[float(i), 1.0] for i in range(1001)]
     drawn = thinned(points)

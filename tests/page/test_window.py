@@ -4,10 +4,11 @@ import json
 import re
 import socket
 import sys
+import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 import requests
@@ -142,6 +143,21 @@ def test_what_the_window_does_not_ask_is_refused(
     assert answer.status_code == status and words in answer.json()["detail"]
 
 
+def test_a_browser_that_opens_slowly_holds_up_nothing(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, opened = Event(), Event()
+    monkeypatch.setattr(webbrowser, "open", lambda url: asked.set() or opened.wait(20))
+    link = Thread(target=requests.post, args=(f"{address}/open",), kwargs={"json": "http://a.org"})
+    link.start()
+    try:
+        assert asked.wait(20)
+        assert requests.get(address, timeout=10).ok and link.is_alive()
+    finally:
+        opened.set()
+        link.join()
+
+
 def test_the_page_may_load_nothing_from_elsewhere_and_the_api_is_beside_it(address: str) -> None:
     page = requests.get(address, timeout=20)
     assert "default-src 'self'" in page.headers["Content-Security-Policy"]
@@ -250,6 +266,22 @@ def test_a_window_needs_a_display(refused: Refused, monkeypatch: pytest.MonkeyPa
 def test_a_window_is_for_this_machine_alone(refused: Refused, words: list[str]) -> None:
     said = refused(main, "--window", *words)
     assert f"--window is for this machine alone: leave out {words[0]}" in said
+
+
+def test_a_browser_is_named_by_its_path_or_with_its_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "my browser"
+    path.touch()
+    for platform, line, words in (
+        ("linux", str(path), [str(path)]),
+        ("linux", "'/my browser' --incognito", ["/my browser", "--incognito"]),
+        ("win32", r"C:\Chrome\chrome.exe", [r"C:\Chrome\chrome.exe"]),
+        ("win32", r'"C:\My Files\a.exe" "--x=y z"', [r"C:\My Files\a.exe", "--x=y z"]),
+    ):
+        monkeypatch.setattr(sys, "platform", platform)
+        monkeypatch.setenv(CHOSEN, line)
+        assert find_browser() == words
 
 
 def test_a_window_needs_a_browser_or_a_webview(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,8 @@ def test_a_kit_is_a_whole_model_folder_without_what_only_gptcore_needs(kit: Path
     assert set(bundle.variants) == set(load_bundle(NANO).variants)
     assert not bundle.serving and not bundle.inspect and not list(kit.glob("*.safetensors"))
     assert {"contract.json", "CONTRACT.md", "vectors.json"} <= set(bundle.facts.sha256)
+    card, theirs = ((folder / "README.md").read_text("utf-8") for folder in (kit, NANO))
+    assert "safetensors" in theirs and "safetensors" not in card and "license: mit" in card
 
 
 def test_the_contract_names_the_inputs_and_outputs_of_each_graph(kit: Path) -> None:

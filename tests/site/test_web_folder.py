@@ -9,7 +9,7 @@ import pytest
 from conftest import Refused
 
 from export.__main__ import main
-from gptcore.bundle import write_facts
+from gptcore.bundle import read_facts, write_facts
 from gptcore.config import PRESETS
 from gptcore.facts import ModelFacts
 
@@ -60,6 +60,11 @@ def test_models_that_browsers_cannot_run_are_refused(
     del facts["sha256"]["tokenizer.json"]
     (other / "gptcore.json").write_text(json.dumps(facts))
     assert "has no tokenizer.json" in refused(main, "web", other, "--out", out)
+    half = shutil.copytree(model_folder, tmp_path / "half")
+    (half / "onnx/model.onnx").rename(half / "onnx/model_fp16.onnx")
+    write_facts(half, read_facts(half))
+    said = refused(main, "web", half, "--out", out)
+    assert "has neither an int8 graph nor an fp32 graph below 2 GB" in said
     assert not out.exists()
 
 

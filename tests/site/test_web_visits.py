@@ -48,7 +48,11 @@ def test_what_cannot_be_answered_is_refused_in_words(site: Path, open_page: Open
 def test_the_size_is_told_and_a_second_visit_needs_no_network(
     site: Path, open_page: Open, model: OnnxModel
 ) -> None:
-    page = open_page(site)
+    class Pages(Quiet):  # GitHub Pages make README.html of it
+        def do_GET(self) -> None:
+            self.send_error(404) if self.path.endswith("README.md") else super().do_GET()
+
+    page = open_page(site, handler=Pages)
     expect(page.locator(".notice")).to_contain_text(re.compile(r"1\d\.\d MB are downloaded once"))
     set_greedy(page, 8)
     reply = talk(page, "Hello!")[-1]

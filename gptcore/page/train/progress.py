@@ -32,14 +32,13 @@ def progress_of(run: Path) -> dict[str, Any] | None:
     factor = bits_per_nat(config["data"], measured)
     report, is_complete = reported(run / "report.json"), (run / "summary.json").is_file()
     of_weights = [m for m in measured if not is_complete or m["step"] == report["taken"]]
-    losses = [[row["step"], row["loss"] * factor] for row in rows if "loss" in row]
     return {
         "path": str(run),
         "step": timed[-1]["step"] if timed else 0,
         "steps": steps,
         "left_s": seconds_left(config, timed, seconds_since(run, rows, saved)),
         "is_measuring": is_measuring(config["train"], measured, saved),
-        "loss": thinned(losses),
+        "loss": [[row["step"], row["loss"] * factor] for row in rows if "loss" in row],
         # A mean with the weights before the training is no point of its curve.
         "held_out": [[m["step"], m["bits_per_byte"]] for m in measured if "kept" not in m],
         "bits_per_byte": of_weights[-1]["bits_per_byte"] if of_weights else None,
@@ -111,15 +110,22 @@ def is_measuring(train: dict[str, Any], measured: list[dict[str, Any]], saved: l
 
 
 def metrics(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of metrics.jsonl; the last one may not be whole yet."""
+    """Return the evaluations and at most DRAWN of the other lines of metrics.jsonl.
+
+    The page asks each second, so only they are parsed. The last line may not be whole yet.
+    """
+    lines = path.read_bytes().splitlines() if path.is_file() else []
+    whole = [(i, line) for i, line in enumerate(lines) if line.endswith(b"}")]
+    measured = [(i, line) for i, line in whole if b'"val_loss"' in line]
+    others = [(i, line) for i, line in whole if b'"val_loss"' not in line]
     rows = []
-    for line in path.read_bytes().splitlines() if path.is_file() else []:
+    for _, line in sorted(measured + thinned(others)):
         with suppress(ValueError):
             rows.append(json.loads(line))
     return rows
 
 
-def thinned(points: list[list[float]]) -> list[list[float]]:
-    """Return at most DRAWN of the points, the last one among them."""
-    every = -(-len(points) // DRAWN) or 1
-    return points[::-1][::every][::-1]
+def thinned(items: list[Any]) -> list[Any]:
+    """Return at most DRAWN of the items, the last one among them."""
+    every = -(-len(items) // DRAWN) or 1
+    return items[::-1][::every][::-1]

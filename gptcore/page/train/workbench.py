@@ -65,7 +65,8 @@ class Workbench:
         settings = self.settings()
         run = progress_of(self.runs / settings["begun"]) if settings["begun"] else None
         step = run["step"] if run else 0
-        outputs = {kind: self.said(kind) for kind in KINDS}
+        shown = self.doing or "train"
+        outputs = {kind: self.said(kind) for kind in (*SAYINGS, shown)}
         return {
             **settings,
             "missing": "" if find_spec("torch") else INSTALL,
@@ -81,7 +82,7 @@ class Workbench:
             ),
             **self.looked(),
             "plan": "\n".join(planned(outputs["plan"])),
-            "said": "\n".join(outputs[self.doing or "train"]),
+            "said": "\n".join(outputs[shown]),
             "run": run,
             "model": self.model,
         }
@@ -242,8 +243,8 @@ class Workbench:
         """Wait for a command in a thread of its own, and do what comes after it."""
         code = child.wait()
         atexit.unregister(child.end)
-        said = self.said(kind)
         try:
+            said = self.said(kind)
             if code and code not in STOPPED:
                 self.error = said[-1].removeprefix(ERROR) if said else f"exit code {code}"
             elif kind == "export" and not code:
