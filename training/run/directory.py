@@ -6,7 +6,7 @@ adapter/        the best step's adapters (LoRA), as PEFT reads them; written at 
 tokenizer/      the tokenizer; a translator's target tokenizer, with source_tokenizer/ beside it
 metrics.jsonl   a line for each logged step and each evaluation
 loss.png        the loss curves, redrawn at each evaluation
-samples.md      the model's samples of each evaluation
+samples.json    the model's samples of each evaluation; samples.md is the same, to read
 report.html     curves and samples on one page, with earlier runs on the same text
 report.json     of it, for programs: the step whose weights are taken, its samples, the findings
 checkpoints/    step-N/ of the newest few steps and the best; see gptcore.nn.checkpoint
@@ -22,7 +22,6 @@ lock            locked while a command trains into the folder
 
 import json
 import math
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -41,6 +40,7 @@ from gptcore.system.files import (
     read_sealed,
     sealed,
     step_of,
+    write_json,
     write_whole,
 )
 from gptcore.text.tokenizer import Tokenizer
@@ -101,7 +101,7 @@ class Run:
 
     def create(self) -> None:
         """Write the settings, and delete the records of a run that saved no checkpoint."""
-        for name in ("metrics.jsonl", "samples.md", "summary.json"):
+        for name in ("metrics.jsonl", "samples.json", "samples.md", "summary.json"):
             (self.path / name).unlink(missing_ok=True)
         self.write_config()
 
@@ -216,26 +216,30 @@ class Run:
         lines = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
         write_whole(self.path / "metrics.jsonl", "".join(lines))
         measured = self.evaluations()
-        sections = [f"## Step {n}\n{text}" for n, text in self.samples() if n in measured]
-        write_whole(self.path / "samples.md", "".join(sections))
+        self.write_samples([(n, samples) for n, samples in self.samples() if n in measured])
 
-    def samples(self) -> list[tuple[int, str]]:
-        """Return the sections of samples.md with their steps.
-
-        The file is read as bytes, because a sample may contain any line ending.
-        """
-        path = self.path / "samples.md"
-        text = path.read_bytes().decode("utf-8", errors="replace") if path.exists() else ""
-        parts = re.split(r"^## Step (\d+)\n", text, flags=re.MULTILINE)
-        return list(zip(map(int, parts[1::2]), parts[2::2]))
+    def samples(self) -> list[tuple[int, list[tuple[str, str]]]]:
+        """Return the samples, (prompt, text), of each step; [] if they are missing or damaged."""
+        try:
+            found = read_json(self.path / "samples.json")
+            return [(step, [(prompt, text) for prompt, text in each]) for step, each in found]
+        except (OSError, ValueError, TypeError):
+            return []
 
     def add_samples(self, step: int, samples: list[tuple[str, str]]) -> None:
-        with open(self.path / "samples.md", "a", encoding="utf-8") as file:
-            file.write(f"## Step {step}\n\n")
+        self.write_samples([*self.samples(), (step, samples)])
+
+    def write_samples(self, steps: list[tuple[int, list[tuple[str, str]]]]) -> None:
+        """Write samples.json for programs, and samples.md for people."""
+        write_json(self.path / "samples.json", steps)
+        lines = []
+        for step, samples in steps:
+            lines.append(f"## Step {step}\n\n")
             for prompt, text in samples:
                 # Each line is quoted, so that no model output looks like one of the headings.
                 quoted = f"**{prompt}** {text}".replace("\n", "\n> ")
-                file.write(f"> {quoted}\n\n")
+                lines.append(f"> {quoted}\n\n")
+        write_whole(self.path / "samples.md", "".join(lines))
 
     def drop_old_checkpoints(self) -> None:
         """Delete all checkpoints but the newest few sound ones and the best one.
