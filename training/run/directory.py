@@ -156,16 +156,15 @@ class Run:
         """Return the checkpoints: evaluated ones first, best first, then the others, newest first.
 
         The figure is chrF for a translator and bits per byte otherwise. If few tokens are held out,
-        none counts as evaluated: the newest have learned most.
+        none counts as evaluated: the newest have learned most. The mean with the weights before
+        (training/jobs/keeping.py) comes first, if there is one.
         """
-        measured = {} if self.data.few_held_out else self.evaluations()
-        # The mean with the weights before (training/jobs/keeping.py) comes first, if there is one.
-        mean = self.train.steps if self.summary().get("kept") else None
+        measured, by_chance = self.evaluations(), self.data.few_held_out
 
         def badness(path: Path) -> tuple[bool, float]:
             line = measured.get(step_of(path), {})
             figure = -line["chrf"] if "chrf" in line else line.get("bits_per_byte", math.inf)
-            return step_of(path) != mean, figure
+            return "kept" not in line, math.inf if by_chance else figure
 
         return sorted(list_checkpoints(self.checkpoints), key=badness)
 
@@ -212,7 +211,11 @@ class Run:
         return self.sound[path]
 
     def forget_after(self, step: int) -> None:
-        """Delete the metrics and samples of later steps, which a resumed run repeats."""
+        """Delete the metrics and samples of later steps, which a resumed run repeats.
+
+        The summary, too: it says that a run is complete, and is written again.
+        """
+        (self.path / "summary.json").unlink(missing_ok=True)
         lines = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
         write_whole(self.path / "metrics.jsonl", "".join(lines))
         measured = self.evaluations()
