@@ -43,6 +43,7 @@ from gptcore.system.files import (
     write_json,
     write_whole,
 )
+from gptcore.system.wording import word
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.typed_json import as_json, check_format, read_as
 from training.run.clock import Clock
@@ -336,6 +337,6 @@ def check_free(path: Path) -> None:
 def say_next(run: Path, command: str, summary: dict[str, Any] | None) -> None:
     """Print the next command after a training that ended or was paused (`summary` is None)."""
     if summary is None:
-        print(f"to continue: {command} --out {run} --resume")
+        print(f"to continue: {command} --out {word(run)} --resume")
     else:
-        print(f"done; next: python -m export {run} --out models/{run.name}")
+        print(f"done; next: python -m export {word(run)} --out {word(f'models/{run.name}')}")
