@@ -16,6 +16,7 @@ from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import MODEL, Checkpoint, Tensors, load_weights, save_checkpoint
 from gptcore.nn.lora import add_adapters, peft_config, to_peft
 from gptcore.system.files import new_folder, write_json
+from gptcore.system.wording import word
 from training.loss import Loss, build_loss, summed_loss
 from training.machine.devices import pick_device, pick_dtype, speed_up
 from training.machine.memory import kept_bytes, recompute_blocks, room
@@ -150,7 +151,7 @@ def write_adapter(run: Run) -> None:
         print(
             f"{run.path / 'adapter'} names {base}, which PEFT cannot load: it has no "
             f"model.safetensors in Hugging Face's form; to use the result there, merge the two: "
-            f"python -m export {run.path} --out models/{run.path.name}"
+            f"python -m export {word(run.path)} --out {word(f'models/{run.path.name}')}"
         )
 
 
@@ -193,7 +194,7 @@ def open_checkpoint(run: Run) -> Checkpoint:
     if run.is_complete and checkpoint.facts["step"] >= run.train.steps:
         raise UserError(
             f"{run.path} is complete already: nothing to resume "
-            f"(a new run goes on from its weights with --init {run.path} --out DIR)"
+            f"(a new run goes on from its weights with --init {word(run.path)} --out DIR)"
         )
     print(f"resuming from {checkpoint.path}")
     return checkpoint

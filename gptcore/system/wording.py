@@ -1,4 +1,4 @@
-"""What people read: counts with their nouns, durations, and tables.
+"""What people read: counts with their nouns, durations, words of a command, and tables.
 
 >>> counted(1, "layer"), counted(1200, "layer"), counted(2, "loss")
 ('1 layer', '1,200 layers', '2 losses')
@@ -12,7 +12,10 @@ tiny   1
 large  20
 """
 
+import os
+import shlex
 from collections.abc import Sequence
+from subprocess import list2cmdline
 
 
 def counted(n: int, noun: str) -> str:
@@ -29,6 +32,11 @@ def duration(seconds: float) -> str:
 def two_digits(n: float) -> str:
     """Return a number with at least two digits that count, and a large one not as a power."""
     return f"{n:.0f}" if n >= 10 else f"{n:.2g}"
+
+
+def word(argument: object) -> str:
+    """Return a path as one word of a command that is printed to be pasted into a terminal."""
+    return list2cmdline([str(argument)]) if os.name == "nt" else shlex.quote(str(argument))
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -1,6 +1,7 @@
 """The doctor names what is damaged, and what can be resumed; and damage of any kind is found."""
 
 import random
+import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,13 +18,13 @@ from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
 from training.commands.doctor import examine_all
 from training.data.sentence_pairs import TRAINING
-from training.run.directory import Run
+from training.run.directory import Run, say_next
 
 
 @pytest.fixture
 def copy(run: Run, tmp_path: Path) -> Run:
     """A run that can go on: its last checkpoint is there, its summary is not."""
-    path = shutil.copytree(run.path, tmp_path / "copy")
+    path = shutil.copytree(run.path, tmp_path / "my copy")
     (path / "summary.json").unlink()
     return Run.load(path)
 
@@ -34,7 +35,18 @@ def test_a_sound_run_is_said_to_be_sound(copy: Run, capsys: pytest.CaptureFixtur
     newest = list_checkpoints(copy.checkpoints)[0]
     assert "DAMAGED" not in said and f"ok       checkpoints/{newest.name}" in said
     step = newest.name.removeprefix("step-")
-    assert f"step {step} can be resumed: python -m training --out {copy.path} --resume" in said
+    command = said.partition(f"step {step} can be resumed: ")[2]
+    assert shlex.split(command) == ["python", "-m", "training", "--out", str(copy.path), "--resume"]
+
+
+def test_a_folder_with_a_space_in_its_name_is_one_word_of_the_next_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for summary in (None, {"steps": 1}):
+        say_next(Path("runs/my book"), "python -m training", summary)
+    paused, done = capsys.readouterr().out.splitlines()
+    assert shlex.split(paused)[-3:] == ["--out", "runs/my book", "--resume"]
+    assert shlex.split(done)[-3:] == ["runs/my book", "--out", "models/my book"]
 
 
 def test_a_complete_run_is_said_to_be_complete(

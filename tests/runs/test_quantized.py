@@ -1,6 +1,7 @@
 """A shipped folder without fp32: a training goes on from the weights of its 8-bit file."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from gptcore.model import load_model
 from gptcore.nn.checkpoint import model_of
 from gptcore.nn.gpt import whole_sequence
 from training.run.base import open_base
-from training.run.quantized import MATRICES
+from training.run.quantized import MATRICES, read_quantized
 
 SHIPPED = ROOT / "models" / "default"
 
@@ -81,6 +82,12 @@ def test_weights_in_several_files_are_not_read_from_the_smaller_ones(
     (folder / INDEX).write_text("{}")
     with pytest.raises(UserError, match="keeps its weights in several files"):
         open_base(folder)
+
+
+def test_a_head_of_its_own_is_refused_by_the_name_of_the_setting() -> None:
+    config = replace(read_facts(SHIPPED).config, tied_embeddings=False)
+    with pytest.raises(UserError, match=r"tied_embeddings=false, .*: name a folder with model"):
+        read_quantized(SHIPPED / VARIANTS["q8"], config)
 
 
 def test_a_folder_without_any_weights_is_refused(stripped: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from trained import RECIPE_MODEL
 from export.__main__ import main as export
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
+from gptcore.nn.checkpoint import MODEL
 from gptcore.system.files import write_json
 from training.__main__ import main
 from training.data.leaks import barred, triples
@@ -218,6 +219,8 @@ def test_stages_go_on_from_each_other_and_a_finished_one_is_not_repeated(
     assert main(command) == 0
     assert second.is_complete
     assert (first.path / "summary.json").stat().st_mtime_ns == untouched
+    (second.best_checkpoint().path / MODEL).write_bytes(b"damaged")
+    assert main(command) == 0, "no stage begins with the weights of the last one"
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from gptcore.config import PRESETS
 from gptcore.system.files import write_json
 from training.__main__ import main
-from training.report.history import MAX_POINTS, History, earlier, read_samples
+from training.report.history import MAX_POINTS, History, earlier
 from training.report.report import facts, write_report
 from training.run.config import TrainConfig
 from training.run.directory import Run
@@ -167,7 +167,7 @@ def test_real_runs_of_both_kinds_are_compared(
     assert points(page, "bits_per_byte") == [2, 2] and points(page, "bleu") == [2]
     expect(page.get_by_role("region", name="Settings that differ")).to_contain_text("n_pairs")
     expect(page.locator("#samples .sample").first).not_to_contain_text("<|user|>")
-    assert len(read_samples(translation_run)[0][1]) == 5
+    assert len(translation_run.samples()[0][1]) == 5
     page.close()
 
 
@@ -221,6 +221,18 @@ def test_a_row_of_a_run_tells_of_the_weights_that_are_taken(tmp_path: Path) -> N
     write_json(run.path / "summary.json", {"val_loss": 9.0, "bits_per_byte": 4.5, "kept": 0.4})
     row = facts(History(run))
     assert (row["held-out loss"], row["bits per byte"]) == ("9.0000", "4.5000")
+
+
+def test_samples_come_back_as_they_were_written(tmp_path: Path) -> None:
+    run, samples = made_up(tmp_path, 0), [("**Note:** the file", " is **open**."), ("\r\n\n> ", "")]
+    run.log(step=7, bits_per_byte=1.0)
+    run.add_samples(7, samples)
+    assert run.samples() == [(7, samples)]
+    run.forget_after(7)
+    assert run.samples() == [(7, samples)]
+    assert "is **open**." in (run.path / "samples.md").read_text()
+    (run.path / "samples.json").write_text("[[7, [")
+    assert run.samples() == []
 
 
 def test_mistakes_are_explained_in_one_line(tmp_path: Path, refused: Callable[..., str]) -> None:

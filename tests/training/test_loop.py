@@ -14,13 +14,17 @@ from trained import Interrupted
 import training.loop
 import training.machine.memory
 import training.run.clock
+from gptcore.checks import UserError
 from gptcore.config import PRESETS
 from gptcore.nn import build_model, count_parameters
+from gptcore.nn.checkpoint import MODEL
 from gptcore.nn.gpt import whole_sequence
 from gptcore.typed_json import as_json
 from training.jobs.keeping import keep_before
 from training.loop import train
 from training.machine.processes import World
+from training.report.findings import findings
+from training.report.history import History
 from training.run.clock import Clock
 from training.run.config import TrainConfig
 from training.run.directory import Run
@@ -173,6 +177,45 @@ def test_the_weights_before_are_mixed_into_the_last_step_that_was_taken(
     best = Run.load(run.path).best_checkpoint()
     assert best.facts["step"] == 29 and max(Run.load(run.path).evaluations()) == 29
     assert all(torch.equal(mean, own[name] / 2) for name, mean in best.model.items())
+
+
+def test_the_weights_before_are_mixed_into_the_best_step_and_the_report_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = new_run(tmp_path, steps=4, eval_every=2, keep=0.5)
+    task, losses = Timed(repeat(1.0)), iter([1.5, 2.5, 1.5, 1.6])
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        loss = next(losses)
+        return {"val_loss": loss, "bits_per_byte": loss / 2}
+
+    monkeypatch.setattr(task, "evaluate", evaluate)
+    summary = trained(run, task, monkeypatch)
+    own, last = run.best_checkpoint(), run.newest_checkpoint()
+    before = {name: torch.zeros_like(p) for name, p in build_model(SMALL).named_parameters()}
+    with pytest.raises(UserError, match=r"keeps 0.5 .* does not say which these are: train it"):
+        keep_before(summary, run, task)
+    losses = chain([1.5], losses)
+    assert keep_before(summary, run, task, before)["bits_per_byte"] == 0.8
+    best = run.best_checkpoint()
+    assert best.path.name == own.path.name == "step-2" and best.facts == own.facts | {"kept": 0.5}
+    assert all(torch.equal(mean, own.model[name] / 2) for name, mean in best.model.items())
+    ended = run.newest_checkpoint()
+    assert last.path.name == ended.path.name == "step-4" and last.facts == ended.facts
+    assert all(torch.equal(weights, last.model[name]) for name, weights in ended.model.items())
+    [found] = findings(History(run))
+    assert "lowest at step 2 (0.75 bits" in found.text and "of step 2 are taken" in found.text
+
+
+def test_a_complete_run_that_goes_on_from_an_earlier_step_is_complete_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = new_run(tmp_path, steps=4, eval_every=2)
+    trained(run, Timed(repeat(1.0)), monkeypatch)
+    (run.checkpoints / "step-4" / MODEL).write_bytes(b"damaged")
+    assert run.is_complete
+    assert trained(run, Interrupted(Timed(repeat(1.0)), 1), monkeypatch, resume=True) is None
+    assert not run.is_complete
 
 
 def test_what_mixing_costs_is_measured_as_the_training_measured_and_against_the_same(

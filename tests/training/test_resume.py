@@ -128,13 +128,27 @@ def test_what_memory_and_habit_want_may_change_in_a_resumed_run(
 
 
 def test_memory_that_is_not_enough_is_said_with_the_settings_that_need_less() -> None:
-    words = (
-        r"the memory is not enough \(.*can't allocate memory.* --set micro_batch_size=N.*--resume"
-    )
+    words = r"the memory is not enough \(.*can't allocate memory.*: set a smaller micro_batch_size"
     with pytest.raises(UserError, match=words), join(60):
         torch.empty(1 << 60, dtype=torch.uint8)
+    of_windows = "DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes."
+    with pytest.raises(UserError, match=r"is not enough \(.*: not enough memory"), join(60):
+        raise RuntimeError(of_windows)
     with pytest.raises(UserError, match=r"is not enough \(CUDA out of memory\)"), join(60):
         raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def test_a_resume_with_settings_alone_starts_no_run(
+    shards: Shards, tmp_path: Path, refused: Refused
+) -> None:
+    """As the advice of the test above gives them, to a run that has no checkpoint yet."""
+    run = new_run(tmp_path / "run", shards)
+    before = (run.path / "config.json").read_bytes()
+    resume = ["--resume", "--set", "micro_batch_size=1", "--out"]
+    assert "there is none yet, train first" in refused(main, *resume, run.path)
+    assert "no training run at" in refused(main, *resume, tmp_path / "runn")
+    assert (run.path / "config.json").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 @in_float32

@@ -144,8 +144,10 @@ def test_pairs_to_measure_on_may_be_given_and_are_not_trained_on(
     turned = [(b, a) for a, b in pairs]
     assert read_pairs(tmp_path / "out" / VALIDATION) == turned[5:8]
     assert read_pairs(tmp_path / "out" / TRAINING) == turned[:5] + turned[8:]
-    data = Run.load(tmp_path / "out").data
-    assert data.source == "pairs.tsv, second column to the first" and data.reverse
+    run = Run.load(tmp_path / "out")
+    assert run.data.source == "pairs.tsv, second column to the first" and run.data.reverse
+    assert run.data.few_held_out, "three pairs choose no step"
+    assert run.data.held_out_tokens == open_task(run).held_out.n_target_tokens > 0
 
 
 def state_hash(run: Path) -> str:

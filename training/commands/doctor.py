@@ -17,6 +17,7 @@ from gptcore.bundle import SOURCE_TOKENIZER
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
 from gptcore.system.files import list_checkpoints, locked, step_of
+from gptcore.system.wording import word
 from gptcore.text.tokenizer import Tokenizer
 from training.data.sentence_pairs import TRAINING, VALIDATION, read_pairs
 from training.data.shards import is_finished
@@ -136,4 +137,4 @@ def advise(run: Run, sound_steps: list[int], damaged: list[str]) -> str:
         return f"nothing can be resumed before they are sound: {', '.join(needed)}"
     if not sound_steps:
         return "nothing can be resumed: start a new run with another --out"
-    return f"step {max(sound_steps)} can be resumed: {command} --out {run.path} --resume"
+    return f"step {max(sound_steps)} can be resumed: {command} --out {word(run.path)} --resume"

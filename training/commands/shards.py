@@ -9,6 +9,7 @@ import argparse
 from pathlib import Path
 
 from gptcore.checks import UserError
+from gptcore.system.wording import word
 from gptcore.text.tokenizer import Tokenizer
 from training.commands.train import add_text, preset_of
 from training.data.parts import Part, join_parts, write_part
@@ -57,7 +58,8 @@ def parted(options: argparse.Namespace, folder: Path) -> str:
     tokenizer = Tokenizer.load(options.tokenizer)
     part = Part.parse(options.part)
     written = write_part(find_files(options.text), asked_of(options), tokenizer, folder, part)
-    return f"wrote {written}; when all are made: python -m training shards --join --shards {folder}"
+    then = f"python -m training shards --join --shards {word(folder)}"
+    return f"wrote {written}; when all are made: {then}"
 
 
 def joined(folder: Path) -> str:

@@ -111,10 +111,9 @@ def settle(
         f"forgotten: {measured['bits_per_byte']:.4f} bits/byte on held-out text "
         f"(--set keep=0 mixes none in)"
     )
-    steps = run.train.steps
-    facts = best.facts | {"step": steps, "kept": share}
-    save_checkpoint(run.checkpoints / f"step-{steps}", mixed, best.state, facts)
-    run.log(step=steps, kept=share, **measured)
-    run.add_samples(steps, samples)
+    step = best.facts["step"]
+    save_checkpoint(best.path, mixed, best.state, best.facts | {"kept": share})
+    run.log(step=step, kept=share, **measured)
+    run.add_samples(step, samples)
     write_json(run.path / "summary.json", run.summary() | measured | {"kept": share})
     write_report(run)

@@ -60,13 +60,14 @@ def train_stages(
     """
     before, summary = after_folder(init, stages[0]) if init else None, None
     with join(timeout_s) as world:
-        for stage in stages:
+        for stage, last in zip(stages, (None, *stages)):
+            if last:
+                before = after_run(Run.load(out / last.name))
             with locked_run(out / stage.name, world.is_first):
                 summary = run_stage(stage, out, data_dir, before, world)
             if summary is None:
                 print("to continue: run the same command again")
                 return None
-            before = after_run(Run.load(out / stage.name))
         say_next(out / stages[-1].name, "", summary)
     return summary
 

@@ -113,7 +113,10 @@ def start(
     run = Run(options.out, model, training, data, options=fixed_options(options))
     task = TranslationTask(run, source_tokenizer, tokenizer, learned, measured, world)
     examples = tuple(source for source, _ in held_out[:: len(held_out) // 4 or 1][:4])
-    run = dataclasses.replace(run, data=dataclasses.replace(data, examples=examples))
+    data = dataclasses.replace(
+        data, held_out_tokens=task.held_out.n_target_tokens, examples=examples
+    )
+    run = dataclasses.replace(run, data=data)
     step_s, evaluation_s = measured_times(task, run)
     seconds = step_s * training.steps
     seconds += evaluation_s * math.ceil(training.steps / training.eval_every)

@@ -26,7 +26,7 @@ PREPARE_TIMEOUT = timedelta(days=2)
 
 # Parts of the messages of gloo and NCCL about a lost process.
 LOST = ("connection closed", "connection reset", "connection refused", "timed out", "broken pipe")
-NO_MEMORY = "can't allocate memory"  # what PyTorch says on a CPU
+NO_MEMORY = "DefaultCPUAllocator"  # which says so on a CPU, in other words on Windows
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,9 @@ def join(timeout_s: float) -> Iterator[World]:
         if not isinstance(error, torch.OutOfMemoryError) and NO_MEMORY not in str(error):
             raise
         raise UserError(
-            f"the memory is not enough ({str(error).splitlines()[0]}): give a smaller --set "
-            f"micro_batch_size=N, or --set gradient_checkpointing=on; both may be given with "
-            f"--resume, too, which goes on from the last checkpoint"
+            f"the memory is not enough ({str(error).splitlines()[0]}): set a smaller "
+            f"micro_batch_size, or gradient_checkpointing to on; a run with checkpoints goes on "
+            f"with them, too"
         ) from None
 
 

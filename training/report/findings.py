@@ -170,9 +170,10 @@ def or_init(history: History) -> str:
     return ", or a start that knows more: --init models/default" if helps else ""
 
 
-def may_be_english(samples: list[tuple[int, str]]) -> bool:
+def may_be_english(samples: list[tuple[int, list[tuple[str, str]]]]) -> bool:
     """Return whether a run's samples may be English: they are, or they are too short to tell."""
-    words = re.findall(r"[^\W\d_]+", " ".join(text for _, text in samples).lower())
+    written = [text for _, each in samples for sample in each for text in sample]
+    words = re.findall(r"[^\W\d_]+", " ".join(written).lower())
     n_english = sum(word in ENGLISH for word in words)
     return len(words) < FEW_WORDS or n_english >= ENGLISH_SHARE * len(words)
 

@@ -6,7 +6,6 @@
 """
 
 import math
-import re
 from typing import Any
 
 import numpy as np
@@ -97,16 +96,6 @@ class History:
 def is_number(value: Any) -> bool:
     is_numeric = isinstance(value, int | float) and not isinstance(value, bool)
     return is_numeric and math.isfinite(value)
-
-
-def read_samples(run: Run) -> list[tuple[int, list[tuple[str, str]]]]:
-    """Return the samples of samples.md as (step, [(prompt, text)])."""
-    sections = []
-    for step, body in run.samples():
-        quotes = [quote[2:].replace("\n> ", "\n") for quote in body.strip("\n").split("\n\n")]
-        matches = [re.fullmatch(r"(?s)\*\*(.*?)\*\* ?(.*)", quote) for quote in quotes]
-        sections.append((step, [(match[1], match[2]) for match in matches if match]))
-    return sections
 
 
 def spread(n: int, wanted: int) -> list[int]:

@@ -25,7 +25,7 @@ class Recorder(Protocol):
 
 
 class Files:
-    """Writes metrics.jsonl, samples.md, loss.png, report.html and report.json."""
+    """Writes metrics.jsonl, samples.json, samples.md, loss.png, report.html and report.json."""
 
     def __init__(self, run: Run):
         self.run = run

@@ -16,7 +16,7 @@ from typing import Any
 
 from gptcore.system.files import new_file, write_json
 from training.report.findings import BITS, findings
-from training.report.history import AXES, History, earlier, is_number, read_samples, spread
+from training.report.history import AXES, History, earlier, is_number, spread
 from training.run.directory import Run
 
 NOTHING = "–"  # shown for a missing value
@@ -147,7 +147,7 @@ def differences_of(histories: list[History]) -> str:
 
 def samples_at(run: Run, taken: int | None) -> dict[str, Any] | None:
     """Return the samples of the step `taken`, or of the last one, if there are some."""
-    written = dict(read_samples(run))
+    written = dict(run.samples())
     if not written:
         return None
     step = taken if taken in written else max(written)
@@ -157,7 +157,7 @@ def samples_at(run: Run, taken: int | None) -> dict[str, Any] | None:
 def samples_of(history: History, number: int) -> str:
     """Return HTML with a run's samples, newest first; the first run's newest ones are unfolded."""
     html = ""
-    written = read_samples(history.run)
+    written = history.run.samples()
     for step, samples in [written[i] for i in reversed(spread(len(written), MAX_SAMPLES))]:
         texts = "".join(
             f'<p class="sample"><b>{escape(prompt)}</b> {escape(text)}</p>'

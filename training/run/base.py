@@ -16,6 +16,7 @@ from gptcore.bundle import FACTS, INDEX, TRAINABLE, WEIGHTS, read_facts
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.system.files import file_sha256, read_json
+from gptcore.system.wording import word
 from gptcore.text.tokenizer import FACTS_NAME
 from training.run.directory import CONFIG, Run
 from training.run.facts import Base
@@ -57,7 +58,8 @@ def check_not_foreign(path: Path) -> None:
     if is_foreign:
         raise UserError(
             f"--init {path} is in Hugging Face's format: import it first, `python -m export "
-            f"--from-hf {path} --out models/{path.resolve().name}`, and name that folder"
+            f"--from-hf {word(path)} --out {word(f'models/{path.resolve().name}')}`, and name that "
+            f"folder"
         )
 
 
@@ -79,7 +81,7 @@ def open_base(path: Path) -> tuple["Tensors", Base]:
     checkpoint = run.best_checkpoint()
     if not run.is_settled:  # when it goes on, it deletes or changes its checkpoints
         raise UserError(
-            f"--init {path} is not complete: complete it (python -m training --out {path} "
+            f"--init {path} is not complete: complete it (python -m training --out {word(path)} "
             f"--resume), or export it, and name the model folder"
         )
     file = (checkpoint.path / WEIGHTS).resolve()

@@ -6,7 +6,7 @@ adapter/        the best step's adapters (LoRA), as PEFT reads them; written at 
 tokenizer/      the tokenizer; a translator's target tokenizer, with source_tokenizer/ beside it
 metrics.jsonl   a line for each logged step and each evaluation
 loss.png        the loss curves, redrawn at each evaluation
-samples.md      the model's samples of each evaluation
+samples.json    the model's samples of each evaluation; samples.md is the same, to read
 report.html     curves and samples on one page, with earlier runs on the same text
 report.json     of it, for programs: the step whose weights are taken, its samples, the findings
 checkpoints/    step-N/ of the newest few steps and the best; see gptcore.nn.checkpoint
@@ -22,7 +22,6 @@ lock            locked while a command trains into the folder
 
 import json
 import math
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -41,8 +40,10 @@ from gptcore.system.files import (
     read_sealed,
     sealed,
     step_of,
+    write_json,
     write_whole,
 )
+from gptcore.system.wording import word
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.typed_json import as_json, check_format, read_as
 from training.run.clock import Clock
@@ -101,7 +102,7 @@ class Run:
 
     def create(self) -> None:
         """Write the settings, and delete the records of a run that saved no checkpoint."""
-        for name in ("metrics.jsonl", "samples.md", "summary.json"):
+        for name in ("metrics.jsonl", "samples.json", "samples.md", "summary.json"):
             (self.path / name).unlink(missing_ok=True)
         self.write_config()
 
@@ -156,16 +157,15 @@ class Run:
         """Return the checkpoints: evaluated ones first, best first, then the others, newest first.
 
         The figure is chrF for a translator and bits per byte otherwise. If few tokens are held out,
-        none counts as evaluated: the newest have learned most.
+        none counts as evaluated: the newest have learned most. The mean with the weights before
+        (training/jobs/keeping.py) comes first, if there is one.
         """
-        measured = {} if self.data.few_held_out else self.evaluations()
-        # The mean with the weights before (training/jobs/keeping.py) comes first, if there is one.
-        mean = self.train.steps if self.summary().get("kept") else None
+        measured, by_chance = self.evaluations(), self.data.few_held_out
 
         def badness(path: Path) -> tuple[bool, float]:
             line = measured.get(step_of(path), {})
             figure = -line["chrf"] if "chrf" in line else line.get("bits_per_byte", math.inf)
-            return step_of(path) != mean, figure
+            return "kept" not in line, math.inf if by_chance else figure
 
         return sorted(list_checkpoints(self.checkpoints), key=badness)
 
@@ -212,30 +212,38 @@ class Run:
         return self.sound[path]
 
     def forget_after(self, step: int) -> None:
-        """Delete the metrics and samples of later steps, which a resumed run repeats."""
+        """Delete the metrics and samples of later steps, which a resumed run repeats.
+
+        The summary, too: it says that a run is complete, and is written again.
+        """
+        (self.path / "summary.json").unlink(missing_ok=True)
         lines = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
         write_whole(self.path / "metrics.jsonl", "".join(lines))
         measured = self.evaluations()
-        sections = [f"## Step {n}\n{text}" for n, text in self.samples() if n in measured]
-        write_whole(self.path / "samples.md", "".join(sections))
+        self.write_samples([(n, samples) for n, samples in self.samples() if n in measured])
 
-    def samples(self) -> list[tuple[int, str]]:
-        """Return the sections of samples.md with their steps.
-
-        The file is read as bytes, because a sample may contain any line ending.
-        """
-        path = self.path / "samples.md"
-        text = path.read_bytes().decode("utf-8", errors="replace") if path.exists() else ""
-        parts = re.split(r"^## Step (\d+)\n", text, flags=re.MULTILINE)
-        return list(zip(map(int, parts[1::2]), parts[2::2]))
+    def samples(self) -> list[tuple[int, list[tuple[str, str]]]]:
+        """Return the samples, (prompt, text), of each step; [] if they are missing or damaged."""
+        try:
+            found = read_json(self.path / "samples.json")
+            return [(step, [(prompt, text) for prompt, text in each]) for step, each in found]
+        except (OSError, ValueError, TypeError):
+            return []
 
     def add_samples(self, step: int, samples: list[tuple[str, str]]) -> None:
-        with open(self.path / "samples.md", "a", encoding="utf-8") as file:
-            file.write(f"## Step {step}\n\n")
+        self.write_samples([*self.samples(), (step, samples)])
+
+    def write_samples(self, steps: list[tuple[int, list[tuple[str, str]]]]) -> None:
+        """Write samples.json for programs, and samples.md for people."""
+        write_json(self.path / "samples.json", steps)
+        lines = []
+        for step, samples in steps:
+            lines.append(f"## Step {step}\n\n")
             for prompt, text in samples:
                 # Each line is quoted, so that no model output looks like one of the headings.
                 quoted = f"**{prompt}** {text}".replace("\n", "\n> ")
-                file.write(f"> {quoted}\n\n")
+                lines.append(f"> {quoted}\n\n")
+        write_whole(self.path / "samples.md", "".join(lines))
 
     def drop_old_checkpoints(self) -> None:
         """Delete all checkpoints but the newest few sound ones and the best one.
@@ -329,6 +337,6 @@ def check_free(path: Path) -> None:
 def say_next(run: Path, command: str, summary: dict[str, Any] | None) -> None:
     """Print the next command after a training that ended or was paused (`summary` is None)."""
     if summary is None:
-        print(f"to continue: {command} --out {run} --resume")
+        print(f"to continue: {command} --out {word(run)} --resume")
     else:
-        print(f"done; next: python -m export {run} --out models/{run.name}")
+        print(f"done; next: python -m export {word(run)} --out {word(f'models/{run.name}')}")

@@ -24,7 +24,15 @@ MATRICES = ("attention.qkv", "attention.out", "feed_forward.gate_up", "feed_forw
 
 
 def read_quantized(path: Path, config: ModelConfig) -> dict[str, Tensor]:
-    """Return the parameters by our names. Raises UserError if the file does not have them all."""
+    """Return the parameters by our names.
+
+    Raises UserError if the file does not have them all, or if the model's embeddings are not tied.
+    """
+    if not config.tied_embeddings:
+        raise UserError(
+            f"{path} is of a model with tied_embeddings=false, whose weights are not read back: "
+            f"name a folder with model.safetensors"
+        )
     graph = onnx.load(str(path)).graph
     found = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     for node in graph.node:
@@ -33,7 +41,7 @@ def read_quantized(path: Path, config: ModelConfig) -> dict[str, Tensor]:
     # The graph computes its layers in order.
     matrices = [matrix(node, found) for node in graph.node if node.op_type == "MatMulNBits"]
     names = [f"blocks.{i}.{name}.weight" for i in range(config.n_layer) for name in MATRICES]
-    named = dict(zip([*names, "embed.weight"], matrices)) if config.tied_embeddings else {}
+    named = dict(zip([*names, "embed.weight"], matrices))
     with torch.device("meta"):
         wanted = dict(build_model(config).named_parameters())
     named |= {name: values for name, values in found.items() if name in wanted}

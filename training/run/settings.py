@@ -18,12 +18,8 @@ from gptcore.typed_json import as_json
 from training.run.config import TrainConfig
 from training.run.directory import Run, begun
 
-ANYTIME = (
-    "out",
-    "resume",
-    "timeout",
-    "verbose",
-)  # options that do not describe the training itself
+# Options without which a training is described; what may be set is checked against the run's.
+ANYTIME = ("out", "resume", "set", "timeout", "verbose")
 # Settings that a resumed run may change: they do not say what is learned.
 FREE = (
     "micro_batch_size",
@@ -130,7 +126,7 @@ def goes_on(options: argparse.Namespace) -> bool:
 
 def fixed_options(options: argparse.Namespace) -> dict[str, str]:
     """Return the options that a run records besides its settings."""
-    others = (*ANYTIME, "set", "preset", "text", "pairs")
+    others = (*ANYTIME, "preset", "text", "pairs")
     return {
         name: "; ".join(value) if isinstance(value, list) else str(value)
         for name, value in vars(options).items()
