@@ -125,6 +125,10 @@ def train(
     except Paused:
         print(f"saved step {state.step}")
         return None
+    except BrokenPipeError:  # whoever read what is printed is gone, as `tee` after Ctrl-C
+        if world.size == 1:
+            save_state(run, state)
+        raise
     finally:
         for recorder in recorders:
             recorder.close()

@@ -357,6 +357,23 @@ def started(out: Path, chats: Path, n_lines: int) -> tuple[subprocess.Popen, lis
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_nothing_is_lost_where_the_reader_of_the_output_ends(
+    chats: Path, tmp_path: Path, is_stopped: bool
+) -> None:
+    """As `tee` does with Ctrl-C, and `head` when it has enough."""
+    process, _ = started(tmp_path / "run", chats, n_lines=3)
+    for stream in (process.stdout, process.stderr):
+        stream.close()
+    if is_stopped:
+        process.send_signal(signal.SIGINT)
+    process.wait(120)
+    newest, _ = newest_checkpoint(tmp_path / "run" / "checkpoints")
+    assert 3 <= newest.facts["step"] < 60
+    assert main(["--out", str(tmp_path / "run"), "--resume"]) == 0
+
+
+@pytest.mark.slow
 def test_ctrl_c_saves_says_how_to_go_on_and_the_end_is_the_same(
     chats: Path, tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ False
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from gptcore.system.command_line import heeded, leave_terminal, put_back
@@ -38,7 +38,8 @@ class Interrupts:
         leave_terminal(number)
         if self.is_saved:
             raise Paused
-        os.write(2, b"\nstopping after this step; interrupt again to stop without saving\n")
+        with suppress(OSError):  # of `tee`, say, which the same Ctrl-C has ended
+            os.write(2, b"\nstopping after this step; interrupt again to stop without saving\n")
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
