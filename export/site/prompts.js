@@ -4,6 +4,7 @@
 import { Told } from "./files.js";
 
 const MOST_REPLIES = 200; // that are remembered; no conversation in the context has as many
+const NEAR = 64; // ids before a reply that tell its conversation, as in gptcore/engine/replies.py
 // What Python's strip() keeps: trim() would also keep U+001C to U+001F and U+0085, but not U+FEFF.
 const INK = "(?:[^\\s\\x1c-\\x1f\\x85]|\\ufeff)";
 const STRIPPED = new RegExp(`${INK}(?:[^]*${INK})?`);
@@ -54,9 +55,13 @@ export class Prompts {
   // one, though these be more than `limit` ids, and is cut only before a user's message.
   cut(messages, limit, isPrompt = true) {
     const { system, turns } = splitSystem(messages);
-    // Each message takes a token at least. The fewer messages, the shorter the ids.
+    // Each message takes a token at least, and each token holds so many bytes: of a long history,
+    // only the end is encoded. The fewer messages, the shorter the ids.
     const ids = (start) => this.render([...system, ...turns.slice(start)], isPrompt);
-    const isStart = (i) => turns.length - i <= limit && (i === 0 || turns[i].role === "user");
+    let nLeft = this.site.max_token_bytes * limit;
+    const isTooLong = ({ content }) => (nLeft -= content.length) < 0;
+    const first = Math.max(turns.length - limit, turns.findLastIndex(isTooLong) + 1);
+    const isStart = (i) => i >= first && (i === 0 || turns[i].role === "user");
     const starts = [...turns.keys()].filter(isStart);
     const start = starts[firstWhere(starts, (at) => ids(at).length <= limit)] ?? Math.max(turns.length - 1, 0);
     return { ids: ids(start), dropped: start };
@@ -86,15 +91,17 @@ export class Prompts {
 
   render(messages, isPrompt = true) {
     const form = this.site.chat_format;
-    let ids = [];
+    const ids = [];
     let words = ""; // that are encoded together
+    const add = (more) => {
+      for (const id of this.tokens.encode(words)) ids.push(id); // more than a call may have arguments
+      for (const id of more) ids.push(id);
+      words = "";
+    };
     const write = (template) => {
       for (const part of this.split(template)) {
         if (typeof part === "string") words += part;
-        else {
-          ids = ids.concat(this.tokens.encode(words), part); // more than a call may have arguments
-          words = "";
-        }
+        else add(part);
       }
     };
     write(messages[0]?.role === "system" ? form.opening : form.opening_alone);
@@ -102,15 +109,14 @@ export class Prompts {
       const [before, after] = form[role];
       write(before);
       const text = form.trims ? (content.match(STRIPPED)?.[0] ?? "") : content;
-      const known = role === "assistant" && this.known([...ids, ...this.tokens.encode(words)], text);
-      if (known) {
-        ids = ids.concat(this.tokens.encode(words), known);
-        words = "";
-      } else words += text;
+      const known = role === "assistant" && this.known([...ids.slice(-NEAR), ...this.tokens.encode(words)], text);
+      if (known) add(known);
+      else words += text;
       write(after);
     }
     if (isPrompt) write(form.prompt);
-    return [...ids, ...this.tokens.encode(words)];
+    add([]);
+    return ids;
   }
 
   known(before, text) {
@@ -150,7 +156,7 @@ function splitSystem(messages) {
   return { system: messages.slice(0, n), turns: messages.slice(n) };
 }
 
-const key = (ids, text) => `${ids.join()} ${text}`;
+const key = (ids, text) => `${ids.slice(-NEAR).join()} ${text}`;
 
 // Returns the first index of an item that fits, if all after it do too; else the number of items.
 function firstWhere(items, fits) {

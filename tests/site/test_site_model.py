@@ -17,10 +17,18 @@ from export.ship.web import SOURCES, fetch_runtime
 from gptcore.bundle import default_model
 from gptcore.checks import UserError
 from gptcore.engine.generate import chat_request, completion_request
+from gptcore.engine.replies import Replies
 from gptcore.engine.sampling import Sampling, sample_rows
 from gptcore.inspection import ids_of_messages, most_tokens
 from gptcore.model import OnnxModel, load_model
-from gptcore.text.chat_template import Message, end_of_text, fit, messages_of, text_opening
+from gptcore.text.chat_template import (
+    Message,
+    end_of_text,
+    fit,
+    messages_of,
+    render,
+    text_opening,
+)
 
 pytestmark = pytest.mark.peers
 
@@ -244,6 +252,45 @@ def test_conversations_become_our_prompts(scripts: Path, model: OnnxModel) -> No
         request = completion_request(model, "word " * 2000, Sampling(), 9)
         assert long == request.ids and len(long) == model.config.block_size
         assert half == end_of_text(request.ids, opening, 9) == [*opening, *long[-8:]]
+
+
+def test_a_reply_is_known_by_the_64_ids_before_it(scripts: Path, model: OnnxModel) -> None:
+    """Which stand there too when older messages have been left out. It was generated as 5, 6."""
+    asked = messages_of(["Hello!", "Hi!", "Tell me a story about a cat. " * 9])
+    cases = [asked, asked[2:], [*asked[:2], asked[0]]]
+    code = f"""{OPEN}
+        const asked = (messages) => [...messages, {{ role: "assistant", content: "Once." }}];
+        prompts.remember(prompts.render(given.cases[0]), [5, 6], "Once.");
+        found = given.cases.map((messages) => prompts.render(asked(messages), false));
+    """
+    found = node(scripts, code, {**facts(model), "cases": cases})
+    replies, before = Replies(), render(asked, model.tokenizer, prompt=True)
+    replies.ids[replies.key(before, "Once.")] = np.array([5, 6])
+    reply = {"role": "assistant", "content": "Once."}
+    expected = [render([*case, reply], model.tokenizer, recall=replies.recall) for case in cases]
+    assert found == expected and [ids[-3:-1] == [5, 6] for ids in found] == [True, True, False]
+
+
+@pytest.mark.parametrize("content", ["", "Hi", "a" * 400])
+def test_of_a_history_of_any_length_the_end_alone_is_encoded(
+    content: str, scripts: Path, model: OnnxModel
+) -> None:
+    code = f"""{OPEN}
+        const {{ encode }} = tokens;
+        let n = 0;
+        tokens.encode = (text) => {{
+            n += text.length;
+            return encode.call(tokens, text);
+        }};
+        const old = Array(100_000).fill({{ role: "user", content: given.content }});
+        const {{ ids, dropped }} = prompts.cut([...old, {{ role: "user", content: "Bye" }}], 384);
+        found = [n, ids, dropped];
+    """
+    n, ids, n_dropped = node(scripts, code, {**facts(model), "content": content})
+    n_prompts = 10  # that are tried: every other time, half as many messages
+    assert n <= n_prompts * (384 * model.tokenizer.max_token_bytes + len(content))
+    messages = [*messages_of([content]) * 100_000, *messages_of(["Bye"])]
+    assert (ids, n_dropped) == fit(messages, model.tokenizer, 384)
 
 
 def test_white_space_around_a_message_is_what_python_takes_for_it(
