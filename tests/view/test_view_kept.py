@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from in_browser import (
+    asked,
     box,
     other_tab,
     rename,
@@ -194,6 +195,37 @@ def test_a_file_brings_back_what_was_deleted_from_an_open_chat(page: Page, tmp_p
     expect(replies(page)).to_have_text(said)
     page.reload()
     expect(replies(page)).to_have_text(said)
+
+
+def test_what_is_changed_after_a_deletion_outlives_its_undo(page: Page) -> None:
+    (first, _) = talk(page, "Hello!", STORY)
+    page.locator(".message.user").last.hover()
+    page.locator(".message.user").last.get_by_label("Delete this message").click()
+    expect(replies(page)).to_have_text([first])
+    page.locator(".message.assistant").get_by_label("Edit").click()
+    page.locator(".editor").fill("Another greeting.")
+    page.locator(".editor").press("Control+Enter")
+    expect(replies(page)).to_have_text(["Another greeting."])
+    page.get_by_role("button", name="Undo").click()
+    page.reload()
+    expect(replies(page)).to_have_text(["Another greeting."])
+    page.get_by_label("The version before").click()
+    expect(asked(page)).to_have_text(["Hello!", STORY])
+    page.get_by_label("The next version").click()
+    expect(replies(page)).to_have_text(["Another greeting."])
+
+
+def test_presets_of_two_tabs_are_kept_side_by_side(page: Page) -> None:
+    talk(page, "Hello!")
+    other = other_tab(page)
+    for tab, name in ((page, "One"), (other, "Two"), (page, "Three")):
+        tab.get_by_role("button", name="+ Save as preset").click()
+        tab.get_by_role("textbox", name="Name", exact=True).fill(name)
+        tab.keyboard.press("Enter")
+    own = page.locator(".own > :first-child")
+    expect(own).to_have_text(["One", "Two", "Three"])
+    other.get_by_label("Forget Two").click()
+    expect(other.locator(".own > :first-child")).to_have_text(["One", "Three"])
 
 
 def test_a_version_that_goes_gives_its_place_to_the_one_that_was_shown(page: Page) -> None:

@@ -92,9 +92,9 @@ export function turn(chat, node, step) {
 }
 
 // Deletes a message with all that follows from it; returns a function that brings them back
-// into the chat, or into a later copy of it.
+// into the chat, or into a later copy of it, and shows them.
 export function remove(chat, node) {
-  const before = { nodes: { ...chat.nodes }, chosen: { ...chat.chosen }, gone: [...chat.gone] };
+  const before = { nodes: { ...chat.nodes }, chosen: { ...chat.chosen } };
   const ids = [node.id];
   for (let i = 0; i < ids.length; i += 1)
     ids.push(...children(chat, ids[i]).map((child) => child.id));
@@ -106,7 +106,12 @@ export function remove(chat, node) {
   if (chat.chosen[node.parent] === node.id) chat.chosen[node.parent] = node.instead;
   chat.gone.push(...ids);
   touch(chat);
-  return (later = chat) => touch(Object.assign(later, before));
+  return (later = chat) => {
+    for (const id of ids) later.nodes[id] = before.nodes[id];
+    for (const id of [node.parent, ...ids]) if (ids.includes(before.chosen[id])) later.chosen[id] = before.chosen[id];
+    later.gone = later.gone.filter((id) => !ids.includes(id));
+    return touch(later);
+  };
 }
 
 // Joins what two tabs know of one chat: all messages of both, the choices of the newer one, and what

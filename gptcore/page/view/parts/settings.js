@@ -142,29 +142,28 @@ export class Settings {
       if (values.stop) this.showTexts(values); // a person's own
       this.changed();
     };
-    const own = this.own();
     const drop = (name) => () => {
+      const own = this.own(); // as another tab may have left it
       delete own[name];
       this.keepOwn(own);
     };
     const preset = (name, values) => el("button.small", { type: "button", onclick: use(values) }, name);
     this.presets.replaceChildren(
       ...Object.entries(PRESETS).map(([name, values]) => preset(say(`preset.${name}`), values)),
-      ...Object.entries(own).map(([name, values]) =>
+      ...Object.entries(this.own()).map(([name, values]) =>
         el("span.own", {}, preset(name, values), el("button.small", { type: "button", onclick: drop(name), "aria-label": say("preset.drop", { name }) }, "×")),
       ),
-      el("button.small", { type: "button", onclick: () => this.nameOwn(own) }, `+ ${say("preset.keep")}`),
+      el("button.small", { type: "button", onclick: () => this.nameOwn() }, `+ ${say("preset.keep")}`),
     );
   }
 
-  nameOwn(own) {
+  nameOwn() {
     const box = el("input", { type: "text", "aria-label": say("preset.name"), placeholder: say("preset.name"), maxlength: "30" });
     box.addEventListener("keydown", (event) => {
       if (event.key === "Escape") this.showPresets();
       if (event.key !== "Enter" || !box.value.trim()) return;
       const kept = Object.entries(this.values()).filter(([name]) => !OF_ONE_REPLY.includes(name));
-      own[box.value.trim()] = Object.fromEntries(kept);
-      this.keepOwn(own);
+      this.keepOwn({ ...this.own(), [box.value.trim()]: Object.fromEntries(kept) });
     });
     this.presets.lastChild.replaceWith(box);
     box.focus();
