@@ -13,13 +13,16 @@ from pathlib import Path
 from huggingface_hub import HfApi, constants, get_token, metadata_load
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.utils import httpx  # under this name in each version; in 2.x it is httpx2
+from yaml import YAMLError
 
 from gptcore.bundle import FACTS, load_any_bundle
 from gptcore.checks import UserError
 from gptcore.system.files import check_links
 
 # Files of an earlier push that go if the folder lacks them; what people add by hand stays.
-OURS = ["*.onnx", "*.onnx_data", "*.safetensors", "*.safetensors.index.json", "gptcore/*"]
+# A model's folder goes whole: the page of a Space would take what is left of it for a model.
+OURS = ["*.onnx", "*.onnx_data", "*.safetensors", "*.safetensors.index.json"]
+OURS += ["gptcore/*", "models/*"]
 
 
 def push(folder: Path, repo: str, private: bool = False) -> str:
@@ -86,7 +89,13 @@ def read_sdk(folder: Path) -> str | None:
     if not folder.is_dir():
         raise UserError(f"no folder at {folder}: name one that `python -m export` wrote")
     readme = folder / "README.md"
-    return (metadata_load(readme) or {}).get("sdk") if readme.is_file() else None
+    try:
+        return (metadata_load(readme) or {}).get("sdk") if readme.is_file() else None
+    except (YAMLError, ValueError) as error:
+        said = " ".join(str(error).split())
+        raise UserError(
+            f"{readme} has no front matter that the Hub can read: correct it ({said})"
+        ) from None
 
 
 def reason(error: HfHubHTTPError) -> str:

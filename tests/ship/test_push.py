@@ -18,7 +18,7 @@ from types import SimpleNamespace
 
 import huggingface_hub.constants
 import pytest
-from conftest import NANO, ROOT, Refused
+from conftest import NANO, ROOT, TINY, Refused
 
 from export.__main__ import main
 from export.ship.push import push
@@ -207,6 +207,28 @@ def test_a_repository_keeps_no_weights_of_an_earlier_push(hub: Hub, tmp_path: Pa
     assert hub.files["me/site"] == contents(tmp_path) | others
     commits = [path for _, path in hub.requests if "/commit/" in path]
     assert len(commits) == 2, "what goes and what comes are one commit"
+
+
+def test_a_space_keeps_nothing_of_a_model_that_it_has_no_more(hub: Hub, tmp_path: Path) -> None:
+    """The page takes a folder models/translate for a translator."""
+    spaces = tmp_path / "first", tmp_path / "second"
+    for space in spaces:
+        assert main(["space", str(NANO), "--out", str(space)]) == 0
+    shutil.copytree(TINY / "translator", spaces[0] / "models" / "translate")
+    for space in spaces:
+        push(space, "me/chat")
+    assert hub.files["me/chat"] == contents(spaces[1])
+
+
+@pytest.mark.parametrize("line", ["title: a: b", "- a list", "title: \xff"])
+def test_a_readme_that_the_hub_could_not_read_is_named(
+    hub: Hub, tmp_path: Path, refused: Refused, line: str
+) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(f"---\n{line}\n---\n", encoding="latin-1")
+    said = refused(main, "push", tmp_path, "me/site")
+    assert f"{readme} has no front matter that the Hub can read: correct it (" in said
+    assert hub.requests == []
 
 
 def test_nothing_private_goes_into_a_public_repository(hub: Hub, refused: Refused) -> None:
