@@ -2,6 +2,7 @@
 
 import gc
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
 from importlib.util import find_spec
@@ -31,6 +32,8 @@ SCREENSHOTS = ROOT / "screenshots"  # for people to look at
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A background job starts with Ctrl-C ignored, and so do its processes; a terminal's do not.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     hands_out = config.getoption("numprocesses", None)  # to processes that do the tests
     if find_spec("torch") and not hands_out:
         config.pluginmanager.import_plugin("trained")

@@ -14,13 +14,15 @@ import gc
 import os
 import re
 import signal
+import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from types import FrameType
+from typing import Any, NamedTuple, NoReturn
 
 from gptcore.checks import UserError, check_choice, closest
 
@@ -136,15 +138,48 @@ def guard(run: Callable[[], int], requirements: str, kept: Callable[[], str] = s
 
 @contextmanager
 def ended_like_ctrl_c() -> Iterator[None]:
-    """Have SIGTERM, and on Windows Ctrl-Break, clean up as Ctrl-C does; schedulers send them."""
-    names = ("SIGTERM", "SIGBREAK") if threading.current_thread() is threading.main_thread() else ()
-    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
+    """Have SIGTERM, SIGHUP and Windows' Ctrl-Break clean up as Ctrl-C does.
+
+    Schedulers send the first, a terminal that is closed sends the second.
+    """
+    names = ("SIGTERM", "SIGHUP", "SIGBREAK")
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {n: signal.signal(n, interrupt) for n in (heeded(*names) if is_main else [])}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        put_back(before, interrupt)
+
+
+def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    leave_terminal(number)
+    raise KeyboardInterrupt
+
+
+def heeded(*names: str) -> list[int]:
+    """Return the signals that this system has and that are not ignored, as nohup has SIGHUP."""
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    return [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+
+
+def put_back(before: dict[int, Any], ours: Callable[..., None]) -> None:
+    """Put back the handlers from before, where ours is still in their place."""
+    for number, handler in before.items():
+        if signal.getsignal(number) == ours:
             signal.signal(number, handler)
+
+
+def leave_terminal(number: int) -> None:
+    """After SIGHUP, which shells send twice, ignore the second, and print to files alone.
+
+    What is written to a closed terminal, or to a pipe whose reader went with it, is an error.
+    """
+    if number != getattr(signal, "SIGHUP", None):
+        return
+    signal.signal(number, signal.SIG_IGN)
+    for stream in (1, 2):
+        if not stat.S_ISREG(os.fstat(stream).st_mode):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
 def say(line: str, code: int) -> int:

@@ -144,10 +144,9 @@ def test_the_part_stays_for_the_next_run(server: Server, path: Path) -> None:
 
 def test_ctrl_c_keeps_the_part(server: Server, path: Path) -> None:
     server.faults = ["waits"]
-    program = (  # a process begun in the background ignores the signal, and its children too
-        "import signal, sys\nfrom pathlib import Path\n"
+    program = (
+        "import sys\nfrom pathlib import Path\n"
         "from training.datasets.download import download\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "download(sys.argv[1], Path(sys.argv[2]))"
     )
     process = subprocess.Popen([sys.executable, "-c", program, server.url, str(path)], stderr=PIPE)

@@ -6,6 +6,9 @@ import math
 import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -402,6 +405,36 @@ def test_a_training_may_begin_with_a_model_that_is_there(bench: Workbench) -> No
     state = when_idle(bench)
     assert state["error"] == "" and state["start"] == "nano"
     assert f"{read_facts(bench.models / 'nano').parameters:,} parameters" in state["plan"]
+
+
+def test_a_page_whose_terminal_is_closed_ends_its_command(tmp_path: Path) -> None:
+    script = (
+        "import time\nfrom pathlib import Path\n"
+        "from gptcore.page.train.workbench import Workbench\n"
+        "from gptcore.system.command_line import guard\n"
+        "def run():\n"
+        "    bench = Workbench(Path('runs'), Path('models'), str)\n"
+        "    bench.room_for('a.txt')[0].write_text('Hello. ' * 1000)\n"
+        "    bench.begin('plan', {})\n"
+        "    print(bench.child.process.pid, flush=True)\n"
+        "    time.sleep(60)\n"
+        "raise SystemExit(guard(run, ''))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        command = int(process.stdout.readline())
+        process.stdout.close()
+        process.stderr.close()
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGHUP)  # shells send it twice
+        assert process.wait(60) == workbench.INTERRUPTED
+    with pytest.raises(ProcessLookupError):
+        os.kill(command, 0)
 
 
 def test_a_failed_command_says_why(bench: Workbench) -> None:

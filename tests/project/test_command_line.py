@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -156,8 +157,6 @@ def test_ctrl_c_ends_an_export_in_one_line_that_says_what_is_kept(tmp_path: Path
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
-        # A background job starts with Ctrl-C ignored, a terminal's does not.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     with open(tmp_path / "scores.json", "w"):
         process.send_signal(signal.SIGINT)
@@ -165,6 +164,39 @@ def test_ctrl_c_ends_an_export_in_one_line_that_says_what_is_kept(tmp_path: Path
     assert process.returncode == INTERRUPTED
     assert said == "\nstopped; --out is as it was before\n"
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("is_ignored", [False, True])
+def test_a_signal_ends_a_command_like_ctrl_c_unless_it_is_ignored(
+    tmp_path: Path, name: str, is_ignored: bool
+) -> None:
+    number = getattr(signal, name)
+    script = (
+        "import signal, sys, time; from gptcore.system.command_line import guard\n"
+        f"if {is_ignored}: signal.signal({number:d}, signal.SIG_IGN)\n"
+        "def run():\n"
+        f"    try: print('begun', flush=True); time.sleep({1 if is_ignored else 60})\n"
+        "    finally: time.sleep(0.5); open('cleaned', 'x')\n"
+        "    return 0\n"
+        "sys.exit(guard(run, ''))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout.readline() == b"begun\n"
+        if name == "SIGHUP":  # as of a terminal that is closed: shells send it twice
+            process.stdout.close()
+            process.stderr.close()
+            process.send_signal(number)
+            time.sleep(0.2)
+        process.send_signal(number)
+        assert process.wait(30) == (0 if is_ignored else INTERRUPTED)
+    assert (tmp_path / "cleaned").exists()
 
 
 def test_a_reader_that_goes_ends_a_command_quietly() -> None:

@@ -367,6 +367,18 @@ def test_ctrl_c_saves_says_how_to_go_on_and_the_end_is_the_same(
     assert logged(stopped) == logged(whole)
 
 
+@pytest.mark.slow
+def test_a_training_whose_terminal_is_closed_is_saved(chats: Path, tmp_path: Path) -> None:
+    process, _ = started(tmp_path / "stopped", chats, n_lines=3)
+    process.stdout.close()
+    process.stderr.close()
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGHUP)  # shells send it twice
+    assert process.wait(120) == INTERRUPTED
+    assert newest_checkpoint(tmp_path / "stopped" / "checkpoints")[0].facts["step"] >= 3
+    assert not (tmp_path / "stopped" / "summary.json").exists()
+
+
 def test_ctrl_c_before_the_first_step_ends_without_a_traceback(
     chats: Path,
     tmp_path: Path,
@@ -377,12 +389,6 @@ def test_ctrl_c_before_the_first_step_ends_without_a_traceback(
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr("training.jobs.options.prepare", interrupted)
-    # a background job starts with Ctrl-C ignored, a terminal's does not
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        arguments = [str(chats), "--out", str(tmp_path / "out")]
-        assert main(arguments) == INTERRUPTED
-    finally:
-        signal.signal(signal.SIGINT, before)
+    assert main([str(chats), "--out", str(tmp_path / "out")]) == INTERRUPTED
     assert "stopped" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -302,6 +302,18 @@ def test_the_first_interrupt_is_noted_and_a_second_one_ends_the_program(number: 
         signal.signal(number, before)
 
 
+def test_an_interrupt_that_is_ignored_stays_ignored() -> None:
+    """As by nohup, and Ctrl-C in a background job of a script."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts:
+            signal.raise_signal(signal.SIGINT)
+            assert not interrupts.received
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_whoever_watches_is_told_at_once_what_takes_its_time(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-# A closed terminal sends SIGHUP; Windows does not have it.
-NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")  # the last is Windows' alone
-SIGNALS = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
+from gptcore.system.command_line import heeded, leave_terminal, put_back
+
+# A closed terminal sends SIGHUP, which Windows does not have; the last is Windows' alone.
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 
 
 class Paused(Exception):
@@ -23,17 +24,18 @@ class Paused(Exception):
 class Interrupts:
     """A context in which the first Ctrl-C, SIGTERM or closed terminal only sets `received`.
 
-    The second one ends the program at once.
+    The second one ends the program at once. What is ignored, as by nohup, stays ignored.
     """
 
     def __enter__(self) -> "Interrupts":
         self.received = self.is_saved = False
-        self.previous = {s: signal.signal(s, self.note) for s in SIGNALS}
+        self.previous = {s: signal.signal(s, self.note) for s in heeded(*NAMES)}
         return self
 
     def note(self, number: int, frame: FrameType | None) -> None:
         self.received = True
         self.restore()
+        leave_terminal(number)
         if self.is_saved:
             raise Paused
         os.write(2, b"\nstopping after this step; interrupt again to stop without saving\n")
@@ -50,8 +52,7 @@ class Interrupts:
             self.is_saved = False
 
     def restore(self) -> None:
-        for number, handler in self.previous.items():
-            signal.signal(number, handler)
+        put_back(self.previous, self.note)
 
     def __exit__(self, *error: object) -> None:
         self.restore()

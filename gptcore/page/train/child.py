@@ -62,8 +62,8 @@ class Child:
     def end(self) -> None:
         """Stop the command and wait; one that does not end is killed."""
         if self.is_running:
-            print("a training is saved before the end", flush=True)
-        self.stop()
+            self.stop()
+            print("waiting for the running command to end", flush=True)
         try:
             self.process.wait(SAVING_S)
         except subprocess.TimeoutExpired:
