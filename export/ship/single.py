@@ -33,7 +33,8 @@ from gptcore.page.shell import VIEW
 from gptcore.system.files import new_file, write_json
 
 PAGE, UNPACK = (SOURCES / "single" / name for name in ("page.html", "unpack.js"))
-MARK = "data-name="  # of a packed file; a page with one is ours
+GENERATOR = "python -m export web --single-file"  # what a page of ours says near its beginning
+HEAD = 500  # bytes of it that are looked at
 MOST = 30e6  # bytes of the graphs
 # WebGPU needs the fp32 graph, and a runtime of 27 MB.
 UNNEEDED = ("*.webgpu.*", "*.asyncify.*", "index.html", "icon*", "offline.js", "README.md")
@@ -56,6 +57,7 @@ def build_single_file(bundle: Bundle, out: Path) -> None:
         write_json(folder / SITE, site_facts(bundle, model, folder))
         script = UNPACK.read_text(encoding="utf-8")
         page = Template(PAGE.read_text(encoding="utf-8")).substitute(
+            generator=GENERATOR,
             title=html.escape(bundle.name),
             hash=f"sha256-{in_base64(hashlib.sha256(script.encode()).digest())}",
             icon=in_base64((VIEW / "looks" / "icon.svg").read_bytes()),
@@ -91,8 +93,11 @@ def check_out(out: Path) -> None:
     """Raise UserError if `out` exists and is not such a page."""
     if out.is_dir():
         raise UserError(f"--out {out} is a folder: name a file, such as {out / 'chat.html'}")
-    if out.exists() and MARK.encode() not in out.read_bytes():
-        raise UserError(f"{out} exists and is not such a page: choose another --out")
+    if not out.exists():
+        return
+    with open(out, "rb") as file:
+        if GENERATOR.encode() not in file.read(HEAD):
+            raise UserError(f"{out} exists and is not such a page: choose another --out")
 
 
 def ordered(folder: Path) -> list[str]:
@@ -115,7 +120,7 @@ def neighbours(folder: Path, name: str) -> set[str]:
 
 def element(folder: Path, name: str) -> str:
     content = in_base64(zlib.compress((folder / name).read_bytes(), 9))
-    return f'    <script type="text/plain" {MARK}"{name}">{content}</script>'
+    return f'    <script type="text/plain" data-name="{name}">{content}</script>'
 
 
 def in_base64(content: bytes) -> str:

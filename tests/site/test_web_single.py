@@ -125,9 +125,10 @@ def test_a_page_is_replaced_but_nothing_else(
     assert build(model_folder, out).read_bytes() == chat_file.read_bytes()
     words = ["web", model_folder, "--single-file", "--out"]
     assert "name a file, such as" in refused(main, *words, tmp_path)
-    (tmp_path / "diary.html").write_text("<!doctype html>mine")
+    mine = '<!doctype html><p data-name="mine">'
+    (tmp_path / "diary.html").write_text(mine)
     assert "is not such a page" in refused(main, *words, tmp_path / "diary.html")
-    assert (tmp_path / "diary.html").read_text() == "<!doctype html>mine"
+    assert (tmp_path / "diary.html").read_text() == mine
 
 
 def test_a_model_that_is_too_large_for_a_file_is_refused(
