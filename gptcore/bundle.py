@@ -172,6 +172,9 @@ def load_translation_bundle(folder: str | Path) -> TranslationBundle:
     config = facts.config
     if not isinstance(config, Seq2SeqConfig):
         raise UserError(f"{folder} is not a translation model: give it to app.py --model")
+    for name in (ENCODER, DECODER):
+        if (path := (ONNX.parent / name).as_posix()) not in facts.sha256:
+            raise UserError(f"{folder / FACTS} does not list {path}: export the model again")
     tokenizer = load_tokenizer(folder, config.vocab_size)
     source_tokenizer = load_tokenizer(folder / SOURCE_TOKENIZER, config.source_vocab_size)
     return TranslationBundle(folder, config, tokenizer, facts, source_tokenizer)

@@ -77,8 +77,9 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
-        for name in ("vocab_size", "block_size", "n_head", "n_kv_head", "n_embd"):
+        for name in ("vocab_size", "n_head", "n_kv_head", "n_embd"):
             check_range(self, name, 1, 2**31)
+        check_range(self, "block_size", 2, 2**31)
         check_range(self, "n_layer", 1, MAX_LAYERS)
         check_range(self, "n_inner", 1, 2**31)
         check_range(self, "n_position", 0, 2**31)
@@ -105,12 +106,11 @@ class ModelConfig:
         for name, whole_name in (("n_head", "n_embd"), ("n_kv_head", "n_head")):
             part, whole = getattr(self, name), getattr(self, whole_name)
             if whole % part and not (self.head_size and name == "n_head"):
-                # only even head sizes are offered: an odd one would be refused below
-                step = 2 if name == "n_head" else 1
+                # only even head sizes are offered where an odd one would be refused below
+                step = 2 if name == "n_head" and "rotary" in self.position else 1
                 choices = [n for n in range(1, min(whole, 64) + 1) if whole % (n * step) == 0]
-                raise UserError(
-                    f"{name}={part} does not divide {whole_name}={whole}: choose one of {choices}"
-                )
+                remedy = f"choose one of {choices}" if choices else f"choose an even {whole_name}"
+                raise UserError(f"{name}={part} does not divide {whole_name}={whole}: {remedy}")
         if self.head_dim % 2 and "rotary" in self.position:
             raise UserError(
                 f"head_dim = {'head_size' if self.head_size else 'n_embd / n_head'} = "

@@ -137,7 +137,7 @@ def ids_of_messages(bundle: Bundle, messages: list[Message]) -> Excerpt:
     limit, tokenizer = most_tokens(bundle), bundle.tokenizer
     check_messages(messages)
     for message in always_kept(messages):
-        check_length(message["content"], tokenizer, limit, "text")
+        check_length(message["content"], tokenizer, bundle.config.block_size, "text")
     is_prompt = messages[-1]["role"] != "assistant"
     ids, n_dropped = cut(messages, tokenizer, limit, prompt=is_prompt)
     if len(ids) > limit and not is_prompt:

@@ -12,11 +12,17 @@ from typing import TYPE_CHECKING
 
 import onnxruntime as ort
 
-from gptcore.bundle import VARIANTS, Bundle, graph_bytes, load_bundle
+from gptcore.bundle import LARGE_BYTES, VARIANTS, Bundle, graph_bytes, load_bundle
 from gptcore.checks import UserError, check_choice
 from gptcore.config import ModelConfig
 from gptcore.engine.generate import Piece, Request, Stop
-from gptcore.engine.onnx_session import OnnxSession, choose_device, open_inference, open_slots
+from gptcore.engine.onnx_session import (
+    OnnxSession,
+    check_provider,
+    choose_device,
+    open_inference,
+    open_slots,
+)
 from gptcore.engine.replies import Replies
 from gptcore.engine.scheduler import Engine
 from gptcore.system.cores import fastest, median_seconds, n_cores, thread_counts
@@ -82,11 +88,8 @@ def load_model(
                 f"it with --quantize {variant}"
             )
     on_gpu = open_on_gpu(bundle, threads, variant) if device == "cuda" else None
-    if asked == "cuda" and not on_gpu:
-        raise UserError(
-            "device='cuda': there is a GPU, but CUDA's libraries are missing: pip install "
-            '"onnxruntime-gpu[cuda,cudnn]"'
-        )
+    if not on_gpu:
+        check_provider(asked, "CPUExecutionProvider")
     others = [name for name in bundle.variants if name not in HALF]
     names = [variant] if variant else [*bundle.serving] or others or [*bundle.variants]
     if on_gpu and (asked or variant in HALF or outruns_cpus(on_gpu, names)):
@@ -116,14 +119,17 @@ def outruns_cpus(on_gpu: OnnxModel, names: Sequence[str]) -> bool:
 def fastest_on_cpu(bundle: Bundle, threads: int | None, names: Sequence[str]) -> OnnxModel:
     """Open the fastest variant with the number of threads that the smallest one is fastest on.
 
-    One is in memory at a time, since it may fill it.
+    One is in memory at a time, since it may fill it. A step of a large file is the reading of its
+    weights, so that one of three times the smallest one's size is not faster, and is not opened.
     """
 
     @cache
     def seconds(n: int, name: str) -> float:
         return step_seconds(open_model(bundle, "cpu", n, name))
 
-    smallest = min(names, key=lambda name: graph_bytes(bundle.variants[name]))
+    sizes = {name: graph_bytes(bundle.variants[name]) for name in names}
+    smallest = min(names, key=sizes.__getitem__)
+    names = [n for n in names if sizes[n] < max(LARGE_BYTES, 3 * sizes[smallest])]
     counts = [threads] if threads else thread_counts()
     n = fastest(counts, lambda n: seconds(n, smallest))
     return open_model(bundle, "cpu", n, fastest(names, lambda name: seconds(n, name)))

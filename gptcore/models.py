@@ -6,13 +6,15 @@
 
 A name may be followed by one of the model's number formats. The first model stays. The others make
 room for each other: the one that was not needed for longest goes first, but none that is writing a
-reply. One whose folder was exported anew is opened anew.
+reply. One whose folder was exported anew is opened anew; if that folder is damaged, what was opened
+before answers on.
 """
 
 import argparse
 import asyncio
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,7 +22,15 @@ from itertools import chain, count
 from pathlib import Path
 from threading import Lock
 
-from gptcore.bundle import FACTS, VARIANTS, find_models, graph_bytes, read_facts, say_if_large
+from gptcore.bundle import (
+    FACTS,
+    VARIANTS,
+    find_models,
+    graph_bytes,
+    load_bundle,
+    read_facts,
+    say_if_large,
+)
 from gptcore.checks import Busy, UserError, shorten
 from gptcore.config import Seq2SeqConfig
 from gptcore.engine.inputs import usual_sampling
@@ -62,6 +72,7 @@ class Models:
         name = first.bundle.name
         self.open, self.held = {name: first}, {name: held_bytes(first)}
         self.used: dict[str, float] = {}  # when a model was last asked for
+        self.waited: Counter[str] = Counter()  # by how many askers, who have not received it yet
         self.loader = ThreadPoolExecutor(1, "loader")
         # By name: the resolved folder, what its gptcore.json says, and which version of it that is.
         self.folders = {name: first.bundle.path.resolve()}
@@ -70,7 +81,16 @@ class Models:
         self.offer(folders)
 
     def look(self) -> None:
-        """Offer the models that were exported into `within` since it was last looked at."""
+        """Offer nothing that was deleted, and what was exported into `within` since the last look.
+
+        A model that is open answers on, though its folder is gone.
+        """
+        needed = [*self.open, *(name for name, n in self.waited.items() if n)]
+        kept = {self.names[0], *(self.parts(name)[0] for name in needed)}
+        with self.adding:
+            gone = {n for n, f in self.folders.items() if n not in kept and not version_of(f)}
+            self.folders = {n: f for n, f in self.folders.items() if n not in gone}
+            self.facts = {n: f for n, f in self.facts.items() if n not in gone}
         if self.within and self.within.is_dir():
             self.offer(find_models(self.within)[0])
 
@@ -88,7 +108,7 @@ class Models:
     def add(self, folder: Path) -> str:
         """Offer a model, and return its name; what is known of its folder is read if it is new.
 
-        Raises UserError if it is damaged.
+        Raises UserError if it is damaged: once, where it was sound before and is open.
         """
         folder = folder.resolve()
         with self.adding:
@@ -96,7 +116,10 @@ class Models:
             version = version_of(folder)
             if known and self.versions.get(known[0]) == version:
                 return known[0]
-            facts = read_facts(folder)
+            is_open = any(model.bundle.path.resolve() == folder for model in self.open.values())
+            if is_open:
+                self.versions = self.versions | {known[0]: version}
+            facts = load_bundle(folder).facts if is_open else read_facts(folder)
             if isinstance(facts.config, Seq2SeqConfig):
                 raise UserError(f"{folder} is a translation model now, not served")
             usual_sampling(facts)  # raises what the page would meet later
@@ -150,8 +173,11 @@ class Models:
         # Where the folder is gone, what was opened answers on.
         is_old = version is not None and version != self.versions.get(base)
         if model is None or is_old or model.bundle.facts != self.facts[base]:
-            opening = self.loader.submit(self.open_model, name)
-            model = await asyncio.wrap_future(opening)
+            self.waited[name] += 1
+            try:
+                model = await asyncio.wrap_future(self.loader.submit(self.open_model, name))
+            finally:
+                self.waited[name] -= 1
         self.used[name] = time.monotonic()
         return model
 
@@ -159,8 +185,12 @@ class Models:
 
     def open_model(self, name: str) -> OnnxModel:
         base, variant = self.parts(name)
-        with without_paths(name):
-            self.add(self.folders[base])
+        try:
+            with without_paths(name):
+                self.add(self.folders[base])
+        except NotOpened:
+            if name not in self.open:
+                raise
         facts, folder = self.facts[base], self.folders[base]
         if name in self.open and self.open[name].bundle.facts == facts:
             return self.open[name]
@@ -181,7 +211,11 @@ class Models:
                 f"{first}, and --memory allows {self.memory / GB:.2f}"
             )
         while sum(self.held.values()) + needed > self.memory:
-            idle = [n for n, m in self.open.items() if n != first and not m.engine.n_running]
+            idle = [
+                n
+                for n, model in self.open.items()
+                if n != first and not model.engine.n_running and not self.waited[n]
+            ]
             if not idle and name == first:
                 return
             if not idle:

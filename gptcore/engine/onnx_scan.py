@@ -30,7 +30,9 @@ def check_straight(path: str | Path) -> None:
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             is_straight = not any(holds_more(data, field) for field in fields(data, (0, len(data))))
-    except (OSError, ValueError):  # an empty file cannot be mapped
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError:  # an empty file cannot be mapped
         raise UserError(f"ONNX Runtime cannot load {path}: it is no complete ONNX file") from None
     if not is_straight:
         raise UserError(

@@ -69,6 +69,15 @@ def choose_device(device: str | None) -> str:
     return device
 
 
+def check_provider(device: str | None, provider: str) -> None:
+    """Raise UserError if CUDA was asked for, and ONNX Runtime has taken the CPU in its place."""
+    if device == "cuda" and provider != "CUDAExecutionProvider":
+        raise UserError(
+            "device='cuda': there is a GPU, but CUDA's libraries are missing: pip install "
+            '"onnxruntime-gpu[cuda,cudnn]"'
+        )
+
+
 def open_inference(
     path: str | Path, device: str = "cpu", threads: int = 1, content: bytes | None = None
 ) -> ort.InferenceSession:

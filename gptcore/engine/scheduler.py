@@ -96,10 +96,11 @@ class Engine:
         with self.lock:
             if sum(not other.stop.is_set() for other in self.waiting) >= MAX_WAITING:
                 raise Busy(f"{MAX_WAITING} requests wait already: try again in a few seconds")
-            self.waiting.append(row)
             if self.thread is None:
-                self.thread = Thread(target=self.work, name="engine", daemon=True)
-                self.thread.start()
+                thread = Thread(target=self.work, name="engine", daemon=True)
+                thread.start()  # waits for the lock; raises where no thread is to be had
+                self.thread = thread
+            self.waiting.append(row)
 
     def answer(self, request: Request, stop: Stop | None = None) -> Iterator[Piece]:
         """Yield the reply to a request, which begins with the first piece that is asked for.

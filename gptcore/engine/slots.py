@@ -13,15 +13,18 @@ runs the portable graph, one slot after the other; every folder has that graph.
 import math
 import mmap
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import onnxruntime as ort
 
+from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.feeds import Arrays, no_cache, token_feeds
 
+MAP_NORESERVE = 0x4000  # Linux: memory is taken as it is written, however large the whole is
 NO_ID = -1  # in Slots.ids, after what a slot has read
 
 
@@ -186,8 +189,16 @@ def untouched_zeros(shape: tuple[int, ...]) -> np.ndarray:
 
     np.zeros asks for pages of 2 MB: in each the first token would take the place of a thousand.
     """
-    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if os.name == "posix" else {}
-    memory = mmap.mmap(-1, 4 * math.prod(shape), **private)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS if os.name == "posix" else 0
+    flags |= MAP_NORESERVE if sys.platform == "linux" else 0
+    n_bytes = 4 * math.prod(shape)
+    try:
+        memory = mmap.mmap(-1, n_bytes, **({"flags": flags} if flags else {}))
+    except OSError:
+        raise UserError(
+            f"there is no memory for the keys and values of one whole context, "
+            f"{n_bytes / 1e9:.1f} GB: export the model with a smaller --context"
+        ) from None
     if hasattr(mmap, "MADV_NOHUGEPAGE"):  # Linux
         memory.madvise(mmap.MADV_NOHUGEPAGE)
     return np.frombuffer(memory, np.float32).reshape(shape)

@@ -38,12 +38,9 @@ class ChatFormat:
         result = build(cls, values | pairs)
         for name, default in dataclasses.asdict(cls()).items():
             value = getattr(result, name)
-            same_length = not isinstance(default, tuple) or len(value) == len(default)
-            texts = value if isinstance(value, tuple) else ()
-            if (
-                type(value) is not type(default)
-                or not same_length
-                or not all(isinstance(text, str) for text in texts)
-            ):
+            is_alike = type(value) is type(default)
+            if is_alike and isinstance(default, tuple):
+                is_alike = [*map(type, value)] == [*map(type, default)]
+            if not is_alike:
                 raise UserError(f"the chat format's {name} is {value!r}, not like {default!r}")
         return result

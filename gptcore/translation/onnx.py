@@ -13,7 +13,7 @@ import onnxruntime as ort
 
 from gptcore.bundle import DECODER, ENCODER, ONNX, TranslationBundle, load_translation_bundle
 from gptcore.checks import UserError
-from gptcore.engine.onnx_session import choose_device, open_inference
+from gptcore.engine.onnx_session import check_provider, choose_device, open_inference
 from gptcore.feeds import no_cache, token_feeds
 from gptcore.system.cores import fastest, median_seconds, n_cores, thread_counts
 
@@ -86,7 +86,9 @@ def load_translator(
     thread or all cores. Raises UserError if folder or device cannot be used.
     """
     choose_device(device)  # a wrong one is told before the files are read
-    return open_translator(load_translation_bundle(folder), threads, device)
+    model = open_translator(load_translation_bundle(folder), threads, device)
+    check_provider(device, model.provider)
+    return model
 
 
 def open_translator(

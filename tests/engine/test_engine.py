@@ -340,6 +340,24 @@ def test_the_thread_lives_as_long_as_there_is_work() -> None:
     assert {*threading.enumerate()} <= before
 
 
+def test_where_no_thread_is_to_be_had_who_asks_is_told_and_the_next_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine, _ = new_engine(1)
+
+    class NoThread(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scheduler, "Thread", NoThread)
+        with pytest.raises(RuntimeError):
+            ask(engine, Request([1, 2], Sampling(temperature=0), 20))
+    assert engine.n_running == 0
+    (reader,) = ask(engine, Request([1, 2], Sampling(temperature=0), 20))
+    assert reader.ids()
+
+
 @pytest.mark.parametrize(
     ("n", "seconds", "fitting"),
     [(32, 0.15, 32), (32, 0.1, 32), (32, 0.07, 64), (64, 0.6, 16), (8, 0.0, 128), (128, 9.0, 8)],

@@ -134,6 +134,7 @@ def test_the_probabilities_told_are_the_models_own() -> None:
         ({"$ref": "#"}, "no JSON is of it"),
         ({"$ref": "#/$defs/a"}, "$ref '#/$defs/a' leads to no part"),
         ({"$ref": "http://127.0.0.1:1/a.json"}, "leads to no part of its"),
+        ({"$ref": "#a", "$defs": {"b": {"$anchor": "a"}}}, "write #/$defs/NAME"),
         # What is no part of a schema is not checked as one.
         ({"$ref": "#/x/a", "x": {"a": {"multipleOf": 999983}}}, "leads to no part of its"),
         ({"$ref": "#/default", "default": {"minProperties": 2}}, "leads to no part of its"),

@@ -222,9 +222,56 @@ def test_a_folder_that_is_exported_again_is_noticed_while_it_is_open(
     assert shown["settings"][0]["default"] == 0.25
     shutil.rmtree(folders[0])
     assert get(models, "one") == again[:1]  # what is open answers on
-    (folders[1] / "gptcore.json").write_text("{")
+
+
+@pytest.mark.parametrize("damaged", ["gptcore.json", "README.md"])
+def test_a_damaged_export_takes_nothing_down_that_is_open(
+    nano: OnnxModel, folders: list[Path], damaged: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = Models(nano, folders, room_for(4), within=folders[0].parent)
+    (one,) = get(models, "one")
+    export_again(folders[0])
+    (folders[0] / damaged).write_text("{")
+    for _ in range(3):
+        assert get(models, "one") == [one]
+        models.look()
+    assert capsys.readouterr().err.count(damaged) == 1, "it is told once"
     with pytest.raises(NotOpened):
-        get(models, "two")
+        get(models, "one@int8")
+    shutil.rmtree(folders[0])
+    shutil.copytree(folders[1], folders[0])
+    (again,) = get(models, "one")
+    assert again is not one and again.bundle.facts == read_facts(folders[1])
+
+
+def test_what_is_deleted_is_offered_no_longer_unless_it_is_open(
+    nano: OnnxModel, folders: list[Path]
+) -> None:
+    models = Models(nano, folders, room_for(4), within=folders[0].parent)
+    get(models, "one@int8")
+    for folder in folders[:2]:
+        shutil.rmtree(folder)
+    folders[2].rename(folders[0].with_name("four"))
+    models.look()
+    assert models.names == [nano.bundle.name, "one", "three"]
+    assert get(models, "three", "one@int8")
+
+
+def test_a_model_that_somebody_waits_for_makes_no_room(
+    nano: OnnxModel, folders: list[Path]
+) -> None:
+    """It has no reply yet to go on with, but whoever asked for it holds its memory."""
+    models = Models(nano, folders, room_for(2))
+
+    async def both() -> list[OnnxModel | BaseException]:
+        asked = [asyncio.ensure_future(models.get(name)) for name in ("one", "two")]
+        await asyncio.sleep(0)  # both wait for the loader's thread
+        models.loader.shutdown()  # which ends before anybody receives what it opened
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    one, two = asyncio.run(both())
+    assert isinstance(one, OnnxModel) and isinstance(two, Busy)
+    assert [*models.open] == [nano.bundle.name, "one"]
 
 
 def export_again(folder: Path, **changed: Any) -> None:

@@ -107,6 +107,11 @@ def test_our_own_graphs_are_straight(path: Path) -> None:
     check_straight(path)
 
 
+def test_a_file_that_cannot_be_read_is_not_called_damaged(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none\.onnx cannot be read: No such file"):
+        check_straight(tmp_path / "none.onnx")
+
+
 def test_a_file_that_is_cut_short_is_refused(tmp_path: Path) -> None:
     """Unless it ends where one of its fields does, and is a smaller model."""
     content, path = straight().SerializeToString(), tmp_path / "model.onnx"

@@ -21,6 +21,7 @@ from export.quantize.save import save_quantized
 from export.verify.report import TOLERANCE, any_failed
 from export.verify.serving import compare_serving, open_exact
 from gptcore.bundle import load_bundle
+from gptcore.checks import UserError
 from gptcore.config import PRESETS, ModelConfig
 from gptcore.engine.onnx_session import OnnxSession, open_inference, open_slots
 from gptcore.engine.slots import GrowingCache, ServingCache, Slots, untouched_zeros
@@ -211,6 +212,13 @@ def test_a_slot_takes_the_memory_of_what_it_has_read_and_not_of_its_context() ->
     buffer[:, 0, :, :100] = 1
     assert 1_500_000 < resident() - before < 10_000_000
     assert not buffer[:, 1].any() and buffer[:, 0].sum() == 20 * 3 * 100 * 64
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others reserve memory before it is written")
+def test_a_long_contexts_cache_may_be_larger_than_memory() -> None:
+    assert untouched_zeros((1 << 36,))[-1] == 0  # 275 GB
+    with pytest.raises(UserError, match=r"no memory for .* a smaller --context"):
+        untouched_zeros((1 << 55,))
 
 
 def test_rows_of_the_portable_graph_step_one_by_one_to_the_same_end(rotary: Pair) -> None:

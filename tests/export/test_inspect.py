@@ -222,6 +222,8 @@ def test_of_a_long_reply_the_beginning_is_shown(inspector: Inspector) -> None:
         2,
         len(whole) - MAX_TOKENS,
     )
+    words = messages_of(["Tell me a story.", "Once there was a cat. " * 80])  # 1,760 characters
+    assert len(ids_of_messages(bundle, words).ids) == MAX_TOKENS
     system = {"role": "system", "content": "\x01" * 200}
     for too_long in (messages_of(["\x01" * 200]), [system, *messages_of(["Hi", "Hello!"])]):
         with pytest.raises(UserError, match="the picture holds 128"):  # it can be shortened

@@ -308,6 +308,8 @@ def test_an_ordinary_tokenizer_is_its_rank_file_alone(
         {"pattern": "a", "kept": [*range(256), "256"]}, {"pattern": "a", "kept": [[1], [2, 3]]},
         {"pattern": "a", "kept": None, "special": {"b": 0}, "chat": []},
         {"pattern": "a", "kept": None, "special": {}, "chat": {}},
+        {"pattern": "a", "kept": None, "special": {}, "chat": {"user": 5}},
+        {"pattern": "a", "kept": None, "special": {}, "chat": {"user": ["a", 5]}},
         {"pattern": "a", "kept": [*range(256), 300.5]}, {"pattern": "a", "kept": [None]},
     ],
     ids=lambda facts: str(facts)[:20],

@@ -216,7 +216,8 @@ def target(schema: Part, reference: str) -> Any:
     """Return what a reference leads to; raises UserError unless it is a place in the schema."""
     value: Any = schema
     try:
-        if not reference.startswith("#"):
+        # An $anchor would lead somewhere else, which is not looked for.
+        if reference != "#" and not reference.startswith("#/"):
             raise KeyError
         for name in unquote(reference[1:]).split("/")[1:]:
             name = name.replace("~1", "/").replace("~0", "~")
