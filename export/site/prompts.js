@@ -40,7 +40,7 @@ export class Prompts {
   // is too long, the beginning is kept, after the message that it answers.
   whole(messages, most) {
     const isPrompt = messages.at(-1).role !== "assistant";
-    this.checkLengths(messages, most);
+    this.checkLengths(messages, this.site.block_size);
     const { ids, dropped } = this.cut(messages, most, isPrompt);
     if (ids.length <= most) return { ids, dropped, cut: 0 };
     const { system, turns } = splitSystem(messages);

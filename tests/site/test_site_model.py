@@ -227,7 +227,7 @@ def test_conversations_become_our_prompts(scripts: Path, model: OnnxModel) -> No
         turns = [{"role": ("user", "assistant")[i % 2], "content": TEXTS[rng.integers(0, 7)]}
                  for i in range(n)]  # fmt: skip
         cases += [turns, [{"role": "system", "content": "Be kind. "}, *turns]]
-        cases += [[*turns, {"role": "assistant", "content": "A long reply. " * 60}]]
+        cases += [[*turns, {"role": "assistant", "content": "A long reply. " * 160}]]
     cases += [[{"role": "user", "content": "word " * 150_000}, cases[2][-1], *cases[0]]]
     code = f"""{OPEN}
         const chats = given.prompts.map((messages) => prompts.chat(messages, given.most));
