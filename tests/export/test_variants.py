@@ -20,7 +20,15 @@ import gptcore.model
 import gptcore.system.cores as cores
 from export.__main__ import main
 from export.folder import variants
-from export.folder.variants import FLOPS, Measured, add_variants, held_out, measure, text_rows
+from export.folder.variants import (
+    FLOPS,
+    Measured,
+    add_variants,
+    calibration_rows,
+    held_out,
+    measure,
+    text_rows,
+)
 from export.formats.to_onnx import write_onnx
 from export.quantize.embedding import HEAD
 from export.quantize.save import FORMATS, keep_inputs, quantize, save_quantized
@@ -200,6 +208,18 @@ def test_one_that_is_much_worse_is_refused_unless_forced(
     assert set(facts) == {"fp32", "q8"} and not (copy / VARIANTS["q4"]).exists()
     facts = add_variants(copy, ["q4"], rows, run.tokenizer, force=True)
     assert set(facts) == {"fp32", "q4"} and (copy / VARIANTS["q4"]).exists()
+
+
+def test_four_bits_in_half_precision_are_fitted_only_once(
+    folder: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone, both = (shutil.copytree(folder, tmp_path / name) for name in ("alone", "both"))
+    rows, calibration = held_out(run, 1), calibration_rows(run)
+    add_variants(alone, ["q4f16"], rows, run.tokenizer, True, calibration)
+    monkeypatch.delitem(FORMATS, "q4f16")
+    add_variants(both, ["q4f16", "q4"], rows, run.tokenizer, True, calibration)
+    one, two = ((place / VARIANTS["q4f16"]).read_bytes() for place in (alone, both))
+    assert one == two
 
 
 def test_a_large_model_is_measured_on_some_rows_of_the_whole_text(run: Run) -> None:
