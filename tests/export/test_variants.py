@@ -20,6 +20,7 @@ import gptcore.model
 import gptcore.system.cores as cores
 from export.__main__ import main
 from export.folder import variants
+from export.folder.card import Hub
 from export.folder.variants import (
     FLOPS,
     Measured,
@@ -29,15 +30,18 @@ from export.folder.variants import (
     measure,
     text_rows,
 )
+from export.folder.write import Target, write_verified
 from export.formats.to_onnx import write_onnx
 from export.quantize.embedding import HEAD
 from export.quantize.save import FORMATS, keep_inputs, quantize, save_quantized
 from gptcore.__main__ import main as app_main
 from gptcore.bundle import SERVING, VARIANTS, load_bundle, read_facts
+from gptcore.checks import UserError
 from gptcore.config import PRESETS, ModelConfig
 from gptcore.engine import onnx_session
 from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling, log_softmax
+from gptcore.facts import ModelFacts
 from gptcore.model import OnnxModel, device_line, load_model
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import load_weights
@@ -208,6 +212,15 @@ def test_one_that_is_much_worse_is_refused_unless_forced(
     assert set(facts) == {"fp32", "q8"} and not (copy / VARIANTS["q4"]).exists()
     facts = add_variants(copy, ["q4"], rows, run.tokenizer, force=True)
     assert set(facts) == {"fp32", "q4"} and (copy / VARIANTS["q4"]).exists()
+
+
+def test_int8_that_memory_cannot_hold_is_refused_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
+    facts, target = ModelFacts("huge", False, 10**13, ModelConfig()), tmp_path / "out"
+    with pytest.raises(UserError, match=r"int8 needs 200,000\.0 GB of memory .*: take q8"):
+        write_verified(Target(target, "huge", Hub(), ["int8"]), facts, pytest.fail, None)
+    assert not target.exists()
 
 
 def test_four_bits_in_half_precision_are_fitted_only_once(
