@@ -22,9 +22,7 @@ COMMANDS = {
     "verify": Command(
         "export.commands.verify", "verify a model folder again, or run it in other runtimes"
     ),
-    "inspect": Command(
-        "export.commands.inspect", "add the graph that the page's Inspect tab needs"
-    ),
+    "inspect": Command("export.commands.inspect", "add the graphs that the page's Inspect needs"),
     "score": Command(
         "export.commands.score", "translate a file of pairs, and score the translations"
     ),

@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 
 from gptcore.bundle import read_facts
+from gptcore.checks import UserError
+from gptcore.config import Seq2SeqConfig
 from training.machine.progress import waiting
 
 KEPT = "; the model folder is as it was before"
@@ -14,7 +16,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    read_facts(options.model)
+    if isinstance(read_facts(options.model).config, Seq2SeqConfig):
+        raise UserError(f"{options.model} is a translator, and has its Inspect graph already")
     with waiting("starting PyTorch"):
         from export.folder.write import add_inspect
 

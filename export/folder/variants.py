@@ -135,8 +135,11 @@ def add_variants(
     is set.
     """
     calibration = list(calibration)
-    for name in names:
-        save_quantized(folder / VARIANTS["fp32"], folder / VARIANTS[name], name, calibration)
+    for name in sorted(names):
+        source, form = VARIANTS["fp32"], name
+        if name == "q4f16" and "q4" in names:  # has the same integers, which are fitted once
+            source, form = VARIANTS["q4"], "fp16"
+        save_quantized(folder / source, folder / VARIANTS[name], form, calibration)
     files = {name: folder / VARIANTS[name] for name in ("fp32", *names)}
     measured = measure(files, rows, tokenizer.byte_lengths)
     facts = {name: measured[name].facts(files[name], VARIANTS[name]) for name in files}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from export.folder.card import LOSS, Hub, write_card
 from export.folder.replace import check_model_folder
@@ -59,11 +60,14 @@ from gptcore.nn.gpt import GPT
 from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.system.files import new_file, new_folder, read_json, write_json
 from gptcore.text.tokenizer import Tokenizer
+from training.machine.memory import free_memory
 from training.machine.progress import waiting
 from training.run.base import FAMILY, FAMILY_FILES, whole_weights
 from training.run.directory import Run
 
 CHANGED = ("config.json", "genai_config.json", "tokenizer_config.json")  # files of a family
+
+INT8_COPIES = 5  # of the fp32 weights, which ONNX Runtime's quantizer holds at once, about
 
 
 class Target(NamedTuple):
@@ -137,6 +141,8 @@ def write_verified(
     Return the checks, none of which failed; raises UserError if one fails.
     """
     check_model_folder(target.out, facts)
+    if "int8" in target.formats:
+        check_memory(facts.parameters)
     with new_folder(target.out) as folder:
         checks = write(folder)
         if any_failed(checks):
@@ -156,6 +162,16 @@ def write_verified(
         write_card(folder / "README.md", facts, target.hub)
         write_facts(folder, facts)
     return checks
+
+
+def check_memory(n_parameters: int) -> None:
+    """Raise UserError if the making of int8 needs more memory than is free."""
+    needed, free = 4 * INT8_COPIES * n_parameters, free_memory(torch.device("cpu"))
+    if needed > free:
+        raise UserError(
+            f"--quantize int8 needs {needed / 1e9:,.1f} GB of memory for this model, and "
+            f"{free / 1e9:,.1f} are free: take q8, which needs a quarter"
+        )
 
 
 def export_decoder(run: Run, model: GPT, folder: Path, facts: ModelFacts) -> list[Check]:

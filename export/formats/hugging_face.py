@@ -34,10 +34,16 @@ CHAT_TEMPLATE = (
 
 
 def chat_template_of(form: ChatFormat) -> str:
-    """Return the chat template of a format in which every conversation is opened alike."""
+    """Return the chat template of export.pretrained.tokenizer.learnable_format.
+
+    There every conversation is opened alike, one token ends each message, and nothing is trimmed.
+    That token is broken up where a user typed it, as in CHAT_TEMPLATE.
+    """
+    end = form.assistant[1].strip()
+    content = f"{{{{ message['content'].split({end!r}) | join({end[:1] + ' ' + end[1:]!r}) }}}}"
     turns = "".join(
         f"{{% if message['role'] == {role!r} %}}"
-        f"{{{{ {before!r} + message['content'] + {after!r} }}}}{{% endif %}}"
+        f"{{{{ {before!r} }}}}{content}{{{{ {after!r} }}}}{{% endif %}}"
         for role, (before, after) in zip(ROLES, (form.system, form.user, form.assistant))
     )
     return (

@@ -68,7 +68,9 @@ def explicit(pre_tokenizer: dict[str, Any]) -> dict[str, Any]:
 
 def pattern_of(pre_tokenizer: dict[str, Any] | None) -> str:
     """Return the pattern that splits a text into pieces; tokens merge only within a piece."""
-    match (pre_tokenizer or {}).get("pretokenizers", [pre_tokenizer]):
+    parts = (pre_tokenizer or {}).get("pretokenizers", [pre_tokenizer])
+    # the library takes true where use_regex is not given
+    match [part and {"use_regex": True} | part for part in parts]:
         case [{"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}]:
             return GPT2
         case [
@@ -83,7 +85,7 @@ def pattern_of(pre_tokenizer: dict[str, Any] | None) -> str:
             if pattern == PLAIN_GPT2:
                 return GPT2
             return pattern.removesuffix(LAST) + SAFE_LAST if pattern.endswith(LAST) else pattern
-        case parts if parts == EXPLICIT[GPT2_DIGITS]:
+        case _ if parts == EXPLICIT[GPT2_DIGITS]:
             return GPT2_DIGITS
     raise UserError(
         f"the pre_tokenizer of tokenizer.json is not supported, it must be ByteLevel without "

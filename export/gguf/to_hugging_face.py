@@ -36,6 +36,7 @@ LAYERS = {  # by llama.cpp's name of a layer of a block
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+BIASED = ("attn_q", "attn_k", "attn_v")  # layers that have a bias in Qwen 2 alone
 SAMPLING = {"temperature": "temp", "repetition_penalty": "penalty_repeat"} | {
     name: name for name in ("top_k", "top_p", "min_p")
 }
@@ -61,7 +62,7 @@ def to_hugging_face(path: Path, folder: Path) -> None:
             f"{', '.join(CLASSES)} are"
         )
     config = config_json(file, family)
-    names = hugging_face_names(file)
+    names = hugging_face_names(file, family)
     check_vocabulary(file, config["vocab_size"])
     folder.mkdir()
     for name, content in (
@@ -156,15 +157,17 @@ def token_ids(file: GGUF) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def hugging_face_names(file: GGUF) -> dict[str, str]:
+def hugging_face_names(file: GGUF, family: str) -> dict[str, str]:
     """Return Hugging Face's names of the tensors by llama.cpp's."""
-    names = {}
+    names, biased = {}, BIASED if family == "qwen2" else ()
     for name in file.places:
         match name.split("."):
-            case ["blk", layer, kind, part] if kind in LAYERS:
-                names[name] = f"model.layers.{layer}.{LAYERS[kind]}.{part}"
-            case [kind, part] if kind in OTHERS:
-                names[name] = f"{OTHERS[kind]}.{part}"
+            case ["blk", layer, kind, "weight"] if kind in LAYERS:
+                names[name] = f"model.layers.{layer}.{LAYERS[kind]}.weight"
+            case ["blk", layer, kind, "bias"] if kind in biased:
+                names[name] = f"model.layers.{layer}.{LAYERS[kind]}.bias"
+            case [kind, "weight"] if kind in OTHERS:
+                names[name] = f"{OTHERS[kind]}.weight"
             case _ if name != FREQUENCIES:
                 raise UserError(f"{file.path} has a tensor {name!r}, which is not supported")
     return names

@@ -11,7 +11,8 @@ has ended, and compares sizes only. Only data is fetched, never pickles or progr
 import hashlib
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,7 +66,7 @@ def fetch(folder: Path, repo: str, check: Callable[[Path], None]) -> None:
     print(f"fetching {repo} ({size:.2f} GB, version {commit[:7]}) into {folder}", flush=True)
     address = f"{api.endpoint}/{repo}/resolve/{commit}"
     try:
-        with locked(beside(folder, ".lock")):
+        with lock(folder):
             folder.mkdir(exist_ok=True)
             clear(folder, files)
             for file in (f for f in files if not f.name.endswith(WEIGHTS)):
@@ -80,6 +81,17 @@ def fetch(folder: Path, repo: str, check: Callable[[Path], None]) -> None:
             f"{folder}: {error}; correct that, or name another disk with HF_HOME; what was fetched "
             f"is kept"
         ) from None
+
+
+@contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """Keep other processes from fetching the same model; raises UserError if one does."""
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(beside(folder, ".lock"), timeout=0))
+        except TimeoutError:
+            raise UserError(f"another process fetches {folder}: wait for its end") from None
+        yield
 
 
 def list_files(api: HfApi, repo: str) -> tuple[str, list[HubFile]]:
@@ -149,8 +161,10 @@ def clear(folder: Path, files: list[HubFile]) -> None:
     """Delete what is not as the Hub has it, such as files of an older version."""
     digests = {file.name: file.digest for file in files}
     for path in folder.iterdir():
-        digest = digests.get(path.name)  # None: a file that is no longer there, however large
-        if NEEDED.fullmatch(path.name) and not (digest and has_digest(path, digest)):
+        name = path.name.removesuffix(".version").removesuffix(".part")
+        digest = digests.get(name)  # None: a file that is no longer there, however large
+        is_part = name != path.name  # which only its download can judge
+        if NEEDED.fullmatch(name) and not (digest and (is_part or has_digest(path, digest))):
             path.unlink()
 
 

@@ -8,7 +8,7 @@ import json
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ from training.machine.progress import waiting
 N_MEASURED = 60  # number of documents for the measurements
 LEAST_MEASURED = 4096  # tokens of them, however large the model is
 N_FITTED = 16_384  # tokens that 4 bits are fitted to, about
-COPIED = ("tokenizer_config.json", "special_tokens_map.json")
+SPECIAL = "special_tokens_map.json"
 SUPPORTED = {  # keys of config.json, and the values that gptcore's Llama supports
     "model_type": tuple(FAMILIES),
     "use_sliding_window": (False, None),
@@ -97,14 +97,10 @@ def export_pretrained(
         write_config(settings, config, tokenizer, source, folder)
         return verify(Bundle(folder, config, tokenizer, facts))
 
-    length, after = row_tokens(config), slice(N_MEASURED, 5 * N_MEASURED)
+    length = row_tokens(config)
     n_measured = max(LEAST_MEASURED, int(FLOPS / (2 * n_parameters)))
     rows = first_rows(measured_rows(tokenizer, facts.chat, text, length), n_measured)
-    fitted = first_rows(measured_rows(tokenizer, facts.chat, text, length, after), N_FITTED)
-    fitted = fitted or first_rows(
-        measured_rows(tokenizer, facts.chat, None, length, after), N_FITTED
-    )
-    calibration = [ids for ids, _ in fitted]
+    calibration = [ids for ids, _ in fitted_rows(tokenizer, facts.chat, text, length)]
     return write_verified(target, facts, write, Smaller(rows, tokenizer, calibration))
 
 
@@ -153,9 +149,10 @@ def read_config(settings: dict[str, Any], path: Path, context: int | None) -> Mo
     names = {field.name for field in fields(LlamaShape)}
     shape = read_as(LlamaShape, {k: v for k, v in given.items() if k in names}, str(path))
     longest = shape.max_position_embeddings
-    if context is not None and not (1 <= context <= longest):
+    if context is not None and not (2 <= context <= longest):
         raise UserError(
-            f"--context {context} is out of range: {path} has max_position_embeddings={longest}"
+            f"--context {context} is out of range: choose 2 to {longest}, which is "
+            f"max_position_embeddings of {path}"
         )
     n_head = shape.num_attention_heads
     is_usual = shape.head_dim is None or shape.head_dim * n_head == shape.hidden_size
@@ -240,11 +237,10 @@ def write_config(
     tokens |= {"padding": None, "truncation": None}
     text = json.dumps(tokens, indent=1, ensure_ascii=False)
     (folder / "tokenizer.json").write_text(text, encoding="utf-8")
-    for name in COPIED:
-        if (source / name).exists():
-            shutil.copy(source / name, folder / name)
+    if (source / SPECIAL).exists():
+        shutil.copy(source / SPECIAL, folder / SPECIAL)
     template, _ = chat_template(source)
-    path = folder / "tokenizer_config.json"
+    path = source / "tokenizer_config.json"
     tokens = read_settings(path) if path.exists() else {}
     # a class of its own, such as GPT2Tokenizer, would split by its own rules, not by the file's
     tokens |= {"tokenizer_class": "PreTrainedTokenizerFast", "padding_side": "left"}
@@ -297,6 +293,17 @@ def first_rows(rows: Iterable[Row], n_tokens: int) -> list[Row]:
         found.append((ids, targets))
         n_left -= len(ids)
     return found
+
+
+def fitted_rows(tokenizer: Tokenizer, is_chat: bool, text: Path | None, length: int) -> list[Row]:
+    """Return the rows that 4 bits are fitted to.
+
+    They are of documents after the measured ones, and where a text has too few of these, also of
+    the project's own dialogues.
+    """
+    after = slice(N_MEASURED, 5 * N_MEASURED)
+    rows = (measured_rows(tokenizer, is_chat, each, length, after) for each in (text, None))
+    return first_rows(chain.from_iterable(rows), N_FITTED)
 
 
 def measured_rows(

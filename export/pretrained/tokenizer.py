@@ -27,6 +27,8 @@ TRICKY = (
     "  ", "\n", "1 2 3  ", "x\u0085y\ufeffz\x1c.", "(a)[b]{c}<|d|>__e__ f_1",
 )  # fmt: skip
 
+MOST_UNUSED = 1 << 20  # ids without a token; each is given a name
+
 
 def read_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
     """Read a tokenizer; raises UserError if it is not byte-level BPE or gives other ids."""
@@ -61,10 +63,15 @@ def parse_tokenizer(data: dict[str, Any], folder: Path, vocab_size: int) -> Toke
         )
     ranks = read_ranks(vocab, names, folder)
     taken = {*names.values(), *(i for token, i in vocab.items() if token not in names)}
-    if not taken <= set(range(vocab_size)):
+    if max(taken) >= vocab_size:
         raise UserError(
             f"{folder / 'tokenizer.json'} has the id {max(taken)}, but the model has only "
             f"{vocab_size} tokens (vocab_size): they do not belong together"
+        )
+    if vocab_size - len(taken) > MOST_UNUSED:
+        raise UserError(
+            f"{folder / 'config.json'} has vocab_size={vocab_size}, but tokenizer.json has only "
+            f"{len(taken)} tokens: they do not belong together"
         )
     special |= {f"<|unused_{i}|>": i for i in range(vocab_size) if i not in taken}
     check_merges(ranks, data["model"], folder)
@@ -207,7 +214,7 @@ def chat_template(folder: Path) -> tuple[str | None, dict[str, str]]:
         if key.endswith("_token") and isinstance(name, str):
             names[key] = name
     file = folder / "chat_template.jinja"
-    template = file.read_text(encoding="utf-8") if file.exists() else settings.get("chat_template")
+    template = read_template(file) if file.exists() else settings.get("chat_template")
     if isinstance(template, list):  # several, each {"name": ..., "template": ...}
         named = {one.get("name"): one.get("template") for one in template if isinstance(one, dict)}
         template = named.get("default", "")
@@ -216,6 +223,13 @@ def chat_template(folder: Path) -> tuple[str | None, dict[str, str]]:
     if template is not None and not isinstance(template, str):
         raise UserError(f"{path}: chat_template={shorten(repr(template))} is not a string")
     return template or None, names
+
+
+def read_template(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not in UTF-8: save it in that encoding") from None
 
 
 def check_ids(tokenizer: Tokenizer, path: Path) -> None:

@@ -22,11 +22,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from onnx.external_data_helper import ExternalDataInfo
 
 from export.formats.graph import (
     MICROSOFT,
     Value,
     initializers,
+    n_bytes,
     need_microsoft,
     remove_unused,
     replace_node,
@@ -61,7 +63,8 @@ def values_of(source: Path) -> Value:
     from onnxruntime.transformers.float16 import convert_np_to_float16
 
     def value(tensor: TensorProto) -> np.ndarray:
-        if tensor.data_type != TensorProto.FLOAT16 or tensor.data_location != TensorProto.EXTERNAL:
+        is_beside = tensor.data_location == TensorProto.EXTERNAL
+        if not is_beside or ExternalDataInfo(tensor).length == n_bytes(tensor):
             return numpy_helper.to_array(tensor, base_dir=str(source.parent))
         stored = TensorProto()  # what the source has in 32 bits
         stored.CopyFrom(tensor)

@@ -8,8 +8,8 @@ from itertools import product
 import numpy as np
 import onnxruntime as ort
 import torch
-from safetensors.torch import load_file
 
+from export.formats.weights import Weights
 from export.verify.decoder import BATCHES, LENGTHS, PASTS, every_id
 from export.verify.report import LOGITS, TOLERANCE, Check, difference
 from gptcore.bundle import TranslationBundle
@@ -44,10 +44,9 @@ def verify_translation(bundle: TranslationBundle) -> list[Check]:
 
 
 def load_reference(bundle: TranslationBundle) -> Seq2Seq:
-    """Return the PyTorch model with the weights of the folder's model.safetensors."""
-    path = bundle.path / "model.safetensors"
+    """Return the PyTorch model with the weights of the folder."""
     model = build_model(bundle.config)
-    load_weights(model, load_file(path), path)
+    load_weights(model, dict(Weights(bundle.path)), bundle.path)
     return model.eval()
 
 

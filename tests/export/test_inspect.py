@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from conftest import TINY, Refused
 from onnx import numpy_helper
 
 import export.folder.write
@@ -246,6 +247,10 @@ def test_a_folder_without_the_graph_says_how_to_get_it(model_folder: Path) -> No
     ) as no:
         Inspector(bundle)
     assert str(model_folder.parent) not in str(no.value)  # on the page, strangers read it
+
+
+def test_a_translator_is_said_to_have_the_graph(refused: Refused) -> None:
+    assert "and has its Inspect graph already" in refused(main, "inspect", TINY / "translator")
 
 
 @pytest.mark.slow

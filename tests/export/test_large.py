@@ -118,6 +118,23 @@ def test_four_bits_are_fitted_alike_in_parts_and_from_weights_beside_the_graph(
 
 
 @pytest.mark.slow
+def test_four_bits_beside_their_graph_are_halved_as_those_in_it(
+    large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their scales have 16 bits already."""
+    q4 = {n: shutil.copytree(large, tmp_path / str(n)) / VARIANTS["q4"] for n in (100_000, 10**9)}
+    graphs = []
+    for most, path in q4.items():
+        monkeypatch.setattr("export.formats.graph.MOST_BYTES", most)
+        save_quantized(large / ONNX, path, "q4")
+        assert data_file(path).exists() == (most < 10**9)
+        save_quantized(path, path.with_name("half.onnx"), "fp16")
+        graphs.append(onnx.load(path.with_name("half.onnx")).graph)
+    one, two = ({t.name: numpy_bytes(t) for t in graph.initializer} for graph in graphs)
+    assert one == two and list(graphs[0].node) == list(graphs[1].node)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["fp16", "int8"])
 def test_weights_beside_the_graph_become_those_of_the_small_file(
     large: Path, in_one_file: Path, tmp_path: Path, variant: str

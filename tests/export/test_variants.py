@@ -20,16 +20,28 @@ import gptcore.model
 import gptcore.system.cores as cores
 from export.__main__ import main
 from export.folder import variants
-from export.folder.variants import FLOPS, Measured, add_variants, held_out, measure, text_rows
+from export.folder.card import Hub
+from export.folder.variants import (
+    FLOPS,
+    Measured,
+    add_variants,
+    calibration_rows,
+    held_out,
+    measure,
+    text_rows,
+)
+from export.folder.write import Target, write_verified
 from export.formats.to_onnx import write_onnx
 from export.quantize.embedding import HEAD
 from export.quantize.save import FORMATS, keep_inputs, quantize, save_quantized
 from gptcore.__main__ import main as app_main
 from gptcore.bundle import SERVING, VARIANTS, load_bundle, read_facts
+from gptcore.checks import UserError
 from gptcore.config import PRESETS, ModelConfig
 from gptcore.engine import onnx_session
 from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling, log_softmax
+from gptcore.facts import ModelFacts
 from gptcore.model import OnnxModel, device_line, load_model
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import load_weights
@@ -200,6 +212,27 @@ def test_one_that_is_much_worse_is_refused_unless_forced(
     assert set(facts) == {"fp32", "q8"} and not (copy / VARIANTS["q4"]).exists()
     facts = add_variants(copy, ["q4"], rows, run.tokenizer, force=True)
     assert set(facts) == {"fp32", "q4"} and (copy / VARIANTS["q4"]).exists()
+
+
+def test_int8_that_memory_cannot_hold_is_refused_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
+    facts, target = ModelFacts("huge", False, 10**13, ModelConfig()), tmp_path / "out"
+    with pytest.raises(UserError, match=r"int8 needs 200,000\.0 GB of memory .*: take q8"):
+        write_verified(Target(target, "huge", Hub(), ["int8"]), facts, pytest.fail, None)
+    assert not target.exists()
+
+
+def test_four_bits_in_half_precision_are_fitted_only_once(
+    folder: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone, both = (shutil.copytree(folder, tmp_path / name) for name in ("alone", "both"))
+    rows, calibration = held_out(run, 1), calibration_rows(run)
+    add_variants(alone, ["q4f16"], rows, run.tokenizer, True, calibration)
+    monkeypatch.delitem(FORMATS, "q4f16")
+    add_variants(both, ["q4f16", "q4"], rows, run.tokenizer, True, calibration)
+    one, two = ((place / VARIANTS["q4f16"]).read_bytes() for place in (alone, both))
+    assert one == two
 
 
 def test_a_large_model_is_measured_on_some_rows_of_the_whole_text(run: Run) -> None:

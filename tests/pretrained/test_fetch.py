@@ -26,6 +26,7 @@ from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling
 from gptcore.facts import Imported
 from gptcore.model import load_model
+from gptcore.system.files import locked
 
 REPO = "some/tiny"
 WEIGHTS = random.Random(0).randbytes(3 * CHUNK + 999)
@@ -107,6 +108,20 @@ def test_another_version_replaces_what_has_changed_alone(hub: Hub) -> None:
     assert found[name] == b"new" and b"qwen2" in found["config.json"]
     assert "model.safetensors" not in found and not hub.paths("tokenizer.json")
     assert hub.commit(REPO) != before
+
+
+def test_what_was_broken_off_goes_with_the_version_that_had_it(hub: Hub) -> None:
+    hub.faults = ["", "breaks", "breaks"]
+    not_taken()
+    assert (home() / REPO / "model.safetensors.part.version").exists()
+    del hub.files[REPO]["model.safetensors"]
+    hub.files[REPO]["model-00001-of-00001.safetensors"] = b"new"
+    assert contents(take()).keys() == {*hub.files[REPO], SUMS} - {*OTHERS}
+
+
+def test_a_model_that_another_process_fetches_is_not_waited_for(hub: Hub) -> None:
+    with locked(home() / f"{REPO}.lock"):
+        assert f"another process fetches {home() / REPO}: wait" in not_taken()
 
 
 def test_a_broken_connection_goes_on_where_it_was(hub: Hub) -> None:

@@ -242,6 +242,15 @@ def test_a_part_of_a_model_says_how_to_make_it_whole(refused: Refused, tmp_path:
     assert "is one of the 2 parts of a model" in said and "llama-gguf-split --merge" in said
 
 
+def test_biases_that_only_another_family_has_are_named(
+    trained_elsewhere: dict[str, Path], refused: Refused, tmp_path: Path
+) -> None:
+    write_gguf(made_elsewhere("qwen2", trained_elsewhere, tmp_path), path := tmp_path / "a.gguf")
+    path.write_bytes(path.read_bytes().replace(b"qwen2", b"llama"))
+    said = refused(main, "--from-gguf", path, "--out", tmp_path / "out")
+    assert "has a tensor 'blk.0.attn_k.bias', which is not supported" in said
+
+
 def test_what_is_no_file_is_named(refused: Refused, tmp_path: Path) -> None:
     for path in (tmp_path / "no.gguf", tmp_path):
         assert "is not a file" in refused(main, "--from-gguf", path, "--out", tmp_path / "out")

@@ -19,12 +19,13 @@ from trained import change_vectors, made_up_pairs, set_options
 
 from export.__main__ import main as export_main
 from export.formats.translation_to_onnx import write_translator
-from export.formats.weights import write_weights
+from export.formats.weights import Weights, write_weights
 from export.verify.translation import load_reference, verify_translation
 from gptcore.bundle import (
     DECODER,
     ENCODER,
     FACTS,
+    INDEX,
     load_bundle,
     load_translation_bundle,
     read_facts,
@@ -331,6 +332,17 @@ def test_a_textbook_translator_trains_exports_and_verifies(
     assert isinstance(translate(model, "跑猫红三。", beams=2).text, str)
     n = sum(p.numel() for p in load_reference(model.bundle).parameters())
     assert model.bundle.facts.parameters == n
+
+
+def test_weights_in_several_files_are_read_back(
+    translation_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = load_translation_bundle(translation_folder)
+    monkeypatch.setattr("export.formats.weights.SHARD_BYTES", 100_000)
+    write_weights(Weights(bundle.path).items(), tmp_path)
+    assert (tmp_path / INDEX).exists()
+    one, two = (load_reference(b).state_dict() for b in (bundle, replace(bundle, path=tmp_path)))
+    assert all(torch.equal(one[name], two[name]) for name in one)
 
 
 @pytest.mark.slow

@@ -32,7 +32,6 @@ FAMILY_FILES = (  # those by which other runtimes know a model made elsewhere, a
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
-    "chat_template.jinja",
     "README.md",
 )
 
