@@ -16,6 +16,7 @@ from gptcore.checks import UserError
 from gptcore.engine.onnx_session import open_inference
 from gptcore.engine.sampling import Likelihood, likelihoods
 from gptcore.system.files import shown
+from gptcore.system.wording import word
 from gptcore.text.chat_template import (
     Message,
     always_kept,
@@ -41,7 +42,7 @@ class Inspector:
         path = bundle.untrained if untrained else bundle.inspect
         if path is None:
             folder = shown(bundle.path)  # strangers may read it, on the page
-            raise UserError(f"{folder} has no {file}: python -m export inspect {folder}")
+            raise UserError(f"{folder} has no {file}: python -m export inspect {word(folder)}")
         self.bundle = bundle
         self.inference = open_inference(path, "cpu", threads=1)
 

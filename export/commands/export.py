@@ -17,6 +17,7 @@ from export.folder.replace import check_imported, check_model_folder
 from gptcore.bundle import VARIANTS, read_facts
 from gptcore.checks import UserError, check_choice
 from gptcore.config import Seq2SeqConfig
+from gptcore.system.wording import word
 from training.formats.places import find_files
 from training.machine.progress import waiting
 from training.run.base import FAMILY
@@ -151,7 +152,7 @@ def tell(checks: "list[Check]", options: argparse.Namespace) -> int:
         print_report(checks)
     is_translator = isinstance(read_facts(options.out).config, Seq2SeqConfig)
     option = "--translate" if is_translator else "--model"
-    print(f"{claim(checks)}\nnext: python app.py {option} {options.out}")
+    print(f"{claim(checks)}\nnext: python app.py {option} {word(options.out)}")
     return 0
 
 

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from gptcore.bundle import read_facts
+from gptcore.system.wording import word
 from training.machine.progress import waiting
 
 KEPT = "; --out is as it was before"
@@ -29,5 +30,7 @@ def run(options: argparse.Namespace) -> int:
 
     ship(options.model, options.out, read_scores(options.scores))
     size = sum(path.stat().st_size for path in options.out.rglob("*") if path.is_file())
-    print(f"wrote {options.out} ({size / 1e6:.1f} MB); next: python app.py --model {options.out}")
+    print(
+        f"wrote {options.out} ({size / 1e6:.1f} MB); next: python app.py --model {word(options.out)}"
+    )
     return 0

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from gptcore.bundle import read_facts
+from gptcore.system.wording import word
 from training.machine.progress import waiting
 
 KEPT = "; --out is as it was before"
@@ -31,5 +32,5 @@ def run(options: argparse.Namespace) -> int:
         from export.ship.space import write_space
 
     write_space(options.model, options.out, options.translate, options.license, options.sdk)
-    print(f"wrote {options.out}; next: python -m export push {options.out} USER/NAME")
+    print(f"wrote {options.out}; next: python -m export push {word(options.out)} USER/NAME")
     return 0

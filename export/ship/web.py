@@ -26,6 +26,7 @@ from gptcore.checks import UserError
 from gptcore.page.facts import view_facts
 from gptcore.page.shell import VIEW
 from gptcore.system.files import cache_folder, file_sha256, new_folder, write_json
+from gptcore.system.wording import word
 
 SOURCES = Path(__file__).parent.parent / "site"
 SITE = "site.json"  # the page's facts about its model; a folder with this file is a site
@@ -85,7 +86,7 @@ def build_site(bundle: Bundle, out: Path) -> None:
     if "int8" not in bundle.variants:
         print(without_int8(bundle))
     size = sum(facts["files"].values()) / 1e6
-    print(f"wrote {out} ({size:.1f} MB); next: python -m http.server --directory {out}")
+    print(f"wrote {out} ({size:.1f} MB); next: python -m http.server --directory {word(out)}")
 
 
 def without_int8(bundle: Bundle) -> str:
