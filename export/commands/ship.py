@@ -30,7 +30,6 @@ def run(options: argparse.Namespace) -> int:
 
     ship(options.model, options.out, read_scores(options.scores))
     size = sum(path.stat().st_size for path in options.out.rglob("*") if path.is_file())
-    print(
-        f"wrote {options.out} ({size / 1e6:.1f} MB); next: python app.py --model {word(options.out)}"
-    )
+    then = f"python app.py --model {word(options.out)}"
+    print(f"wrote {options.out} ({size / 1e6:.1f} MB); next: {then}")
     return 0
