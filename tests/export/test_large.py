@@ -191,7 +191,7 @@ def test_a_missing_part_is_named(large: Path, tmp_path: Path, file: str) -> None
 
 def test_a_graph_with_weights_beside_it_is_not_for_browsers(large: Path) -> None:
     bundle = load_bundle(large)
-    with pytest.raises(UserError, match="no graph that a browser can load"):
+    with pytest.raises(UserError, match="neither an int8 graph nor an fp32 graph below 2 GB"):
         check_model(bundle)
     assert not browser_files(bundle)
 

@@ -204,7 +204,7 @@ def after_first_shape(data: bytes) -> int:
         (lambda data: data[: len(data) // 2], "is cut short"),
         (lambda data: data[:5000], "is cut short"),
         (lambda data: data[:8] + struct.pack("<Q", 2**60) + data[16:], "it claims"),
-        (n_tensors(9999), "is damaged"),
+        (n_tensors(9999), "damaged"),
         (n_tensors(N_TENSORS - 1), "is damaged"),
         (n_tensors(0), "is damaged"),
         (offset_of_first_tensor(32), "is damaged: 'token_embd.weight' begins at"),
