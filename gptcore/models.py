@@ -81,16 +81,7 @@ class Models:
         self.offer(folders)
 
     def look(self) -> None:
-        """Offer nothing that was deleted, and what was exported into `within` since the last look.
-
-        A model that is open answers on, though its folder is gone.
-        """
-        needed = [*self.open, *(name for name, n in self.waited.items() if n)]
-        kept = {self.names[0], *(self.parts(name)[0] for name in needed)}
-        with self.adding:
-            gone = {n for n, f in self.folders.items() if n not in kept and not version_of(f)}
-            self.folders = {n: f for n, f in self.folders.items() if n not in gone}
-            self.facts = {n: f for n, f in self.facts.items() if n not in gone}
+        """Offer the models that were exported into `within` since it was last looked at."""
         if self.within and self.within.is_dir():
             self.offer(find_models(self.within)[0])
 

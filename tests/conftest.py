@@ -1,8 +1,10 @@
 """Shared by the tests: tests/runtime needs no torch, what the others need is in trained.py."""
 
 import gc
+import os
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
 from importlib.util import find_spec
@@ -63,6 +65,17 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
         return said.strip()
 
     return run
+
+
+def started(script: str, folder: Path) -> subprocess.Popen[bytes]:
+    """A process of Python in a folder, which may import this checkout; its output is in pipes."""
+    return subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 from in_browser import new_tab, set_number
@@ -28,6 +28,18 @@ Open = Callable[..., Page]
 class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *arguments: object) -> None:
         pass
+
+
+def holding(arrives: Event) -> type[Quiet]:
+    """A handler whose graph arrives once the event is set."""
+
+    class Holding(Quiet):
+        def do_GET(self) -> None:
+            if self.path.endswith("model.onnx"):
+                assert arrives.wait(60)
+            super().do_GET()
+
+    return Holding
 
 
 class Isolated(Quiet):

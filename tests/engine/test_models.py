@@ -244,19 +244,6 @@ def test_a_damaged_export_takes_nothing_down_that_is_open(
     assert again is not one and again.bundle.facts == read_facts(folders[1])
 
 
-def test_what_is_deleted_is_offered_no_longer_unless_it_is_open(
-    nano: OnnxModel, folders: list[Path]
-) -> None:
-    models = Models(nano, folders, room_for(4), within=folders[0].parent)
-    get(models, "one@int8")
-    for folder in folders[:2]:
-        shutil.rmtree(folder)
-    folders[2].rename(folders[0].with_name("four"))
-    models.look()
-    assert models.names == [nano.bundle.name, "one", "three"]
-    assert get(models, "three", "one@int8")
-
-
 def test_a_model_that_somebody_waits_for_makes_no_room(
     nano: OnnxModel, folders: list[Path]
 ) -> None:

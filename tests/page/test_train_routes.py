@@ -7,8 +7,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -19,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from conftest import ROOT, TINY
+from conftest import ROOT, TINY, started
 
 import gptcore.page.train.workbench as workbench
 from gptcore.bundle import read_facts
@@ -420,13 +418,7 @@ def test_a_page_whose_terminal_is_closed_ends_its_command(tmp_path: Path) -> Non
         "    time.sleep(60)\n"
         "raise SystemExit(guard(run, ''))"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", script],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
+    with started(script, tmp_path) as process:
         command = int(process.stdout.readline())
         process.stdout.close()
         process.stderr.close()

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, started
 
 import export.__main__
 import gptcore.__main__
@@ -181,13 +181,7 @@ def test_a_signal_ends_a_command_like_ctrl_c_unless_it_is_ignored(
         "    return 0\n"
         "sys.exit(guard(run, ''))"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", script],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
+    with started(script, tmp_path) as process:
         assert process.stdout.readline() == b"begun\n"
         if name == "SIGHUP":  # as of a terminal that is closed: shells send it twice
             process.stdout.close()

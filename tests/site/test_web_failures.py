@@ -6,7 +6,7 @@ from threading import Event
 import pytest
 from in_browser import talk
 from playwright.sync_api import expect
-from sites import Open, Quiet, build, starved, whole_numbers
+from sites import Open, Quiet, build, holding, starved, whole_numbers
 
 pytestmark = pytest.mark.peers
 
@@ -54,14 +54,7 @@ def test_a_download_is_shown_in_every_room_and_offered_in_every_language(
     inspectable: Path, open_page: Open, tmp_path: Path
 ) -> None:
     arrives = Event()
-
-    class Slow(Quiet):
-        def do_GET(self) -> None:
-            if self.path.endswith("model.onnx"):
-                assert arrives.wait(60)
-            super().do_GET()
-
-    page = open_page(build(inspectable, tmp_path / "some" / "site"), handler=Slow)
+    page = open_page(build(inspectable, tmp_path / "some" / "site"), handler=holding(arrives))
     offer = page.locator(".foot .notice")
     expect(offer).to_contain_text("are downloaded once")
     page.get_by_role("button", name="中文").click()

@@ -17,6 +17,7 @@ from sites import (
     build,
     check_hosts_forbidden,
     download,
+    holding,
     our_reply,
     set_greedy,
     shown,
@@ -136,14 +137,7 @@ def test_a_damaged_download_is_told_and_tried_again(
 
 def test_stop_and_another_chat_need_not_wait_for_the_download(site: Path, open_page: Open) -> None:
     arrives = Event()
-
-    class Slow(Quiet):
-        def do_GET(self) -> None:
-            if self.path.endswith("model.onnx"):
-                assert arrives.wait(60)
-            super().do_GET()
-
-    page = open_page(site, handler=Slow)
+    page = open_page(site, handler=holding(arrives))
     expect(page.get_by_role("button", name="Download")).to_be_visible()
     say(page, "Hello!")
     page.get_by_role("button", name="Stop").click()
