@@ -119,8 +119,8 @@ def outruns_cpus(on_gpu: OnnxModel, names: Sequence[str]) -> bool:
 def fastest_on_cpu(bundle: Bundle, threads: int | None, names: Sequence[str]) -> OnnxModel:
     """Open the fastest variant with the number of threads that the smallest one is fastest on.
 
-    One is in memory at a time, since it may fill it. A step of a large file is the reading of its
-    weights, so that one of three times the smallest one's size is not faster, and is not opened.
+    One is in memory at a time, since it may fill it. A step of a file above LARGE_BYTES
+    takes as long as reading its weights: one of three times the smallest's size is not tried.
     """
 
     @cache

@@ -82,7 +82,7 @@ def nodes_for(
 
 
 def sort_nodes(graph: onnx.GraphProto) -> None:
-    """Let each node stand behind those that it reads, as ONNX wants it; otherwise as they stood."""
+    """Move each node behind those that it reads, as ONNX demands; the others keep their order."""
     made = {output for node in graph.node for output in node.output}
     waiting, nodes = [*graph.node], []
     while waiting:

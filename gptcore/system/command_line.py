@@ -157,7 +157,7 @@ def interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def heeded(*names: str) -> list[int]:
-    """Return the signals that this system has and that are not ignored, as nohup has SIGHUP."""
+    """Return the signals that this system has, without those ignored (nohup ignores SIGHUP)."""
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
     return [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
 

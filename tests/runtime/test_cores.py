@@ -117,6 +117,24 @@ def test_a_translator_takes_a_gpu_where_it_is_faster_or_asked_for(
     assert ("cuda", 2) in places.values()
 
 
+def test_a_large_file_is_not_opened_to_be_timed_beside_a_small_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[str] = []
+
+    def seconds(model: OnnxModel) -> float:
+        tried.append(model.variant)
+        return 1.0
+
+    monkeypatch.setattr(gptcore.model, "step_seconds", seconds)
+    gptcore.model.load_model(NANO, threads=1, device="cpu")
+    assert {*tried} == {"fp32", "q8", "q4"}
+    tried.clear()
+    monkeypatch.setattr(gptcore.model, "LARGE_BYTES", 0)  # fp32 is more than three times q4
+    gptcore.model.load_model(NANO, threads=1, device="cpu")
+    assert {*tried} == {"q8", "q4"}
+
+
 def test_a_real_measurement_chooses_too() -> None:
     assert load_translator(TINY / "translator", device="cpu").threads in thread_counts()
 
