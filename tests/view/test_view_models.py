@@ -71,6 +71,12 @@ def talk_to_both(page: Page) -> None:
     wait_for_the_end(page)
 
 
+def wait_for_version(page: Page, n: int) -> None:
+    """Wait for the end of a reply that begins only when its tokens are read."""
+    expect(page.locator(".versions")).to_have_text(f"{n}/{n}")
+    wait_for_the_end(page)
+
+
 def test_the_model_that_is_chosen_answers(page: Page, model: OnnxModel, folder: Path) -> None:
     names = page.locator("#model").locator("option").all_inner_texts()
     assert names[:2] == [model.bundle.name, "other"] and "other · int8" in names
@@ -212,7 +218,7 @@ def test_a_reply_is_gone_on_with_by_its_own_model(
     page.get_by_label("Tint by probability").click()
     page.locator(".message.assistant .token").nth(3).hover()
     page.locator(".alternative:enabled").first.click()
-    wait_for_the_end(page)
+    wait_for_version(page, 2)
     _, _, begun, name = sent[-1]
     assert name == model.bundle.name and [type(i) for i in begun] == [int] * 4
     text = replies(page).text_content()
@@ -223,7 +229,7 @@ def test_a_reply_is_gone_on_with_by_its_own_model(
     assert sent[-1][2:] == [text, model.bundle.name]
     assert (replies(page).text_content() or "").startswith(text or "")
 
-    def branch_after_a_reload() -> tuple[str, list]:
+    def branch_after_a_reload(version: int) -> tuple[str, list]:
         page.reload()
         page.get_by_label("Tint by probability").click()
         tokens = page.locator(".message.assistant .token")
@@ -231,13 +237,13 @@ def test_a_reply_is_gone_on_with_by_its_own_model(
         before = "".join(tokens.all_text_contents()[:-1])
         tokens.last.hover()
         page.locator(".alternative:enabled").first.click()
-        wait_for_the_end(page)
+        wait_for_version(page, version)
         return before, sent[-1]
 
-    _, (_, _, begun, name) = branch_after_a_reload()
+    _, (_, _, begun, name) = branch_after_a_reload(3)
     assert name == model.bundle.name and {type(i) for i in begun} == {int}
     page.route("**/facts.json*", with_another_tokenizer)
-    before, (_, _, begun, name) = branch_after_a_reload()
+    before, (_, _, begun, name) = branch_after_a_reload(4)
     assert name == model.bundle.name and begun.startswith(before)
     assert page.errors == []
 
