@@ -17,6 +17,7 @@ from gptcore import __version__
 from gptcore.api.serve import add_door_arguments, choose_access, others_reach
 from gptcore.bundle import VARIANTS, default_model, read_facts
 from gptcore.checks import UserError
+from gptcore.gradio.quick_import import import_gradio
 from gptcore.page.load import load_page
 from gptcore.system.cores import say_if_busy
 from gptcore.system.files import CHECKOUT
@@ -110,6 +111,7 @@ def run(options: argparse.Namespace) -> int:
     models, translator, bench = load_page(options, trains(options, host))
     model = models.open[models.names[0]]
     print("starting the page ...", flush=True)
+    import_gradio()
     from gptcore.engine.onnx_session import has_cuda
     from gptcore.gradio.build import build_page, launch_options
     from gptcore.gradio.zero_gpu import declare_gpu_function

@@ -149,10 +149,18 @@ def test_no_import_goes_in_a_circle() -> None:
 @pytest.mark.slow
 def test_the_page_starts_without_torch() -> None:
     """The page is imported in a process of its own, with all that gradio brings along."""
-    program = (
-        "import app, gptcore.gradio.build, sys; "
-        "print(*sorted({name.split('.')[0] for name in sys.modules}))"
-    )
+    program = """
+import sys, inspect
+opened, getfile = [], inspect.getfile
+sys.addaudithook(lambda event, about: event == "open" and opened.append(str(about[0])))
+import app
+from gptcore.gradio.quick_import import import_gradio
+import_gradio()
+import gptcore.gradio.build
+assert inspect.getfile is getfile
+assert not [path for path in opened if path.endswith(".pyi")], "Gradio writes stubs for editors"
+print(*sorted({name.split(".")[0] for name in sys.modules}))
+"""
     result = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120
     )
