@@ -7,16 +7,17 @@ python -m export --from-gguf FILE --out models/NAME     from the same as llama.c
 """
 
 import argparse
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from export.folder.replace import check_imported, check_model_folder
 from gptcore.bundle import VARIANTS, read_facts
 from gptcore.checks import UserError, check_choice
 from gptcore.config import Seq2SeqConfig
+from gptcore.system.files import locked_folder
 from gptcore.system.wording import word
 from training.formats.places import find_files
 from training.machine.progress import waiting
@@ -116,11 +117,15 @@ def unpacked(file: Path, beside: Path) -> Iterator[Path]:
 
     # beside the model folder: weights in fp32 may be more than a system's own place can hold
     parent = next(folder for folder in beside.resolve().parents if folder.is_dir())
-    with TemporaryDirectory(dir=parent, prefix=".gguf-") as place:
-        folder = Path(place) / file.name
-        with waiting("unpacking the file"):
-            to_hugging_face(file, folder)
-        yield folder
+    place = parent / f".{beside.name}.gguf"  # what a killed export left there goes
+    with locked_folder(place):
+        try:
+            folder = place / file.name
+            with waiting("unpacking the file"):
+                to_hugging_face(file, folder)
+            yield folder
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def target_of(options: argparse.Namespace, family: Path) -> "Target":

@@ -125,6 +125,7 @@ def test_a_file_becomes_a_verified_model_folder(
     """Of Qwen's kind, with its tokenizer; nothing else is left beside the folder."""
     made = made_elsewhere("qwen2", trained_elsewhere, tmp_path)
     write_gguf(made, file := tmp_path / "tiny.gguf")
+    (tmp_path / ".out.gguf" / "weights that a killed export unpacked").mkdir(parents=True)
     words = ["--from-gguf", file, "--context", 32, "--out", tmp_path / "out"]
     assert main([str(word) for word in words]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "out", "tiny.gguf"]
