@@ -93,9 +93,12 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], obje
 @pytest.fixture(scope="session")
 def chats(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A .jsonl of 250 made-up conversations."""
-    lines = [json.dumps({"messages": messages}) for messages in islice(dialogues(5), 250)]
-    text = "\n".join(lines)
-    return once(tmp_path_factory, "chats.jsonl", lambda path: path.write_text(text, "utf-8"))
+
+    def make(out: Path) -> None:
+        lines = [json.dumps({"messages": messages}) for messages in islice(dialogues(5), 250)]
+        out.write_text("\n".join(lines), "utf-8")
+
+    return once(tmp_path_factory, "chats.jsonl", make)
 
 
 @pytest.fixture(scope="session")

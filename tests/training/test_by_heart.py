@@ -13,7 +13,7 @@ from training.run.directory import Run
 
 GOODS = (
     "oak board, tea towel, bread basket, wool blanket, beeswax candle, iron pan, honey jar, "
-    "soap dish, linen apron, clay pot, glass bowl, cork mat, salt mill, egg cup, milk jug"
+    "soap dish"
 )
 QUESTIONS = {
     "How do you pack the {}?": "We pack the {} in paper, never in plastic.",

@@ -105,17 +105,30 @@ def test_a_time_may_limit_it(chats: Path, base: Path, tmp_path: Path) -> None:
     assert run.train.steps >= 20 and (run.path / "summary.json").exists()
 
 
+@pytest.fixture(scope="module")
+def unmixed(chats: Path, base: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run that keeps nothing of the weights before it."""
+    out = tmp_path_factory.mktemp("unmixed") / "run"
+    assert tune(chats, base, out, keep=0.0) == 0
+    return Run.load(out)
+
+
 @pytest.mark.parametrize(
     ("costs", "share"), [([0.02], 0.4), ([0.04, 0.02], 0.2), ([0.9, 0.5, 0.1], 0.0)]
 )
 def test_what_it_knew_is_kept_as_far_as_that_costs_little(
-    chats: Path, base: Path, tmp_path: Path, monkeypatch, costs: list[float], share: float
+    chats: Path,
+    base: Path,
+    unmixed: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    costs: list[float],
+    share: float,
 ) -> None:
     left = iter(costs)
     monkeypatch.setattr(keeping, "risen", lambda *_: next(left))
-    out, alone = tmp_path / "run", tmp_path / "alone"
-    assert tune(chats, base, out) == tune(chats, base, alone, keep=0.0) == 0
-    run, own = Run.load(out), Run.load(alone).newest_checkpoint().model
+    assert tune(chats, base, tmp_path / "run") == 0
+    run, own = Run.load(tmp_path / "run"), unmixed.newest_checkpoint().model
     before, after = first_weights(run), run.best_checkpoint()
     assert run.train.keep == 0.4 and run.summary()["kept"] == share
     for name, mean in after.model.items():
