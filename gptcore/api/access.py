@@ -30,7 +30,7 @@ PORT = re.compile(r"^([\d.]+|\[.*\]):\d+$")  # behind an address, as some proxie
 LONGEST_BODY = 2**20  # bytes; the longest conversation that fits a context is far smaller
 LARGE_BODY = 2**14
 BODY_SECONDS = 20.0  # for a whole body to arrive
-REPLIES = 16  # most that one address waits for, as on the page: the other slots are for others
+REPLIES = 16  # most of a call, and most that one of several addresses waits for
 ALL_REPLIES = 400  # most that all addresses wait for; a process may have about 1,000 open files
 MINUTE = 60.0
 CLIENTS = 10_000  # whose calls of the last minute are known
@@ -119,9 +119,12 @@ class Access:
 
     @contextmanager
     def answering(self, scope: Scope, n: int = 1) -> Iterator[None]:
-        """Count replies for as long as they are waited for; raises Refused if too many are."""
+        """Count replies for as long as they are waited for; raises Refused if too many are.
+
+        Where this machine alone asks, nobody else needs the slots: programs send all they have.
+        """
         address = visitor(scope, self.behind_proxy)
-        if self.open[address] + n > REPLIES:
+        if not self.is_local and self.open[address] + n > REPLIES:
             reason = f"one address may wait for {REPLIES} replies: let one end first"
             raise Refused(429, reason, "busy")
         if self.open.total() + n > ALL_REPLIES:

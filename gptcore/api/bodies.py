@@ -43,6 +43,9 @@ UNMET: dict[str, tuple] = {
     "suffix": ("",),
     "web_search_options": (),
 }
+# What binds a reply at vLLM, SGLang and llama.cpp: an unbound text would be taken for a bound one.
+OTHER_BOUNDS = ("ebnf", "grammar", "guided_choice", "guided_grammar", "guided_json",
+                "guided_regex", "json_schema", "regex", "structured_outputs")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -142,6 +145,8 @@ def read_fields(body: Any, model: OnnxModel) -> tuple[Fields, tuple[str, ...]]:
         if (value := body.get(name)) is not None and value not in idle:
             told = shorten(repr(value))
             raise UserError(f"this server has no {name} ({told}): leave it out")
+    if name := next((name for name in OTHER_BOUNDS if body.get(name)), ""):
+        raise UserError(f"this server has no {name}: only response_format binds a reply, to JSON")
     known = {f.name for f in fields(Fields)}
     values = {key: value for key, value in body.items() if key in known and value is not None}
     usual = asdict(usual_sampling(model.bundle.facts))

@@ -24,7 +24,7 @@ from gptcore.api.access import Access, Refused, read_json
 from gptcore.api.bodies import ParsedCall, read_chat, read_completion
 from gptcore.api.document import openapi
 from gptcore.api.forms import ChatForm, Json, TextForm, Usage, end_apart, error_json
-from gptcore.checks import Busy, TooLong, UserError
+from gptcore.checks import Busy, TooLong, UserError, shorten
 from gptcore.engine.generate import Piece
 from gptcore.engine.scheduler import Engine
 from gptcore.engine.schemas.grammar import compiled
@@ -32,6 +32,7 @@ from gptcore.engine.streams import answers
 from gptcore.model import OnnxModel
 from gptcore.models import Models, NotHere, NotOpened
 
+ADDRESSES = ("/v1/chat/completions", "/v1/completions", "/v1/models")
 PATHS = ("/v1/", "/health", "/ready", "/metrics")
 RETRY_SECONDS = 5
 LIMITED = "rate_limit_error"  # OpenAI's name for what may be tried again
@@ -74,7 +75,9 @@ class Api:
             TooLong: lambda call, no: self.refusal(400, str(no), "context_length_exceeded"),
             UserError: lambda call, error: self.refusal(400, str(error)),
             Exception: lambda call, error: self.refusal(500, INTERNAL),
-            404: lambda call, error: self.refusal(404, "this API has no such address"),
+            404: lambda call, error: self.refusal(
+                404, f"this API has no {shorten(call.url.path)}: it has {', '.join(ADDRESSES)}"
+            ),
             405: lambda call, error: self.refusal(405, "this address takes another method"),
         }
         self.app = Starlette(routes=routes, middleware=[cors], exception_handlers=handlers)

@@ -159,12 +159,13 @@ def fit(
 ) -> tuple[list[int], int]:
     """Return a prompt of at most `budget` tokens and the number of old messages left out.
 
-    The system message and the last user message are always kept. Raises UserError if these alone
-    are too long, if the last message is not the user's, or if a message is invalid.
+    The system message and the last message are always kept. Raises UserError if these alone are
+    too long, if the last message is empty, or if a message is invalid. The last one need not be the
+    user's: programs ask with a system message alone, or for one more reply after a reply.
     """
     check_messages(messages)
-    if not messages or messages[-1]["role"] != "user":
-        raise UserError("the last message must be the user's")
+    if not messages:
+        raise UserError("there is no message: send at least one")
     if not messages[-1]["content"].strip():
         raise UserError("the message is empty: type something first")
     for message in always_kept(messages):

@@ -279,7 +279,8 @@ def small(model: OnnxModel, n_slots: int) -> OnnxModel:
 
 
 def test_one_address_waits_for_so_many_replies_and_no_more() -> None:
-    access, scope = Access(), {"type": "http", "headers": [], "client": ("1.2.3.4", 5)}
+    access = Access(host="0.0.0.0")
+    scope = {"type": "http", "headers": [], "client": ("1.2.3.4", 5)}
     with ExitStack() as stack:
         for _ in range(REPLIES - 3):
             stack.enter_context(access.answering(scope))
@@ -291,6 +292,18 @@ def test_one_address_waits_for_so_many_replies_and_no_more() -> None:
         with access.answering(scope | {"client": ("1.2.3.5", 5)}, REPLIES):
             pass
     assert not access.open
+
+
+def test_where_this_machine_alone_asks_a_program_may_send_all_it_has_at_once(
+    nano: OnnxModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `batch` of LangChain does, and OpenAI's client with asyncio.gather."""
+    slow_steps(monkeypatch)
+    n, body = 4 * REPLIES, {"messages": HELLO, "max_tokens": 20, "temperature": 3}
+    with served(nano, Access()) as url, ThreadPoolExecutor(n) as pool:
+        path = f"{url}/v1/chat/completions"
+        sent = [pool.submit(requests.post, path, json=body, timeout=SECONDS) for _ in range(n)]
+        assert {call.result().status_code for call in sent} == {200}
 
 
 def test_who_asks_for_many_replies_leaves_slots_to_the_others(
@@ -321,7 +334,7 @@ def test_a_call_counts_from_its_first_byte(
     nano: OnnxModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A body that does not come would otherwise be waited for any number of times."""
-    monkeypatch.setattr("gptcore.api.access.REPLIES", 3)
+    monkeypatch.setattr("gptcore.api.access.ALL_REPLIES", 3)
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n"
     with served(nano, access := Access()) as url, ExitStack() as stack:
         port = int(url.rpartition(":")[2])
@@ -333,7 +346,7 @@ def test_a_call_counts_from_its_first_byte(
             time.sleep(0.02)
         body = {"messages": HELLO, "max_tokens": 1}
         answer = requests.post(f"{url}/v1/chat/completions", json=body, timeout=SECONDS)
-        assert "let one end first" in error_of(answer, 429)
+        assert "too many replies are waited for" in error_of(answer, 429)
 
 
 @pytest.mark.parametrize(

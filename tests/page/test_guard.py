@@ -103,7 +103,7 @@ def test_what_the_page_needs_is_served(asked: Ask, path: str) -> None:
 )
 def test_what_the_page_does_not_need_is_refused(asked: Ask, method: str, path: str) -> None:
     answer = asked(method, path)
-    assert answer.status == 403 and "does not use that address" in answer.text
+    assert answer.status == 403 and "not use that address: programs use /v1" in answer.text
 
 
 def test_no_request_goes_past_the_queue(asked: Ask) -> None:

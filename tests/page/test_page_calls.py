@@ -108,7 +108,7 @@ GOOD = {"prompt": MESSAGES, "settings": {}, "begun": []}
         ({"prompt": [5]}, "history must be a list"),
         ({"prompt": [{"role": "user", "content": [{"type": 1, "text": 2}]}]}, "must be text"),
         ({"prompt": [{"role": "king", "content": "Hi"}]}, "unknown role 'king'"),
-        ({"prompt": []}, "the last message must be the user's"),
+        ({"prompt": []}, "there is no message"),
         ({"settings": 5}, "settings must be an object"),
         ({"settings": {"temperature": None}}, "temperature"),
         ({"settings": {"max_tokens": 0}}, "max_tokens=0 is out of range"),

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 import requests
-from api_server import SECONDS, events, served
+from api_server import SECONDS, error_of, events, served
 from conftest import NANO
 
 from gptcore.api.access import Access
@@ -57,6 +57,29 @@ def test_the_schema_of_a_class_gets_replies_of_it(post: Post, client: str) -> No
 
 def test_a_record_of_zod_is_not_refused(post: Post) -> None:
     assert post("AI SDK 6.0.326 with a record", max_tokens=1).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        "langgraph 1.2.24 with a class as an agent's answer",
+        "semantic-kernel 1.45.0 with a system message alone",
+    ],
+)
+def test_a_call_whose_last_message_is_not_the_users_is_answered(post: Post, client: str) -> None:
+    assert post(client, max_tokens=1).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        "outlines 1.3.3 with a class, for vLLM",
+        "outlines 1.3.3 with a regular expression, for SGLang",
+    ],
+)
+def test_what_binds_the_replies_of_other_servers_is_refused(post: Post, client: str) -> None:
+    """An unbound text would be taken for a bound one."""
+    assert "only response_format binds a reply" in error_of(post(client), 400)
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1)])

@@ -231,12 +231,16 @@ def test_a_huge_old_message_is_left_out_as_any_other(tokenizer: Tokenizer, posit
     assert ids == render(messages[n_dropped:], tokenizer, prompt=True)
 
 
+@pytest.mark.parametrize("roles", [["system"], ["assistant"], ["user", "assistant"]])
+def test_a_reply_may_follow_any_message(roles: list[str]) -> None:
+    messages = [message(role, "Hi") for role in roles]
+    assert fit(messages, BYTES, 100) == (render(messages, BYTES, prompt=True), 0)
+
+
 @pytest.mark.parametrize(
     ("messages", "words"),
     [
-        ([], "the last message must be the user's"),
-        ([message("assistant", "Hi")], "the last message must be the user's"),
-        ([message("system", "Hi")], "the last message must be the user's"),
+        ([], "there is no message: send at least one"),
         ([message("user", "")], "the message is empty"),
         ([message("user", " \n\t")], "the message is empty"),
         ([message("robot", "Hi")], "message 0 has the unknown role 'robot': use system, user"),

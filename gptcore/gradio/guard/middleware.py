@@ -89,7 +89,7 @@ class Guard:
                 await self.train(scope, receive, send)
                 return
             if not NEEDED.fullmatch(scope["path"]):
-                raise Refused(403, "this page does not use that address")
+                raise Refused(403, "this page does not use that address: programs use /v1")
             if scope["method"] in ("GET", "HEAD", "OPTIONS"):
                 await self.read(scope, receive, send)
             else:
