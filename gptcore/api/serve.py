@@ -99,6 +99,7 @@ def new_server(app: "Asgi", host: str, port: int) -> "uvicorn.Server":
     import uvicorn
 
     from gptcore.api.connections import Connections
+    from gptcore.api.protocol import Protocol
 
     async def sweep() -> None:
         connections.sweep(server.server_state.connections, time.monotonic())
@@ -109,7 +110,8 @@ def new_server(app: "Asgi", host: str, port: int) -> "uvicorn.Server":
             app,
             host=host,
             port=port,
-            log_level="error",  # strangers' malformed requests would fill a log with warnings
+            http=Protocol,
+            log_level="error",
             server_header=False,
             callback_notify=sweep,
             timeout_notify=1,

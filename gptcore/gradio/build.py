@@ -10,6 +10,7 @@ from typing import Any
 
 import gradio as gr
 import gradio.routes
+import uvicorn.config
 from gradio.route_utils import CustomCORSMiddleware
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -77,6 +78,8 @@ def launch_options(
             "train": bench is not None and is_of_this_machine(request.scope),
         }
 
+    # As with Cors, launch() has no setting for it.
+    uvicorn.config.HTTP_PROTOCOLS["auto"] = "gptcore.api.protocol:Protocol"
     gradio.routes.CustomCORSMiddleware = partial(Cors, is_locked=login is not None)  # type: ignore
     train = TrainRoutes(bench) if bench else None
     guard = Middleware(Guard, api=Api(models, access or Access()), login=login, train=train)
