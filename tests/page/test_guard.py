@@ -99,6 +99,7 @@ def test_what_the_page_needs_is_served(asked: Ask, path: str) -> None:
         ("GET", "/monitoring"),
         ("POST", "/login"),
         ("GET", "/docs"),
+        ("GET", f"/static/{'a' * 300}"),
     ],
 )
 def test_what_the_page_does_not_need_is_refused(asked: Ask, method: str, path: str) -> None:
