@@ -3,14 +3,18 @@
 >>> uvicorn.Config(app, http=Protocol)                                # doctest: +SKIP
 """
 
+import asyncio
 import logging
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from gptcore.api.access import counted
+
 SMALL_CHUNK = 64  # bytes
 MOST_SMALL = 1024  # of one body: h11 takes 8 µs for each, in which nobody is answered
+MOST_OPEN = 1000  # connections of one address, which may be a proxy's; a process may have 4,096
 
 
 class Reader(h11.Connection):
@@ -30,12 +34,22 @@ class Reader(h11.Connection):
 
 
 class Protocol(H11Protocol):
-    """uvicorn's protocol; what strangers send malformed leaves nothing in the log."""
+    """uvicorn's protocol; what strangers send malformed leaves nothing in the log.
+
+    One address cannot take all connections by asking for something every few seconds on each.
+    """
 
     def __init__(self, *values: Any, **named: Any):
         super().__init__(*values, **named)
         self.conn = Reader(h11.SERVER)
         self.logger.setLevel(logging.ERROR)  # malformed requests would fill a log with warnings
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.address = counted((self.client or ("",))[0])
+        mine = [c for c in self.connections if getattr(c, "address", "") == self.address]
+        if len(mine) > MOST_OPEN:
+            transport.abort()
 
     def send_400_response(self, msg: str) -> None:
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):

@@ -2,11 +2,13 @@
 
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
-from api_server import SECONDS, served
+from api_server import SECONDS, is_closed, served, until
 from conftest import TINY
 
+import gptcore.api.protocol
 from gptcore.api.access import Access
 from gptcore.api.protocol import MOST_SMALL
 from gptcore.model import OnnxModel, load_model
@@ -46,3 +48,15 @@ def test_nonsense_after_an_answer_closes_the_connection_and_leaves_nothing_in_th
         while connection.recv(1000):
             pass
     assert not caplog.records
+
+
+def test_one_address_has_so_many_connections_and_no_more(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gptcore.api.protocol, "MOST_OPEN", 5)
+    with ExitStack() as stack:
+        many = [stack.enter_context(connected(port)) for _ in range(9)]
+        until(lambda: sum(map(is_closed, many)) >= 4)
+        many[0].setblocking(True)
+        many[0].sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert many[0].recv(1000).startswith(b"HTTP/1.1 200")
