@@ -1,6 +1,6 @@
 """HTTP as uvicorn reads it, but for what a stranger's bytes could do to everybody else.
 
->>> uvicorn.Config(app, http=Protocol)                                # doctest: +SKIP
+>>> uvicorn.Server(Config(app, port=8000)).run()                      # doctest: +SKIP
 """
 
 import asyncio
@@ -8,12 +8,17 @@ import logging
 from typing import Any
 
 import h11
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gptcore.api.access import counted
 
 SMALL_CHUNK = 64  # bytes
 MOST_SMALL = 1024  # of one body: h11 takes 8 µs for each, in which nobody is answered
+# Connections that wait to be accepted, and are so at once, while nobody is answered. With uvicorn's
+# 2,048, who asked and went away in a loop let others wait for seconds; with 128, of a crowd of 500
+# that came at once some were lost.
+BACKLOG = 256
 MOST_OPEN = 1000  # connections of one address, which may be a proxy's; a process may have 4,096
 
 
@@ -56,3 +61,10 @@ class Protocol(H11Protocol):
             super().send_400_response(msg)
         else:  # an answer has begun: there is no place for another one
             self.transport.close()
+
+
+class Config(uvicorn.Config):
+    """How uvicorn serves strangers."""
+
+    def __init__(self, *values: Any, **named: Any):
+        super().__init__(*values, **named | {"http": Protocol, "backlog": BACKLOG})

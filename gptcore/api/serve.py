@@ -99,18 +99,17 @@ def new_server(app: "Asgi", host: str, port: int) -> "uvicorn.Server":
     import uvicorn
 
     from gptcore.api.connections import Connections
-    from gptcore.api.protocol import Protocol
+    from gptcore.api.protocol import Config
 
     async def sweep() -> None:
         connections.sweep(server.server_state.connections, time.monotonic())
 
     connections = Connections()
     server = uvicorn.Server(
-        uvicorn.Config(
+        Config(
             app,
             host=host,
             port=port,
-            http=Protocol,
             log_level="error",
             server_header=False,
             callback_notify=sweep,
