@@ -4,7 +4,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -68,6 +68,13 @@ def wait_until_idle(model: OnnxModel) -> None:
     while model.engine.n_running and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not model.engine.n_running
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert is_so()
 
 
 def is_closed(connection: socket.socket) -> bool:

@@ -99,17 +99,18 @@ def new_server(app: "Asgi", host: str, port: int) -> "uvicorn.Server":
     import uvicorn
 
     from gptcore.api.connections import Connections
+    from gptcore.api.protocol import Config
 
     async def sweep() -> None:
         connections.sweep(server.server_state.connections, time.monotonic())
 
     connections = Connections()
     server = uvicorn.Server(
-        uvicorn.Config(
+        Config(
             app,
             host=host,
             port=port,
-            log_level="error",  # strangers' malformed requests would fill a log with warnings
+            log_level="error",
             server_header=False,
             callback_notify=sweep,
             timeout_notify=1,

@@ -10,12 +10,14 @@ from typing import Any
 
 import gradio as gr
 import gradio.routes
+import uvicorn
 from gradio.route_utils import CustomCORSMiddleware
 from starlette.middleware import Middleware
 from starlette.requests import Request
 
 from gptcore.api.access import Access, Receive, Scope, Send
 from gptcore.api.login import Login
+from gptcore.api.protocol import Config
 from gptcore.api.routes import PATHS as API_PATHS
 from gptcore.api.routes import Api
 from gptcore.gradio.endpoints import add_endpoints, add_translation
@@ -77,6 +79,7 @@ def launch_options(
             "train": bench is not None and is_of_this_machine(request.scope),
         }
 
+    uvicorn.Config = Config  # type: ignore[misc]  # as with Cors, launch() has no setting for it
     gradio.routes.CustomCORSMiddleware = partial(Cors, is_locked=login is not None)  # type: ignore
     train = TrainRoutes(bench) if bench else None
     guard = Middleware(Guard, api=Api(models, access or Access()), login=login, train=train)

@@ -4,7 +4,7 @@ import json
 import socket
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
@@ -20,6 +20,7 @@ from api_server import (
     is_closed,
     served,
     slow_steps,
+    until,
     wait_until_idle,
 )
 from conftest import NANO
@@ -212,13 +213,6 @@ def test_a_stream_that_nobody_reads_is_given_up(
         assert access.open.total() == REPLIES  # all is written, and waits to be read
         monkeypatch.setattr(gptcore.api.connections, "READ_SECONDS", 1.0)
         until(lambda: not access.open)
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not is_so() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert is_so()
 
 
 def test_all_addresses_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPResponse
 from threading import Event
 
@@ -31,6 +32,7 @@ from gptcore.system.network import is_loopback
 
 Address = tuple[str, int]
 JSON = {"Content-Type": "application/json"}
+JSON_LINES = b"Content-Type: application/json\r\n"
 JOIN = b"POST /gradio_api/queue/join HTTP/1.1\r\nHost: localhost\r\n"
 FILE = {"path": "/x", "url": "http://127.0.0.1:1/x", "meta": {"_type": "gradio.FileData"}}
 
@@ -99,6 +101,7 @@ def test_what_the_page_needs_is_served(asked: Ask, path: str) -> None:
         ("GET", "/monitoring"),
         ("POST", "/login"),
         ("GET", "/docs"),
+        ("GET", f"/static/{'a' * 300}"),
     ],
 )
 def test_what_the_page_does_not_need_is_refused(asked: Ask, method: str, path: str) -> None:
@@ -321,6 +324,30 @@ def test_connections_that_send_nothing_are_closed_and_the_server_goes_on(
         monkeypatch.setattr(gptcore.api.connections, "HEADER_SECONDS", 1.0)
         time.sleep(2.5)
         assert all(map(is_closed, silent))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [["app.py"], ["-m", "gptcore", "serve", NANO]], ids=str)
+def test_who_asks_and_goes_away_in_a_loop_lets_others_in(command: list) -> None:
+    def ask_and_go(address: Address) -> None:
+        while not is_over.is_set():
+            with suppress(OSError), socket.create_connection(address, timeout=1) as connection:
+                head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                connection.sendall(head + JSON_LINES + b'Content-Length: 15\r\n\r\n{"prompt": "x"}')
+
+    address, is_over, n_answered = ("127.0.0.1", free_port()), Event(), 0
+    words = [sys.executable, *map(str, command), "--port", str(address[1])]
+    with running("crowd", words, address[1]), ThreadPoolExecutor(8) as crowd:
+        for _ in range(8):
+            crowd.submit(ask_and_go, address)
+        time.sleep(1)
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            with suppress(OSError), asking(address) as ask:
+                n_answered += ask("GET", "/health").status == 200
+            time.sleep(0.1)
+        is_over.set()
+    assert n_answered >= 8
 
 
 @pytest.mark.slow

@@ -199,6 +199,7 @@ def test_what_cannot_be_crossed_is_refused(
     [
         (JOIN, [], 400, "the body must be a JSON object"),
         (JOIN, {"data": []}, 400, "this page has no event None: reload it"),
+        (JOIN, {"data": [], "session_hash": ""}, 400, "session_hash is empty: give a name"),
         (JOIN, {"data": [], "fn_index": 99}, 400, "this page has no event 99"),
         (RUN, {"data": [], "fn_index": "1"}, 400, "this page has no event '1'"),
         ("/gradio_api/call/nothing", {"data": []}, 404, "this page has no endpoint 'nothing'"),

@@ -23,6 +23,8 @@ def check_call(page: gr.Blocks, path: str, content: Any) -> None:
     """Raise Refused unless a call has the values that its event takes."""
     if not isinstance(content, dict):
         raise Refused(400, "the body must be a JSON object")
+    if content.get("session_hash") == "":  # Gradio would take it for a name, and for none
+        raise Refused(400, "session_hash is empty: give a name of your own, or leave it out")
     event = find_event(page, path, content)
     if "/call/v2/" in path:  # values have names, and those with a default may be left out
         check_names(event, content)

@@ -40,7 +40,7 @@ from gptcore.page.train.routes import TrainRoutes
 
 NEEDED = re.compile(
     r"/|/(config|theme\.css|favicon\.ico|manifest\.json|robots\.txt|pwa_icon(/\d+)?)/?"
-    r"|/(assets|static|svelte|view)/.+"
+    r"|/(assets|static|svelte|view)/[!-~]{1,200}"  # no disk takes names of more than 255 bytes
     r"|/gradio_api/(info|openapi\.json|startup-events|app_id|cancel|reset|theme\.css)/?"
     r"|/gradio_api/run/predict/?"  # of Stop, which does not queue; Gradio refuses it to the others
     r"|/gradio_api/(queue/(join|data)|heartbeat/[^/]+|call/(v2/)?[^/]+(/[^/]+)?)/?"

@@ -1,0 +1,70 @@
+"""HTTP as uvicorn reads it, but for what a stranger's bytes could do to everybody else.
+
+>>> uvicorn.Server(Config(app, port=8000)).run()                      # doctest: +SKIP
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from gptcore.api.access import counted
+
+SMALL_CHUNK = 64  # bytes
+MOST_SMALL = 1024  # of one body: h11 takes 8 µs for each, in which nobody is answered
+# Connections that wait to be accepted, and are so at once, while nobody is answered. With uvicorn's
+# 2,048, who asked and went away in a loop let others wait for seconds; with 128, of a crowd of 500
+# that came at once some were lost.
+BACKLOG = 256
+MOST_OPEN = 1000  # connections of one address, which may be a proxy's; a process may have 4,096
+
+
+class Reader(h11.Connection):
+    """What reads the bytes of a connection; a body in very many small chunks is an error."""
+
+    n_small = 0
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self.n_small = 0
+        elif isinstance(event, h11.Data) and event.chunk_start and len(event.data) < SMALL_CHUNK:
+            self.n_small += 1
+            if self.n_small > MOST_SMALL:
+                raise h11.RemoteProtocolError("too many small chunks")
+        return event
+
+
+class Protocol(H11Protocol):
+    """uvicorn's protocol; what strangers send malformed leaves nothing in the log.
+
+    One address cannot take all connections by asking for something every few seconds on each.
+    """
+
+    def __init__(self, *values: Any, **named: Any):
+        super().__init__(*values, **named)
+        self.conn = Reader(h11.SERVER)
+        self.logger.setLevel(logging.ERROR)  # malformed requests would fill a log with warnings
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.address = counted((self.client or ("",))[0])
+        mine = [c for c in self.connections if getattr(c, "address", "") == self.address]
+        if len(mine) > MOST_OPEN:
+            transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:  # an answer has begun: there is no place for another one
+            self.transport.close()
+
+
+class Config(uvicorn.Config):
+    """How uvicorn serves strangers."""
+
+    def __init__(self, *values: Any, **named: Any):
+        super().__init__(*values, **named | {"http": Protocol, "backlog": BACKLOG})
