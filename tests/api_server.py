@@ -26,18 +26,19 @@ SECONDS = 20
 @contextmanager
 def served(model: OnnxModel | Models, access: Access) -> Iterator[str]:
     """The address of the API on a free port."""
-    with running(Api(model if isinstance(model, Models) else Models(model), access)) as address:
+    api = Api(model if isinstance(model, Models) else Models(model), access)
+    with running(api, behind_proxy=access.behind_proxy) as address:
         yield address
 
 
 @contextmanager
-def running(app: object, port: int = 0) -> Iterator[str]:
+def running(app: object, port: int = 0, behind_proxy: bool = False) -> Iterator[str]:
     """The address of an ASGI application, by default on a free port."""
     with socket.socket() as listening:
         # A named port may have connections of a server that has just ended.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", port))
-        server = new_server(app, "127.0.0.1", port)
+        server = new_server(app, "127.0.0.1", port, behind_proxy)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         while not server.started:

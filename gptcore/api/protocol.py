@@ -1,6 +1,6 @@
 """HTTP as uvicorn reads it, but for what a stranger's bytes could do to everybody else.
 
->>> uvicorn.Server(Config(app, port=8000)).run()                      # doctest: +SKIP
+>>> uvicorn.Server(Config(app, port=8000, behind_proxy=False)).run()   # doctest: +SKIP
 """
 
 import asyncio
@@ -19,7 +19,7 @@ MOST_SMALL = 1024  # of one body: h11 takes 8 µs for each, in which nobody is a
 # 2,048, who asked and went away in a loop let others wait for seconds; with 128, of a crowd of 500
 # that came at once some were lost.
 BACKLOG = 256
-MOST_OPEN = 1000  # connections of one address, which may be a proxy's; a process may have 4,096
+MOST_OPEN = 1000  # connections of one address; a process may have 4,096
 
 
 class Reader(h11.Connection):
@@ -41,8 +41,11 @@ class Reader(h11.Connection):
 class Protocol(H11Protocol):
     """uvicorn's protocol; what strangers send malformed leaves nothing in the log.
 
-    One address cannot take all connections by asking for something every few seconds on each.
+    One address, unless it is a proxy's, cannot take all connections by asking for something every
+    few seconds on each.
     """
+
+    config: "Config"
 
     def __init__(self, *values: Any, **named: Any):
         super().__init__(*values, **named)
@@ -51,6 +54,8 @@ class Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if self.config.behind_proxy:
+            return
         self.address = counted((self.client or ("",))[0])
         mine = [c for c in self.connections if getattr(c, "address", "") == self.address]
         if len(mine) > MOST_OPEN:
@@ -64,7 +69,8 @@ class Protocol(H11Protocol):
 
 
 class Config(uvicorn.Config):
-    """How uvicorn serves strangers."""
+    """How uvicorn serves strangers. `behind_proxy`: whether all of them come from its address."""
 
-    def __init__(self, *values: Any, **named: Any):
+    def __init__(self, *values: Any, behind_proxy: bool, **named: Any):
         super().__init__(*values, **named | {"http": Protocol, "backlog": BACKLOG})
+        self.behind_proxy = behind_proxy

@@ -90,11 +90,11 @@ def run(options: argparse.Namespace) -> int:
     say_if_busy()
     print(f"http://{reachable(host)}:{options.port}/v1 (Ctrl-C ends)", flush=True)
     with suppress(KeyboardInterrupt):
-        new_server(Api(models, access), host, options.port).run()
+        new_server(Api(models, access), host, options.port, access.behind_proxy).run()
     return 0
 
 
-def new_server(app: "Asgi", host: str, port: int) -> "uvicorn.Server":
+def new_server(app: "Asgi", host: str, port: int, behind_proxy: bool = False) -> "uvicorn.Server":
     """Return a server that keeps no connection on which nothing is asked, or nothing read."""
     import uvicorn
 
@@ -110,6 +110,7 @@ def new_server(app: "Asgi", host: str, port: int) -> "uvicorn.Server":
             app,
             host=host,
             port=port,
+            behind_proxy=behind_proxy,
             log_level="error",
             server_header=False,
             callback_notify=sweep,

@@ -79,10 +79,12 @@ def launch_options(
             "train": bench is not None and is_of_this_machine(request.scope),
         }
 
-    uvicorn.Config = Config  # type: ignore[misc]  # as with Cors, launch() has no setting for it
+    access = access or Access()
+    # as with Cors, launch() has no setting for it
+    uvicorn.Config = partial(Config, behind_proxy=access.behind_proxy)  # type: ignore
     gradio.routes.CustomCORSMiddleware = partial(Cors, is_locked=login is not None)  # type: ignore
     train = TrainRoutes(bench) if bench else None
-    guard = Middleware(Guard, api=Api(models, access or Access()), login=login, train=train)
+    guard = Middleware(Guard, api=Api(models, access), login=login, train=train)
     return {
         "theme": gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
         "head": head("page.js"),

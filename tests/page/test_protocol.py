@@ -60,3 +60,14 @@ def test_one_address_has_so_many_connections_and_no_more(
         many[0].setblocking(True)
         many[0].sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert many[0].recv(1000).startswith(b"HTTP/1.1 200")
+
+
+def test_a_proxy_has_as_many_as_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gptcore.api.protocol, "MOST_OPEN", 5)
+    model = load_model(TINY / "model", threads=1, variant="fp32")
+    with served(model, Access(behind_proxy=True)) as url, ExitStack() as stack:
+        port = int(url.rpartition(":")[2])
+        many = [stack.enter_context(connected(port)) for _ in range(9)]
+        for connection in many:
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert connection.recv(1000).startswith(b"HTTP/1.1 200")
