@@ -392,7 +392,7 @@ def test_a_short_time_is_planned_trained_and_refitted(
     n_lines: int, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     out, book = tmp_path / "out", book_of(n_lines, tmp_path / "book.txt")
-    assert training_main([str(book), "--minutes", "0.2", "--out", str(out)]) == 0
+    assert training_main([str(book), "--minutes", "0.1", "--out", str(out)]) == 0
     assert re.search(f"expected +{expected}", capsys.readouterr().out)
     run = Run.load(out)
     assert run.clock is None and (run.data.expected_bits_per_byte is None) == (n_lines == 400)

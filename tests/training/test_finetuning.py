@@ -99,7 +99,7 @@ def tuned(chats: Path, base: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.mark.slow
 def test_a_time_may_limit_it(chats: Path, base: Path, tmp_path: Path) -> None:
-    words = [str(chats), "--init", str(base), "--minutes", "0.2", "--out", str(tmp_path / "run")]
+    words = [str(chats), "--init", str(base), "--minutes", "0.1", "--out", str(tmp_path / "run")]
     assert main([*words, *set_options(dtype="float32", batch_size=1, row_tokens=64)]) == 0
     run = Run.load(tmp_path / "run")
     assert run.train.steps >= 20 and (run.path / "summary.json").exists()

@@ -73,7 +73,7 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     look = page.get_by_label("What is in the texts")
     expect(look).to_contain_text("96 conversations")
     expect(look).to_contain_text("«The")  # a sample, the learned part marked
-    page.get_by_role("spinbutton", name="Minutes").fill("0.4")
+    page.get_by_role("spinbutton", name="Minutes").fill("0.25")
     page.get_by_label("Name of the model").fill("shop")
     page.get_by_label("Columns").evaluate("field => field.dispatchEvent(new Event('change'))")
     press(page, "Plan")  # waits for the look that has just begun
