@@ -73,6 +73,15 @@ def test_inputs_and_outputs_are_those_of_fp32(folder: Path, variant: str) -> Non
     assert [str(v) for v in first.output] == [str(v) for v in second.output]
 
 
+def test_every_file_declares_the_version_of_the_format_that_its_operators_need(
+    folder: Path,
+) -> None:
+    """A newer one, such as torch's exporter declares, would shut out older runtimes."""
+    for path in sorted((folder / "onnx").iterdir()):
+        proto = onnx.load(path, load_external_data=False)
+        assert (proto.ir_version, proto.opset_import[0].version) == (8, 18), path.name
+
+
 def test_tied_weights_are_stored_once_in_each(folder: Path) -> None:
     """The table is 512 x 64: a second copy, or one in fp32, would be seen in the size."""
     sizes = {name: (folder / VARIANTS[name]).stat().st_size for name in ALL}
