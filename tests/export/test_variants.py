@@ -82,6 +82,18 @@ def test_every_file_declares_the_version_of_the_format_that_its_operators_need(
         assert (proto.ir_version, proto.opset_import[0].version) == (8, 18), path.name
 
 
+@pytest.mark.parametrize("variant", ["fp16", "q4f16"])
+def test_half_precision_computes_norms_in_32_bits(folder: Path, variant: str) -> None:
+    """Their sums of squares would overflow; casts around the norm are where it is widened."""
+    graph = onnx.load(folder / VARIANTS[variant]).graph
+    types = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    casts = {n.output[0]: n.attribute[0].i for n in graph.node if n.op_type == "Cast"}
+    norms = [node for node in graph.node if node.op_type == "Pow"]
+    assert len(norms) == 5, "two of each layer, and the last"
+    for node in norms:
+        assert casts[node.input[0]] == types[node.input[1]] == TensorProto.FLOAT
+
+
 def test_tied_weights_are_stored_once_in_each(folder: Path) -> None:
     """The table is 512 x 64: a second copy, or one in fp32, would be seen in the size."""
     sizes = {name: (folder / VARIANTS[name]).stat().st_size for name in ALL}
