@@ -33,6 +33,7 @@ from gptcore.nn import build_model
 from gptcore.nn.gpt import GPT
 
 OPSET = 18  # the lowest opset that the exporter writes; every runtime supports it
+IR_VERSION = 8  # the one that came with this opset: the exporter's own shuts out older runtimes
 TRACED_LAYERS = 2
 
 Axes = dict[str, list]  # per input or output: names of dynamic axes, sizes of others
@@ -292,6 +293,7 @@ def rename_axes(graph: onnx.GraphProto, names: Axes) -> None:
 def strip_metadata(proto: onnx.ModelProto) -> None:
     """Delete the exporter's metadata: stack traces with local paths, and module names."""
     graph = proto.graph
+    proto.ir_version = IR_VERSION  # what came later is such metadata, and types that are not used
     del graph.value_info[:]
     graph.name = "gptcore"
     for part in [proto, graph, *graph.node, *graph.initializer, *graph.input, *graph.output]:

@@ -5,7 +5,7 @@
 
 | name | weights | activations |
 |------|---------|-------------|
-| fp16 | 16 bits | 16 bits; inputs, outputs and cache stay fp32 |
+| fp16 | 16 bits | 16 bits; inputs, outputs, cache and norms stay fp32 |
 | int8 | 8 bits, a scale for each output | 8 bits, scaled at run time; fp32 where a matrix narrows |
 | q8   | 8 bits, a scale for each block of 32 to 128 | 8 bits, a scale for each block |
 | q4   | 4 bits, a scale and a zero for each block of 32 or 64; values and head as q8 | 8 bits |
@@ -30,6 +30,7 @@ from export.formats.graph import (
     initializers,
     n_bytes,
     need_microsoft,
+    nodes_for,
     remove_unused,
     replace_node,
     save_graph,
@@ -94,7 +95,41 @@ def to_half(proto: onnx.ModelProto) -> onnx.ModelProto:
         if tensor.data_type == TensorProto.FLOAT:
             tensor.data_type = TensorProto.FLOAT16
         proto.graph.initializer.append(tensor)
+    widen_norms(proto.graph)
     return proto
+
+
+def widen_norms(graph: onnx.GraphProto) -> None:
+    """Let a graph in fp16 compute its norms in fp32, between two casts.
+
+    The squares of some layers add up to more than fp16 holds, 65504. On CPUs and with CUDA, ONNX
+    Runtime makes one operator of a norm with its casts; for WebGPU it does not, with or without.
+    """
+    del graph.value_info[:]  # it has the types of before
+    makers = {output: node for node in graph.node for output in node.output}
+    weights = initializers(graph)
+    wide: dict[str, TensorProto] = {}  # the constants of norms, by their names in fp16
+    for last in list(graph.node):
+        root = makers.get(last.input[1]) if last.op_type == "Div" else None
+        if root is None or root.op_type != "Sqrt":
+            continue
+        x, result = last.input[0], last.output[0]
+        names = {x: f"{result}_input"}
+        for node in [*nodes_for(graph, root.output, {x}), last]:
+            for name in node.input:
+                if name in weights and weights[name].data_type == TensorProto.FLOAT16:
+                    values = numpy_helper.to_array(weights[name]).astype(np.float32)
+                    names[name] = f"{name}_wide"
+                    wide[name] = numpy_helper.from_array(values, names[name])
+            node.input[:] = [names.get(name, name) for name in node.input]
+        last.output[0] = f"{result}_wide"
+        graph.node.extend(
+            [
+                helper.make_node("Cast", [x], [names[x]], to=TensorProto.FLOAT),
+                helper.make_node("Cast", [*last.output], [result], to=TensorProto.FLOAT16),
+            ]
+        )
+    graph.initializer.extend(wide.values())
 
 
 def to_int8(proto: onnx.ModelProto) -> onnx.ModelProto:

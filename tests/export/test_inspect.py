@@ -272,6 +272,7 @@ def test_with_the_graph_the_folder_still_loads_verifies_and_may_be_written_again
 def test_the_graph_is_standard_and_has_named_axes(inspectable: Path) -> None:
     graph = onnx.load(inspectable / INSPECT)
     assert [(o.domain, o.version) for o in graph.opset_import] == [("", 18)]
+    assert graph.ir_version == 8
     dims = {
         v.name: [d.dim_param or d.dim_value for d in v.type.tensor_type.shape.dim]
         for v in [*graph.graph.input, *graph.graph.output]

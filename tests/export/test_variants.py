@@ -73,6 +73,27 @@ def test_inputs_and_outputs_are_those_of_fp32(folder: Path, variant: str) -> Non
     assert [str(v) for v in first.output] == [str(v) for v in second.output]
 
 
+def test_every_file_declares_the_version_of_the_format_that_its_operators_need(
+    folder: Path,
+) -> None:
+    """A newer one, such as torch's exporter declares, would shut out older runtimes."""
+    for path in sorted((folder / "onnx").iterdir()):
+        proto = onnx.load(path, load_external_data=False)
+        assert (proto.ir_version, proto.opset_import[0].version) == (8, 18), path.name
+
+
+@pytest.mark.parametrize("variant", ["fp16", "q4f16"])
+def test_half_precision_computes_norms_in_32_bits(folder: Path, variant: str) -> None:
+    """Their sums of squares would overflow; casts around the norm are where it is widened."""
+    graph = onnx.load(folder / VARIANTS[variant]).graph
+    types = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    casts = {n.output[0]: n.attribute[0].i for n in graph.node if n.op_type == "Cast"}
+    norms = [node for node in graph.node if node.op_type == "Pow"]
+    assert len(norms) == 5, "two of each layer, and the last"
+    for node in norms:
+        assert casts[node.input[0]] == types[node.input[1]] == TensorProto.FLOAT
+
+
 def test_tied_weights_are_stored_once_in_each(folder: Path) -> None:
     """The table is 512 x 64: a second copy, or one in fp32, would be seen in the size."""
     sizes = {name: (folder / VARIANTS[name]).stat().st_size for name in ALL}

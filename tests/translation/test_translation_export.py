@@ -104,6 +104,7 @@ def test_a_graph_is_one_file_of_standard_operators_without_a_trace_of_this_machi
 ) -> None:
     graph = onnx.load(translation_folder / "onnx" / f"{name}.onnx")
     assert [(o.domain, o.version) for o in graph.opset_import] == [("", 18)]
+    assert graph.ir_version == 8
     assert {node.domain for node in graph.graph.node} == {""} and not graph.functions
     assert not any(t.external_data for t in graph.graph.initializer)
     body = graph.graph
