@@ -53,9 +53,12 @@ def find_browser() -> list[str]:
 
 def words_of(line: str) -> list[str]:
     """Return the words of a command line; on Windows a backslash is a part of a path."""
-    if sys.platform == "win32":
-        return [word.replace('"', "") for word in shlex.split(line, posix=False)]
-    return shlex.split(line)
+    try:
+        if sys.platform == "win32":
+            return [word.replace('"', "") for word in shlex.split(line, posix=False)]
+        return shlex.split(line)
+    except ValueError:
+        raise UserError(f"{CHOSEN} ({line}): a quotation mark is left open: close it") from None
 
 
 def places() -> Iterator[str]:

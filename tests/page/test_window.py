@@ -284,6 +284,16 @@ def test_a_browser_is_named_by_its_path_or_with_its_options(
         assert find_browser() == words
 
 
+@pytest.mark.parametrize("platform", ["linux", "win32"])
+def test_a_quotation_mark_that_is_left_open_is_told(
+    platform: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setenv(CHOSEN, 'firefox "--kiosk')
+    with pytest.raises(UserError, match=r'GPTCORE_BROWSER \(firefox "--kiosk\): a quotation mark'):
+        find_browser()
+
+
 def test_a_window_needs_a_browser_or_a_webview(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UserError, match="install Chromium, Chrome or Edge"):
