@@ -34,8 +34,11 @@ SCREENSHOTS = ROOT / "screenshots"  # for people to look at
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A background job starts with Ctrl-C ignored, and so do its processes; a terminal's do not.
+    # A background job starts with Ctrl-C ignored, one of nohup's with SIGHUP, and so do its
+    # processes; a terminal's do not.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if sys.platform != "win32":
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     hands_out = config.getoption("numprocesses", None)  # to processes that do the tests
     if find_spec("torch") and not hands_out:
         config.pluginmanager.import_plugin("trained")

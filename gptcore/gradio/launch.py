@@ -102,10 +102,10 @@ def run(options: argparse.Namespace) -> int:
     host = options.host.strip("[]")  # the user may have copied an IPv6 address from a URL
     if options.window:
         return run_window(options, host)
-    check_port(host, options.port)
-    allow_connections()
     for folder in filter(None, (options.model, options.translate)):
         read_facts(folder)
+    check_port(host, options.port)
+    allow_connections()
     login, access = choose_login(options, host), choose_access(options, host)
     print(runtime_line(installed_runtimes(), has_gpu_package()), flush=True)
     models, translator, bench = load_page(options, trains(options, host))
