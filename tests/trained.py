@@ -51,6 +51,7 @@ SLOW_FIXTURES = {
     "browser",
     "imported",
     "inspectable",
+    "large",
     "slow_model",
     "translation_folder",
 }

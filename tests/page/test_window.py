@@ -15,6 +15,7 @@ import requests
 from api_server import running, slow_steps, wait_until_idle
 from conftest import Refused
 
+import gptcore.window.home
 from gptcore.__main__ import main
 from gptcore.bundle import default_model
 from gptcore.checks import UserError
@@ -194,8 +195,9 @@ def test_ipv6_is_found_where_the_kernel_has_it() -> None:
 
 @pytest.mark.parametrize("address", ["127.0.0.1", *["::1"] * has_ipv6()])
 def test_nobody_else_has_the_port_at_either_address_of_localhost(
-    tmp_path: Path, address: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
+    monkeypatch.setattr(gptcore.window.home, "SECONDS", 0.1)  # until what says nothing is given up
     with listening(home := Home(tmp_path)) as port, pytest.raises(OSError):
         listen(address, port)
     with listen(address, port), pytest.raises(UserError, match="another program has port"):

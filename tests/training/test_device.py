@@ -128,6 +128,7 @@ def test_a_translator_is_trained_measured_paused_and_resumed_on_a_gpu(
     assert_same_end(paused, whole)
 
 
+@pytest.mark.slow
 def test_what_is_kept_of_the_weights_before_is_measured_on_a_gpu(
     gpu: torch.device, run: Run, chats: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

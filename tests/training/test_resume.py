@@ -337,6 +337,7 @@ def started(out: Path, chats: Path, n_lines: int) -> tuple[subprocess.Popen, lis
         "dropout": 0.1,
         "steps": 60,
         "log_every": 1,
+        "dtype": "float32",  # else each process takes what is faster just then
     }
     options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     words = [str(chats), "--preset", "tiny", *options]
