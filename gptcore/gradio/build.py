@@ -34,6 +34,8 @@ NO_STATISTICS = {
     "GRADIO_ANALYTICS_CACHE_FREQUENCY": "1000000000",
     "GRADIO_ANALYTICS_MAX_EVENTS": "1",
 }
+# Gradio looks for a new event every millisecond: 6 % of a core, also when nobody is here.
+IDLE_SECONDS = 0.02
 CONCURRENT = 4  # events of other kinds that are handled at once; others wait in the queue
 
 
@@ -112,4 +114,6 @@ def build_page(
         add_endpoints(models, access or Access())
         if translator:
             add_translation(translator)
-    return page.queue(max_size=64, default_concurrency_limit=CONCURRENT, api_open=False)
+    page.queue(max_size=64, default_concurrency_limit=CONCURRENT, api_open=False)
+    page._queue.sleep_when_free = IDLE_SECONDS
+    return page

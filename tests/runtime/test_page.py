@@ -1,9 +1,11 @@
 """The page of the model that ships, started by its command and asked over HTTP."""
 
+import re
 import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from conftest import ROOT
@@ -28,6 +30,10 @@ def test_the_page_says_what_it_found_and_answers() -> None:
         while not (line := page.stdout.readline()).startswith("http"):
             assert line, "the page ended"
         reply = ask(port)
+        if sys.platform == "linux":
+            before = wake_ups(page.pid)
+            time.sleep(2)
+            assert wake_ups(page.pid) - before < 400, "a page that nobody asks is idle"
     finally:
         page.terminate()
         page.communicate()
@@ -45,6 +51,13 @@ def ask(port: str) -> str:
             client = Client(f"http://127.0.0.1:{port}", verbose=False)
             return client.predict("Hello!", temperature=0, api_name="/chat")
     raise TimeoutError(port)
+
+
+def wake_ups(process: int) -> int:
+    """How often the threads of a process have waited for something."""
+    tasks = Path(f"/proc/{process}/task").glob("*/status")
+    found = (re.search(r"voluntary_ctxt_switches:\s+(\d+)", task.read_text()) for task in tasks)
+    return sum(int(each[1]) for each in found if each)
 
 
 def test_the_default_model_is_sound_and_found_wherever_gptcore_is() -> None:
