@@ -1,4 +1,4 @@
-"""HTTP as uvicorn reads it, but for what a stranger's bytes could do to everybody else.
+"""uvicorn's HTTP, with limits on what one visitor's bytes can cost all the others.
 
 >>> uvicorn.Server(Config(app, port=8000, behind_proxy=False)).run()   # doctest: +SKIP
 """
@@ -69,7 +69,7 @@ class Protocol(H11Protocol):
 
 
 class Config(uvicorn.Config):
-    """How uvicorn serves strangers. `behind_proxy`: whether all of them come from its address."""
+    """uvicorn's settings with these limits. `behind_proxy`: all connections come from a proxy."""
 
     def __init__(self, *values: Any, behind_proxy: bool, **named: Any):
         super().__init__(*values, **named | {"http": Protocol, "backlog": BACKLOG})

@@ -8,7 +8,7 @@ import inspect
 
 
 def import_gradio() -> None:
-    """Import Gradio; whoever imports it after that has it at once."""
+    """Import Gradio without its stubs; later imports find it loaded."""
     getfile = inspect.getfile
     inspect.getfile = find_nothing  # type: ignore[assignment]
     try:
@@ -18,5 +18,5 @@ def import_gradio() -> None:
 
 
 def find_nothing(_: object) -> str:
-    """Raise OSError, as inspect.getfile does of what has no file."""
+    """Raise OSError, as inspect.getfile does for an object that has no file."""
     raise OSError
