@@ -79,7 +79,7 @@ def test_versions_are_a_tree(page: Page) -> None:
     page.get_by_label("The version before").click()
     expect(replies(page)).to_have_text(first, use_inner_text=True)
     page.get_by_label("The next version").click()
-    expect(replies(page).last).to_have_text(second)
+    expect(replies(page).last).to_have_text(second, use_inner_text=True)
     # Other words of one's own make another branch, from which one comes back.
     page.locator(".message.user").first.hover()
     page.locator(".message.user").first.get_by_label("Edit").click()
@@ -166,7 +166,7 @@ def test_settings_belong_to_a_chat_and_an_empty_field_is_the_default(page: Page)
     page.get_by_text("Use the last seed again").click()
     page.locator(".message.assistant").last.get_by_label("Regenerate").click()
     wait_for_the_end(page)
-    expect(replies(page).last).to_have_text(drawn)
+    expect(replies(page).last).to_have_text(drawn, use_inner_text=True)
 
 
 def test_a_preset_of_ones_own_brings_back_what_it_was_made_of(page: Page) -> None:
