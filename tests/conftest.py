@@ -109,14 +109,14 @@ def serve() -> Iterator[Callable[..., str]]:
 
 @pytest.fixture(scope="module")
 def browser() -> "Iterator[Browser]":
+    from in_browser import CHROMIUM_ARGUMENTS
     from playwright.sync_api import sync_playwright
 
     chromium = shutil.which("chromium")
     assert chromium, "this test needs a browser: apt-get install chromium"
     SCREENSHOTS.mkdir(exist_ok=True)
     with sync_playwright() as playwright:
-        arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-background-networking"]
-        running = playwright.chromium.launch(executable_path=chromium, args=arguments)
+        running = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_ARGUMENTS)
         yield running
         running.close()
 

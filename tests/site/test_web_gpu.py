@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from in_browser import replies, say, set_number, talk
+from in_browser import CHROMIUM_ARGUMENTS, replies, say, set_number, talk
 from playwright.sync_api import Browser, expect
 from sites import Open, build, our_reply, set_greedy, shown, user, whole_numbers
 
@@ -22,7 +22,7 @@ LONG_MS = 120_000  # the adapter compiles every kernel
 @pytest.fixture(scope="module")
 def browser(browser: Browser) -> Iterator[Browser]:
     chromium = shutil.which("chromium")
-    arguments = ["--no-sandbox", "--disable-dev-shm-usage", *ON_CPU]
+    arguments = [*CHROMIUM_ARGUMENTS, *ON_CPU]
     running = browser.browser_type.launch(executable_path=chromium, args=arguments)
     yield running
     running.close()
