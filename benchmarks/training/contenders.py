@@ -39,7 +39,7 @@ class Ours:
         self.task, self.busy, self.clock = task, options.busy, Clock(options.busy)
         self.train = dataclasses.replace(train, compile=options.compile)
         keep_freed_memory()
-        _, self.state = build_state(Run(Path(), config, self.train, {}), World())
+        _, self.state = build_state(Run(config, self.train, {}, path=Path()), World())
         self.model = self.state.model
         self.precision = f"{self.state.dtype}, compile={options.compile}"
         for parameter in self.model.parameters():

@@ -135,7 +135,7 @@ def serve(
         micro_batch_size=rows,
         compile=options.compile,
     )
-    run = Run(Path(), config, train, RunData("", False, 0))
+    run = Run(config, train, RunData("", False, 0), path=Path())
     task = LanguageModelling(run, load_shards(shards))
     take = CONTENDERS[name](run, task, options)
     while (number := pipe.recv()) is not None:

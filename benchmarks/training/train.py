@@ -194,7 +194,9 @@ def serve(
         warmup_steps=max(1, steps // 20),
         decay_share=0.8,
     )
-    task = LanguageModelling(Run(Path(), config, train, RunData("", False, 0)), load_shards(shards))
+    task = LanguageModelling(
+        Run(config, train, RunData("", False, 0), path=Path()), load_shards(shards)
+    )
     contender = CONTENDERS[name](config, train, task, options)
     parameters = count_parameters(contender.model)
     pipe.send(f"{parameters:,} parameters, {contender.precision}, rate {train.learning_rate}")

@@ -12,13 +12,14 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from gptcore.checks import UserError
 
 SEAL = "seal"
+LOCK = "lock"  # in a run directory, held by the command that trains into it
 TEMPORARY, REPLACED = ".tmp", ".old"  # how folders end that new_folder has beside its own
 CHECKOUT = Path(__file__).parents[2]  # where training/ and export/ are, if they are here
 
@@ -217,6 +218,15 @@ def locked(path: Path, timeout: float = -1) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path, timeout):
         yield
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds a lock file."""
+    try:
+        with locked(path, timeout=0) if path.exists() else nullcontext():
+            return False
+    except TimeoutError:
+        return True
 
 
 def cache_folder() -> Path:

@@ -178,7 +178,9 @@ def test_what_cannot_be_evaluated_is_named(run: Run, tmp_path: Path, refused: Re
     )
     assert "--seeds 101 is out of range" in refused(main, "evaluate", run.path, "--seeds", 101)
     assert "no such file" in refused(main, "evaluate", run.path, "--data", tmp_path / "no.txt")
-    translation = Run(tmp_path, TRANSLATORS["translator"], TrainConfig(), RunData("", False, 0))
+    translation = Run(
+        TRANSLATORS["translator"], TrainConfig(), RunData("", False, 0), path=tmp_path
+    )
     translation.create()
     assert "is a translator" in refused(main, "evaluate", tmp_path)
 

@@ -27,7 +27,9 @@ from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
 from gptcore.page.train.child import Child, output_of
 from gptcore.page.train.progress import progress_of, thinned
-from gptcore.page.train.workbench import Workbench, checked
+from gptcore.page.train.settings import checked
+from gptcore.page.train.workbench import Workbench
+from gptcore.system.files import LOCK, locked, write_json
 
 CHATS = "question,answer\nHow are you?,I am well.\nWho are you?,A model.\n"
 
@@ -462,6 +464,17 @@ def test_a_run_of_somebody_else_is_neither_continued_nor_deleted(bench: Workbenc
     bench.clear(keeps=False)
     assert (other / "config.json").is_file()
     assert not bench.folder.exists()
+
+
+def test_a_run_that_a_killed_page_left_training_is_not_thrown_away(bench: Workbench) -> None:
+    give(bench, "chats.csv", CHATS)
+    run = bench.runs / "mine"
+    write_json(bench.folder / "settings.json", {"begun": "mine"})
+    with locked(run / LOCK), pytest.raises(UserError, match=r"mine is being trained: wait for"):
+        bench.clear(keeps=False)
+    assert run.is_dir() and bench.listed()
+    bench.clear(keeps=False)
+    assert not run.exists() and not bench.folder.exists()
 
 
 def test_steps_are_taken_when_a_step_is_logged(bench: Workbench) -> None:

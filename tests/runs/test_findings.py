@@ -28,7 +28,7 @@ def run_with(
     """A run of 100 steps with these logged losses, and evaluations at even distances."""
     plan = {"expected_bits_per_byte": expected, "planned_steps": planned}
     data = RunData("text.txt", False, 9, shards="x", **plan)  # type: ignore[arg-type]
-    run = Run(path, PRESETS["tiny"], TrainConfig(steps=100), data, options=options)
+    run = Run(PRESETS["tiny"], TrainConfig(steps=100), data, options=options, path=path)
     run.create()
     for i, loss in enumerate(losses, 1):
         run.log(step=i * 100 // len(losses), loss=loss)

@@ -143,7 +143,7 @@ def test_six_chats_train_after_three_lines(
 
 def test_a_resumed_run_takes_its_own_fitted_settings() -> None:
     begun = fitted(TrainConfig(), 100, ())
-    run = Run(Path("none"), None, begun, None)  # type: ignore[arg-type]
+    run = Run(None, begun, None, path=Path("none"))  # type: ignore[arg-type]
     assert as_begun(TrainConfig(), (), run) == begun
     changed = as_begun(TrainConfig(steps=9), {"steps"}, run)
     assert changed.steps == 9 and changed.batch_size == begun.batch_size

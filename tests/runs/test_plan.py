@@ -400,7 +400,7 @@ def test_a_short_time_is_planned_trained_and_refitted(
 
 
 def test_a_clock_is_kept_with_the_settings_and_is_none_of_the_facts(tmp_path: Path) -> None:
-    run = Run(tmp_path, model_at(1, BOOK), PLANNED, RunData("book", False, n_bytes=1), CLOCK)
+    run = Run(model_at(1, BOOK), PLANNED, RunData("book", False, n_bytes=1), CLOCK, path=tmp_path)
     run.create()
     assert Run.load(tmp_path) == run
     assert not History(run).settings.keys() & dataclasses.asdict(CLOCK)

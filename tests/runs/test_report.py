@@ -28,7 +28,7 @@ def made_up(path: Path, steps: int = STEPS, finished: bool = True, **settings: o
     model = dataclasses.replace(PRESETS["tiny"], block_size=64)
     config = TrainConfig(**{"steps": STEPS, "batch_size": 8, "micro_batch_size": 8, **settings})
     data = RunData("chats.jsonl", True, n_bytes=9, shards="x", corpus_sha256="c0ffee")
-    run = Run(path, model, config, data)
+    run = Run(model, config, data, path=path)
     run.create()
     for step in range(10, steps + 1, 10):
         loss = 2 + 40 * config.learning_rate + 50 / step

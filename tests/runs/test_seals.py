@@ -76,7 +76,7 @@ def test_a_seal_cannot_be_left_out(run: Run) -> None:
 
 def test_settings_come_back_as_they_were(tmp_path: Path) -> None:
     data = RunData("Ünïcode 文.txt", False, 3, stages=(), datasets={"jokes": 0.5})
-    run = Run(tmp_path, Run.load(TINY / "run").model, TrainConfig(), data, options={"a": "ü"})
+    run = Run(Run.load(TINY / "run").model, TrainConfig(), data, options={"a": "ü"}, path=tmp_path)
     run.write_config()
     assert Run.load(tmp_path) == run
 

@@ -74,7 +74,7 @@ class Timed:
 
 def new_run(path: Path, clock: Clock | None = None, **settings: object) -> Run:
     usual = {"batch_size": 2, "micro_batch_size": 2, "warmup_steps": 0, "dtype": "float32"}
-    run = Run(path, SMALL, TrainConfig(**usual | settings), RunData("-", False, 1), clock)
+    run = Run(SMALL, TrainConfig(**usual | settings), RunData("-", False, 1), clock, path=path)
     run.create()
     return run
 

@@ -61,7 +61,7 @@ def lora_state(**settings: object) -> tuple[State, TrainConfig, dict[str, Tensor
     initial = weights(build_model(CONFIG))
     sizes = {"lora": RANK, "batch_size": 2, "micro_batch_size": 1}
     config = replace(ADAPTERS, **{"dtype": "float32"} | sizes | settings)
-    run = Run(Path(), CONFIG, config, RunData("", chat=True, n_bytes=0))
+    run = Run(CONFIG, config, RunData("", chat=True, n_bytes=0), path=Path())
     return build_state(run, World(), initial=initial)[1], config, initial
 
 
@@ -159,7 +159,7 @@ def test_the_estimate_of_what_a_step_keeps_counts_the_encoder_of_a_translator() 
 @pytest.mark.parametrize("optimizer", ["muon", "adamw"])
 def test_the_estimate_of_what_a_training_holds_is_near_what_it_holds(optimizer: str) -> None:
     training = TrainConfig(batch_size=2, micro_batch_size=2, optimizer=optimizer, dtype="float32")
-    run = Run(Path(), CONFIG, training, RunData("", False, 0))
+    run = Run(CONFIG, training, RunData("", False, 0), path=Path())
     _, state = build_state(run, World())
     step(state, batch(), task_logits, training)
     tensors = [t for p in state.model.parameters() for t in (p, p.grad)]

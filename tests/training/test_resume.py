@@ -54,7 +54,7 @@ def new_run(path: Path, shards: Shards, **settings: object) -> Run:
     model = dataclasses.replace(PRESETS["tiny"], n_layer=1, block_size=64, dropout=0.1)
     usual = {"batch_size": 4, "micro_batch_size": 2, "warmup_steps": 4, "log_every": 1}
     config = TrainConfig(**{"steps": STEPS, **usual, **settings})
-    run = Run(path, model, config, run_data_of(shards, "chats"))
+    run = Run(model, config, run_data_of(shards, "chats"), path=path)
     LanguageModelling(run, shards).save(path)
     run.create()
     return run

@@ -16,7 +16,7 @@ from pathlib import Path
 from gptcore.bundle import SOURCE_TOKENIZER
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
-from gptcore.system.files import list_checkpoints, locked, step_of
+from gptcore.system.files import LOCK, list_checkpoints, locked, step_of
 from gptcore.system.wording import word
 from gptcore.text.tokenizer import Tokenizer
 from training.data.sentence_pairs import TRAINING, VALIDATION, read_pairs
@@ -24,7 +24,7 @@ from training.data.shards import is_finished
 from training.data.sources import shards_of
 from training.machine.progress import waiting
 from training.run.base import first_weights
-from training.run.directory import LOCK, Run
+from training.run.directory import Run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

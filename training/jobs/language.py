@@ -98,13 +98,7 @@ def start(options: argparse.Namespace, looked: Text | None, world: World) -> dic
         examples = questions(Rows(shards, split, plan.training.row_length(plan.model.block_size)))
         data = dataclasses.replace(data, examples=examples)
     run = Run(
-        options.out,
-        plan.model,
-        training,
-        data,
-        plan.clock,
-        fixed_options(options),
-        base,
+        plan.model, training, data, plan.clock, fixed_options(options), base, path=options.out
     )
     task = LanguageModelling(run, shards, world)
     if world.is_first:

@@ -123,7 +123,7 @@ def new_run(stage: Stage, path: Path, shards: Shards, before: Before | None) -> 
         stages=before.stages if before else (),
     )
     training = dataclasses.replace(stage.training, steps=steps)
-    return Run(path, model, training, data, base=before.base if before else None)
+    return Run(model, training, data, base=before.base if before else None, path=path)
 
 
 def check_unchanged(stage: Stage, run: Run, before: Before | None) -> None:

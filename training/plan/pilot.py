@@ -130,7 +130,7 @@ def fresh_state(
     All processes of `world` must call it. `initial`: its weights; None: random ones.
     """
     keep_freed_memory()
-    run = Run(Path(), model, dataclasses.replace(training, compile="off"), NO_DATA)
+    run = Run(model, dataclasses.replace(training, compile="off"), NO_DATA, path=Path())
     return build_state(run, world, initial=initial)[1]
 
 
@@ -164,7 +164,7 @@ def between(measured: dict[int, float], depth: int) -> float:
 
 def pilot_bits_per_byte(shards: Shards, model: ModelConfig, training: TrainConfig) -> float:
     """Train a small model and return the bits per byte of a part of the held-out text."""
-    task = LanguageModelling(Run(Path(), model, training, NO_DATA), shards)
+    task = LanguageModelling(Run(model, training, NO_DATA, path=Path()), shards)
     state = fresh_state(model, training)
     for _ in progress(range(training.steps), "a pilot run, to foretell the loss", leave=False):
         step(state, task.batch(state.step), task.logits, training)

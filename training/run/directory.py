@@ -25,15 +25,15 @@ import math
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from gptcore.checks import UserError, nearest_beside
-from gptcore.config import ModelConfig
 from gptcore.system.files import (
+    LOCK,
     list_checkpoints,
     locked,
     read_json,
@@ -46,27 +46,19 @@ from gptcore.system.files import (
 from gptcore.system.wording import word
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.typed_json import as_json, check_format, read_as
-from training.run.clock import Clock
-from training.run.config import TrainConfig
-from training.run.facts import FORMAT, Base, RunData, Settings
+from training.run.facts import FORMAT, Settings
 
-CONFIG, LOCK = "config.json", "lock"
+CONFIG = "config.json"
 
 if TYPE_CHECKING:  # it imports torch, which is slow; commands that only read records do not need it
     from gptcore.nn.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(Settings):
     """A run directory and its settings."""
 
-    path: Path
-    model: ModelConfig
-    train: TrainConfig
-    data: RunData
-    clock: Clock | None = None  # the time budget of a planned run, until the steps are fitted
-    options: dict[str, str] = field(default_factory=dict)  # other options of the first command
-    base: Base | None = None  # the weights that a fine-tuning started from
+    path: Path = field(kw_only=True)
     # Checkpoints that this process wrote or verified (True), or found damaged (False).
     sound: dict[Path, bool] = field(default_factory=dict, compare=False, repr=False)
 
@@ -107,8 +99,8 @@ class Run:
         self.write_config()
 
     def write_config(self) -> None:
-        settings = Settings(self.model, self.train, self.data, self.clock, self.options, self.base)
-        write_whole(self.path / CONFIG, sealed(as_json(settings)))
+        settings = {field.name: getattr(self, field.name) for field in fields(Settings)}
+        write_whole(self.path / CONFIG, sealed(as_json(Settings(**settings))))
 
     @classmethod
     def load(cls, path: str | Path) -> "Run":
@@ -123,9 +115,7 @@ class Run:
             raise UserError(f"no training run at {path}: {hint}") from None
         check_format(values, FORMAT, str(path / CONFIG))
         found = read_as(Settings, values, str(path / CONFIG))
-        return cls(
-            path, found.model, found.train, found.data, found.clock, found.options, found.base
-        )
+        return cls(**vars(found), path=path)
 
     def log(self, **values: float) -> None:
         """Append a line; a value that is not finite is left out, as JSON has no such number."""

@@ -26,14 +26,12 @@ from gptcore.checks import UserError, shorten
 from gptcore.config import ModelConfig
 from gptcore.page.train.child import Child, output_of, planned
 from gptcore.page.train.progress import progress_of
+from gptcore.page.train.settings import checked
 from gptcore.system.command_line import INTERRUPTED
-from gptcore.system.files import write_json
+from gptcore.system.files import LOCK, is_locked, write_json
 
 INSTALL = "pip install -r requirements-train.txt"
 MOST_BYTES, MOST_TEXTS = 500_000_000, 200
-MOST_MINUTES = 24 * 60
-MOST_LETTERS = 40  # of a name
-TEXTS = ("name", "start", "me", "columns")  # settings
 KINDS = ("fetch", "look", "plan", "train", "export")  # of commands
 ERROR = "error: "  # begins the line of a command that failed
 SAYINGS = ("look", "plan")  # commands that only say what is or would be
@@ -288,6 +286,8 @@ class Workbench:
         with self.after_look():
             self.check_idle()
             begun = self.settings()["begun"]
+            if begun and is_locked(self.runs / begun / LOCK):  # by a page that was killed
+                raise UserError(f"{self.runs / begun} is being trained: wait for the end of that")
             if begun and not keeps:
                 shutil.rmtree(self.runs / begun, ignore_errors=True)
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -318,33 +318,3 @@ def is_exported(run: Path, out: Path) -> bool:
     weights = [*run.glob("checkpoints/*/manifest.json"), *run.glob("summary.json")]
     newest = max((path.stat().st_mtime for path in weights), default=0)
     return exported.is_file() and exported.stat().st_mtime > newest > 0
-
-
-def checked(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings among what a person has chosen. Raises UserError."""
-    chosen = {key: value for key, value in asked.items() if key in (*TEXTS, "minutes")}
-    for key in set(TEXTS) & set(chosen):
-        if not isinstance(chosen[key], str) or len(chosen[key]) > 200 or "\0" in chosen[key]:
-            raise UserError(f"{key} must be a short text")
-    if "name" in chosen:
-        chosen["name"] = folder_name(chosen["name"])
-    minutes = chosen.get("minutes", 1)
-    if type(minutes) not in (int, float) or not (0 < minutes <= MOST_MINUTES):
-        raise UserError(f"minutes must be a number above 0, up to {MOST_MINUTES:,}")
-    return chosen
-
-
-def folder_name(given: str) -> str:
-    """Return a model's name as that of a folder: "My shop" is My-shop. Raises UserError."""
-    name = "-".join(given.split())
-    if not name:
-        raise UserError("the name of the model is empty: type one, such as mine")
-    if unfit := " ".join(dict.fromkeys(re.findall(r"[^\w.-]", name))):
-        raise UserError(
-            f"the name {name} holds {unfit}: use letters, digits, dots, dashes and underscores"
-        )
-    if len(name) > MOST_LETTERS:
-        raise UserError(f"the name {name} has {len(name)} characters: use at most {MOST_LETTERS}")
-    if name.startswith("."):
-        raise UserError(f"the name {name} begins with a dot: begin with a letter or a digit")
-    return name
