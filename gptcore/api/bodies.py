@@ -8,11 +8,12 @@ Fields that this server does not know are ignored, as other servers do, but not 
 would change the reply (UNMET). Values of the wrong kind, or out of range, are refused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from gptcore.api.access import REPLIES
+from gptcore.api.functions import demanded, reply_schema, told, written
 from gptcore.checks import TooLong, UserError, check_choice, check_type, shorten
 from gptcore.engine.generate import Request, chat_request
 from gptcore.engine.inputs import check_stops, text_of, usual_sampling
@@ -28,7 +29,6 @@ SEEDS = 2**63  # the sampler has those below it
 LEAST_TOP_P = 0.01  # the sampler's least; 0, as OpenAI allows, means the likeliest token
 # What newer clients call the system, and who says what came of a call.
 OTHER_ROLES = {"developer": "system", "tool": "user"}
-NO_PARAMETERS = {"type": "object", "properties": {}}
 FORMATS = ("text", "json_object", "json_schema")  # of replies
 
 # Fields of OpenAI's that this server cannot fulfil, and the values that ask for nothing.
@@ -88,7 +88,7 @@ class ParsedCall:
     include_usage: bool
     n: int
     schema: Any = None  # what the replies must be JSON of, not yet compiled
-    function: str = ""  # whose arguments the replies are, if a call of it is demanded
+    functions: Collection[str] = ()  # each reply is a call of one of these, if there are any
 
     def bound(self, grammar: Grammar) -> "ParsedCall":
         """Return the call for replies of a grammar."""
@@ -103,7 +103,10 @@ def read_chat(body: Any, model: OnnxModel) -> ParsedCall:
             "use /v1/completions"
         )
     given, stops = read_fields(body, model)
-    messages = [read_message(i, m) for i, m in enumerate(read_list(body, "messages"))]
+    functions = demanded(body)
+    is_chosen = len(functions) > 1
+    given_messages = enumerate(read_list(body, "messages"))
+    messages = [read_message(i, m, is_chosen) for i, m in given_messages]
     wants_top = body.get("logprobs")
     if wants_top is not None:
         check_type("logprobs", wants_top, bool)
@@ -111,14 +114,14 @@ def read_chat(body: Any, model: OnnxModel) -> ParsedCall:
     if n_top and not wants_top:
         raise UserError(f"top_logprobs={n_top} needs logprobs=true")
     most = given.most_tokens(model.config.block_size)
-    function, schema = read_demanded(body)
-    if not function:
-        schema = read_format(body.get("response_format"))
+    if is_chosen:
+        messages.append({"role": "system", "content": told(functions)})
     request = chat_request(model, one_system(messages), given.sampling(), most)
     # A stop text would leave a part of the arguments.
-    stops = () if function else stops
+    stops = () if functions else stops
     request = replace(request, stops=stops, n_top=n_top if wants_top else None)
-    return replace(parsed([request], given, model), schema=schema, function=function)
+    schema = reply_schema(functions) if functions else read_format(body.get("response_format"))
+    return replace(parsed([request], given, model), schema=schema, functions=[*functions])
 
 
 def read_completion(body: Any, model: OnnxModel) -> ParsedCall:
@@ -157,44 +160,6 @@ def read_fields(body: Any, model: OnnxModel) -> tuple[Fields, tuple[str, ...]]:
     return given, check_stops([stop] if isinstance(stop, str) else stop)
 
 
-def read_demanded(body: dict[str, Any]) -> tuple[str, Any]:
-    """Return the function that must be called, and the schema of its arguments; "" if none must.
-
-    Where tools may be called, but need not, a reply without a call is right.
-    """
-    choice = body.get("tool_choice")
-    allowed = part(choice, "allowed_tools")  # some of the tools, by name
-    if allowed is not None:
-        choice = str(part(allowed, "mode"))
-    if choice in (None, "auto", "none"):
-        return "", None
-    schemas = read_tools(body)
-    if isinstance(allowed, dict):
-        schemas = {name: schemas[name] for name in read_tools(allowed) if name in schemas}
-    if choice == "required":
-        if len(schemas) != 1:
-            raise UserError(
-                f"tool_choice 'required' leaves a choice of {len(schemas)} functions, which this "
-                f"server cannot make: name one of them, or send one"
-            )
-        return next(iter(schemas.items()))
-    name = part(choice, "function", "name")
-    if not isinstance(name, str) or name not in schemas:
-        raise UserError(f"tool_choice names no function of tools ({shorten(repr(choice))})")
-    return name, schemas[name]
-
-
-def read_tools(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the schemas of the functions that are offered, by their names."""
-    schemas = {}
-    for tool in read_list(body, "tools"):
-        function = part(tool, "function")
-        if not isinstance(part(function, "name"), str):
-            raise UserError('tools must be a list of {"function": {"name": ..., ...}}')
-        schemas[function["name"]] = function.get("parameters") or NO_PARAMETERS
-    return schemas
-
-
 def read_format(wanted: Any) -> Any:
     """Return the JSON schema that a reply shall have, not yet checked; None: any text."""
     if wanted is None:
@@ -219,24 +184,20 @@ def read_list(body: dict[str, Any], name: str) -> list:
     return value
 
 
-def read_message(i: int, message: Any) -> Message:
-    """Return a message whose content is one text; raises UserError."""
+def read_message(i: int, message: Any, is_chosen: bool = False) -> Message:
+    """Return a message whose content is one text; raises UserError.
+
+    `is_chosen`: whether the model chooses among functions, and so has written their names.
+    """
     if not isinstance(message, dict):
         raise UserError(f'message {i} is not of the form {{"role": ..., "content": ...}}')
     content, role, calls = (message.get(key) for key in ("content", "role", "tool_calls"))
     if not content and isinstance(calls, list):  # a call that we have written
-        content = [{"text": part(call, "function", "arguments")} for call in calls]
+        content = [{"text": written(call, is_chosen)} for call in calls]
     if content is None and role == "assistant":
         content = message.get("refusal") or ""
     text = text_of(content, f"message {i}")
     return {"role": OTHER_ROLES.get(str(role), str(role)), "content": text}  # checked later
-
-
-def part(value: Any, *keys: str) -> Any:
-    """Return what lies in a JSON value under these keys, or None."""
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
 
 
 def one_system(messages: list[Message]) -> list[Message]:

@@ -80,7 +80,7 @@ ALLOWED: Schema = {
     "required": ["mode", "tools"],
 }
 DEMANDED: Schema = {
-    "description": "with a function's name, or required and one function: the reply calls it",
+    "description": "with a function's name, or required: the reply calls one",
     "anyOf": [
         {"enum": ["auto", "none", "required", None]},
         {"type": "object", "properties": {"function": NAMED}, "required": ["function"]},

@@ -10,10 +10,12 @@ A ChatForm and a TextForm have the same methods. An answer has several choices: 
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from gptcore.api.functions import CallWriter
 from gptcore.engine.generate import Finish, Piece
 from gptcore.engine.sampling import Likelihood
 from gptcore.inspection import token_names
@@ -71,35 +73,24 @@ class Form:
 
 
 class ChatForm(Form):
-    """/v1/chat/completions. Replies are a function's arguments if a call of it is demanded."""
+    """/v1/chat/completions. Each reply is a call of one of `functions`, if there are any."""
 
     kind, part_kind, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl"
 
-    def __init__(self, model: str, tokenizer: Tokenizer, function: str):
+    def __init__(self, model: str, tokenizer: Tokenizer, functions: Collection[str]):
         super().__init__(model, tokenizer)
-        self.function = function
-
-    def content(self, text: str, is_first: bool = True, **place: int) -> Json:
-        """Return what a message, or the next part of one, has for a text.
-
-        `place`: where a part belongs, which a whole message does not say.
-        """
-        if not self.function:
-            return {"content": text}
-        call: Json = {**place, "function": {"arguments": text}}
-        if is_first:
-            call |= {"id": f"call_{uuid.uuid4().hex}", "type": "function"}
-            call["function"]["name"] = self.function
-        return {"content": None, "tool_calls": [call]}
+        self.functions = functions
+        # Of each reply of a stream.
+        self.calls: defaultdict[int, CallWriter] = defaultdict(partial(CallWriter, functions))
 
     def finish_reason(self, finish: Finish | None) -> str | None:
-        return "tool_calls" if finish == "end" and self.function else FINISH_REASON[finish]
+        return "tool_calls" if finish == "end" and self.functions else FINISH_REASON[finish]
 
     def whole(self, pieces: list[list[Piece]], usage: Json) -> Json:
         choices = [
             {
                 "index": i,
-                "message": {"role": "assistant", **self.content(joined(reply)), "refusal": None},
+                "message": {"role": "assistant", **self.said(joined(reply)), "refusal": None},
                 "logprobs": self.logprobs([x for piece in reply for x in piece.likelihoods]),
                 "finish_reason": self.finish_reason(reply[-1].finish),
             }
@@ -107,22 +98,34 @@ class ChatForm(Form):
         ]
         return self.around(self.kind, choices, usage=usage)
 
+    def said(self, text: str) -> Json:
+        """Return what the message of a whole reply has for its text."""
+        if not self.functions:
+            return {"content": text}
+        call = CallWriter(self.functions).push(text)
+        return {"content": None, "tool_calls": [call]} if call else {"content": None}
+
     def opening(self, n: int) -> list[Json]:
         """Return the parts that name the speaker of each of `n` replies."""
-        deltas = [{"role": "assistant", **self.content("", index=0)} for _ in range(n)]
-        choices = [{"index": i, "delta": d, "finish_reason": None} for i, d in enumerate(deltas)]
+        delta = {"role": "assistant", "content": None if self.functions else ""}
+        choices = [{"index": i, "delta": delta, "finish_reason": None} for i in range(n)]
         return [self.around(self.part_kind, [choice]) for choice in choices]
 
     def part(self, i: int, piece: Piece) -> Json:
         choice = {
             "index": i,
-            "delta": self.content(piece.text, False, index=0)
-            if piece.text or not piece.finish
-            else {},
+            "delta": self.new(i, piece.text) if piece.text or not piece.finish else {},
             "logprobs": self.logprobs(piece.likelihoods),
             "finish_reason": self.finish_reason(piece.finish),
         }
         return self.around(self.part_kind, [choice])
+
+    def new(self, i: int, text: str) -> Json:
+        """Return what is new of a streamed message."""
+        if not self.functions:
+            return {"content": text}
+        call = self.calls[i].push(text)
+        return {"tool_calls": [{"index": 0, **call}]} if call else {}
 
     def logprobs(self, tokens: Iterable[Likelihood]) -> Json | None:
         content = [

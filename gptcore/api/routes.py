@@ -133,7 +133,7 @@ class Api:
         return await self.answer(
             call,
             read_chat,
-            lambda name, model, asked: ChatForm(name, model.tokenizer, asked.function),
+            lambda name, model, asked: ChatForm(name, model.tokenizer, asked.functions),
         )
 
     async def completions(self, call: Call) -> Response:

@@ -1,0 +1,139 @@
+"""Calls of functions that a client demands: what the model must write, and its reply as a call.
+
+>>> demanded({"tool_choice": "required", "tools": [{"function": {"name": "now"}}]})
+{'now': {'name': 'now'}}
+
+Of one function the reply is the arguments. Of several the model chooses one: they are told to it in
+the system message, and the reply is JSON of a name and arguments, as models learn to write it.
+Where functions may be called, but need not, a reply without a call is right.
+"""
+
+import json
+import uuid
+from collections.abc import Collection
+from typing import Any
+
+from gptcore.checks import UserError, shorten
+
+Json = dict[str, Any]
+Functions = dict[str, Json]  # by their names
+NO_PARAMETERS = {"type": "object", "properties": {}}
+CHOOSE = 'Answer by a call, {"name": ..., "arguments": {...}}, of one of these functions:'
+
+
+def demanded(body: Json) -> Functions:
+    """Return the functions of which a call to /v1/chat/completions demands one; {} if it does not.
+
+    Raises UserError for a choice that the tools do not have.
+    """
+    choice = body.get("tool_choice")
+    allowed = part(choice, "allowed_tools")  # some of the tools, by name
+    if allowed is not None:
+        choice = str(part(allowed, "mode"))
+    if choice in (None, "auto", "none"):
+        return {}
+    offered = read_tools(body)
+    if isinstance(allowed, dict):
+        offered = {name: offered[name] for name in read_tools(allowed) if name in offered}
+    if choice == "required" and offered:
+        return offered
+    name = part(choice, "function", "name")
+    if not isinstance(name, str) or name not in offered:
+        raise UserError(f"tool_choice names no function of tools ({shorten(repr(choice))})")
+    return {name: offered[name]}
+
+
+def read_tools(body: Json) -> Functions:
+    """Return the functions that are offered."""
+    tools = body.get("tools")
+    if not isinstance(tools, list) or not tools:
+        raise UserError("tools must be a list that is not empty")
+    functions = [part(tool, "function") for tool in tools]
+    if not all(isinstance(part(function, "name"), str) for function in functions):
+        raise UserError('tools must be a list of {"function": {"name": ..., ...}}')
+    return {function["name"]: function for function in functions}
+
+
+def reply_schema(functions: Functions) -> Any:
+    """Return the schema of what the model writes to call one of these functions."""
+    schemas = [function.get("parameters") or NO_PARAMETERS for function in functions.values()]
+    if len(schemas) == 1:
+        return schemas[0]
+    return {"anyOf": [call_schema(i, *pair) for i, pair in enumerate(zip(functions, schemas))]}
+
+
+def call_schema(i: int, name: str, parameters: Any) -> Json:
+    """Return the schema of a call, which is at /anyOf/i: references within it are moved there."""
+    here = f'"$ref": "#/anyOf/{i}/properties/arguments'
+    moved = json.dumps(parameters).replace('"$ref": "#', here)
+    return {
+        "type": "object",
+        "properties": {"name": {"const": name}, "arguments": json.loads(moved)},
+        "required": ["name", "arguments"],
+    }
+
+
+def told(functions: Functions) -> str:
+    """Return what the system message says of functions among which the model chooses.
+
+    Their parameters would fill a small context, and the model reads those of the one it has chosen
+    while it writes their values.
+    """
+    known = [f"{name}: {f['description']}" if f.get("description") else name
+             for name, f in functions.items()]  # fmt: skip
+    return "\n".join([CHOOSE, *known])
+
+
+def beginning(name: str) -> str:
+    """Return what stands before the arguments of a function that the model has chosen."""
+    return f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": '
+
+
+def written(call: Any, is_chosen: bool) -> Any:
+    """Return the text of a call that a client sends back, as the model wrote it."""
+    name, arguments = (part(call, "function", key) for key in ("name", "arguments"))
+    if not is_chosen or not isinstance(name, str) or not isinstance(arguments, str):
+        return arguments
+    return beginning(name) + arguments + "}"
+
+
+def part(value: Any, *keys: str) -> Any:
+    """Return what lies in a JSON value under these keys, or None."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+class CallWriter:
+    """A reply that is a call, in parts as they are written.
+
+    >>> writer = CallWriter(["add", "now"])
+    >>> writer.push('{"name": "add", "argu')
+    >>> writer.push('ments": {"a": 1}')["function"]
+    {'name': 'add', 'arguments': '{"a": 1'}
+    >>> writer.push("}")["function"]
+    {'arguments': '}'}
+    """
+
+    def __init__(self, names: Collection[str]):
+        is_chosen = len(names) > 1
+        # What the reply begins with, and the number of characters after the arguments.
+        self.heads = {beginning(name) if is_chosen else "": name for name in names}
+        self.n_after = len("}") if is_chosen else 0
+        self.text, self.n_told, self.name = "", 0, ""
+
+    def push(self, text: str) -> Json | None:
+        """Return what is new of the call, in OpenAI's form; None while its name is not written."""
+        self.text += text
+        new: Json = {}
+        if not self.name:
+            head = next((head for head in self.heads if self.text.startswith(head)), None)
+            if head is None:
+                return None
+            self.name, self.n_told = self.heads[head], len(head)
+            new = {"id": f"call_{uuid.uuid4().hex}", "type": "function"}
+        end = max(len(self.text) - self.n_after, self.n_told)
+        function = {"name": self.name} if new else {}
+        function["arguments"] = self.text[self.n_told : end]
+        self.n_told = end
+        return {**new, "function": function}
