@@ -139,7 +139,8 @@ def test_what_is_kept_of_the_weights_before_is_measured_on_a_gpu(
         return measure(task, model)
 
     monkeypatch.setattr(LanguageModelling, "evaluate", evaluate)
-    settings = set_options(steps=2, eval_every=2, batch_size=4, dtype="float32", learning_rate=1e-5)
+    chosen = {"dtype": "float32", "compile": "off", "learning_rate": 1e-5}
+    settings = set_options(steps=2, eval_every=2, batch_size=4, **chosen)
     words = [str(chats), "--init", str(run.path), *settings]
     assert main([*words, "--out", str(tmp_path / "run")]) == 0
     assert Run.load(tmp_path / "run").summary()["kept"] == 0.4
