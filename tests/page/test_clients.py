@@ -88,6 +88,37 @@ except LengthFinishReasonError:
     print(choice.message.parsed.model_dump_json())
 """
 
+CHOOSING = """
+import sys
+from openai import OpenAI, pydantic_function_tool
+from pydantic import BaseModel, Field
+
+class Cat(BaseModel):
+    "A cat."
+    name: str = Field(max_length=8)
+
+class Dog(BaseModel):
+    "A dog."
+    name: str = Field(max_length=8)
+    friend: Cat
+
+chat = OpenAI(base_url=sys.argv[1], api_key="secret", max_retries=0).chat.completions
+options = {
+    "messages": [{"role": "user", "content": sys.argv[2]}],
+    "model": sys.argv[3],
+    "tools": [pydantic_function_tool(Cat), pydantic_function_tool(Dog)],
+    "tool_choice": "required",
+    "temperature": 2,
+}
+for seed in range(8):
+    whole = chat.parse(seed=seed, **options).choices[0].message
+    with chat.stream(seed=seed, **options) as stream:
+        streamed = stream.get_final_completion().choices[0].message
+    (one,), (other,) = (message.tool_calls for message in (whole, streamed))
+    assert one.function.parsed_arguments == other.function.parsed_arguments
+    print(type(one.function.parsed_arguments).__name__)
+"""
+
 
 @pytest.fixture(scope="module")
 def nano() -> OnnxModel:
@@ -139,6 +170,12 @@ def test_openais_package_parses_a_reply_into_a_pydantic_model(url: str, nano: On
     cat = json.loads(output(python, "-c", PARSING, url, STORY, nano.bundle.name))
     assert cat.keys() == {"name", "lives", "toys"} and 1 <= cat["lives"] <= 9
     assert {toy["colour"] for toy in cat["toys"]} <= {"red", "blue"}
+
+
+def test_openais_package_lets_the_model_choose_a_function(url: str, nano: OnnxModel) -> None:
+    python = install("openai", OPENAI) / PYTHON
+    chosen = output(python, "-c", CHOOSING, url, STORY, nano.bundle.name).split()
+    assert len(chosen) == 8 and {*chosen} == {"Cat", "Dog"}
 
 
 def test_the_example_prints_our_greedy_reply(nano: OnnxModel) -> None:
