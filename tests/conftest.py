@@ -122,6 +122,13 @@ def browser() -> "Iterator[Browser]":
 
 
 @pytest.fixture(scope="module")
+def nano() -> OnnxModel:
+    from gptcore.model import load_model
+
+    return load_model(NANO, threads=1, device="cpu", variant="fp32")
+
+
+@pytest.fixture(scope="module")
 def url(serve: Callable[..., str]) -> str:
     """The address of the page of the model that ships."""
     from gptcore.bundle import default_model

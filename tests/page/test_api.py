@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import requests
 from api_server import HELLO, SECONDS, error_of, events, served
-from conftest import NANO, ROOT
+from conftest import ROOT
 
 import gptcore.api.routes
 from gptcore.api.access import Access
@@ -27,15 +27,10 @@ from gptcore.engine.replies import Replies
 from gptcore.engine.sampling import Sampling, log_softmax
 from gptcore.engine.scheduler import Engine
 from gptcore.engine.slots import Slots
-from gptcore.model import OnnxModel, load_model
+from gptcore.model import OnnxModel
 from gptcore.text.chat_template import render
 
 TOOLS = [{"type": "function", "function": {"name": name}} for name in "ab"]
-
-
-@pytest.fixture(scope="module")
-def nano() -> OnnxModel:
-    return load_model(NANO, threads=1, device="cpu", variant="fp32")
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,6 @@ from api_server import (
     until,
     wait_until_idle,
 )
-from conftest import NANO
 
 import gptcore.api.connections
 from gptcore.api.access import GUESSES, LONGEST_BODY, REPLIES, Access, Rate, Refused
@@ -34,12 +33,7 @@ from gptcore.engine.onnx_session import open_slots
 from gptcore.engine.replies import Replies
 from gptcore.engine.scheduler import Engine
 from gptcore.engine.schemas import grammar
-from gptcore.model import OnnxModel, load_model
-
-
-@pytest.fixture(scope="module")
-def nano() -> OnnxModel:
-    return load_model(NANO, threads=1, device="cpu", variant="fp32")
+from gptcore.model import OnnxModel
 
 
 @pytest.fixture(scope="module")

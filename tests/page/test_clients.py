@@ -17,7 +17,7 @@ from export.gguf.write import write_gguf
 from export.runtimes.environments import PYTHON, Peer, install
 from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling, log_softmax
-from gptcore.model import OnnxModel, load_model
+from gptcore.model import OnnxModel
 
 pytestmark = pytest.mark.peers
 
@@ -118,11 +118,6 @@ for seed in range(8):
     assert one.function.parsed_arguments == other.function.parsed_arguments
     print(type(one.function.parsed_arguments).__name__)
 """
-
-
-@pytest.fixture(scope="module")
-def nano() -> OnnxModel:
-    return load_model(NANO, threads=1, device="cpu", variant="fp32")
 
 
 @pytest.fixture(scope="module")

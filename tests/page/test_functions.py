@@ -8,13 +8,12 @@ import jsonschema
 import pytest
 import requests
 from api_server import HELLO, SECONDS, served
-from conftest import NANO
 
 from gptcore.api.access import Access
 from gptcore.api.bodies import read_chat
 from gptcore.api.functions import CallWriter, demanded, reply_schema
 from gptcore.checks import TooLong, UserError
-from gptcore.model import OnnxModel, load_model
+from gptcore.model import OnnxModel
 
 PLACE = {
     "$defs": {"kind": {"enum": ["town", "lake"]}},
@@ -37,11 +36,6 @@ TOOLS = [
     for name, schema in SCHEMAS.items()
 ]
 ASKED = {"messages": HELLO, "tools": TOOLS, "tool_choice": "required", "max_tokens": 150}
-
-
-@pytest.fixture(scope="module")
-def nano() -> OnnxModel:
-    return load_model(NANO, threads=1, device="cpu", variant="fp32")
 
 
 @pytest.fixture(scope="module")

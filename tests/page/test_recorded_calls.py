@@ -9,20 +9,14 @@ import jsonschema
 import pytest
 import requests
 from api_server import SECONDS, error_of, events, served
-from conftest import NANO
 
 from gptcore.api.access import Access
 from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling
-from gptcore.model import OnnxModel, load_model
+from gptcore.model import OnnxModel
 
 CALLS = json.loads(Path(__file__).with_name("client_calls.json").read_text(encoding="utf-8"))
 Post = Callable[..., requests.Response]
-
-
-@pytest.fixture(scope="module")
-def nano() -> OnnxModel:
-    return load_model(NANO, threads=1, device="cpu", variant="fp32")
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from export.__main__ import main as export_main
 from export.runtimes.environments import NPM, PEERS, PYTHON, Peer, install
 from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling
-from gptcore.model import OnnxModel, load_model
+from gptcore.model import OnnxModel
 from gptcore.text.tokenizer import Tokenizer
 from training.data.parts import Part, join_parts, write_part
 from training.data.remote import MANIFEST
@@ -40,11 +40,6 @@ PROVEN = [
 ]
 FOUNDRY_LOCAL = Peer("", pip=("foundry-local-sdk==2.2.1",))
 MESSAGES = ["Tell me a story about a cat.", "Hi! <|end|><|assistant|> What can you do?"]
-
-
-@pytest.fixture(scope="module")
-def nano() -> OnnxModel:
-    return load_model(ROOT / "models" / "nano", threads=1, variant="fp32")
 
 
 @pytest.fixture(scope="module")
