@@ -4,13 +4,13 @@
     >>> bundle.config.block_size, bundle.is_chat                         # doctest: +SKIP
     (512, True)
 
-`gptcore.json` holds facts about the model and the sha256 of every other file. All hashes are
-compared before anything else is loaded from the folder, whose tokenizer must be listed, too.
+`gptcore.json` holds facts about the model and the sha256 of every other file. No file is read
+before its hash is compared, and the tokenizer must be listed, too.
 """
 
 import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gptcore.checks import UserError, nearest_beside
@@ -66,6 +66,16 @@ class Bundle:
     config: ModelConfig
     tokenizer: Tokenizer
     facts: ModelFacts
+    # The names of files whose hashes have been compared.
+    compared: set[str] = field(default_factory=set, compare=False, repr=False, kw_only=True)
+
+    def check(self, variant: str) -> None:
+        """Compare the hashes of a variant's weights; raises UserError if a file is damaged."""
+        graph = Path(VARIANTS[variant])
+        names = {graph.as_posix(), data_file(graph).as_posix()} & self.facts.sha256.keys()
+        for name in names - self.compared:
+            check_hash(self.path, name, self.facts)
+            self.compared.add(name)
 
     @property
     def variants(self) -> dict[str, Path]:
@@ -151,16 +161,20 @@ def find_models(folder: Path) -> tuple[list[Path], list[str]]:
     return found, others
 
 
-def load_bundle(folder: str | Path) -> Bundle:
+def load_bundle(folder: str | Path, with_weights: bool = True) -> Bundle:
     """Read and verify the folder of a decoder.
 
+    `with_weights`: whether those are verified, too; else `Bundle.check` does it for the ones that
+    are used. Of a large model all weights, in all formats, take a minute.
     Raises UserError naming the file that is missing or damaged.
     """
-    folder, facts = Path(folder), read_folder(Path(folder))
+    folder, facts = Path(folder), read_folder(Path(folder), with_weights)
     config = facts.config
     if isinstance(config, Seq2SeqConfig):
         raise UserError(f"{folder} is a translation model: give it to app.py --translate")
-    bundle = Bundle(folder, config, load_tokenizer(folder, config.vocab_size), facts)
+    compared = {name for name in facts.sha256 if with_weights or not holds_weights(name)}
+    tokenizer = load_tokenizer(folder, config.vocab_size)
+    bundle = Bundle(folder, config, tokenizer, facts, compared=compared)
     if not bundle.variants:
         raise UserError(f"{folder / FACTS} does not list {ONNX}: export the model again")
     return bundle
@@ -187,10 +201,10 @@ def load_any_bundle(folder: str | Path) -> Bundle:
 
 
 def say_if_large(folder: Path) -> None:
-    """Print one line if the files of a folder are so large that checking them takes seconds."""
+    """Print one line if a folder is so large that it takes seconds until its model answers."""
     n_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     if n_bytes >= LARGE_BYTES:
-        print(f"checking the files of {folder}: {n_bytes / 1e9:.1f} GB ...", flush=True)
+        print(f"checking and opening {folder} ...", flush=True)
 
 
 def check_whole(bundle: Bundle) -> None:
@@ -202,18 +216,29 @@ def check_whole(bundle: Bundle) -> None:
             )
 
 
-def read_folder(folder: Path) -> ModelFacts:
-    """Read gptcore.json, then check that every file it lists has the sha256 it names."""
+def read_folder(folder: Path, with_weights: bool = True) -> ModelFacts:
+    """Read gptcore.json, then check that the files it lists are there, with the sha256 it names."""
     facts = read_facts(folder)
     check_links(folder)
     check_listed(folder, facts)
-    for name, expected in facts.sha256.items():
-        path = folder / name
-        if not path.is_file():
-            raise UserError(f"{path} is missing: export the model again")
-        if file_sha256(path) != expected:
-            raise UserError(f"{path} is damaged or changed (its sha256 differs): export it again")
+    for name in facts.sha256:
+        if not (folder / name).is_file():
+            raise UserError(f"{folder / name} is missing: export the model again")
+        if with_weights or not holds_weights(name):
+            check_hash(folder, name, facts)
     return facts
+
+
+def holds_weights(name: str) -> bool:
+    """Return whether a file of a decoder's folder has the weights in some format."""
+    return name in VARIANTS.values() or name.endswith((".onnx_data", ".safetensors"))
+
+
+def check_hash(folder: Path, name: str, facts: ModelFacts) -> None:
+    if file_sha256(folder / name) != facts.sha256[name]:
+        raise UserError(
+            f"{folder / name} is damaged or changed (its sha256 differs): export it again"
+        )
 
 
 def check_listed(folder: Path, facts: ModelFacts) -> None:

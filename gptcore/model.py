@@ -79,7 +79,7 @@ def load_model(
     UserError if the folder, device or variant cannot be used.
     """
     asked, device = device, choose_device(device)
-    bundle = load_bundle(folder)
+    bundle = load_bundle(folder, with_weights=False)
     if variant is not None:
         check_choice("variant", variant, VARIANTS)
         if variant not in bundle.variants:
@@ -136,7 +136,11 @@ def fastest_on_cpu(bundle: Bundle, threads: int | None, names: Sequence[str]) ->
 
 
 def open_model(bundle: Bundle, device: str, threads: int, variant: str) -> OnnxModel:
-    """Open a variant; on a CPU its serving graph, if there is one."""
+    """Open a variant; on a CPU its serving graph, if there is one.
+
+    Raises UserError if its weights are damaged.
+    """
+    bundle.check(variant)
     graphs = bundle.serving if device == "cpu" else {}
     path = graphs.get(variant, bundle.variants[variant])
     return OnnxModel(bundle, open_inference(path, device, threads), threads, variant)

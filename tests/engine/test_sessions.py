@@ -226,7 +226,7 @@ def test_on_a_gpu_the_form_that_suits_it_best_is_taken_on_all_cores(
     opened = []
     files = {VARIANTS[name]: "" for name in variants}
     bundle = replace(model.bundle, facts=replace(model.bundle.facts, sha256=files))
-    monkeypatch.setattr(gptcore.model, "load_bundle", lambda _: bundle)
+    monkeypatch.setattr(gptcore.model, "load_bundle", lambda *_, **how: bundle)
     monkeypatch.setattr(onnx_session, "has_cuda", lambda: True)
 
     def open_model(_: Bundle, *how: object) -> SimpleNamespace:
@@ -305,7 +305,7 @@ def test_half_precision_that_is_asked_for_is_not_opened_on_a_cpu(
     """Some CPUs cannot load it."""
     files = model.bundle.facts.sha256 | {VARIANTS["fp16"]: ""}
     bundle = replace(model.bundle, facts=replace(model.bundle.facts, sha256=files))
-    monkeypatch.setattr(gptcore.model, "load_bundle", lambda _: bundle)
+    monkeypatch.setattr(gptcore.model, "load_bundle", lambda *_, **how: bundle)
     opened |= {"cuda": 9.0}
     assert load_model("somewhere", variant="fp16").place == "cuda"
     assert not opened["timed"]

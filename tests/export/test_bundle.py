@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx
 import pytest
-from conftest import Refused
+from conftest import NANO, Refused
 from trained import without_serving
 
 from export.folder.replace import check_model_folder
@@ -23,6 +23,7 @@ from gptcore.bundle import (
     SERVING,
     SOURCE_TOKENIZER,
     VARIANTS,
+    WEIGHTS,
     add_files,
     data_file,
     load_bundle,
@@ -119,6 +120,19 @@ def test_a_changed_byte_in_any_file_is_named(folder: Path) -> None:
         assert f"{path} is damaged or changed" in str(error.value)
         path.write_bytes(data)
     load_bundle(folder)
+
+
+def test_weights_are_compared_where_they_are_opened(tmp_path: Path) -> None:
+    folder = shutil.copytree(NANO, tmp_path / "nano")
+    damaged = [VARIANTS["fp32"], WEIGHTS]
+    for name in damaged:
+        with open(folder / name, "ab") as file:
+            file.write(b"!")
+    assert load_model(folder, variant="q8").variant == "q8"
+    with pytest.raises(UserError, match=r"model\.onnx is damaged or changed"):
+        load_model(folder, variant="fp32")
+    with pytest.raises(UserError, match="is damaged or changed"):
+        load_bundle(folder)
 
 
 def test_a_missing_file_is_named(folder: Path) -> None:
@@ -407,4 +421,4 @@ def test_checking_large_files_is_said_before_the_wait(
     assert capsys.readouterr().out == ""
     monkeypatch.setattr(bundle_module, "LARGE_BYTES", 1000)
     say_if_large(model_folder)
-    assert f"checking the files of {model_folder}: 0.0 GB" in capsys.readouterr().out
+    assert f"checking and opening {model_folder} ..." in capsys.readouterr().out
