@@ -1,6 +1,6 @@
 """Which of several functions a model calls, where a client demands the call of one.
 
-    python benchmarks/serving/functions.py models/default [--threads 2]
+    python benchmarks/serving/functions.py models/default
 
 24 requests are six of each of four functions. One is right if it calls its own function; the
 arguments, which always are of their schema, are printed for people to judge. A guess is right in a
@@ -70,10 +70,9 @@ Please wake me up at 8 o'clock.""",
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path, help="a model folder")
-    parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     port = free_port()
-    serve = [sys.executable, "-m", "gptcore", "serve", options.model, "--threads", options.threads]
+    serve = [sys.executable, "-m", "gptcore", "serve", options.model]
     n_right = n = 0
     with running("gptcore", [*serve, "--port", port], port) as server:
         for function, requests_of_it in ASKED.items():

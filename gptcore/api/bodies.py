@@ -196,6 +196,8 @@ def read_message(i: int, message: Any, is_chosen: bool = False) -> Message:
         content = [{"text": written(call, is_chosen)} for call in calls]
     if content is None and role == "assistant":
         content = message.get("refusal") or ""
+    if not content and role == "tool":  # it returned nothing
+        content = "null"
     text = text_of(content, f"message {i}")
     return {"role": OTHER_ROLES.get(str(role), str(role)), "content": text}  # checked later
 

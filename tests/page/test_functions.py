@@ -104,6 +104,10 @@ def test_the_functions_are_told_and_calls_are_read_as_they_were_written(nano: On
     assert "Be kind.\n\nAnswer by a call, " in prompt
     assert "functions:\nfind-place: Finds a town or a lake.\ngrow.tree\n" in prompt
     assert '{"name": "find-place", "arguments": {"kind": "lake"}}' in prompt
+    for empty in (None, "", []):
+        messages[-1]["content"] = empty
+        (request,) = read_chat(ASKED | {"messages": messages}, nano).requests
+        assert "<|user|>null<|end|>" in nano.tokenizer.decode(request.ids)
     (request,) = read_chat({"messages": messages, "tools": TOOLS}, nano).requests
     prompt = nano.tokenizer.decode(request.ids)
     assert "Answer by" not in prompt and '{"kind": "lake"}' in prompt
