@@ -26,7 +26,7 @@ from training.__main__ import main as training_main
 from training.data.corpus import read_documents
 from training.data.rows import Rows
 from training.data.shards import prepare
-from training.data.survey import survey
+from training.data.survey import Surveyor, survey
 from training.formats.places import find_files
 from training.machine.flops import flops_per_token
 from training.machine.memory import kept_bytes
@@ -371,6 +371,18 @@ def test_no_pilot_runs_where_nothing_is_foretold(
     monkeypatch.setattr("training.plan.planner.measured_hardness", None)
     plan = Planner(minutes=None, depth=1, settings=[]).plan(shards)
     assert plan.expectation.startswith("unknown for so short a text")
+
+
+@pytest.mark.parametrize(("depth", "n_layers"), [(None, (1, 2)), (1, (1, 1))])
+def test_conversations_get_two_layers_at_least(depth: int | None, n_layers: tuple) -> None:
+    """A short text alone gets one, and so does who asks for it."""
+    surveyor = Surveyor()
+    for i in range(60):
+        surveyor.add(f"What is number {i}? It is {i}.")
+    text = surveyor.survey()
+    chats = dataclasses.replace(text, n_chats=text.n_documents)
+    for found, n_layer in zip((text, chats), n_layers):
+        assert Planner(minutes=1, depth=depth, settings=[]).shape(found).n_layer == n_layer
 
 
 def test_a_pilot_run_measures_64_rows_at_most(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ once, just before the learning rate begins to fall.
 import dataclasses
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
@@ -32,6 +32,7 @@ from training.plan.pilot import (
 from training.plan.plan import BEYOND, EVALUATIONS, MIN_STEPS, Plan, divided
 from training.plan.scaling import (
     DEPTHS,
+    DEPTHS_OF_CHATS,
     MAX_EPOCHS,
     PARAMETERS_PER_BYTE,
     TOKENS_PER_PARAMETER,
@@ -122,7 +123,7 @@ class Planner:
         """`looked_s`: seconds that a first pass over the text has taken, which --minutes include"""
         self.started = time.perf_counter() - looked_s
         self.minutes, self.settings, self.speed = minutes, settings, Speed()
-        self.depths = DEPTHS if depth is None else [depth]
+        self.depths: Sequence[int] = DEPTHS if depth is None else [depth]
         self.seed = read_settings(settings, ModelConfig(), TrainConfig(micro_batch_size=1))[1].seed
 
     @property
@@ -147,6 +148,8 @@ class Planner:
         if budget_s is not None:
             looking_s = time.perf_counter() - self.started
             budget_s = max(budget_s - PREPARING * looking_s, budget_s / 4)
+        if self.depths == DEPTHS and found.n_chats:
+            self.depths = DEPTHS_OF_CHATS
         plan = make_plan(estimated_facts(found), self.depths, self.speed, budget_s, self.settings)
         self.depths = [plan.depth]
         return plan.model

@@ -17,6 +17,9 @@ from training.run.config import TrainConfig
 from training.run.settings import names_of, read_settings
 
 DEPTHS = range(1, 25)
+# A reply that begins with what was asked about takes two layers: one finds which kind of question
+# it is, the other looks up its object (docs/log.md, 2026-11-28).
+DEPTHS_OF_CHATS = DEPTHS[1:]
 HEAD_SIZE = 64  # width of an attention head
 MIN_VOCABULARY, MAX_VOCABULARY = 512, 32_768
 MIN_CONTEXT = 256  # tokens; a conversation of several turns fits
