@@ -29,6 +29,7 @@ SEEDS = 2**63  # the sampler has those below it
 LEAST_TOP_P = 0.01  # the sampler's least; 0, as OpenAI allows, means the likeliest token
 # What newer clients call the system, and who says what came of a call.
 OTHER_ROLES = {"developer": "system", "tool": "user"}
+NOTHING = "(nothing)"
 FORMATS = ("text", "json_object", "json_schema")  # of replies
 
 # Fields of OpenAI's that this server cannot fulfil, and the values that ask for nothing.
@@ -192,13 +193,14 @@ def read_message(i: int, message: Any, is_chosen: bool = False) -> Message:
     if not isinstance(message, dict):
         raise UserError(f'message {i} is not of the form {{"role": ..., "content": ...}}')
     content, role, calls = (message.get(key) for key in ("content", "role", "tool_calls"))
-    if not content and isinstance(calls, list):  # a call that we have written
-        content = [{"text": written(call, is_chosen)} for call in calls]
-    if content is None and role == "assistant":
+    if content is None and role in ("assistant", "tool"):
         content = message.get("refusal") or ""
-    if not content and role == "tool":  # it returned nothing
-        content = "null"
-    text = text_of(content, f"message {i}")
+    said = [text_of(content, f"message {i}")]
+    if isinstance(calls, list):  # which we have written
+        said += [written(call, is_chosen, f"message {i}") for call in calls]
+    text = "\n".join(text for text in said if text)
+    if role == "tool" and not text.strip():  # a function that returns nothing
+        text = NOTHING
     return {"role": OTHER_ROLES.get(str(role), str(role)), "content": text}  # checked later
 
 

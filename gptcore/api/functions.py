@@ -10,10 +10,14 @@ Where functions may be called, but need not, a reply without a call is right.
 
 import json
 import uuid
+from collections import Counter
 from collections.abc import Collection
+from copy import deepcopy
 from typing import Any
+from urllib.parse import quote
 
 from gptcore.checks import UserError, shorten
+from gptcore.engine.schemas.supported import check_schema, parts
 
 Json = dict[str, Any]
 Functions = dict[str, Json]  # by their names
@@ -49,28 +53,46 @@ def read_tools(body: Json) -> Functions:
     if not isinstance(tools, list) or not tools:
         raise UserError("tools must be a list that is not empty")
     functions = [part(tool, "function") for tool in tools]
-    if not all(isinstance(part(function, "name"), str) for function in functions):
+    names = [part(function, "name") for function in functions]
+    if not all(isinstance(name, str) and name for name in names):
         raise UserError('tools must be a list of {"function": {"name": ..., ...}}')
-    return {function["name"]: function for function in functions}
+    if twice := next((name for name, n in Counter(names).items() if n > 1), ""):
+        raise UserError(f"tools has two functions named {shorten(repr(twice))}: rename one")
+    return dict(zip(names, functions))
 
 
-def reply_schema(functions: Functions) -> Any:
+def reply_schema(functions: Functions) -> Json:
     """Return the schema of what the model writes to call one of these functions."""
-    schemas = [function.get("parameters") or NO_PARAMETERS for function in functions.values()]
+    schemas = {name: parameters(name, function) for name, function in functions.items()}
     if len(schemas) == 1:
-        return schemas[0]
-    return {"anyOf": [call_schema(i, *pair) for i, pair in enumerate(zip(functions, schemas))]}
+        return next(iter(schemas.values()))
+    calls = []
+    for name in schemas:
+        place = "#/$defs/" + quote(name.replace("~", "~0").replace("/", "~1"), safe="")
+        schemas[name] = moved(schemas[name], place)
+        properties = {"name": {"const": name}, "arguments": {"$ref": place}}
+        calls.append({"type": "object", "properties": properties, "required": [*properties]})
+    return {"$defs": schemas, "anyOf": calls}
 
 
-def call_schema(i: int, name: str, parameters: Any) -> Json:
-    """Return the schema of a call, which is at /anyOf/i: references within it are moved there."""
-    here = f'"$ref": "#/anyOf/{i}/properties/arguments'
-    moved = json.dumps(parameters).replace('"$ref": "#', here)
-    return {
-        "type": "object",
-        "properties": {"name": {"const": name}, "arguments": json.loads(moved)},
-        "required": ["name", "arguments"],
-    }
+def parameters(name: str, function: Json) -> Json:
+    """Return the schema of a function's arguments; raises UserError naming the function."""
+    given = function.get("parameters")
+    schema = NO_PARAMETERS if given in (None, {}) else given
+    try:
+        check_schema(schema)
+    except UserError as error:
+        raise UserError(f"parameters of {shorten(repr(name))}: {error}") from None
+    return schema
+
+
+def moved(schema: Json, place: str) -> Json:
+    """Return a schema for a place within another: what it refers to is there, too."""
+    schema = deepcopy({key: value for key, value in schema.items() if key != "$id"})
+    for _, inner in parts(schema):
+        if isinstance(reference := inner.get("$ref"), str):
+            inner["$ref"] = place + reference.removeprefix("#")
+    return schema
 
 
 def told(functions: Functions) -> str:
@@ -89,12 +111,13 @@ def beginning(name: str) -> str:
     return f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": '
 
 
-def written(call: Any, is_chosen: bool) -> Any:
+def written(call: Any, is_chosen: bool, where: str) -> str:
     """Return the text of a call that a client sends back, as the model wrote it."""
     name, arguments = (part(call, "function", key) for key in ("name", "arguments"))
-    if not is_chosen or not isinstance(name, str) or not isinstance(arguments, str):
-        return arguments
-    return beginning(name) + arguments + "}"
+    if not isinstance(name, str) or not isinstance(arguments, str):
+        form = '{"function": {"name": ..., "arguments": "..."}}'
+        raise UserError(f"{where}: tool_calls must be a list of {form}")
+    return beginning(name) + arguments + "}" if is_chosen else arguments
 
 
 def part(value: Any, *keys: str) -> Any:

@@ -26,7 +26,14 @@ TREE = {  # refers to itself
     "properties": {"leaves": {"type": "array", "items": {"$ref": "#"}, "maxItems": 1}},
     "required": ["leaves"],
 }
-SCHEMAS = {"find-place": PLACE, "grow.tree": TREE, 'Größe "x"': {"type": "object"}}
+# A value that looks like a reference, and an address of the schema itself.
+VALUE = {
+    "$id": "https://example.com/size",
+    "type": "object",
+    "properties": {"$ref": {"const": {"$ref": "#/x"}}},
+    "required": ["$ref"],
+}
+SCHEMAS = {"find-place": PLACE, "grow.tree": TREE, 'Größe/~% "x"': VALUE}
 ABOUT = {"find-place": "Finds a town or a lake."}
 TOOLS = [
     {
@@ -107,7 +114,7 @@ def test_the_functions_are_told_and_calls_are_read_as_they_were_written(nano: On
     for empty in (None, "", []):
         messages[-1]["content"] = empty
         (request,) = read_chat(ASKED | {"messages": messages}, nano).requests
-        assert nano.tokenizer.decode(request.ids).endswith("}null")
+        assert nano.tokenizer.decode(request.ids).endswith("}(nothing)")
     (request,) = read_chat({"messages": messages, "tools": TOOLS}, nano).requests
     prompt = nano.tokenizer.decode(request.ids)
     assert "Answer by" not in prompt and '{"kind": "lake"}' in prompt
@@ -125,7 +132,13 @@ def test_a_choice_that_the_tools_do_not_have_is_refused() -> None:
     for choice in ("any", allowed("now"), {"function": {"name": "now"}}, {"function": 1}):
         with pytest.raises(UserError, match="names no function of tools"):
             demanded(ASKED | {"tool_choice": choice})
-    for tools, said in ((None, "that is not empty"), ([{}], 'of {"function": {"name"')):
+    nameless = [{"function": {"name": ""}}]
+    for tools, said in (
+        (None, "that is not empty"),
+        ([{}], 'of {"function": {"name"'),
+        (nameless, 'of {"function": {"name"'),
+        (TOOLS + TOOLS, "two functions named 'find-place'"),
+    ):
         with pytest.raises(UserError, match=said):
             demanded({"tool_choice": "required", "tools": tools})
 
@@ -140,3 +153,46 @@ def test_a_call_in_any_pieces_is_the_same_call() -> None:
         assert "".join(function["arguments"] for function in told) == arguments
         assert [function.get("name") for function in told[:1]] == ["grow.tree"]
     assert reply_schema({"f": {"name": "f"}}) == {"type": "object", "properties": {}}
+
+
+@pytest.mark.parametrize("others", [{}, {"g": {"name": "g"}}])
+def test_parameters_that_are_no_schema_are_refused_by_the_name_of_the_function(
+    others: dict[str, Any],
+) -> None:
+    remote = {"$ref": "https://example.com/x"}
+    for wrong in ([], False, 0, "text", True, remote, {"properties": {"a": remote}}):
+        with pytest.raises(UserError, match="parameters of 'f': schema"):
+            reply_schema({"f": {"name": "f", "parameters": wrong}} | others)
+    deep = json.loads('{"items": ' * 900 + "{}" + "}" * 900)
+    with pytest.raises(UserError, match="parameters of 'f': the schema is nested too deeply"):
+        reply_schema({"f": {"name": "f", "parameters": deep}} | others)
+
+
+def test_what_the_parameters_refuse_in_compiling_is_named_by_the_function(url: str) -> None:
+    function = {"name": "f", "parameters": {"properties": {"a": {"not": {}}}}}
+    body = ASKED | {"tools": [*TOOLS, {"function": function}]}
+    answer = requests.post(url, json=body, timeout=SECONDS)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"].startswith("schema/$defs/f/properties/a: ")
+
+
+def test_the_text_beside_calls_several_calls_and_empty_results_are_read(nano: OnnxModel) -> None:
+    calls = [{"function": {"name": n, "arguments": f'{{"a": {n}}}'}} for n in "12"]
+    messages = [
+        *HELLO,
+        {"role": "assistant", "content": "I look.", "tool_calls": calls},
+        {"role": "tool", "content": "found"},
+        {"role": "tool", "content": []},
+    ]
+    for body, told in (
+        ({}, '{"a": 1}\n{"a": 2}'),
+        (ASKED, '{"name": "1", "arguments": {"a": 1}}\n{"name": "2", "arguments": {"a": 2}}'),
+    ):
+        (request,) = read_chat(body | {"messages": messages}, nano).requests
+        prompt = nano.tokenizer.decode(request.ids)
+        assert f"I look.\n{told}" in prompt
+        assert "(nothing)" in prompt
+    for wrong in (1, {"function": {"name": "f", "arguments": {}}}):
+        messages[1]["tool_calls"] = [wrong]
+        with pytest.raises(UserError, match="message 1: tool_calls must be a list of"):
+            read_chat({"messages": messages}, nano)
