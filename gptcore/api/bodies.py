@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from gptcore.api.access import REPLIES
-from gptcore.api.functions import demanded, reply_schema, told, written
+from gptcore.api.functions import called, demanded, reply_schema, returned, told, written
 from gptcore.checks import TooLong, UserError, check_choice, check_type, shorten
 from gptcore.engine.generate import Request, chat_request
 from gptcore.engine.inputs import check_stops, text_of, usual_sampling
@@ -29,7 +29,6 @@ SEEDS = 2**63  # the sampler has those below it
 LEAST_TOP_P = 0.01  # the sampler's least; 0, as OpenAI allows, means the likeliest token
 # What newer clients call the system, and who says what came of a call.
 OTHER_ROLES = {"developer": "system", "tool": "user"}
-NOTHING = "(nothing)"
 FORMATS = ("text", "json_object", "json_schema")  # of replies
 
 # Fields of OpenAI's that this server cannot fulfil, and the values that ask for nothing.
@@ -106,8 +105,9 @@ def read_chat(body: Any, model: OnnxModel) -> ParsedCall:
     given, stops = read_fields(body, model)
     functions = demanded(body)
     is_chosen = len(functions) > 1
-    given_messages = enumerate(read_list(body, "messages"))
-    messages = [read_message(i, m, is_chosen) for i, m in given_messages]
+    given_messages = read_list(body, "messages")
+    names = called(given_messages)
+    messages = [read_message(i, m, names, is_chosen) for i, m in enumerate(given_messages)]
     wants_top = body.get("logprobs")
     if wants_top is not None:
         check_type("logprobs", wants_top, bool)
@@ -185,10 +185,11 @@ def read_list(body: dict[str, Any], name: str) -> list:
     return value
 
 
-def read_message(i: int, message: Any, is_chosen: bool = False) -> Message:
+def read_message(i: int, message: Any, names: dict[str, str], is_chosen: bool = False) -> Message:
     """Return a message whose content is one text; raises UserError.
 
-    `is_chosen`: whether the model chooses among functions, and so has written their names.
+    `names`: of the functions that were called, by the ids of the calls. `is_chosen`: whether the
+    model chooses among functions, and so has written their names.
     """
     if not isinstance(message, dict):
         raise UserError(f'message {i} is not of the form {{"role": ..., "content": ...}}')
@@ -199,8 +200,8 @@ def read_message(i: int, message: Any, is_chosen: bool = False) -> Message:
     if isinstance(calls, list):  # which we have written
         said += [written(call, is_chosen, f"message {i}") for call in calls]
     text = "\n".join(text for text in said if text)
-    if role == "tool" and not text.strip():  # a function that returns nothing
-        text = NOTHING
+    if role == "tool":
+        text = returned(names.get(str(message.get("tool_call_id"))), text)
     return {"role": OTHER_ROLES.get(str(role), str(role)), "content": text}  # checked later
 
 

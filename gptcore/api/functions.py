@@ -22,6 +22,7 @@ from gptcore.engine.schemas.supported import check_schema, parts
 Json = dict[str, Any]
 Functions = dict[str, Json]  # by their names
 NO_PARAMETERS = {"type": "object", "properties": {}}
+NOTHING = "(nothing)"  # a model reads no empty message
 CHOOSE = 'Answer by a call, {"name": ..., "arguments": {...}}, of one of these functions:'
 
 
@@ -118,6 +119,22 @@ def written(call: Any, is_chosen: bool, where: str) -> str:
         form = '{"function": {"name": ..., "arguments": "..."}}'
         raise UserError(f"{where}: tool_calls must be a list of {form}")
     return beginning(name) + arguments + "}" if is_chosen else arguments
+
+
+def called(messages: list) -> dict[str, str]:
+    """Return the names of the functions that were called, by the ids of the calls."""
+    lists = [part(message, "tool_calls") for message in messages]
+    calls = [call for calls in lists if isinstance(calls, list) for call in calls]
+    return {str(part(call, "id")): str(part(call, "function", "name")) for call in calls}
+
+
+def returned(name: str | None, result: str) -> str:
+    """Return what the model reads of a function's result.
+
+    Without the name it takes the result for words of the user's, and answers by one more call.
+    """
+    result = result if result.strip() else NOTHING
+    return f"{name} returned: {result}" if name else result
 
 
 def part(value: Any, *keys: str) -> Any:

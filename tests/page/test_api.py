@@ -536,10 +536,10 @@ def test_a_conversation_with_a_call_of_a_function_is_read_and_in_the_document(po
     assert post(**body).ok
     for empty in (None, "", []):  # as clients send it back
         message = {"role": "assistant", "content": empty, "tool_calls": [called]}
-        assert read_message(0, message)["content"] == '{"a": 1}'
+        assert read_message(0, message, {})["content"] == '{"a": 1}'
     refused = {"role": "assistant", "content": None, "refusal": "I cannot."}
-    assert read_message(0, refused)["content"] == "I cannot."
-    assert read_message(0, {"role": "assistant"})["content"] == ""
+    assert read_message(0, refused, {})["content"] == "I cannot."
+    assert read_message(0, {"role": "assistant"}, {})["content"] == ""
     paths = openapi(["nano"])["paths"]
     content = paths["/v1/chat/completions"]["post"]["requestBody"]["content"]
     document = jsonschema.Draft202012Validator(content["application/json"]["schema"])

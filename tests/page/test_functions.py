@@ -111,10 +111,6 @@ def test_the_functions_are_told_and_calls_are_read_as_they_were_written(nano: On
     assert "Be kind.\n\nAnswer by a call, " in prompt
     assert "functions:\nfind-place: Finds a town or a lake.\ngrow.tree\n" in prompt
     assert '{"name": "find-place", "arguments": {"kind": "lake"}}' in prompt
-    for empty in (None, "", []):
-        messages[-1]["content"] = empty
-        (request,) = read_chat(ASKED | {"messages": messages}, nano).requests
-        assert nano.tokenizer.decode(request.ids).endswith("}(nothing)")
     (request,) = read_chat({"messages": messages, "tools": TOOLS}, nano).requests
     prompt = nano.tokenizer.decode(request.ids)
     assert "Answer by" not in prompt and '{"kind": "lake"}' in prompt
@@ -176,13 +172,16 @@ def test_what_the_parameters_refuse_in_compiling_is_named_by_the_function(url: s
     assert answer.json()["error"]["message"].startswith("schema/$defs/f/properties/a: ")
 
 
-def test_the_text_beside_calls_several_calls_and_empty_results_are_read(nano: OnnxModel) -> None:
-    calls = [{"function": {"name": n, "arguments": f'{{"a": {n}}}'}} for n in "12"]
+def test_the_text_beside_calls_several_calls_and_the_results_of_each_are_read(
+    nano: OnnxModel,
+) -> None:
+    calls = [{"id": n, "function": {"name": n, "arguments": f'{{"a": {n}}}'}} for n in "12"]
     messages = [
         *HELLO,
         {"role": "assistant", "content": "I look.", "tool_calls": calls},
-        {"role": "tool", "content": "found"},
-        {"role": "tool", "content": []},
+        {"role": "tool", "tool_call_id": "2", "content": "found"},
+        {"role": "tool", "tool_call_id": "1", "content": []},
+        {"role": "tool", "tool_call_id": ["3"], "content": None},
     ]
     for body, told in (
         ({}, '{"a": 1}\n{"a": 2}'),
@@ -191,7 +190,7 @@ def test_the_text_beside_calls_several_calls_and_empty_results_are_read(nano: On
         (request,) = read_chat(body | {"messages": messages}, nano).requests
         prompt = nano.tokenizer.decode(request.ids)
         assert f"I look.\n{told}" in prompt
-        assert "(nothing)" in prompt
+        assert "2 returned: found1 returned: (nothing)(nothing)" in prompt
     for wrong in (1, {"function": {"name": "f", "arguments": {}}}):
         messages[1]["tool_calls"] = [wrong]
         with pytest.raises(UserError, match="message 1: tool_calls must be a list of"):
