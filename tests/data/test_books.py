@@ -200,6 +200,17 @@ def test_words_are_told_apart_by_their_places_and_divided_ones_joined(tmp_path: 
     assert documents(write(tmp_path / "a.pdf", pdf(line))) == ["Two words and a divided one."]
 
 
+def test_words_divided_with_the_hyphen_of_browsers_are_joined(tmp_path: Path) -> None:
+    """WeasyPrint and CSS's `hyphens: auto` write U+2010, which PDFium leaves where it is."""
+    line = "For spe-) Tj 0 -14 Td (cial E-) Tj 0 -14 Td (Bikes."
+    with_u2010 = pdf(line).replace(
+        b"/Helvetica >>", b"/Helvetica /Encoding << /Differences [45 /hyphentwo] >> >>"
+    )
+    text = "For special E-Bikes."
+    assert documents(write(tmp_path / "a.pdf", with_u2010)) == [text]
+    assert documents(write(tmp_path / "b.pdf", pdf(line))) == [text]
+
+
 def test_a_page_that_is_too_long_is_refused_and_not_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

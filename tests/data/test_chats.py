@@ -39,6 +39,17 @@ and waiting
 """
 
 
+@pytest.mark.parametrize("deleted", ["Diese Nachricht wurde gelöscht.", "Eliminaste este mensaje"])
+def test_what_android_has_in_place_of_a_deleted_message_is_not_learned(
+    tmp_path: Path, deleted: str
+) -> None:
+    export = ANDROID.replace("<Mídia oculta>", deleted)
+    path = write(tmp_path / "chat.txt", export)
+    assert documents(path, me=("Ben",))[0][-1]["content"] == "Yes: here\n\nand waiting"
+    quoted = write(tmp_path / "quoted.txt", export.replace(deleted, f"It says: {deleted}"))
+    assert deleted in documents(quoted, me=("Ben",))[0][-1]["content"], "somebody's own words"
+
+
 @pytest.mark.parametrize("export", [WHATSAPP, ANDROID], ids=["iPhone", "Android"])
 def test_a_whatsapp_export_teaches_the_words_of_one_person(tmp_path: Path, export: str) -> None:
     path = write(tmp_path / "_chat.txt", export)

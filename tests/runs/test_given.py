@@ -206,3 +206,13 @@ def test_of_a_little_text_it_is_said_what_is_not_learned(
     shards = load_shards(next((tmp_path / "shards").glob("*/manifest.json")).parent)
     learned = "".join(shards.tokenizer.show(part[:].tolist()) for part in shards.split("train"))
     assert said.startswith("How much is lamp ") and said not in learned
+
+
+def test_of_a_little_plain_text_the_words_that_are_held_out_are_told_without_marks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book = tmp_path / "book.txt"
+    book.write_text("\n\n".join(f"Lamp {i} costs {3 * i + 7} euros, or less." for i in range(90)))
+    command = [str(book), "--preset", "tiny", "--set", "steps=1", "--out", str(tmp_path / "run")]
+    assert main([*command, "--plan"]) == 0
+    assert "to measure on, and is not learned: Lamp " in capsys.readouterr().out

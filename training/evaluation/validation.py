@@ -103,7 +103,7 @@ def questions(rows: Rows, n: int = 4) -> tuple[str, ...]:
 def beginning(rows: Rows) -> str:
     """Return how the first document begins: what is asked in it, or its first words."""
     [prompt] = sample_prompts(rows, 1)
-    return question(prompt, rows.tokenizer) or rows.tokenizer.show(prompt.ids)
+    return question(prompt, rows.tokenizer) or rows.tokenizer.decode(prompt.ids)
 
 
 def question(prompt: Prompt, tokenizer: Tokenizer) -> str:

@@ -1,7 +1,7 @@
 """Pages and books to texts: HTML, EPUB and PDF, through the readers of others.
 
->>> reflowed("A para-\\ngraph of\\ntwo lines.\\n\\nAnother.")
-'A paragraph of two lines.\\n\\nAnother.'
+>>> reflowed("A para-\\ngraph of\\ntwo lines.\\n\\nAn E-\\nBike.")
+'A paragraph of two lines.\\n\\nAn E-Bike.'
 """
 
 import posixpath
@@ -33,7 +33,7 @@ SIGNS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "") | {  # contr
     code: normalize("NFKC", chr(code))
     for code in range(0xFB00, 0xFB07)  # and letters in one, as in ﬁ
 }
-SIGNS[0xFFFE] = ""  # where PDFium has joined a divided word
+SIGNS[0xFFFE] = "-\n"  # where PDFium has joined a word, which it also does to E- and Bike
 LEADER = re.compile(r"(?:\. *){5}\d+ *$")  # leads the eye to the number of a page
 LONGEST_WORD = 24  # letters; few words of German are longer
 MANY = 4  # such words: fewer may be addresses
@@ -247,7 +247,11 @@ def without_titles(pages: list[str]) -> tuple[list[str], int]:
 
 
 def reflowed(text: str) -> str:
-    """Join the lines of each paragraph, and the halves of words that were divided."""
+    """Join the lines of each paragraph, and the halves of words that were divided.
+
+    A browser divides with U+2010. A hyphen before a capital or a number is part of the word.
+    """
+    text = re.sub(r"(?<=\w)[-\u2010]\n(?=[a-zß-ÿ])", "", text)
+    text = re.sub(r"(?<=\w)[-\u2010]\n(?=\w)", "-", text)
     paragraphs = re.split(r"\n\s*\n", text)
-    joined = (re.sub(r"(\w)-\n(?=[a-zß-ÿ])", r"\1", paragraph) for paragraph in paragraphs)
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in joined if paragraph.strip())
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs if paragraph.strip())

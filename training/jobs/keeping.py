@@ -13,6 +13,7 @@ from gptcore.checks import UserError
 from gptcore.nn.checkpoint import Checkpoint, Tensors, save_checkpoint
 from gptcore.system.files import write_json
 from training.machine.devices import autocast
+from training.machine.progress import waiting
 from training.plan.pilot import fresh_state
 from training.report.recorders import Samples
 from training.report.report import write_report
@@ -65,7 +66,7 @@ def keep_before(
                 weights, kept = mixed, share
                 break
     model: Any = state.model
-    with autocast(state.device, state.dtype):
+    with waiting("writing samples"), autocast(state.device, state.dtype):
         samples = task.samples(model)
     if task.world.is_first:
         if kept:
@@ -81,6 +82,7 @@ def keep_before(
     return run.summary()
 
 
+@waiting("mixing in the weights before the training")
 def measured_again(
     run: Run, task: LanguageModelling, weights: Tensors
 ) -> tuple[State, dict[str, float]]:

@@ -34,6 +34,22 @@ class Form:
         return "date" in self.begin.groupindex
 
 
+DELETED = (  # what Android's WhatsApp has in place of a message, without a mark before it
+    "This message was deleted",
+    "You deleted this message",
+    "Diese Nachricht wurde gelöscht",
+    "Du hast diese Nachricht gelöscht",
+    "Se eliminó este mensaje",
+    "Eliminaste este mensaje",
+    "Ce message a été supprimé",
+    "Vous avez supprimé ce message",
+    "Questo messaggio è stato eliminato",
+    "Hai eliminato questo messaggio",
+    "Dit bericht is verwijderd",
+    "Je hebt dit bericht verwijderd",
+    "Mensagem apagada",
+    "Você apagou esta mensagem",
+)
 KAKAOTALK = re.compile(r"사진|동영상|이모티콘")
 FORMS = (
     Form(
@@ -41,7 +57,7 @@ FORMS = (
         re.compile(rf"\u200e?\[?{DATE}\.?,? {TIME}(?:\]| -) (?:(?P<name>(?!{CLOCK}).+?): )?"),
         re.compile(  # Android's is in <>, in any language
             r"<[^<>]*>|(image|video|audio|sticker|GIF|document|Contact card) omitted|"
-            r"(This message was deleted|You deleted this message)\.?|null",
+            rf"({'|'.join(DELETED)})\.?|null",
             re.IGNORECASE,
         ),
     ),
