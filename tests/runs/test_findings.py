@@ -155,7 +155,7 @@ def test_a_loss_that_the_plan_did_not_expect(tmp_path: Path) -> None:
     [found] = said(
         tmp_path / "c", FALLING, [4, 3, 2.5, 2.48], expected=1.0, planned=250, minutes="2"
     )
-    assert "there was time for 100 steps, where 250 were planned" in found.text
+    assert "There was time for 100 steps, where 250 were planned" in found.text
     assert found.remedy == "a longer training: --minutes 5"
     [found] = said(
         tmp_path / "d", FALLING, [4, 3, 2.5, 2.48], expected=1.0, planned=250, minutes="48"
@@ -163,6 +163,17 @@ def test_a_loss_that_the_plan_did_not_expect(tmp_path: Path) -> None:
     assert found.remedy == "a longer training: --minutes 120"
     best_is_exported = said(tmp_path / "b", FALLING, [4, 2, 2.5, 3.5], expected=1.0)
     assert not any("plan expected" in found.text for found in best_is_exported)
+
+
+def test_too_few_steps_for_a_little_text_are_told_where_no_loss_is_expected(tmp_path: Path) -> None:
+    run = run_with(tmp_path, FALLING, [4, 3, 3.2, 3.5], planned=215, minutes="2")
+    data = dataclasses.replace(run.data, held_out_tokens=57)
+    hurried, little = findings(History(dataclasses.replace(run, data=data)))
+    assert hurried.text == "There was time for 100 steps, where 215 were planned."
+    assert hurried.remedy == "a longer training: --minutes 4.3"
+    assert little.text.startswith("Only 57 tokens are held out")
+    as_planned = dataclasses.replace(data, planned_steps=100)
+    assert len(findings(History(dataclasses.replace(run, data=as_planned)))) == 1
 
 
 def test_a_loss_over_hardly_a_text_says_little(tmp_path: Path) -> None:

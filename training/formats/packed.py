@@ -26,6 +26,7 @@ ZSTD_WINDOW = 1 << 31  # bytes; what zstd --long=31 needs, as in archives of Red
 LARGE = 50_000_000  # bytes; a smaller file may pack as well as it likes
 COPY_PART = 1 << 20  # bytes that are copied, or looked at, at a time
 BOOK = "META-INF/container.xml"  # what every EPUB holds
+UTF_8 = 0x800  # the flag of a member of a ZIP archive whose name is UTF-8, not cp437
 ZSTD, GZIP, ZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"PK\x03\x04"
 
 
@@ -131,7 +132,15 @@ def members(file: File) -> Iterator[File]:
         for info in sorted(infos, key=lambda info: info.filename):
             is_own = "__MACOSX" not in info.filename
             if is_own and not is_hidden(PurePosixPath(info.filename)):
-                yield member(archive, info, f"{file.name}/{info.filename}")
+                yield member(archive, info, f"{file.name}/{name_of(info)}")
+
+
+def name_of(info: zipfile.ZipInfo) -> str:
+    """Return a file's name, which a Mac packs as UTF-8 and does not say so."""
+    try:
+        return info.filename if info.flag_bits & UTF_8 else info.filename.encode("cp437").decode()
+    except UnicodeError:
+        return info.filename
 
 
 def member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> File:

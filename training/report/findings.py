@@ -45,7 +45,7 @@ def findings(history: History) -> list[Finding]:
     """Return what the curves say, the most important first; nothing of a run just begun."""
     learning = [*unlearned(history)] or [*spikes(history)]
     if history.run.data.few_held_out:
-        return [*learning, *late(history), uncertain(history)]
+        return [*learning, *hurried(history), *late(history), uncertain(history)]
     at_end = [*unfinished(history), *unexpected(history)] if history.is_at_end else []
     return [*learning, *by_heart(history), *at_end, *late(history)]
 
@@ -130,15 +130,21 @@ def unexpected(history: History) -> Iterator[Finding]:
     expected, (_, reached) = history.run.data.expected_bits_per_byte, history.column(BITS)
     if not (expected and len(reached) and reached.min() > OFF * expected):
         return
-    said = f"The plan expected {expected:.2f} bits per byte, and it became {reached.min():.2f}: "
+    said = f"The plan expected {expected:.2f} bits per byte, and it became {reached.min():.2f}"
+    if found := [*hurried(history)]:
+        yield Finding(f"{said}. {found[0].text}", found[0].remedy)
+    else:
+        yield Finding(f"{said}: docs/scaling.md has the errors of its rule.")
+
+
+def hurried(history: History) -> Iterator[Finding]:
+    """The machine became slower, or the text took long to read."""
     planned, taken = history.run.data.planned_steps, history.run.train.steps
-    if planned and taken < FEWER * planned:
+    if history.is_at_end and planned and taken < FEWER * planned:
         yield Finding(
-            f"{said}there was time for {taken:,} steps, where {planned:,} were planned.",
+            f"There was time for {taken:,} steps, where {planned:,} were planned.",
             f"a longer training: {length(history, planned)}",
         )
-    else:
-        yield Finding(f"{said}docs/scaling.md has the errors of its rule.")
 
 
 def late(history: History) -> Iterator[Finding]:
