@@ -99,8 +99,8 @@ def moved(schema: Json, place: str) -> Json:
 def told(functions: Functions) -> str:
     """Return what the system message says of functions among which the model chooses.
 
-    Their parameters would fill a small context, and the model reads those of the one it has chosen
-    while it writes their values.
+    Their parameters are left out, as they would fill a small context: the keys of the chosen
+    function are written for the model, which only writes their values.
     """
     known = [f"{name}: {f['description']}" if f.get("description") else name
              for name, f in functions.items()]  # fmt: skip
@@ -113,7 +113,11 @@ def beginning(name: str) -> str:
 
 
 def written(call: Any, is_chosen: bool, where: str) -> str:
-    """Return the text of a call that a client sends back, as the model wrote it."""
+    """Return the text of a call that a client sends back, as the model wrote it.
+
+    `is_chosen`: whether the model chose among several functions, and so wrote the name, too.
+    `where`: which message it is in, for the error. Raises UserError for what is no call.
+    """
     name, arguments = (part(call, "function", key) for key in ("name", "arguments"))
     if not isinstance(name, str) or not isinstance(arguments, str):
         form = '{"function": {"name": ..., "arguments": "..."}}'
