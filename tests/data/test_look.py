@@ -53,21 +53,21 @@ def test_what_is_learned_is_marked_as_the_loss_masks_it() -> None:
 
 
 def test_all_files_that_cannot_be_read_are_told_at_once(tmp_path: Path) -> None:
-    good, empty, picture, latin = (
-        tmp_path / name for name in ("good", "empty", "picture", "latin")
+    good, empty, picture, damaged = (
+        tmp_path / name for name in ("good", "empty", "picture", "damaged")
     )
     good.write_text("Once upon a time.")
     empty.touch()
     picture.write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
-    latin.write_bytes("naïve".encode("latin-1"))
+    damaged.write_bytes("naïve".encode() + b"\xff")
     with pytest.raises(UserError) as refusal:
-        look(find_files([good, empty, picture, good, latin]))
+        look(find_files([good, empty, picture, good, damaged]))
     told = str(refusal.value).split("; ")
     assert told[:2] == [
         f"{empty}: it is empty: leave it out",
         f"{picture}: it is a PNG picture: leave it out",
     ]
-    assert told[2].startswith(f"{latin}: line 1 is not UTF-8 text")
+    assert told[2].startswith(f"{damaged}: line 1 is not UTF-8 text")
     assert told[3].endswith("can be read")
     with pytest.raises(UserError) as refusal:
         look(find_files([empty] * 22))

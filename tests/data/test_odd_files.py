@@ -114,7 +114,7 @@ REFUSED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     "picture.txt": (PNG, "it is a PNG picture"),
     "photo.jpg": (b"\xff\xd8\xff\xe0\0\x10JFIF\0" + PNG, "it is a JPEG picture"),
     "program": (b"\x7fELF\x02\x01\x01" + bytes(99), "it is a program"),
-    "latin-1.txt": ("Grüße aus Köln. ".encode("latin-1") * 9, "line 1 is not UTF-8 text"),
+    "damaged.txt": ("Grüße aus Köln. ".encode() * 9 + b"\xff", "line 1 is not UTF-8 text"),
     "locked.pdf": (locked_pdf, "password"),
     "scan.pdf": (lambda: pdf(""), "without text: a scan needs OCR"),
     "cut.pdf": (pdf("Once upon a time.")[:200], "it is a damaged PDF"),
@@ -264,6 +264,10 @@ USED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     "utf16.csv": (
         "question;answer\nHi;Grüße\n".encode("utf-16"),
         "CSV, columns 'question' and 'answ",
+    ),
+    "latin-1.txt": (
+        "Grüße aus Köln. ".encode("latin-1") * 9,
+        "text, read as Windows-1252, since it is not UTF-8",
     ),
     "bom.json": (b"\xef\xbb\xbf" + f"[{ROW}]".encode(), "JSON, 1 conversation"),
     "uneven.csv": (b"question,answer\nHi,Hello!\nBye\nYou,Me,Them\n", "skipped [12]: "),

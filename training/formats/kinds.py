@@ -4,7 +4,6 @@
 'jsonl'
 """
 
-import codecs
 import csv
 import io
 import json
@@ -12,43 +11,11 @@ import re
 from collections.abc import Iterator
 
 from training.formats.chats.forms import chat_of
+from training.formats.encoding import decoded
 from training.formats.found import NoText, Unreadable
 from training.formats.rows import PAIRS
 
-HEAD = 1 << 16  # bytes that are looked at
 DELIMITERS = (",", ";", "\t", "|")  # of columns
-MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-BINARY = {  # how files begin that hold no text, and what helps, if something does
-    b"\x89PNG": "a PNG picture",
-    b"\xff\xd8\xff": "a JPEG picture",
-    b"GIF8": "a GIF picture",
-    b"BM": "a bitmap picture",
-    b"RIFF": "a sound, film or WebP picture",
-    b"ID3": "an MP3 sound",
-    b"OggS": "a sound",
-    b"fLaC": "a sound",
-    b"\xff\xfb": "an MP3 sound",
-    b"AT&TFORM": "a DjVu scan: save it as PDF",
-    b"bplist": "a web archive of Apple's: save the page as HTML",
-    b"\x7fELF": "a program",
-    b"MZ": "a program",
-    b"\xca\xfe\xba\xbe": "a program",
-    b"SQLite format 3\0": "an SQLite database",
-    b"GGUF": "a model",
-    b"\x80\x02": "a Python pickle",
-    b"\x80\x04": "a Python pickle",
-    b"\xd0\xcf\x11\xe0": "an old Office document: save it as PDF or text",
-    b"Rar!": "a RAR archive: unpack it",
-    b"7z\xbc\xaf": "a 7z archive: unpack it",
-    b"BZh": "a bzip2 archive: unpack it",
-    b"\xfd7zXZ": "an xz archive: unpack it",
-}
-PLACED = {  # what stands at a place of files that hold no text
-    (257, b"ustar"): "a tar archive: unpack it",
-    (60, b"BOOKMOBI"): "a Kindle book: save it as EPUB or text",
-    (4, b"ftyp"): "a film, a sound or a picture",
-}
-NUL = "it holds NUL characters: it is binary, not text"
 JSON = re.compile(r'\{\s*"|\[\s*(\{\s*"|\[\s*[\[{"]|"(?:[^"\\]|\\.)*"\s*[,\]])')
 XML = re.compile(r"\s*(<\?xml|<[\w:]+\s[^<>]*\bxmlns[:=])")
 MIME = re.compile(  # headers of lines, up to one that only mail and web archives have
@@ -102,51 +69,11 @@ MESSENGERS = {
 }
 
 
-def encoding_of(head: bytes) -> str:
-    """Return the encoding of a text by its byte-order mark. Raises Unreadable for binary data."""
-    for mark, name in MARKS.items():
-        if head.startswith(mark):
-            return name
-    if head.startswith(b"{\\rtf"):
-        raise Unreadable("it is an RTF document: save it as text or PDF")
-    for mark, name in BINARY.items():
-        if head.startswith(mark) and not is_text(head):
-            raise (Unreadable if ":" in name else NoText)(f"it is {name}")
-    if b"\0" in head:
-        for (place, mark), name in PLACED.items():
-            if head.startswith(mark, place):
-                raise Unreadable(f"it is {name}")
-        if looks_like_utf16(head):
-            raise Unreadable("it is UTF-16 without a byte-order mark: save it as UTF-8")
-        raise NoText(NUL)
-    return "utf-8"
-
-
-def decoded(head: bytes) -> str:
-    """Return the beginning of a file as text, of which the last character may be cut."""
-    return head.decode(encoding_of(head), errors="ignore")
-
-
-def is_text(head: bytes) -> bool:
-    """Whether these bytes are UTF-8 without NUL characters; the last character may be cut."""
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(head)
-    except UnicodeDecodeError:
-        return False
-    return b"\0" not in head
-
-
-def looks_like_utf16(head: bytes) -> bool:
-    """Whether every other byte is NUL in most of the text, as in UTF-16 of a European language."""
-    sides = [head[side::2].count(0) / max(len(head[side::2]), 1) for side in (0, 1)]
-    return max(sides) > 0.7 and min(sides) < 0.1
-
-
 def kind_of(head: bytes, name: str) -> str:
     """Return "pdf", "epub", "parquet", "html", "subtitles", "chat", "messenger", "jsonl",
     "json", "table" or "text".
 
-    `head`: the first HEAD bytes. Raises Unreadable for an empty or a binary file.
+    `head`: the first bytes, encoding.HEAD. Raises Unreadable for an empty or a binary file.
     """
     if not head:
         raise NoText("it is empty")

@@ -9,24 +9,32 @@ import io
 import json
 import re
 from collections.abc import Iterator
-from itertools import chain, count
+from itertools import chain, count, islice
 from typing import Any, TextIO
 
+from training.formats.encoding import HEAD, NUL, decoded, encoding_of
 from training.formats.found import NoText, Unreadable
-from training.formats.kinds import HEAD, NUL, decoded, encoding_of
 from training.formats.places import File
 from training.formats.rows import without_repeats
 from training.formats.texts import READ_CHARACTERS
 
 BETWEEN = re.compile(r"[, \t\r\n]*")  # two values
+N_LATER = 63  # parts of HEAD in which the first letter beyond ASCII may be
 MAX_VALUE = 1 << 24  # characters; more than a book has, and few enough for any memory
 
 
 def open_text(file: File) -> TextIO:
     """Open a file of text in the encoding that its first bytes tell."""
+    return io.TextIOWrapper(file.open(), text_encoding(file), newline=None)
+
+
+def text_encoding(file: File) -> str:
+    """Return the encoding of a file of text. Raises Unreadable for binary data."""
     with file.open() as stream:
-        encoding = encoding_of(stream.read(HEAD))
-    return io.TextIOWrapper(file.open(), encoding, newline=None)
+        head = stream.read(HEAD)
+        parts = iter(lambda: stream.read(HEAD), b"")
+        later = islice(parts, N_LATER) if head.isascii() else ()
+        return encoding_of(head + next((part for part in later if not part.isascii()), b""))
 
 
 def head_of(file: File) -> str:

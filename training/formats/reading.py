@@ -11,6 +11,7 @@ import codecs
 import html
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import chain, groupby, islice
 from typing import Any
 
@@ -19,9 +20,10 @@ from training.formats.books import read_epub, read_html, read_pdf
 from training.formats.chats.assistants import EXPORTED
 from training.formats.chats.messengers import read_messenger
 from training.formats.chats.transcripts import read_chat
+from training.formats.encoding import HEAD, is_guess
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
-from training.formats.kinds import HEAD, TIMES, kind_of
-from training.formats.lines import characters, numbered_lines, open_text, values
+from training.formats.kinds import TIMES, kind_of
+from training.formats.lines import characters, numbered_lines, open_text, text_encoding, values
 from training.formats.packed import DAMAGED, unpacked
 from training.formats.places import File
 from training.formats.rows import items_of, parse_row
@@ -80,7 +82,7 @@ def failed(file: File, error: Exception) -> Found:
     elif isinstance(error, UnicodeDecodeError):
         place = f"line {undecodable_line(file)}" if error.encoding == "utf-8" else "it"
         remedy = "save it as UTF-8, in Excel as CSV UTF-8"
-        reason = f"{place} is not {error.encoding.upper()} text ({error.reason}): {remedy}"
+        reason = f"{place} is not {error.encoding.upper()} text: {remedy}"
     elif isinstance(error, OSError) and error.strerror:
         reason = error.strerror
     else:
@@ -109,7 +111,12 @@ def read_file(file: File, asked: Asked) -> Found:
     """Yield what a file is, its documents and what is skipped. Raises Unreadable."""
     with file.open() as stream:
         head = stream.read(HEAD)
-    yield from READERS[kind_of(head, file.inner_name)](file, asked)
+    kind = kind_of(head, file.inner_name)
+    found = READERS[kind](file, asked)
+    if kind not in ENCODED_INSIDE and is_guess(encoding := text_encoding(file)):
+        said = f"read as {encoding}, since it is not UTF-8"
+        found = (replace(f, name=f"{f.name}, {said}") if isinstance(f, Kind) else f for f in found)
+    yield from found
 
 
 def read_text(file: File, asked: Asked) -> Found:
@@ -205,3 +212,4 @@ READERS: dict[str, Callable[[File, Asked], Found]] = {
     "chat": read_chat,
     "messenger": read_messenger,
 }
+ENCODED_INSIDE = ("html", "epub", "parquet", "pdf")  # what says its encoding, or has one alone
