@@ -18,6 +18,7 @@ from gptcore.config import WAYLAND, ModelConfig
 from gptcore.nn import build_model
 from gptcore.nn.fast import QUERIES
 from gptcore.nn.gpt import whole_sequence
+from gptcore.nn.layers import packed
 from gptcore.system.malloc import keep_freed_memory
 from training.data.rows import IGNORED
 from training.machine.devices import autocast, pick_device, pick_dtype
@@ -188,6 +189,12 @@ class Products:
         self.model = build_model(config)
         layers = [layer for layer in self.model.modules() if isinstance(layer, nn.Linear)]
         self.weights = [layer.weight.detach().to(self.dtype) for layer in layers]
+        sizes = packed(self.model)
+        self.parts = [  # as Muon takes them; the last one is the head
+            part
+            for layer, weight in zip(layers[:-1], self.weights)
+            for part in weight.split(sizes.get(layer.weight, len(weight)))
+        ]
 
     def evaluating(self):
         return torch.no_grad()
@@ -210,7 +217,7 @@ class Products:
         for _ in range(config.n_layer):
             self.attention(q, k)
         clock.lap("attention")
-        for some in alike(self.weights[:-1]):  # the last one is the head
+        for some in alike(self.parts, {}):
             orthogonal(torch.stack(some))
         clock.lap("Muon")
         return clock.parts

@@ -9,7 +9,7 @@
 from torch import nn
 
 from gptcore.config import ModelConfig
-from gptcore.nn.layers import PackedLinear
+from gptcore.nn.layers import packed
 
 
 def normal(model: nn.Module, config: ModelConfig) -> None:
@@ -36,10 +36,10 @@ def xavier(model: nn.Module, config: ModelConfig) -> None:
     Each part of a packed matrix is drawn as a matrix of its own; the rest stays as PyTorch draws
     it.
     """
-    sizes = {id(m.weight): m.sizes for m in model.modules() if isinstance(m, PackedLinear)}
+    sizes = packed(model)
     for parameter in model.parameters():
         if parameter.dim() == 2:
-            for part in parameter.split(sizes.get(id(parameter), len(parameter))):
+            for part in parameter.split(sizes.get(parameter, len(parameter))):
                 nn.init.xavier_uniform_(part)
 
 

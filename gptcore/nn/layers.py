@@ -166,6 +166,11 @@ class PackedLinear(nn.Linear):
         self.sizes = sizes
 
 
+def packed(model: nn.Module) -> dict[nn.Parameter, list[int]]:
+    """Return the numbers of rows of the matrices in each weight that packs several."""
+    return {m.weight: m.sizes for m in model.modules() if isinstance(m, PackedLinear)}
+
+
 class SwiGLU(nn.Module):
     """Gated feed-forward (arXiv 2002.05202), gate and up in one matrix: (B, T, C) -> same."""
 

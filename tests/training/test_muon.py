@@ -41,9 +41,41 @@ def test_large_matrices_are_taken_a_few_at_a_time(monkeypatch: pytest.MonkeyPatc
     together, apart = fresh(), fresh()
     expected = trained(Muon(together, **settings, dtype=torch.bfloat16), together)
     monkeypatch.setattr(muon, "STACK_ELEMENTS", 2 * 8 * 24)
-    assert [len(some) for some in muon.alike(apart)] == [3, 2, 1, 1, 1, 1, 3]
+    assert [len(some) for some in muon.alike(apart, {})] == [3, 2, 1, 1, 1, 1, 3]
     for a, b in zip(trained(Muon(apart, **settings, dtype=torch.bfloat16), apart), expected):
         assert torch.equal(a, b)
+
+
+def test_packed_matrices_are_updated_as_if_each_stood_alone() -> None:
+    """Of three parameters of one shape two are packed, in different ways."""
+    settings = {"lr": 0.02, "weight_decay": 0.1, "momentum": 0.9}
+    whole = [nn.Parameter(p.detach()) for p in torch.randn(3, 24, 8)]
+    sizes = {whole[0]: [8, 12, 4], whole[1]: [12, 12]}
+    apart = [
+        nn.Parameter(part.detach().clone())
+        for weight in whole
+        for part in weight.split(sizes.get(weight, 24))
+    ]
+    ours = Muon(whole, **settings, dtype=torch.bfloat16, packed=sizes)
+    theirs = torch.optim.Muon(apart, **settings, adjust_lr_fn="match_rms_adamw")
+    found, expected = (
+        torch.cat(trained_alike(optimizer, weights))
+        for optimizer, weights in ((ours, whole), (theirs, apart))
+    )
+    assert torch.allclose(found, expected, atol=2e-3)
+
+
+def trained_alike(
+    optimizer: torch.optim.Optimizer, weights: list[nn.Parameter]
+) -> list[torch.Tensor]:
+    """The weights after some steps with gradients that do not depend on where they are cut."""
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(5):
+        gradients = torch.randn(72, 8, generator=generator)
+        for weight, gradient in zip(weights, gradients.split([len(w) for w in weights])):
+            weight.grad = gradient
+        optimizer.step()
+    return [weight.detach() for weight in weights]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

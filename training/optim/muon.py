@@ -9,7 +9,8 @@ on the number of processes only by rounding.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +25,11 @@ STACK_ELEMENTS = 1 << 24  # most elements of the matrices that are made orthogon
 
 
 class Muon(torch.optim.Optimizer):
-    """An optimizer for matrices; its updates have AdamW's RMS (arXiv 2502.16982, section 2.2)."""
+    """An optimizer for matrices; its updates have AdamW's RMS (arXiv 2502.16982, section 2.2).
+
+    `packed`: the rows of each matrix in a parameter that holds several. Each is made orthogonal by
+    itself, for the queries of a layer have nothing to do with its values.
+    """
 
     def __init__(
         self,
@@ -33,22 +38,25 @@ class Muon(torch.optim.Optimizer):
         weight_decay: float,
         momentum: float,
         dtype: torch.dtype,
+        packed: Mapping[nn.Parameter, Sequence[int]] | None = None,
     ):
         defaults = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum}
         super().__init__(params, defaults)
         self.dtype = dtype  # precision of the matrix products
+        self.packed = packed or {}
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
-            for parameters in alike(group["params"]):
+            for parameters in alike(group["params"], self.packed):
                 # Many small products would leave a GPU waiting for the next one to be launched.
                 stack = torch.stack([self.direction(p, group["momentum"]) for p in parameters])
-                for parameter, update in zip(parameters, orthogonal(stack)):
-                    size = 0.2 * math.sqrt(max(parameter.shape))
+                sizes = self.packed.get(parameters[0], [stack.shape[1]])
+                stacks = [orthogonal(part) for part in stack.split(list(sizes), dim=1)]
+                for parameter, *parts in zip(parameters, *stacks):
+                    update = torch.cat([scaled(part.to(parameter.dtype)) for part in parts])
                     parameter.mul_(1 - group["lr"] * group["weight_decay"])
-                    update = split(update.to(parameter.dtype), parameter)
-                    parameter.add_(update, alpha=-group["lr"] * size)
+                    parameter.add_(split(update, parameter), alpha=-group["lr"])
 
     def direction(self, parameter: Tensor, momentum: float) -> Tensor:
         """Average the gradient into the momentum; return the whole matrix to go along."""
@@ -60,14 +68,21 @@ class Muon(torch.optim.Optimizer):
         return whole(gradient.lerp(average, momentum)).to(self.dtype)  # Nesterov
 
 
-def alike(matrices: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """Yield matrices of the same shape together, as many as fit STACK_ELEMENTS."""
-    shapes: dict[torch.Size, list[Tensor]] = {}
+def alike(
+    matrices: Iterable[Tensor], packed: Mapping[Any, Sequence[int]]
+) -> Iterator[list[Tensor]]:
+    """Yield matrices of the same shape and parts together, as many as fit STACK_ELEMENTS."""
+    shapes: dict[tuple, list[Tensor]] = {}
     for matrix in matrices:
-        shapes.setdefault(matrix.shape, []).append(matrix)
+        shapes.setdefault((matrix.shape, *packed.get(matrix, ())), []).append(matrix)
     for same in shapes.values():
         n = max(1, STACK_ELEMENTS // same[0].numel())
         yield from (same[i : i + n] for i in range(0, len(same), n))
+
+
+def scaled(update: Tensor) -> Tensor:
+    """Give an orthogonal update (m, n) the RMS of AdamW's, about 0.2."""
+    return update * (0.2 * math.sqrt(max(update.shape)))
 
 
 def orthogonal(matrices: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from gptcore.nn.layers import packed
 from training.machine.parallel import split, whole
 from training.optim.muon import Muon
 from training.run.config import TrainConfig
@@ -37,7 +38,9 @@ def muon(model: nn.Module, config: TrainConfig, dtype: torch.dtype) -> Optimizer
             matrices.append(parameter)
         else:
             embeddings.append(parameter)
-    first = Muon(matrices, config.learning_rate, config.weight_decay, config.momentum, dtype)
+    first = Muon(
+        matrices, config.learning_rate, config.weight_decay, config.momentum, dtype, packed(model)
+    )
     groups = [
         {"params": embeddings, "weight_decay": config.weight_decay},
         {"params": vectors, "weight_decay": 0.0},

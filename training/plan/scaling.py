@@ -175,9 +175,9 @@ def parameters(model: ModelConfig) -> int:
 
 def matrices(model: ModelConfig) -> list[tuple[int, int]]:
     """Return the shapes of the blocks' matrices, which Muon updates."""
-    C, q, kv = model.n_embd, model.n_head * model.head_dim, 2 * model.n_kv_head * model.head_dim
-    up = 2 if model.feed_forward == "swiglu" else 1  # it has a gate
-    block = [(C, q + kv), (q, C), (C, up * model.n_inner), (model.n_inner, C)]
+    C, q, kv = model.n_embd, model.n_head * model.head_dim, model.n_kv_head * model.head_dim
+    n_up = 2 if model.feed_forward == "swiglu" else 1  # it has a gate
+    block = [(C, q), (C, kv), (C, kv), (q, C), *[(C, model.n_inner)] * n_up, (model.n_inner, C)]
     return block * model.n_layer
 
 

@@ -28,8 +28,8 @@ class TrainConfig:
     warmup_steps: int = 50  # number of first steps in which the learning rate rises
     decay_share: float = 0.5  # share of the steps, at the end, in which the learning rate falls
     weight_decay: float = 0.1  # weight decay of matrices and embeddings
-    momentum: float = 0.95  # Muon's momentum
-    beta1: float = 0.9  # AdamW's decay of the first moment
+    momentum: float = 0.85  # Muon's momentum
+    beta1: float = 0.8  # AdamW's decay of the first moment
     beta2: float = 0.95  # AdamW's decay of the second moment
     grad_clip: float = 1.0  # maximum gradient norm; a larger gradient is scaled down
     label_smoothing: float = 0.0  # share of the target probability spread over all tokens
@@ -85,12 +85,17 @@ class TrainConfig:
 
 # At the rate of new weights, trained ones forget what they knew; and a mean with what they were
 # before brings much of it back (docs/log.md, 2026-11-27).
-FINE_TUNING = TrainConfig(learning_rate=1e-3, keep=0.4)
+FINE_TUNING = TrainConfig(learning_rate=1e-3, keep=0.4, momentum=0.95, beta1=0.9)
 # Adapters start at zero and can do little harm: they need no smaller rate, and no decay. Muon would
 # make B's first, nearly empty updates as large as all others. Few rows at a time cost no speed, as
 # the frozen matrices need no gradient, and half the memory.
 ADAPTERS = TrainConfig(
-    batch_size=8, micro_batch_size=2, optimizer="adamw", learning_rate=1e-3, weight_decay=0.0
+    batch_size=8,
+    micro_batch_size=2,
+    optimizer="adamw",
+    learning_rate=1e-3,
+    beta1=0.9,
+    weight_decay=0.0,
 )
 # The settings of the article (docs/textbook.md): PyTorch's default AdamW, without clipping.
 WAYLAND = TrainConfig(
@@ -102,6 +107,7 @@ WAYLAND = TrainConfig(
     warmup_steps=0,
     decay_share=0.0,
     weight_decay=0.01,
+    beta1=0.9,
     beta2=0.999,
     grad_clip=1e6,
     dtype="float32",
@@ -112,6 +118,8 @@ TRANSLATOR = TrainConfig(
     micro_batch_size=128,
     learning_rate=5e-3,
     warmup_steps=200,
+    momentum=0.95,
+    beta1=0.9,
     label_smoothing=0.1,
     log_every=50,
     eval_every=1000,
