@@ -166,7 +166,7 @@ class PackedLinear(nn.Linear):
         self.sizes = sizes
 
 
-def packed(model: nn.Module) -> dict[nn.Parameter, list[int]]:
+def packed(model: nn.Module) -> dict[Tensor, list[int]]:
     """Return the numbers of rows of the matrices in each weight that packs several."""
     return {m.weight: m.sizes for m in model.modules() if isinstance(m, PackedLinear)}
 

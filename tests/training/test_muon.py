@@ -50,7 +50,7 @@ def test_packed_matrices_are_updated_as_if_each_stood_alone() -> None:
     """Of three parameters of one shape two are packed, in different ways."""
     settings = {"lr": 0.02, "weight_decay": 0.1, "momentum": 0.9}
     whole = [nn.Parameter(p.detach()) for p in torch.randn(3, 24, 8)]
-    sizes = {whole[0]: [8, 12, 4], whole[1]: [12, 12]}
+    sizes: dict[torch.Tensor, list[int]] = {whole[0]: [8, 12, 4], whole[1]: [12, 12]}
     apart = [
         nn.Parameter(part.detach().clone())
         for weight in whole

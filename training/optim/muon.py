@@ -10,7 +10,6 @@ on the number of processes only by rounding.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +37,7 @@ class Muon(torch.optim.Optimizer):
         weight_decay: float,
         momentum: float,
         dtype: torch.dtype,
-        packed: Mapping[nn.Parameter, Sequence[int]] | None = None,
+        packed: Mapping[Tensor, Sequence[int]] | None = None,
     ):
         defaults = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum}
         super().__init__(params, defaults)
@@ -69,7 +68,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def alike(
-    matrices: Iterable[Tensor], packed: Mapping[Any, Sequence[int]]
+    matrices: Iterable[Tensor], packed: Mapping[Tensor, Sequence[int]]
 ) -> Iterator[list[Tensor]]:
     """Yield matrices of the same shape and parts together, as many as fit STACK_ELEMENTS."""
     shapes: dict[tuple, list[Tensor]] = {}
