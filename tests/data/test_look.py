@@ -12,6 +12,7 @@ from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
 from training.data.corpus import read_documents
 from training.data.survey import survey
+from training.formats.found import Asked
 from training.formats.places import find_files
 from training.look.look import look
 from training.look.notices import Notices
@@ -203,3 +204,13 @@ def test_a_look_at_nothing_says_why(tmp_path: Path, capsys: pytest.CaptureFixtur
         look(find_files([tmp_path])).summary()
     assert main(["look", str(tmp_path)]) == 2
     assert "skipped 1: it has no known key" in capsys.readouterr().out
+
+
+def test_a_name_that_no_chat_needs_is_said(tmp_path: Path) -> None:
+    table = tmp_path / "faq.csv"
+    table.write_text("question,answer\nHi,Hello!\n")
+    assert "note: --me is not used" in look(find_files([table]), Asked(me=("Ann",))).summary()
+    assert "--me" not in look(find_files([table]), Asked()).summary()
+    chat = tmp_path / "chat.txt"
+    chat.write_text("".join(f"01.02.24, 10:0{i} - {'AB'[i % 2]}nn: Hi {i}\n" for i in range(6)))
+    assert "--me" not in look(find_files([table, chat]), Asked(me=("Ann",))).summary()

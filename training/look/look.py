@@ -31,6 +31,7 @@ LITTLE = (
 )
 SHOWN_BAD = 20  # files that cannot be read; a pattern of the shell may name thousands
 READ = "texts, Markdown, JSON, tables, web pages, EPUB, PDF and exported chats can be read"
+VAIN_ME = "--me is not used: none of the files is an exported chat"
 NOT_USED = Kind("not used")
 
 
@@ -188,7 +189,9 @@ def look(files: list[File], asked: Asked = Asked()) -> Look:
     if bad:
         raise unreadable(bad)
     survey = surveyor.survey()
-    return Look(found, survey, notices.lines(survey.n_equal), draw.kept)
+    is_vain = asked.me and not any(file.people for file in found)
+    told = [VAIN_ME] * bool(is_vain) + notices.lines(survey.n_equal)
+    return Look(found, survey, told, draw.kept)
 
 
 def unreadable(bad: list[UserError]) -> UserError:
