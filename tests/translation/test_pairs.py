@@ -77,7 +77,7 @@ def test_pairs_are_the_first_two_columns(
             "你好\tHello\n".encode("utf-16-le"),
             "p.tsv: it is UTF-16 without",
         ),
-        ("p.tsv", "a\té\n".encode("latin-1"), "p.tsv is not UTF-8 text"),
+        ("p.tsv", "a\té\n".encode() + b"\xff", "p.tsv is not UTF-8 text"),
         ("p.tsv", b"", "p.tsv holds no pairs"),
         ("p.tsv", b"\n \n\r\n", "p.tsv holds no pairs"),
         (
@@ -219,3 +219,16 @@ def test_the_targets_are_counted_for_the_speed() -> None:
     pairs = random_pairs(50)
     batches = PairBatches(pairs, 8)
     assert batches.n_target_tokens == sum(int((b[-1] != IGNORED).sum()) for b in batches)
+
+
+def test_pairs_that_are_not_utf8_are_read_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "pairs.tsv"
+    pairs = [
+        ("Hello, how are you?", "你好,你怎么样?"),
+        ("The weather is fine today.", "今天天气很好。"),
+    ]
+    path.write_bytes("".join(f"{a}\t{b}\n" for a, b in pairs).encode("gb18030"))
+    assert read_pairs(path) == pairs
+    assert "pairs.tsv: read as GB18030, since it is not UTF-8" in capsys.readouterr().out

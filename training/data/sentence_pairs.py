@@ -15,8 +15,9 @@ from gptcore.checks import UserError
 from gptcore.system.wording import counted
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.search import encode_source, target_ends
+from training.formats.encoding import is_guess
 from training.formats.found import Unreadable
-from training.formats.lines import numbered_lines, open_text
+from training.formats.lines import numbered_lines, open_text, text_encoding
 from training.formats.packed import DAMAGED, every_file
 from training.formats.places import local_file
 
@@ -42,13 +43,15 @@ def read_pairs(path: Path, reverse: bool = False) -> list[Pair]:
             holds = f"it holds {counted(n_files, 'file')}, not one"
             raise Unreadable(f"{holds}: unpack it, and name the one with the pairs")
         for file in every_file(local_file(path)):
+            if is_guess(encoding := text_encoding(file)):
+                print(f"{path}: read as {encoding}, since it is not UTF-8")
             with open_text(file) as stream:
                 lines = ((i, line) for i, line in numbered_lines(stream) if line.strip())
                 pairs = [parse_pair(line, f"{path}, line {i}") for i, line in lines]
     except Unreadable as error:
         raise UserError(f"{path}: {error}") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text ({error.reason}): convert it") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not UTF-8 text: convert it") from None
     except DAMAGED as error:
         damage = f"is a damaged archive ({error}): fetch or pack it again"
         raise UserError(f"{path} {damage}") from None
