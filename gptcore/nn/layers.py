@@ -167,7 +167,7 @@ class PackedLinear(nn.Linear):
 
 
 def packed(model: nn.Module) -> dict[Tensor, list[int]]:
-    """Return the numbers of rows of the matrices in each weight that packs several."""
+    """Return the number of rows of each matrix, for each weight that packs several."""
     return {m.weight: m.sizes for m in model.modules() if isinstance(m, PackedLinear)}
 
 

@@ -72,4 +72,6 @@ def test_it_is_said_in_which_encoding_a_text_is_read(tmp_path: Path) -> None:
     path = tmp_path / "letter.txt"
     path.write_bytes("Schöne Grüße aus Köln. ".encode("cp1252") * 9)
     told = look(find_files([path]), Asked()).table()
-    assert "text, read as Windows-1252, since it is not UTF-8, 1 text" in told
+    assert (
+        "text, read as Windows-1252 (if its letters look wrong, save it as UTF-8), 1 text" in told
+    )

@@ -267,7 +267,7 @@ USED: dict[str, tuple[Callable[[], bytes] | bytes, str]] = {
     ),
     "latin-1.txt": (
         "Grüße aus Köln. ".encode("latin-1") * 9,
-        "text, read as Windows-1252, since it is not UTF-8",
+        "text, read as Windows-1252 .if its letters look wrong, save it as UTF-8",
     ),
     "bom.json": (b"\xef\xbb\xbf" + f"[{ROW}]".encode(), "JSON, 1 conversation"),
     "uneven.csv": (b"question,answer\nHi,Hello!\nBye\nYou,Me,Them\n", "skipped [12]: "),

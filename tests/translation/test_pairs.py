@@ -231,4 +231,7 @@ def test_pairs_that_are_not_utf8_are_read_and_that_is_said(
     ]
     path.write_bytes("".join(f"{a}\t{b}\n" for a, b in pairs).encode("gb18030"))
     assert read_pairs(path) == pairs
-    assert "pairs.tsv: read as GB18030, since it is not UTF-8" in capsys.readouterr().out
+    assert (
+        "pairs.tsv: read as GB18030 (if its letters look wrong, save it as UTF-8)"
+        in capsys.readouterr().out
+    )

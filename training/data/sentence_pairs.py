@@ -15,7 +15,7 @@ from gptcore.checks import UserError
 from gptcore.system.wording import counted
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.search import encode_source, target_ends
-from training.formats.encoding import is_guess
+from training.formats.encoding import note
 from training.formats.found import Unreadable
 from training.formats.lines import numbered_lines, open_text, text_encoding
 from training.formats.packed import DAMAGED, every_file
@@ -43,8 +43,8 @@ def read_pairs(path: Path, reverse: bool = False) -> list[Pair]:
             holds = f"it holds {counted(n_files, 'file')}, not one"
             raise Unreadable(f"{holds}: unpack it, and name the one with the pairs")
         for file in every_file(local_file(path)):
-            if is_guess(encoding := text_encoding(file)):
-                print(f"{path}: read as {encoding}, since it is not UTF-8")
+            if said := note(text_encoding(file)):
+                print(f"{path}: {said}")
             with open_text(file) as stream:
                 lines = ((i, line) for i, line in numbered_lines(stream) if line.strip())
                 pairs = [parse_pair(line, f"{path}, line {i}") for i, line in lines]

@@ -20,7 +20,7 @@ from training.formats.books import read_epub, read_html, read_pdf
 from training.formats.chats.assistants import EXPORTED
 from training.formats.chats.messengers import read_messenger
 from training.formats.chats.transcripts import read_chat
-from training.formats.encoding import HEAD, is_guess
+from training.formats.encoding import HEAD, note
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
 from training.formats.kinds import TIMES, kind_of
 from training.formats.lines import characters, numbered_lines, open_text, text_encoding, values
@@ -113,8 +113,7 @@ def read_file(file: File, asked: Asked) -> Found:
         head = stream.read(HEAD)
     kind = kind_of(head, file.inner_name)
     found = READERS[kind](file, asked)
-    if kind not in ENCODED_INSIDE and is_guess(encoding := text_encoding(file)):
-        said = f"read as {encoding}, since it is not UTF-8"
+    if kind not in ENCODED_INSIDE and (said := note(text_encoding(file))):
         found = (replace(f, name=f"{f.name}, {said}") if isinstance(f, Kind) else f for f in found)
     yield from found
 

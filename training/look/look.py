@@ -31,7 +31,7 @@ LITTLE = (
 )
 SHOWN_BAD = 20  # files that cannot be read; a pattern of the shell may name thousands
 READ = "texts, Markdown, JSON, tables, web pages, EPUB, PDF and exported chats can be read"
-VAIN_ME = "--me is not used: none of the files is an exported chat"
+UNUSED_ME = "--me is not used: none of the files is an exported chat"
 NOT_USED = Kind("not used")
 
 
@@ -189,8 +189,8 @@ def look(files: list[File], asked: Asked = Asked()) -> Look:
     if bad:
         raise unreadable(bad)
     survey = surveyor.survey()
-    is_vain = asked.me and not any(file.people for file in found)
-    told = [VAIN_ME] * bool(is_vain) + notices.lines(survey.n_equal)
+    is_unused = asked.me and not any(file.people for file in found)
+    told = [UNUSED_ME] * bool(is_unused) + notices.lines(survey.n_equal)
     return Look(found, survey, told, draw.kept)
 
 

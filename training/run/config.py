@@ -83,6 +83,9 @@ class TrainConfig:
         return dataclasses.asdict(self)
 
 
+# These four keep the momenta that they were measured with; new models learn faster with less
+# (docs/log.md, 2026-11-29).
+
 # At the rate of new weights, trained ones forget what they knew; and a mean with what they were
 # before brings much of it back (docs/log.md, 2026-11-27).
 FINE_TUNING = TrainConfig(learning_rate=1e-3, keep=0.4, momentum=0.95, beta1=0.9)
