@@ -1,4 +1,4 @@
-"""What clients ask for: the JSON of OpenAI's two endpoints, as requests for the engine.
+"""What clients ask for: the JSON of OpenAI's endpoints, as requests for the engine.
 
 >>> asked = read_chat({"messages": [{"role": "user", "content": "Hi"}]}, model)   # doctest: +SKIP
 >>> asked.requests[0].max_tokens                                                   # doctest: +SKIP
@@ -13,14 +13,23 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from gptcore.api.access import REPLIES
-from gptcore.api.functions import called, demanded, reply_schema, returned, told, written
+from gptcore.api.functions import (
+    Functions,
+    Json,
+    called,
+    demanded,
+    reply_schema,
+    returned,
+    told,
+    written,
+)
 from gptcore.checks import TooLong, UserError, check_choice, check_type, shorten
-from gptcore.engine.generate import Request, chat_request
+from gptcore.engine.generate import Request, chat_request, check_max_tokens
 from gptcore.engine.inputs import check_stops, text_of, usual_sampling
 from gptcore.engine.sampling import SETTINGS, Sampling
 from gptcore.engine.schemas.grammar import Grammar
 from gptcore.model import OnnxModel
-from gptcore.text.chat_template import Message, text_opening
+from gptcore.text.chat_template import ROLES, Message, text_opening
 from gptcore.typed_json import read_as
 
 MOST_TOP = 20  # alternatives to each token
@@ -30,6 +39,7 @@ LEAST_TOP_P = 0.01  # the sampler's least; 0, as OpenAI allows, means the likeli
 # What newer clients call the system, and who says what came of a call.
 OTHER_ROLES = {"developer": "system", "tool": "user"}
 FORMATS = ("text", "json_object", "json_schema")  # of replies
+LIMITS = ("max_output_tokens", "max_completion_tokens", "max_tokens")  # names of one thing
 
 # Fields of OpenAI's that this server cannot fulfil, and the values that ask for nothing.
 UNMET: dict[str, tuple] = {
@@ -50,13 +60,14 @@ OTHER_BOUNDS = ("ebnf", "grammar", "guided_choice", "guided_grammar", "guided_js
 
 @dataclass(frozen=True)
 class Fields:
-    """The fields that both endpoints have; null means the default."""
+    """The fields that endpoints share; null means the default."""
 
     stream: bool = False
     stream_options: dict[str, bool | None] = field(default_factory=dict)
     n: int = 1  # replies to each prompt
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
+    max_output_tokens: int | None = None
     temperature: float = Sampling.temperature
     top_k: int = Sampling.top_k
     top_p: float = Sampling.top_p
@@ -69,8 +80,11 @@ class Fields:
         return bool(self.stream_options.get("include_usage"))
 
     def most_tokens(self, default: int) -> int:
-        limits = (self.max_completion_tokens, self.max_tokens, default)
-        return next(limit for limit in limits if limit is not None)
+        for name in LIMITS:
+            if (limit := getattr(self, name)) is not None:
+                check_max_tokens(limit, name)
+                return limit
+        return default
 
     def sampling(self) -> Sampling:
         values = {setting.name: getattr(self, setting.name) for setting in SETTINGS}
@@ -89,6 +103,7 @@ class ParsedCall:
     n: int
     schema: Any = None  # what the replies must be JSON of, not yet compiled
     functions: Collection[str] = ()  # each reply is a call of one of these, if there are any
+    repeated: Json = field(default_factory=dict)  # what the answer says again of the call
 
     def bound(self, grammar: Grammar) -> "ParsedCall":
         """Return the call for replies of a grammar."""
@@ -97,31 +112,48 @@ class ParsedCall:
 
 def read_chat(body: Any, model: OnnxModel) -> ParsedCall:
     """Read the body of /v1/chat/completions; raises UserError naming what is wrong."""
-    if not model.bundle.is_chat:
-        raise UserError(
-            f"{model.bundle.name} was not trained on conversations and only continues text: "
-            "use /v1/completions"
-        )
     given, stops = read_fields(body, model)
-    functions = demanded(body)
-    is_chosen = len(functions) > 1
-    given_messages = read_list(body, "messages")
-    names = called(given_messages)
-    messages = [read_message(i, m, names, is_chosen) for i, m in enumerate(given_messages)]
     wants_top = body.get("logprobs")
     if wants_top is not None:
         check_type("logprobs", wants_top, bool)
     n_top = read_count(body, "top_logprobs", MOST_TOP) or 0
     if n_top and not wants_top:
         raise UserError(f"top_logprobs={n_top} needs logprobs=true")
-    most = given.most_tokens(model.config.block_size)
+    messages = {f"message {i}": m for i, m in enumerate(read_list(body, "messages"))}
+    schema = read_format("response_format", body.get("response_format"))
+    return chat_call(
+        model, given, stops, messages, demanded(body), schema, n_top if wants_top else None
+    )
+
+
+def chat_call(
+    model: OnnxModel,
+    given: Fields,
+    stops: tuple[str, ...],
+    messages: dict[str, Any],
+    functions: Functions,
+    schema: Any,
+    n_top: int | None,
+) -> ParsedCall:
+    """Return the call for the reply to a conversation; raises UserError.
+
+    `messages`: as /v1/chat/completions has them, by what errors call them. `functions`: the reply
+    is a call of one of them, if there are any; `stops` and `schema` then mean nothing, as a stop
+    text would leave a part of the arguments. `n_top`: None for no probabilities.
+    """
+    if not model.bundle.is_chat:
+        raise UserError(
+            f"{model.bundle.name} was not trained on conversations and only continues text: "
+            "use /v1/completions"
+        )
+    names, is_chosen = called([*messages.values()]), len(functions) > 1
+    read = [read_message(where, m, names, is_chosen) for where, m in messages.items()]
     if is_chosen:
-        messages.append({"role": "system", "content": told(functions)})
-    request = chat_request(model, one_system(messages), given.sampling(), most)
-    # A stop text would leave a part of the arguments.
-    stops = () if functions else stops
-    request = replace(request, stops=stops, n_top=n_top if wants_top else None)
-    schema = reply_schema(functions) if functions else read_format(body.get("response_format"))
+        read.append({"role": "system", "content": told(functions)})
+    most = given.most_tokens(model.config.block_size)
+    request = chat_request(model, one_system(read), given.sampling(), most)
+    request = replace(request, stops=() if functions else stops, n_top=n_top)
+    schema = reply_schema(functions) if functions else schema
     return replace(parsed([request], given, model), schema=schema, functions=[*functions])
 
 
@@ -131,7 +163,7 @@ def read_completion(body: Any, model: OnnxModel) -> ParsedCall:
     echo = body.get("echo") or False
     check_type("echo", echo, bool)
     n_top = read_count(body, "logprobs", MOST_TOP)
-    most = given.most_tokens(16)
+    most = 0 if echo and given.max_tokens == 0 else given.most_tokens(16)
     requests = []
     for ids in read_prompts(body, model):
         # An echo's probabilities are those of the whole prompt: nothing of it may be left out.
@@ -161,20 +193,23 @@ def read_fields(body: Any, model: OnnxModel) -> tuple[Fields, tuple[str, ...]]:
     return given, check_stops([stop] if isinstance(stop, str) else stop)
 
 
-def read_format(wanted: Any) -> Any:
-    """Return the JSON schema that a reply shall have, not yet checked; None: any text."""
+def read_format(name: str, wanted: Any) -> Any:
+    """Return the JSON schema that a reply shall have, not yet checked; None: any text.
+
+    `name`: what errors call the field.
+    """
     if wanted is None:
         return None
     if not isinstance(wanted, dict):
-        raise UserError("response_format must be an object")
-    check_choice("response_format.type", wanted.get("type"), FORMATS)
+        raise UserError(f"{name} must be an object")
+    check_choice(f"{name}.type", wanted.get("type"), FORMATS)
     if wanted["type"] == "json_object":
         return {"type": "object"}
     if wanted["type"] == "text":
         return None
     given = wanted.get("json_schema")
     if not isinstance(given, dict) or "schema" not in given:
-        raise UserError('response_format needs {"json_schema": {"schema": {...}}}')
+        raise UserError(f"{name} of the type json_schema needs a schema")
     return given["schema"]
 
 
@@ -185,24 +220,30 @@ def read_list(body: dict[str, Any], name: str) -> list:
     return value
 
 
-def read_message(i: int, message: Any, names: dict[str, str], is_chosen: bool = False) -> Message:
+def read_message(
+    where: str, message: Any, names: dict[str, str], is_chosen: bool = False
+) -> Message:
     """Return a message whose content is one text; raises UserError.
 
-    `names`: of the functions that were called, by the ids of the calls. `is_chosen`: whether the
-    model chooses among functions, and so has written their names.
+    `where`: what errors call it. `names`: of the functions that were called, by the ids of the
+    calls. `is_chosen`: whether the model chooses among functions, and so has written their names.
     """
     if not isinstance(message, dict):
-        raise UserError(f'message {i} is not of the form {{"role": ..., "content": ...}}')
+        raise UserError(f'{where} is not of the form {{"role": ..., "content": ...}}')
     content, role, calls = (message.get(key) for key in ("content", "role", "tool_calls"))
     if content is None and role in ("assistant", "tool"):
         content = message.get("refusal") or ""
-    said = [text_of(content, f"message {i}")]
+    said = [text_of(content, where)]
     if isinstance(calls, list):  # which we have written
-        said += [written(call, is_chosen, f"message {i}") for call in calls]
+        said += [written(call, is_chosen, where) for call in calls]
     text = "\n".join(text for text in said if text)
     if role == "tool":
         text = returned(names.get(str(message.get("tool_call_id"))), text)
-    return {"role": OTHER_ROLES.get(str(role), str(role)), "content": text}  # checked later
+    role = OTHER_ROLES.get(str(role), role)
+    if role not in ROLES:
+        known = ", ".join([*ROLES, *OTHER_ROLES])
+        raise UserError(f"{where} has the unknown role {shorten(repr(role))}: use {known}")
+    return {"role": role, "content": text}
 
 
 def one_system(messages: list[Message]) -> list[Message]:

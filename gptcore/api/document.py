@@ -1,7 +1,7 @@
 """The API's OpenAPI document (version 3.1), for tools that generate or test clients.
 
 >>> sorted(openapi(["nano"])["paths"])
-['/health', '/metrics', '/v1/chat/completions', '/v1/completions', '/v1/models']
+['/health', '/metrics', '/v1/chat/completions', '/v1/completions', '/v1/models', '/v1/responses']
 """
 
 import typing
@@ -95,6 +95,53 @@ CHAT: Schema = {
     "tools": {"type": ["array", "null"], "items": TOOL},
     "tool_choice": DEMANDED,
 }
+ITEM: Schema = {
+    "anyOf": [
+        {
+            "type": "object",
+            "properties": {"type": {"const": "message"}, "role": ROLE, "content": CONTENT},
+            "required": ["role", "content"],
+        },
+        {
+            "type": "object",
+            "properties": {
+                "type": {"const": "function_call"},
+                "call_id": TEXT,
+                "name": TEXT,
+                "arguments": TEXT,
+            },
+            "required": ["type", "name", "arguments"],
+        },
+        {
+            "type": "object",
+            "properties": {
+                "type": {"const": "function_call_output"},
+                "call_id": TEXT,
+                "output": CONTENT,
+            },
+            "required": ["type", "output"],
+        },
+    ]
+}
+TEXT_FORMAT: Schema = {
+    "type": ["object", "null"],
+    "description": "what the reply must be: JSON, or JSON of a schema",
+    "properties": {"type": {"enum": [*FORMATS]}, "schema": {"type": "object"}},
+    "required": ["type"],
+}
+FLAT_TOOL: Schema = {"anyOf": [FUNCTION, {"type": "object", "required": ["type"]}]}
+RESPONSE: Schema = {
+    "input": {"anyOf": [TEXT, {"type": "array", "items": ITEM, "minItems": 1}]},
+    "instructions": {"type": ["string", "null"]},
+    "include": {"type": ["array", "null"], "items": TEXT},
+    "top_logprobs": TOP,
+    "text": {"type": ["object", "null"], "properties": {"format": TEXT_FORMAT}},
+    "tools": {"type": ["array", "null"], "items": FLAT_TOOL},
+    "tool_choice": {
+        "description": "with a function's name, or required: the response is its call",
+        "anyOf": [{"enum": ["auto", "none", "required", None]}, NAMED],
+    },
+}
 COMPLETION: Schema = {
     "prompt": {"anyOf": [TEXT, IDS, {"type": "array", "items": {"anyOf": [TEXT, IDS]}}]},
     "echo": {"type": ["boolean", "null"]},
@@ -123,6 +170,9 @@ def openapi(names: Sequence[str]) -> Schema:
             "/v1/chat/completions": {
                 "post": operation("the reply to a conversation", body(names, CHAT, "messages"))
             },
+            "/v1/responses": {
+                "post": operation("the reply to a conversation", body(names, RESPONSE, "input"))
+            },
             "/v1/completions": {
                 "post": operation("the continuation of a prompt", body(names, COMPLETION, "prompt"))
             },
@@ -143,7 +193,7 @@ def operation(summary: str, content: Schema | None = None) -> Schema:
 
 
 def body(names: Sequence[str], own: Schema, required: str) -> Schema:
-    """Return the schema of a call's JSON: its own fields, and those of both endpoints."""
+    """Return the schema of a call's JSON: its own fields, and those that endpoints share."""
     types = typing.get_type_hints(Fields)
     shared = {f.name: shared_field(f.name, types[f.name]) for f in fields(Fields)}
     return {

@@ -1,20 +1,22 @@
 """Answers in OpenAI's forms: whole, or in parts for a stream.
 
-A ChatForm and a TextForm have the same methods. An answer has several choices: one for each reply.
+All forms have the methods of Form. An answer has several choices: one for each reply.
 
->>> form = TextForm("nano", tokenizer, wants_logprobs=False)                       # doctest: +SKIP
->>> form.part(0, Piece("Hi", 3, 1))["choices"]                                     # doctest: +SKIP
+>>> form = TextForm("nano", tokenizer, asked)                                      # doctest: +SKIP
+>>> form.parts(0, Piece("Hi", 3, 1))[0]["choices"]                                 # doctest: +SKIP
 [{'index': 0, 'text': 'Hi', 'logprobs': None, 'finish_reason': None}]
 """
 
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from gptcore.api.bodies import ParsedCall
 from gptcore.api.functions import CallWriter
 from gptcore.engine.generate import Finish, Piece
 from gptcore.engine.sampling import Likelihood
@@ -52,41 +54,99 @@ class Usage:
         }
 
 
-class Form:
-    """What both forms share: the fields around the choices."""
+class Form(ABC):
+    """The form of one answer, to a call that was read as `asked`."""
+
+    done = "data: [DONE]\n\n"  # the last line of a stream
+
+    def __init__(self, model: str, tokenizer: Tokenizer, asked: ParsedCall):
+        self.model, self.tokenizer, self.asked = model, tokenizer, asked
+
+    @abstractmethod
+    def whole(self, replies: list[list[Piece]], usage: Json) -> Json:
+        """Return the whole answer, of the pieces of each reply."""
+
+    @abstractmethod
+    def opening(self, n: int) -> list[Json]:
+        """Return the events with which a stream of `n` replies begins."""
+
+    @abstractmethod
+    def parts(self, i: int, piece: Piece) -> list[Json]:
+        """Return the events of a piece of the reply `i`."""
+
+    @abstractmethod
+    def closing(self, usage: Json) -> list[Json]:
+        """Return the events with which a stream ends."""
+
+    def error(self, message: str, kind: str, code: str | None = None) -> Json:
+        """Return the event of an error in a stream."""
+        return error_json(message, kind, code)
+
+    def likelihoods(self, tokens: Iterable[Likelihood]) -> list[Json]:
+        """Return the probabilities of the tokens of a message, and of their alternatives."""
+        return [
+            {
+                **self.token(t.token_id, t.logprob),
+                "top_logprobs": [self.token(*pair) for pair in t.top],
+            }
+            for t in tokens
+            if t.token_id not in self.tokenizer.special.values()
+        ]
+
+    def token(self, token_id: int, logprob: float | None) -> Json:
+        named = name(self.tokenizer, token_id)
+        as_bytes = [*self.tokenizer.token_bytes(token_id)]
+        return {"token": named, "logprob": logprob, "bytes": as_bytes}
+
+
+class ChoicesForm(Form):
+    """What /v1/chat/completions and /v1/completions share: the fields around the choices."""
 
     kind = part_kind = prefix = ""
 
-    def __init__(self, model: str, tokenizer: Tokenizer):
-        self.tokenizer = tokenizer
+    def __init__(self, model: str, tokenizer: Tokenizer, asked: ParsedCall):
+        super().__init__(model, tokenizer, asked)
         self.common = {
             "id": f"{self.prefix}-{uuid.uuid4().hex}",
             "created": int(time.time()),
             "model": model,
         }
+        # Until its last event, a stream that tells its usage says that it is not known.
+        self.unknown: Json = {"usage": None} if asked.include_usage else {}
+
+    @abstractmethod
+    def part(self, i: int, piece: Piece) -> Json:
+        """Return the event of a piece, or of its end."""
+
+    def opening(self, n: int) -> list[Json]:
+        return []
+
+    def parts(self, i: int, piece: Piece) -> list[Json]:
+        return [self.part(i, part) | self.unknown for part in end_apart(piece)]
+
+    def closing(self, usage: Json) -> list[Json]:
+        told = self.around(self.part_kind, [], usage=usage)
+        return [told] if self.asked.include_usage else []
 
     def around(self, kind: str, choices: list[Json], **more: Any) -> Json:
         return {**self.common, "object": kind, "choices": choices, **more}
 
-    def usage_part(self, usage: Json) -> Json:
-        return self.around(self.part_kind, [], usage=usage)
 
-
-class ChatForm(Form):
-    """/v1/chat/completions. Each reply is a call of one of `functions`, if there are any."""
+class ChatForm(ChoicesForm):
+    """/v1/chat/completions."""
 
     kind, part_kind, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl"
 
-    def __init__(self, model: str, tokenizer: Tokenizer, functions: Collection[str]):
-        super().__init__(model, tokenizer)
-        self.functions = functions
+    def __init__(self, model: str, tokenizer: Tokenizer, asked: ParsedCall):
+        super().__init__(model, tokenizer, asked)
+        self.functions = asked.functions
         # Of each reply of a stream.
-        self.calls: defaultdict[int, CallWriter] = defaultdict(partial(CallWriter, functions))
+        self.calls: defaultdict[int, CallWriter] = defaultdict(partial(CallWriter, self.functions))
 
     def finish_reason(self, finish: Finish | None) -> str | None:
         return "tool_calls" if finish == "end" and self.functions else FINISH_REASON[finish]
 
-    def whole(self, pieces: list[list[Piece]], usage: Json) -> Json:
+    def whole(self, replies: list[list[Piece]], usage: Json) -> Json:
         choices = [
             {
                 "index": i,
@@ -94,7 +154,7 @@ class ChatForm(Form):
                 "logprobs": self.logprobs([x for piece in reply for x in piece.likelihoods]),
                 "finish_reason": self.finish_reason(reply[-1].finish),
             }
-            for i, reply in enumerate(pieces)
+            for i, reply in enumerate(replies)
         ]
         return self.around(self.kind, choices, usage=usage)
 
@@ -109,7 +169,7 @@ class ChatForm(Form):
         """Return the parts that name the speaker of each of `n` replies."""
         delta = {"role": "assistant", "content": None if self.functions else ""}
         choices = [{"index": i, "delta": delta, "finish_reason": None} for i in range(n)]
-        return [self.around(self.part_kind, [choice]) for choice in choices]
+        return [self.around(self.part_kind, [choice], **self.unknown) for choice in choices]
 
     def part(self, i: int, piece: Piece) -> Json:
         choice = {
@@ -128,23 +188,11 @@ class ChatForm(Form):
         return {"tool_calls": [{"index": 0, **call}]} if call else {}
 
     def logprobs(self, tokens: Iterable[Likelihood]) -> Json | None:
-        content = [
-            {
-                **self.token(t.token_id, t.logprob),
-                "top_logprobs": [self.token(*pair) for pair in t.top],
-            }
-            for t in tokens
-            if t.token_id not in self.tokenizer.special.values()
-        ]
+        content = self.likelihoods(tokens)
         return {"content": content, "refusal": None} if content else None
 
-    def token(self, token_id: int, logprob: float | None) -> Json:
-        named = name(self.tokenizer, token_id)
-        as_bytes = [*self.tokenizer.token_bytes(token_id)]
-        return {"token": named, "logprob": logprob, "bytes": as_bytes}
 
-
-class TextForm(Form):
+class TextForm(ChoicesForm):
     """/v1/completions. With `echo` the texts of the prompts come first.
 
     The probabilities include that of the token that ends a text: programs which score texts ask
@@ -154,18 +202,15 @@ class TextForm(Form):
     kind = part_kind = "text_completion"
     prefix = "cmpl"
 
-    def __init__(self, model: str, tokenizer: Tokenizer, wants_logprobs: bool):
-        super().__init__(model, tokenizer)
-        self.wants_logprobs = wants_logprobs
+    def __init__(self, model: str, tokenizer: Tokenizer, asked: ParsedCall):
+        super().__init__(model, tokenizer, asked)
+        self.wants_logprobs = asked.requests[0].n_top is not None
         self.streams: defaultdict[int, StreamDecoder] = defaultdict(tokenizer.stream)
         self.offsets: Counter[int] = Counter()  # characters of each choice so far
 
-    def whole(self, pieces: list[list[Piece]], usage: Json) -> Json:
-        choices = [self.choice(i, merged(reply)) for i, reply in enumerate(pieces)]
+    def whole(self, replies: list[list[Piece]], usage: Json) -> Json:
+        choices = [self.choice(i, merged(reply)) for i, reply in enumerate(replies)]
         return self.around(self.kind, choices, usage=usage)
-
-    def opening(self, n: int) -> list[Json]:
-        return []
 
     def part(self, i: int, piece: Piece) -> Json:
         return self.around(self.part_kind, [self.choice(i, piece)])

@@ -27,12 +27,15 @@ CHOOSE = 'Answer by a call, {"name": ..., "arguments": {...}}, of one of these f
 
 
 def demanded(body: Json) -> Functions:
-    """Return the functions of which a call to /v1/chat/completions demands one; {} if it does not.
+    """Return the functions of which a call demands one; {} if it does not.
 
-    Raises UserError for a choice that the tools do not have.
+    A tool holds a function in /v1/chat/completions, and is one in /v1/responses. Raises UserError
+    for a choice that the tools do not have.
     """
     choice = body.get("tool_choice")
     allowed = part(choice, "allowed_tools")  # some of the tools, by name
+    if part(choice, "type") == "allowed_tools" and allowed is None:
+        allowed = choice
     if allowed is not None:
         choice = str(part(allowed, "mode"))
     if choice in (None, "auto", "none"):
@@ -42,7 +45,7 @@ def demanded(body: Json) -> Functions:
         offered = {name: offered[name] for name in read_tools(allowed) if name in offered}
     if choice == "required" and offered:
         return offered
-    name = part(choice, "function", "name")
+    name = part(choice, "function", "name") or part(choice, "name")
     if not isinstance(name, str) or name not in offered:
         raise UserError(f"tool_choice names no function of tools ({shorten(repr(choice))})")
     return {name: offered[name]}
@@ -53,13 +56,18 @@ def read_tools(body: Json) -> Functions:
     tools = body.get("tools")
     if not isinstance(tools, list) or not tools:
         raise UserError("tools must be a list that is not empty")
-    functions = [part(tool, "function") for tool in tools]
+    functions = [part(tool, "function") or tool for tool in tools if is_function(tool)]
     names = [part(function, "name") for function in functions]
     if not all(isinstance(name, str) and name for name in names):
-        raise UserError('tools must be a list of {"function": {"name": ..., ...}}')
+        raise UserError("each function of tools must have a name")
     if twice := next((name for name, n in Counter(names).items() if n > 1), ""):
         raise UserError(f"tools has two functions named {shorten(repr(twice))}: rename one")
     return dict(zip(names, functions))
+
+
+def is_function(tool: Any) -> bool:
+    """Return whether a tool is a function, and not one that OpenAI's own servers have."""
+    return part(tool, "type") in (None, "function")
 
 
 def reply_schema(functions: Functions) -> Json:

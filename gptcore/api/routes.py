@@ -1,4 +1,4 @@
-"""The routes of the API, as an ASGI application: models, chat, completions, health, metrics.
+"""The routes of the API, as an ASGI application: models, the three kinds of calls, health, metrics.
 
 >>> app = Api(Models(load_model("models/default")), Access())          # doctest: +SKIP
 >>> uvicorn.run(app, port=8000)                                      # doctest: +SKIP
@@ -23,7 +23,9 @@ from starlette.routing import Route
 from gptcore.api.access import Access, Refused, read_json
 from gptcore.api.bodies import ParsedCall, read_chat, read_completion
 from gptcore.api.document import openapi
-from gptcore.api.forms import ChatForm, Json, TextForm, Usage, end_apart, error_json
+from gptcore.api.forms import ChatForm, Form, TextForm, Usage, error_json
+from gptcore.api.functions import Json
+from gptcore.api.responses import ResponseForm, read_response
 from gptcore.checks import Busy, TooLong, UserError, shorten
 from gptcore.engine.generate import Piece
 from gptcore.engine.scheduler import Engine
@@ -32,10 +34,11 @@ from gptcore.engine.streams import answers
 from gptcore.model import OnnxModel
 from gptcore.models import Models, NotHere, NotOpened
 
-ADDRESSES = ("/v1/chat/completions", "/v1/completions", "/v1/models")
+ADDRESSES = ("/v1/chat/completions", "/v1/responses", "/v1/completions", "/v1/models")
 PATHS = ("/v1/", "/health", "/ready", "/metrics")
 RETRY_SECONDS = 5
 LIMITED = "rate_limit_error"  # OpenAI's name for what may be tried again
+INVALID = "invalid_request_error"
 INTERNAL = "an internal error: the server's log tells more"
 METRICS: dict[str, Callable[[Engine], int]] = {
     "gptcore_replies_total": lambda engine: engine.n_finished,
@@ -45,9 +48,7 @@ METRICS: dict[str, Callable[[Engine], int]] = {
     "gptcore_replies_waiting": lambda engine: len(engine.waiting),
 }
 Read = Callable[[Any, OnnxModel], ParsedCall]
-AnyForm = ChatForm | TextForm
 Pieces = AsyncIterator[tuple[int, Piece]]  # the number of a reply, and what is new of it
-NewForm = Callable[[str, OnnxModel, ParsedCall], AnyForm]
 
 
 class Api:
@@ -61,6 +62,7 @@ class Api:
             Route("/v1/models/{name:path}", self.model_of_name),
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
             Route("/v1/completions", self.completions, methods=["POST"]),
+            Route("/v1/responses", self.responses, methods=["POST"]),
             Route("/health", self.health),
             Route("/ready", self.health),
             Route("/metrics", self.metrics),
@@ -86,7 +88,7 @@ class Api:
         await self.app(scope, receive, send)
 
     def refusal(self, status: int, message: str, code: str | None = None) -> Response:
-        kind = "server_error" if status >= 500 else "invalid_request_error"
+        kind = "server_error" if status >= 500 else INVALID
         kind = LIMITED if status == 429 else kind
         headers = {"Retry-After": str(RETRY_SECONDS)} if status in (429, 503) else {}
         return JSONResponse(error_json(message, kind, code), status, headers)
@@ -130,22 +132,15 @@ class Api:
         return PlainTextResponse("\n".join(lines) + "\n")
 
     async def chat(self, call: Call) -> Response:
-        return await self.answer(
-            call,
-            read_chat,
-            lambda name, model, asked: ChatForm(name, model.tokenizer, asked.functions),
-        )
+        return await self.answer(call, read_chat, ChatForm)
 
     async def completions(self, call: Call) -> Response:
-        return await self.answer(
-            call,
-            read_completion,
-            lambda name, model, asked: TextForm(
-                name, model.tokenizer, asked.requests[0].n_top is not None
-            ),
-        )
+        return await self.answer(call, read_completion, TextForm)
 
-    async def answer(self, call: Call, read: Read, new_form: NewForm) -> Response:
+    async def responses(self, call: Call) -> Response:
+        return await self.answer(call, read_response, ResponseForm)
+
+    async def answer(self, call: Call, read: Read, new_form: type[Form]) -> Response:
         """Answer one call, whole or as a stream."""
         self.access.check(call.scope)
         with ExitStack() as held:
@@ -160,7 +155,7 @@ class Api:
             stop = held.enter_context(stopping(call))
             asker = self.access.asker(call.scope)
             pieces = answers(model.engine, asked.requests, stop, asker)
-            form = new_form(name, model, asked)
+            form = new_form(name, model.tokenizer, asked)
             if not asked.stream:
                 return await whole(pieces, asked, form)
             # The first piece is waited for here, so that an error until then has a status.
@@ -169,7 +164,7 @@ class Api:
             return StreamingResponse(lines, media_type="text/event-stream")
 
 
-async def whole(pieces: Pieces, asked: ParsedCall, form: AnyForm) -> Response:
+async def whole(pieces: Pieces, asked: ParsedCall, form: Form) -> Response:
     """Return the answer when all replies have ended.
 
     With probabilities it is so large that to make it here would hold up everybody else.
@@ -183,32 +178,26 @@ async def whole(pieces: Pieces, asked: ParsedCall, form: AnyForm) -> Response:
 
 
 async def streamed(
-    pieces: Pieces, asked: ParsedCall, form: AnyForm, held: ExitStack
+    pieces: Pieces, asked: ParsedCall, form: Form, held: ExitStack
 ) -> AsyncIterator[str]:
     """Yield the answer's events; `held` is closed at the end. An error is an event, too."""
     usage = Usage()
-    if asked.include_usage:
-        form.common["usage"] = None  # until the last part
     try:
         with held:
-            for opening in form.opening(len(asked.requests)):
-                yield event(opening)
+            yield written(form.opening(len(asked.requests)))
             async for i, piece in pieces:
                 usage.add(i, piece)
-                for part in end_apart(piece):
-                    made = partial(part_event, form, i, part)
-                    # An echo's probabilities come all at once.
-                    yield await asyncio.to_thread(made) if part.prompt else made()
-        if asked.include_usage:
-            yield event(form.usage_part(usage.json(asked.n)))
-        yield "data: [DONE]\n\n"
+                made = partial(part_events, form, i, piece)
+                # An echo's probabilities come all at once.
+                yield await asyncio.to_thread(made) if piece.prompt else made()
+        yield written(form.closing(usage.json(asked.n))) + form.done
     except Busy as busy:
-        yield event(error_json(str(busy), LIMITED, "busy"))
+        yield written([form.error(str(busy), LIMITED, "busy")])
     except UserError as error:
-        yield event(error_json(str(error)))
+        yield written([form.error(str(error), INVALID)])
     except Exception:
         traceback.print_exc()
-        yield event(error_json(INTERNAL, "server_error"))
+        yield written([form.error(INTERNAL, "server_error")])
 
 
 @contextmanager
@@ -237,10 +226,12 @@ async def chained(first: tuple[int, Piece], rest: Pieces) -> Pieces:
         yield pair
 
 
-def part_event(form: AnyForm, i: int, piece: Piece) -> str:
-    return event(form.part(i, piece))
+def part_events(form: Form, i: int, piece: Piece) -> str:
+    return written(form.parts(i, piece))
 
 
-def event(content: Json) -> str:
-    """Return a server-sent event."""
-    return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"
+def written(events: list[Json]) -> str:
+    """Return server-sent events; each has the name that is its type, if it has one."""
+    names = [f"event: {event['type']}\n" if "type" in event else "" for event in events]
+    lines = [f"data: {json.dumps(event, ensure_ascii=False)}\n\n" for event in events]
+    return "".join(name + line for name, line in zip(names, lines))

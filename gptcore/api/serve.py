@@ -1,8 +1,8 @@
 """gptcore serve [MODEL]: the API alone, for clients that speak OpenAI's protocol.
 
-It answers http://HOST:PORT/v1/chat/completions and /v1/completions, and loads neither the page nor
-Gradio. With --api-key a call needs a key: one of GPTCORE_API_KEY (several are separated by commas),
-or the one that is typed at the start.
+It answers http://HOST:PORT/v1/chat/completions, /v1/responses and /v1/completions, and loads
+neither the page nor Gradio. With --api-key a call needs a key: one of GPTCORE_API_KEY (several are
+separated by commas), or the one that is typed at the start.
 """
 
 import argparse

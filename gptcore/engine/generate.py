@@ -338,6 +338,6 @@ def completion_request(model: Model, text: str, sampling: Sampling, max_tokens: 
     return Request(ids, sampling, max_tokens, slide=True)
 
 
-def check_max_tokens(max_tokens: int) -> None:
+def check_max_tokens(max_tokens: int, name: str = "max_tokens") -> None:
     if not isinstance(max_tokens, int) or isinstance(max_tokens, bool) or not (max_tokens >= 1):
-        raise UserError(f"max_tokens={max_tokens!r} must be a whole number of at least 1")
+        raise UserError(f"{name}={max_tokens!r} must be a whole number of at least 1")

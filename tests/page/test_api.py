@@ -431,7 +431,7 @@ def test_fields_that_are_not_known_and_null_are_ignored(post) -> None:
         ({"messages": HELLO, "frequency_penalty": 0.5}, "no frequency_penalty (0.5): leave it out"),
         ({"messages": HELLO, "logit_bias": {"50256": -100}}, "no logit_bias ({'50256': -100})"),
         ({"messages": HELLO, "tool_choice": "required"}, "tools must be a list"),
-        ({"messages": HELLO, "tool_choice": "required", "tools": [{}]}, 'of {"function": {"name"'),
+        ({"messages": HELLO, "tool_choice": "required", "tools": [{}]}, "each function of tools"),
         ({"messages": HELLO, "tool_choice": "any", "tools": TOOLS}, "names no function of tools"),
         ({"messages": HELLO, "tool_choice": {"function": {"name": "c"}}, "tools": TOOLS}, "'c'"),
         ({"messages": HELLO, "tool_choice": {"allowed_tools": 5}, "tools": TOOLS}, "names no func"),
@@ -449,7 +449,7 @@ def test_fields_that_are_not_known_and_null_are_ignored(post) -> None:
         ({"messages": HELLO, "seed": 1.5}, "seed=1.5"),
         ({"messages": HELLO, "response_format": "json"}, "response_format must be an object"),
         ({"messages": HELLO, "response_format": {"type": "xml"}}, "response_format.type 'xml'"),
-        ({"messages": HELLO, "response_format": {"type": "json_schema"}}, "response_format needs"),
+        ({"messages": HELLO, "response_format": {"type": "json_schema"}}, "json_schema needs a"),
         ({"messages": HELLO, "response_format": {"type": "json_schema", "json_schema":
           {"schema": {"items": {"not": {}}}}}}, 'schema/items: not supported: ["not"]'),
         ({"messages": [{"role": "user", "content": "x" * 100_000}]}, "is too long"),
@@ -536,10 +536,10 @@ def test_a_conversation_with_a_call_of_a_function_is_read_and_in_the_document(po
     assert post(**body).ok
     for empty in (None, "", []):  # as clients send it back
         message = {"role": "assistant", "content": empty, "tool_calls": [called]}
-        assert read_message(0, message, {})["content"] == '{"a": 1}'
+        assert read_message("message 0", message, {})["content"] == '{"a": 1}'
     refused = {"role": "assistant", "content": None, "refusal": "I cannot."}
-    assert read_message(0, refused, {})["content"] == "I cannot."
-    assert read_message(0, {"role": "assistant"}, {})["content"] == ""
+    assert read_message("message 0", refused, {})["content"] == "I cannot."
+    assert read_message("message 0", {"role": "assistant"}, {})["content"] == ""
     paths = openapi(["nano"])["paths"]
     content = paths["/v1/chat/completions"]["post"]["requestBody"]["content"]
     document = jsonschema.Draft202012Validator(content["application/json"]["schema"])

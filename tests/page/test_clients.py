@@ -39,6 +39,15 @@ found = {"whole": client.chat.completions.create(**options).choices[0].message.c
 with client.chat.completions.create(stream=True, **options) as stream:
     found["stream"] = "".join(part.choices[0].delta.content or "" for part in stream)
 
+response = client.responses.create(
+    model=options["model"], input=options["messages"], temperature=0
+)
+found["response"] = response.output_text
+with client.responses.stream(
+    model=options["model"], input=options["messages"], temperature=0
+) as stream:
+    found["response in parts"] = stream.get_final_response().output_text
+
 async def together():
     async with AsyncOpenAI(base_url=url, api_key="secret") as client:
         calls = (client.chat.completions.create(**options, seed=i) for i in range(8))
@@ -152,6 +161,7 @@ def test_openais_package_reads_replies_streams_crowds_and_refusals(
     found = json.loads(output(python, "-c", PROGRAM, url, STORY))
     reply = our_reply(nano, STORY)
     assert found["whole"] == found["stream"] == reply
+    assert found["response"] == found["response in parts"] == reply
     assert found["together"] == [reply] * 8
     log_p = log_softmax(nano.session().slots.read(0, [5, 8, 13], first=0))
     assert np.allclose(found["echo"][1:], [log_p[0, 8], log_p[1, 13]], atol=1e-4)

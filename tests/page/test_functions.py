@@ -131,8 +131,8 @@ def test_a_choice_that_the_tools_do_not_have_is_refused() -> None:
     nameless = [{"function": {"name": ""}}]
     for tools, said in (
         (None, "that is not empty"),
-        ([{}], 'of {"function": {"name"'),
-        (nameless, 'of {"function": {"name"'),
+        ([{}], "each function of tools"),
+        (nameless, "each function of tools"),
         (TOOLS + TOOLS, "two functions named 'find-place'"),
     ):
         with pytest.raises(UserError, match=said):
