@@ -16,11 +16,12 @@ from copy import deepcopy
 from typing import Any
 from urllib.parse import quote
 
-from gptcore.checks import UserError, shorten
+from gptcore.checks import UserError, check_choice, shorten
 from gptcore.engine.schemas.supported import check_schema, parts
 
 Json = dict[str, Any]
 Functions = dict[str, Json]  # by their names
+MODES = ("auto", "none", "required")  # whether one of some tools must be called
 NO_PARAMETERS = {"type": "object", "properties": {}}
 NOTHING = "(nothing)"  # a model reads no empty message
 CHOOSE = 'Answer by a call, {"name": ..., "arguments": {...}}, of one of these functions:'
@@ -33,35 +34,45 @@ def demanded(body: Json) -> Functions:
     for a choice that the tools do not have.
     """
     choice = body.get("tool_choice")
-    allowed = part(choice, "allowed_tools")  # some of the tools, by name
-    if part(choice, "type") == "allowed_tools" and allowed is None:
-        allowed = choice
+    mode, allowed = choice, allowed_tools(choice)
     if allowed is not None:
-        choice = str(part(allowed, "mode"))
-    if choice in (None, "auto", "none"):
+        mode = allowed.get("mode")
+        check_choice("mode of tool_choice", mode, MODES)
+    if mode in (None, "auto", "none"):
         return {}
     offered = read_tools(body)
-    if isinstance(allowed, dict):
-        offered = {name: offered[name] for name in read_tools(allowed) if name in offered}
-    if choice == "required" and offered:
+    if allowed is not None:
+        names = read_tools(allowed, "tools of tool_choice")
+        offered = {name: offered[name] for name in names if name in offered}
+    if mode == "required" and offered:
         return offered
-    name = part(choice, "function", "name") or part(choice, "name")
+    name = part(choice, "function", "name")
+    if name is None and is_function(choice):
+        name = part(choice, "name")
     if not isinstance(name, str) or name not in offered:
         raise UserError(f"tool_choice names no function of tools ({shorten(repr(choice))})")
     return {name: offered[name]}
 
 
-def read_tools(body: Json) -> Functions:
-    """Return the functions that are offered."""
+def allowed_tools(choice: Any) -> Json | None:
+    """Return the part of a choice that names some of the tools, or None if it does not."""
+    found = part(choice, "allowed_tools")
+    if found is None and part(choice, "type") == "allowed_tools":
+        found = choice
+    return found if isinstance(found, dict) else None
+
+
+def read_tools(body: Json, where: str = "tools") -> Functions:
+    """Return the functions of a list of tools, which errors call `where`."""
     tools = body.get("tools")
     if not isinstance(tools, list) or not tools:
-        raise UserError("tools must be a list that is not empty")
+        raise UserError(f"{where} must be a list that is not empty")
     functions = [part(tool, "function") or tool for tool in tools if is_function(tool)]
     names = [part(function, "name") for function in functions]
     if not all(isinstance(name, str) and name for name in names):
-        raise UserError("each function of tools must have a name")
+        raise UserError(f"each function of {where} must have a name")
     if twice := next((name for name, n in Counter(names).items() if n > 1), ""):
-        raise UserError(f"tools has two functions named {shorten(repr(twice))}: rename one")
+        raise UserError(f"{where} has two functions named {shorten(repr(twice))}: rename one")
     return dict(zip(names, functions))
 
 

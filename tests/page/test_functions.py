@@ -128,6 +128,15 @@ def test_a_choice_that_the_tools_do_not_have_is_refused() -> None:
     for choice in ("any", allowed("now"), {"function": {"name": "now"}}, {"function": 1}):
         with pytest.raises(UserError, match="names no function of tools"):
             demanded(ASKED | {"tool_choice": choice})
+    for mode, tools, said in (
+        ("any", TOOLS, "unknown mode of tool_choice 'any': known are auto, none, required"),
+        (None, TOOLS, "unknown mode of tool_choice None"),
+        ("required", [], "tools of tool_choice must be a list that is not empty"),
+        ("required", [{}], "each function of tools of tool_choice must have a name"),
+    ):
+        with pytest.raises(UserError, match=said):
+            some = {"type": "allowed_tools", "mode": mode, "tools": tools}
+            demanded(ASKED | {"tool_choice": some})
     nameless = [{"function": {"name": ""}}]
     for tools, said in (
         (None, "that is not empty"),
