@@ -130,16 +130,26 @@ TEXT_FORMAT: Schema = {
     "required": ["type"],
 }
 FLAT_TOOL: Schema = {"anyOf": [FUNCTION, {"type": "object", "required": ["type"]}]}
+FLAT_ALLOWED: Schema = {
+    "type": "object",
+    "properties": {
+        "type": {"const": "allowed_tools"},
+        "mode": ALLOWED["properties"]["mode"],
+        "tools": {"type": "array", "items": FLAT_TOOL, "minItems": 1},
+    },
+    "required": ["type", "mode", "tools"],
+}
 RESPONSE: Schema = {
     "input": {"anyOf": [TEXT, {"type": "array", "items": ITEM, "minItems": 1}]},
     "instructions": {"type": ["string", "null"]},
     "include": {"type": ["array", "null"], "items": TEXT},
+    "metadata": {"type": ["object", "null"], "additionalProperties": TEXT},
     "top_logprobs": TOP,
     "text": {"type": ["object", "null"], "properties": {"format": TEXT_FORMAT}},
     "tools": {"type": ["array", "null"], "items": FLAT_TOOL},
     "tool_choice": {
         "description": "with a function's name, or required: the response is its call",
-        "anyOf": [{"enum": ["auto", "none", "required", None]}, NAMED],
+        "anyOf": [{"enum": ["auto", "none", "required", None]}, NAMED, FLAT_ALLOWED],
     },
 }
 COMPLETION: Schema = {

@@ -19,6 +19,7 @@ from gptcore.checks import UserError, check_type, shorten
 from gptcore.engine.generate import Finish, Piece
 from gptcore.model import OnnxModel
 from gptcore.text.tokenizer import Tokenizer
+from gptcore.typed_json import read_as
 
 LOGPROBS = "message.output_text.logprobs"  # what `include` names them
 # What stands on OpenAI's own servers, and what a client does in its place.
@@ -50,6 +51,7 @@ def read_response(body: Any, model: OnnxModel) -> ParsedCall:
             raise UserError(f"this server keeps nothing of a call ({shown}): {remedy}")
     if given.n > 1:
         raise UserError(f"n={given.n}: a response is one reply: call again for another")
+    check_repeated(body)
     messages = read_instructions(body.get("instructions")) | read_input(body.get("input"))
     include = body.get("include") or []
     check_type("include", include, list)
@@ -59,6 +61,15 @@ def read_response(body: Any, model: OnnxModel) -> ParsedCall:
     call = chat_call(model, given, stops, messages, demanded(body), schema, wanted_top)
     own = {name: body[name] for name in REPEATED if body.get(name) is not None}
     return replace(call, repeated=REPEATED | own)
+
+
+def check_repeated(body: Json) -> None:
+    """Raise UserError for a field that the answer would say again as nobody can read it."""
+    for name, wanted in (("instructions", str), ("metadata", dict[str, str]), ("tools", list)):
+        if body.get(name) is not None:
+            read_as(wanted, body[name], name)
+    for i, tool in enumerate(body.get("tools") or []):
+        check_type(f"tool {i}", tool, dict)
 
 
 def read_instructions(given: Any) -> dict[str, Any]:
@@ -83,10 +94,12 @@ def message_of(where: str, item: Any) -> Json | None:
     """Return an item of the input as a message; None of a model's reasoning, which is not shown."""
     if not isinstance(item, dict):
         raise UserError(f"{where} is not an object")
-    kind = item.get("type", "message")
-    if kind == "message":
+    kind = item.get("type")
+    if kind in (None, "message"):
         return item
     if kind == "function_call":
+        if not all(isinstance(item.get(key), str) for key in ("name", "arguments")):
+            raise UserError(f"{where}: a function_call needs a name and arguments, both texts")
         call = {"id": item.get("call_id"), "function": item}
         return {"role": "assistant", "tool_calls": [call]}
     if kind == "function_call_output":
@@ -284,11 +297,11 @@ def new_id(kind: str) -> str:
 def counted(usage: Json) -> Json:
     """Return the counts of tokens as this address has them.
 
-    Clients read the two details, which are not counted here.
+    Clients read the details, which are not counted here.
     """
     return {
         "input_tokens": usage["prompt_tokens"],
-        "input_tokens_details": {"cached_tokens": 0},
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
         "output_tokens": usage["completion_tokens"],
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": usage["total_tokens"],

@@ -48,6 +48,11 @@ with client.responses.stream(
 ) as stream:
     found["response in parts"] = stream.get_final_response().output_text
 
+# The package reads answers without checking them; other programs check them by its types.
+type(response).model_validate_json(response.to_json(), strict=True)
+for event in client.responses.create(model=options["model"], input="Hi", stream=True):
+    type(event).model_validate_json(event.to_json(), strict=True)
+
 async def together():
     async with AsyncOpenAI(base_url=url, api_key="secret") as client:
         calls = (client.chat.completions.create(**options, seed=i) for i in range(8))

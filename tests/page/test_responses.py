@@ -66,6 +66,8 @@ def test_a_response_holds_the_reply_to_the_conversation(post: Post, nano: OnnxMo
     assert told["status"] == item["status"] == "completed" and item["role"] == "assistant"
     assert told["usage"]["input_tokens"] == pieces[-1].n_prompt
     assert told["usage"]["output_tokens"] == pieces[-1].n_new
+    # OpenAI's package refuses a response without each of these, where it checks one.
+    assert told["usage"]["input_tokens_details"] == {"cached_tokens": 0, "cache_write_tokens": 0}
     assert told["metadata"] == {"a": "b"} and told["temperature"] == 0
     assert post(**ASKED | {"input": HELLO[0]["content"]}).json()["output"][0]["content"] == [
         content
@@ -103,7 +105,7 @@ def test_a_reply_that_is_cut_is_incomplete(post: Post, stream: bool) -> None:
 def test_the_input_is_read_as_the_messages_of_a_chat(nano: OnnxModel) -> None:
     items = [
         {"type": "message", "role": "developer", "content": "Speak of pets."},
-        {"role": "user", "content": [{"type": "input_text", "text": "Which pet?"}]},
+        {"type": None, "role": "user", "content": [{"type": "input_text", "text": "Which pet?"}]},
         {"type": "reasoning", "summary": []},
         {"type": "function_call", "call_id": "c1", "name": "find", "arguments": '{"kind": "cat"}'},
         {"type": "function_call_output", "call_id": "c1", "output": "Tom"},
@@ -173,8 +175,16 @@ def test_probabilities_are_those_of_a_chat(post: Post, nano: OnnxModel) -> None:
         ({"input": [{"type": "item_reference", "id": "i"}]}, "input 0 is of the type 'item_refer"),
         ({"input": [*HELLO, {"role": "cat", "content": "Meow"}]}, "input 1 has the unknown role"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input 0: its conte"),
-        ({"input": [{"type": "function_call", "name": "f"}]}, "input 0: tool_calls must be"),
-        ({"instructions": 3}, "instructions: its content must be text"),
+        (
+            {"input": [{"type": "function_call", "name": "f", "arguments": {}}]},
+            "input 0: a function_call needs a name and arguments",
+        ),
+        ({"instructions": 3}, "instructions=3 is not of type str"),
+        ({"instructions": 0}, "instructions=0 is not of type str"),
+        ({"metadata": 3}, "metadata=3 is not of type dict"),
+        ({"metadata": {"a": 1}}, "metadata: a=1 is not of type str"),
+        ({"tools": "now"}, "tools='now' is not of type list"),
+        ({"tools": [*TOOLS, 3]}, "tool 3=3 is not of type dict"),
         ({"previous_response_id": "r"}, "send the whole conversation as input"),
         ({"background": True}, "leave it out, or take stream"),
         ({"max_output_tokens": 0}, "max_output_tokens=0 must be a whole number of at least 1"),
@@ -189,6 +199,7 @@ def test_probabilities_are_those_of_a_chat(post: Post, nano: OnnxModel) -> None:
         ({"include": "logprobs"}, "include='logprobs' is not of type list"),
         ({"tools": TOOLS[:1], "tool_choice": "required"}, "tool_choice names no function"),
         ({"tools": TOOLS, "tool_choice": {"type": "web_search"}}, "tool_choice names no function"),
+        ({"tools": TOOLS, "tool_choice": {"type": "custom", "name": "now"}}, "names no function"),
     ],
 )
 def test_a_wrong_call_is_refused_with_the_fields_name(
@@ -229,5 +240,8 @@ def test_the_document_has_what_is_read(post: Post) -> None:
     result = {"type": "function_call_output", "call_id": "c", "output": "Tom"}
     body = ASKED | {"input": [*HELLO, call, result], "tools": TOOLS, "max_output_tokens": 1}
     assert document.is_valid(body) and post(**body).ok
+    some = {"type": "allowed_tools", "mode": "auto", "tools": TOOLS[1:2]}
+    assert document.is_valid(body | {"tool_choice": some, "metadata": {"a": "b"}})
+    assert not document.is_valid(body | {"metadata": {"a": 1}})
     for wrong in ([], [{"role": "cat", "content": ""}], [{"type": "item_reference", "id": "i"}]):
         assert not document.is_valid(body | {"input": wrong})
