@@ -43,7 +43,8 @@ def check_choice(field: str, value: object, known: Collection[str]) -> None:
     if value not in known:
         hint = nearest(str(value), known)
         listed = "" if hint and len(known) > MANY else f"known are {', '.join(known)}"
-        raise UserError(f"unknown {field} {value!r}: {' '.join(filter(None, (hint, listed)))}")
+        told = shorten(repr(value))
+        raise UserError(f"unknown {field} {told}: {' '.join(filter(None, (hint, listed)))}")
 
 
 def closest(word: str, known: Collection[str]) -> str | None:

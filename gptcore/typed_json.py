@@ -45,7 +45,7 @@ def read_as(wanted: Any, value: Any, where: str) -> Any:
     if get_origin(wanted) is tuple and isinstance(value, list):
         return tuple(read_as(kinds[0], item, f"{where}, item {i}") for i, item in enumerate(value))
     if get_origin(wanted) is dict and isinstance(value, dict):
-        return {key: read_as(kinds[1], item, f"{where}: {key}") for key, item in value.items()}
+        return {k: read_as(kinds[1], item, f"{where}: {shorten(k)}") for k, item in value.items()}
     check_type(where, value, get_origin(wanted) if get_origin(wanted) in (tuple, dict) else wanted)
     return value
 

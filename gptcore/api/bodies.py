@@ -261,7 +261,8 @@ def read_count(body: dict[str, Any], name: str, most: int) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not (0 <= value <= most):
-        raise UserError(f"{name}={value!r} must be a whole number from 0 to {most}")
+        told = shorten(repr(value))
+        raise UserError(f"{name}={told} must be a whole number from 0 to {most}")
     return value
 
 

@@ -183,8 +183,10 @@ def test_probabilities_are_those_of_a_chat(post: Post, nano: OnnxModel) -> None:
         ({"instructions": 0}, "instructions=0 is not of type str"),
         ({"metadata": 3}, "metadata=3 is not of type dict"),
         ({"metadata": {"a": 1}}, "metadata: a=1 is not of type str"),
+        ({"metadata": {"y" * 999: 1}}, "yyy...=1 is not of type str"),
         ({"tools": "now"}, "tools='now' is not of type list"),
         ({"tools": [*TOOLS, 3]}, "tool 3=3 is not of type dict"),
+        ({"top_logprobs": "y" * 999}, "yyy... must be a whole number from 0 to 20"),
         ({"previous_response_id": "r"}, "send the whole conversation as input"),
         ({"background": True}, "leave it out, or take stream"),
         ({"max_output_tokens": 0}, "max_output_tokens=0 must be a whole number of at least 1"),
@@ -192,6 +194,7 @@ def test_probabilities_are_those_of_a_chat(post: Post, nano: OnnxModel) -> None:
         ({"text": "json"}, "text='json' is not of type dict"),
         ({"text": {"format": "json"}}, "text.format must be an object"),
         ({"text": {"format": {"type": "xml"}}}, "unknown text.format.type 'xml'"),
+        ({"text": {"format": {"type": "x" * 999}}}, "xxx...: known are text"),
         (
             {"text": {"format": {"type": "json_schema"}}},
             "text.format of the type json_schema needs",
