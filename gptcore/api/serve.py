@@ -59,7 +59,7 @@ def add_door_arguments(parser: argparse.ArgumentParser) -> None:
         "--behind-proxy",
         action="store_true",
         default="SPACE_ID" in os.environ,
-        help="a proxy in front tells the visitors' addresses in X-Forwarded-For",
+        help="a proxy in front reports the visitors' addresses in X-Forwarded-For",
     )
     parser.add_argument(
         "--public",
