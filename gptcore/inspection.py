@@ -107,7 +107,7 @@ def most_tokens(bundle: Bundle) -> int:
 
 
 def ids_of_text(bundle: Bundle, text: str) -> list[int]:
-    """Return the ids that are read of a text, for a chat model of a user's message.
+    """Return a text's ids as the model reads it: a chat model reads it as a user's message.
 
     Raises UserError if it is empty or too long.
     """
@@ -121,7 +121,7 @@ def ids_of_text(bundle: Bundle, text: str) -> list[int]:
 
 
 class Excerpt(NamedTuple):
-    """What is read of a text or a conversation."""
+    """The part of a text or a conversation that is read."""
 
     ids: list[int]
     n_dropped: int = 0  # oldest messages that are left out
@@ -129,11 +129,11 @@ class Excerpt(NamedTuple):
 
 
 def ids_of_messages(bundle: Bundle, messages: list[Message]) -> Excerpt:
-    """Return what is read of a conversation.
+    """Return the part of a conversation that is read.
 
     As in a prompt, the system message is kept, and a conversation is cut before a user's message,
-    or else before the last one. Of a last reply that is too long, the beginning is read, after the
-    message that it answers. Raises UserError if a message is invalid, or what is kept too long.
+    or else before the last one. If the last reply is too long, its beginning is read, after
+    the message that it answers. Raises UserError if a message is invalid, or what is kept too long.
     """
     limit, tokenizer = most_tokens(bundle), bundle.tokenizer
     check_messages(messages)

@@ -72,8 +72,8 @@ def load_model(
 ) -> OnnxModel:
     """Load a model folder; `device` is "cpu" or "cuda".
 
-    Arguments that are None are chosen: the faster of CUDA, if it works here, and the CPU; there
-    the fastest variant of the folder, of those with a serving graph if there are any (see
+    Arguments that are None are chosen: CUDA, if it works here, or the CPU, whichever is faster; on
+    the CPU the folder's fastest variant, among those with a serving graph if there are any (see
     gptcore.bundle), on one thread or on all cores. Each candidate is timed for a few milliseconds.
     Small models, and any model on busy cores, are faster on one thread. Raises
     UserError if the folder, device or variant cannot be used.

@@ -5,9 +5,9 @@
 >>> await models.get("gptcore nano@int8")                                 # doctest: +SKIP
 
 A name may be followed by one of the model's number formats. The first model stays. The others make
-room for each other: the one that was not needed for longest goes first, but none that is writing a
-reply. One whose folder was exported anew is opened anew; if that folder is damaged, what was opened
-before answers on.
+room for each other: the one unused for longest is closed first, but never one that is writing a
+reply. A model whose folder was exported again is reopened; if that folder is damaged, the model
+opened before keeps answering.
 """
 
 import argparse
@@ -72,7 +72,7 @@ class Models:
         name = first.bundle.name
         self.open, self.held = {name: first}, {name: held_bytes(first)}
         self.used: dict[str, float] = {}  # when a model was last asked for
-        self.waited: Counter[str] = Counter()  # by how many askers, who have not received it yet
+        self.waited: Counter[str] = Counter()  # callers that have not received it yet
         self.loader = ThreadPoolExecutor(1, "loader")
         # By name: the resolved folder, what its gptcore.json says, and which version of it that is.
         self.folders = {name: first.bundle.path.resolve()}
@@ -86,7 +86,7 @@ class Models:
             self.offer(find_models(self.within)[0])
 
     def offer(self, folders: Sequence[Path]) -> None:
-        """Offer models; one that is damaged is left out and told once."""
+        """Offer models; a damaged one is left out and reported once."""
         for folder in folders:
             try:
                 self.add(folder)
@@ -99,7 +99,7 @@ class Models:
     def add(self, folder: Path) -> str:
         """Offer a model, and return its name; what is known of its folder is read if it is new.
 
-        Raises UserError if it is damaged: once, where it was sound before and is open.
+        Raises UserError if it is damaged, but only once if it was sound before and is open.
         """
         folder = folder.resolve()
         with self.adding:
@@ -153,7 +153,7 @@ class Models:
             variants = [v for v, file in VARIANTS.items() if file in facts.sha256]
             if len(variants) > 1:
                 found |= {f"{name}@{variant}": (name, variant) for variant in variants}
-        # A model whose own name is like that comes first.
+        # A model whose own name looks like that takes precedence.
         return {key: parts for key, parts in found.items() if key not in self.folders}
 
     async def get(self, name: str) -> OnnxModel:
@@ -161,7 +161,7 @@ class Models:
         base, _ = self.parts(name)
         version = version_of(self.folders[base])
         model = self.open.get(name)
-        # Where the folder is gone, what was opened answers on.
+        # If the folder is gone, the open model keeps answering.
         is_old = version is not None and version != self.versions.get(base)
         if model is None or is_old or model.bundle.facts != self.facts[base]:
             self.waited[name] += 1
@@ -234,7 +234,7 @@ def load_models(options: argparse.Namespace) -> Models:
 
 
 def version_of(folder: Path) -> Version | None:
-    """Return what tells one gptcore.json of a folder from a later one; None: there is none."""
+    """Return what distinguishes a folder's gptcore.json from a later one; None if it has none."""
     try:
         found = (folder / FACTS).stat()
     except OSError:
@@ -244,14 +244,12 @@ def version_of(folder: Path) -> Version | None:
 
 @contextmanager
 def without_paths(name: str) -> Iterator[None]:
-    """Say on this machine what is wrong with a model's folder, and raise NotOpened."""
+    """Print why a model's folder cannot be opened, and raise NotOpened, which names no path."""
     try:
         yield
     except UserError as error:
         print(f"{name} cannot be opened: {error}", file=sys.stderr, flush=True)
-        raise NotOpened(
-            f"{name} cannot be opened here now: the server's own output says why"
-        ) from None
+        raise NotOpened(f"{name} cannot be opened now: the server's output says why") from None
 
 
 def needed_bytes(folder: Path, facts: ModelFacts, variant: str | None = None) -> int:

@@ -200,8 +200,8 @@ def fit_to_clock(run: Run, task: Task, clock: Clock, done: int, watch: Watch) ->
     config = clock.fitted(run.train, done, watch.step_s, watch.evaluations, watch.seconds)
     if config.steps != run.train.steps:
         tqdm.write(
-            f"the machine makes {task.tokens_per_step / watch.step_s:,.0f} tokens/s: "
-            f"{config.steps:,} steps fit the time, in place of the planned {run.train.steps:,}, "
+            f"the machine processes {task.tokens_per_step / watch.step_s:,.0f} tokens/s: "
+            f"{config.steps:,} steps fit the time, instead of the planned {run.train.steps:,}, "
             f"and read the text {config.steps / task.steps_per_epoch:.1f} times"
         )
     run = replace(run, train=config, clock=None)
@@ -210,7 +210,7 @@ def fit_to_clock(run: Run, task: Task, clock: Clock, done: int, watch: Watch) ->
 
 
 def is_due(step: int, every: int, config: TrainConfig) -> bool:
-    """Return whether something is due: every so many steps, and at the end, but not just before."""
+    """Return whether something is due: every `every` steps, and at the end, but not just before."""
     return step == config.steps or (step % every == 0 and config.steps - step >= every / 2)
 
 

@@ -69,7 +69,7 @@ def build_state(
     checkpoint: Checkpoint | None = None,
     initial: Tensors | None = None,
 ) -> tuple[Run, State]:
-    """Return the run with what "auto" became, which a resume keeps, and its state: from
+    """Return the run with each "auto" resolved, which a resume keeps, and its state, built from
     `checkpoint`, from `initial` weights, or from random weights.
 
     All processes must call it. A run of adapters needs `initial` with a checkpoint, too. Raises

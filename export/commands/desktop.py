@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gptcore.bundle import load_bundle
 
-KEPT = "; --out is as it was before"
+KEPT = "; --out is unchanged"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

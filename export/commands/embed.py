@@ -6,7 +6,7 @@ from pathlib import Path
 from gptcore.bundle import read_facts
 from training.machine.progress import waiting
 
-KEPT = "; --out is as it was before"
+KEPT = "; --out is unchanged"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from export.folder.write import Target
     from export.verify.report import Check
 
-KEPT = "; --out is as it was before"
+KEPT = "; --out is unchanged"
 SMALLER = [name for name in VARIANTS if name != "fp32"]
 
 
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_folder_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say what the model folder is to have."""
+    """Add the options for the content of the model folder."""
     parser.add_argument("--name", help="the model's name (default: that of the folder)")
     parser.add_argument(
         "--license", help="licence for the model card (default: the model's own or none)"
@@ -61,12 +61,12 @@ def add_folder_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--context",
         type=int,
-        help="of a model made elsewhere: reduce the context to this many tokens",
+        help="for a model made elsewhere: reduce the context to this many tokens",
     )
     parser.add_argument(
         "--text",
         type=Path,
-        help="of a model made elsewhere: the text to measure it on (default: the project's own "
+        help="for a model made elsewhere: the text to measure it on (default: the project's own "
         "dialogues)",
     )
     parser.add_argument(
@@ -129,7 +129,7 @@ def unpacked(file: Path, beside: Path) -> Iterator[Path]:
 
 
 def target_of(options: argparse.Namespace, family: Path) -> "Target":
-    """Return what the options say of the model folder; `family` may hold the model's own card."""
+    """Return the target that the options describe; `family` may hold the model's own card."""
     from export.folder.card import Hub, read_hub
     from export.folder.write import Target
 
@@ -150,7 +150,7 @@ def split_names(text: str) -> list[str]:
 
 
 def tell(checks: "list[Check]", options: argparse.Namespace) -> int:
-    """Say what was compared, and how to talk with the model; return the exit code."""
+    """Print what was compared, and the next command; return the exit code."""
     from export.verify.report import claim, print_report
 
     if options.verbose:

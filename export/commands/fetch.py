@@ -43,12 +43,14 @@ def run(options: argparse.Namespace) -> int:
     code = export.export_folder(folder, options, model.repo)
     family = read_object(folder / "config.json").get("model_type", "llama")
     if not is_tried(family):
-        print(f"of the family {family} no real weights were tried here, only small random ones")
+        print(
+            f"the family {family} was tried here with small random weights only, not with real ones"
+        )
     return code
 
 
 def check_supported(folder: Path, options: argparse.Namespace) -> None:
-    """Raise UserError for what can be refused before gigabytes are fetched."""
+    """Raise UserError for an unsupported model, before its gigabytes are fetched."""
     with waiting("starting PyTorch"):
         from export.pretrained.hugging_face import read_config
         from export.pretrained.tokenizer import read_tokenizer

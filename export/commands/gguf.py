@@ -6,7 +6,7 @@ from pathlib import Path
 from gptcore.bundle import read_facts
 
 DTYPES = ("f32", "f16")
-KEPT = "; --out is as it was before"
+KEPT = "; --out is unchanged"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

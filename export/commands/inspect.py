@@ -8,7 +8,7 @@ from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
 from training.machine.progress import waiting
 
-KEPT = "; the model folder is as it was before"
+KEPT = "; the model folder is unchanged"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,7 @@
 """python -m export push FOLDER USER/NAME: upload a model folder, a Space or a static page.
 
-Of an earlier push, graphs, weights, code and models/ that the folder lacks are deleted; other files
-stay.
+Graphs, weights, code and models/ of an earlier push are deleted if the folder lacks them; other
+files stay.
 
 The token comes from HF_TOKEN or `hf auth login`; otherwise the command asks for it. There is no
 option for it, because other users can see the options of a running process.

@@ -7,7 +7,7 @@ from gptcore.bundle import read_facts
 from gptcore.system.wording import word
 from training.machine.progress import waiting
 
-KEPT = "; --out is as it was before"
+KEPT = "; --out is unchanged"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -165,7 +165,7 @@ def write_verified(
 
 
 def check_memory(n_parameters: int) -> None:
-    """Raise UserError if the making of int8 needs more memory than is free."""
+    """Raise UserError if making an int8 file needs more memory than is free."""
     needed, free = 4 * INT8_COPIES * n_parameters, free_memory(torch.device("cpu"))
     if needed > free:
         raise UserError(

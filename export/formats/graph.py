@@ -98,9 +98,9 @@ def sort_nodes(graph: onnx.GraphProto) -> None:
 
 
 def part_of(path: Path, names: Iterable[str], given: Mapping[str, np.dtype] | None = None) -> bytes:
-    """Return the graph that computes the values `names` alone; weights beside it stay there.
+    """Return the graph, in bytes, that computes only the values `names`; weights beside it stay.
 
-    `given` are the types of the values that are inputs in place of what would compute them.
+    `given`: the types of values that become inputs instead of being computed.
     """
     given = given or {}
     proto = onnx.load(path, load_external_data=False)
@@ -123,7 +123,7 @@ def part_of(path: Path, names: Iterable[str], given: Mapping[str, np.dtype] | No
 def border(
     graph: onnx.GraphProto, now: Iterable[str], later: Iterable[str], given: Set[str]
 ) -> set[str]:
-    """Return the values that are there once `now` is computed, and that `later` depends on."""
+    """Return the values that are known once `now` is computed, and that `later` depends on."""
     done = nodes_for(graph, now, given)
     there = {*given}.union(*(node.output for node in done))
     needed = {*later}.union(*(node.input for node in nodes_for(graph, later, there)))

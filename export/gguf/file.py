@@ -66,7 +66,7 @@ class GGUF:
 
 
 def read_gguf(path: Path) -> GGUF:
-    """Read all but the tensors; raises UserError if the file is none, cut short or inconsistent."""
+    """Read all but the tensors; raises UserError if it is no GGUF, cut short or inconsistent."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return Reader(path, data).read()
@@ -135,8 +135,8 @@ class Reader:
         n = self.number("Q")
         if n * least > len(self.data) - self.at:
             raise UserError(
-                f"{self.path} is cut short, or damaged: it claims {n:,} entries, for which it has "
-                f"not enough bytes"
+                f"{self.path} is cut short, or damaged: it states {n:,} entries, but has too few "
+                f"bytes for them"
             )
         return n
 
@@ -156,7 +156,7 @@ class Reader:
 
     def scalar(self, kind: int) -> str:
         if kind not in SCALARS:
-            raise UserError(f"{self.path} is damaged: no metadata have the type {kind}")
+            raise UserError(f"{self.path} is damaged: metadata cannot have the type {kind}")
         return SCALARS[kind]
 
     def info(self) -> Info:
@@ -177,7 +177,7 @@ class Reader:
             raise UserError(f"{self.path}: {name!r} has the unknown quantisation {kind}") from None
         if shape[-1] % n_values:
             raise UserError(
-                f"{self.path}: the rows of {name!r} are no whole blocks of {known.name}"
+                f"{self.path}: the rows of {name!r} are not whole blocks of {known.name}"
             )
         size = math.prod(shape) // n_values * n_bytes
         if start + offset + size > len(self.data):

@@ -95,9 +95,9 @@ def lock(folder: Path) -> Iterator[None]:
 
 
 def list_files(api: HfApi, repo: str) -> tuple[str, list[HubFile]]:
-    """Return the commit of a repository's main branch, and the files that are needed of it.
+    """Return the commit of a repository's main branch, and those of its files that are needed.
 
-    Raises UserError if the Hub cannot be asked or does not give them, and if some are missing.
+    Raises UserError if the Hub cannot be reached or refuses, or if needed files are missing.
     """
     try:
         info = api.model_info(repo, files_metadata=True, timeout=TIMEOUT)
@@ -178,8 +178,8 @@ def obtain(file: HubFile, address: str, folder: Path) -> None:
     if not has_digest(part, file.digest):
         part.unlink()
         raise UserError(
-            f"{url} is damaged or another file: its hash is not {file.digest}, which the Hub "
-            f"states; it is not kept: run the command again"
+            f"{url} is damaged or another file: its hash is not {file.digest}, as the Hub "
+            f"states; it was deleted: run the command again"
         )
     keep(part, path)
 
@@ -239,7 +239,7 @@ def find_in_mirror(mirror: Path, repo: str) -> Path:
 
 
 def check_sums(folder: Path) -> None:
-    """Compare files with SHA256SUMS, and say so if there is none. Raises UserError."""
+    """Compare files with SHA256SUMS; print a line if there is none. Raises UserError."""
     if not (folder / SUMS).is_file():
         print(f"{folder} has no {SUMS}: its files are taken as they are")
         return

@@ -66,8 +66,8 @@ def export_pretrained(
 ) -> list[Check]:
     """Write and verify a model folder from one in Hugging Face's format.
 
-    `text` is used to measure bits per byte, or else the project's own dialogues; `context` limits
-    the model's context; `origin` says what it is made from, or "" if the folder does.
+    Bits per byte are measured on `text`, or else on the project's own dialogues; `context` limits
+    the model's context; `origin` names its source, or is "" if the folder's name does.
     Raises UserError naming what is not supported.
     """
     check_links(source)
@@ -105,7 +105,7 @@ def export_pretrained(
 
 
 def known_name(folder: Path) -> str:
-    """Return what the model in a folder is called: in the Hub's cache OWNER/NAME."""
+    """Return the name of the model in a folder; in the Hub's cache that is OWNER/NAME."""
     place = folder.resolve()
     if place.parent.name == "snapshots":  # models--OWNER--NAME/snapshots/COMMIT
         return place.parents[1].name.removeprefix("models--").replace("--", "/", 1)
@@ -284,7 +284,7 @@ def padding(ids: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def first_rows(rows: Iterable[Row], n_tokens: int) -> list[Row]:
-    """Return the first rows, of `n_tokens` in all or a row more."""
+    """Return as many first rows as have `n_tokens` tokens in total, or all if they have fewer."""
     found: list[Row] = []
     n_left = n_tokens
     for ids, targets in rows:
@@ -298,7 +298,7 @@ def first_rows(rows: Iterable[Row], n_tokens: int) -> list[Row]:
 def fitted_rows(tokenizer: Tokenizer, is_chat: bool, text: Path | None, length: int) -> list[Row]:
     """Return the rows that 4 bits are fitted to.
 
-    They are of documents after the measured ones, and where a text has too few of these, also of
+    They come from documents after the measured ones, and if a text has too few of these, also from
     the project's own dialogues.
     """
     after = slice(N_MEASURED, 5 * N_MEASURED)
@@ -315,7 +315,7 @@ def measured_rows(
 ) -> Iterable[Row]:
     """Return rows of `length` tokens at most, on which bits per byte are measured.
 
-    `chosen`: of which documents.
+    `chosen`: the documents that they come from.
     """
     documents = read_documents(find_files([text])) if text else dialogues(0)
     some = islice(documents, chosen.start, chosen.stop)

@@ -63,7 +63,7 @@ def dequantize(blocks: Blocks) -> np.ndarray:
 
 
 def nearest(weights: np.ndarray, bits: int, importance: np.ndarray | None = None) -> Blocks:
-    """Return the blocks (n, size) of least squared error among the candidates, for (n, size).
+    """Return, for weights (n, size), the candidate blocks with the least squared error.
 
     `importance` (size,) multiplies the squared error of each input's weights.
     """

@@ -53,7 +53,7 @@ def push(folder: Path, repo: str, private: bool = False) -> str:
             folder_path=folder,
             commit_message=f"Upload {folder.resolve().name}",
             ignore_patterns=["*__pycache__/*"],  # left by running the Space locally
-            # What an earlier push left of these would be the old model's.
+            # Such files that an earlier push left would be the old model's.
             delete_patterns=OURS,
         )
     except HFValidationError:

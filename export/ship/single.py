@@ -44,7 +44,7 @@ NEIGHBOUR = re.compile(r'"(\.{1,2}/[\w./-]+)"')  # as in unpack.js
 
 
 def build_single_file(bundle: Bundle, out: Path) -> None:
-    """Write the page of a model as one file; if it fails, `out` is as it was before."""
+    """Write the page of a model as one file; if that fails, `out` is unchanged."""
     check_model(bundle)
     graph = smallest_graph(bundle)
     check_out(out)

@@ -100,7 +100,7 @@ def check_size(name: str, n_bytes: int) -> None:
 
 
 def read_scores(paths: Sequence[Path]) -> Scores | None:
-    """Return the tables of evaluations, without their replies: one, with the skills of each suite.
+    """Return evaluations, without their replies, as one table with the skills of each suite.
 
     Only the first suite's row of all skills is kept. Raises UserError.
     """

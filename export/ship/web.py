@@ -74,7 +74,7 @@ python -m http.server --directory path/to/this/folder
 
 
 def build_site(bundle: Bundle, out: Path) -> None:
-    """Write the site of a model; if it fails, `out` is as it was before."""
+    """Write the site of a model; if that fails, `out` is unchanged."""
     check_model(bundle)
     check_replaceable(out, "site", parts)
     with new_folder(out) as folder:
@@ -90,7 +90,7 @@ def build_site(bundle: Bundle, out: Path) -> None:
 
 
 def without_int8(bundle: Bundle) -> str:
-    """Return what a visitor without a GPU gets of a model that has no int8 file."""
+    """Return a note on what a visitor without a GPU downloads if a model has no int8 file."""
     size = graph_bytes(bundle.path / graph_on_cpus(bundle)) / 1e6
     return (
         f"a visitor without a GPU downloads {size:,.1f} MB; exported with --quantize int8, the "
@@ -128,8 +128,8 @@ def graph_on_cpus(bundle: Bundle) -> str:
         if VARIANTS[name] in files:
             return VARIANTS[name]
     raise UserError(
-        f"{bundle.path} has neither an int8 graph nor an fp32 graph below 2 GB, of which a browser "
-        f"without a GPU needs one: export it with --quantize int8"
+        f"{bundle.path} has neither an int8 graph nor an fp32 graph below 2 GB; a browser "
+        f"without a GPU needs one of them: export it with --quantize int8"
     )
 
 

@@ -63,7 +63,7 @@ class Limits(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What PyTorch says of some inputs."""
+    """PyTorch's results for some inputs."""
 
     cases: list[Outputs]
     greedy: list[tuple[list[int], list[int]]]  # prompts, and the tokens after each
@@ -86,7 +86,7 @@ def verify(bundle: Bundle) -> list[Check]:
 
 
 def compare_graph(bundle: Bundle, expected: Expected, n_parameters: int) -> list[Check]:
-    """Compare the portable graph with what PyTorch said, and with itself."""
+    """Compare the portable graph with PyTorch's results, and with itself."""
     path, config, limits = bundle.path / ONNX, bundle.config, expected.limits
     # A second thread would slow a small model down.
     is_large = len(expected.cases) < len(cases_of(config, 0))
@@ -124,7 +124,7 @@ def load_reference(bundle: Bundle, n_layer: int | None = None) -> GPT:
 
 @torch.inference_mode()
 def expect(model: GPT, is_text_wanted: bool) -> Expected:
-    """Compute all that PyTorch is asked for; the model is not needed afterwards."""
+    """Compute all of PyTorch's results; the model is not needed afterwards."""
     config, n_parameters, rng = model.config, count_parameters(model), np.random.default_rng(0)
     cases = []
     for batch, length, past in progress(
@@ -262,8 +262,8 @@ def every_id(vocab_size: int, block_size: int, row: int = ROW) -> tuple[np.ndarr
 def check_greedy(expected: Expected, inference: ort.InferenceSession, config: ModelConfig) -> Check:
     """Count PyTorch's greedy tokens that are not the graph's, after prompts of 1 to 20 tokens.
 
-    The graph reads PyTorch's tokens. Of tokens whose logits differ by less than their limit, either
-    may be taken.
+    The graph reads PyTorch's tokens. If the logits of two tokens differ by less than their
+    limit, either may be taken.
     """
     n_different, tie = 0, expected.limits.logits
     for prompt, ids in expected.greedy:

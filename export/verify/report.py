@@ -49,7 +49,7 @@ def any_failed(checks: Sequence[Check]) -> bool:
 
 
 def claim(checks: Sequence[Check]) -> str:
-    """Return what may be claimed of a model none of whose checks failed."""
+    """Return a line that says what was verified; no check may have failed."""
     compared = [check for check in checks if check.passed]
     missing = [check.name for check in checks if check.passed is None]
     said = f"verified by {counted(len(compared), 'comparison')}, each within its limit"

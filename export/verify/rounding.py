@@ -1,9 +1,9 @@
-"""Says how far 32 bits round a model: PyTorch's results in fp32 beside the same in float64.
+"""Measures how far fp32 rounds a model: PyTorch's results in fp32 against those in float64.
 
 Two correct programs differ by their rounding, which a test must allow for; how much that is depends
 on the weights. The real SmolLM2, whose residual stream has a few very large values (arXiv
-2402.17762), is 3.9e-4 from float64 in the worst case. The difference from float64 as the measure of
-what is allowed is that of FlashAttention's own tests.
+2402.17762), is 3.9e-4 from float64 in the worst case. FlashAttention's own tests also
+derive what is allowed from the difference from float64.
 
 >>> limit_of(5e-6), limit_of(1e-4)
 (0.0001, 0.0004)

@@ -49,8 +49,8 @@ class Access:
     """The conditions of the API.
 
     `keys`: one of them is needed, if there are any. `origins`: of web pages that may call.
-    `per_minute`: calls of one key, or of one address without keys. `behind_proxy`: whether the
-    proxy in front tells the visitor's address in X-Forwarded-For, and sees to the names of the
+    `per_minute`: calls of one key, or of one address without keys. `behind_proxy`: whether a
+    proxy in front reports the visitor's address in X-Forwarded-For, and checks the names of the
     server. `host`: the address on which the server listens.
     """
 
@@ -66,7 +66,7 @@ class Access:
         self.behind_proxy, self.is_local = behind_proxy, is_loopback(host) and not behind_proxy
         self.rate = Rate(per_minute) if per_minute is not None else None
         self.guesses = Rate(GUESSES, "wrong keys from your address")
-        self.open: Counter[str] = Counter()  # replies that are waited for, by address
+        self.open: Counter[str] = Counter()  # pending replies, by address
 
     def check_host(self, scope: Scope) -> None:
         """Raise Refused for a name other than this machine's where only this machine may call.
@@ -105,30 +105,31 @@ class Access:
     def check_post(self, scope: Scope) -> None:
         """Raise Refused if another site's page posts what a browser sends without asking first.
 
-        It asks (preflight) before it sends JSON, but not before plain text.
+        A browser asks (preflight) before it sends JSON, but not before plain text.
         """
         headers = Headers(scope=scope)
         is_named = headers.get("origin") in self.origins or "*" in self.origins
         is_json = headers.get("content-type", "").startswith("application/json")
         if scope.get("method") == "POST" and not (is_own_page(headers) or is_named or is_json):
-            raise Refused(403, "another page may not ask this: send application/json")
+            raise Refused(403, "a page of another site may not call this: send application/json")
 
     def asker(self, scope: Scope) -> str:
-        """Return who shares a model's slots with others, or "" where this machine alone asks."""
+        """Return the name under which a caller gets slots, or "" if only this machine can call."""
         return "" if self.is_local else visitor(scope, self.behind_proxy)
 
     @contextmanager
     def answering(self, scope: Scope, n: int = 1) -> Iterator[None]:
-        """Count replies for as long as they are waited for; raises Refused if too many are.
+        """Count replies while they are pending; raises Refused if too many are.
 
-        Where this machine alone asks, nobody else needs the slots: programs send all they have.
+        If only this machine can call, an address has no limit of its own: nobody else needs the
+        slots, and programs send all they have.
         """
         address = visitor(scope, self.behind_proxy)
         if not self.is_local and self.open[address] + n > REPLIES:
             reason = f"one address may wait for {REPLIES} replies: let one end first"
             raise Refused(429, reason, "busy")
         if self.open.total() + n > ALL_REPLIES:
-            raise Refused(429, "too many replies are waited for: try again soon", "busy")
+            raise Refused(429, "the server has too many pending replies: try again soon", "busy")
         self.open[address] += n
         try:
             yield
@@ -141,7 +142,7 @@ class Rate:
 
     def __init__(self, most: int, what: str = "calls"):
         self.most, self.what = most, what
-        # Their times, by client; who called last is the last.
+        # The times of their calls, by client; the latest caller is last.
         self.calls: OrderedDict[object, deque[float]] = OrderedDict()
 
     def check(self, client: object) -> None:
@@ -161,7 +162,7 @@ class Rate:
 
 
 def visitor(scope: Scope, behind_proxy: bool) -> str:
-    """Return what a visitor is counted by; of X-Forwarded-For, the entry that the proxy added."""
+    """Return the address that a visitor is counted by; behind a proxy, the one that it added."""
     # Some proxies write a line of their own below the visitor's.
     lines = Headers(scope=scope).getlist("x-forwarded-for") if behind_proxy else []
     client = scope.get("client") or ("",)
@@ -170,7 +171,7 @@ def visitor(scope: Scope, behind_proxy: bool) -> str:
 
 
 def counted(address: str) -> str:
-    """Return an address, or of IPv6 its network of 64 bits: a visitor has all addresses of one.
+    """Return an address, or the 64-bit network of an IPv6 one: a visitor has all its addresses.
 
     >>> counted("2001:db8::5"), counted("::ffff:10.0.0.1"), counted("10.0.0.1")
     ('2001:db8::', '10.0.0.1', '10.0.0.1')
@@ -191,9 +192,9 @@ def is_own_page(headers: Headers) -> bool:
 
 
 def check_origin(scope: Scope) -> None:
-    """Raise Refused if a page of another site asks, which its visitor's browser tells."""
+    """Raise Refused if a page of another site calls, by the Origin that browsers send."""
     if not is_own_page(Headers(scope=scope)):
-        raise Refused(403, "another page may not ask this: use this server's own page")
+        raise Refused(403, "a page of another site may not call this: use this server's own page")
 
 
 async def read_body(scope: Scope, receive: Receive) -> bytes:
@@ -228,7 +229,7 @@ async def read_json(scope: Scope, receive: Receive) -> Any:
 def parse(body: bytes) -> Any:
     try:
         content = json.loads(body, parse_constant=refuse_constant) if body else None
-        json.dumps(content, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        json.dumps(content, ensure_ascii=False).encode()  # half a surrogate pair is not text
         return content
     except (ValueError, RecursionError):
         raise Refused(400, "the body is not valid JSON") from None

@@ -34,12 +34,12 @@ from gptcore.typed_json import read_as
 
 MOST_TOP = 20  # alternatives to each token
 MOST_TOLD = 200_000  # probabilities in one answer: a second of one core, and 15 MB
-SEEDS = 2**63  # the sampler has those below it
+SEEDS = 2**63  # the sampler takes those below it
 LEAST_TOP_P = 0.01  # the sampler's least; 0, as OpenAI allows, means the likeliest token
-# What newer clients call the system, and who says what came of a call.
+# What newer clients call the system role, and the role that returns a call's result.
 OTHER_ROLES = {"developer": "system", "tool": "user"}
 FORMATS = ("text", "json_object", "json_schema")  # of replies
-LIMITS = ("max_output_tokens", "max_completion_tokens", "max_tokens")  # names of one thing
+LIMITS = ("max_output_tokens", "max_completion_tokens", "max_tokens")  # names of one limit
 
 # Fields of OpenAI's that this server cannot fulfil, and the values that ask for nothing.
 UNMET: dict[str, tuple] = {
@@ -53,7 +53,7 @@ UNMET: dict[str, tuple] = {
     "suffix": ("",),
     "web_search_options": (),
 }
-# What binds a reply at vLLM, SGLang and llama.cpp: an unbound text would be taken for a bound one.
+# Fields that constrain replies in vLLM, SGLang and llama.cpp; ignoring them would mislead clients.
 OTHER_BOUNDS = ("ebnf", "grammar", "guided_choice", "guided_grammar", "guided_json",
                 "guided_regex", "json_schema", "regex", "structured_outputs")  # fmt: skip
 
@@ -103,10 +103,10 @@ class ParsedCall:
     n: int
     schema: Any = None  # what the replies must be JSON of, not yet compiled
     functions: Collection[str] = ()  # each reply is a call of one of these, if there are any
-    repeated: Json = field(default_factory=dict)  # what the answer says again of the call
+    repeated: Json = field(default_factory=dict)  # fields of the call that the answer repeats
 
     def bound(self, grammar: Grammar) -> "ParsedCall":
-        """Return the call for replies of a grammar."""
+        """Return the call with its replies bound to a grammar."""
         return replace(self, requests=[r.bound(grammar) for r in self.requests])
 
 
@@ -137,9 +137,9 @@ def chat_call(
 ) -> ParsedCall:
     """Return the call for the reply to a conversation; raises UserError.
 
-    `messages`: as /v1/chat/completions has them, by what errors call them. `functions`: the reply
-    is a call of one of them, if there are any; `stops` and `schema` then mean nothing, as a stop
-    text would leave a part of the arguments. `n_top`: None for no probabilities.
+    `messages`: as in /v1/chat/completions, by their names in errors. `functions`: if there are any,
+    the reply calls one of them, and `stops` and `schema` are ignored: a stop text could cut the
+    arguments short. `n_top`: None for no probabilities.
     """
     if not model.bundle.is_chat:
         raise UserError(
@@ -180,7 +180,7 @@ def read_fields(body: Any, model: OnnxModel) -> tuple[Fields, tuple[str, ...]]:
     for name, idle in UNMET.items():
         if (value := body.get(name)) is not None and value not in idle:
             told = shorten(repr(value))
-            raise UserError(f"this server has no {name} ({told}): leave it out")
+            raise UserError(f"this server does not support {name} ({told}): leave it out")
     if name := next((name for name in OTHER_BOUNDS if body.get(name)), ""):
         raise UserError(f"this server has no {name}: only response_format binds a reply, to JSON")
     known = {f.name for f in fields(Fields)}
@@ -194,9 +194,9 @@ def read_fields(body: Any, model: OnnxModel) -> tuple[Fields, tuple[str, ...]]:
 
 
 def read_format(name: str, wanted: Any) -> Any:
-    """Return the JSON schema that a reply shall have, not yet checked; None: any text.
+    """Return the JSON schema that replies must fit, not yet checked; None if any text will do.
 
-    `name`: what errors call the field.
+    `name`: the field's name in errors.
     """
     if wanted is None:
         return None
@@ -225,8 +225,8 @@ def read_message(
 ) -> Message:
     """Return a message whose content is one text; raises UserError.
 
-    `where`: what errors call it. `names`: of the functions that were called, by the ids of the
-    calls. `is_chosen`: whether the model chooses among functions, and so has written their names.
+    `where`: the message's name in errors. `names`: the called functions' names, by call id.
+    `is_chosen`: whether the model chooses among functions, and so has written their names.
     """
     if not isinstance(message, dict):
         raise UserError(f'{where} is not of the form {{"role": ..., "content": ...}}')
@@ -247,7 +247,7 @@ def read_message(
 
 
 def one_system(messages: list[Message]) -> list[Message]:
-    """Return messages with those of the system as one at the beginning, where models know it.
+    """Return messages with all system messages joined into one, first, where models expect it.
 
     Clients send several, also within a conversation.
     """
@@ -300,7 +300,7 @@ def parsed(requests: list[Request], given: Fields, model: OnnxModel) -> ParsedCa
     n = sum(n_told(request, model.config.block_size) for request in every)
     if n > MOST_TOLD:
         raise UserError(
-            f"the answer could hold {n:,} probabilities, and {MOST_TOLD:,} is the most: "
+            f"the answer could hold {n:,} probabilities, but at most {MOST_TOLD:,} are allowed: "
             "lower n, max_tokens, or the alternatives to each token"
         )
     return ParsedCall(every, given.stream, given.include_usage, given.n)
@@ -315,7 +315,7 @@ def n_told(request: Request, block_size: int) -> int:
 
 
 def repeated(requests: list[Request], given: Fields) -> list[Request]:
-    """Return each request n times; with a seed, each time with the next one."""
+    """Return each request n times; if it has a seed, each copy gets the next one."""
     if len(requests) * given.n > REPLIES:
         raise UserError(
             f"{len(requests)} prompts with n={given.n} are more than {REPLIES} replies: send fewer"

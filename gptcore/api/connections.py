@@ -16,7 +16,7 @@ READ_SECONDS = 300.0  # for the next part of an answer to be read; as long as a 
 
 
 class Connections:
-    """Since when connections are as they are; the times are those of the sweeps."""
+    """How long connections have been half open or unread; times are those of the sweeps."""
 
     def __init__(self) -> None:
         # uvicorn's connection and the last request on it -> when it was first seen without another
@@ -25,7 +25,7 @@ class Connections:
         self.unread: dict[tuple[Any, int], float] = {}
 
     def sweep(self, connections: Iterable[Any], now: float) -> None:
-        """Close those whose headers do not come, and those whose answer nobody reads."""
+        """Close connections whose headers do not arrive, or whose answer nobody reads."""
         http = [c for c in connections if hasattr(c, "cycle")]  # a websocket's has none
         waiting = [(c, c.cycle) for c in http if not c.cycle or c.cycle.response_complete]
         self.half_open = {key: self.half_open.get(key, now) for key in waiting}

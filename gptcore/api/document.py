@@ -164,7 +164,7 @@ REFUSALS = {
     "404": "another model",
     "408": "the body came too slowly",
     "413": "too long",
-    "421": "a host that this server is not called",
+    "421": "a host name that is not this server's",
     "429": "busy, or too often: see Retry-After",
     "503": "the model cannot be opened: see Retry-After",
 }

@@ -111,7 +111,7 @@ class ChoicesForm(Form):
             "created": int(time.time()),
             "model": model,
         }
-        # Until its last event, a stream that tells its usage says that it is not known.
+        # A stream that reports its usage has null in its place until the last event.
         self.unknown: Json = {"usage": None} if asked.include_usage else {}
 
     @abstractmethod
@@ -159,7 +159,7 @@ class ChatForm(ChoicesForm):
         return self.around(self.kind, choices, usage=usage)
 
     def said(self, text: str) -> Json:
-        """Return what the message of a whole reply has for its text."""
+        """Return the fields that hold the text, or the call, in the message of a whole reply."""
         if not self.functions:
             return {"content": text}
         call = CallWriter(self.functions).push(text)
@@ -243,9 +243,9 @@ class TextForm(ChoicesForm):
 
 
 def end_apart(piece: Piece) -> Iterator[Piece]:
-    """Yield a piece with its end as a piece of its own.
+    """Yield a piece, and its end as a separate piece.
 
-    OpenAI's streams have it so, and there are clients that read no text beside an end.
+    OpenAI's streams do so, and some clients ignore the text of an event that has an end.
     """
     if piece.text or piece.likelihoods or piece.prompt or piece.finish is None:
         yield replace(piece, finish=None)

@@ -3,9 +3,9 @@
 >>> demanded({"tool_choice": "required", "tools": [{"function": {"name": "now"}}]})
 {'now': {'name': 'now'}}
 
-Of one function the reply is the arguments. Of several the model chooses one: they are told to it in
-the system message, and the reply is JSON of a name and arguments, as models learn to write it.
-Where functions may be called, but need not, a reply without a call is right.
+If one function is demanded, the reply is its arguments. If several are, the system message lists
+them, the model chooses one, and the reply is JSON of a name and arguments, as models learn to write
+it. If a call is optional, a reply without a call is right.
 """
 
 import json
@@ -28,10 +28,10 @@ CHOOSE = 'Answer by a call, {"name": ..., "arguments": {...}}, of one of these f
 
 
 def demanded(body: Json) -> Functions:
-    """Return the functions of which a call demands one; {} if it does not.
+    """Return the functions, by name, of which the reply must call one; {} if it need not.
 
     A tool holds a function in /v1/chat/completions, and is one in /v1/responses. Raises UserError
-    for a choice that the tools do not have.
+    if tool_choice names a function that the tools lack.
     """
     choice = body.get("tool_choice")
     mode, allowed = choice, allowed_tools(choice)
@@ -63,7 +63,7 @@ def allowed_tools(choice: Any) -> Json | None:
 
 
 def read_tools(body: Json, where: str = "tools") -> Functions:
-    """Return the functions of a list of tools, which errors call `where`."""
+    """Return the functions in a list of tools, by name. `where`: the list's name in errors."""
     tools = body.get("tools")
     if not isinstance(tools, list) or not tools:
         raise UserError(f"{where} must be a list that is not empty")
@@ -107,7 +107,7 @@ def parameters(name: str, function: Json) -> Json:
 
 
 def moved(schema: Json, place: str) -> Json:
-    """Return a schema for a place within another: what it refers to is there, too."""
+    """Return a schema for a place within another, with its references adjusted to it."""
     schema = deepcopy({key: value for key, value in schema.items() if key != "$id"})
     for _, inner in parts(schema):
         if isinstance(reference := inner.get("$ref"), str):
@@ -116,7 +116,7 @@ def moved(schema: Json, place: str) -> Json:
 
 
 def told(functions: Functions) -> str:
-    """Return what the system message says of functions among which the model chooses.
+    """Return the text of the system message that lists the functions to choose from.
 
     Their parameters are left out, as they would fill a small context: the keys of the chosen
     function are written for the model, which only writes their values.
@@ -135,7 +135,7 @@ def written(call: Any, is_chosen: bool, where: str) -> str:
     """Return the text of a call that a client sends back, as the model wrote it.
 
     `is_chosen`: whether the model chose among several functions, and so wrote the name, too.
-    `where`: which message it is in, for the error. Raises UserError for what is no call.
+    `where`: the message's name in errors. Raises UserError if `call` is not a call.
     """
     name, arguments = (part(call, "function", key) for key in ("name", "arguments"))
     if not isinstance(name, str) or not isinstance(arguments, str):
@@ -152,9 +152,9 @@ def called(messages: list) -> dict[str, str]:
 
 
 def returned(name: str | None, result: str) -> str:
-    """Return what the model reads of a function's result.
+    """Return a function's result as the model reads it.
 
-    Without the name it takes the result for words of the user's, and answers by one more call.
+    Without the name, a model takes the result for the user's words and replies with another call.
     """
     result = result if result.strip() else NOTHING
     return f"{name} returned: {result}" if name else result

@@ -49,7 +49,7 @@ class Login:
             self.guesses.count(client)
         if self.user:
             raise Refused(401, "this page asks for a user and a password")
-        raise Refused(401, "open this page by the link that it printed when it started")
+        raise Refused(401, "open this page by the link that the server printed at its start")
 
     def is_known(self, headers: Headers) -> bool:
         kind, _, given = headers.get("authorization", "").partition(" ")

@@ -14,10 +14,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from gptcore.api.access import counted
 
 SMALL_CHUNK = 64  # bytes
-MOST_SMALL = 1024  # of one body: h11 takes 8 µs for each, in which nobody is answered
-# Connections that wait to be accepted, and are so at once, while nobody is answered. With uvicorn's
-# 2,048, who asked and went away in a loop let others wait for seconds; with 128, of a crowd of 500
-# that came at once some were lost.
+MOST_SMALL = 1024  # per body: h11 takes 8 µs for each, and nobody is answered meanwhile
+# Connections that may wait to be accepted: all are accepted at once, and nobody is answered
+# meanwhile. With uvicorn's 2,048, clients that asked and left in a loop kept others waiting for
+# seconds; with 128, some of a crowd of 500 that came at once were lost.
 BACKLOG = 256
 MOST_OPEN = 1000  # connections of one address; a process may have 4,096
 

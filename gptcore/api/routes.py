@@ -39,7 +39,7 @@ PATHS = ("/v1/", "/health", "/ready", "/metrics")
 RETRY_SECONDS = 5
 LIMITED = "rate_limit_error"  # OpenAI's name for what may be tried again
 INVALID = "invalid_request_error"
-INTERNAL = "an internal error: the server's log tells more"
+INTERNAL = "internal error: see the server's log"
 METRICS: dict[str, Callable[[Engine], int]] = {
     "gptcore_replies_total": lambda engine: engine.n_finished,
     "gptcore_reply_tokens_total": lambda engine: engine.n_new,
@@ -80,7 +80,7 @@ class Api:
             404: lambda call, error: self.refusal(
                 404, f"this API has no {shorten(call.url.path)}: it has {', '.join(ADDRESSES)}"
             ),
-            405: lambda call, error: self.refusal(405, "this address takes another method"),
+            405: lambda call, error: self.refusal(405, "this address does not accept that method"),
         }
         self.app = Starlette(routes=routes, middleware=[cors], exception_handlers=handlers)
 

@@ -59,7 +59,7 @@ def add_door_arguments(parser: argparse.ArgumentParser) -> None:
         "--behind-proxy",
         action="store_true",
         default="SPACE_ID" in os.environ,
-        help="a proxy in front tells the visitors' addresses in X-Forwarded-For",
+        help="a proxy in front reports the visitors' addresses in X-Forwarded-For",
     )
     parser.add_argument(
         "--public",
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def new_server(app: "Asgi", host: str, port: int, behind_proxy: bool = False) -> "uvicorn.Server":
-    """Return a server that keeps no connection on which nothing is asked, or nothing read."""
+    """Return a server that closes connections on which nothing is asked, or nothing read."""
     import uvicorn
 
     from gptcore.api.connections import Connections
@@ -121,12 +121,12 @@ def new_server(app: "Asgi", host: str, port: int, behind_proxy: bool = False) ->
 
 
 def others_reach(options: argparse.Namespace, host: str) -> bool:
-    """Return whether other machines reach what listens here, if only by way of a proxy."""
+    """Return whether other machines can reach the server, directly or through a proxy."""
     return options.behind_proxy or not is_loopback(host)
 
 
 def choose_access(options: argparse.Namespace, host: str) -> "Access":
-    """Return the conditions that the options set; asks for a key. Raises UserError."""
+    """Return the access rules that the options set; ask for a key. Raises UserError."""
     from gptcore.api.access import Access
 
     if options.rate_limit is not None and options.rate_limit < 1:

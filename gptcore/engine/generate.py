@@ -63,7 +63,7 @@ class Request:
     max_tokens: int = 256
     slide: bool = False
     n_dropped: int = 0  # number of the oldest messages left out because they did not fit
-    stops: tuple[str, ...] = ()  # texts that end the reply and are no part of it
+    stops: tuple[str, ...] = ()  # texts that end the reply and are not part of it
     # If given: log probabilities of each token, and of the n_top likeliest in its place.
     n_top: int | None = None
     echo: bool = False  # the prompt comes before the reply; max_tokens may be 0
@@ -98,7 +98,7 @@ class Request:
         return self.echo and self.n_top is not None
 
     def bound(self, grammar: Grammar) -> "Request":
-        """Return the request for a reply of a grammar; raises UserError if it begins otherwise."""
+        """Return the request bound to a grammar; raises UserError if what is begun does not fit."""
         grammar.begin(self.begun)
         return replace(self, grammar=grammar)
 
@@ -188,7 +188,7 @@ class Reply:
             self.end("length" if self.n_most == self.request.max_tokens else "context")
 
     def score_prompt(self, ids: Sequence[int], logits: np.ndarray) -> None:
-        """Note how likely the next ids of the prompt were; logits (n, V) follow each of them."""
+        """Record the likelihoods of the prompt's next ids; logits (n, V) follow each of them."""
         before, self.last = self.last, logits[-1]
         if before is None:
             self.prompt.append(Likelihood(ids[0], None))
@@ -228,14 +228,14 @@ class Reply:
         return piece
 
     def score(self) -> None:
-        """Compute how likely the tokens were whose logits are kept."""
+        """Compute the likelihoods of the tokens whose logits are kept."""
         if self.unscored:
             ids, logits = zip(*self.unscored)
             self.likelihoods += likelihoods(ids, np.stack(logits), self.request.n_top or 0)
             self.unscored = []
 
     def slid(self) -> list[int]:
-        """Return what is read again of a text that has filled its context: half a context of it."""
+        """Return the end, half a context long, of a text that has filled its context."""
         text = [*self.request.ids, *self.ids]
         return end_of_text(text, self.opening, max(self.block_size // 2, 1))
 
@@ -258,7 +258,7 @@ def generate(session: Session, reply: Reply, stop: Stop | None = None) -> Iterat
     """
     request, block_size = reply.request, reply.block_size
     if request.echo:
-        raise UserError("echo=True: a session tells nothing of the prompt; ask a loaded model")
+        raise UserError("echo=True: a session cannot return the prompt; use a loaded model")
     ids = [*request.ids, *request.begun]
     logits, n_read = session.prefill(ids), len(ids)
     while not (stop and stop.is_set()):

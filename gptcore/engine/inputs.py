@@ -62,9 +62,9 @@ def whole_number(name: str, value: Any) -> int:
 
 
 def usual_sampling(facts: ModelFacts) -> Sampling:
-    """Return a model's settings as long as nobody has changed them: its makers', else ours.
+    """Return a model's default settings: those that its makers recommend, or else ours.
 
-    Raises UserError if gptcore.json has others.
+    Raises UserError if those in gptcore.json are invalid.
     """
     whole = {s.name for s in SETTINGS if s.is_whole}
     given = facts.sampling
@@ -72,7 +72,7 @@ def usual_sampling(facts: ModelFacts) -> Sampling:
 
 
 def to_settings(values: dict[str, Any], highest: int) -> tuple[Sampling, int]:
-    """Convert values by name to settings and max_tokens, of which `highest` is the largest.
+    """Convert values by name to settings and max_tokens, which may be at most `highest`.
 
     Raises UserError.
     """

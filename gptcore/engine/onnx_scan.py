@@ -1,4 +1,4 @@
-"""What an ONNX file would do, looked at before ONNX Runtime does any of it.
+"""Checks what an ONNX file would do before ONNX Runtime does any of it.
 
 A graph that somebody made may hold a loop that never ends, and nothing interrupts it. Our graphs
 are straight: each operator runs once. So a file with a loop or a branch (an operator that holds a

@@ -62,8 +62,8 @@ class Row:
 class Engine:
     """Answers as many requests at a time as there are slots.
 
-    Who has the fewest slots comes first, then who came first. Of three or more slots one asker
-    never has all.
+    The asker with the fewest slots comes first, then the oldest request. If there are three or more
+    slots, one asker never gets all.
     """
 
     def __init__(self, slots: Slots, tokenizer: Tokenizer, replies: Replies):
@@ -80,14 +80,14 @@ class Engine:
 
     @property
     def n_running(self) -> int:
-        """The number of replies that are waited for, read or written."""
+        """The number of replies that wait, read their prompt or are written."""
         with self.lock:
             return len(self.waiting) + sum(row is not None for row in self.rows)
 
     def submit(self, request: Request, stop: Stop, deliver: Deliver, asker: str = "") -> None:
-        """Let the reply to a request be generated and delivered piece by piece.
+        """Queue a request, whose reply is generated and delivered piece by piece.
 
-        `asker`: who shares the slots with others; "" where nobody else can ask, as on one machine.
+        `asker`: who asks, to share the slots; "" if nobody else can ask, as on one machine.
         The last piece has a `finish`; an exception is delivered in its place if the reply fails.
         Raises UserError for an invalid request, and Busy if too many wait.
         """
@@ -179,12 +179,12 @@ class Engine:
         most = 0 if row.reply.request.is_scored else max(len(ids) - 2, 0)
         shared = np.minimum(slots.shared(ids), most)
         is_free = np.array([other is None for other in self.rows])
-        best = int((2 * shared + is_free).argmax())  # of equal ones a free one
+        best = int((2 * shared + is_free).argmax())  # a free one wins a tie
         n_shared, slot = int(shared[best]), best
         # A slot that shares less than half of its ids with the prompt belongs to another
         # conversation (with the same system prompt, perhaps), which still needs it.
         if not is_free[best] or 2 * n_shared < slots.lengths[best]:
-            slot = int(np.where(is_free, self.used, np.inf).argmin())  # that rests longest
+            slot = int(np.where(is_free, self.used, np.inf).argmin())  # idle for longest
         if slot != best and n_shared >= MIN_COPIED:
             slots.copy(best, slot, n_shared)
         elif slot != best:
@@ -193,9 +193,9 @@ class Engine:
         row.slot, row.unread = slot, ids[n_shared:]
 
     def read(self) -> None:
-        """Read what replies go on from, then the prompts of those who have the fewest slots.
+        """Read full texts again, then prompts, first those of the askers with the fewest slots.
 
-        It takes no longer than replies can wait.
+        It takes no longer than the replies being written can wait.
         """
         held = self.held()
         n_left = min(READ_BESIDE, self.n_at_once) if self.n_writing else self.n_at_once
@@ -225,7 +225,7 @@ class Engine:
             self.n_at_once = 2 ** int(np.log2(fitting))
 
     def begin(self, row: Row, logits: np.ndarray) -> None:
-        """Let a reply be written whose prompt is read; its first token follows logits (1, V)."""
+        """Start a reply whose prompt has been read; logits (1, V) choose its first token."""
         self.swap(row.slot, self.n_writing)
         self.n_writing += 1
         if row.reply.n_most:
@@ -261,7 +261,7 @@ class Engine:
                 self.read_again(row)
 
     def read_again(self, row: Row) -> None:
-        """Let the later half of a text that has filled its context be read again."""
+        """Queue the later half of a text that has filled its context, to be read again."""
         self.stop_writing(row)
         self.slots.cut(row.slot, 0)
         row.unread = row.reply.slid()
@@ -313,11 +313,11 @@ class Engine:
 
 
 def restricted(rows: list[Row], logits: np.ndarray) -> tuple[np.ndarray, dict[int, UserError]]:
-    """Return the logits (n, V) of what each row may go on with, and by index why a row cannot."""
+    """Return logits (n, V) of the tokens each row may take, and failed rows' errors by index."""
     is_finite = np.isfinite(logits.max(1))
     failed = {i: UserError(NOT_FINITE) for i in np.flatnonzero(~is_finite).tolist()}
     bound = [i for i, row in enumerate(rows) if row.reply.grammar and i not in failed]
-    allowed = logits.copy() if bound else logits  # the reply is told the model's own
+    allowed = logits.copy() if bound else logits  # the reply reports the model's own
     for i in bound:
         try:
             allowed[i] = rows[i].reply.allowed(logits[i])

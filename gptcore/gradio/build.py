@@ -40,12 +40,12 @@ CONCURRENT = 4  # events of other kinds that are handled at once; others wait in
 
 
 class Cors(CustomCORSMiddleware):
-    """Gradio's answer to pages of other sites, but where the API gives its own (--cors).
+    """Gradio's handling of pages of other sites, except where the API has its own (--cors).
 
-    Gradio's stands before all other middleware, and lets every page in where the server has a name.
-    A page that asks for a link or a password (`is_locked`) lets none in. It is replaced by its name
-    because launch() has no setting for it (Gradio 6.31): only a page that is mounted in an
-    application with Starlette's CORSMiddleware goes without.
+    Gradio's class stands before all other middleware, and admits every page if the server has a
+    name. A page that asks for a link or a password (`is_locked`) admits none. This class replaces
+    Gradio's by name because launch() has no setting for it (Gradio 6.31): only a page that is
+    mounted in an application with Starlette's CORSMiddleware goes without.
     """
 
     def __init__(self, *values: Any, is_locked: bool, **named: Any):

@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--window",
         action="store_true",
-        help="open a window of its own, whose port is that of its first start",
+        help="open the page in its own window, on the port of its first start",
     )
 
 

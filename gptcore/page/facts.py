@@ -36,9 +36,9 @@ def view_facts(facts: ModelFacts, folder: Path) -> dict[str, Any]:
     """Return a model's facts as JSON values.
 
     `block_size`: tokens of its context. `inspect` and `untrained`: whether its folder has these
-    graphs. `folder`: how a command names it. `tokenizer`: the same for models whose ids are the
-    same words. `config`: SIZES. A page adds what page_facts tells, and a site the files of its
-    model (export/ship/web.py).
+    graphs. `folder`: its name in a command. `tokenizer`: equal for models whose ids have the same
+    words. `config`: SIZES. A page adds what page_facts returns, and a site the files of its model
+    (export/ship/web.py).
     """
     return {
         "name": facts.name,

@@ -41,7 +41,7 @@ SEEDS = 2**31  # drawn seeds are below it
 
 
 def reply_endpoint(models: Models, asker: Callable[[], str] = lambda: "") -> Callable:
-    """Return the function that answers; it raises UserError. `asker` tells who asks just now."""
+    """Return the function that answers; it raises UserError. `asker` returns who is asking."""
 
     async def reply(
         prompt: list[dict[str, Any]] | str,
@@ -98,12 +98,12 @@ def read_begun(tokenizer: Tokenizer, begun: Any) -> list[int]:
     special = set(tokenizer.special.values())
     for i in begun:
         if type(i) is not int or i in special or not (0 <= i < tokenizer.vocab_size):
-            raise UserError(f"begun holds {str(i)[:50]}, which is no word of this model")
+            raise UserError(f"begun holds {str(i)[:50]}, not an ordinary token of this model")
     return begun
 
 
 def read_schema(text: Any) -> Any:
-    """Return the JSON schema that a person wrote, not yet checked; None: they did not."""
+    """Return the JSON schema that a person wrote, not yet checked; None: there is none."""
     if not isinstance(text, str):
         raise UserError("schema must be a text")
     try:
@@ -113,7 +113,7 @@ def read_schema(text: Any) -> Any:
 
 
 class ReplyEvents:
-    """Tells a reply as events."""
+    """Reports a reply as events, each a JSON text."""
 
     def __init__(self, tokenizer: Tokenizer, request: Request):
         self.tokenizer, self.request = tokenizer, request
@@ -161,7 +161,7 @@ class ReplyEvents:
         return [token_id, text, round(likelihood.logprob or 0.0, 3), top]
 
     def likely(self, token_id: int, logprob: float) -> list[Any]:
-        """Return a likely token with its text; of one that ends the reply, with its name."""
+        """Return a likely token's id, text and log probability; a special one's name, and true."""
         if name := self.tokenizer.special_names.get(token_id):
             return [token_id, name, logprob, True]
         return [token_id, self.tokenizer.decode([token_id]), logprob]

@@ -54,7 +54,7 @@ def page_facts(
 
     `name`: the model that the view opens with; by default the first. `models` are those of its
     kind that the view offers, in each format, and `others` the names of those of the other kind,
-    with which the view opens anew. What was exported since the page began is among them.
+    with which the view opens anew. Models exported since the page began are included.
     """
     models.look()
     known = dict(models.facts)  # another request's look may find more meanwhile

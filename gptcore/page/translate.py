@@ -33,7 +33,7 @@ NOTHING = Translation("", [], [], True)  # the result for an empty line
 
 
 def translator_facts(model: OnnxTranslator) -> dict[str, Any]:
-    """Return what the view is told of a translator."""
+    """Return the facts about a translator that the view shows."""
     bundle = model.bundle
     return {
         "name": bundle.name,
@@ -80,19 +80,19 @@ def crossing_endpoint(bundle: TranslationBundle) -> Callable:
 def check_ids(ids: Any, tokenizer: Tokenizer) -> None:
     """Raise UserError unless these are the ids of a sentence that can be drawn."""
     if not (isinstance(ids, list) and 2 <= len(ids) <= MAX_TOKENS):
-        raise UserError(f"a sentence that is drawn is a list of 2 to {MAX_TOKENS} ids")
+        raise UserError(f"a sentence to draw must be a list of 2 to {MAX_TOKENS} ids")
     if not all(type(i) is int and 0 <= i < tokenizer.vocab_size for i in ids):
-        raise UserError("a sentence holds an id that is no token of this model")
+        raise UserError("a sentence holds an id that this model does not have")
 
 
 def translate_lines(model: OnnxTranslator, text: Any, beams: Any) -> Iterator[Translation]:
     """Yield the translation of each line; an empty line gives an empty one.
 
     Raises UserError before the first line is translated if the input is invalid, and between two
-    lines where all take longer than a reply may.
+    lines once all of them have taken longer than a reply may.
     """
     if not isinstance(text, str):
-        raise UserError(f"the text must be text, not {type(text).__name__}")
+        raise UserError(f"the text must be a string, not {type(text).__name__}")
     beams = whole_number("beams", beams)
     lines = text.strip().splitlines() or [""]
     if len(lines) > MAX_LINES:
@@ -108,7 +108,7 @@ def translate_lines(model: OnnxTranslator, text: Any, beams: Any) -> Iterator[Tr
     for n_done, line in enumerate(lines):
         if time.monotonic() > ended:
             raise UserError(
-                f"{n_done} of {len(lines)} lines are translated, and {REPLY_SECONDS / 60:.0f} "
-                "minutes are over: send the others by themselves"
+                f"only {n_done} of {len(lines)} lines were translated in {REPLY_SECONDS / 60:.0f} "
+                "minutes: send the others separately"
             )
         yield translate(model, line, beams) if line.strip() else NOTHING

@@ -30,7 +30,7 @@ def duration(seconds: float) -> str:
 
 
 def two_digits(n: float) -> str:
-    """Return a number with at least two digits that count, and a large one not as a power."""
+    """Return a number with at least two significant digits, never in scientific notation."""
     return f"{n:.0f}" if n >= 10 else f"{n:.2g}"
 
 

@@ -187,11 +187,10 @@ def fit_reply(
     n_begun: int,
     recall: Recall | None,
 ) -> tuple[list[int], int]:
-    """Return what `fit` does, for a reply that begins with `n_begun` tokens.
+    """Return what `fit` returns, for a reply of which `n_begun` tokens are given.
 
-    These take their place in the room that `budget` leaves for the reply, so a Continue keeps the
-    prompt that the reply began with. More old messages are left out only where not one more token
-    would fit.
+    These tokens use the room that `budget` leaves for the reply, so a Continue keeps the prompt
+    that the reply began with. More old messages are left out only if not one more token would fit.
     Raises UserError as `fit` does, or if there is no room for one more token.
     """
     ids, n_dropped = fit(messages, tokenizer, budget, recall)

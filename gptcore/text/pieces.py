@@ -36,7 +36,7 @@ def pieces_without(missing: bytes, text: str, pattern: str) -> Iterator[bytes]:
 
 @cache
 def tiktoken_words() -> tiktoken.Encoding:
-    """An encoding that leaves out of a text all but what tiktoken takes for letters and numbers."""
+    """An encoding that keeps of a text only what tiktoken takes for letters and numbers."""
     singles = {bytes([byte]): byte for byte in range(256)}
     return tiktoken.Encoding(
         name="words", pat_str=WORDS, mergeable_ranks=singles, special_tokens={}

@@ -30,7 +30,7 @@ class Home:
         self.folder, self.file = folder, folder / "window.json"
 
     def known(self) -> dict[str, Any]:
-        """Return what is remembered; a file that is damaged is as good as none."""
+        """Return what is remembered; a damaged file counts as none."""
         with suppress(OSError, UserError):
             return read_object(self.file)
         return {}
@@ -39,7 +39,7 @@ class Home:
         write_json(self.file, self.known() | values)
 
     def listen(self) -> list[socket.socket]:
-        """Return what listens on the port of the last start, at first on one that is free.
+        """Return sockets that listen on the port of the last start, the first time on a free one.
 
         Raises UserError if another program has it, and AlreadyOpen if a window of this home does.
         """
@@ -51,8 +51,8 @@ class Home:
         if model := open_model(port, self.folder):
             raise AlreadyOpen(f"the window is open already: http://localhost:{port} ({model})")
         raise UserError(
-            f"another program has port {port}, and the window's chats are kept by that address: "
-            f"end it, or delete {self.file} to begin at another one without them"
+            f"another program has port {port}, whose address holds the window's chats: end that "
+            f"program, or delete {self.file} to begin at another address without the chats"
         )
 
     def first_listen(self) -> list[socket.socket]:
@@ -61,7 +61,7 @@ class Home:
                 bound = listen_here(port)
                 self.remember(port=port)
                 return bound
-        raise UserError(f"no port from {PORTS[0]} to {PORTS[-1]} is free: end a program with one")
+        raise UserError(f"no port from {PORTS[0]} to {PORTS[-1]} is free: end a program there")
 
 
 class AlreadyOpen(Exception):

@@ -279,7 +279,7 @@ def test_messages_of_tools_are_left_out_and_counted(tmp_path: Path) -> None:
         (
             '{"messages": [{"role": "user", "content": "<image>Who is it?"}, '
             '{"role": "assistant", "content": "It is Ann."}], "images": ["ann.jpg"]}',
-            "about its 'images', which a model of texts does not get",
+            "about its 'images', which a text model cannot read",
         ),
     ],
 )

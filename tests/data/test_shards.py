@@ -255,7 +255,7 @@ def test_texts_that_change_while_they_are_read_are_refused(tmp_path: Path) -> No
     def corpus() -> Iterable[Document]:
         yield from (f"Text number {i}" for i in range(next(passes)))
 
-    with pytest.raises(UserError, match="have changed while they were read: give the command"):
+    with pytest.raises(UserError, match="changed while they were read: run the command"):
         prepare(corpus, tmp_path, 300)
     assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
 

@@ -277,7 +277,7 @@ def test_a_file_of_another_form_is_named(tmp_path: Path, name: str, content: byt
     file = tmp_path / DATASETS[name].origins[0].file_name
     file.write_bytes(content)
     said = refused(name, tmp_path)
-    assert f"dataset {name}: {file} has not the expected format" in said and "\n" not in said
+    assert f"dataset {name}: {file} does not have the expected format" in said and "\n" not in said
 
 
 def test_another_page_in_place_of_a_download_is_forgotten_with_its_file(
@@ -287,7 +287,7 @@ def test_another_page_in_place_of_a_download_is_forgotten_with_its_file(
     [published] = tmp_path.glob("site/o/r/*")
     content = published.read_text()
     published.write_text("<html>Sign in")
-    assert f"{home / 'o.r.train.jsonl'} has not the expected format" in refused("gsm8k")
+    assert f"{home / 'o.r.train.jsonl'} does not have the expected format" in refused("gsm8k")
     (home / "o.r.train.jsonl").unlink()
     published.write_text(content)
     assert len(list(read_dataset("gsm8k"))) == 4

@@ -92,7 +92,7 @@ def test_a_reply_goes_on_with_what_it_begins_with() -> None:
         reply.add(ord("g"), np.zeros(BYTES.vocab_size, np.float32))
         assert possible(reply.grammar) == {ord("e")}
     wrong = tuple(BYTES.encode('{ "name"'))
-    with pytest.raises(UserError, match="no beginning of JSON of the schema"):
+    with pytest.raises(UserError, match="the beginning of the reply does not fit"):
         Reply(Request([1], begun=wrong, grammar=grammar), BYTES, 100)
 
 
@@ -131,7 +131,7 @@ def test_the_probabilities_told_are_the_models_own() -> None:
         ({"properties": {"a": {"format": "colour"}}}, "/properties/a: Unknown format: colour"),
         ({"anyOf": [{"type": "null"}, {"pattern": "(?=a)"}]}, "schema/anyOf/1: regex parse error"),
         ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "use anyOf"),
-        ({"$ref": "#"}, "no JSON is of it"),
+        ({"$ref": "#"}, "no JSON fits it"),
         ({"$ref": "#/$defs/a"}, "$ref '#/$defs/a' leads to no part"),
         ({"$ref": "http://127.0.0.1:1/a.json"}, "leads to no part of its"),
         ({"$ref": "#a", "$defs": {"b": {"$anchor": "a"}}}, "write #/$defs/NAME"),

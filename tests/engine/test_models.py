@@ -155,7 +155,7 @@ def test_strangers_are_told_that_a_folder_is_damaged_and_not_where_it_is(
     (folders[0] / "README.md").write_text("changed")
     (folders[1] / "gptcore.json").write_text("{")
     for name, folder in zip(NAMES[:2], folders):
-        with pytest.raises(NotOpened, match=f"{name} cannot be opened here now") as no:
+        with pytest.raises(NotOpened, match=f"{name} cannot be opened now") as no:
             get(models, name)
         assert str(folder.parent) not in str(no.value)
         assert str(folder) in capsys.readouterr().err  # whoever is at this machine learns why

@@ -215,7 +215,7 @@ def test_all_addresses_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) ->
     with ExitStack() as stack:
         for scope in scopes[:3]:
             stack.enter_context(access.answering(scope))
-        with pytest.raises(Refused, match="too many replies are waited for"):
+        with pytest.raises(Refused, match="too many pending replies"):
             stack.enter_context(access.answering(scopes[3]))
     with access.answering(scopes[3]):
         assert access.open.total() == 1
@@ -334,7 +334,7 @@ def test_a_call_counts_from_its_first_byte(
             time.sleep(0.02)
         body = {"messages": HELLO, "max_tokens": 1}
         answer = requests.post(f"{url}/v1/chat/completions", json=body, timeout=SECONDS)
-        assert "too many replies are waited for" in error_of(answer, 429)
+        assert "too many pending replies" in error_of(answer, 429)
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def test_the_translate_endpoint_gives_a_line_for_each_line(
         ({"beams": True}, "beams=True is not a whole number"),
         ({"beams": None}, "beams is empty"),
         ({"text": " \n"}, "the text is empty"),
-        ({"text": 7}, "the text must be text, not int"),
+        ({"text": 7}, "the text must be a string, not int"),
         ({"text": "跑\n" * 101}, "the text has 101 lines; translate at most 100 at once"),
         ({"text": "跑\n" + "跑" * 100}, "sentence 2: the text"),
     ],
@@ -167,7 +167,7 @@ def test_a_text_whose_translation_takes_too_long_is_ended_between_two_lines(
     monkeypatch.setattr("gptcore.page.translate.translate", slow)
     monkeypatch.setattr("gptcore.page.translate.REPLY_SECONDS", 0.9)
     job = translating.submit("\n".join(LINES * 50), api_name="/translate")
-    with pytest.raises(AppError, match="2 of 100 lines are translated"):
+    with pytest.raises(AppError, match="2 of 100 lines were translated"):
         job.result(timeout=20)
     assert job.outputs() == ["ja", "ja\nja"]
 

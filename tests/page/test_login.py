@@ -213,7 +213,7 @@ def test_a_browser_chats_by_the_link_and_by_the_password(
 ) -> None:
     tab = browser.new_page()
     tab.goto(linked)
-    assert tab.get_by_text("open this page by the link that it printed").is_visible()
+    assert tab.get_by_text("open this page by the link that the server printed").is_visible()
     tab.goto(f"{linked}?token={TOKEN}")
     assert tab.url == linked
     ask(tab)

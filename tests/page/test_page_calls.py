@@ -116,9 +116,9 @@ GOOD = {"prompt": MESSAGES, "settings": {}, "begun": []}
         ({"settings": {"stop": [""]}}, "none of them empty"),
         ({"settings": {"stop": ["x"] * 17}}, "stop holds 17 texts: give at most 16"),
         ({"settings": {"stop": ["x" * 101]}}, "stop has 101 characters: give at most 100"),
-        ({"begun": [-1]}, "no word of this model"),
-        ({"begun": [10**6]}, "no word of this model"),
-        ({"begun": [True]}, "no word of this model"),
+        ({"begun": [-1]}, "not an ordinary token"),
+        ({"begun": [10**6]}, "not an ordinary token"),
+        ({"begun": [True]}, "not an ordinary token"),
         ({"begun": {}}, "begun must be a list of token ids, or a text"),
         ({"begun": [5] * 600}, "the reply that is begun has 600 tokens"),
     ],
@@ -127,7 +127,9 @@ GOOD = {"prompt": MESSAGES, "settings": {}, "begun": []}
 def test_what_the_view_never_asks_is_refused(model: OnnxModel, change: dict, words: str) -> None:
     with pytest.raises(UserError, match=re.escape(words)):
         read(model, **GOOD | change)
-    with pytest.raises(UserError, match="no word"):  # a role token would begin a message
+    with pytest.raises(
+        UserError, match="not an ordinary token"
+    ):  # a role token would begin a message
         read(model, **GOOD | {"begun": [model.tokenizer.special["<|user|>"]]})
 
 
@@ -183,8 +185,8 @@ def looked(model: OnnxModel, what: object, layer: object) -> str:
         (5, [1, 2], "a list of 2 to 128 ids"),
         ([1], [1, 2], "a list of 2 to 128 ids"),
         ([1] * 200, [1, 2], "a list of 2 to 128 ids"),
-        ([1, 2], [1, 10**6], "no token of this model"),
-        ([1, True], [1, 2], "no token of this model"),
+        ([1, 2], [1, 10**6], "this model does not have"),
+        ([1, True], [1, 2], "this model does not have"),
     ],
 )
 def test_what_cannot_be_crossed_is_refused(

@@ -470,7 +470,7 @@ def test_a_run_that_a_killed_page_left_training_is_not_thrown_away(bench: Workbe
     give(bench, "chats.csv", CHATS)
     run = bench.runs / "mine"
     write_json(bench.folder / "settings.json", {"begun": "mine"})
-    with locked(run / LOCK), pytest.raises(UserError, match=r"mine is being trained: wait for"):
+    with locked(run / LOCK), pytest.raises(UserError, match=r"mine is being trained: wait until"):
         bench.clear(keeps=False)
     assert run.is_dir() and bench.listed()
     bench.clear(keeps=False)

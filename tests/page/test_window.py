@@ -129,7 +129,7 @@ def test_the_computation_ends_with_the_connection(
         ("ask/reply", [1], {}, 400, "reply takes a list of 4 values: prompt, settings, begun"),
         ("ask/reply", {"a": 1}, {}, 400, "reply takes a list of 4 values"),
         ("ask/reply", [], {"Origin": "http://elsewhere.org"}, 403, "use this server's own page"),
-        ("v1/completions", {}, {"Origin": "http://elsewhere.org"}, 403, "another page"),
+        ("v1/completions", {}, {"Origin": "http://elsewhere.org"}, 403, "a page of another site"),
         ("ask/reply", [], {"Host": "elsewhere.org"}, 421, "this server is not called"),
         ("open", "file:///etc/passwd", {}, 400, "only an address of http, https, mailto is opened"),
         ("open", ["http://a.org"], {}, 400, "only an address"),

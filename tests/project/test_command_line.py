@@ -144,7 +144,7 @@ def test_an_export_on_a_full_disk_ends_in_one_line(tmp_path: Path) -> None:
     done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {out} cannot be written: ")
-    assert done.stderr.endswith("; --out is as it was before\n") and done.stderr.count("\n") == 1
+    assert done.stderr.endswith("; --out is unchanged\n") and done.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 
@@ -162,7 +162,7 @@ def test_ctrl_c_ends_an_export_in_one_line_that_says_what_is_kept(tmp_path: Path
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=300)
     assert process.returncode == INTERRUPTED
-    assert said == "\nstopped; --out is as it was before\n"
+    assert said == "\nstopped; --out is unchanged\n"
     assert not (tmp_path / "out").exists()
 
 

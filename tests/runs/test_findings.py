@@ -121,7 +121,9 @@ def test_only_english_texts_are_advised_to_begin_with_the_model_that_ships(
 
 def test_a_training_that_ended_too_early(tmp_path: Path) -> None:
     [found] = said(tmp_path, FALLING, [4, 3.5, 3.2, 2.9])
-    assert found.text.startswith("The held-out loss still fell at the end, from 1.60 to 1.45 bits")
+    assert found.text.startswith(
+        "The held-out loss was still falling at the end, from 1.60 to 1.45 bits"
+    )
     assert found.remedy == "a longer training: --set steps=200"
     [found] = said(tmp_path / "b", FALLING, [4, 3.5, 3.2, 2.9], minutes="8")
     assert found.remedy.endswith("--minutes 16")
@@ -150,12 +152,12 @@ def test_a_rate_that_is_too_high(tmp_path: Path) -> None:
 
 def test_a_loss_that_the_plan_did_not_expect(tmp_path: Path) -> None:
     [found] = said(tmp_path / "a", FALLING, [4, 3, 2.5, 2.48], expected=1.0)
-    assert found.text.startswith("The plan expected 1.00 bits per byte, and it became 1.24:")
+    assert found.text.startswith("The plan expected 1.00 bits per byte, the run reached 1.24:")
     assert found.remedy == "" and "try" not in str(found)
     [found] = said(
         tmp_path / "c", FALLING, [4, 3, 2.5, 2.48], expected=1.0, planned=250, minutes="2"
     )
-    assert "There was time for 100 steps, where 250 were planned" in found.text
+    assert "There was time for 100 of the 250 planned steps" in found.text
     assert found.remedy == "a longer training: --minutes 5"
     [found] = said(
         tmp_path / "d", FALLING, [4, 3, 2.5, 2.48], expected=1.0, planned=250, minutes="48"
@@ -169,7 +171,7 @@ def test_too_few_steps_for_a_little_text_are_told_where_no_loss_is_expected(tmp_
     run = run_with(tmp_path, FALLING, [4, 3, 3.2, 3.5], planned=215, minutes="2")
     data = dataclasses.replace(run.data, held_out_tokens=57)
     hurried, little = findings(History(dataclasses.replace(run, data=data)))
-    assert hurried.text == "There was time for 100 steps, where 215 were planned."
+    assert hurried.text == "There was time for 100 of the 215 planned steps."
     assert hurried.remedy == "a longer training: --minutes 4.3"
     assert little.text.startswith("Only 57 tokens are held out")
     as_planned = dataclasses.replace(data, planned_steps=100)
@@ -190,7 +192,7 @@ def test_a_training_that_took_longer_than_it_was_given(tmp_path: Path) -> None:
     assert findings(History(run)) == []
     (run.path / "summary.json").write_text('{"seconds": 160}')
     [found] = findings(History(run))
-    assert found.text.startswith("The training took 2.7 minutes, where --minutes 2 was asked for")
+    assert found.text.startswith("The training took 2.7 minutes, not --minutes 2:")
 
 
 @pytest.mark.parametrize("name", ["<b>mine</b>", "plain"])

@@ -129,7 +129,7 @@ def test_six_chats_train_after_three_lines(
     assert "in 2 layers, a context of 256 tokens" in size
     assert f"seconds for {run.train.steps} steps, which read the text" in time
     assert expected == f"expected  {BEYOND}"
-    assert "\nmodel: " not in said and "note: 114 bytes are little" in said
+    assert "\nmodel: " not in said and "note: 114 bytes are little text" in said
     assert run.data.expected_bits_per_byte is None
     # the same command goes on: what was fitted is not another setting
     assert main([*words, "--resume"]) == 2

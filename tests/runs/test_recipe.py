@@ -163,7 +163,7 @@ def test_a_stage_keeps_a_share_of_the_weights_before_it(data_dir, tmp_path, refu
     assert all(torch.equal(again[name], after.model[name]) for name in again)
     first = write(tmp_path / "first.toml", stages[0] + "\ntrain = {keep = 0.5}")
     said = refused(main, "recipe", first, "--out", tmp_path / "x", "--data-dir", data_dir)
-    assert "stage first: keep=0.5, but no weights are before it" in said
+    assert "stage first: keep=0.5, but it starts without weights to keep" in said
 
 
 def test_a_stage_that_was_stopped_keeps_its_share_by_the_command_that_the_doctor_names(
@@ -191,7 +191,7 @@ def test_a_stage_that_was_stopped_keeps_its_share_by_the_command_that_the_doctor
     for stage in (kept, replace(kept, training=less)):
         check_unchanged(stage, run, before)
     other = before._replace(base=Base(str(tmp_path / "other"), "0"))
-    for start, said in ((other, "other"), (None, "none are named now")):
+    for start, said in ((other, "other"), (None, "none are named")):
         with pytest.raises(UserError, match=f"{said}.*: name the same --init"):
             check_unchanged(kept, run, start)
 

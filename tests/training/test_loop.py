@@ -157,8 +157,9 @@ def test_a_run_with_a_time_takes_just_that_time(
     assert fitted.clock is None and fitted.train.steps == summary["steps"]
     assert fitted.train.decay_share == pytest.approx(15 / summary["steps"])
     assert (
-        f"the machine makes {Timed.tokens_per_step:,} tokens/s: {summary['steps']} steps fit the "
-        f"time, in place of the planned 1,000, and read the text {summary['steps'] / 3:.1f} times"
+        f"the machine processes {Timed.tokens_per_step:,} tokens/s: {summary['steps']} steps fit "
+        f"the time, instead of the planned 1,000, and read the text "
+        f"{summary['steps'] / 3:.1f} times"
     ) in capsys.readouterr().out
 
 
@@ -193,7 +194,9 @@ def test_the_weights_before_are_mixed_into_the_best_step_and_the_report_names_it
     summary = trained(run, task, monkeypatch)
     own, last = run.best_checkpoint(), run.newest_checkpoint()
     before = {name: torch.zeros_like(p) for name, p in build_model(SMALL).named_parameters()}
-    with pytest.raises(UserError, match=r"keeps 0.5 .* does not say which these are: train it"):
+    with pytest.raises(
+        UserError, match=r"has keep=0.5, but does not name the weights .*: train it"
+    ):
         keep_before(summary, run, task)
     losses = chain([1.5], losses)
     assert keep_before(summary, run, task, before)["bits_per_byte"] == 0.8

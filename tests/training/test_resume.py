@@ -128,13 +128,18 @@ def test_what_memory_and_habit_want_may_change_in_a_resumed_run(
 
 
 def test_memory_that_is_not_enough_is_said_with_the_settings_that_need_less() -> None:
-    words = r"the memory is not enough \(.*can't allocate memory.*: set a smaller micro_batch_size"
+    words = (
+        r"there is not enough memory \(.*can't allocate memory.*: set a smaller micro_batch_size"
+    )
     with pytest.raises(UserError, match=words), join(60):
         torch.empty(1 << 60, dtype=torch.uint8)
     of_windows = "DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes."
-    with pytest.raises(UserError, match=r"is not enough \(.*: not enough memory"), join(60):
+    with (
+        pytest.raises(UserError, match=r"there is not enough memory \(.*: not enough memory"),
+        join(60),
+    ):
         raise RuntimeError(of_windows)
-    with pytest.raises(UserError, match=r"is not enough \(CUDA out of memory\)"), join(60):
+    with pytest.raises(UserError, match=r"not enough memory \(CUDA out of memory\)"), join(60):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
 

@@ -47,10 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--minutes", type=float, help="plan a training that takes this long, or less"
     )
     parser.add_argument(
-        "--depth", type=int, help="plan a training of a model of so many layers, 1 to 24"
+        "--depth", type=int, help="plan a training of a model with this many layers, 1 to 24"
     )
     parser.add_argument(
-        "--plan", action="store_true", help="say size, time and expected loss, and train nothing"
+        "--plan", action="store_true", help="print size, time and expected loss, and train nothing"
     )
     add_common(parser)
     parser.add_argument(
@@ -135,11 +135,11 @@ def run(options: argparse.Namespace) -> int:
 def look_at(options: argparse.Namespace) -> Text:
     """Read the files once, and say what is in them.
 
-    That is done before torch is imported, which takes seconds: a mistake in a file is told at once.
-    Raises UserError for it.
+    This happens before torch is imported, which takes seconds: a mistake in a file is reported at
+    once, by a UserError.
     """
     own = Tokenizer.load(shape_of(options.init)[1]) if options.init else None
-    # Only the first of the processes that torchrun starts tells.
+    # Of the processes that torchrun starts, only the first prints.
     is_first = "TORCHELASTIC_RUN_ID" not in os.environ or os.environ["RANK"] == "0"
     text = read_text(options, seed=0, tells=is_first, tokenizer=own)  # the seed is for dialogues
     check_text(options, text)
@@ -147,7 +147,7 @@ def look_at(options: argparse.Namespace) -> Text:
 
 
 def preset_for(options: argparse.Namespace, n_bytes: int) -> str | None:
-    """Return the preset for so much text, or None if the shape is that of --init, or planned."""
+    """Return the preset for this much text, or None if --init or a plan determines the shape."""
     dials = (options.init, options.minutes, options.depth)
     if options.preset or any(dial is not None for dial in dials):
         return options.preset
@@ -155,7 +155,7 @@ def preset_for(options: argparse.Namespace, n_bytes: int) -> str | None:
 
 
 def preset_of(n_bytes: int) -> str:
-    """Return the preset for a text; one that is too short for the default one gets a smaller.
+    """Return the preset for a text; a text too short for the default preset gets a smaller one.
 
     The project's own dialogues have no bytes before they are made, and get the default.
     """

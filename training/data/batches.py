@@ -22,8 +22,8 @@ from training.machine.processes import World
 class Batches:
     """The batches of a training split.
 
-    An epoch has len(rows) rows. A window whose documents happen to fill fewer rows than in their
-    own order repeats some; of one that fills more, some are left out.
+    An epoch has len(rows) rows. If a window's documents fill fewer rows than in their own order,
+    some rows are repeated; if they fill more, some are left out.
     """
 
     def __init__(self, rows: Rows, seed: int, batch_size: int):

@@ -26,7 +26,7 @@ Encoded = tuple[np.ndarray, np.ndarray]  # ids of source and target, uint32
 Fitting = tuple[list[Pair], list[Encoded]]  # the pairs that fit a model, and their ids
 
 TRAINING, VALIDATION = "pairs/training.tsv", "pairs/validation.tsv"  # in the run directory
-# Held-out pairs: their share, and at most how many; of more, as many are translated to be scored.
+# Held-out pairs: their share, and the most that are split off, or translated to be scored.
 VALIDATION_SHARE, MAX_VALIDATION = 0.02, 500
 
 
@@ -104,8 +104,8 @@ def encode_pairs(
 ) -> Fitting:
     """Return the pairs that fit into block_size tokens, and the ids of their sources and targets.
 
-    `use`: what they are for, for people, who are told how many do not fit. Raises UserError if
-    none fits.
+    `use`: their purpose, for the message that says how many do not fit. Raises UserError if none
+    fits.
     """
     start, end = target_ends(tokenizer)
     encoded = [

@@ -120,7 +120,7 @@ def check_length(found: Survey) -> None:
 
 
 def sound(path: Path) -> Shards | None:
-    """Open a folder of shards; None if there is none, or a damaged one, which is said."""
+    """Open a folder of shards; None if there is none or, after a message, if it is damaged."""
     if not path.exists():
         return None
     try:
@@ -222,7 +222,7 @@ def write_shards(corpus: Corpus, found: Survey, tokenizer: Tokenizer, folder: Pa
         writer = writers["val" if surveyor.numbers[-1] < found.validation_limit else "train"]
         writer.add(made.ids, made.unlearned)
     if surveyor.digest.hexdigest() != found.sha256:
-        raise UserError("the texts have changed while they were read: give the command again")
+        raise UserError("the texts changed while they were read: run the command again")
     splits = {split: writer.finish() for split, writer in writers.items()}
     files = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
     manifest = manifest_of(tokenizer, splits, dict(sorted(files.items())))

@@ -45,7 +45,7 @@ def download(url: str, path: Path, sha256: str = "") -> None:
             note = beside(path, ".sha256").name
             print(
                 f"{url}: its SHA-256 is not known beforehand, so this first download is trusted; "
-                f"{note} keeps its hash, which later downloads must have",
+                f"{note} keeps its hash, which later downloads must match",
                 file=sys.stderr,
             )
         part = fetch(url, path)

@@ -47,14 +47,14 @@ def read_dataset(name: str, data_dir: Path | None = None) -> Iterator[Document]:
     if dataset.derive:
         documents = read_dataset(dataset.source, data_dir)
         made = (made for document in documents for made in dataset.derive(document))
-        return some(made, f"dataset {name}: {dataset.source} has nothing for it: leave it out")
+        return some(made, f"dataset {name}: {dataset.source} has no document for it: leave it out")
     prepared = folder / dataset.prepared
     if prepared.is_file():
         verify(prepared, PREPARED[dataset.prepared])
         return some(
             read_prepared(name, prepared),
             f"dataset {name}: {prepared} has no document of it: name another --data-dir, or remove "
-            f"that file, and the publishers' files are read instead",
+            f"that file to read the publishers' files instead",
         )
     paths = [obtain(origin, folder) for origin in dataset.origins]
     return without_repeats(
@@ -129,6 +129,6 @@ def read_origin(name: str, origin: Origin, path: Path) -> Iterator[Document]:
     if reason:
         forget(path)
         raise UserError(
-            f"dataset {name}: {path} has not the expected format of {origin.url} ({reason}): "
-            f"delete it, and it is downloaded again"
+            f"dataset {name}: {path} does not have the expected format of {origin.url} "
+            f"({reason}): delete it to download it again"
         )

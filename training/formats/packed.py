@@ -23,7 +23,7 @@ MAX_NESTED = 3  # archives within archives
 MAX_RATIO = 200  # of a file's size to its packed size; text packs to a tenth or so
 ZSTD_PART = 1 << 13  # bytes; even if they are nothing but repetition, they fit into memory
 ZSTD_WINDOW = 1 << 31  # bytes; what zstd --long=31 needs, as in archives of Reddit
-LARGE = 50_000_000  # bytes; a smaller file may pack as well as it likes
+LARGE = 50_000_000  # bytes; a smaller file may have any ratio
 COPY_PART = 1 << 20  # bytes that are copied, or looked at, at a time
 BOOK = "META-INF/container.xml"  # what every EPUB holds
 UTF_8 = 0x800  # the flag of a member of a ZIP archive whose name is UTF-8, not cp437
@@ -33,7 +33,7 @@ ZSTD, GZIP, ZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"PK\x03\x04"
 def unpacked(file: File, depth: int) -> Iterator[File]:
     """Yield the files packed in a file, which may be packed too, or itself if it is not packed.
 
-    `depth` says in how many others it is. Raises Unreadable or one of DAMAGED.
+    `depth`: the number of files that it is packed in. Raises Unreadable or one of DAMAGED.
     """
     with file.open() as stream:
         head = stream.read(64)
@@ -49,9 +49,9 @@ def unpacked(file: File, depth: int) -> Iterator[File]:
 
 
 def unpacked_size(file: File) -> int:
-    """Return about how many bytes are packed in a file: as an archive says, or a beginning tells.
+    """Return about how many bytes a file unpacks to, as an archive says or its beginning suggests.
 
-    One that cannot be unpacked has its own size. It is the same on every machine.
+    A file that cannot be unpacked counts as it is. The result is the same on every machine.
     """
     try:
         with file.open() as stream:
@@ -136,7 +136,7 @@ def members(file: File) -> Iterator[File]:
 
 
 def name_of(info: zipfile.ZipInfo) -> str:
-    """Return a file's name, which a Mac packs as UTF-8 and does not say so."""
+    """Return a packed file's name, which Macs write as UTF-8 without the flag that says so."""
     try:
         return info.filename if info.flag_bits & UTF_8 else info.filename.encode("cp437").decode()
     except UnicodeError:

@@ -115,9 +115,9 @@ def local_file(path: Path, name: str | None = None, is_named: bool = True) -> Fi
 
 
 def fetched(address: str) -> list[File]:
-    """Fetch what an address names, with fsspec, unless the cache has it already.
+    """Fetch the files that an address names with fsspec, unless they are cached; return them.
 
-    Raises UserError if it cannot be had.
+    Raises UserError if they cannot be fetched.
     """
     from fsspec.callbacks import TqdmCallback
 

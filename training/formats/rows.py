@@ -102,16 +102,16 @@ def document_of(row: Any, asked: Asked) -> tuple[Document, list[str]]:
 
 
 def check_wanted(row: Mapping[str, Any], keys: dict[str, str], media: tuple[type, ...]) -> None:
-    """Raise Unreadable for a reply that is marked as a bad one, or is about pictures or sounds.
+    """Raise Unreadable for a row whose reply is marked as bad, or that is about pictures or sounds.
 
-    `media`: what these are, so that the row is about them.
+    `media`: the types of value by which a row is about these.
     """
     for name in WANTED:  # a table has it as a text
         if str(value_of(row, keys, name)).lower() == "false":
             raise Unreadable(f"its {name!r} is false: it is an example of a bad reply")
     for name in MEDIA:
         if (value := value_of(row, keys, name)) and isinstance(value, media):
-            raise Unreadable(f"it is about its {name!r}, which a model of texts does not get")
+            raise Unreadable(f"it is about its {name!r}, which a text model cannot read")
 
 
 def value_of(row: Mapping[str, Any], keys: dict[str, str], *names: str) -> Any:
@@ -242,7 +242,7 @@ def conversation(messages: Any, first: Any = None) -> tuple[Document, list[str]]
 
 
 def halves(message: Any) -> list[Any]:
-    """Return the question and the reply of one that is both, as Capybara and XTuner have it."""
+    """Split a message that holds question and reply, as Capybara and XTuner do; return both."""
     if not isinstance(message, Mapping) or "role" in message or "from" in message:
         return [message]
     pair = next((pair for pair in PAIRS if {*pair} <= {*message}), None)
@@ -263,8 +263,8 @@ def turn_of(message: Any, number: int) -> dict[str, Any] | Skip:
     role = ROLE_OF.get(named.lower()) if isinstance(named, str) else None
     if named is None:
         raise Unreadable(
-            f"{where} has no 'role' (or 'from') that says who speaks, user or assistant; of a chat "
-            f"of people make a table with the columns date, user and message"
+            f"{where} has no 'role' (or 'from') that says who speaks, user or assistant; for a "
+            f"chat of people make a table with the columns date, user and message"
         )
     if role is None:
         known = "system, user and assistant are known"
@@ -296,7 +296,7 @@ def text_in(part: Mapping[str, Any]) -> Any:
 def is_unlearned(message: Mapping[str, Any]) -> bool:
     weight = next((message[name] for name in WEIGHTS if message.get(name) is not None), 1)
     if weight not in (0, 1):
-        raise Unreadable(f"a weight is {weight!r}: 0 or 1 is known")
+        raise Unreadable(f"a weight is {weight!r}: it must be 0 or 1")
     return weight == 0
 
 

@@ -22,7 +22,7 @@ from training.run.directory import Run
 from training.state import State
 from training.tasks.language import LanguageModelling
 
-# Nats a token by which mixing may raise the loss of each kind of text. Answers that are known by
+# Nats per token by which mixing may raise the loss of each kind of text. Answers that are known by
 # heart fail long before held-out text would tell (docs/log.md).
 MOST_COST = {"held-out": 0.03, "training": 0.003}
 SHARES = (1.0, 0.5, 0.25)  # of `keep`: less is mixed in where all of it would cost too much
@@ -34,12 +34,12 @@ def keep_before(
     task: LanguageModelling,
     before: Tensors | None = None,
 ) -> dict[str, Any] | None:
-    """Mix the share `keep` of the weights before it into a complete run's; return its new summary.
+    """Mix the share `keep` of the initial weights into a complete run's; return its new summary.
 
-    `before`: those weights, if they are at hand. Nothing is mixed if the run was paused (`summary`
-    is None). Of a fine-tuning, less or nothing is mixed where the loss would rise by more than
-    MOST_COST: of held-out text, or of the training text if few tokens are held out. A recipe's
-    stage keeps what the recipe says. Raises UserError if the weights are missing or changed.
+    `before`: the initial weights, if they are at hand. Nothing is mixed if the run was paused
+    (`summary` is None). A fine-tuning mixes less, or nothing, if the loss would rise by more than
+    MOST_COST: on held-out text, or on the training text if few tokens are held out. A recipe's
+    stage mixes what the recipe says. Raises UserError if the weights are missing or changed.
     """
     keep = run.train.keep
     if summary is None or not keep:
@@ -50,12 +50,12 @@ def keep_before(
     most = MOST_COST[judge] if "init" in run.options else math.inf
     weights, kept = best.model, best.facts.get("kept", 0.0)
     state, measured = measured_again(run, task, weights)
-    if not kept:  # else the command was stopped before it said so
+    if not kept:  # else they are mixed, and the command was stopped before it said so
         before = before or first_weights(run)
         if before is None:
             raise UserError(
-                f"{run.path} keeps {keep:g} of the weights before it, and does not say which these "
-                f"are: train it again"
+                f"{run.path} has keep={keep:g}, but does not name the weights that it began with: "
+                f"train it again"
             )
         unmixed = measured
         for share in (keep * part for part in SHARES):
@@ -94,7 +94,7 @@ def measured_again(
 
 
 def risen(run: Run, unmixed: dict[str, float], mixed: dict[str, float]) -> float:
-    """Return the nats a token by which mixing raises the loss that decides; see MOST_COST."""
+    """Return by how many nats per token mixing raises the loss that decides; see MOST_COST."""
     judge = "train_loss" if run.data.few_held_out else "val_loss"
     return mixed[judge] - unmixed[judge]
 
@@ -107,9 +107,9 @@ def settle(
     share: float,
     samples: Samples,
 ) -> None:
-    """Write mixed weights and what is measured of them, summary and report; say that they are."""
+    """Save the mixed weights, their metrics, summary and report; print that they are mixed."""
     print(
-        f"these weights are mixed with {share:g} of those before the training, so that less is "
+        f"the weights are mixed with {share:g} of the weights before the training, so that less is "
         f"forgotten: {measured['bits_per_byte']:.4f} bits/byte on held-out text "
         f"(--set keep=0 mixes none in)"
     )

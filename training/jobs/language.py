@@ -71,7 +71,7 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     run = going_on(run, training)
     shards = world.in_turns(lambda: shards_of(run))
     task = LanguageModelling(run, shards, world)
-    is_trained = bool(run.summary()) and not run.is_settled  # stopped between the two
+    is_trained = bool(run.summary()) and not run.is_settled  # stopped between training and mixing
     frozen = frozen_weights(run)
     summary = run.summary() if is_trained else train(run, task, frozen, resume=True, world=world)
     return keep_before(summary, run, task)
@@ -116,10 +116,10 @@ def start(options: argparse.Namespace, looked: Text | None, world: World) -> dic
 
 
 def tell_without_file(options: argparse.Namespace) -> None:
-    """Say what does not go with weights that are in no file, or raise UserError if it was asked."""
+    """Print what needs initial weights in a file; raise UserError if the user asked for it."""
     why = (
-        "weights in a file, and those of --init are adapters themselves: export that run, and name "
-        "the model folder"
+        "weights in a file, but --init names a run of adapters: export that run, and name the "
+        "model folder"
     )
     keep = settings_of(options)[1].keep
     if options.lora:
@@ -127,13 +127,13 @@ def tell_without_file(options: argparse.Namespace) -> None:
     if keep and "keep" in names_of(options.set):
         raise UserError(f"keep={keep:g} needs {why}, or --set keep=0")
     if keep:
-        print(f"note: nothing is kept of the weights before, as that needs {why}")
+        print(f"note: none of the weights before is mixed in, as that needs {why}")
 
 
 def open_settings(
     options: argparse.Namespace, looked_s: float, world: World
 ) -> tuple[Planner | Given, str]:
-    """Return what settles the settings, and the tokenizer's name. Raises UserError."""
+    """Return what plans the settings, and the tokenizer's name. Raises UserError."""
     dials = options.minutes is not None or options.depth is not None
     if dials and world.size > 1:
         raise UserError("--minutes and --depth plan for one process: use them without torchrun")

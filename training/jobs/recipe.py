@@ -79,7 +79,7 @@ def run_stage(
     print(f"stage {stage.name}: {stage}")
     keep = stage.training.keep
     if keep and not before:
-        raise UserError(f"stage {stage.name}: keep={keep}, but no weights are before it")
+        raise UserError(f"stage {stage.name}: keep={keep}, but it starts without weights to keep")
     path = out / stage.name
     if not begun(path):
         shards = world.in_turns(lambda: make_shards(stage, out, data_dir, before))
@@ -131,10 +131,10 @@ def check_unchanged(stage: Stage, run: Run, before: Before | None) -> None:
     began = run.base.sha256 if run.base else None
     if began != (before.base.sha256 if before else None):
         named = f"with the weights in {run.base.path}" if run.base else "with random weights"
-        now = before.base.path if before else "none are named now"
+        now = before.base.path if before else "none are named"
         raise UserError(
-            f"stage {stage.name}: the run in {run.path} began {named}, and not with those of "
-            f"now ({now}): name the same --init, or choose another --out"
+            f"stage {stage.name}: the run in {run.path} began {named}, not with the present "
+            f"ones ({now}): name the same --init, or choose another --out"
         )
     wanted = {"mix": str(stage)} | stage.model.to_dict() | stage.training.to_dict()
     own = {"mix": run.data.source} | run.model.to_dict() | run.train.to_dict()
@@ -147,7 +147,7 @@ def check_unchanged(stage: Stage, run: Run, before: Before | None) -> None:
 
 
 def after_run(run: Run) -> Before:
-    """Return what a stage starts from that follows a complete run."""
+    """Return what the stage after a complete run starts from."""
     summary = run.summary()
     took = {key: summary[key] for key in ("steps", "tokens", "seconds")}
     last = EarlierStage(run.path.name, run.data.source, **took)
@@ -156,7 +156,7 @@ def after_run(run: Run) -> Before:
 
 
 def after_folder(path: Path, stage: Stage) -> Before:
-    """Return what a stage starts from that follows a model folder. Raises UserError."""
+    """Return what the stage after a model folder starts from. Raises UserError."""
     shape, tokenizer = shape_of(path)
     wanted = dataclasses.replace(stage.model, vocab_size=shape.vocab_size)
     if shape != wanted:

@@ -1,4 +1,4 @@
-"""What every training says before the wait: three lines, and doubts about its settings.
+"""What every training prints before it starts: three lines, and doubts about its settings.
 
 >>> tell(run, task, plan.step_s, plan.seconds, plan.expectation)     # doctest: +SKIP
 size      1,000,576 parameters in 4 layers, a context of 512 tokens
@@ -17,9 +17,9 @@ from training.run.directory import Run
 
 
 def tell(run: Run, task: Task, step_s: float, seconds: float, expected: str) -> None:
-    """Print size, time and the expected loss, and what cannot be right.
+    """Print size, time and expected loss, and a note on each setting that cannot be right.
 
-    `step_s`: seconds per step. `seconds`: those of the whole training.
+    `step_s`: seconds per step. `seconds`: of the whole training.
     """
     training, epochs = run.train, run.train.steps / task.steps_per_epoch
     with torch.device("meta"):

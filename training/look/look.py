@@ -26,8 +26,8 @@ SHOWN_FILES, SHOWN_REASONS, SHOWN_UNUSED = 20, 8, 5  # the others are counted
 N_SAMPLES = 3
 LITTLE_BYTES = 500_000
 LITTLE = (
-    "note: {:,} bytes are little: a model will know what they say, and few words beside; half a "
-    "megabyte is a good beginning"
+    "note: {:,} bytes are little text: a model will know what they say and few other words; half a "
+    "megabyte is a good start"
 )
 SHOWN_BAD = 20  # files that cannot be read; a pattern of the shell may name thousands
 READ = "texts, Markdown, JSON, tables, web pages, EPUB, PDF and exported chats can be read"
@@ -112,9 +112,9 @@ class Look:
         return {file.name: next(iter(file.first), "it holds no document") for file in unused}
 
     def table(self) -> str:
-        """Return the lines of the first files, and how many there are.
+        """Return the lines of the first files, and the number of other files.
 
-        Of many, those that are not used come first.
+        If there are many, those that are not used come first.
         """
         files = self.files
         if len(files) > SHOWN_FILES:
@@ -205,6 +205,6 @@ def unreadable(bad: list[UserError]) -> UserError:
 
 
 def rounded(n: float) -> int:
-    """Return n with two digits that count."""
+    """Return n rounded to two significant digits."""
     digits = len(str(int(n)))
     return round(round(n), 2 - digits) if digits > 2 else round(n)

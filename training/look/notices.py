@@ -79,7 +79,7 @@ class Notices:
         """Return a line for each thing noticed. `n_equal`: documents that occurred before."""
         notices = []
         if n_equal:
-            notices.append(f"{counted(n_equal, 'document')} occurred before, word by word")
+            notices.append(f"{counted(n_equal, 'document')} occurred before, word for word")
         if n := self.n_alike:
             notices.append(f"{counted(n, 'document')} nearly like an earlier one")
         for what, few, advice in (

@@ -24,10 +24,10 @@ SHARE = 0.5  # of the memory that weights, gradients and moments leave: for a st
 def kept_bytes(config: ModelConfig, n_rows: int, n_tokens: int, size: int, is_fused: bool) -> int:
     """Return about how many bytes a forward pass keeps for the backward pass.
 
-    `n_tokens`: those of a row. `size`: bytes of a number. A token keeps 14 C + 4 n_inner numbers
+    `n_tokens`: tokens of a row. `size`: bytes per number. A token keeps 14 C + 4 n_inner numbers
     in each layer, and half a row of attention weights for each head, as its second half is hidden
-    (measured, see tests/training/test_lora.py); attention that `is_fused` keeps no weights. Of half
-    of the tokens the logits are computed: the numbers, the same in fp32, and their gradient.
+    (measured, see tests/training/test_lora.py); attention that `is_fused` keeps no weights. Half
+    of the tokens have logits, which are kept as numbers, in fp32, and as their gradient.
     """
     weights = 0 if is_fused else config.n_head * n_tokens // 2
     layer = 14 * config.n_embd + 4 * config.n_inner + weights

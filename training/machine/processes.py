@@ -110,9 +110,9 @@ def join(timeout_s: float) -> Iterator[World]:
         if not isinstance(error, torch.OutOfMemoryError) and NO_MEMORY not in str(error):
             raise
         raise UserError(
-            f"the memory is not enough ({str(error).splitlines()[0]}): set a smaller "
-            f"micro_batch_size, or gradient_checkpointing to on; a run with checkpoints goes on "
-            f"with them, too"
+            f"there is not enough memory ({str(error).splitlines()[0]}): set a smaller "
+            f"micro_batch_size, or gradient_checkpointing to on; a run with checkpoints can "
+            f"resume with these"
         ) from None
 
 

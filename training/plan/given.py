@@ -1,4 +1,4 @@
-"""Trainings of a given shape: what nobody has chosen fits the text, and its time is foretold.
+"""Trainings of a given shape: settings that nobody chose fit the text; the time is predicted.
 
 >>> from training.run.config import TrainConfig
 >>> fitted(TrainConfig(), n_rows=1000, chosen=()).steps
@@ -36,7 +36,7 @@ from training.state import held_bytes
 EPOCHS, SMALL_TEXT_STEPS = 16, 400
 FINE_TUNING_EPOCHS, FINE_TUNING_STEPS, ADAPTER_STEPS = 4, 120, 300  # of trained weights
 CPU_KEPT = 2e9  # bytes of a micro-batch: a CPU is no faster with more rows at a time
-PILOTED_S = 60.0  # of a shorter training, nothing is foretold but its time
+PILOTED_S = 60.0  # for a shorter training only the time is predicted
 SHORT_ROW = 512  # tokens; shorter rows gain nothing
 MIN_STEPS_PER_EPOCH = 4  # a small text gets a smaller batch
 MAX_RATE = 0.1  # the largest learning rate of any preset or plan is 0.02
@@ -77,9 +77,9 @@ class Given:
         return self.model
 
     def plan(self, shards: Shards) -> Plan:
-        """Return the plan for tokenised text, with its time by a few real steps.
+        """Return the plan for tokenised text; a few real steps measure its time.
 
-        If the training is new and long, a pilot run tells the expected loss.
+        If the training is new and long, a pilot run predicts its loss.
         """
         model = dataclasses.replace(self.model, vocab_size=shards.tokenizer.vocab_size)
         training = self.training
@@ -109,7 +109,7 @@ class Given:
         return dataclasses.replace(plan, facts=facts)
 
     def why_unmeasured(self, plan: Plan) -> str:
-        """Return why no pilot run tells the expected loss, or ""."""
+        """Return why no pilot run predicts the loss, or ""."""
         if self.initial:
             return "unknown, as the weights are trained already"
         if self.world.size > 1:
@@ -122,8 +122,8 @@ class Given:
 def in_time(plan: Plan, seconds: float, n_rows: int, chosen: Collection[str]) -> Plan:
     """Return a plan of fewer steps if those of `plan` would take longer than `seconds`.
 
-    Its clock keeps to that time. Evaluations are fewer and the batch is smaller where there would
-    be hardly a step. Raises UserError if even steps of one row are too long.
+    Its clock keeps to that time. If there was time for hardly a step, evaluations are fewer and the
+    batch is smaller. Raises UserError if even steps of one row are too long.
     """
     evaluations, left = divided(seconds, plan.evaluation_s)
     while "batch_size" not in chosen and left / plan.step_s < MIN_STEPS:
@@ -201,7 +201,7 @@ def fitted(
 ) -> TrainConfig:
     """Return settings for a text of n_rows rows, which is read at most `epochs` times.
 
-    It is read more often, up to MANY_EPOCHS times, if that is fewer than `small_text_steps`.
+    It is read more often, up to MANY_EPOCHS times, if that makes fewer than `small_text_steps`.
     `chosen`: names of settings that the user gave; these stay.
     """
     batch = training.batch_size

@@ -166,7 +166,7 @@ def pilot_bits_per_byte(shards: Shards, model: ModelConfig, training: TrainConfi
     """Train a small model and return the bits per byte of a part of the held-out text."""
     task = LanguageModelling(Run(model, training, NO_DATA, path=Path()), shards)
     state = fresh_state(model, training)
-    for _ in progress(range(training.steps), "a pilot run, to foretell the loss", leave=False):
+    for _ in progress(range(training.steps), "a pilot run, to predict the loss", leave=False):
         step(state, task.batch(state.step), task.logits, training)
     rows = range(0, len(task.val_rows), math.ceil(len(task.val_rows) / EVALUATED_ROWS))
     assert isinstance(state.model, GPT)

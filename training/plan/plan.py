@@ -64,8 +64,8 @@ class Plan:
 
     @property
     def expected_bits_per_byte(self) -> float | None:
-        """What people are told: what the rule expects, or more after a pilot of a few seconds, from
-        which it promises too much (scaling.Pilot). None: the text's hardness was not measured."""
+        """The figure for people: the rule's, or more after a pilot of a few seconds, from which the
+        rule promises too much (scaling.Pilot). None if the text's hardness was not measured."""
         if self.unmeasured:
             return None
         pilot, rule = self.facts.pilot, self.rule_bits_per_byte

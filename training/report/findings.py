@@ -54,11 +54,10 @@ def unlearned(history: History) -> Iterator[Finding]:
     """Nothing was learned at all."""
     (_, losses), (_, held_out) = history.column("loss"), history.column("val_loss")
     if len(held_out) > 1 and held_out[-1] < held_out[0] - LEAST_NATS:
-        return  # as of trained weights, whose loss begins near its end
+        return  # as with trained weights, whose loss begins near its end
     if len(losses) >= 2 * SMOOTHED and np.median(losses[-SMOOTHED:]) > LEARNED * losses[0]:
         yield Finding(
-            f"The loss is {losses[-1]:.2f}, where it began at {losses[0]:.2f}: nothing was "
-            f"learned.",
+            f"The loss is {losses[-1]:.2f} and began at {losses[0]:.2f}: nothing was learned.",
             f"a lower learning rate: {rate(history, 0.1)}",
         )
 
@@ -119,18 +118,18 @@ def unfinished(history: History) -> Iterator[Finding]:
         bits = bits_per_nat(history)
         longer = f"a longer training: {length(history, 2 * int(steps[-1]))}"
         yield Finding(
-            f"The held-out loss still fell at the end, from {bits * before:.2f} to "
+            f"The held-out loss was still falling at the end, from {bits * before:.2f} to "
             f"{bits * losses[-1]:.2f} bits per byte in the last quarter.",
             f"more text{or_init(history)}" if ended_early(history) else longer,
         )
 
 
 def unexpected(history: History) -> Iterator[Finding]:
-    """The plan expected less of the weights that the export takes."""
+    """The plan expected fewer bits per byte of the weights that the export takes."""
     expected, (_, reached) = history.run.data.expected_bits_per_byte, history.column(BITS)
     if not (expected and len(reached) and reached.min() > OFF * expected):
         return
-    said = f"The plan expected {expected:.2f} bits per byte, and it became {reached.min():.2f}"
+    said = f"The plan expected {expected:.2f} bits per byte, the run reached {reached.min():.2f}"
     if found := [*hurried(history)]:
         yield Finding(f"{said}. {found[0].text}", found[0].remedy)
     else:
@@ -142,7 +141,7 @@ def hurried(history: History) -> Iterator[Finding]:
     planned, taken = history.run.data.planned_steps, history.run.train.steps
     if history.is_at_end and planned and taken < FEWER * planned:
         yield Finding(
-            f"There was time for {taken:,} steps, where {planned:,} were planned.",
+            f"There was time for {taken:,} of the {planned:,} planned steps.",
             f"a longer training: {length(history, planned)}",
         )
 
@@ -152,8 +151,8 @@ def late(history: History) -> Iterator[Finding]:
     asked, took = float(history.run.options.get("minutes", 0)), history.summary.get("seconds", 0)
     if asked and took > LATE * 60 * asked:
         yield Finding(
-            f"The training took {duration(took)}, where --minutes {asked:g} was asked for: the "
-            f"machine became slower than it was when it was measured."
+            f"The training took {duration(took)}, not --minutes {asked:g}: the machine became "
+            f"slower after it was measured."
         )
 
 

@@ -49,7 +49,7 @@ def shape_of(path: Path) -> tuple[ModelConfig, Path]:
 
 
 def check_not_foreign(path: Path) -> None:
-    """Raise UserError if a folder is Hugging Face's, whose import is a command of its own."""
+    """Raise UserError if a folder is in Hugging Face's format, which another command imports."""
     try:
         is_foreign = "model_type" in read_json(path / CONFIG)
     except (OSError, UserError, TypeError):
@@ -128,7 +128,7 @@ def first_weights(run: Run) -> "Tensors | None":
 def base_file(run: Run) -> Path:
     """Return the file of the weights that a run with a base began with; it may be missing.
 
-    If a folder that holds both was moved, the same file is looked for in that place near the run.
+    If a folder with both was moved, the file is looked for at the same place relative to the run.
     """
     assert run.base is not None
     path, sha256 = Path(run.base.path), run.base.sha256

@@ -68,7 +68,7 @@ class TranslationTask:
     def evaluate(self, model: Seq2Seq) -> dict[str, float]:
         """Measure the loss with teacher forcing, and BLEU and chrF of greedy translations.
 
-        The latter of the first MAX_VALIDATION pairs: a translation takes as long as many losses.
+        BLEU and chrF use the first MAX_VALIDATION pairs: translations take longer than losses.
         """
         scored = self.validation[:MAX_VALIDATION]
         with evaluating(model):
@@ -79,9 +79,9 @@ class TranslationTask:
         return measured | scores._asdict()
 
     def evaluation_seconds(self, model: Seq2Seq) -> float:
-        """Return about how long an evaluation takes, by the time of a token of one translation.
+        """Return the estimated seconds of an evaluation, by the time per token of one translation.
 
-        The untrained `model` does not end its sentences, so those of a whole one would mislead.
+        The untrained `model` does not end its sentences, so a whole sentence's time would mislead.
         """
         translator = TorchTranslator(model, self.source_tokenizer, self.tokenizer)
         started = time.perf_counter()

@@ -38,15 +38,15 @@ OPTIONS: "JsonCompileOptions" = {
 # an overflow would end the process. Memory that is not reached is not taken.
 STACK_BYTES = 2**26
 COMPILING = threading.Lock()  # the size of stacks is the process's; and one schema uses one core
-COMPILER = ThreadPoolExecutor(1, "schemas")  # where those of event loops wait for each other
+COMPILER = ThreadPoolExecutor(1, "schemas")  # in which schemas from event loops wait for each other
 MOST_WAITING = 16  # of these; more are refused
 PLACES = threading.BoundedSemaphore(MOST_WAITING)
-SEARCH_SECONDS = 0.2  # within which the part of a schema that is at fault is found, or not
-TOO_COMPLEX = "the schema is too complex for what the reply has come to: simplify it"
+SEARCH_SECONDS = 0.2  # for the search for the faulty part of a schema
+TOO_COMPLEX = "the schema is too complex at this point of the reply: simplify it"
 
 
 class Grammar:
-    """How far a text is that must be JSON of a schema."""
+    """The state of a text that must be JSON of a schema."""
 
     def __init__(self, matcher: "LLMatcher"):
         self.matcher = matcher
@@ -56,8 +56,7 @@ class Grammar:
         matcher = self.matcher.deep_copy()
         if matcher.try_consume_tokens(list(ids)) < len(ids):
             raise UserError(
-                "what the reply begins with is no beginning of JSON of the schema, which is "
-                "written on one line"
+                "the beginning of the reply does not fit the schema, whose JSON is on one line"
             )
         return Grammar(matcher)
 
@@ -74,15 +73,16 @@ class Grammar:
         return np.where(allowed, logits, np.float32(-np.inf))
 
     def add(self, token_id: int) -> None:
-        """Go on by a token that may come next."""
+        """Advance by a token that may come next."""
         self.matcher.consume_token(token_id)
 
 
 def json_grammar(schema: Any, tokenizer: Tokenizer) -> Grammar:
     """Return the grammar of a JSON schema (draft 2020-12).
 
-    Raises UserError naming the part that is not supported. It takes a few milliseconds, and of a
-    large schema half a second of one core; others wait for it. An event loop awaits `compiled`.
+    Raises UserError naming the part that is not supported. A large schema takes half a
+    second of one core, others a few milliseconds; they are compiled one at a time. An event loop
+    awaits `compiled` instead.
     """
     check_schema(schema)
     with COMPILING:
@@ -95,9 +95,9 @@ def json_grammar(schema: Any, tokenizer: Tokenizer) -> Grammar:
 
 
 async def compiled(schema: Any, tokenizer: Tokenizer) -> Grammar:
-    """Return the grammar of a JSON schema, for an event loop; raises Busy where many wait.
+    """Return the grammar of a JSON schema, for an event loop; raises Busy if many wait.
 
-    They wait in a queue of their own: the threads of asyncio.to_thread are few, and everybody's.
+    They wait in a queue of their own: everybody shares the few threads of asyncio.to_thread.
     """
     if not PLACES.acquire(blocking=False):
         raise Busy(f"{MOST_WAITING} schemas wait already: try again in a few seconds")
@@ -124,7 +124,7 @@ def attempt(schema: dict[str, Any], tokenizer: Tokenizer) -> "LLMatcher":
 
     own = {key: value for key, value in schema.items() if key != "x-guidance"}  # options
     text = LLMatcher.grammar_from_json_schema(json.dumps(own), overrides=OPTIONS)
-    # So a mask costs at most some 50 ms, once: then the schema is refused, or the reply fails.
+    # They bound a mask to some 50 ms: then the schema is refused, or the reply fails.
     limits = LLParserLimits(
         initial_lexer_fuel=300_000,
         step_lexer_fuel=100_000,
@@ -143,16 +143,16 @@ def reason(error: str) -> str:
     if error.startswith(("panic", "lexer error", "initial lexer", "Parser Error", "parser error")):
         return "it is too complex: simplify it"
     if error.startswith("NoExtension"):
-        return "no JSON is of it"
+        return "no JSON fits it"
     if error.startswith("oneOf"):
-        return "oneOf is supported only where no two of its schemas can hold: use anyOf"
+        return "oneOf is supported only if no value fits two of its schemas: use anyOf"
     error = error.replace("Unimplemented keys:", "not supported:")
     return shorten(" ".join(error.split()), 200)
 
 
 @lru_cache(maxsize=4)  # a fifth of a second for 49,000 tokens
 def guide(tokenizer: Tokenizer) -> "LLTokenizer":
-    """Return the same tokens for llguidance, with our ids; any special token ends a text."""
+    """Return the tokenizer in llguidance's form, with our ids; any special token ends a text."""
     from llguidance import LLTokenizer, TokenizerWrapper
 
     ends = [*tokenizer.special.values()]

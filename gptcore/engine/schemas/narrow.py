@@ -5,8 +5,8 @@
 'maximum': 9007199254740992}}, 'additionalProperties': False}
 
 Clients send the schemas of ordinary classes. These allow keys that the class does not have, and
-digits without end: a small model, once in them, writes them until its tokens are used up. What is
-of the narrower schema is of the given one, too.
+digits without end: a small model, once in them, writes them until its tokens are used up. Every
+value that fits the narrower schema also fits the given one.
 """
 
 from copy import deepcopy
@@ -26,12 +26,12 @@ def narrowed(schema: Part) -> Part:
     for part in every:
         if "anyOf" not in part and tell_apart(schema, listed(part, "oneOf")):
             part["anyOf"] = part.pop("oneOf")
-        # Names are texts anyway; zod says it of every record.
+        # Names are always texts; zod states it for every record.
         if part.get("propertyNames") == {"type": "string"}:
             del part["propertyNames"]
         bound_number(part)
         bound_time(part)
-    # Beside other multiples there may be none: the common one is too large for a number of 32 bits.
+    # Not beside other multiples: the common multiple would be too large for a number of 32 bits.
     if not any("multipleOf" in part for part in every):
         for part in every:
             bound_digits(part)
@@ -43,9 +43,9 @@ def narrowed(schema: Part) -> Part:
 
 
 def tell_apart(schema: Part, options: list[Any]) -> bool:
-    """Whether objects have a property with other texts in each option, which is then required.
+    """Whether a property has different texts in each option; if so, it becomes required.
 
-    llguidance sees it too, but not through references, which pydantic writes.
+    llguidance sees this too, but not through references, which pydantic writes.
     """
     found = [target(schema, o["$ref"]) if is_reference(o) else o for o in options]
     if not found or not all(isinstance(o, dict) and o.get("type") == "object" for o in found):
@@ -65,7 +65,7 @@ def is_reference(option: Any) -> bool:
 
 
 def constants(option: Part) -> dict[str, list[str]]:
-    """Return the properties that are one of a few texts, with these."""
+    """Return the properties whose value must be one of a few texts, with these texts."""
     properties = option.get("properties")
     if not isinstance(properties, dict):
         return {}
@@ -74,7 +74,7 @@ def constants(option: Part) -> dict[str, list[str]]:
 
 
 def bound_number(part: Part) -> None:
-    """Bound the digits of a number: greater ones are not exact, and 1e999 is none in Python."""
+    """Bound the digits of a number: larger ones are not exact, and Python reads 1e999 as inf."""
     kind = part.get("type")
     if not isinstance(kind, str | list) or "const" in part or "enum" in part:
         return
@@ -107,7 +107,7 @@ def joins(part: Part) -> bool:
 
 
 def close(part: Part) -> None:
-    """Leave an object no other keys than it names, unless it says that it may have them."""
+    """Forbid keys that an object does not name, unless it says that it may have others."""
     properties = part.get("properties")
     if not isinstance(properties, dict) or "minProperties" in part:
         return

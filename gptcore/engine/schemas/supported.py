@@ -81,7 +81,7 @@ def check_schema(schema: Any) -> None:
 
 
 def check_json(schema: Part) -> None:
-    """Raise UserError if a schema is too long, or no JSON that other parsers read."""
+    """Raise UserError if a schema is too long, or not JSON that other parsers read."""
     try:
         text = json.dumps(schema, allow_nan=False, ensure_ascii=False)
         text.encode()
@@ -99,13 +99,13 @@ def check_json(schema: Part) -> None:
 
 
 def unsupported(part: Part) -> str:
-    """Return why a part by itself is not supported; "" if nothing is known against it."""
+    """Return why a part by itself is not supported, or "" if no reason is known."""
     least = part.get("minProperties")
     if isinstance(least, int) and least > 1:
         return f"minProperties={least} is not supported, only 1: name the keys as required"
     multiple = part.get("multipleOf")
     if isinstance(multiple, int | float) and not is_simple(multiple):
-        return f"multipleOf={multiple} is not supported, only 0.01 or 250: {MOST_DIGITS} digits"
+        return f"multipleOf={multiple} is not supported, only {MOST_DIGITS} digits, as 0.01 or 250"
     if len(str(part.get("pattern", ""))) > LONGEST_PATTERN:
         return f"pattern has more than {LONGEST_PATTERN:,} characters"
     for name in NUMBERS:
@@ -134,7 +134,7 @@ def numbers(value: Any) -> Iterator[float]:
 
 
 def within(value: Any) -> list[Any]:
-    """Return the values right within a JSON value."""
+    """Return the values directly within a JSON value."""
     if isinstance(value, dict):
         return [*value.values()]
     return value if isinstance(value, list) else []
@@ -150,7 +150,7 @@ def parts(schema: Part) -> Iterator[tuple[str, Part]]:
 
 
 def children(part: Part) -> Iterator[tuple[str, Part]]:
-    """Yield the parts right within a part; those that are true or false have nothing to tell."""
+    """Yield the parts directly within a part, except those that are just true or false."""
     for key, value in part.items():
         found: dict[Any, Any] = {}
         if isinstance(value, dict):
@@ -170,8 +170,8 @@ def line(name: Any) -> str:
 def check_choices(schema: Part) -> None:
     """Raise UserError if too many choices are combined where several parts hold together.
 
-    To merge those, llguidance tries each choice of the one with each of the other, also where they
-    are within properties that both have; hence what is within a part counts.
+    To merge such parts, llguidance tries each choice of one with each choice of the other, also
+    inside properties that both have; so the choices inside a part count, too.
     """
     known = {id(part) for _, part in parts(schema)}
     counts: dict[int, int] = {}  # of the choices in each part, by its identity
@@ -198,7 +198,7 @@ def check_choices(schema: Part) -> None:
         joined += [PATTERN_CHOICES for key in EXPRESSIONS if key in part]
         plain = [count(c) for name, c in found if not name.startswith((*JOINED, *DEFINED))]
         factors = [n for n in (*joined, 1 + sum(plain) - len(plain)) if n > 1]
-        # By references each part may square the one before: more than too many is not told apart.
+        # By references each part may square the one before: the count stops just above the limit.
         counts[id(part)] = min(prod(factors), MOST_CHOICES + 1)
         n_combined += counts[id(part)] if len(factors) > 1 else 0
         return counts[id(part)]
@@ -235,10 +235,9 @@ def no_part(reference: str) -> UserError:
 
 
 def where(schema: Part, is_wrong: Callable[[Part], bool], ended: float) -> tuple[str, Part]:
-    """Return the path of the first part that is wrong without those within it, and what it then is.
+    """Return the path of the first part that is wrong without its inner parts, and what remains.
 
-    If the parts are only wrong together, or it is not found by the time `ended`, it is the whole
-    schema.
+    If parts are wrong only together, or none is found by the time `ended`, it is the whole schema.
     """
     for path, part in parts(schema):
         if time.monotonic() > ended:

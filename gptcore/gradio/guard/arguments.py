@@ -23,7 +23,7 @@ def check_call(page: gr.Blocks, path: str, content: Any) -> None:
     """Raise Refused unless a call has the values that its event takes."""
     if not isinstance(content, dict):
         raise Refused(400, "the body must be a JSON object")
-    if content.get("session_hash") == "":  # Gradio would take it for a name, and for none
+    if content.get("session_hash") == "":  # Gradio would treat it as a name here, as none there
         raise Refused(400, "session_hash is empty: give a name of your own, or leave it out")
     event = find_event(page, path, content)
     if "/call/v2/" in path:  # values have names, and those with a default may be left out
@@ -48,7 +48,7 @@ def find_event(page: gr.Blocks, path: str, content: dict[str, Any]) -> "BlockFun
         raise Refused(400, f"this page has no event {index!r}: reload it")
     event = page.fns[index]
     if "/run/" in path and event.queue:
-        raise Refused(403, f"{event.api_name} waits in the queue: it is not called at once")
+        raise Refused(403, f"{event.api_name} is a queued event: it cannot be called directly")
     return event
 
 

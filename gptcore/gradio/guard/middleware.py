@@ -111,7 +111,7 @@ class Guard:
         if scope["method"] == "GET" and ANSWER.match(scope["path"]):
             known = queue.pending_messages_per_session
             if session_read(scope, queue) not in known:  # Gradio would begin to answer, and fail
-                raise Refused(404, "nothing of this session waits or runs")
+                raise Refused(404, "this session has no waiting or running request")
         with self.visitors.reading(scope, queue) if is_stream else nullcontext():
             await self.app(scope, receive, send)
 
@@ -125,7 +125,7 @@ class Guard:
         await self.app(scope, receive, send)
 
     def is_open(self, scope: Scope) -> bool:
-        """Return whether an address asks nothing of a visitor, or keys of its own."""
+        """Return whether an address needs no login, or checks keys of its own."""
         path = scope["path"]
         is_question = path.startswith("/v1/") and scope["method"] == "OPTIONS"  # before CORS
         asks_for_a_key = path.startswith("/v1/") or path == "/metrics"
@@ -147,7 +147,7 @@ async def checked_body(scope: Scope, receive: Receive) -> tuple[Any, Receive]:
 
 
 def check_json(body: bytes) -> Any:
-    """Return JSON; raise Refused if it is none, or names a file or an address to be fetched."""
+    """Return a body's JSON; raise Refused if it is not JSON, or names a file or URL to fetch."""
     content = parse(body)
     for keys in objects(content):
         if not keys.isdisjoint({"path", "url", "_type"}):
@@ -194,7 +194,7 @@ def with_policy(send: Send) -> Send:
 
 
 def policy(document: bytes) -> str:
-    """Return the Content-Security-Policy of an HTML page: of inline scripts, only its own run."""
+    """Return the Content-Security-Policy of an HTML page: no inline scripts but its own run."""
     hashes = [
         base64.b64encode(hashlib.sha256(script).digest()).decode()
         for script in INLINE.findall(document)

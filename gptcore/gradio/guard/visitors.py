@@ -2,7 +2,7 @@
 
 Gradio bounds its queue as a whole only: one visitor could fill it with requests whose replies
 nobody reads, or join under so many names that other visitors' replies are forgotten. A visitor is
-an address (of IPv6 a network of 64 bits), since the name of a session is what its visitor says.
+an address (of IPv6 a network of 64 bits), since visitors choose the names of their sessions.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ UNREAD_SECONDS = 10.0  # after which a request whose reply nobody reads is given
 class Visitors:
     """The visitors of one page: the streams that they read, and the sessions that they joined.
 
-    `behind_proxy`: whether the proxy in front tells the visitor's address in X-Forwarded-For.
+    `behind_proxy`: whether a proxy in front reports the visitor's address in X-Forwarded-For.
     """
 
     def __init__(self, behind_proxy: bool):
@@ -62,7 +62,7 @@ class Visitors:
                 self.forget(session, queue)  # all that was asked for is read
 
     def join(self, scope: Scope, queue: "Queue", session: object) -> None:
-        """Note that an address joins the queue, in a session or without; raises Refused."""
+        """Record that an address joins the queue, with or without a session; raises Refused."""
         address = self.address(scope)
         if queue.max_size is not None and len(queue) >= queue.max_size:
             raise Refused(429, f"the page is busy, {len(queue)} requests wait: try again soon")
@@ -81,7 +81,7 @@ class Visitors:
         return self.address(event.request.scope) == address
 
     async def sweep(self, page: "Blocks") -> None:
-        """Give up, once a second and until the server ends, what nobody reads or finishes."""
+        """Drop, once a second until the server ends, whatever nobody reads or finishes."""
         while True:
             await asyncio.sleep(1.0)
             now = time.monotonic()
@@ -108,7 +108,7 @@ class Visitors:
 
 
 def session_read(scope: Scope, queue: "Queue") -> str:
-    """Return the session whose replies a stream reads: of its query, or of the event it names."""
+    """Return the session whose replies a stream reads, by its query or by the event it names."""
     if asked := parse_qs(scope["query_string"].decode("latin-1")).get("session_hash"):
         return asked[0]
     event_id = scope["path"].rstrip("/").rpartition("/")[2]

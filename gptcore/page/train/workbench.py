@@ -287,7 +287,7 @@ class Workbench:
             self.check_idle()
             begun = self.settings()["begun"]
             if begun and is_locked(self.runs / begun / LOCK):  # by a page that was killed
-                raise UserError(f"{self.runs / begun} is being trained: wait for the end of that")
+                raise UserError(f"{self.runs / begun} is being trained: wait until that ends")
             if begun and not keeps:
                 shutil.rmtree(self.runs / begun, ignore_errors=True)
             shutil.rmtree(self.folder, ignore_errors=True)

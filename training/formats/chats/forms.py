@@ -1,4 +1,4 @@
-"""What a chat is that was exported as text: how its messages begin, and what no person wrote.
+"""Chats that were exported as text: how their messages begin, and what no person wrote.
 
 >>> chat_of("03/05/2021, 14:02 - Ann: Hi\\n03/05/2021, 14:03 - Ben: Hello\\n", "chat.txt").name
 'WhatsApp chat'
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-LOOKED_AT = 50  # lines of which a third begin messages; of a text with long ones more are looked at
+LOOKED_AT = 50  # a third of these lines begin messages; if messages are long, more are looked at
 # How a message begins: [2021-05-03, 14:02:11] Ann: or 3. 5. 2021, 2:02 p.m. - Ann: or, below a
 # line with the day, a time and a name.
 DATE = r"(?P<date>\d{1,4}(?:[./-] ?|년 )\d{1,2}(?:[./-] ?|월 )\d{1,4})"
@@ -91,11 +91,11 @@ FORMS = (
 
 
 def chat_of(text: str, name: str) -> Form | None:
-    """Return of which form of chat a file is, by its first bytes as text and by its name, or None.
+    """Return the form of chat that a file has, by its first bytes as text and its name, or None.
 
-    People who talk are needed, and a third of the lines that begin any message. Where a first
-    message is long, a date and a name will do at the beginning and once more in the later half,
-    but not in Markdown, which quotes such lines.
+    It takes people who talk, and a third of the lines must begin messages. If the first is long,
+    a date and a name at the beginning and again in the later half are enough, but not in Markdown,
+    which quotes such lines.
     """
     if name.endswith((".csv", ".tsv")) or ".log." in f"{name}.":
         return None
@@ -117,8 +117,8 @@ def chat_of(text: str, name: str) -> Form | None:
 def are_people(names: Sequence[str]) -> bool:
     """Whether those who write the messages talk: two or more, and most write more than once.
 
-    Logs, diaries and dates of meetings, too, have a time and a word before a colon. Of a few
-    messages, each may be of somebody else.
+    Logs, diaries and dates of meetings, too, have a time and a word before a colon. If there
+    are few messages, each may have another writer.
 
     >>> are_people(["Ann", "Ben"]), are_people(["INFO", "INFO"]), are_people("ABCDEFGH")
     (True, False, False)

@@ -38,7 +38,7 @@ def as_written(text: str, names: Names) -> str:
 
 
 def without_mojibake(text: str, names: Names) -> str:
-    """Return what Facebook meant, which writes each byte of UTF-8 as a character of Latin-1.
+    """Return the text that Facebook meant: it writes each UTF-8 byte as a Latin-1 character.
 
     >>> without_mojibake("Gr\\u00c3\\u00bc\\u00c3\\u009fe", {})
     'Grüße'
@@ -50,7 +50,7 @@ def without_mojibake(text: str, names: Names) -> str:
 
 
 def without_marks(text: str, names: Names) -> str:
-    """Return a text of Slack's with the names of people and the words of links alone.
+    """Return a text of Slack's, its marks replaced by people's names and the words of links.
 
     >>> without_marks("<@U1> &amp; I: <https://example.org|here>", {"U1": "Ann"})
     '@Ann & I: here'
