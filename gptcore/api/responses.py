@@ -1,9 +1,9 @@
-"""/v1/responses, OpenAI's newer address: read as the call of a chat, and answered in its own form.
+"""/v1/responses, OpenAI's newer endpoint: a call is read as a chat, and answered in its own form.
 
 >>> [*read_input("Hi").values()]
 [{'role': 'user', 'content': 'Hi'}]
 
-No response is kept: a client sends the whole conversation each time.
+The server keeps no response: a client sends the whole conversation each time.
 """
 
 import time
@@ -22,14 +22,14 @@ from gptcore.text.tokenizer import Tokenizer
 from gptcore.typed_json import read_as
 
 LOGPROBS = "message.output_text.logprobs"  # what `include` names them
-# What stands on OpenAI's own servers, and what a client does in its place.
+# Fields for what OpenAI's servers keep, and what a client of this one does instead.
 KEPT = {
     "previous_response_id": "send the whole conversation as input",
     "conversation": "send the whole conversation as input",
     "prompt": "send its text as instructions",
     "background": "leave it out, or take stream",
 }
-# What an answer says again of the call, and what it says where the call does not.
+# Fields of the call that the answer repeats, and their values if the call has none.
 REPEATED: Json = {
     "instructions": None,
     "max_output_tokens": None,
@@ -48,7 +48,7 @@ def read_response(body: Any, model: OnnxModel) -> ParsedCall:
     for name, remedy in KEPT.items():
         if value := body.get(name):
             shown = f"{name}={shorten(repr(value))}"
-            raise UserError(f"this server keeps nothing of a call ({shown}): {remedy}")
+            raise UserError(f"this server keeps no responses ({shown}): {remedy}")
     if given.n > 1:
         raise UserError(f"n={given.n}: a response is one reply: call again for another")
     check_repeated(body)
@@ -64,7 +64,7 @@ def read_response(body: Any, model: OnnxModel) -> ParsedCall:
 
 
 def check_repeated(body: Json) -> None:
-    """Raise UserError for a field that the answer would say again as nobody can read it."""
+    """Raise UserError if a field that the answer repeats has the wrong type."""
     for name, wanted in (("instructions", str), ("metadata", dict[str, str]), ("tools", list)):
         if body.get(name) is not None:
             read_as(wanted, body[name], name)
@@ -73,12 +73,12 @@ def check_repeated(body: Json) -> None:
 
 
 def read_instructions(given: Any) -> dict[str, Any]:
-    """Return the instructions as a message of the system's, by what errors call it."""
+    """Return the instructions as a system message, by its name in errors."""
     return {"instructions": {"role": "system", "content": given}} if given else {}
 
 
 def read_input(given: Any) -> dict[str, Any]:
-    """Return the messages of the input as /v1/chat/completions has them, by what errors call them.
+    """Return the input as messages of /v1/chat/completions, by their names in errors.
 
     Raises UserError.
     """
@@ -91,7 +91,7 @@ def read_input(given: Any) -> dict[str, Any]:
 
 
 def message_of(where: str, item: Any) -> Json | None:
-    """Return an item of the input as a message; None of a model's reasoning, which is not shown."""
+    """Return an item of the input as a message, or None for reasoning, which models never see."""
     if not isinstance(item, dict):
         raise UserError(f"{where} is not an object")
     kind = item.get("type")
@@ -113,7 +113,7 @@ def message_of(where: str, item: Any) -> Json | None:
 
 
 def read_text(given: Any) -> Any:
-    """Return the JSON schema that `text` binds the reply to, not yet checked; None: any text."""
+    """Return the JSON schema that `text` demands, not yet checked; None if any text will do."""
     if given is None:
         return None
     check_type("text", given, dict)
@@ -122,6 +122,13 @@ def read_text(given: Any) -> Any:
     return read_format(
         "text.format", {"json_schema": form, **form} if isinstance(form, dict) else form
     )
+
+
+class Event(NamedTuple):
+    """An event of a stream, without its number."""
+
+    kind: str  # without "response."
+    content: Json
 
 
 class ResponseForm(Form):
@@ -171,11 +178,11 @@ class ResponseForm(Form):
         (event,) = self.numbered([Event("error", {"code": code or kind, "message": message})])
         return event | {"type": "error", "param": None}
 
-    def push(self, piece: Piece) -> list["Event"]:
+    def push(self, piece: Piece) -> list[Event]:
         self.finish = piece.finish
         return self.item.push(piece.text, self.likelihoods(piece.likelihoods))
 
-    def numbered(self, events: list["Event"]) -> list[Json]:
+    def numbered(self, events: list[Event]) -> list[Json]:
         told = []
         for kind, content in events:
             number, self.n_events = self.n_events, self.n_events + 1
@@ -201,13 +208,6 @@ class ResponseForm(Form):
             "output": output,
             "usage": usage and counted(usage),
         }
-
-
-class Event(NamedTuple):
-    """An event of a stream, without its number."""
-
-    kind: str  # without "response."
-    content: Json
 
 
 class MessageItem:

@@ -39,7 +39,13 @@ def muon(model: nn.Module, config: TrainConfig, dtype: torch.dtype) -> Optimizer
         else:
             embeddings.append(parameter)
     first = Muon(
-        matrices, config.learning_rate, config.weight_decay, config.momentum, dtype, packed(model)
+        matrices,
+        config.learning_rate,
+        config.weight_decay,
+        config.momentum,
+        config.beta2,
+        dtype,
+        packed(model),
     )
     groups = [
         {"params": embeddings, "weight_decay": config.weight_decay},

@@ -190,12 +190,12 @@ def pass_flops(model: ModelConfig) -> float:
 
 
 def update_flops(model: ModelConfig) -> float:
-    """Return the FLOPs of Muon's update: three matrix products in each of five rounds.
+    """Return the FLOPs of Muon's update: three matrix products in each of four rounds.
 
     Two products are of the matrix (m, n) with (m, m), one of (m, m) with itself; m is the
     shorter side.
     """
-    return sum(5 * (4 * max(m) * min(m) ** 2 + 2 * min(m) ** 3) for m in matrices(model))
+    return sum(4 * (4 * max(m) * min(m) ** 2 + 2 * min(m) ** 3) for m in matrices(model))
 
 
 def expected_bits_per_byte(facts: Facts, model: ModelConfig, tokens: float) -> float:

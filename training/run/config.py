@@ -6,7 +6,7 @@
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gptcore.checks import UserError, check_range, check_types
@@ -28,10 +28,10 @@ class TrainConfig:
     warmup_steps: int = 50  # number of first steps in which the learning rate rises
     decay_share: float = 0.5  # share of the steps, at the end, in which the learning rate falls
     weight_decay: float = 0.1  # weight decay of matrices and embeddings
-    momentum: float = 0.85  # Muon's momentum
+    momentum: float = 0.8  # Muon's momentum
     beta1: float = 0.8  # AdamW's decay of the first moment
-    beta2: float = 0.95  # AdamW's decay of the second moment
-    grad_clip: float = 1.0  # maximum gradient norm; a larger gradient is scaled down
+    beta2: float = 0.99  # AdamW's decay of the second moment, and Muon's of that of a row
+    grad_clip: float = 10.0  # maximum gradient norm; a larger gradient is scaled down
     label_smoothing: float = 0.0  # share of the target probability spread over all tokens
     seed: int = 1  # seed of the initial weights, the data order and dropout
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"  # auto: bfloat16 if clearly faster
@@ -83,21 +83,22 @@ class TrainConfig:
         return dataclasses.asdict(self)
 
 
-# These four keep the momenta that they were measured with; new models learn faster with less
-# (docs/log.md, 2026-11-29).
+# Fine-tuning and translators keep what they were measured with; new models learn faster with
+# shorter memories, and with next to no clipping (docs/log.md, 2026-11-29).
+MEASURED = TrainConfig(momentum=0.95, beta1=0.9, beta2=0.95, grad_clip=1.0)
 
 # At the rate of new weights, trained ones forget what they knew; and a mean with what they were
 # before brings much of it back (docs/log.md, 2026-11-27).
-FINE_TUNING = TrainConfig(learning_rate=1e-3, keep=0.4, momentum=0.95, beta1=0.9)
+FINE_TUNING = replace(MEASURED, learning_rate=1e-3, keep=0.4)
 # Adapters start at zero and can do little harm: they need no smaller rate, and no decay. Muon would
 # make B's first, nearly empty updates as large as all others. Few rows at a time cost no speed, as
 # the frozen matrices need no gradient, and half the memory.
-ADAPTERS = TrainConfig(
+ADAPTERS = replace(
+    MEASURED,
     batch_size=8,
     micro_batch_size=2,
     optimizer="adamw",
     learning_rate=1e-3,
-    beta1=0.9,
     weight_decay=0.0,
 )
 # The settings of the article (docs/textbook.md): PyTorch's default AdamW, without clipping.
@@ -115,14 +116,13 @@ WAYLAND = TrainConfig(
     grad_clip=1e6,
     dtype="float32",
 )
-TRANSLATOR = TrainConfig(
+TRANSLATOR = replace(
+    MEASURED,
     steps=4000,
     batch_size=128,
     micro_batch_size=128,
     learning_rate=5e-3,
     warmup_steps=200,
-    momentum=0.95,
-    beta1=0.9,
     label_smoothing=0.1,
     log_every=50,
     eval_every=1000,
