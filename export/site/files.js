@@ -25,11 +25,13 @@ export class Files {
     const { contents = {}, addresses = {} } = self.inside ?? {};
     Object.assign(this, { root, sizes: files, versions, contents, addresses });
     this.damaged = new Set(); // names whose download was not whole; the browser's own cache may hold it
+    this.failed = {}; // how often a script could not be fetched, by name
   }
 
   address(name) {
     const version = this.versions[name];
-    return this.addresses[name] ?? this.root + name + (version ? `?v=${version}` : "");
+    const [query, fragment] = [version ? `?v=${version}` : "", this.failed[name] ? `#${this.failed[name]}` : ""];
+    return this.addresses[name] ?? this.root + name + query + fragment;
   }
 
   // Returns the content of a small file of JSON, as the server has it now.
@@ -40,9 +42,13 @@ export class Files {
     return response.json().catch(lost(name));
   }
 
-  // Returns what a script exports.
+  // Returns what a script exports. Some browsers (Chromium 150) never fetch a script again that they could not
+  // fetch, unless its address has another fragment.
   script(name) {
-    return import(this.address(name)).catch(lost(name));
+    return import(this.address(name)).catch(() => {
+      this.failed[name] = (this.failed[name] ?? 0) + 1;
+      return lost(name)();
+    });
   }
 
   // Returns how many bytes of these files are to be downloaded.
