@@ -272,7 +272,7 @@ def test_bfloat16_is_picked_where_it_multiplies_faster(monkeypatch: pytest.Monke
     for seconds, expected in ((1, torch.float32), (4, torch.bfloat16)):  # of float32; bfloat16: 1
         clock = itertools.accumulate(itertools.cycle((1, 1, 1, seconds)))
         monkeypatch.setattr(
-            "training.machine.devices.time.perf_counter", lambda clock=clock: next(clock)
+            "training.machine.devices.time.thread_time", lambda clock=clock: next(clock)
         )
         multiplies_bfloat16_fast.cache_clear()
         assert pick_dtype("auto", cpu) == expected

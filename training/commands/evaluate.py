@@ -89,7 +89,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Measure the model, print the results, and return them for --out. Raises UserError."""
     with waiting("starting PyTorch"):
-        from training.evaluation.subject import one_thread, open_subject
+        from training.evaluation.subject import open_subject
+        from training.machine.devices import one_thread
 
     with waiting("opening the model"):
         subject = open_subject(options.directory, options.variant)

@@ -6,7 +6,6 @@
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,21 +25,6 @@ from training.evaluation.bits_per_byte import Logits
 from training.machine.devices import pick_device
 from training.run.base import whole_weights
 from training.run.directory import Run
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Enter a context in which PyTorch uses one thread.
-
-    A second thread gains little for one row of a small model, and takes several times as long if
-    the cores are busy.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class TorchModel:

@@ -5,7 +5,8 @@ torch.float32
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -57,14 +58,30 @@ def multiplies_bfloat16_fast() -> bool:
     has = torch.cpu.get_capabilities()
     if not (has.get("amx_bf16", False) or has.get("avx512_bf16", False)):
         return False
-    best = {torch.bfloat16: float("inf"), torch.float32: float("inf")}
-    for _ in range(5):  # alternate, so that other load on the machine slows both
-        for dtype in best:
-            matrix = torch.ones(TIMED_SIZE, TIMED_SIZE, dtype=dtype)
-            start = time.perf_counter()
-            matrix @ matrix
-            best[dtype] = min(best[dtype], time.perf_counter() - start)
-    return best[torch.float32] > 1.5 * best[torch.bfloat16]
+    seconds = {torch.bfloat16: 0.0, torch.float32: 0.0}
+    with one_thread():  # whose CPU time other load hardly changes, unlike the clock's
+        for number in range(6):
+            for dtype in seconds:
+                matrix = torch.ones(TIMED_SIZE, TIMED_SIZE, dtype=dtype)
+                start = time.thread_time()
+                matrix @ matrix
+                seconds[dtype] += (time.thread_time() - start) * (number > 0)  # the first prepares
+    return seconds[torch.float32] > 1.5 * seconds[torch.bfloat16]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Enter a context in which PyTorch uses one thread.
+
+    A second thread gains little for one row of a small model, and takes several times as long if
+    the cores are busy.
+    """
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n_threads)
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
