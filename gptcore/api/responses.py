@@ -50,7 +50,7 @@ def read_response(body: Any, model: OnnxModel) -> ParsedCall:
             shown = f"{name}={shorten(repr(value))}"
             raise UserError(f"this server keeps no responses ({shown}): {remedy}")
     if given.n > 1:
-        raise UserError(f"n={given.n}: a response is one reply: call again for another")
+        raise UserError(f"n={given.n}: /v1/responses returns one reply: call again for another")
     check_repeated(body)
     messages = read_instructions(body.get("instructions")) | read_input(body.get("input"))
     include = body.get("include") or []
@@ -134,7 +134,7 @@ class Event(NamedTuple):
 class ResponseForm(Form):
     """The form of /v1/responses: one item, which is a message or the call of a function."""
 
-    done = ""  # the last event says so
+    done = ""  # the type of the last event marks the end
 
     def __init__(self, model: str, tokenizer: Tokenizer, asked: ParsedCall):
         super().__init__(model, tokenizer, asked)
@@ -211,7 +211,7 @@ class ResponseForm(Form):
 
 
 class MessageItem:
-    """A message of the assistant's, as it is written."""
+    """The assistant's message, while it is being written."""
 
     def __init__(self) -> None:
         self.id, self.text, self.likelihoods = new_id("msg"), "", list[Json]()
@@ -249,7 +249,7 @@ class MessageItem:
 
 
 class CallItem:
-    """The call of one of some functions, as it is written."""
+    """The call of one of the functions, while it is being written."""
 
     def __init__(self, functions: Collection[str]) -> None:
         self.id, self.call_id, self.name, self.arguments = new_id("fc"), new_id("call"), "", ""

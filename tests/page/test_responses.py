@@ -190,7 +190,7 @@ def test_probabilities_are_those_of_a_chat(post: Post, nano: OnnxModel) -> None:
         ({"previous_response_id": "r"}, "send the whole conversation as input"),
         ({"background": True}, "leave it out, or take stream"),
         ({"max_output_tokens": 0}, "max_output_tokens=0 must be a whole number of at least 1"),
-        ({"n": 2}, "n=2: a response is one reply"),
+        ({"n": 2}, "n=2: /v1/responses returns one"),
         ({"text": "json"}, "text='json' is not of type dict"),
         ({"text": {"format": "json"}}, "text.format must be an object"),
         ({"text": {"format": {"type": "xml"}}}, "unknown text.format.type 'xml'"),

@@ -65,7 +65,7 @@ def multiplies_bfloat16_fast() -> bool:
                 matrix = torch.ones(TIMED_SIZE, TIMED_SIZE, dtype=dtype)
                 start = time.thread_time()
                 matrix @ matrix
-                seconds[dtype] += (time.thread_time() - start) * (number > 0)  # the first prepares
+                seconds[dtype] += (time.thread_time() - start) * (number > 0)  # the first warms up
     return seconds[torch.float32] > 1.5 * seconds[torch.bfloat16]
 
 
