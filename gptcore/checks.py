@@ -77,7 +77,8 @@ def check_range(config: Any, name: str, low: float, high: float) -> None:
     value = getattr(config, name)
     if not (low <= value <= high):
         limits = [n if isinstance(n, int) else f"{n:g}" for n in (low, high)]
-        raise UserError(f"{name}={value} is out of range: choose {limits[0]} to {limits[1]}")
+        told = shorten(repr(value))
+        raise UserError(f"{name}={told} is out of range: choose {limits[0]} to {limits[1]}")
 
 
 def check_types(config: Any) -> None:

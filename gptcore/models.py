@@ -131,9 +131,15 @@ class Models:
         return [*self.folders]
 
     def check(self, name: object) -> str:
-        """Return the name of a model, by default of the first; raises NotHere."""
+        """Return the name of the model that is meant, by default of the first; raises NotHere.
+
+        The name of a model's folder means that model, unless another one is called so.
+        """
         if name is None:
             return self.names[0]
+        if isinstance(name, str) and name not in (*self.folders, *self.formats()):
+            by_folder = {folder.name: own for own, folder in reversed(self.folders.items())}
+            name = by_folder.get(name, name)
         self.parts(name)
         return str(name)
 

@@ -188,7 +188,8 @@ def read_fields(body: Any, model: OnnxModel) -> tuple[Fields, tuple[str, ...]]:
     usual = asdict(usual_sampling(model.bundle.facts))
     given = read_as(Fields, usual | values, "the body")
     if not (1 <= given.n <= REPLIES):
-        raise UserError(f"n={given.n} is out of range: choose 1 to {REPLIES}")
+        told = shorten(repr(given.n))
+        raise UserError(f"n={told} is out of range: choose 1 to {REPLIES}")
     stop = body.get("stop") or []
     return given, check_stops([stop] if isinstance(stop, str) else stop)
 

@@ -22,10 +22,18 @@ Schema = dict[str, Any]
 NAMES = {bool: "boolean", int: "integer", float: "number", str: "string", NoneType: "null"}
 TEXT: Schema = {"type": "string"}
 IDS: Schema = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
-PART: Schema = {"type": "object", "properties": {"text": TEXT}, "required": ["text"]}
+PART: Schema = {
+    "type": "object",
+    "properties": {"text": TEXT, "refusal": TEXT},
+    "anyOf": [{"required": ["text"]}, {"required": ["refusal"]}],
+}
 ROLE: Schema = {"enum": [*ROLES, *OTHER_ROLES]}
 CONTENT: Schema = {"anyOf": [TEXT, {"type": "array", "items": PART}]}
-ARGUMENTS: Schema = {"type": "object", "properties": {"arguments": TEXT}, "required": ["arguments"]}
+ARGUMENTS: Schema = {
+    "type": "object",
+    "properties": {"arguments": {"type": ["string", "object"]}},
+    "required": ["arguments"],
+}
 CALL: Schema = {"type": "object", "properties": {"function": ARGUMENTS}, "required": ["function"]}
 CALLS: Schema = {"type": "array", "items": CALL}
 MESSAGE: Schema = {

@@ -138,6 +138,8 @@ def written(call: Any, is_chosen: bool, where: str) -> str:
     `where`: the message's name in errors. Raises UserError if `call` is not a call.
     """
     name, arguments = (part(call, "function", key) for key in ("name", "arguments"))
+    if isinstance(arguments, dict):  # as Ollama's clients have it
+        arguments = json.dumps(arguments, ensure_ascii=False)
     if not isinstance(name, str) or not isinstance(arguments, str):
         form = '{"function": {"name": ..., "arguments": "..."}}'
         raise UserError(f"{where}: tool_calls must be a list of {form}")

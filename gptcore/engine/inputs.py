@@ -9,7 +9,7 @@ invent a history.
 
 from typing import Any
 
-from gptcore.checks import UserError, build
+from gptcore.checks import UserError, build, shorten
 from gptcore.engine.sampling import SETTINGS, Sampling
 from gptcore.facts import ModelFacts
 from gptcore.text.chat_template import Message
@@ -34,7 +34,7 @@ def text_of(content: Any, where: str = "a message") -> str:
     parts = content if isinstance(content, list) else [content]
     texts: list[str] = []
     for part in parts:
-        text = part.get("text") if isinstance(part, dict) else part
+        text = part.get("text", part.get("refusal")) if isinstance(part, dict) else part
         if not isinstance(text, str):
             raise UserError(f"{where}: its content must be text: this model reads nothing else")
         texts.append(text)
@@ -57,7 +57,7 @@ def whole_number(name: str, value: Any) -> int:
     if value is None:
         raise UserError(f"{name} is empty: give a whole number")
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
-        raise UserError(f"{name}={value!r} is not a whole number")
+        raise UserError(f"{name}={shorten(repr(value))} is not a whole number")
     return int(value)
 
 
@@ -78,7 +78,8 @@ def to_settings(values: dict[str, Any], highest: int) -> tuple[Sampling, int]:
     """
     max_tokens = whole_number("max_tokens", values["max_tokens"])
     if not (1 <= max_tokens <= highest):
-        raise UserError(f"max_tokens={max_tokens} is out of range: choose 1 to {highest}")
+        told = shorten(repr(max_tokens))
+        raise UserError(f"max_tokens={told} is out of range: choose 1 to {highest}")
     chosen = {
         s.name: whole_number(s.name, values[s.name]) if s.is_whole else values[s.name]
         for s in SETTINGS

@@ -353,6 +353,17 @@ def test_a_name_that_is_no_name_is_not_here(nano: OnnxModel) -> None:
     assert models.check(None) == models.check(nano.bundle.name) == nano.bundle.name
 
 
+def test_a_folders_name_means_its_model(nano: OnnxModel, folders: list[Path]) -> None:
+    write_facts(folders[2], replace(read_facts(NANO), name="Three of them"))
+    models = Models(nano, folders, room_for(9))
+    assert models.names == [nano.bundle.name, "one", "two", "Three of them"]
+    assert models.check("three") == "Three of them" and models.check(NANO.name) == models.names[0]
+    assert get(models, models.check("three")) == get(models, "Three of them")
+    write_facts(folders[1], replace(read_facts(NANO), name="three"))
+    models = Models(nano, folders, room_for(9))  # a model that is called so takes precedence
+    assert models.check("three") == "three"
+
+
 def test_a_name_may_be_followed_by_a_number_format(nano: OnnxModel, folders: list[Path]) -> None:
     models = Models(nano, folders, room_for(9))
     assert models.names == [nano.bundle.name, *NAMES]

@@ -427,6 +427,7 @@ def test_fields_that_are_not_known_and_null_are_ignored(post) -> None:
         ({"messages": HELLO, "max_tokens": 2.5}, "max_tokens=2.5"),
         ({"messages": HELLO, "n": 0}, "n=0 is out of range"),
         ({"messages": HELLO, "n": 128}, "n=128 is out of range: choose 1 to 16"),
+        ({"messages": HELLO, "n": 10**999}, f"n=1{'0' * 59}... is out of range: choose 1 to 16"),
         ({"messages": HELLO, "top_logprobs": 3}, "top_logprobs=3 needs logprobs=true"),
         ({"messages": HELLO, "frequency_penalty": 0.5}, "frequency_penalty (0.5): leave it out"),
         ({"messages": HELLO, "logit_bias": {"50256": -100}}, "logit_bias ({'50256': -100})"),
@@ -537,8 +538,13 @@ def test_a_conversation_with_a_call_of_a_function_is_read_and_in_the_document(po
     for empty in (None, "", []):  # as clients send it back
         message = {"role": "assistant", "content": empty, "tool_calls": [called]}
         assert read_message("message 0", message, {})["content"] == '{"a": 1}'
+    as_object = {"function": {"name": "f", "arguments": {"a": 1}}}  # as Ollama's clients have it
+    message = {"role": "assistant", "content": None, "tool_calls": [as_object]}
+    assert read_message("message 0", message, {})["content"] == '{"a": 1}'
     refused = {"role": "assistant", "content": None, "refusal": "I cannot."}
-    assert read_message("message 0", refused, {})["content"] == "I cannot."
+    parts = {"role": "assistant", "content": [{"type": "refusal", "refusal": "I cannot."}]}
+    for message in (refused, parts):
+        assert read_message("message 0", message, {})["content"] == "I cannot."
     assert read_message("message 0", {"role": "assistant"}, {})["content"] == ""
     paths = openapi(["nano"])["paths"]
     content = paths["/v1/chat/completions"]["post"]["requestBody"]["content"]

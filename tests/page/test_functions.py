@@ -200,7 +200,7 @@ def test_the_text_beside_calls_several_calls_and_the_results_of_each_are_read(
         prompt = nano.tokenizer.decode(request.ids)
         assert f"I look.\n{told}" in prompt
         assert "2 returned: found1 returned: (nothing)(nothing)" in prompt
-    for wrong in (1, {"function": {"name": "f", "arguments": {}}}):
+    for wrong in (1, {"function": {"name": "f", "arguments": 1}}):
         messages[1]["tool_calls"] = [wrong]
         with pytest.raises(UserError, match="message 1: tool_calls must be a list of"):
             read_chat({"messages": messages}, nano)
