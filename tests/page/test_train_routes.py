@@ -30,6 +30,8 @@ from gptcore.page.train.progress import progress_of, thinned
 from gptcore.page.train.settings import checked
 from gptcore.page.train.workbench import Workbench
 from gptcore.system.files import LOCK, locked, write_json
+from training.report.report import write_report
+from training.run.directory import Run
 
 CHATS = "question,answer\nHow are you?,I am well.\nWho are you?,A model.\n"
 
@@ -562,6 +564,19 @@ def test_a_mean_with_the_weights_before_is_no_point_of_the_curve(tmp_path: Path)
     )
     found = progress_of(run)
     assert found["held_out"] == before["held_out"] and found["bits_per_byte"] == 4.5
+
+
+def test_a_loss_of_few_tokens_is_not_told(tmp_path: Path) -> None:
+    run = shutil.copytree(TINY / "run", tmp_path / "run")
+    write_report(Run.load(run))
+    assert progress_of(run)["bits_per_byte"] is not None
+    config = json.loads((run / "config.json").read_text())
+    config["data"]["held_out_tokens"] = 57
+    (run / "config.json").write_text(json.dumps(config))
+    write_report(Run.load(run))
+    found = progress_of(run)
+    assert found["bits_per_byte"] is None and found["held_out"]
+    assert "Only 57 tokens are held out" in found["findings"][0]["text"]
 
 
 def test_before_an_evaluation_the_text_tells_how_many_bytes_a_token_has(tmp_path: Path) -> None:

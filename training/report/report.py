@@ -248,6 +248,11 @@ def write_report(run: Run) -> Path:
     """Write report.html, with the newest earlier runs beside this one, and report.json."""
     history = History(run)
     taken, found = history.taken, [finding._asdict() for finding in findings(history)]
-    values = {"taken": taken, "samples": samples_at(run, taken), "findings": found}
+    values = {
+        "taken": taken,
+        "samples": samples_at(run, taken),
+        "findings": found,
+        "few_held_out": run.data.few_held_out,
+    }
     write_json(run.path / "report.json", values)
     return write_page([run], run.path / "report.html")

@@ -32,6 +32,7 @@ def progress_of(run: Path) -> dict[str, Any] | None:
     factor = bits_per_nat(config["data"], measured)
     report, is_complete = reported(run / "report.json"), (run / "summary.json").is_file()
     of_weights = [m for m in measured if not is_complete or m["step"] == report["taken"]]
+    says_little = not of_weights or report.get("few_held_out", False)
     return {
         "path": str(run),
         "step": timed[-1]["step"] if timed else 0,
@@ -41,7 +42,7 @@ def progress_of(run: Path) -> dict[str, Any] | None:
         "loss": [[row["step"], row["loss"] * factor] for row in rows if "loss" in row],
         # A mean with the weights before the training is no point of its curve.
         "held_out": [[m["step"], m["bits_per_byte"]] for m in measured if "kept" not in m],
-        "bits_per_byte": of_weights[-1]["bits_per_byte"] if of_weights else None,
+        "bits_per_byte": None if says_little else of_weights[-1]["bits_per_byte"],
         **report,
         "is_chat": config["data"]["chat"],
         "is_saved": bool(saved),
