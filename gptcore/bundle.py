@@ -17,8 +17,6 @@ from gptcore.checks import UserError, nearest_beside
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.facts import FORMAT, ModelFacts
 from gptcore.system.files import (
-    REPLACED,
-    TEMPORARY,
     check_links,
     file_sha256,
     read_json,
@@ -149,7 +147,7 @@ def find_models(folder: Path) -> tuple[list[Path], list[str]]:
         raise UserError(f"no folder of models at {folder}: make it, or name another with --models")
     found, others = [], []
     for path in sorted(path.parent for path in folder.glob(f"*/{FACTS}")):
-        if path.suffix in (TEMPORARY, REPLACED):  # an export writes it
+        if path.name.startswith("."):  # an export writes it
             continue
         try:
             if isinstance(read_facts(path).config, Seq2SeqConfig):

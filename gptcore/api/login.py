@@ -40,7 +40,7 @@ class Login:
             self.guesses.check(client)
         if self.token and link and same(link, self.token):
             # Lax, not strict: the link may be in another site's message.
-            answer = RedirectResponse("/", 303)
+            answer = RedirectResponse("./", 303)  # a proxy may serve this under a path
             answer.set_cookie(self.cookie, self.token, httponly=True, samesite="lax")
             return answer
         if self.is_known(headers):

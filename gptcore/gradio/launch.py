@@ -10,6 +10,7 @@ import argparse
 import getpass
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from gptcore import __version__
 from gptcore.api.serve import add_door_arguments, choose_access, others_reach
 from gptcore.bundle import VARIANTS, default_model, read_facts
 from gptcore.checks import UserError
+from gptcore.config import Seq2SeqConfig
 from gptcore.gradio.quick_import import import_gradio
 from gptcore.page.load import load_page
 from gptcore.system.cores import say_if_busy
@@ -54,11 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a model folder (default: the model that ships)",
     )
     parser.add_argument("--variant", help=f"{', '.join(VARIANTS)} (default: the fastest there is)")
-    translator = default_model().with_name("translate")  # a Space may contain one
     parser.add_argument(
         "--translate",
         type=Path,
-        default=translator if translator.is_dir() else None,
+        default=usual_translator(),
         help="the folder of a translation model (default: models/translate, if there is one)",
     )
     parser.add_argument("--host", default=environment("GRADIO_SERVER_NAME", "127.0.0.1"))
@@ -73,6 +74,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="open the page in its own window, on the port of its first start",
     )
+
+
+def usual_translator() -> Path | None:
+    """Return models/translate, which a Space may contain, if a translator is in it."""
+    folder = default_model().with_name("translate")
+    if not folder.is_dir():
+        return None
+    with suppress(UserError):  # which opening it tells
+        return folder if isinstance(read_facts(folder).config, Seq2SeqConfig) else None
+    return folder
 
 
 def choose_login(options: argparse.Namespace, host: str) -> "Login | None":

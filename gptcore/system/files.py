@@ -20,7 +20,6 @@ from gptcore.checks import UserError
 
 SEAL = "seal"
 LOCK = "lock"  # in a run directory, held by the command that trains into it
-TEMPORARY, REPLACED = ".tmp", ".old"  # how folders end that new_folder has beside its own
 CHECKOUT = Path(__file__).parents[2]  # where training/ and export/ are, if they are here
 
 
@@ -32,7 +31,8 @@ def new_folder(path: Path) -> Iterator[Path]:
     nothing is left behind. Raises UserError if another process is writing the same folder.
     """
     path = path.resolve()
-    temporary, old = (path.with_name(path.name + end) for end in (TEMPORARY, REPLACED))
+    # Hidden, so that no folder of a person's, such as a backup NAME.old, is taken for one of these.
+    temporary, old = (path.with_name(f".{path.name}.{end}") for end in ("tmp", "old"))
     if old.exists() and not path.exists():  # a process ended between the two renames below
         old.rename(path)
     with locked_folder(temporary):

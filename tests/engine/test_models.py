@@ -296,10 +296,10 @@ def test_a_model_that_is_exported_later_is_found(
     nano: OnnxModel, folders: list[Path], tmp_path: Path
 ) -> None:
     models = Models(nano, folders[:1], room_for(3), within=tmp_path)
-    shutil.copytree(folders[1], tmp_path / "four.tmp")  # an export that has not ended
+    shutil.copytree(folders[1], tmp_path / ".four.tmp")  # an export that has not ended
     models.look()
     assert models.names == [nano.bundle.name, "one", "three", "two"]
-    (tmp_path / "four.tmp").rename(tmp_path / "four")
+    (tmp_path / ".four.tmp").rename(tmp_path / "four")
     names = [facts["name"] for facts in page_facts(models, None)["models"]]
     assert "four" in names and models.names.count("two") == 1
     get(models, "four")

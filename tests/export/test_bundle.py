@@ -354,11 +354,20 @@ def test_a_new_folder_replaces_an_old_one_and_what_a_crash_left(tmp_path: Path) 
     path = tmp_path / "mine"
     path.mkdir()
     (path / "old.txt").write_text("old")
-    (tmp_path / "mine.tmp").mkdir()
-    (tmp_path / "mine.tmp" / "half.txt").write_text("half")
+    (tmp_path / ".mine.tmp").mkdir()
+    (tmp_path / ".mine.tmp" / "half.txt").write_text("half")
     with new_folder(path) as folder:
         (folder / "new.txt").write_text("new")
     assert list(tmp_path.rglob("*")) == [path, path / "new.txt"]
+
+
+def test_a_persons_folders_beside_a_new_one_stay(tmp_path: Path) -> None:
+    for name in ("mine.old", "mine.tmp"):  # such as a backup
+        (tmp_path / name).mkdir()
+    for _ in range(2):
+        with new_folder(tmp_path / "mine"):
+            pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "mine.old", "mine.tmp"]
 
 
 def test_two_processes_do_not_write_one_folder(tmp_path: Path) -> None:
@@ -367,7 +376,7 @@ def test_two_processes_do_not_write_one_folder(tmp_path: Path) -> None:
         (folder / "first.txt").write_text("first")
         program = f"from gptcore.system.files import *\nwith new_folder(Path({str(path)!r})): pass"
         second = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-        assert "mine.tmp is being written by another process" in second.stderr
+        assert ".mine.tmp is being written by another process" in second.stderr
     assert list(tmp_path.rglob("*")) == [path, path / "first.txt"]
 
 
@@ -398,7 +407,7 @@ def test_an_old_folder_stays_where_the_new_one_cannot_have_its_name(
         with new_folder(path) as folder:
             (folder / "new.txt").write_text("new")
     assert list(tmp_path.rglob("*")) == [path, path / "old.txt"]
-    path.rename(tmp_path / "mine.old")  # as if a process had ended between two renames
+    path.rename(tmp_path / ".mine.old")  # as if a process had ended between two renames
     with pytest.raises(RuntimeError), new_folder(path):
         raise RuntimeError
     assert list(tmp_path.rglob("*")) == [path, path / "old.txt"]

@@ -144,7 +144,7 @@ def test_a_crash_while_saving_leaves_what_was_there(
 
 
 def test_what_a_killed_process_left_is_no_checkpoint(checkpoints: Path) -> None:
-    left = checkpoints / "step-200.tmp"
+    left = checkpoints / ".step-200.tmp"
     left.mkdir()
     (left / MODEL).write_bytes(b"half a file")
     assert newest(checkpoints)[0] == checkpoints / "step-100"

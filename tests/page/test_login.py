@@ -88,7 +88,7 @@ def test_whether_the_server_is_well_is_told_to_all(linked: str) -> None:
 
 def test_the_link_lets_in_and_is_not_kept_in_the_address(linked: str) -> None:
     answer = get(linked, f"/?token={TOKEN}")
-    assert (answer.status, answer.headers["location"]) == (303, "/")
+    assert (answer.status, answer.headers["location"]) == (303, "./")
     cookie = answer.headers["set-cookie"]
     assert "HttpOnly" in cookie and "SameSite=lax" in cookie
     for path in PLACES:

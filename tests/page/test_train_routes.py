@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
 from threading import Thread
@@ -479,6 +480,30 @@ def test_a_run_that_a_killed_page_left_training_is_not_thrown_away(bench: Workbe
     assert not run.exists() and not bench.folder.exists()
 
 
+def test_a_training_that_was_killed_before_it_began_blocks_no_name(bench: Workbench) -> None:
+    give(bench, "chats.csv", CHATS)
+    write_json(bench.folder / "settings.json", {"begun": "mine"})
+    (bench.runs / "mine").mkdir()
+    (bench.runs / "mine" / LOCK).touch()
+    settings = bench.settings() | {"begun": ""}
+    assert "--resume" not in bench.arguments("train", settings, {})
+    bench.begin("plan", {"name": "other"})
+    bench.following.join()
+    assert "too short to plan for" in bench.error and bench.settings()["name"] == "other"
+    (bench.runs / "mine" / "config.json").touch()
+    with pytest.raises(UserError, match="the name mine is taken by"):
+        bench.arguments("train", settings, {})
+
+
+def test_a_run_that_is_kept_can_be_resumed(bench: Workbench) -> None:
+    shutil.copytree(TINY / "run", bench.runs / "mine")
+    write_json(bench.folder / "settings.json", {"begun": "mine"})
+    write_json(bench.shards / "one" / "manifest.json", {"name": "one"})
+    bench.clear(keeps=True)
+    assert (bench.runs / "shards" / "one" / "manifest.json").is_file()
+    assert not bench.folder.exists() and (bench.runs / "mine").exists()
+
+
 def test_steps_are_taken_when_a_step_is_logged(bench: Workbench) -> None:
     run = shutil.copytree(TINY / "run", bench.runs / "mine")
     rows = (run / "metrics.jsonl").read_text().splitlines()
@@ -531,6 +556,25 @@ def test_a_command_that_is_stopped_cleans_up(tmp_path: Path) -> None:
     assert output_of(tmp_path / "said.txt") == ["begun", "cleaned up", "stopped", "again"]
 
 
+def test_a_command_that_is_stopped_twice_is_told_once(tmp_path: Path) -> None:
+    script = (
+        "import time\nfrom training.machine.interrupts import Interrupts\n"
+        "with Interrupts() as interrupts:\n"
+        "    print('begun', flush=True)\n"
+        "    while not interrupts.received: time.sleep(0.01)\n"
+        "    time.sleep(1)\n"
+        "    print('saved')"
+    )
+    child = Child(["-c", script], tmp_path / "said.txt")
+    while output_of(tmp_path / "said.txt") != ["begun"]:
+        time.sleep(0.05)
+    child.stop()
+    time.sleep(0.2)
+    child.stop()  # a second press while the last step is taken
+    child.end()
+    assert child.wait() == 0 and output_of(tmp_path / "said.txt")[-1] == "saved"
+
+
 def test_a_bar_is_shown_as_it_is_now(tmp_path: Path) -> None:
     said = tmp_path / "said.txt"
     said.write_bytes(b"first\r\n 10%|\r 20%|\r 30%|\n\nlast \xff\n")
@@ -568,14 +612,11 @@ def test_a_mean_with_the_weights_before_is_no_point_of_the_curve(tmp_path: Path)
 
 def test_a_loss_of_few_tokens_is_not_told(tmp_path: Path) -> None:
     run = shutil.copytree(TINY / "run", tmp_path / "run")
-    write_report(Run.load(run))
-    assert progress_of(run)["bits_per_byte"] is not None
-    config = json.loads((run / "config.json").read_text())
-    config["data"]["held_out_tokens"] = 57
-    (run / "config.json").write_text(json.dumps(config))
-    write_report(Run.load(run))
-    found = progress_of(run)
-    assert found["bits_per_byte"] is None and found["held_out"]
+    loaded = Run.load(run)
+    for n_tokens in (5700, 57):
+        write_report(replace(loaded, data=replace(loaded.data, held_out_tokens=n_tokens)))
+        found = progress_of(run)
+        assert found["held_out"] and (found["bits_per_byte"] is None) == (n_tokens == 57)
     assert "Only 57 tokens are held out" in found["findings"][0]["text"]
 
 

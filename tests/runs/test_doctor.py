@@ -59,7 +59,7 @@ def test_a_complete_run_is_said_to_be_complete(
 def test_damage_is_named_and_the_step_before_it_offered(copy: Run, refused: Callable) -> None:
     newest, before = list_checkpoints(copy.checkpoints)[:2]
     (newest / MODEL).write_bytes((newest / MODEL).read_bytes()[:-7])
-    (copy.checkpoints / "step-99.tmp").mkdir()
+    (copy.checkpoints / ".step-99.tmp").mkdir()
     said = refused(main, "doctor", copy.path)
     assert said.startswith("error: 1 of ") and "is damaged; step" in said
     assert f"step {before.name.removeprefix('step-')} can be resumed" in said

@@ -245,7 +245,7 @@ def test_checkpoints_of_this_process_are_not_hashed_at_each_save(
 
     monkeypatch.setattr(gptcore.nn.checkpoint, "file_sha256", noting)
     train(run, LanguageModelling(run, shards), resume=True)
-    saved = [f"step-{step}.tmp" for step in range(3, STEPS + 1)]
+    saved = [f".step-{step}.tmp" for step in range(3, STEPS + 1)]
     assert sorted(hashed) == sorted(2 * ["step-2", *saved])
 
 

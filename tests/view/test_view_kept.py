@@ -197,6 +197,25 @@ def test_a_file_brings_back_what_was_deleted_from_an_open_chat(page: Page, tmp_p
     expect(replies(page)).to_have_text(said)
 
 
+def test_the_tokens_of_a_message_go_and_come_back_with_it(page: Page) -> None:
+    talk(page, "Hello!", STORY)
+    kept = """async () => {
+        const opening = indexedDB.open("gptcore-chats");
+        await new Promise((resolve) => (opening.onsuccess = resolve));
+        const all = opening.result.transaction("tokens").objectStore("tokens").getAllKeys();
+        return new Promise((resolve) => (all.onsuccess = () => resolve(all.result.length)));
+    }"""
+    assert page.evaluate(kept) == 2
+    page.reload()
+    page.locator(".message.user").last.hover()
+    page.locator(".message.user").last.get_by_label("Delete this message").click()
+    expect(replies(page)).to_have_count(1)
+    page.wait_for_function(f"({kept})().then((n) => n === 1)")
+    page.get_by_role("button", name="Undo").click()
+    expect(replies(page)).to_have_count(2)
+    page.wait_for_function(f"({kept})().then((n) => n === 2)")
+
+
 def test_what_is_changed_after_a_deletion_outlives_its_undo(page: Page) -> None:
     (first, _) = talk(page, "Hello!", STORY)
     page.locator(".message.user").last.hover()

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from gptcore.system.files import CHECKOUT
@@ -19,6 +19,8 @@ SAVING_S = 120.0  # for a command that was stopped to save what it has
 
 class Child:
     """A running command of this project. Only `stop` ends it; Ctrl-C in the terminal does not."""
+
+    is_stopped = False  # whether it was asked to stop
 
     def __init__(self, arguments: Sequence[str], output: Path, goes_on: bool = False):
         """`arguments`: those of Python. `output`: the file that the command writes to.
@@ -55,8 +57,9 @@ class Child:
         return self.process.wait()
 
     def stop(self) -> None:
-        """Have the command save what it has, and end."""
-        if self.is_running:
+        """Have the command save what it has, and end; asked twice, it would end without saving."""
+        if self.is_running and not self.is_stopped:
+            self.is_stopped = True
             self.process.send_signal(getattr(signal, "CTRL_BREAK_EVENT", signal.SIGTERM))
 
     def end(self) -> None:
@@ -83,8 +86,7 @@ def output_of(path: Path) -> list[str]:
     return [line for line in lines if line.strip()]
 
 
-def planned(lines: Iterable[str]) -> list[str]:
+def planned(lines: list[str]) -> list[str]:
     """Return the lines of the plan in what a training says before it begins."""
-    lines = [*lines]
     first = next((i for i, line in enumerate(lines) if line.startswith("size ")), len(lines))
     return lines[first:]

@@ -13,6 +13,7 @@ from typing import Any
 
 from gptcore.system.files import list_checkpoints, read_json, step_of
 
+CONFIG = "config.json"  # of a run; a training writes it when it begins
 DRAWN = 300  # points of a curve
 
 
@@ -22,7 +23,7 @@ def progress_of(run: Path) -> dict[str, Any] | None:
     All losses are bits per byte.
     """
     try:
-        config = read_json(run / "config.json")
+        config = read_json(run / CONFIG)
     except OSError:
         return None
     steps = config["train"]["steps"]

@@ -25,7 +25,7 @@ from gptcore.bundle import FACTS, INDEX, TRAINABLE, read_facts
 from gptcore.checks import UserError, shorten
 from gptcore.config import ModelConfig
 from gptcore.page.train.child import Child, output_of, planned
-from gptcore.page.train.progress import progress_of
+from gptcore.page.train.progress import CONFIG, progress_of
 from gptcore.page.train.settings import checked
 from gptcore.system.command_line import INTERRUPTED
 from gptcore.system.files import LOCK, is_locked, write_json
@@ -45,7 +45,7 @@ class Workbench:
         """`add` is called with the folder of an exported model, and returns the model's name."""
         self.runs, self.models, self.add = runs, models, add
         self.folder = runs / ".page"
-        self.texts = self.folder / "texts"
+        self.texts, self.shards = self.folder / "texts", self.folder / "shards"
         self.facts = self.folder / "look.json"  # what a look has found
         self.child: Child | None = None
         self.doing = ""
@@ -179,7 +179,7 @@ class Workbench:
         if not find_spec("torch"):
             raise UserError(f"PyTorch is missing: {INSTALL}")
         settings = self.settings() | checked(asked)
-        if settings["begun"] and (self.runs / settings["begun"]).exists():
+        if settings["begun"] and (self.runs / settings["begun"] / CONFIG).exists():
             settings["name"] = settings["begun"]
         else:
             settings["begun"] = ""
@@ -221,9 +221,10 @@ class Workbench:
         if kind == "look":
             return [*training, "look", texts, *about, "--json", str(self.facts)]
         for taken in (run, self.models / run.name):
-            if taken.exists():
+            # A training that was killed before it began has left its lock.
+            if any(path.name != LOCK for path in taken.glob("*")):
                 raise UserError(f"the name {run.name} is taken by {taken}: choose another name")
-        plan = [f"--minutes={settings['minutes']}", "--shards", str(self.folder / "shards")]
+        plan = [f"--minutes={settings['minutes']}", "--shards", str(self.shards)]
         if start := settings["start"]:
             if start not in self.starts():
                 raise UserError(f"there is no model {start!r} to begin with")
@@ -290,12 +291,22 @@ class Workbench:
                 raise UserError(f"{self.runs / begun} is being trained: wait until that ends")
             if begun and not keeps:
                 shutil.rmtree(self.runs / begun, ignore_errors=True)
+            elif begun:
+                self.keep_shards()
             shutil.rmtree(self.folder, ignore_errors=True)
             self.error, self.model = "", ""
 
+    def keep_shards(self) -> None:
+        """Move the token shards to where `python -m training --resume` looks for them, too."""
+        for shards in self.shards.glob("*"):
+            kept = self.runs / "shards" / shards.name
+            if not kept.exists():
+                kept.parent.mkdir(exist_ok=True)
+                shards.rename(kept)
+
     def delete_texts(self) -> None:
-        for name in ("texts", "shards"):
-            shutil.rmtree(self.folder / name, ignore_errors=True)
+        for folder in (self.texts, self.shards):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def check_idle(self) -> None:
         if self.doing:

@@ -15,7 +15,13 @@ export function el(kind, attributes = {}, ...content) {
   return element;
 }
 
-const SVG = "http://www.w3.org/2000/svg";
+// An element of a drawing.
+export function shape(name, attributes, text = "") {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, String(value));
+  element.textContent = text;
+  return element;
+}
 
 // Drawn here, so that no font or file is needed; each path is on a grid of 24.
 const SHAPES = {
@@ -44,12 +50,8 @@ const SHAPES = {
 };
 
 export function icon(name) {
-  const svg = document.createElementNS(SVG, "svg");
-  const path = document.createElementNS(SVG, "path");
-  for (const [key, value] of [["viewBox", "0 0 24 24"], ["aria-hidden", "true"], ["class", "icon"]])
-    svg.setAttribute(key, value);
-  path.setAttribute("d", SHAPES[name]);
-  svg.append(path);
+  const svg = shape("svg", { viewBox: "0 0 24 24", "aria-hidden": "true", class: "icon" });
+  svg.append(shape("path", { d: SHAPES[name] }));
   return svg;
 }
 

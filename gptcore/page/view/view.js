@@ -216,7 +216,7 @@ class View {
     const isHome = room === this.home;
     for (const part of this.ofHome) part.hidden = !isHome;
     this.closeSheets();
-    this.rooms[room]?.enter(this.stage);
+    this.rooms[room]?.enter?.(this.stage);
   }
 
   // ---- Chats

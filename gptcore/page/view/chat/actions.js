@@ -1,6 +1,6 @@
 // What a person does with one message of the open chat: the buttons below it call these.
 
-import { add, remove, touch, turn, versionOf } from "../kept/tree.js";
+import { add, below, remove, touch, turn, versionOf } from "../kept/tree.js";
 import { say } from "../words.js";
 import { showRead } from "../parts/dialogs.js";
 import { textOf } from "../parts/glass.js";
@@ -84,20 +84,22 @@ export class Actions {
     this.edit(last);
   }
 
-  remove(node) {
-    if (this.stage.isBusy) return;
-    const before = Object.keys(this.stage.chat.nodes).length;
-    const undo = remove(this.stage.chat, node);
+  async remove(node) {
+    const { chat } = this.stage;
+    const ids = below(chat, node);
+    const known = await Promise.all(ids.map((id) => this.about({ id }).catch(() => {}))); // for Undo
+    if (this.stage.isBusy || this.stage.chat !== chat || !(node.id in chat.nodes)) return;
+    const undo = remove(chat, node);
     const again = () => {
       undo(this.stage.chat);
       this.stage.refresh();
-      return this.stage.save();
+      const tokens = ids.map((id, i) => [id, known[i]]).filter(([, found]) => found);
+      return this.stage.save(this.stage.chat, Object.fromEntries(tokens));
     };
     this.stage.messages.log.focus({ preventScroll: true }); // the pressed button goes
     this.stage.refresh();
     this.stage.save();
-    const n = before - Object.keys(this.stage.chat.nodes).length;
-    this.stage.notice.tell(say("message.deleted", { n }), { undo: again, isError: false });
+    this.stage.notice.tell(say("message.deleted", { n: ids.length }), { undo: again, isError: false });
   }
 
   async read(node) {

@@ -12,7 +12,6 @@ import { modelPicker } from "../parts/picker.js";
 import { Settings } from "../parts/settings.js";
 import { Actions } from "./actions.js";
 import { Composer } from "./composer.js";
-import { emptyState } from "./empty.js";
 import { Messages } from "./messages.js";
 import { writeReply } from "./reply.js";
 
@@ -77,8 +76,14 @@ export class Conversation {
   }
 
   newEmpty() {
-    const { examples } = this.host.facts;
-    return emptyState({ name: this.name, examples }, (text) => this.send(text));
+    const example = (text) => el("button.example", { type: "button", onclick: () => this.send(text) }, text);
+    return el(
+      "div.empty-state",
+      {},
+      el("h1", {}, say("empty.title", { name: this.name })),
+      el("p", {}, say("empty.text")),
+      el("div.examples", {}, this.facts.examples.map(example)),
+    );
   }
 
   // The name of the chat's model for people.

@@ -96,9 +96,8 @@ function decorate(code) {
   const name = /language-([\w+#-]+)/.exec(code.className)?.[1] ?? "";
   const copy = iconButton("copy", say("copy.code"), () => copyText(code.textContent, copy));
   const frame = el("div.code", {}, el("div.code-head", {}, name, copy));
-  code.parentElement.tabIndex = 0; // it scrolls
   code.parentElement.replaceWith(frame);
-  frame.append(el("pre", { tabindex: "0" }, code));
+  frame.append(el("pre", { tabindex: "0" }, code)); // it scrolls
   if (name && code.textContent.length <= LONGEST_CODE) colour(code, name);
 }
 

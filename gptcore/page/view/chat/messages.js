@@ -132,7 +132,7 @@ export class Messages {
             iconButton("next", say("version.next"), act("turn", 1)),
           )
         : null;
-    const isCut = ["length", "stopped", "broken"].includes(node.finish);
+    const isCut = ["length", "stopped", "late", "broken"].includes(node.finish);
     const others =
       node.role === "assistant"
         ? [

@@ -5,6 +5,7 @@ import { el } from "../dom.js";
 import { choice, counted } from "../parts/choice.js";
 import { percent, visible } from "../parts/glass.js";
 import { heatMap } from "../parts/heatmap.js";
+import { button } from "../parts/inputs.js";
 import { Notice } from "../parts/notice.js";
 import { say } from "../words.js";
 import { curves } from "./curves.js";
@@ -53,7 +54,6 @@ export class Inspect {
       event.preventDefault();
       this.look(this.box.value);
     });
-    const button = (key, act, kind = "") => el(`button${kind}`, { type: "button", onclick: act }, say(key));
     const go = button("inspect.look", () => this.look(this.box.value), ".primary");
     this.again = button("inspect.conversation", () => this.look(this.current()));
     this.results = el("div.results", { hidden: true });

@@ -94,7 +94,7 @@ class Store {
   }
 
   // Keeps a chat, joined with what another tab has kept of it; returns what is kept. `tokens` are
-  // those of new replies, by the id of the message.
+  // those of new replies, by the id of the message; those of messages that are gone go, too.
   async save(chat, tokens = {}) {
     const transaction = await this.begin(TABLES, "readwrite");
     const [heads, chats, table] = TABLES.map((name) => transaction.objectStore(name));
@@ -104,6 +104,7 @@ class Store {
       chats.put(kept, chat.id);
       heads.put(headOf(kept, titleOf(kept)), chat.id);
       for (const [node, value] of Object.entries(tokens)) table.put(value, tokenKey(chat.id, node));
+      for (const node of kept.gone) table.delete(tokenKey(chat.id, node));
     };
     await done(transaction);
     this.others.postMessage(chat.id);
@@ -157,6 +158,7 @@ class VisitStore {
   async save(chat, tokens = {}) {
     this.chats.set(chat.id, structuredClone(chat));
     for (const [node, value] of Object.entries(tokens)) this.tokens.set(tokenKey(chat.id, node), value);
+    for (const node of chat.gone) this.tokens.delete(tokenKey(chat.id, node));
     return chat;
   }
 

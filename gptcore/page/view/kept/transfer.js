@@ -1,6 +1,6 @@
 // Chats as files: JSON, from which they come back whole, and Markdown, for people.
 
-import { VERSION, merge, path, titleOf, touch } from "./tree.js";
+import { VERSION, beginning, merge, path, titleOf, touch } from "./tree.js";
 
 export const LARGEST = 50e6; // bytes of a file that is read
 const KIND = "gptcore chats";
@@ -80,7 +80,7 @@ export function isChat(chat) {
       ([id, node]) =>
         isObject(node) &&
         node.id === id &&
-        [node.parent, node.text].every(isText) &&
+        [node.parent, node.text, node.model ?? "", node.finish ?? ""].every(isText) &&
         ["user", "assistant"].includes(node.role) &&
         Number.isFinite(node.created),
     )
@@ -103,7 +103,7 @@ function isKnown(tokens) {
 export function download(name, ending, text, type) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([text], { type }));
-  link.download = name.replace(/[^\p{L}\p{N}._ -]+/gu, "_").slice(0, 80) + ending;
+  link.download = beginning(name.replace(/[^\p{L}\p{N}._ -]+/gu, "_"), 80) + ending;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }

@@ -91,13 +91,19 @@ export function turn(chat, node, step) {
   touch(chat);
 }
 
+// Returns the ids of a message and of all that follows from it.
+export function below(chat, node) {
+  const ids = [node.id];
+  for (let i = 0; i < ids.length; i += 1)
+    ids.push(...children(chat, ids[i]).map((child) => child.id));
+  return ids;
+}
+
 // Deletes a message with all that follows from it; returns a function that brings them back
 // into the chat, or into a later copy of it, and shows them.
 export function remove(chat, node) {
   const before = { nodes: { ...chat.nodes }, chosen: { ...chat.chosen } };
-  const ids = [node.id];
-  for (let i = 0; i < ids.length; i += 1)
-    ids.push(...children(chat, ids[i]).map((child) => child.id));
+  const ids = below(chat, node);
   for (const id of ids) {
     delete chat.nodes[id];
     delete chat.chosen[id];
@@ -147,8 +153,11 @@ export function newest(system, nodes) {
   return [...first, ...found.reverse()];
 }
 
+// Returns the first letters of a text; an emoji, which takes two places of a string, is one.
+export const beginning = (text, n) => [...text].slice(0, n).join("");
+
 // Returns the beginning of the first message, for the list of chats.
 export function titleOf(chat) {
   const first = path(chat).find((node) => node.role === "user")?.text ?? "";
-  return chat.title || first.trim().replace(/\s+/g, " ").slice(0, 60);
+  return chat.title || beginning(first.trim().replace(/\s+/g, " "), 60);
 }

@@ -43,7 +43,7 @@ export function showTokens(element, tokens, branch) {
   element.onkeydown = (event) => {
     const { key, target } = event;
     const next = choices[choices.indexOf(target) + { ArrowLeft: -1, ArrowRight: 1 }[key]];
-    if (!target.alternatives || !(next || key === "Enter")) return;
+    if (!target.alternatives || !(next || key === "Enter" || key === " ")) return;
     event.preventDefault();
     if (next) {
       target.tabIndex = -1;

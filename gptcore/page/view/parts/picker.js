@@ -2,23 +2,20 @@
 
 import { el } from "../dom.js";
 import { say, shownName } from "../words.js";
+import { field } from "./inputs.js";
 
 // `known`: {names, others}; `others` are models of another kind, for which the page opens anew.
 // `choose(name)` and `compare(name or null)` are called when a person chooses; without `compare` no
 // other model can be compared. `look`, if it is there, returns what is known now: it is called when a
 // person comes to the picker.
 export function modelPicker(known, { model, rival, isChat }, { choose, compare, look }) {
-  const field = (id, key, act) => {
-    const input = el("select", { id });
-    input.addEventListener("change", () => act(input.value || null));
-    return el("div.field", {}, el("label", { for: id }, say(key)), input);
-  };
+  const choice = (id, key, act) => field(id, key, el("select", { onchange: ({ target }) => act(target.value || null) }));
   const pick = (name) => {
     if (known.others.includes(name)) location.search = `?${new URLSearchParams({ model: name })}`;
     else choose(name);
   };
-  const models = field("model", "model", pick);
-  const rivals = compare && known.names.length > 1 ? field("rival", "model.compare", compare) : null;
+  const models = choice("model", "model", pick);
+  const rivals = compare && known.names.length > 1 ? choice("rival", "model.compare", compare) : null;
   const option = (name) => el("option", { value: name }, shownName(name));
   const fill = (input, options, value) => {
     input.replaceChildren(...options);

@@ -2,6 +2,7 @@
 
 import { el } from "../dom.js";
 import { keep, recall, say, told } from "../words.js";
+import { field } from "./inputs.js";
 
 const KEY = "gptcore-presets";
 const OF_ONE_REPLY = ["max_tokens", "seed"]; // no preset holds or changes them
@@ -19,12 +20,10 @@ export class Settings {
     this.facts = facts;
     this.change = change;
     this.inputs = {};
-    this.system = el("textarea", { rows: "3", id: "system", placeholder: say("optional") });
-    this.system.addEventListener("input", () => this.changed());
-    this.stop = el("textarea", { rows: "2", id: "stop", placeholder: say("stop.hint") });
-    this.stop.addEventListener("input", () => this.changed());
-    this.schema = el("textarea", { rows: "3", id: "schema", placeholder: '{"type": "object", ...}', spellcheck: "false" });
-    this.schema.addEventListener("input", () => this.changed());
+    const area = (more) => el("textarea", { oninput: () => this.changed(), ...more });
+    this.system = area({ rows: "3", placeholder: say("optional") });
+    this.stop = area({ rows: "2", placeholder: say("stop.hint") });
+    this.schema = area({ rows: "3", placeholder: '{"type": "object", ...}', spellcheck: "false" });
     const [shown, folded] = [facts.settings.slice(0, 2), facts.settings.slice(2)];
     const again = el("button.small", { type: "button", onclick: () => this.useSeed(lastSeed()) }, say("seed.again"));
     this.presets = el("div.row.wrap");
@@ -34,16 +33,16 @@ export class Settings {
       el("h2", {}, say("settings")),
       ...(models ? [models] : []),
       this.presets,
-      ...shown.map((setting) => this.field(setting)),
-      ...(facts.chat ? [this.labelled("system", "system", this.system)] : []),
+      ...shown.map((setting) => this.slider(setting)),
+      ...(facts.chat ? [field("system", "system", this.system)] : []),
       el(
         "details",
         {},
         el("summary", {}, say("more.settings")),
-        ...folded.map((setting) => this.field(setting)),
+        ...folded.map((setting) => this.slider(setting)),
         again,
-        this.labelled("stop.texts", "stop", this.stop),
-        ...(facts.schemas && facts.chat ? [this.labelled("schema", "schema", this.schema)] : []),
+        field("stop", "stop.texts", this.stop),
+        ...(facts.schemas && facts.chat ? [field("schema", "schema", this.schema)] : []),
       ),
     );
     if (facts.api) {
@@ -61,11 +60,7 @@ export class Settings {
     this.device.textContent = told(line);
   }
 
-  labelled(key, id, ...inputs) {
-    return el("div.field", {}, el("label", { for: id }, say(key)), ...inputs);
-  }
-
-  field(setting) {
+  slider(setting) {
     const { name, slider, step } = setting;
     const value = el("input", { type: "number", step: String(step), id: `n-${name}`, "aria-label": say(`set.${name}`) });
     const range = slider && el("input", { type: "range", id: `r-${name}`, "aria-label": say(`set.${name}`) });

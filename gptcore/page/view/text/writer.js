@@ -4,6 +4,7 @@
 import { el } from "../dom.js";
 import { Figures } from "../parts/figures.js";
 import { showTints, tintLegend } from "../parts/glass.js";
+import { button } from "../parts/inputs.js";
 import { Notice } from "../parts/notice.js";
 import { modelPicker } from "../parts/picker.js";
 import { Settings } from "../parts/settings.js";
@@ -38,7 +39,6 @@ export class Writer {
     });
     this.mirror = el("div.mirror", { "aria-hidden": "true" });
     this.sheet = el("div.sheet", {}, this.mirror, this.box);
-    const button = (key, act, kind = "") => el(`button${kind}`, { type: "button", onclick: act }, say(key));
     this.go = button("continue", () => this.continue(), ".primary");
     this.halt = button("stop", () => this.stop(), ".primary");
     this.undoIt = button("undo", () => this.undo());

@@ -1,22 +1,14 @@
 // A run's loss by step: of the text it learns from, and of text that is held out.
 
-import { el } from "../dom.js";
+import { el, shape } from "../dom.js";
 import { say } from "../words.js";
 
-const SVG = "http://www.w3.org/2000/svg";
 const [WIDEST, HEIGHT, LEFT, BELOW] = [720, 220, 64, 24]; // pixels
 
 const LEAST = 0.001; // a text that is known by heart has losses far below, which say no more
 
 // Returns a loss as a person reads it: with two digits that count.
 export const rounded = (value) => (value > LEAST ? String(Number(value.toPrecision(2))) : `< ${LEAST}`);
-
-function shape(name, attributes, text = "") {
-  const element = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, String(value));
-  element.textContent = text;
-  return element;
-}
 
 // Returns the lowest and the highest value, and round ones between them that have room.
 function ticks(low, high, y) {

@@ -19,10 +19,10 @@ export function stage({ doing, run, said, is_stepping: isStepping }) {
     return `${say(`doing.${doing}`)} ${said.split("\n").findLast((line) => !isSample(line)) ?? ""}`;
   }
   if (!run) return "";
-  const { step, steps, bits_per_byte: bits, is_complete: isComplete } = run;
+  const { step, steps, bits_per_byte: bits, is_complete: isComplete, is_saved: isSaved } = run;
   const parts = [say("train.step", { step, steps })];
   if (doing) parts.push(left(run));
-  else parts.push(say(isComplete ? "train.complete" : "train.paused"));
+  else parts.push(say(isComplete ? "train.complete" : isSaved ? "train.paused" : "train.unsaved"));
   if (bits !== null) parts.push(say("train.bits", { bits: rounded(bits) }));
   return parts.join(" · ");
 }

@@ -2,6 +2,7 @@
 // from the server, which runs the commands; a reload, or another tab, shows the same.
 
 import { el } from "../dom.js";
+import { button, field } from "../parts/inputs.js";
 import { Notice } from "../parts/notice.js";
 import { say, told } from "../words.js";
 import { chart } from "./chart.js";
@@ -26,7 +27,6 @@ export class Train {
     this.host = host;
     this.typed = Object.fromEntries(FILLED.map((name) => [name, old?.isFilled ? old[name].value : undefined]));
     this.notice = new Notice();
-    const button = (key, act, kind = "") => el(`button${kind}`, { type: "button", onclick: act }, say(key));
     this.buttons = {
       plan: button("train.plan", () => this.begin("plan")),
       train: button("train.start", () => this.begin("train"), ".primary"),
@@ -83,13 +83,13 @@ export class Train {
       area.classList.remove("over");
       this.take(event.dataTransfer.files);
     });
-    this.dataset = el("select", { id: "dataset" });
+    this.dataset = el("select");
     const fetch = () => this.dataset.value && this.begin("fetch", { dataset: this.dataset.value });
     this.dataset.addEventListener("change", fetch);
     const text = (placeholder) => el("input", { type: "text", placeholder });
     this.me = this.field("me", "train.me", text(say("train.me.hint")));
     this.columns = this.field("columns", "train.columns", text(say("train.columns.hint")));
-    for (const name of ["me", "columns"]) this[name].addEventListener("change", () => this.begin("look"));
+    for (const name of ["me", "columns"]) this[name].addEventListener("change", () => this.lookAgain());
     this.people = el("div.row.wrap");
     this.about = el("details", {}, el("summary", {}, say("train.about")), this.me.parentElement, this.people, this.columns.parentElement);
     return el(
@@ -97,7 +97,7 @@ export class Train {
       {},
       el("h2", {}, say("train.texts")),
       area,
-      el("div.field", {}, el("label", { for: "dataset" }, say("train.dataset")), this.dataset),
+      field("dataset", "train.dataset", this.dataset),
       this.texts,
       this.unused,
       this.about,
@@ -120,8 +120,7 @@ export class Train {
   }
 
   field(name, key, input) {
-    input.id = `train-${name}`;
-    el("div.field", {}, el("label", { for: input.id }, say(key)), input);
+    field(`train-${name}`, key, input);
     return input;
   }
 
@@ -209,7 +208,11 @@ export class Train {
 
   // What was said of the texts was said of all of them.
   async remove(name) {
-    if ((await this.act("remove", { name })) && this.state.texts.length) await this.begin("look");
+    if (await this.act("remove", { name })) await this.lookAgain();
+  }
+
+  async lookAgain() {
+    if (this.state?.texts.length) await this.begin("look");
   }
 
   drop() {
@@ -258,6 +261,7 @@ export class Train {
     this.wasTold = Boolean(state.error);
     if (/--(me|columns)/.test(state.error + Object.values(state.refused))) this.about.open = true;
     if (wasDoing === "export" && !doing) this.open(state);
+    if (wasDoing === "fetch" && !doing) this.lookAgain();
   }
 
   // Fills the fields once, so that nothing is taken from under a person's fingers.

@@ -4,6 +4,7 @@ import { el } from "../dom.js";
 import { choice, counted } from "../parts/choice.js";
 import { visible } from "../parts/glass.js";
 import { heatMap } from "../parts/heatmap.js";
+import { button, field } from "../parts/inputs.js";
 import { Notice } from "../parts/notice.js";
 import { say, told } from "../words.js";
 
@@ -17,24 +18,22 @@ export class Translate {
     Object.assign(this, { host, found: [], sentence: 0, kind: "cross", layer: null, head: MEAN });
     const { facts } = host;
     this.notice = new Notice();
-    this.source = el("textarea", { rows: "6", id: "source", placeholder: say("translate.type") });
+    this.source = el("textarea", { rows: "6", placeholder: say("translate.type") });
     this.source.value = old?.source.value ?? "";
     this.source.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || !(event.shiftKey || event.ctrlKey)) return;
       event.preventDefault();
       this.translate();
     });
-    this.target = el("textarea", { rows: "6", id: "target", readOnly: true });
+    this.target = el("textarea", { rows: "6", readOnly: true });
     const { default: value, highest } = facts.beams;
     this.beams = el("input", { type: "number", id: "beams", min: "1", max: String(highest), value: old?.beams.value ?? String(value) });
-    const button = (key, act) => el("button.primary", { type: "button", onclick: act }, say(key));
-    this.go = button("translate", () => this.translate());
-    this.halt = button("stop", () => this.stop());
+    this.go = button("translate", () => this.translate(), ".primary");
+    this.halt = button("stop", () => this.stop(), ".primary");
     this.halt.hidden = true;
     this.status = el("p.cell", { role: "status" });
     this.picture = el("div.pictures", { hidden: true });
     const example = (text) => el("button.small", { type: "button", onclick: () => (this.source.value = text) }, text);
-    const field = (id, key, input) => el("div.field", {}, el("label", { for: id }, say(key)), input);
     this.element = el(
       "main.room",
       { "aria-label": say("room.translate") },
@@ -49,8 +48,6 @@ export class Translate {
       el("small.device", {}, told(facts.line)),
     );
   }
-
-  enter() {}
 
   stop() {
     this.running?.abort();

@@ -305,6 +305,7 @@ export default {
   "train.measuring": "measuring it on text that is held out …",
   "train.complete": "complete",
   "train.paused": "stopped and saved",
+  "train.unsaved": "stopped before anything was saved",
   "train.bits": "{bits} bits per byte of text that is held out",
   "told.schema": "The schema is no JSON: {why}",
   "told.running": "A command is running: stop it, or wait for its end",

@@ -304,6 +304,7 @@ export default {
   "train.measuring": "正在用留出的文本评测……",
   "train.complete": "已完成",
   "train.paused": "已停止并保存",
+  "train.unsaved": "已停止，尚未保存任何内容",
   "train.bits": "留出文本每字节 {bits} 比特",
   "told.schema": "模式不是有效的 JSON：{why}",
   "told.running": "有命令正在运行：请停止它，或等它结束",
