@@ -192,9 +192,9 @@ def test_a_file_brings_back_what_was_deleted_from_an_open_chat(page: Page, tmp_p
     expect(replies(page)).to_have_count(1)
     page.locator("input[type=file]").set_input_files(tmp_path / "chats.json")
     expect(page.locator(".notice")).to_contain_text("1 chat was imported")
-    expect(replies(page)).to_have_text(said)
+    expect(replies(page)).to_have_text(said, use_inner_text=True)
     page.reload()
-    expect(replies(page)).to_have_text(said)
+    expect(replies(page)).to_have_text(said, use_inner_text=True)
 
 
 def test_the_tokens_of_a_message_go_and_come_back_with_it(page: Page) -> None:
