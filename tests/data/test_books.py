@@ -46,6 +46,12 @@ def test_lines_of_a_web_page_are_those_that_a_browser_shows(tmp_path: Path) -> N
     assert "while dough:\n    wait()" in text
 
 
+def test_a_control_character_is_no_word_of_a_web_page(tmp_path: Path) -> None:
+    page = "<html><body><p>The fox&#1; lives in the &#xFFFF;wood, which is deep.</p></body></html>"
+    text = "The fox lives in the wood, which is deep."
+    assert documents(write(tmp_path / "page.html", page)) == [text]
+
+
 PAGE = (
     '<html xmlns="http://www.w3.org/1999/xhtml"><head><title>x</title></head><body>{}</body></html>'
 )
@@ -94,6 +100,8 @@ def test_a_book_is_read_in_the_order_of_its_spine(tmp_path: Path) -> None:
          "A paragraph.\n\nAnother one."),
         ("Bare words <p>in a paragraph</p> and after it.",
          "Bare words\n\nin a paragraph\n\nand after it."),
+        ("<p>Two\x0c fine&#1; days<br/>\x0bof a <i>\ufffeyear</i>.</p>",
+         "Two fine days\nof a year."),
         ("<p>A line,<br/>and its rhyme</p><script>var x = 1</script>", "A line,\nand its rhyme"),
     ],
 )  # fmt: skip
@@ -209,6 +217,12 @@ def test_words_divided_with_the_hyphen_of_browsers_are_joined(tmp_path: Path) ->
     text = "For special E-Bikes."
     assert documents(write(tmp_path / "a.pdf", with_u2010)) == [text]
     assert documents(write(tmp_path / "b.pdf", pdf(line))) == [text]
+
+
+def test_halves_of_words_are_joined_in_every_alphabet() -> None:
+    assert books.reflowed("сло-\nво, čer-\nšvy, λέ-\nξη, E-\nBike, in-\n2") == (
+        "слово, čeršvy, λέξη, E-Bike, in-2"
+    )
 
 
 def test_a_page_that_is_too_long_is_refused_and_not_cut(

@@ -10,6 +10,7 @@ import zipfile
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 from unicodedata import normalize
 from urllib.parse import quote, unquote, urldefrag
 
@@ -27,6 +28,7 @@ EXPORTED = {  # what the pages of chats have
 }
 PILCROW = "¶"  # a link to the heading before it, in the pages of Sphinx and others
 SPACES = re.compile(r"[ \t\n\f\r]+")  # one space in HTML; a no-break space is another
+NO_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # lxml reads them and sets none
 BLANKS = re.compile(r" +\n(?: (?! ))?|\n (?! )")  # about the end of a line; code is indented more
 LOCKS = "META-INF/encryption.xml"  # what is encrypted in an EPUB: chapters, or fonts alone
 SIGNS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "") | {  # control characters
@@ -73,13 +75,19 @@ def words_of(page: bytes) -> str:
         raise NoText("it is HTML without words")
     for link in tree.xpath(f'//a[normalize-space()="{PILCROW}"]'):
         link.drop_tree()
-    for words in tree.xpath("//text()[not(ancestor::pre)]"):  # as a browser shows them
-        setattr(words.getparent(), "tail" if words.is_tail else "text", SPACES.sub(" ", words))
+    blank(tree, NO_XML)
+    blank(tree, SPACES, "//text()[not(ancestor::pre)]")  # as a browser shows them
     text = trafilatura.extract(tree, include_comments=False, favor_recall=True)
     text = text or trafilatura.html2txt(tree)
     if not (text and text.strip()):
         raise NoText("it is HTML without words")
     return BLANKS.sub("\n", text)
+
+
+def blank(tree: Any, pattern: re.Pattern[str], path: str = "//text()") -> None:
+    """Put a space where the texts of a tree have what the pattern matches."""
+    for words in tree.xpath(path):
+        setattr(words.getparent(), "tail" if words.is_tail else "text", pattern.sub(" ", words))
 
 
 def read_epub(file: File, asked: Asked) -> Found:
@@ -140,6 +148,7 @@ def chapter(page: bytes) -> str:
     if body is None:
         return ""
     etree.strip_elements(body, "script", "style", with_tail=False)
+    blank(body, NO_XML)
     for line_end in body.iter("br"):
         line_end.tail = "\u2028" + (line_end.tail or "")
     for block in body.iter(*BLOCKS.split()):  # which may hold others, and words between them
@@ -251,7 +260,7 @@ def reflowed(text: str) -> str:
 
     A browser divides with U+2010. A hyphen before a capital or a number is part of the word.
     """
-    text = re.sub(r"(?<=\w)[-\u2010]\n(?=[a-zß-ÿ])", "", text)
-    text = re.sub(r"(?<=\w)[-\u2010]\n(?=\w)", "-", text)
+    hyphen = re.compile(r"(?<=\w)[-\u2010]\n(?=(\w))")
+    text = hyphen.sub(lambda found: "" if found[1].islower() else "-", text)
     paragraphs = re.split(r"\n\s*\n", text)
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs if paragraph.strip())
