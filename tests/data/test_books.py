@@ -142,9 +142,13 @@ def test_a_chapter_that_cannot_be_read_is_said_and_the_others_are_read(tmp_path:
     assert "klingon" in said
 
 
-@pytest.mark.parametrize("kind", ["book", "archive"])
+@pytest.mark.parametrize("kind", ["book", "archive", "LZMA"])
 def test_whatever_byte_of_an_archive_is_wrong_is_said(tmp_path: Path, kind: str) -> None:
-    good = epub({"1.xhtml": "<p>One</p>"}) if kind == "book" else zipped(a__txt=b"One")
+    good = {
+        "book": epub({"1.xhtml": "<p>One</p>"}),
+        "archive": zipped(a__txt=b"One"),
+        "LZMA": zipped(zipfile.ZIP_LZMA, a__txt=b"One"),
+    }[kind]
     for at in range(len(good)):
         bad = good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :]
         path = write(tmp_path / "file", bad)

@@ -201,9 +201,9 @@ def test_a_parquet_file_is_read_with_its_nested_messages(tmp_path: Path) -> None
         documents(tmp_path / "cut")
 
 
-def zipped(**members: bytes) -> bytes:
+def zipped(packing: int = zipfile.ZIP_DEFLATED, **members: bytes) -> bytes:
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(stream, "w", packing) as archive:
         for name, data in members.items():
             archive.writestr(name.replace("__", "."), data)
     return stream.getvalue()

@@ -4,6 +4,7 @@ import json
 import random
 import string
 from pathlib import Path
+from time import process_time
 
 import pytest
 
@@ -151,6 +152,12 @@ def test_what_is_unlike_prose_is_noticed(line: str, told: str) -> None:
 )
 def test_prose_is_not_noticed(line: str) -> None:
     assert noticed(line) == ""
+
+
+def test_a_long_message_without_spaces_is_looked_at_in_no_time() -> None:
+    began = process_time()
+    assert "1 e-mail address:" in noticed("-" * 200_000 + " ann@example.org")  # it took a minute
+    assert process_time() - began < 10
 
 
 def test_a_large_text_is_noticed_in_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:

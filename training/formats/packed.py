@@ -17,8 +17,20 @@ from typing import Any, BinaryIO, cast
 from training.formats.found import Unreadable
 from training.formats.places import File, is_hidden
 
+try:
+    from lzma import LZMAError
+except ImportError:  # in a Python that was built without it
+    LZMAError = zlib.error  # type: ignore[misc, assignment]
+
 # NotImplementedError is zipfile's, for a compression that it does not know.
-DAMAGED = (gzip.BadGzipFile, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError)
+DAMAGED = (
+    EOFError,
+    gzip.BadGzipFile,
+    zlib.error,
+    LZMAError,
+    zipfile.BadZipFile,
+    NotImplementedError,
+)
 MAX_NESTED = 3  # archives within archives
 MAX_RATIO = 200  # of a file's size to its packed size; text packs to a tenth or so
 ZSTD_PART = 1 << 13  # bytes; even if they are nothing but repetition, they fit into memory
