@@ -183,24 +183,6 @@ def test_prose_with_commas_is_no_table(tmp_path: Path) -> None:
     assert documents(write(tmp_path / "a.txt", text)) == [text]
 
 
-def test_a_parquet_file_is_read_with_its_nested_messages(tmp_path: Path) -> None:
-    import pyarrow
-    import pyarrow.parquet
-
-    table = pyarrow.table({"messages": [CHAT, CHAT], "score": [0.1, 0.2]})
-    pyarrow.parquet.write_table(table, tmp_path / "train-00000")
-    assert documents(tmp_path / "train-00000") == [CHAT, CHAT]
-    small = zstandard.compress((tmp_path / "train-00000").read_bytes())
-    assert documents(write(tmp_path / "train.zst", small)) == [CHAT, CHAT]
-    twice = pyarrow.Table.from_arrays([pyarrow.array(["a"])] * 2, names=["text", "text"])
-    pyarrow.parquet.write_table(twice, tmp_path / "twice")
-    with pytest.raises(UserError, match="twice: it has the column 'text' twice"):
-        documents(tmp_path / "twice")
-    write(tmp_path / "cut", (tmp_path / "train-00000").read_bytes()[:-20])
-    with pytest.raises(UserError, match="is a damaged Parquet file"):
-        documents(tmp_path / "cut")
-
-
 def zipped(packing: int = zipfile.ZIP_DEFLATED, **members: bytes) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", packing) as archive:

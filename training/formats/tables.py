@@ -147,15 +147,29 @@ def read_parquet(file: File, asked: Asked) -> Found:
             table = pyarrow.parquet.ParquetFile(stream)
             check_names(table.schema_arrow.names)
             for batch in table.iter_batches(ROWS_AT_ONCE):
-                for row in batch.to_pylist():
+                for row in rows_in(batch):
                     number += 1
                     yield f"row {number}", row
 
     try:
         yield from documents("Parquet", rows(), asked)
-    except (pyarrow.ArrowException, OSError) as error:
+    except Unreadable:
+        raise
+    except (pyarrow.ArrowException, OSError, OverflowError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise Unreadable(f"it is a damaged Parquet file ({reason}): fetch it again") from None
+
+
+def rows_in(batch: Any) -> list[Row]:
+    """Return some rows of Parquet. Dates that Python cannot hold are texts."""
+    import pyarrow
+
+    try:
+        return batch.to_pylist()
+    except (OverflowError, ValueError):  # beyond the years 1 to 9999, or of nanoseconds
+        is_time, text = pyarrow.types.is_temporal, pyarrow.string()
+        columns = [one.cast(text) if is_time(one.type) else one for one in batch]
+        return pyarrow.RecordBatch.from_arrays(columns, batch.schema.names).to_pylist()
 
 
 def documents(kind: str, rows: Iterator[tuple[str, Row | Skip]], asked: Asked) -> Found:
