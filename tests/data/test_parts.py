@@ -13,6 +13,7 @@ import zstandard
 from conftest import Refused
 
 import training.data.parts
+import training.data.shard
 import training.data.shards
 import training.data.survey
 from gptcore.checks import UserError
@@ -112,6 +113,15 @@ def test_small_files_are_read_together(texts: Path) -> None:
     names = [file.name for group in grouped for file in group]
     assert names == [file.name for file in find_files([texts])]
     assert all(sum(file.size for file in group) >= 20_000 for group in grouped[:-1])
+
+
+def test_a_piece_of_more_tokens_than_a_shard_has_overwrites_no_other_piece(
+    texts: Path, tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replies of a letter have more tokens than bytes."""
+    expected = made(texts, tmp_path / "expected", 1, tokenizer).manifest
+    monkeypatch.setattr(training.data.shard, "SHARD_TOKENS", 100)
+    assert made(texts, tmp_path / "made", 1, tokenizer).manifest == expected
 
 
 def test_a_lost_part_is_made_again_alone(texts: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:

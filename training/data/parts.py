@@ -25,14 +25,7 @@ from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import cut_for, document_text
 from training.data.remote import MANIFEST
 from training.data.shard import ShardWriter
-from training.data.shards import (
-    COUNTS,
-    FORMAT,
-    SPLITS,
-    Shards,
-    dtype_of,
-    manifest_of,
-)
+from training.data.shards import COUNTS, SPLITS, Shards, dtype_of, manifest_of
 from training.data.survey import Survey, Surveyor, validation_limit
 from training.data.tokenising import tokenise
 from training.formats.found import Asked, Document, Item, Skip
@@ -111,7 +104,6 @@ def write_part(
     names = [f"{shard}{end}" for piece in pieces for shard in piece["shards"] for end in ENDS]
     paths = [folder / name for name in names if (folder / name).exists()]
     listed = {
-        "format": FORMAT,
         "plan": plan_of(files, asked, tokenizer, limit),
         "tokenizer": tokenizer.sha256,
         "pieces": pieces,

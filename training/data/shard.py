@@ -69,17 +69,17 @@ class Shard:
 class ShardWriter:
     """Writes the documents of one split; each document is in one shard.
 
-    `first`: the number of the first shard.
+    `only`: the number of a shard that holds them all; the next number is that of another piece.
     """
 
-    def __init__(self, folder: Path, split: str, first: int = 0):
-        self.folder, self.split, self.first = folder, split, first
+    def __init__(self, folder: Path, split: str, only: int | None = None):
+        self.folder, self.split, self.only = folder, split, only
         self.shards: list[str] = []
         self.n_tokens = 0
         self.open_shard()
 
     def open_shard(self) -> None:
-        self.shards.append(f"{self.split}-{self.first + len(self.shards):05d}")
+        self.shards.append(f"{self.split}-{(self.only or 0) + len(self.shards):05d}")
         self.file = open(self.folder / f"{self.shards[-1]}.bin", "wb")
         self.starts = array("q")
         self.unlearned: list[tuple[int, int]] = []
@@ -99,7 +99,8 @@ class ShardWriter:
 
     def add(self, ids: np.ndarray, unlearned: list[tuple[int, int]]) -> None:
         """Append a document, with the spans of its ids that carry no loss."""
-        if self.length and self.length + len(ids) > SHARD_TOKENS:
+        is_full = self.length + len(ids) > SHARD_TOKENS
+        if self.only is None and self.length and is_full:
             self.close_shard()
             self.open_shard()
         self.starts.append(self.length)
