@@ -12,7 +12,8 @@ from itertools import islice
 LOOKED_AT = 50  # a third of these lines begin messages; if messages are long, more are looked at
 # How a message begins: [2021-05-03, 14:02:11] Ann: or 3. 5. 2021, 2:02 p.m. - Ann: or, below a
 # line with the day, a time and a name.
-DATE = r"(?P<date>\d{1,4}(?:[./-] ?|년 )\d{1,2}(?:[./-] ?|월 )\d{1,4})"
+# In Arabic, a mark of the writing's direction is before each slash.
+DATE = r"(?P<date>\d{1,4}\u200f?(?:[./-] ?|년 )\d{1,2}\u200f?(?:[./-] ?|월 )\d{1,4})"
 NOON = r"[^\W\d_]\.?[ \xa0\u202f]?[^\W\d_]{0,2}\.?"  # AM, p.m., μ.μ. or م
 CLOCK = r"(?:[^\W\d_]{1,4}\.? ?)?\d{1,2}[:.]\d{2}(?:[:.]\d{2})?"  # 14:02, klo 14.02, 下午2:02:11
 TIME = rf"(?P<time>{CLOCK}(?:[ \xa0\u202f]?{NOON})?)"
@@ -54,7 +55,10 @@ KAKAOTALK = re.compile(r"사진|동영상|이모티콘")
 FORMS = (
     Form(
         "WhatsApp chat",
-        re.compile(rf"\u200e?\[?{DATE}\.?,? {TIME}(?:\]| -) (?:(?P<name>(?!{CLOCK}).+?): )?"),
+        re.compile(
+            rf"[\u200e\u200f]?\[?[\u200e\u200f]?{DATE}\.?[,،]? {TIME}(?:\]| -) "
+            rf"(?:(?P<name>(?!{CLOCK}).+?): )?"
+        ),
         re.compile(  # Android's is in <>, in any language
             r"<[^<>]*>|(image|video|audio|sticker|GIF|document|Contact card) omitted|"
             rf"({'|'.join(DELETED)})\.?|null",
