@@ -122,8 +122,18 @@ SNAPCHAT = {
     ],
     "cleo": [],
 }
-EXPORTS = [TELEGRAM, ACCOUNT, DISCORD, FACEBOOK, MESSENGER, SLACK, SNAPCHAT]
-NAMES = ["Telegram", "account", "Discord", "Facebook", "Messenger", "Slack", "Snapchat"]
+LEFT = {"about": "", "personal_information": {}, "left_chats": ACCOUNT["chats"]}
+EXPORTS = [TELEGRAM, ACCOUNT, LEFT, DISCORD, FACEBOOK, MESSENGER, SLACK, SNAPCHAT]
+NAMES = [
+    "Telegram",
+    "account",
+    "left chats",
+    "Discord",
+    "Facebook",
+    "Messenger",
+    "Slack",
+    "Snapchat",
+]
 
 
 @pytest.mark.parametrize("indent", [None, 1])

@@ -137,7 +137,8 @@ def chats_of(export: Any) -> list[list[Message]]:
         return [export]
     if all(isinstance(chat, list) for chat in export.values()):  # Snapchat's, by friend
         return [*export.values()]
-    return [chat["messages"] for chat in export.get("chats", {"list": [export]})["list"]]
+    parts = [export[part]["list"] for part in ("chats", "left_chats") if part in export]
+    return [chat["messages"] for chats in parts or [[export]] for chat in chats]
 
 
 def said_of(messages: list[Message], form: Form, skipped: list[Skip]) -> list[Said]:
