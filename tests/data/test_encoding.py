@@ -68,6 +68,13 @@ def test_what_would_be_nonsense_is_refused(content: bytes, tmp_path: Path) -> No
         list(read_documents(find_files([path]), Asked()))
 
 
+def test_what_only_begins_in_an_encoding_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_bytes("Schöne Grüße aus Köln. ".encode("cp1252") * 3000 + b"\x81")
+    with pytest.raises(UserError, match=r"it begins as Windows-1252 and goes on as something else"):
+        list(read_documents(find_files([path]), Asked()))
+
+
 def test_it_is_said_in_which_encoding_a_text_is_read(tmp_path: Path) -> None:
     path = tmp_path / "letter.txt"
     path.write_bytes("Schöne Grüße aus Köln. ".encode("cp1252") * 9)

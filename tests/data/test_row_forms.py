@@ -289,3 +289,19 @@ def test_a_row_that_teaches_nothing_is_skipped_with_its_reason(
     path = write(tmp_path / "a.jsonl", f'{{"text": "fine"}}\n{row}\n')
     assert documents(path) == ["fine"]
     assert reason in told(path) and "(first: line 2)" in told(path)
+
+
+def test_a_value_with_a_key_twice_costs_no_other_value(tmp_path: Path) -> None:
+    twice = '[{"text": "one"}, {"text": "a", "n": {"k": 1, "k": 2}}, {"text": "three"}]'
+    path = write(tmp_path / "a.json", twice)
+    assert documents(path) == ["one", "three"]
+    assert "skipped 1: it has the key 'k' twice, and one would be lost (first: value 2)" in told(
+        path
+    )
+
+
+def test_it_is_said_that_the_rest_of_a_file_is_not_read(tmp_path: Path) -> None:
+    rows = "Hi,Hello!\n" * 200
+    write(tmp_path / "a.csv", f'question,answer\n{rows}Bye,"Good" bye\n{rows}')
+    assert " bytes\n  skipped 1: line 202: its quotes" in told(tmp_path)
+    assert "and the cell in quotes (the rest is not read)" in told(tmp_path)

@@ -20,6 +20,7 @@ from training.formats.texts import READ_CHARACTERS
 
 BETWEEN = re.compile(r"[, \t\r\n]*")  # two values
 N_LATER = 63  # parts of HEAD in which the first letter beyond ASCII may be
+ROWS = json.JSONDecoder(object_pairs_hook=without_repeats)
 MAX_VALUE = 1 << 24  # characters; more than a book has, and few enough for any memory
 
 
@@ -71,9 +72,9 @@ def numbered_lines(stream: TextIO) -> Iterator[tuple[int, str]]:
 def values(stream: TextIO) -> Iterator[tuple[int, Any]]:
     """Yield the numbers, from 1, and values of a JSON array, or of values one after another.
 
-    Raises Unreadable for what is not JSON, and for a value of more than MAX_VALUE characters.
+    A value with a key twice is an Unreadable. Raises Unreadable for what is not JSON, and for a
+    value of more than MAX_VALUE characters.
     """
-    decoder = json.JSONDecoder(object_pairs_hook=without_repeats)
     text = stream.read(READ_CHARACTERS).lstrip("\ufeff \t\r\n")
     is_array = text.startswith("[")
     at, is_over = int(is_array), False  # where to go on in the text, and whether it is the last
@@ -85,11 +86,9 @@ def values(stream: TextIO) -> Iterator[tuple[int, Any]]:
                 return
             why = ""
             try:
-                value, end = decoder.raw_decode(text, at)
+                value, end = value_at(text, at)
                 if end < len(text):  # a number at the end may go on
                     break
-            except Unreadable:
-                raise
             except RecursionError:
                 raise Unreadable(f"value {number} is nested too deeply") from None
             except ValueError as error:
@@ -110,6 +109,14 @@ def values(stream: TextIO) -> Iterator[tuple[int, Any]]:
             text, at, is_over = text[at:] + (more or " "), 0, not more
         yield number, value
         at = end
+
+
+def value_at(text: str, at: int) -> tuple[Any, int]:
+    """Return a value and where it ends, or in its place why it cannot be one. Raises ValueError."""
+    try:
+        return ROWS.raw_decode(text, at)
+    except Unreadable as error:
+        return error, json.JSONDecoder().raw_decode(text, at)[1]
 
 
 def check_end(text: str, stream: TextIO) -> None:

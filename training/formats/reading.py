@@ -21,7 +21,7 @@ from training.formats.chats.assistants import EXPORTED
 from training.formats.chats.messengers import read_messenger
 from training.formats.chats.transcripts import read_chat
 from training.formats.encoding import HEAD, note
-from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
+from training.formats.found import Asked, Found, Item, Kind, NoText, Skip, Unreadable
 from training.formats.kinds import TIMES, kind_of
 from training.formats.lines import characters, numbered_lines, open_text, text_encoding, values
 from training.formats.packed import DAMAGED, unpacked
@@ -69,20 +69,24 @@ def read_files(files: Iterable[File], asked: Asked, depth: int = 0) -> Iterator[
 
 
 def guarded(file: File, asked: Asked) -> Found:
+    found = None
     try:
-        yield from read_file(file, asked)
+        for found in read_file(file, asked):
+            yield found
     except (Unreadable, OSError, UnicodeDecodeError, *DAMAGED) as error:
-        yield from failed(file, error)
+        yield from failed(file, error, isinstance(found, Item | Skip))
 
 
-def failed(file: File, error: Exception) -> Found:
+def failed(file: File, error: Exception, is_begun: bool = False) -> Found:
     """Yield a Skip of a whole file, or of the rest of it. Raises UserError if the user named it."""
     if isinstance(error, Unreadable):
         reason = str(error)
     elif isinstance(error, UnicodeDecodeError):
-        place = f"line {undecodable_line(file)}" if error.encoding == "utf-8" else "it"
-        remedy = "save it as UTF-8, in Excel as CSV UTF-8"
-        reason = f"{place} is not {error.encoding.upper()} text: {remedy}"
+        if error.encoding == "utf-8":
+            reason = f"line {undecodable_line(file)} is not UTF-8 text"
+        else:
+            reason = f"it begins as {text_encoding(file)} and goes on as something else"
+        reason += ": save it as UTF-8, in Excel as CSV UTF-8"
     elif isinstance(error, OSError) and error.strerror:
         reason = error.strerror
     else:
@@ -91,7 +95,7 @@ def failed(file: File, error: Exception) -> Found:
         raise NoText(f"{file.name}: {reason}: leave it out") from None
     if file.is_named:
         raise UserError(f"{file.name}: {reason}") from None
-    yield Skip("", reason)
+    yield Skip("", f"{reason} (the rest is not read)" if is_begun else reason)
 
 
 def undecodable_line(file: File) -> int:
@@ -174,6 +178,9 @@ def read_json(file: File, asked: Asked) -> Found:
     yield Kind("JSON")
     with open_text(file) as stream:
         for number, row in values(stream):
+            if isinstance(row, Unreadable):
+                yield Skip(f"value {number}", str(row))
+                continue
             rows = rows_within(row)
             for inner, one in enumerate(rows, 1):
                 where = f"value {inner if len(rows) > 1 else number}"
