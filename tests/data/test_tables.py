@@ -38,3 +38,20 @@ def test_a_date_that_python_cannot_hold_and_text_that_is_not_utf_8_are_no_traceb
     pyarrow.parquet.write_table(pyarrow.table({"text": not_text}), tmp_path / "latin")
     with pytest.raises(UserError, match=r"latin: it is a damaged Parquet file \('utf-8' codec"):
         documents(tmp_path / "latin")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "Zeitstempel;Was, wenn überhaupt, gefiel?;Was, wenn überhaupt, nicht?\n1;Das.;Es.\n",
+        '"Nr.";"Question, please";"Answer, thanks"\n"1";"Das.";"Es."\n',
+        "Nr.;Frage, allgemein;Antwort, kurz, deutlich\n1;Das.;Es.\n",
+        'Nr.,question,answer\n"1;1;1;1",Das.,Es.\n',
+    ],
+)
+def test_what_separates_columns_does_so_in_every_row(tmp_path: Path, table: str) -> None:
+    path = write(tmp_path / "a.csv", table)
+    first = table.splitlines()[0].replace('"', "")
+    columns = tuple(first.split(";" if ";" in first else ",")[1:])
+    [[asked, answer]] = documents(path, columns=columns)
+    assert (asked["content"], answer["content"]) == ("Das.", "Es.")

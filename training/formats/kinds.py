@@ -8,7 +8,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections import Counter
 
 from training.formats.chats.forms import chat_of
 from training.formats.encoding import decoded
@@ -139,31 +139,33 @@ def table_kind(text: str, name: str) -> str | None:
         return "table"
     if name.endswith((".md", ".html")):
         return None
-    columns = [column.strip().lower() for column in first_row(text)]
-    is_known = any({*pair} <= {*columns} for pair in PAIRS)
-    return "table" if is_known and is_regular(text) else None
+    first, *more = rows = rows_of(text, delimiter_of(text))
+    is_known = any({*pair} <= {name.strip().lower() for name in first} for pair in PAIRS)
+    is_regular = bool(more) and len({len(row) for row in rows[:-1]}) == 1  # the last may be cut
+    return "table" if is_known and is_regular else None
 
 
 def delimiter_of(text: str) -> str:
-    """Return what separates the columns of a table: the one that its first line has most often.
+    """Return what separates the columns of a table: that by which most rows have equally many.
 
-    A title above the table has none of them.
+    Among several, it is the one that the first line with any of them has most often.
     """
-    lines = text.lstrip("\ufeff").splitlines()
+    lines = text.splitlines()
     head = next((line for line in lines if any(d in line for d in DELIMITERS)), "")
-    return max(DELIMITERS, key=head.count)
+    return max(DELIMITERS, key=lambda d: (regularity(rows_of(text, d)), head.count(d)))
 
 
-def first_row(text: str) -> list[str]:
-    return next(rows_of(text), [])
+def regularity(rows: list[list[str]]) -> float:
+    """Return the share of rows with the commonest number of columns, or 0 if that number is 1.
+
+    >>> regularity([["A title"], ["q", "a"], ["Hi", "Hello!"], ["Bye", "Goodbye!"]])
+    0.75
+    """
+    [(width, n)] = Counter(map(len, rows)).most_common(1)
+    return n / len(rows) if width > 1 else 0.0
 
 
-def rows_of(text: str) -> Iterator[list[str]]:
-    """Yield the rows of a head. Its lines may end as old Macs end them, which csv refuses."""
-    return csv.reader(io.StringIO(text, newline=None), delimiter=delimiter_of(text))
-
-
-def is_regular(text: str) -> bool:
-    """Whether all rows of the head but the last, which may be cut, have as many columns."""
-    rows = [row for row in rows_of(text) if row]
-    return len(rows) > 1 and len({len(row) for row in rows[:-1]}) == 1
+def rows_of(text: str, delimiter: str) -> list[list[str]]:
+    """Return the rows of a head. Its lines may end as old Macs end them, which csv refuses."""
+    reader = csv.reader(io.StringIO(text, newline=None), delimiter=delimiter)
+    return [row for row in reader if row]
