@@ -27,15 +27,15 @@ OTHERS = {  # texts of which most would be no words, and what helps
     re.compile(pattern): reason
     for pattern, reason in {
         r"={62}\r?\nGuild: ": "it is a Discord channel as text: export it as JSON",
-        "\ufeff?AuthorID,Author,Date,": "it is a Discord channel as a table: export it as JSON",
+        "AuthorID,Author,Date,": "it is a Discord channel as a table: export it as JSON",
         r"[A-Z][a-z]{2} \d\d, \d{4} +\d{1,2}:\d\d:\d\d [AP]M( \([^\n]*\))?\r?\n\S": "it is a chat "
         "of iMessage: make a table of it with the columns date, user and message",
         r'(#[^\n]*\n|\r?\n)*msgid "': "it is a catalogue of translations: make a table of it "
         "with po2csv",
-        r"\ufeff?\s*\[Script Info\]": "it is subtitles of SubStation Alpha: save them as .srt",
-        r"\ufeff?\s*(?i:<SAMI)\b": "it is subtitles of SAMI: save them as .srt",
-        r"\ufeff?\{\d+\}\{\d*\}": "it is subtitles of MicroDVD: save them as .srt",
-        r"\ufeff?(\[[a-z]+:[^\n]*\][ \t\r]*\n|\s)*\[\d+:\d\d\.\d+\]": "it is lyrics with times: "
+        r"\s*\[Script Info\]": "it is subtitles of SubStation Alpha: save them as .srt",
+        r"\s*(?i:<SAMI)\b": "it is subtitles of SAMI: save them as .srt",
+        r"\{\d+\}\{\d*\}": "it is subtitles of MicroDVD: save them as .srt",
+        r"(\[[a-z]+:[^\n]*\][ \t\r]*\n|\s)*\[\d+:\d\d\.\d+\]": "it is lyrics with times: "
         "save them as text without",
         r"(categories:\s*\n(-[^\n]*\n)+)?conversations:\s*\n- - ": "it is a corpus of ChatterBot: "
         "make a table of it, with a question and an answer in each row",
@@ -52,10 +52,10 @@ TIMES = (
     r"(?:(?:\d+[ \t]*\r?\n)?(?:\d+:)?\d+:\d+(?:[.,]\d+)? --> [^\n]*\n"
     r"|\d+:\d\d:\d\d\.\d{3},\d+:\d\d:\d\d\.\d{3}\r?\n)"
 )
-SUBTITLES = re.compile(rf"\ufeff?\s*(WEBVTT\b|{TIMES})")
+SUBTITLES = re.compile(rf"\s*(WEBVTT\b|{TIMES})")
 # What the JSON of a messenger has near its beginning, and nothing else has.
 MESSENGERS = {
-    name: re.compile(rf"\ufeff?\s*{pattern}", re.DOTALL)
+    name: re.compile(rf"\s*{pattern}", re.DOTALL)
     for name, pattern in {
         "Telegram chat": r'\{.*"type":\s*"'
         r'(personal_chat|bot_chat|saved_messages|(private|public)_(group|supergroup|channel))"'
@@ -109,7 +109,7 @@ def messenger_of(text: str) -> str:
 
 def json_kind(text: str, name: str) -> str | None:
     """Return "jsonl" or "json", or None. A broken file with such a name is still of its kind."""
-    start = text.lstrip("\ufeff \t\r\n")
+    start = text.lstrip(" \t\r\n")
     first, _, rest = start.partition("\n")
     if start.startswith("{") and parses(first):
         return "jsonl" if rest.strip() or name.endswith((".jsonl", ".ndjson")) else "json"

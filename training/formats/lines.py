@@ -75,7 +75,7 @@ def values(stream: TextIO) -> Iterator[tuple[int, Any]]:
     A value with a key twice is an Unreadable. Raises Unreadable for what is not JSON, and for a
     value of more than MAX_VALUE characters.
     """
-    text = stream.read(READ_CHARACTERS).lstrip("\ufeff \t\r\n")
+    text = stream.read(READ_CHARACTERS).lstrip(" \t\r\n")
     is_array = text.startswith("[")
     at, is_over = int(is_array), False  # where to go on in the text, and whether it is the last
     for number in count(1):

@@ -141,7 +141,7 @@ def read_subtitles(file: File, asked: Asked) -> Found:
     """Yield the lines that are spoken, without numbers, times, colours and names of speakers."""
     yield Kind("subtitles, without their times", is_cut=True)
     with open_text(file) as stream:
-        text = "".join(islice(characters(stream), MAX_PARTS)).removeprefix("\ufeff")
+        text = "".join(islice(characters(stream), MAX_PARTS))
         if stream.read(1):
             raise Unreadable("it is subtitles longer than any film: divide it")
     is_rolling = WORD_TIME.search(text)
