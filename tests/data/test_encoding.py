@@ -68,6 +68,13 @@ def test_what_would_be_nonsense_is_refused(content: bytes, tmp_path: Path) -> No
         list(read_documents(find_files([path]), Asked()))
 
 
+@pytest.mark.parametrize("word", ["BMW", "MZ-Räder", "ID3-Zeichen", "RIFF"])
+def test_a_text_may_begin_as_pictures_and_programs_do(word: str, tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_bytes(f"{word} über alle Straßen, schöne Grüße.".encode("cp1252"))
+    assert list(read_documents(find_files([path]), Asked()))
+
+
 def test_what_only_begins_in_an_encoding_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes("Schöne Grüße aus Köln. ".encode("cp1252") * 3000 + b"\x81")

@@ -66,7 +66,7 @@ def encoding_of(head: bytes) -> str:
     if head.startswith(b"{\\rtf"):
         raise Unreadable("it is an RTF document: save it as text or PDF")
     for mark, name in BINARY.items():
-        if head.startswith(mark) and not is_text(head):
+        if head.startswith(mark) and not (is_text(head) or guess(head)):
             raise (Unreadable if ":" in name else NoText)(f"it is {name}")
     if b"\0" in head:
         for (place, mark), name in PLACED.items():
@@ -97,7 +97,8 @@ def guess(head: bytes) -> str | None:
     beyond = sum(not character.isascii() for character in as_utf8)
     if beyond >= 2 * as_utf8.count(REPLACED):
         return None
-    name = chardet.detect(head, include_encodings=GUESSES)["encoding"]
+    # Below a line end, chardet too takes "BMW" for a word and not for a bitmap picture.
+    name = chardet.detect(b"\n" + head, include_encodings=GUESSES)["encoding"]
     if name is None or CONTROL.search(head.decode(name, errors="ignore")):
         return None
     return name
