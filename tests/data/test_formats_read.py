@@ -79,6 +79,8 @@ def test_a_column_with_a_comma_in_its_name_is_named_in_quotes(tmp_path: Path) ->
     path = write(tmp_path / "form.csv", 'when,"Good, or bad?"\n2026-11-28,It is good.\n')
     with pytest.raises(UserError, match=r"""in quotes: --columns '"A, b"'$"""):
         documents(path, columns=asked_of(Namespace(me=None, columns="Good, or bad?")).columns)
+    with pytest.raises(UserError, match=r"--columns 'Good,\\nor': put a name with a line break"):
+        asked_of(Namespace(me=None, columns="Good,\nor"))
     asked = asked_of(Namespace(me=None, columns='"Good, or bad?"'))
     assert documents(path, columns=asked.columns) == ["It is good."]
 

@@ -195,7 +195,12 @@ def check_text(options: argparse.Namespace, text: Text) -> None:
 
 def asked_of(options: argparse.Namespace) -> Asked:
     """Return what --me and --columns say about the files. Raises UserError."""
-    named = next(csv.reader([options.columns or ""], skipinitialspace=True), [])
+    try:
+        named = next(csv.reader([options.columns or ""], skipinitialspace=True), [])
+    except csv.Error:
+        raise UserError(
+            f"--columns {options.columns!r}: put a name with a line break in double quotes"
+        ) from None
     columns = tuple(name.strip() for name in named if name.strip())
     if len(columns) > 2:
         raise UserError(f"--columns {options.columns}: name question and answer, or one for texts")
