@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zstandard
+from chatml import FOREIGN
 from conftest import Refused
 
 import training.data.parts
@@ -18,6 +19,7 @@ import training.data.shards
 import training.data.survey
 from gptcore.checks import UserError
 from gptcore.system.files import file_sha256
+from gptcore.text.chat_format import ChatFormat
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
 from training.data.batches import Batches
@@ -193,6 +195,17 @@ def test_the_commands(texts: Path, tmp_path: Path, tokenizer: Tokenizer, refused
     assert "name the folder" in refused(main, "shards", texts, "--part=1/2")
     assert "holds no parts" in refused(main, "shards", "--join", f"--shards={tmp_path}")
     assert "--part needs --tokenizer" in refused(main, "shards", texts, *words[-2:], "--part=1/2")
+
+
+def test_a_tokenizer_is_looked_at_before_the_texts(
+    texts: Path, tmp_path: Path, refused: Refused
+) -> None:
+    (tmp_path / "empty.txt").touch()
+    words = ["shards", tmp_path / "empty.txt", "--tokenizer", tmp_path / "none"]
+    assert f"no tokenizer at {tmp_path / 'none'}" in refused(main, *words)
+    endless = Tokenizer(FOREIGN.ranks, special=FOREIGN.special, chat=ChatFormat())
+    with pytest.raises(UserError, match=r"made/tokenizer cannot learn conversations: no special"):
+        made(texts, tmp_path / "made", 1, endless)
 
 
 def test_replies_that_are_not_learned_stay_so(

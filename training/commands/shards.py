@@ -10,10 +10,11 @@ from pathlib import Path
 
 from gptcore.checks import UserError
 from gptcore.system.wording import word
+from gptcore.text.encodings import NAMES
 from gptcore.text.tokenizer import Tokenizer
 from training.commands.train import add_text, preset_of
 from training.data.parts import Part, join_parts, write_part
-from training.data.sources import shards_folder
+from training.data.sources import OWN, shards_folder
 from training.formats.places import find_files
 from training.jobs.options import asked_of, from_preset, read_text, tokenised
 from training.run.settings import add_set
@@ -35,6 +36,8 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if options.shards and not options.text:
         raise UserError(f"--shards {options.shards}: name the texts, too, that are to be tokenised")
+    if options.tokenizer and options.tokenizer not in (OWN, *NAMES):
+        Tokenizer.load(options.tokenizer)  # a mistake is said before the texts are read
     stored, is_given = sum(file.size for file in find_files(options.text)), bool(options.preset)
     options.preset = options.preset or preset_of(stored)
     text = read_text(options, from_preset(options)[1].seed)

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any
 
 from gptcore.checks import UserError
-from gptcore.text.chat_template import Message, replies, text_opening
+from gptcore.text.chat_template import Message, replies, reply_end, text_opening
 from gptcore.text.tokenizer import Tokenizer
 from training.formats.found import Asked, Document, Item, Skip
 from training.formats.places import File
@@ -86,6 +86,16 @@ def unlearned(document: Document, tokenizer: Tokenizer) -> list[tuple[int, int]]
 
 def messages_in(document: list[dict[str, Any]]) -> list[Message]:
     return [{"role": message["role"], "content": message["content"]} for message in document]
+
+
+def check_learnable(tokenizer: Tokenizer, name: object) -> None:
+    """Raise UserError if conversations cannot be learned with a tokenizer, which `name` names."""
+    if reply_end(tokenizer) is None:
+        raise UserError(
+            f"{name} cannot learn conversations: no special token ends a reply in its chat "
+            f"format, so it would never stop; export the model again from its source, and correct "
+            f"the chat_template there if it has one"
+        )
 
 
 def document_number(document: Document) -> int:

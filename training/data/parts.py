@@ -22,7 +22,7 @@ from typing import Any
 from gptcore.checks import UserError
 from gptcore.system.files import file_sha256, locked, new_folder, read_sealed, sealed, write_whole
 from gptcore.text.tokenizer import Tokenizer
-from training.data.corpus import cut_for, document_text
+from training.data.corpus import check_learnable, cut_for, document_text
 from training.data.remote import MANIFEST
 from training.data.shard import ShardWriter
 from training.data.shards import COUNTS, SPLITS, Shards, dtype_of, manifest_of
@@ -166,6 +166,8 @@ def write_piece(
         writers[split].add(made.ids, made.unlearned)
     splits = {split: writer.finish() for split, writer in writers.items()}
     found: Survey = surveyor.survey()
+    if found.n_chats:
+        check_learnable(tokenizer, folder / "tokenizer")
     return {
         "number": number,
         "shards": {

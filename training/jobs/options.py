@@ -16,9 +16,8 @@ from gptcore.checks import UserError, check_choice, nearest_beside
 from gptcore.config import DECODERS, TRANSLATORS, ModelConfig, Seq2SeqConfig
 from gptcore.families import family
 from gptcore.system.wording import counted
-from gptcore.text.chat_template import reply_end
 from gptcore.text.tokenizer import Tokenizer
-from training.data.corpus import Corpus
+from training.data.corpus import Corpus, check_learnable
 from training.data.shards import Shards, check_length, is_finished, prepare
 from training.data.sources import (
     DIALOGUES,
@@ -213,10 +212,6 @@ def tokenised(
     """Return the shards of texts, kept in `folder` or in the folder that --shards names."""
     folder = shards_folder(options.shards, folder)
     tokenizer = open_tokenizer(encoding, text.corpus, options.full_vocabulary)
-    if tokenizer and text.survey.n_chats and reply_end(tokenizer) is None:
-        raise UserError(
-            f"{encoding} cannot learn conversations: no special token ends a reply in its chat "
-            f"format, so it would never stop; export the model again from its source, and correct "
-            f"the chat_template there if it has one"
-        )
+    if tokenizer and text.survey.n_chats:
+        check_learnable(tokenizer, encoding)
     return prepare(text.corpus, folder, model.vocab_size, tokenizer, found=text.survey)
