@@ -144,6 +144,10 @@ def test_columns_that_are_not_read_are_named(tmp_path: Path) -> None:
     assert "columns 'Question', 'Answer', 'system' (not read: 'Category')" in told(path)
     [messages] = documents(path)
     assert [message["content"] for message in messages] == ["Be kind.", "What is it?", "Salt"]
+    rated = write(tmp_path / "b.csv", "prompt,completion,label,history,weight\nHi,Hello!,true,,2\n")
+    assert "'prompt', 'completion', 'label', 'history' (not read: 'weight')" in told(rated)
+    mood = write(tmp_path / "c.csv", "text,label\nWhat a day!,glad\n")
+    assert "columns 'text' (not read: 'label')" in told(mood)
 
 
 def test_a_table_without_names_has_numbered_columns_and_its_quotes_are_words(

@@ -18,7 +18,17 @@ from training.formats.kinds import delimiter_of
 from training.formats.lines import MAX_VALUE, head_of, open_text
 from training.formats.packed import seekable
 from training.formats.places import File
-from training.formats.rows import BESIDE, CONVERSATIONS, PAIRS, SYSTEM, TEXTS, items_of, parse_row
+from training.formats.rows import (
+    BESIDE,
+    CONVERSATIONS,
+    MEDIA,
+    PAIRS,
+    SYSTEM,
+    TEXTS,
+    WANTED,
+    items_of,
+    parse_row,
+)
 
 SPOKEN = re.compile(r"(?<!^\w\w)(?<!^\w\w\w)[.!?。！？]$|^\W*\d")  # no name; "Nr." and "No." are
 WORD = re.compile(r"[^\W\d_]+")
@@ -221,8 +231,10 @@ def known(columns: list[str]) -> list[str]:
     keys = {name.strip().lower(): name for name in columns}
     kinds = [*zip(CONVERSATIONS), *PAIRS, ("chosen",), *zip(TEXTS)]
     found = next((kind for kind in kinds if {*kind} <= {*keys}), ())
-    beside = (*SYSTEM, *BESIDE[: 1 + ("instruction" in found)]) if found else ()
-    return [keys[name] for name in (*found, *beside) if name in keys]
+    of_pair = (*BESIDE[: 1 + ("instruction" in found)], "history")
+    of_chat = (*SYSTEM, *WANTED, *MEDIA, *(of_pair if len(found) == 2 else ("chosen",)))
+    beside = of_chat if found and found[0] not in TEXTS else ()
+    return [keys[name] for name in dict.fromkeys((*found, *beside)) if name in keys]
 
 
 def nested(row: Row) -> Row:
