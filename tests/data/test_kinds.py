@@ -27,6 +27,7 @@ QUOTES = "03.05.21, 14:02 - Ann: Are you there?\n03.05.21, 14:03 - Ben: Yes.\n"
         ("dates.txt", "".join(f"0{i}.05.2021 19:30 - Talk {i}: in the hall\n" for i in range(9))),
         ("tv.txt", "Mon, 05/03/2021\n" + "".join(f"0{i}:00\tNews {i}\tABC\n" for i in range(9))),
         ("ruled.md", "---\n\nFirst part: words.\n\n---\n\nSecond part.\n"),
+        ("talk.md", "---\nAnn: How are you?\nBen: Fine.\n\n---\n\nThey part.\n"),
         ("incident.md", f"2024-05-03 14:02 - Ops: alarm\n{PROSE}2024-05-03 14:09 - Ops: over\n"),
         ("diary.txt", f"3.5.2021, 14:02 - Berlin: we arrived.\n{PROSE}"),
         ("novel.txt", f"{PROSE}{QUOTES}{PROSE}"),

@@ -31,8 +31,9 @@ from training.formats.tables import known, read_parquet, read_table
 from training.formats.texts import cut_up
 
 # What Obsidian, Jekyll and others write above the words: lines of "key: value", lists and comments.
+# A rule of Markdown has an empty line above it, and between two of them stand words.
 FRONT_MATTER = re.compile(
-    r"\A---[ \t]*\n(?!\n)(?:\w[\w -]*:.*\n|(?!---)[ \t#-].*\n|\n)*---[ \t]*\n"
+    r"\A---[ \t]*\n(?!\n)(?:\w[\w -]*:.*\n|(?!---)[ \t#-].*\n|\n)*(?<!\n\n)---[ \t]*\n"
 )
 # Names of files that hold more than text; a text with such a name is read, and that is said.
 OTHERS = (".doc", ".docx", ".epub", ".odt", ".ods", ".pdf", ".pptx", ".rtf", ".xls", ".xlsx")
