@@ -305,3 +305,10 @@ def test_it_is_said_that_the_rest_of_a_file_is_not_read(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", f'question,answer\n{rows}Bye,"Good" bye\n{rows}')
     assert " bytes\n  skipped 1: line 202: its quotes" in told(tmp_path)
     assert "and the cell in quotes (the rest is not read)" in told(tmp_path)
+
+
+def test_a_key_that_a_row_lacks_is_not_called_null(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"question": "Hi"}\n{"Question": "Hi", "Answer": null}\n')
+    assert documents(path, columns=("Question",)) == ["Hi"]
+    said = told(path, columns=("Question",))
+    assert "skipped 1: it has no key 'Question': its keys are 'question' (first: line 1)" in said

@@ -96,9 +96,12 @@ def document_of(row: Any, asked: Asked) -> tuple[Document, list[str]]:
             return conversation(turns) if (turns := turns_in(text)) else (text, [])
     if not row:
         raise Unreadable("it is an empty object")
-    named = ", ".join(map(repr, list(row)[:8]))
     remedy = "name the one for texts, or the two for question and answer, with --columns"
-    raise Unreadable(f"it has no known key: its keys are {named}: {remedy}")
+    raise Unreadable(f"it has no known key: its keys are {keys_in(row)}: {remedy}")
+
+
+def keys_in(row: Mapping[str, Any]) -> str:
+    return ", ".join(map(repr, list(row)[:8]))
 
 
 def check_wanted(row: Mapping[str, Any], keys: dict[str, str], media: tuple[type, ...]) -> None:
@@ -141,7 +144,9 @@ def items_of(row: Any, where: str, asked: Asked) -> Found:
 
 
 def of_columns(row: Mapping[str, Any], columns: tuple[str, ...]) -> Document:
-    texts = [text_of(row.get(name), name) for name in columns]
+    if missing := [name for name in columns if name not in row]:
+        raise Unreadable(f"it has no key {missing[0]!r}: its keys are {keys_in(row)}")
+    texts = [text_of(row[name], name) for name in columns]
     return texts[0] if len(texts) == 1 else list(messages_of(texts))
 
 
