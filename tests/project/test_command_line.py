@@ -193,9 +193,10 @@ def test_a_signal_ends_a_command_like_ctrl_c_unless_it_is_ignored(
     assert (tmp_path / "cleaned").exists()
 
 
-def test_a_reader_that_goes_ends_a_command_quietly() -> None:
+@pytest.mark.parametrize("command", [["training", "datasets"], ["training.dialogues"]])
+def test_a_reader_that_goes_ends_a_command_quietly(command: list[str]) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "training", "datasets"],
+        [sys.executable, "-m", *command],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

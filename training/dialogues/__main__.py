@@ -2,8 +2,10 @@
 
 import argparse
 import json
+import sys
 from itertools import islice
 
+from gptcore.system.command_line import guard
 from training.dialogues.generator import dialogues
 
 parser = argparse.ArgumentParser(prog="python -m training.dialogues", description=__doc__)
@@ -12,5 +14,12 @@ parser.add_argument("--seed", type=int, default=1, help="the same seed gives the
 arguments = parser.parse_args()
 if arguments.count < 0:
     parser.error(f"--count {arguments.count} is out of range: choose 0 or more")
-for messages in islice(dialogues(arguments.seed), arguments.count):
-    print(json.dumps({"messages": messages}))
+
+
+def run() -> int:
+    for messages in islice(dialogues(arguments.seed), arguments.count):
+        print(json.dumps({"messages": messages}))
+    return 0
+
+
+sys.exit(guard(run, "requirements-train.txt"))
