@@ -10,7 +10,8 @@ import training.data.sources
 from gptcore.config import PRESETS
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
-from training.data.sources import run_data_of
+from training.data.sources import name_of, run_data_of
+from training.formats.places import find_files
 from training.jobs.options import read_text, tokenised
 from training.run.settings import fixed_options
 
@@ -50,3 +51,10 @@ def test_shards_that_are_not_there_are_not_made_of_other_texts(
 def test_a_run_records_names_as_it_did_when_there_was_one() -> None:
     assert fixed_options(Namespace(me=["Ben"], columns=None, out="run")) == {"me": "Ben"}
     assert fixed_options(Namespace(me=["Ben", "B."])) == {"me": "Ben; B."}
+
+
+def test_of_a_run_on_many_files_the_first_are_named(tmp_path: Path) -> None:
+    for i in range(1022):
+        (tmp_path / f"{i:04}.txt").touch()
+    name = name_of(find_files([tmp_path]))
+    assert name.startswith("0000.txt, 0001.txt, ") and name.endswith("19.txt, 1,002 more files")

@@ -25,6 +25,7 @@ from training.run.facts import RunData
 
 OWN = "own"  # a tokenizer trained on the text
 N_DIALOGUES = 100_000  # generated dialogues in one pass
+NAMED = 20  # files; a run's facts and a model's card begin with their names
 SHARDS = "shards"  # the folder beside runs for the shards of their texts
 DIALOGUES = "dialogues"  # name of the generated corpus, which is endless
 
@@ -57,7 +58,10 @@ def own_dialogues(seed: int | str) -> Callable[[], Iterator[Document]]:
 
 
 def name_of(files: Iterable[File]) -> str:
-    return ", ".join(sorted({file.own_name for file in files}))
+    names = sorted({file.own_name for file in files})
+    if len(names) > NAMED:
+        names[NAMED:] = [f"{len(names) - NAMED:,} more files"]
+    return ", ".join(names)
 
 
 def open_tokenizer(name: str, corpus: Corpus, full_vocabulary: bool) -> Tokenizer | None:
