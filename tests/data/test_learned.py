@@ -1,12 +1,13 @@
 """Which tokens of a conversation are learned: the replies, in our format and in others'."""
 
 import numpy as np
+import pytest
 from chatml import CHAT, CHATML, FOREIGN, text_of
 
 from gptcore.text.chat_format import ChatFormat
 from gptcore.text.chat_template import loss_mask, messages_of, render, replies
 from gptcore.text.tokenizer import Tokenizer
-from training.data.corpus import document_ids, unlearned
+from training.data.corpus import document_ids, ids_and_mask, ids_and_unlearned
 from training.look.samples import seen
 
 OURS = Tokenizer({bytes([b]): b for b in range(256)})
@@ -38,7 +39,7 @@ def test_our_own_format_has_the_same_replies_by_its_ids() -> None:
     for start, stop in spans:
         learned[start:stop] = True
     assert (loss_mask(np.array(ids), OURS) == learned).all()
-    assert unlearned(CHAT, OURS) == []
+    assert ids_and_unlearned(CHAT, OURS) == (ids, [])
 
 
 def test_a_reply_of_weight_0_is_not_learned_in_a_foreign_format() -> None:
@@ -46,6 +47,17 @@ def test_a_reply_of_weight_0_is_not_learned_in_a_foreign_format() -> None:
     assert "«Hello!<|im_end|>»" in seen(CHAT, FOREIGN)
     assert "Hello!<|im_end|>" in seen(silent, FOREIGN) and "«Hello" not in seen(silent, FOREIGN)
     assert seen(silent, FOREIGN).count("«") == 1
+
+
+@pytest.mark.parametrize("tokenizer", [OURS, FOREIGN])
+def test_what_is_learned_is_what_a_prompt_before_each_reply_leaves(tokenizer: Tokenizer) -> None:
+    weights = [None, 0, None, 1]
+    chat = [message | {"weight": weight} for message, weight in zip(CHAT, weights)]
+    ids, mask = ids_and_mask(chat, tokenizer)
+    expected = np.zeros(len(ids), bool)
+    start = len(render(CHAT[:3], tokenizer, prompt=True))
+    expected[start : start + len(tokenizer.encode(CHAT[3]["content"])) + 1] = True
+    assert ids.tolist() == render(CHAT, tokenizer) and (mask == expected).all()
 
 
 def test_a_reply_that_nothing_ends_is_learned_alone() -> None:

@@ -17,11 +17,11 @@ from gptcore.model import OnnxModel
 from gptcore.nn import build_model
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
-from training.data.corpus import read_sourced
+from training.data.corpus import ids_and_mask, read_sourced
 from training.data.rows import Rows
 from training.data.shards import prepare
 from training.evaluation.behaviour import Conversation, Reply, Result
-from training.evaluation.bits_per_byte import bits_per_byte, learned, windows
+from training.evaluation.bits_per_byte import bits_per_byte, windows
 from training.evaluation.rounds import by_skill, hold
 from training.evaluation.subject import open_subject
 from training.evaluation.validation import questions, write_samples
@@ -87,10 +87,10 @@ def test_a_model_that_knows_nothing_pays_the_same_for_each_token(model: OnnxMode
 
 def test_of_a_chat_the_assistants_words_count(tokenizer: Tokenizer) -> None:
     chat = [("system", "Be kind."), ("user", "Who?"), ("assistant", "Me."), ("user", "Ah.")]
-    ids, counts = learned([{"role": r, "content": c} for r, c in chat], tokenizer)
+    ids, counts = ids_and_mask([{"role": r, "content": c} for r, c in chat], tokenizer)
     assert tokenizer.decode(ids[counts].tolist()) == "Me."
     assert ids[counts][-1] == tokenizer.special["<|end|>"]
-    ids, counts = learned("It is late.", tokenizer)
+    ids, counts = ids_and_mask("It is late.", tokenizer)
     assert tokenizer.decode(ids[counts].tolist()) == "It is late."
 
 

@@ -11,10 +11,11 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+
+import numpy as np
 
 from gptcore.checks import UserError
-from gptcore.text.chat_template import Message, replies, reply_end, text_opening
+from gptcore.text.chat_template import loss_mask, replies, reply_end, text_opening
 from gptcore.text.tokenizer import Tokenizer
 from training.formats.found import Asked, Document, Item, Skip
 from training.formats.places import File
@@ -64,28 +65,39 @@ def texts_of(document: Document) -> list[str]:
 
 def document_ids(document: Document, tokenizer: Tokenizer) -> list[int]:
     """Return a document's ids; a text begins as the tokenizer's format says."""
-    if isinstance(document, str):
-        return [*text_opening(tokenizer), *tokenizer.encode(document)]
-    return replies(messages_in(document), tokenizer)[0]
+    return ids_and_unlearned(document, tokenizer)[0]
 
 
-def unlearned(document: Document, tokenizer: Tokenizer) -> list[tuple[int, int]]:
-    """Return the spans of document_ids that gptcore.text.chat_template.loss_mask shows and that
-    are not learned, as (start, stop): replies of weight 0, and in the format of a model made
-    elsewhere everything but the replies."""
+def ids_and_unlearned(
+    document: Document, tokenizer: Tokenizer
+) -> tuple[list[int], list[tuple[int, int]]]:
+    """Return a document's ids, and the spans of them, as (start, stop), that are not learned
+    though gptcore.text.chat_template.loss_mask shows them: replies of weight 0, and in the format
+    of a model made elsewhere everything but the replies."""
     if isinstance(document, str):
-        return [] if tokenizer.is_ours else [(0, max(1, len(text_opening(tokenizer))))]
-    ids, spans = replies(messages_in(document), tokenizer)
+        opening = text_opening(tokenizer)
+        ids = [*opening, *tokenizer.encode(document)]
+        return ids, [] if tokenizer.is_ours else [(0, max(1, len(opening)))]
+    ids, spans = replies(document, tokenizer)
     weights = [message.get("weight") for message in document if message["role"] == "assistant"]
     if tokenizer.is_ours:
-        return [span for span, weight in zip(spans, weights) if weight == 0]
+        return ids, [span for span, weight in zip(spans, weights) if weight == 0]
     learned = [span for span, weight in zip(spans, weights) if weight != 0]
     bounds = [0, *chain.from_iterable(learned), len(ids)]
-    return [(start, stop) for start, stop in zip(bounds[::2], bounds[1::2]) if start < stop]
+    return ids, [(start, stop) for start, stop in zip(bounds[::2], bounds[1::2]) if start < stop]
 
 
-def messages_in(document: list[dict[str, Any]]) -> list[Message]:
-    return [{"role": message["role"], "content": message["content"]} for message in document]
+def ids_and_mask(document: Document, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """Return a document's ids and a mask of those that are learned, each (n,).
+
+    The first id never is, because nothing predicts it.
+    """
+    found, unlearned = ids_and_unlearned(document, tokenizer)
+    ids = np.array(found, np.int64)
+    mask = loss_mask(ids, tokenizer)
+    for start, stop in [(0, 1), *unlearned]:
+        mask[start:stop] = False
+    return ids, mask
 
 
 def check_learnable(tokenizer: Tokenizer, name: object) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from gptcore.system.cores import n_cores
 from gptcore.text.tokenizer import Tokenizer
-from training.data.corpus import document_ids, document_text, unlearned
+from training.data.corpus import document_text, ids_and_unlearned
 from training.formats.found import Document
 
 CHUNK_CHARACTERS = 1 << 18  # characters that one worker tokenises at a time
@@ -64,13 +64,8 @@ def begin(tokenizer: Tokenizer, dtype: str) -> None:
 
 def encode(chunk: list[Document]) -> list[Encoded]:
     # Lists of ids would need twenty times as much memory as arrays.
-    return [
-        (
-            np.array(document_ids(document, OWN.tokenizer), OWN.dtype),
-            unlearned(document, OWN.tokenizer),
-        )
-        for document in chunk
-    ]
+    found = (ids_and_unlearned(document, OWN.tokenizer) for document in chunk)
+    return [(np.array(ids, OWN.dtype), unlearned) for ids, unlearned in found]
 
 
 def encoded(chunk: list[Document], future: Future[list[Encoded]]) -> Iterator[Tokens]:

@@ -19,9 +19,7 @@ import numpy as np
 
 from gptcore.engine.generate import Model
 from gptcore.engine.sampling import log_softmax
-from gptcore.text.chat_template import loss_mask
-from gptcore.text.tokenizer import Tokenizer
-from training.data.corpus import Document, document_ids, unlearned
+from training.data.corpus import Document, ids_and_mask
 from training.machine.progress import progress
 
 Logits = Callable[[np.ndarray], np.ndarray]  # ids (T,) -> (T, V)
@@ -61,7 +59,7 @@ def bits_per_byte(
     totals: dict[str, Total] = defaultdict(Total)
     lengths = model.tokenizer.byte_lengths
     for document, source in progress(documents, "measuring", unit=" documents"):
-        ids, counts = learned(document, model.tokenizer)
+        ids, counts = ids_and_mask(document, model.tokenizer)
         nats = 0.0
         for start, first, end in windows(len(ids), model.config.block_size):
             at = first + np.flatnonzero(counts[first:end])  # tokens counted in this window
@@ -70,19 +68,6 @@ def bits_per_byte(
         n_bytes = int(lengths[ids[counts]].sum())
         totals[source] += Total(1, int(counts.sum()), n_bytes, nats)
     return dict(totals)
-
-
-def learned(document: Document, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Return a document's ids and a mask of those that count, each (n,).
-
-    The first id never counts, because nothing predicts it.
-    """
-    ids = np.array(document_ids(document, tokenizer), np.int64)
-    counts = loss_mask(ids, tokenizer)
-    for start, stop in unlearned(document, tokenizer):
-        counts[start:stop] = False
-    counts[:1] = False
-    return ids, counts
 
 
 def windows(n: int, block_size: int) -> Iterator[tuple[int, int, int]]:

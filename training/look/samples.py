@@ -9,11 +9,8 @@
 import random
 from itertools import groupby
 
-import numpy as np
-
-from gptcore.text.chat_template import loss_mask
 from gptcore.text.tokenizer import Tokenizer
-from training.data.corpus import document_ids, unlearned
+from training.data.corpus import ids_and_mask
 from training.formats.found import Document
 
 SHOWN = 400  # characters of a sample
@@ -45,11 +42,7 @@ class Draw:
 
 def seen(document: Document, tokenizer: Tokenizer) -> str:
     """Return a document's tokens as text, the learned ones between « and »."""
-    ids = np.array(document_ids(document, tokenizer))
-    mask = loss_mask(ids, tokenizer)
-    mask[0] = False  # nothing comes before it
-    for start, stop in unlearned(document, tokenizer):
-        mask[start:stop] = False
+    ids, mask = ids_and_mask(document, tokenizer)
     parts = []
     for is_learned, group in groupby(zip(mask.tolist(), ids.tolist()), key=lambda pair: pair[0]):
         text = tokenizer.show(i for _, i in group)
