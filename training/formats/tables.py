@@ -12,7 +12,7 @@ from itertools import chain, islice, pairwise
 from typing import Any, TextIO
 
 from training.formats.chats.forms import DATE
-from training.formats.chats.tabular import WRITERS, chat_columns, items_of_table
+from training.formats.chats.tabular import WRITERS, Row, chat_columns, items_of_table
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
 from training.formats.kinds import delimiter_of
 from training.formats.lines import MAX_VALUE, head_of, open_text
@@ -37,7 +37,6 @@ MESSAGES = re.compile(r"\[\s*\{")  # how they begin as JSON
 LOOKED_AT = 100  # rows that a guess is made from
 LISTED = 12  # names of columns
 ROWS_AT_ONCE = 100  # of Parquet, in memory; a row may have pictures
-Row = dict[str, Any]
 
 
 def read_table(file: File, asked: Asked) -> Found:
