@@ -95,17 +95,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def new_server(app: "Asgi", host: str, port: int, behind_proxy: bool = False) -> "uvicorn.Server":
-    """Return a server that closes connections on which nothing is asked, or nothing read."""
-    import uvicorn
+    """Return a server that closes connections on which nothing is asked, or nothing read.
 
+    After Ctrl-C it ends within seconds.
+    """
     from gptcore.api.connections import Connections
-    from gptcore.api.protocol import Config
+    from gptcore.api.protocol import Config, Server
 
     async def sweep() -> None:
         connections.sweep(server.server_state.connections, time.monotonic())
 
     connections = Connections()
-    server = uvicorn.Server(
+    server = Server(
         Config(
             app,
             host=host,
