@@ -74,7 +74,9 @@ class Config(uvicorn.Config):
     """uvicorn's settings with these limits. `behind_proxy`: all connections come from a proxy."""
 
     def __init__(self, *values: Any, behind_proxy: bool, **named: Any):
-        super().__init__(*values, **named | {"http": Protocol, "backlog": BACKLOG})
+        # uvicorn would believe X-Forwarded-For from this machine, which has other users.
+        ours = {"http": Protocol, "backlog": BACKLOG, "proxy_headers": False}
+        super().__init__(*values, **named | ours)
         self.behind_proxy = behind_proxy
 
 

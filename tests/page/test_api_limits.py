@@ -105,6 +105,16 @@ def test_keys_are_not_guessed_more_than_so_often_in_a_minute(nano: OnnxModel) ->
         assert get("one", "10.0.0.2").ok
 
 
+def test_without_a_proxy_nobody_chooses_the_address_that_guesses_are_counted_by(
+    nano: OnnxModel,
+) -> None:
+    with served(nano, Access(keys=["one"])) as url:
+        for i in range(GUESSES + 1):
+            headers = {"Authorization": "Bearer two", "X-Forwarded-For": f"10.0.0.{i}"}
+            answer = requests.get(f"{url}/v1/models", headers=headers, timeout=SECONDS)
+        assert "10 wrong keys from your address in a minute" in error_of(answer, 429)
+
+
 def test_the_api_alone_is_not_read_under_another_name(nano: OnnxModel, url: str) -> None:
     rebound = {"Host": "evil.example"}  # which leads to 127.0.0.1
     assert "is not called 'evil.example'" in error_of(
