@@ -105,7 +105,7 @@ def new_server(app: "Asgi", host: str, port: int, behind_proxy: bool = False) ->
     async def sweep() -> None:
         connections.sweep(server.server_state.connections, time.monotonic())
 
-    connections = Connections()
+    connections = Connections(behind_proxy)
     server = Server(
         Config(
             app,
