@@ -139,10 +139,18 @@ def read_keys(options: argparse.Namespace) -> list[str]:
     """Return the keys of the API, which no command line shows to other users of the machine."""
     if not options.api_key:
         return []
-    given = os.environ.get(KEYS) or getpass.getpass("API key: ")
+    given = secret(KEYS, "API key: ")
     keys = [key.strip() for key in given.split(",") if key.strip()]
     if not keys:
         raise UserError(f"--api-key: the key is empty: set {KEYS}")
     if not "".join(keys).isascii():  # programs disagree on how to send others
         raise UserError(f"--api-key: {KEYS} may have ASCII letters, digits and signs alone")
     return keys
+
+
+def secret(variable: str, prompt: str) -> str:
+    """Return what a variable of the environment holds, or else what is typed; raises UserError."""
+    try:
+        return os.environ.get(variable) or getpass.getpass(prompt)
+    except EOFError:
+        raise UserError(f"there is no terminal to type at: set {variable}") from None
