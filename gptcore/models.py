@@ -255,7 +255,12 @@ class Models:
 
 
 def load_models(options: argparse.Namespace) -> Models:
-    """Load --model, which answers where no other is named, and find those of --models."""
+    """Load --model, which answers where no other is named, and find those of --models.
+
+    Raises UserError.
+    """
+    if not options.memory >= 0:  # nan is not, either
+        raise UserError(f"--memory {options.memory:g}: choose a number of GB")
     default = MODELS if MODELS.is_dir() else None
     folder = options.models or default
     folders, others = find_models(folder) if folder else ([], [])

@@ -186,7 +186,7 @@ async def streamed(
     usage = Usage()
     try:
         with held:
-            yield written(form.opening(len(asked.requests)))
+            yield written(form.opening())
             async for i, piece in pieces:
                 usage.add(i, piece)
                 made = partial(part_events, form, i, piece)

@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def new_server(app: "Asgi", host: str, port: int, behind_proxy: bool = False) -> "uvicorn.Server":
+def new_server(app: "Asgi", host: str, port: int, behind_proxy: bool) -> "uvicorn.Server":
     """Return a server that closes connections on which nothing is asked, or nothing read.
 
     After Ctrl-C it ends within seconds.

@@ -288,6 +288,11 @@ def test_an_export_that_ends_while_the_first_model_is_opened_is_noticed(
     assert get(models, "one")[0].bundle.facts == read_facts(folders[0])
 
 
+def test_a_memory_that_would_bound_nothing_is_refused() -> None:
+    with pytest.raises(UserError, match="--memory nan: choose a number of GB"):
+        load_models(Namespace(model=NANO, models=None, variant=None, memory=float("nan")))
+
+
 def test_a_model_that_somebody_waits_for_makes_no_room(
     nano: OnnxModel, folders: list[Path]
 ) -> None:
