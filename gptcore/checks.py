@@ -8,6 +8,7 @@ gptcore.checks.UserError: unknown preset 'smal': did you mean 'small'? known are
 import dataclasses
 import difflib
 import inspect
+import math
 import re
 from collections.abc import Collection
 from pathlib import Path
@@ -79,6 +80,13 @@ def check_range(config: Any, name: str, low: float, high: float) -> None:
         limits = [n if isinstance(n, int) else f"{n:g}" for n in (low, high)]
         told = shorten(repr(value))
         raise UserError(f"{name}={told} is out of range: choose {limits[0]} to {limits[1]}")
+
+
+def check_whole(name: str, value: object, low: int, high: float = math.inf) -> None:
+    """Raise UserError unless the value is an int of low..high; a bool is none."""
+    if isinstance(value, bool) or not isinstance(value, int) or not (low <= value <= high):
+        within = f"of at least {low}" if high == math.inf else f"from {low} to {high}"
+        raise UserError(f"{name}={shorten(repr(value))} must be a whole number {within}")
 
 
 def check_types(config: Any) -> None:

@@ -6,8 +6,8 @@
 
 A name may be followed by one of the model's number formats. The first model stays. The others make
 room for each other: the one unused for longest is closed first, but never one that is writing a
-reply. A model whose folder was exported again is reopened; if that folder is damaged, the model
-opened before keeps answering.
+reply. A model whose folder was exported again is reopened; if the new export is damaged or cannot
+be opened, the model opened before keeps answering, unless --memory has too little room for both.
 """
 
 import argparse
@@ -60,11 +60,13 @@ class Models:
         memory: float = 4 * GB,
         within: Path | None = None,
         variant: str | None = None,
+        version: Version | None = None,
     ):
         """`memory`: most bytes for the weights and caches of all models that are open.
 
         `within`: the folder in which `look` finds models that are exported later. `variant`: the
-        number format that was chosen for the first model; None: the fastest.
+        number format that was chosen for the first model; None: the fastest. `version`: of the
+        first model's folder when it was opened; None: the present one.
         """
         self.memory, self.within, self.variant = memory, within, variant
         self.adding = Lock()
@@ -77,7 +79,8 @@ class Models:
         # By name: the resolved folder, what its gptcore.json says, and which version of it that is.
         self.folders = {name: first.bundle.path.resolve()}
         self.facts = {name: first.bundle.facts}
-        self.versions = {name: version_of(first.bundle.path)}
+        self.versions = {name: version or version_of(first.bundle.path)}
+        self.failed: dict[str, ModelFacts] = {}  # of exports that could not take a model's place
         self.offer(folders)
 
     def look(self) -> None:
@@ -86,12 +89,13 @@ class Models:
             self.offer(find_models(self.within)[0])
 
     def offer(self, folders: Sequence[Path]) -> None:
-        """Offer models; a damaged one is left out and reported once."""
+        """Offer models; a damaged one is left out, or stays as it is open, and reported once."""
         for folder in folders:
             try:
                 self.add(folder)
             except UserError as error:
-                told = f"not served: {folder}: {error}"
+                served = "served as before" if self.is_open(folder.resolve()) else "not served"
+                told = f"{served}: {folder}: {error}"
                 if told not in self.told:
                     print(told, file=sys.stderr, flush=True)
                 self.told.add(told)
@@ -107,18 +111,20 @@ class Models:
             version = version_of(folder)
             if known and self.versions.get(known[0]) == version:
                 return known[0]
-            is_open = any(model.bundle.path.resolve() == folder for model in self.open.values())
-            if is_open:
+            if is_open := self.is_open(folder):
                 self.versions = self.versions | {known[0]: version}
             facts = load_bundle(folder).facts if is_open else read_facts(folder)
             if isinstance(facts.config, Seq2SeqConfig):
-                raise UserError(f"{folder} is a translation model now, not served")
+                raise UserError(f"{folder} is a translation model now")
             usual_sampling(facts)  # raises what the page would meet later
             name = known[0] if known else self.unused_name(folder, facts)
             # New dictionaries: another thread may go through the old ones.
             self.folders, self.facts = self.folders | {name: folder}, self.facts | {name: facts}
             self.versions = self.versions | {name: version}
             return name
+
+    def is_open(self, folder: Path) -> bool:
+        return any(model.bundle.path.resolve() == folder for model in self.open.values())
 
     def unused_name(self, folder: Path, facts: ModelFacts) -> str:
         numbered = (f"{folder.name}-{number}" for number in count(2))
@@ -133,15 +139,25 @@ class Models:
     def check(self, name: object) -> str:
         """Return the name of the model that is meant, by default of the first; raises NotHere.
 
-        The name of a model's folder means that model, unless another one is called so.
+        The name of a model's folder means that model, unless another one is called so. It may be
+        followed by a format, too.
         """
         if name is None:
             return self.names[0]
         if isinstance(name, str) and name not in (*self.folders, *self.formats()):
             by_folder = {folder.name: own for own, folder in reversed(self.folders.items())}
-            name = by_folder.get(name, name)
+            base, at, variant = name.rpartition("@")
+            name = by_folder.get(name) or by_folder.get(base, base) + at + variant
         self.parts(name)
         return str(name)
+
+    async def find(self, name: object) -> str:
+        """Return what `check` does, after a look for a model that was exported lately."""
+        try:
+            return self.check(name)
+        except NotHere:
+            await asyncio.to_thread(self.look)
+            return self.check(name)
 
     def parts(self, name: object) -> tuple[str, str | None]:
         """Return the model that a name means, and the format that is asked for; raises NotHere."""
@@ -169,7 +185,7 @@ class Models:
         model = self.open.get(name)
         # If the folder is gone, the open model keeps answering.
         is_old = version is not None and version != self.versions.get(base)
-        if model is None or is_old or model.bundle.facts != self.facts[base]:
+        if model is None or is_old or not self.is_newest(name, model):
             self.waited[name] += 1
             try:
                 model = await asyncio.wrap_future(self.loader.submit(self.open_model, name))
@@ -177,6 +193,11 @@ class Models:
                 self.waited[name] -= 1
         self.used[name] = time.monotonic()
         return model
+
+    def is_newest(self, name: str, model: OnnxModel) -> bool:
+        """Return whether no later export of a model can be opened."""
+        base, _ = self.parts(name)
+        return self.facts[base] in (model.bundle.facts, self.failed.get(name))
 
     # ---------------------------------------------------------- in the loader's thread
 
@@ -189,12 +210,20 @@ class Models:
             if name not in self.open:
                 raise
         facts, folder = self.facts[base], self.folders[base]
-        if name in self.open and self.open[name].bundle.facts == facts:
+        if name in self.open and self.is_newest(name, self.open[name]):
             return self.open[name]
-        self.forget({name})  # an earlier export; its replies go on to their end
-        self.make_room(name, needed_bytes(folder, facts, variant))
-        with without_paths(name):
-            model = load_model(folder, variant=variant)
+        needed = needed_bytes(folder, facts, variant)
+        if sum(self.held.values()) + needed > self.memory:  # too little for two exports at once
+            self.forget({name})  # the replies of the earlier one go on to their end
+            self.make_room(name, needed)
+        try:
+            with without_paths(name):
+                model = load_model(folder, variant=variant)
+        except NotOpened:
+            if name not in self.open:
+                raise
+            self.failed[name] = facts
+            return self.open[name]
         self.open, self.held = self.open | {name: model}, self.held | {name: held_bytes(model)}
         return model
 
@@ -226,14 +255,20 @@ class Models:
 
 
 def load_models(options: argparse.Namespace) -> Models:
-    """Load --model, which answers where no other is named, and find those of --models."""
+    """Load --model, which answers where no other is named, and find those of --models.
+
+    Raises UserError.
+    """
+    if not options.memory >= 0:  # nan is not, either
+        raise UserError(f"--memory {options.memory:g}: choose a number of GB")
     default = MODELS if MODELS.is_dir() else None
     folder = options.models or default
     folders, others = find_models(folder) if folder else ([], [])
     say_if_large(options.model)
+    version = version_of(options.model)  # an export may end while the model is opened
     first = load_model(options.model, variant=options.variant)
     print(f"{first.bundle.name}: {device_line(first)}")
-    models = Models(first, folders, options.memory * GB, folder, options.variant)
+    models = Models(first, folders, options.memory * GB, folder, options.variant, version)
     for line in (*others, *(f"{name}: opened when asked for" for name in models.names[1:])):
         print(line)
     return models

@@ -39,7 +39,8 @@ def running(app: object, port: int = 0, behind_proxy: bool = False) -> Iterator[
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", port))
         server = new_server(app, "127.0.0.1", port, behind_proxy)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        sockets = {"sockets": [listening]}
+        thread = threading.Thread(target=server.run, kwargs=sockets, daemon=True)
         thread.start()
         while not server.started:
             time.sleep(0.01)
@@ -47,7 +48,8 @@ def running(app: object, port: int = 0, behind_proxy: bool = False) -> Iterator[
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
             server.should_exit = True
-            thread.join()
+            thread.join(SECONDS)
+            assert not thread.is_alive()
 
 
 def slow_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:

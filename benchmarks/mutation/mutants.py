@@ -41,6 +41,7 @@ TESTS = {
         "engine/test_replies runtime/test_conversation engine/test_generate page/test_api"
     ),
     "gptcore/engine/scheduler.py": "engine/test_engine engine/test_conversations",
+    "gptcore/engine/rows.py": "engine/test_engine engine/test_conversations",
     "gptcore/engine/slots.py": "engine/test_engine engine/test_serving engine/test_sessions",
     "gptcore/model.py": "engine/test_sessions export/test_variants",
     "gptcore/engine/onnx_session.py": "engine/test_sessions runtime/test_devices",

@@ -23,7 +23,7 @@ from gptcore.api.functions import (
     told,
     written,
 )
-from gptcore.checks import TooLong, UserError, check_choice, check_type, shorten
+from gptcore.checks import TooLong, UserError, check_choice, check_type, check_whole, shorten
 from gptcore.engine.generate import Request, chat_request, check_max_tokens
 from gptcore.engine.inputs import check_stops, text_of, usual_sampling
 from gptcore.engine.sampling import SETTINGS, Sampling
@@ -160,6 +160,10 @@ def chat_call(
 def read_completion(body: Any, model: OnnxModel) -> ParsedCall:
     """Read the body of /v1/completions, whose prompt is a text, ids, or a list of either."""
     given, stops = read_fields(body, model)
+    if read_format("response_format", body.get("response_format")) is not None or demanded(body):
+        raise UserError(
+            "response_format and tool_choice bind no completion: ask at /v1/chat/completions"
+        )
     echo = body.get("echo") or False
     check_type("echo", echo, bool)
     n_top = read_count(body, "logprobs", MOST_TOP)
@@ -259,11 +263,8 @@ def one_system(messages: list[Message]) -> list[Message]:
 
 def read_count(body: dict[str, Any], name: str, most: int) -> int | None:
     value = body.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not (0 <= value <= most):
-        told = shorten(repr(value))
-        raise UserError(f"{name}={told} must be a whole number from 0 to {most}")
+    if value is not None:
+        check_whole(name, value, 0, most)
     return value
 
 
@@ -291,7 +292,8 @@ def read_prompt(prompt: Any, model: OnnxModel) -> list[int]:
         raise UserError("prompt must be a text, a list of token ids, or a list of either")
     for i in prompt:
         if isinstance(i, bool) or not isinstance(i, int) or not (0 <= i < tokenizer.vocab_size):
-            raise UserError(f"prompt: {i!r} is no token id from 0 to {tokenizer.vocab_size - 1}")
+            told, last = shorten(repr(i)), tokenizer.vocab_size - 1
+            raise UserError(f"prompt: {told} is no token id from 0 to {last}")
     return prompt
 
 

@@ -1,6 +1,6 @@
 """Closes the connections that uvicorn would keep without end, of either server.
 
->>> connections = Connections()
+>>> connections = Connections(behind_proxy=False)
 >>> connections.sweep(server.server_state.connections, time.monotonic())   # doctest: +SKIP
 """
 
@@ -16,9 +16,13 @@ READ_SECONDS = 300.0  # for the next part of an answer to be read; as long as a 
 
 
 class Connections:
-    """How long connections have been half open or unread; times are those of the sweeps."""
+    """How long connections have been half open or unread; times are those of the sweeps.
 
-    def __init__(self) -> None:
+    `behind_proxy`: one address, the proxy's, opens those of all visitors.
+    """
+
+    def __init__(self, behind_proxy: bool):
+        self.behind_proxy = behind_proxy
         # uvicorn's connection and the last request on it -> when it was first seen without another
         self.half_open: dict[tuple[Any, Any], float] = {}
         # connection and the bytes that wait to be read -> when they were first seen
@@ -30,10 +34,12 @@ class Connections:
         waiting = [(c, c.cycle) for c in http if not c.cycle or c.cycle.response_complete]
         self.half_open = {key: self.half_open.get(key, now) for key in waiting}
         n_open: Counter[str] = Counter()
-        for (connection, last), at in reversed(self.half_open.items()):
+        newest_first = sorted(self.half_open.items(), key=lambda item: -item[1])
+        for (connection, last), at in newest_first:
             address = counted((connection.client or ("",))[0])
-            n_open[address] += last is None  # the others are kept open for the next request
-            if now - at > HEADER_SECONDS or n_open[address] > HALF_OPEN:
+            is_new = last is None  # the others are kept open for the next request
+            n_open[address] += is_new and not self.behind_proxy
+            if now - at > HEADER_SECONDS or (is_new and n_open[address] > HALF_OPEN):
                 connection.transport.close()
         full = [c for c in http if c.flow and c.flow.write_paused]
         unread = [(c, c.transport.get_write_buffer_size()) for c in full]

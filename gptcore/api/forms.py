@@ -17,13 +17,12 @@ from functools import partial
 from typing import Any
 
 from gptcore.api.bodies import ParsedCall
-from gptcore.api.functions import CallWriter
+from gptcore.api.functions import CallWriter, Json
 from gptcore.engine.generate import Finish, Piece
 from gptcore.engine.sampling import Likelihood
 from gptcore.inspection import token_names
 from gptcore.text.tokenizer import StreamDecoder, Tokenizer
 
-Json = dict[str, Any]
 FINISH_REASON: dict[Finish | None, str | None] = {
     None: None,
     "end": "stop",
@@ -67,8 +66,8 @@ class Form(ABC):
         """Return the whole answer, of the pieces of each reply."""
 
     @abstractmethod
-    def opening(self, n: int) -> list[Json]:
-        """Return the events with which a stream of `n` replies begins."""
+    def opening(self) -> list[Json]:
+        """Return the events with which a stream begins."""
 
     @abstractmethod
     def parts(self, i: int, piece: Piece) -> list[Json]:
@@ -118,7 +117,7 @@ class ChoicesForm(Form):
     def part(self, i: int, piece: Piece) -> Json:
         """Return the event of a piece, or of its end."""
 
-    def opening(self, n: int) -> list[Json]:
+    def opening(self) -> list[Json]:
         return []
 
     def parts(self, i: int, piece: Piece) -> list[Json]:
@@ -165,10 +164,11 @@ class ChatForm(ChoicesForm):
         call = CallWriter(self.functions).push(text)
         return {"content": None, "tool_calls": [call]} if call else {"content": None}
 
-    def opening(self, n: int) -> list[Json]:
-        """Return the parts that name the speaker of each of `n` replies."""
+    def opening(self) -> list[Json]:
+        """Return the parts that name the speaker of each reply."""
         delta = {"role": "assistant", "content": None if self.functions else ""}
-        choices = [{"index": i, "delta": delta, "finish_reason": None} for i in range(n)]
+        replies = range(len(self.asked.requests))
+        choices = [{"index": i, "delta": delta, "finish_reason": None} for i in replies]
         return [self.around(self.part_kind, [choice], **self.unknown) for choice in choices]
 
     def part(self, i: int, piece: Piece) -> Json:
@@ -276,5 +276,5 @@ def name(tokenizer: Tokenizer, token_id: int) -> str:
     return f"bytes:{named}" if named.startswith("\\x") else named
 
 
-def error_json(message: str, kind: str = "invalid_request_error", code: str | None = None) -> Json:
+def error_json(message: str, kind: str, code: str | None) -> Json:
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}

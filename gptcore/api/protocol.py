@@ -1,10 +1,11 @@
 """uvicorn's HTTP, with limits on what one visitor's bytes can cost all the others.
 
->>> uvicorn.Server(Config(app, port=8000, behind_proxy=False)).run()   # doctest: +SKIP
+>>> Server(Config(app, port=8000, behind_proxy=False)).run()           # doctest: +SKIP
 """
 
 import asyncio
 import logging
+import socket
 from typing import Any
 
 import h11
@@ -20,6 +21,7 @@ MOST_SMALL = 1024  # per body: h11 takes 8 µs for each, and nobody is answered 
 # seconds; with 128, some of a crowd of 500 that came at once were lost.
 BACKLOG = 256
 MOST_OPEN = 1000  # connections of one address; a process may have 4,096
+LAST_SECONDS = 3.0  # in which answers may end after Ctrl-C
 
 
 class Reader(h11.Connection):
@@ -72,5 +74,20 @@ class Config(uvicorn.Config):
     """uvicorn's settings with these limits. `behind_proxy`: all connections come from a proxy."""
 
     def __init__(self, *values: Any, behind_proxy: bool, **named: Any):
-        super().__init__(*values, **named | {"http": Protocol, "backlog": BACKLOG})
+        # uvicorn would believe X-Forwarded-For from this machine, which has other users.
+        ours = {"http": Protocol, "backlog": BACKLOG, "proxy_headers": False}
+        super().__init__(*values, **named | ours)
         self.behind_proxy = behind_proxy
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which would wait for every answer, also one that nobody reads."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # A reply whose client goes away is ended; to cancel it would leave a traceback in the log.
+        asyncio.get_running_loop().call_later(LAST_SECONDS, self.abort)
+        await super().shutdown(sockets)
+
+    def abort(self) -> None:
+        for connection in [*self.server_state.connections]:
+            connection.transport.abort()

@@ -159,7 +159,7 @@ class ResponseForm(Form):
             self.push(piece)
         return self.response(usage)
 
-    def opening(self, n: int) -> list[Json]:
+    def opening(self) -> list[Json]:
         begun = {"response": self.response()}
         return self.numbered(
             [Event("created", begun), Event("in_progress", begun), *self.item.opening()]

@@ -102,13 +102,14 @@ class Api:
 
     async def cards(self, call: Call) -> Response:
         self.access.check(call.scope)
+        await asyncio.to_thread(self.models.look)
         return JSONResponse(
             {"object": "list", "data": [self.card(name) for name in self.models.names]}
         )
 
     async def model_of_name(self, call: Call) -> Response:
         self.access.check(call.scope)
-        return JSONResponse(self.card(self.models.check(call.path_params["name"])))
+        return JSONResponse(self.card(await self.models.find(call.path_params["name"])))
 
     def card(self, name: str) -> Json:
         base, _ = self.models.parts(name)
@@ -146,7 +147,8 @@ class Api:
         with ExitStack() as held:
             held.enter_context(self.access.answering(call.scope))
             body = await read_json(call.scope, call.receive)
-            name = self.models.check(body.get("model") if isinstance(body, dict) else None)
+            wanted = body.get("model") if isinstance(body, dict) else None
+            name = await self.models.find(wanted)
             model = await self.models.get(name)
             asked = await asyncio.to_thread(read, body, model)
             held.enter_context(self.access.answering(call.scope, len(asked.requests) - 1))
@@ -184,7 +186,7 @@ async def streamed(
     usage = Usage()
     try:
         with held:
-            yield written(form.opening(len(asked.requests)))
+            yield written(form.opening())
             async for i, piece in pieces:
                 usage.add(i, piece)
                 made = partial(part_events, form, i, piece)

@@ -94,18 +94,19 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def new_server(app: "Asgi", host: str, port: int, behind_proxy: bool = False) -> "uvicorn.Server":
-    """Return a server that closes connections on which nothing is asked, or nothing read."""
-    import uvicorn
+def new_server(app: "Asgi", host: str, port: int, behind_proxy: bool) -> "uvicorn.Server":
+    """Return a server that closes connections on which nothing is asked, or nothing read.
 
+    After Ctrl-C it ends within seconds.
+    """
     from gptcore.api.connections import Connections
-    from gptcore.api.protocol import Config
+    from gptcore.api.protocol import Config, Server
 
     async def sweep() -> None:
         connections.sweep(server.server_state.connections, time.monotonic())
 
-    connections = Connections()
-    server = uvicorn.Server(
+    connections = Connections(behind_proxy)
+    server = Server(
         Config(
             app,
             host=host,
@@ -138,10 +139,18 @@ def read_keys(options: argparse.Namespace) -> list[str]:
     """Return the keys of the API, which no command line shows to other users of the machine."""
     if not options.api_key:
         return []
-    given = os.environ.get(KEYS) or getpass.getpass("API key: ")
+    given = secret(KEYS, "API key: ")
     keys = [key.strip() for key in given.split(",") if key.strip()]
     if not keys:
         raise UserError(f"--api-key: the key is empty: set {KEYS}")
     if not "".join(keys).isascii():  # programs disagree on how to send others
         raise UserError(f"--api-key: {KEYS} may have ASCII letters, digits and signs alone")
     return keys
+
+
+def secret(variable: str, prompt: str) -> str:
+    """Return what a variable of the environment holds, or else what is typed; raises UserError."""
+    try:
+        return os.environ.get(variable) or getpass.getpass(prompt)
+    except EOFError:
+        raise UserError(f"there is no terminal to type at: set {variable}") from None

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from gptcore.checks import TooLong, UserError
+from gptcore.checks import TooLong, UserError, check_whole
 from gptcore.config import ModelConfig
 from gptcore.engine.sampling import Likelihood, Sampling, likelihoods, sample
 from gptcore.engine.schemas.grammar import Grammar, json_grammar
@@ -339,5 +339,4 @@ def completion_request(model: Model, text: str, sampling: Sampling, max_tokens: 
 
 
 def check_max_tokens(max_tokens: int, name: str = "max_tokens") -> None:
-    if not isinstance(max_tokens, int) or isinstance(max_tokens, bool) or not (max_tokens >= 1):
-        raise UserError(f"{name}={max_tokens!r} must be a whole number of at least 1")
+    check_whole(name, max_tokens, low=1)

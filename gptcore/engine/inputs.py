@@ -3,7 +3,7 @@
 Nothing that arrives over the network is trusted: a caller can send NaN, true and 10.7, and can
 invent a history.
 
-    >>> to_messages([{"role": "user", "content": [{"type": "text", "text": "Hi"}]}], "")
+    >>> to_messages([{"role": "user", "content": [{"type": "text", "text": "Hi"}]}])
     [{'role': 'user', 'content': 'Hi'}]
 """
 
@@ -41,15 +41,11 @@ def text_of(content: Any, where: str = "a message") -> str:
     return "".join(texts)
 
 
-def to_messages(history: Any, system_prompt: Any) -> list[Message]:
+def to_messages(history: Any) -> list[Message]:
     """Convert a history to messages; gptcore.text.chat_template checks their roles later."""
     if not isinstance(history, list) or not all(isinstance(turn, dict) for turn in history):
         raise UserError('history must be a list of {"role": ..., "content": ...}')
-    if not isinstance(system_prompt, str):
-        raise UserError("system_prompt must be text")
-    system = [{"role": "system", "content": system_prompt}] if system_prompt.strip() else []
-    turns = [{"role": t.get("role"), "content": text_of(t.get("content"))} for t in history]
-    return system + turns
+    return [{"role": t.get("role"), "content": text_of(t.get("content"))} for t in history]
 
 
 def whole_number(name: str, value: Any) -> int:

@@ -118,9 +118,10 @@ def sample_rows(
         logits = np.take_along_axis(logits, candidates, 1)
     else:
         candidates = np.broadcast_to(np.arange(logits.shape[1]), logits.shape)
-    # Subtracting the maximum first keeps a tiny temperature from overflowing.
+    # The maximum is subtracted, so that a tiny temperature overflows to weights of 0 alone.
     scaled = logits.astype(np.float64)
-    weights = np.exp((scaled - scaled.max(1, keepdims=True)) / sampling.temperature)
+    with np.errstate(over="ignore"):
+        weights = np.exp((scaled - scaled.max(1, keepdims=True)) / sampling.temperature)
     if sampling.top_p < 1.0:
         order = np.argsort(-weights, axis=1, kind="stable")
         ordered = np.take_along_axis(weights, order, 1)

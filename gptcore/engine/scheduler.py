@@ -16,18 +16,17 @@ or for a prompt with the same beginning, until the slot is needed.
 """
 
 import time
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections import Counter, deque
+from collections.abc import Iterator
 from queue import SimpleQueue
-from threading import Event, Lock, Thread
+from threading import Lock, Thread
 
 import numpy as np
 
-from gptcore.checks import Busy, UserError
+from gptcore.checks import Busy
 from gptcore.engine.generate import Piece, Reply, Request, Stop
 from gptcore.engine.replies import Replies
-from gptcore.engine.sampling import NOT_FINITE, Sampling, sample_rows
+from gptcore.engine.rows import Closed, Deliver, Row, choose, restricted, send
 from gptcore.engine.slots import Slots
 from gptcore.text.tokenizer import Tokenizer
 
@@ -39,24 +38,6 @@ MIN_COPIED = 16  # shorter common beginnings are read anew, which is as fast
 PIECE_SECONDS = 0.025  # text is delivered at most this often
 
 MAX_WAITING = 256  # requests that wait for a slot; more are refused
-
-Deliver = Callable[[Piece | Exception], None]  # called from the engine's thread; must not block
-
-
-@dataclass
-class Row:
-    """A reply in progress."""
-
-    reply: Reply
-    stop: Stop
-    deliver: Deliver
-    asker: str
-    unread: list[int]  # ids of the prompt, or the last token of the reply, not yet in the cache
-    slot: int = -1
-    delivered: float = 0.0  # time of the last piece
-
-    def __post_init__(self) -> None:
-        self.settings = replace(self.reply.request.sampling, seed=-1)  # equal ones go together
 
 
 class Engine:
@@ -108,7 +89,7 @@ class Engine:
         Closing the iterator ends the generation. Raises UserError at once for an invalid request.
         """
         request.check(self.slots.block_size)
-        return self.pieces(request, stop or Event())
+        return self.pieces(request, Closed(stop))
 
     def pieces(self, request: Request, stop: Stop) -> Iterator[Piece]:
         arrived: SimpleQueue[Piece | Exception] = SimpleQueue()
@@ -201,6 +182,7 @@ class Engine:
         n_left = min(READ_BESIDE, self.n_at_once) if self.n_writing else self.n_at_once
         while self.reading and n_left > 0:
             row = min(self.reading, key=lambda row: (row.reply.n_new == 0, held[row.asker]))
+            self.share(row)
             # No last token is left alone; see place.
             n = n_left + (len(row.unread) == n_left + 1)
             part, row.unread = row.unread[:n], row.unread[n:]
@@ -214,6 +196,22 @@ class Engine:
             if not row.unread:
                 self.reading.remove(row)
                 self.begin(row, logits[-1:])
+
+    def share(self, row: Row) -> None:
+        """Copy what another slot has read of a prompt since its row was placed.
+
+        Several replies to one prompt, or a crowd with one system prompt, are placed at once.
+        """
+        request, n_own = row.reply.request, int(self.slots.lengths[row.slot])
+        if request.is_scored or row.reply.n_new:
+            return
+        ids = [*request.ids, *request.begun]
+        shared = np.minimum(self.slots.shared(ids), len(ids) - 2)
+        best = int(shared.argmax())
+        n_shared = int(shared[best])
+        if n_shared - n_own >= MIN_COPIED:
+            self.slots.copy(best, row.slot, n_shared)
+            row.unread = ids[n_shared:]
 
     def pace(self, n: int, seconds: float) -> None:
         """Choose the length of the next part of a prompt, after one of n tokens.
@@ -310,40 +308,3 @@ class Engine:
             self.slots.cut(slot, 0)
         for row in rows:
             send(row, error)
-
-
-def restricted(rows: list[Row], logits: np.ndarray) -> tuple[np.ndarray, dict[int, UserError]]:
-    """Return logits (n, V) of the tokens each row may take, and failed rows' errors by index."""
-    is_finite = np.isfinite(logits.max(1))
-    failed = {i: UserError(NOT_FINITE) for i in np.flatnonzero(~is_finite).tolist()}
-    bound = [i for i, row in enumerate(rows) if row.reply.grammar and i not in failed]
-    allowed = logits.copy() if bound else logits  # the reply reports the model's own
-    for i in bound:
-        try:
-            allowed[i] = rows[i].reply.allowed(logits[i])
-        except UserError as error:
-            failed[i] = error
-    return allowed, failed
-
-
-def choose(rows: list[Row], logits: np.ndarray, wanted: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield the index of each wanted row and its next token.
-
-    Rows with the same settings are sampled together.
-    """
-    groups: defaultdict[Sampling, list[int]] = defaultdict(list)
-    for i in wanted:
-        groups[rows[i].settings].append(i)
-    for sampling, group in groups.items():
-        replies = [rows[i].reply for i in group]
-        draws = np.array([reply.rng.random() for reply in replies])
-        ids = sample_rows(logits[group], sampling, draws, [reply.ids for reply in replies])
-        yield from zip(group, ids.tolist())
-
-
-def send(row: Row, piece: Piece | Exception) -> None:
-    """Deliver a piece; nobody wants the rest if that fails."""
-    try:
-        row.deliver(piece)
-    except Exception:
-        row.stop.set()

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 
-from gptcore.checks import Busy
+from gptcore.checks import Busy, UserError
 from gptcore.engine.generate import Piece, Request, Stop
 from gptcore.engine.scheduler import Engine
 
@@ -26,7 +26,8 @@ async def answers(
 
     However this generator ends (a stop, a closed connection, an error), the computation ends too.
     After REPLY_SECONDS `on_late` is called, and the replies are stopped; raises Busy if none has
-    begun, or an echo's prompt is not read. `asker`: see Engine.submit.
+    begun, or an echo's prompt is not read, and UserError if nobody else's prompt was in the way.
+    `asker`: see Engine.submit.
     """
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[tuple[int, Piece | Exception]] = asyncio.Queue()
@@ -34,11 +35,11 @@ async def answers(
     def deliver(i: int, piece: Piece | Exception) -> None:
         loop.call_soon_threadsafe(arrived.put_nowait, (i, piece))
 
-    is_late = has_begun = False
+    is_late = is_alone = has_begun = False
 
     def expire() -> None:
-        nonlocal is_late
-        is_late = True
+        nonlocal is_late, is_alone
+        is_late, is_alone = True, engine.n_running <= len(requests)
         on_late()
         stop.set()
 
@@ -57,6 +58,8 @@ async def answers(
                 is_part = requests[i].is_scored  # and would look like a likelier text
                 if is_part and len(requests) > 1:
                     raise Busy(f"the prompts were not all read in {seconds}: send fewer at once")
+                if is_alone and (is_part or not has_begun):
+                    raise UserError(f"the prompt was not read in {seconds}: send a shorter one")
                 if is_part or not has_begun:
                     raise Busy(f"the model wrote for others for {seconds}: try again later")
             n_left -= bool(piece.finish)

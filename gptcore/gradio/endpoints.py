@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial, wraps
 from inspect import getdoc
-from threading import Event
 from typing import Any
 
 import gradio as gr
@@ -112,9 +111,11 @@ def chat_endpoint(models: Models, asker: Asker) -> Callable:
         model = await models.get(name)
 
         def begin(sampling: Sampling, max_tokens: int) -> Request:
-            earlier = to_messages([] if history is None else history, system_prompt)
+            told = text_of(system_prompt, "system_prompt")
+            system = [{"role": "system", "content": told}] if told.strip() else []
+            earlier = to_messages([] if history is None else history)
             asked = {"role": "user", "content": text_of(message)}
-            return chat_request(model, [*earlier, asked], sampling, max_tokens)
+            return chat_request(model, [*system, *earlier, asked], sampling, max_tokens)
 
         async for text in api_texts(model, asker(), values, begin):
             yield text
@@ -164,7 +165,7 @@ async def api_texts(
     """Yield the growing reply of an API call. Raises UserError."""
     settings = to_settings(values, highest_max_tokens(model.bundle.facts))
     request = await asyncio.to_thread(begin, *settings)
-    async for progress in stream(model.engine, request, Event(), asker):
+    async for progress in stream(model.engine, request, asker):
         yield progress.text
 
 

@@ -7,7 +7,6 @@ it to the browser. No module here imports torch.
 """
 
 import argparse
-import getpass
 import os
 import secrets
 from contextlib import suppress
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gptcore import __version__
-from gptcore.api.serve import add_door_arguments, choose_access, others_reach
+from gptcore.api.serve import add_door_arguments, choose_access, others_reach, secret
 from gptcore.bundle import VARIANTS, default_model, read_facts
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
@@ -93,7 +92,7 @@ def choose_login(options: argparse.Namespace, host: str) -> "Login | None":
     if options.auth is not None:
         if not options.auth or ":" in options.auth:
             raise UserError(f"--auth {options.auth!r}: give a user's name, without a colon")
-        password = os.environ.get(PASSWORD) or getpass.getpass(f"password of {options.auth}: ")
+        password = secret(PASSWORD, f"password of {options.auth}: ")
         if not password:
             raise UserError(f"--auth {options.auth}: the password is empty: set {PASSWORD}")
         return Login(user=options.auth, password=password)

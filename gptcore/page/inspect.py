@@ -90,7 +90,7 @@ def read_ids(bundle: Bundle, what: Any) -> Excerpt:
     if isinstance(what, str):
         return Excerpt(ids_of_text(bundle, what))
     if isinstance(what, list) and what and isinstance(what[0], dict):
-        return ids_of_messages(bundle, to_messages(what, ""))
+        return ids_of_messages(bundle, to_messages(what))
     size = bundle.tokenizer.vocab_size
     if isinstance(what, list) and all(type(i) is int and 0 <= i < size for i in what):
         return Excerpt(what)

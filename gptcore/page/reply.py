@@ -16,7 +16,6 @@ import json
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, replace
-from threading import Event
 from typing import Any
 
 from gptcore.checks import UserError, shorten
@@ -55,7 +54,7 @@ def reply_endpoint(models: Models, asker: Callable[[], str] = lambda: "") -> Cal
             request = request.bound(await compiled(schema, model.tokenizer))
         teller = ReplyEvents(model.tokenizer, request)
         yield teller.start(device_line(model))
-        async for progress in stream(model.engine, request, Event(), asker()):
+        async for progress in stream(model.engine, request, asker()):
             yield teller.more(progress)
 
     return reply
@@ -84,7 +83,7 @@ def read(model: OnnxModel, prompt: Any, settings: Any, begun: Any) -> tuple[Requ
     else:
         ids = read_begun(model.tokenizer, begun)
         schema = read_schema(values.get("schema", ""))
-        request = chat_request(model, to_messages(prompt, ""), sampling, most, ids)
+        request = chat_request(model, to_messages(prompt), sampling, most, ids)
     stops = check_stops(values.get("stop", []))
     return replace(request, stops=stops, n_top=ALTERNATIVES), schema
 

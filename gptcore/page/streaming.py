@@ -1,14 +1,15 @@
 """Replies for an event loop: computed in the engine's thread, sent several times a second.
 
->>> async for progress in stream(model.engine, request, stop):       # doctest: +SKIP
+>>> async for progress in stream(model.engine, request):             # doctest: +SKIP
 ...     show(progress.text, progress.speed)
 """
 
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from threading import Event
 
-from gptcore.engine.generate import Piece, Request, Stop
+from gptcore.engine.generate import Piece, Request
 from gptcore.engine.scheduler import Engine
 from gptcore.engine.streams import answers
 
@@ -48,15 +49,13 @@ class Progress:
         return (self.piece.n_new - 1) / seconds if self.piece and seconds > 0 else 0.0
 
 
-async def stream(
-    engine: Engine, request: Request, stop: Stop, asker: str = ""
-) -> AsyncIterator[Progress]:
+async def stream(engine: Engine, request: Request, asker: str = "") -> AsyncIterator[Progress]:
     """Let the engine answer a request; yield the progress at most every YIELD_SECONDS.
 
     Where many replies are written, the updates are fewer and larger; the first one comes at once.
     However this generator ends (Stop, a closed tab, an error), the computation ends too.
     """
-    progress, shown = Progress(), 0.0
+    progress, shown, stop = Progress(), 0.0, Event()
 
     def note() -> None:
         progress.is_late = True

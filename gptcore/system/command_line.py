@@ -11,6 +11,7 @@ code. It may define KEPT: text for the error line that says what an aborted comm
 
 import argparse
 import gc
+import io
 import os
 import re
 import signal
@@ -116,6 +117,7 @@ def guard(run: Callable[[], int], requirements: str, kept: Callable[[], str] = s
 
     After a system error or Ctrl-C, `kept()` is appended: it says what is not lost.
     """
+    replace_unknown()
     try:
         try:
             with ended_like_ctrl_c():
@@ -134,6 +136,16 @@ def guard(run: Callable[[], int], requirements: str, kept: Callable[[], str] = s
         return say(f"error: {' '.join(str(error).split())}{kept()}", REFUSED)
     except KeyboardInterrupt:
         return say(f"\nstopped{kept()}", INTERRUPTED)
+
+
+def replace_unknown() -> None:
+    """Read and print a "?" for what the terminal's encoding does not have, in place of an error.
+
+    Standard error, which writes such a character's code, raises none.
+    """
+    for stream in (sys.stdin, sys.stdout):
+        if isinstance(stream, io.TextIOWrapper):  # a program without a terminal may have none
+            stream.reconfigure(errors="replace")
 
 
 @contextmanager

@@ -5,11 +5,13 @@ True
 """
 
 import hashlib
+import math
 import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 MEASURED_SECONDS = 0.06  # time to measure each candidate; less gives random choices
@@ -17,6 +19,8 @@ PROBE_SECONDS = 0.05  # about ten time slices of the scheduler
 CLEARLY = 0.9  # a candidate that takes less than this share of another's time is faster
 SPINS = "2000"  # by which idle cores lose 2 % of the speed; GNU's own 300,000 gain it
 BUSY = 0.85  # below this share the cores are busy; idle cores give 0.95 and more
+
+CONTAINER = Path("/sys/fs/cgroup/cpu.max")  # microseconds of CPU time, and in how many of them
 
 T = TypeVar("T")
 
@@ -38,10 +42,14 @@ def choose_waiting_policy() -> None:
 
 
 def n_cores() -> int:
-    """Return how many cores this process may use; a scheduler may give it fewer than there are."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return how many cores this process may use: a scheduler or a container may give it fewer."""
+    known = hasattr(os, "sched_getaffinity")
+    n = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
+    try:
+        quota, period = CONTAINER.read_text().split()
+        return min(n, math.ceil(int(quota) / int(period)))
+    except (OSError, ValueError):  # there is none, or its quota is "max"
+        return n
 
 
 def thread_counts() -> list[int]:

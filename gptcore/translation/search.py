@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from gptcore.checks import UserError
+from gptcore.checks import UserError, check_whole
 from gptcore.config import Seq2SeqConfig
 from gptcore.engine.sampling import NOT_FINITE, log_softmax
 from gptcore.text.chat_template import check_length
@@ -71,8 +71,7 @@ def translate(model: Model, text: str, beams: int = 1) -> Translation:
 
 
 def check_beams(beams: int) -> None:
-    if isinstance(beams, bool) or not isinstance(beams, int) or not (1 <= beams <= MAX_BEAMS):
-        raise UserError(f"beams={beams!r} must be a whole number from 1 to {MAX_BEAMS}")
+    check_whole("beams", beams, 1, MAX_BEAMS)
 
 
 def read_source(model: Model, text: str) -> list[int]:

@@ -145,6 +145,24 @@ def test_a_beginning_that_another_conversation_has_read_is_copied() -> None:
     assert ids == alone(request)
 
 
+@pytest.mark.parametrize("n_known", [0, 20])
+def test_replies_to_one_prompt_read_it_once(n_known: int) -> None:
+    engine, cache = new_engine(4)
+    ids = prompt(5, 60)
+    if n_known:
+        ask(engine, Request(ids[:n_known], WARM, 1))[0].ids()
+    cache.held_at = len(cache.calls) + 1
+    before = engine.slots.n_read
+    requests = [Request(ids, Sampling(1.0, 0, seed=i), 1) for i in range(4)]
+    (blocking,) = ask(engine, Request([1], WARM, 1))
+    cache.wait_until_held()
+    readers = ask(engine, *requests)  # which get their slots within one step
+    cache.released.set()
+    assert [reader.ids() for reader in (blocking, *readers)][1:] == [*map(alone, requests)]
+    n_read = engine.slots.n_read - before
+    assert n_read == 1 + 60 - n_known + 3 * 2, "of the others the last two tokens"
+
+
 def test_the_conversation_that_rested_longest_gives_its_slot() -> None:
     engine, _ = new_engine(3)
     prompts = [prompt(i, 30) for i in range(4)]
@@ -199,6 +217,27 @@ def test_closing_the_iterator_ends_the_work() -> None:
     cache.released.set()
     wait_until_idle(engine)
     assert len(cache.calls) <= 7
+
+
+def test_a_flag_given_by_the_asker_is_left_to_the_asker() -> None:
+    """One event of a Stop button does for all replies."""
+    engine, cache = new_engine(2)
+    request, stop = Request(prompt(0, 3), Sampling(temperature=0), 90), Event()
+    for _ in range(2):
+        told = [i for piece in engine.answer(request, stop) for i in piece.token_ids]
+        assert told == alone(request)
+    pieces = engine.answer(request, stop)
+    next(pieces)
+    pieces.close()
+    assert not stop.is_set()
+    wait_until_idle(engine)
+    cache.held_at = len(cache.calls) + 6
+    pieces = engine.answer(request, stop)
+    next(pieces)
+    cache.wait_until_held()
+    stop.set()
+    cache.released.set()
+    assert [*pieces][-1].finish == "stopped"
 
 
 def test_a_reader_who_raises_is_given_up_and_the_others_read_on() -> None:

@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 import weakref
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -23,7 +24,7 @@ from gptcore.checks import Busy, UserError
 from gptcore.engine.generate import Request
 from gptcore.engine.sampling import Sampling
 from gptcore.model import OnnxModel, load_model
-from gptcore.models import Models, NotHere, NotOpened, needed_bytes
+from gptcore.models import Models, NotHere, NotOpened, load_models, needed_bytes
 from gptcore.page.shell import page_facts
 
 NAMES = ["one", "two", "three"]
@@ -224,24 +225,72 @@ def test_a_folder_that_is_exported_again_is_noticed_while_it_is_open(
     assert get(models, "one") == again[:1]  # what is open answers on
 
 
-@pytest.mark.parametrize("damaged", ["gptcore.json", "README.md"])
+@pytest.mark.parametrize(
+    ("damaged", "is_looked_at"), [("gptcore.json", False), ("README.md", True)]
+)
 def test_a_damaged_export_takes_nothing_down_that_is_open(
-    nano: OnnxModel, folders: list[Path], damaged: str, capsys: pytest.CaptureFixture[str]
+    nano: OnnxModel,
+    folders: list[Path],
+    damaged: str,
+    is_looked_at: bool,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     models = Models(nano, folders, room_for(4), within=folders[0].parent)
     (one,) = get(models, "one")
     export_again(folders[0])
     (folders[0] / damaged).write_text("{")
+    if is_looked_at:
+        models.look()
     for _ in range(3):
         assert get(models, "one") == [one]
         models.look()
-    assert capsys.readouterr().err.count(damaged) == 1, "it is told once"
+    told = capsys.readouterr().err
+    assert told.count(damaged) == 1, "it is told once"
+    assert told.startswith("served as before" if is_looked_at else "one cannot be opened")
     with pytest.raises(NotOpened):
         get(models, "one@int8")
     shutil.rmtree(folders[0])
     shutil.copytree(folders[1], folders[0])
     (again,) = get(models, "one")
     assert again is not one and again.bundle.facts == read_facts(folders[1])
+
+
+def test_a_model_stays_until_its_new_export_is_known_to_open(
+    folders: list[Path],
+    loaded: list[threading.Thread],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first, eight = opened(folders[0], "int8"), folders[0] / VARIANTS["int8"]
+    models = Models(first, [], room_for(4), variant="int8")
+    eight.rename(tmp_path / "aside")
+    export_again(folders[0])
+    assert get(models, "one", "one") == [first, first] and len(loaded) == 1
+    assert "has no variant 'int8'" in capsys.readouterr().err
+    (tmp_path / "aside").rename(eight)
+    export_again(folders[0])
+    assert get(models, "one") != [first]
+
+
+def test_an_export_that_ends_while_the_first_model_is_opened_is_noticed(
+    folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(folder: Path, variant: str | None) -> OnnxModel:
+        model = opened(folder, variant)
+        export_again(folder)
+        return model
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gptcore.models, "load_model", load)
+        (tmp_path / "none").mkdir()
+        options = Namespace(model=folders[0], models=tmp_path / "none", variant=None, memory=4)
+        models = load_models(options)
+    assert get(models, "one")[0].bundle.facts == read_facts(folders[0])
+
+
+def test_a_memory_that_would_bound_nothing_is_refused() -> None:
+    with pytest.raises(UserError, match="--memory nan: choose a number of GB"):
+        load_models(Namespace(model=NANO, models=None, variant=None, memory=float("nan")))
 
 
 def test_a_model_that_somebody_waits_for_makes_no_room(
@@ -345,6 +394,21 @@ def test_the_api_answers_as_the_model_that_is_named(
         assert json.dumps([*models.names, *models.formats(), None]) in json.dumps(document)
 
 
+def test_the_api_finds_a_model_that_is_exported_later(
+    nano: OnnxModel, folders: list[Path], tmp_path: Path
+) -> None:
+    (tmp_path / "later").mkdir()
+    models = Models(nano, [], room_for(4), within=tmp_path / "later")
+    with served(models, Access()) as url:
+        for folder in folders[:2]:
+            shutil.move(folder, tmp_path / "later")
+            if folder.name == "one":
+                body = {"model": "one", "messages": HELLO, "max_tokens": 1}
+                assert requests.post(f"{url}/v1/chat/completions", json=body, timeout=SECONDS).ok
+        cards = requests.get(f"{url}/v1/models", timeout=SECONDS).json()["data"]
+        assert [card["id"] for card in cards] == [nano.bundle.name, "one", "two"]
+
+
 def test_a_name_that_is_no_name_is_not_here(nano: OnnxModel) -> None:
     models = Models(nano)
     for name in ("", "../nano", 5, ["one"], {"a": 1}):
@@ -362,6 +426,7 @@ def test_a_folders_name_means_its_model(nano: OnnxModel, folders: list[Path]) ->
     write_facts(folders[1], replace(read_facts(NANO), name="three"))
     models = Models(nano, folders, room_for(9))  # a model that is called so takes precedence
     assert models.check("three") == "three"
+    assert models.check(f"{NANO.name}@q8") == f"{nano.bundle.name}@q8"
 
 
 def test_a_name_may_be_followed_by_a_number_format(nano: OnnxModel, folders: list[Path]) -> None:

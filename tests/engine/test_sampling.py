@@ -119,6 +119,7 @@ def test_temperature_zero_always_takes_the_likeliest() -> None:
         {"min_p": 1.0},
         {"temperature": 1e-12},
         {"temperature": 1e-200},
+        {"temperature": 1e-320},
     ],
     ids=str,
 )

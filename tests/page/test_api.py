@@ -353,13 +353,8 @@ def test_a_request_that_waits_until_its_time_is_up_is_told_that_others_were_firs
     )
 
 
-def test_scores_that_the_time_cuts_are_no_result(
-    slow_model: OnnxModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of fewer tokens the sum of log probabilities is higher: the text would look likelier."""
-    slots = open_slots(slow_model.inference, slow_model.config, 1)
-    model = OnnxModel(slow_model.bundle, slow_model.inference, 1, slow_model.variant)
-    model.engine = Engine(slots, model.tokenizer, Replies())
+@pytest.fixture
+def slow_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gptcore.engine.streams.REPLY_SECONDS", 1.0)
     read = Slots.read
 
@@ -368,6 +363,23 @@ def test_scores_that_the_time_cuts_are_no_result(
         return read(slots, *values, **named)
 
     monkeypatch.setattr(Slots, "read", slow)
+
+
+@pytest.mark.parametrize("more", [{}, {"echo": True, "logprobs": 0}])
+def test_who_is_alone_is_told_that_the_prompt_takes_too_long(
+    slow_model: OnnxModel, slow_reading: None, more: dict
+) -> None:
+    with served(slow_model, Access()) as address:
+        wanted = {"prompt": [5] * 1500, **more}
+        answer = requests.post(f"{address}/v1/completions", json=wanted, timeout=SECONDS)
+    assert error_of(answer, 400) == "the prompt was not read in 1 s: send a shorter one"
+
+
+def test_scores_that_the_time_cuts_are_no_result(slow_model: OnnxModel, slow_reading: None) -> None:
+    """Of fewer tokens the sum of log probabilities is higher: the text would look likelier."""
+    slots = open_slots(slow_model.inference, slow_model.config, 1)
+    model = OnnxModel(slow_model.bundle, slow_model.inference, 1, slow_model.variant)
+    model.engine = Engine(slots, model.tokenizer, Replies())
     wanted = {"prompt": [[5] * 40] * 9, "echo": True, "logprobs": 0, "max_tokens": 1}
     with served(model, Access()) as address:
         url = f"{address}/v1/completions"
@@ -425,6 +437,7 @@ def test_fields_that_are_not_known_and_null_are_ignored(post) -> None:
         ({"messages": HELLO, "top_p": False}, "top_p=False"),
         ({"messages": HELLO, "max_tokens": 0}, "max_tokens=0"),
         ({"messages": HELLO, "max_tokens": 2.5}, "max_tokens=2.5"),
+        ({"messages": HELLO, "max_tokens": -(10**999)}, f"max_tokens=-1{'0' * 58}... must be"),
         ({"messages": HELLO, "n": 0}, "n=0 is out of range"),
         ({"messages": HELLO, "n": 128}, "n=128 is out of range: choose 1 to 16"),
         ({"messages": HELLO, "n": 10**999}, f"n=1{'0' * 59}... is out of range: choose 1 to 16"),
@@ -470,6 +483,7 @@ def test_a_wrong_chat_is_refused_with_the_fields_name(post, body: dict, words: s
         ({"prompt": [-1]}, "-1 is no token id"),
         ({"prompt": [10**9]}, "1000000000 is no token id"),
         ({"prompt": [True, 1]}, "True is no token id"),
+        ({"prompt": [1, "x" * 999]}, f"'{'x' * 59}... is no token id"),
         ({"prompt": "x" * 10**6}, "shorten it"),
         ({"prompt": [5] * 5000}, "the prompt has 5000 tokens"),
         ({"prompt": ["a"] * 500}, "prompt holds 500 prompts"),
@@ -477,6 +491,8 @@ def test_a_wrong_chat_is_refused_with_the_fields_name(post, body: dict, words: s
         ({"prompt": "a", "echo": 1}, "echo=1"),
         ({"prompt": "a", "logprobs": 99}, "logprobs=99"),
         ({"prompt": "a", "max_tokens": 0}, "max_tokens=0"),
+        ({"prompt": "a", "response_format": {"type": "json_object"}}, "bind no completion"),
+        ({"prompt": "a", "tool_choice": "required", "tools": TOOLS}, "bind no completion"),
     ],
     ids=lambda value: str(value)[:50],
 )

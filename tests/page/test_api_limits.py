@@ -25,6 +25,7 @@ from api_server import (
 )
 
 import gptcore.api.connections
+import gptcore.api.protocol
 from gptcore.api.access import GUESSES, LONGEST_BODY, REPLIES, Access, Rate, Refused
 from gptcore.api.forms import ChatForm, TextForm
 from gptcore.api.serve import read_keys
@@ -102,6 +103,16 @@ def test_keys_are_not_guessed_more_than_so_often_in_a_minute(nano: OnnxModel) ->
         assert [get(f"k{i}").status_code for i in range(GUESSES)] == [401] * GUESSES
         assert "10 wrong keys from your address in a minute" in error_of(get("one"), 429)
         assert get("one", "10.0.0.2").ok
+
+
+def test_without_a_proxy_nobody_chooses_the_address_that_guesses_are_counted_by(
+    nano: OnnxModel,
+) -> None:
+    with served(nano, Access(keys=["one"])) as url:
+        for i in range(GUESSES + 1):
+            headers = {"Authorization": "Bearer two", "X-Forwarded-For": f"10.0.0.{i}"}
+            answer = requests.get(f"{url}/v1/models", headers=headers, timeout=SECONDS)
+        assert "10 wrong keys from your address in a minute" in error_of(answer, 429)
 
 
 def test_the_api_alone_is_not_read_under_another_name(nano: OnnxModel, url: str) -> None:
@@ -183,8 +194,12 @@ def test_connections_on_which_nothing_is_asked_are_closed(
     monkeypatch.setattr(gptcore.api.connections, "HALF_OPEN", 3)
     address = ("127.0.0.1", int(url.rpartition(":")[2]))
     with ExitStack() as stack:
-        silent = [stack.enter_context(socket.create_connection(address)) for _ in range(9)]
+        first = [stack.enter_context(socket.create_connection(address)) for _ in range(3)]
+        time.sleep(2.5)  # a sweep has seen them
+        later = [stack.enter_context(socket.create_connection(address)) for _ in range(6)]
+        silent = [*first, *later]
         until(lambda: sum(map(is_closed, silent)) == 6)
+        assert all(map(is_closed, first)), "the newest are left, among which a visitor may be"
         monkeypatch.setattr(gptcore.api.connections, "HEADER_SECONDS", 1.0)
         until(lambda: all(map(is_closed, silent)))
     assert requests.get(f"{url}/health", timeout=SECONDS).ok
@@ -193,20 +208,37 @@ def test_connections_on_which_nothing_is_asked_are_closed(
 def test_a_stream_that_nobody_reads_is_given_up(
     nano: OnnxModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = {"prompt": [[5] * 500] * REPLIES, "max_tokens": 0, "echo": True, "logprobs": 20}
-    body = json.dumps(asked | {"stream": True}).encode()  # for 5 MB, which no buffer holds
     with served(nano, access := Access()) as url, socket.socket() as unread:
-        unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        unread.connect(("127.0.0.1", int(url.rpartition(":")[2])))
-        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
-        unread.sendall(head + b"Content-Type: application/json\r\n")
-        unread.sendall(f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        ask_for_much(unread, url)
         until(lambda: access.open.total() == REPLIES)
         wait_until_idle(nano)
         time.sleep(1)
         assert access.open.total() == REPLIES  # all is written, and waits to be read
         monkeypatch.setattr(gptcore.api.connections, "READ_SECONDS", 1.0)
         until(lambda: not access.open)
+
+
+def ask_for_much(unread: socket.socket, url: str) -> None:
+    """Ask for a stream of 5 MB, which no buffer holds."""
+    asked = {"prompt": [[5] * 500] * REPLIES, "max_tokens": 0, "echo": True, "logprobs": 20}
+    body = json.dumps(asked | {"stream": True}).encode()
+    unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    unread.connect(("127.0.0.1", int(url.rpartition(":")[2])))
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+    unread.sendall(head + b"Content-Type: application/json\r\n")
+    unread.sendall(f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+
+
+def test_a_server_ends_within_seconds_though_an_answer_is_not_read(
+    nano: OnnxModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(gptcore.api.protocol, "LAST_SECONDS", 0.5)
+    with socket.socket() as unread:
+        with served(nano, access := Access()) as url:
+            ask_for_much(unread, url)
+            until(lambda: access.open.total() == REPLIES)
+        wait_until_idle(nano)
+    assert not access.open and not caplog.records
 
 
 def test_all_addresses_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

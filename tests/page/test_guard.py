@@ -301,7 +301,7 @@ def test_a_reply_ends_when_its_time_is_over(
     async def last() -> Progress:
         messages = [{"role": "user", "content": "Hi"}]
         request = chat_request(slow_model, messages, Sampling(temperature=0.0), 2000)
-        return [progress async for progress in stream(slow_model.engine, request, Event())][-1]
+        return [progress async for progress in stream(slow_model.engine, request)][-1]
 
     start = time.monotonic()
     end = asyncio.run(last())

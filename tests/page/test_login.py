@@ -199,6 +199,22 @@ def test_only_a_page_that_others_reach_asks(monkeypatch: pytest.MonkeyPatch) -> 
         choose_login(options(auth="ada"), "0.0.0.0")
 
 
+def test_where_no_terminal_is_to_type_a_key_at_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GPTCORE_API_KEY", raising=False)
+    command = [sys.executable, "-m", "gptcore", "serve", "--api-key", "--port", "0"]
+    told = subprocess.run(
+        command,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        start_new_session=True,
+    )
+    assert told.returncode == 2 and "Traceback" not in told.stderr
+    assert "error: there is no terminal to type at: set GPTCORE_API_KEY" in told.stderr
+
+
 @pytest.mark.parametrize("door", [["--host", "0.0.0.0"], ["--behind-proxy"]])
 def test_the_api_alone_asks_for_keys_where_others_reach_it(door: list[str]) -> None:
     command = [sys.executable, "-m", "gptcore", "serve", *door, "--port", "0"]

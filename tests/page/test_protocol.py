@@ -1,6 +1,7 @@
 """Bytes that no browser sends, to the page and to the API alone."""
 
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -8,6 +9,7 @@ import pytest
 from api_server import SECONDS, is_closed, served, until
 from conftest import TINY
 
+import gptcore.api.connections
 import gptcore.api.protocol
 from gptcore.api.access import Access
 from gptcore.api.protocol import MOST_SMALL
@@ -63,11 +65,14 @@ def test_one_address_has_so_many_connections_and_no_more(
 
 
 def test_a_proxy_has_as_many_as_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It opens some ahead."""
     monkeypatch.setattr(gptcore.api.protocol, "MOST_OPEN", 5)
+    monkeypatch.setattr(gptcore.api.connections, "HALF_OPEN", 5)
     model = load_model(TINY / "model", threads=1, variant="fp32")
     with served(model, Access(behind_proxy=True)) as url, ExitStack() as stack:
         port = int(url.rpartition(":")[2])
         many = [stack.enter_context(connected(port)) for _ in range(9)]
+        time.sleep(2.5)  # a sweep has seen them
         for connection in many:
             connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert connection.recv(1000).startswith(b"HTTP/1.1 200")

@@ -206,6 +206,26 @@ def test_a_reader_that_goes_ends_a_command_quietly(command: list[str]) -> None:
     assert process.returncode == 141
 
 
+@pytest.mark.parametrize(
+    ("encoding", "typed", "shown"),
+    [
+        ("cp932", b"A", "A · ? é".encode("cp932", "replace")),  # files and pipes of Windows
+        ("utf-8:strict", b"\xe9\n", "\ufffd · \U0001f600 é".encode()),
+    ],
+)
+def test_what_an_encoding_does_not_have_is_replaced(
+    tmp_path: Path, encoding: str, typed: bytes, shown: bytes
+) -> None:
+    script = (
+        "import sys; from gptcore.system.command_line import guard\n"
+        "sys.exit(guard(lambda: print(input(), '\\xb7 \\U0001f600 \\xe9'), ''))"
+    )
+    command = [sys.executable, "-c", script]
+    environment = os.environ | {"PYTHONIOENCODING": encoding, "PYTHONPATH": str(ROOT)}
+    told = subprocess.run(command, env=environment, input=typed, capture_output=True, timeout=60)
+    assert told.stdout.strip() == shown and not told.stderr
+
+
 def test_an_error_of_our_own_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         guard(lambda: 1 // 0, "requirements.txt")

@@ -62,6 +62,19 @@ def busy_cores() -> Iterator[None]:
         process.communicate()
 
 
+@pytest.mark.parametrize(
+    ("quota", "n"), [("150000 100000\n", 2), ("900000 100000\n", 4), ("max 100000\n", 4), (None, 4)]
+)
+def test_a_containers_quota_bounds_the_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str | None, n: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    monkeypatch.setattr(cores, "CONTAINER", tmp_path / "cpu.max")
+    if quota:
+        (tmp_path / "cpu.max").write_text(quota)
+    assert cores.n_cores() == n
+
+
 @pytest.mark.parametrize(("n_cores", "fastest"), [(4, 1), (4, 4), (1, 1)])
 def test_a_translator_gets_as_many_threads_as_were_measured_to_be_fastest(
     monkeypatch: pytest.MonkeyPatch, n_cores: int, fastest: int

@@ -102,16 +102,19 @@ def unsupported(part: Part) -> str:
     """Return why a part by itself is not supported, or "" if no reason is known."""
     least = part.get("minProperties")
     if isinstance(least, int) and least > 1:
-        return f"minProperties={least} is not supported, only 1: name the keys as required"
+        told = shorten(str(least))
+        return f"minProperties={told} is not supported, only 1: name the keys as required"
     multiple = part.get("multipleOf")
     if isinstance(multiple, int | float) and not is_simple(multiple):
-        return f"multipleOf={multiple} is not supported, only {MOST_DIGITS} digits, as 0.01 or 250"
+        told = shorten(str(multiple))
+        return f"multipleOf={told} is not supported, only {MOST_DIGITS} digits, as 0.01 or 250"
     if len(str(part.get("pattern", ""))) > LONGEST_PATTERN:
         return f"pattern has more than {LONGEST_PATTERN:,} characters"
     for name in NUMBERS:
         for number in numbers(part.get(name)):
             if abs(number) > EXACT:
-                return f"{name} holds {number}, which is beyond the exact numbers (2**53)"
+                told = shorten(str(number))
+                return f"{name} holds {told}, which is beyond the exact numbers (2**53)"
     return ""
 
 

@@ -40,7 +40,7 @@ class Visitors:
         self.streams: Counter[str] = Counter()  # open ones of each address
         self.readers: Counter[str] = Counter()  # open ones of each session
         self.joined: dict[str, tuple[str, float]] = {}  # session -> address, time of the last join
-        self.connections = Connections()
+        self.connections = Connections(behind_proxy)
 
     def address(self, scope: Scope) -> str:
         return visitor(scope, self.behind_proxy)
