@@ -234,6 +234,8 @@ def write_config(
     """Write the files for other runtimes."""
     tokens = read_settings(source / "tokenizer.json")
     tokens["pre_tokenizer"] = explicit(tokens["pre_tokenizer"])
+    for token in tokens["added_tokens"]:  # what is special here stays text there, too
+        token["special"] = token["content"] in tokenizer.special
     tokens |= {"padding": None, "truncation": None}
     text = json.dumps(tokens, indent=1, ensure_ascii=False)
     (folder / "tokenizer.json").write_text(text, encoding="utf-8")

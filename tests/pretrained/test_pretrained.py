@@ -599,7 +599,7 @@ def token(data: dict[str, Any], name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("where", ["generation_config.json", "config.json", "eos_token"])
 def test_a_token_that_ends_replies_is_special_though_its_file_does_not_say_so(
-    broken: Callable[..., Path], where: str
+    broken: Callable[..., Path], tmp_path: Path, where: str
 ) -> None:
     """As after tokenizer.add_tokens("<|im_end|>"), and in GGUF files as USER_DEFINED."""
     folder = broken("tokenizer.json", lambda data: token(data, "<|im_end|>").update(special=False))
@@ -611,6 +611,12 @@ def test_a_token_that_ends_replies_is_special_though_its_file_does_not_say_so(
     tokenizer = read(folder)
     assert tokenizer.special["<|im_end|>"] == 2 and tokenizer.added == {}
     assert 2 not in tokenizer.encode("Bye<|im_end|>")
+    settings = json.loads((folder / "config.json").read_text())
+    (tmp_path / "out").mkdir()
+    write_config(settings, read_config(settings, folder, None), tokenizer, folder, tmp_path / "out")
+    written = Fast.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    written.encode_special_tokens = True
+    assert written.encode("Bye<|im_end|>").ids == tokenizer.encode("Bye<|im_end|>")
 
 
 def test_an_ordinary_token_that_ends_replies_is_refused(broken: Callable[..., Path]) -> None:
