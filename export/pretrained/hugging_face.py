@@ -240,7 +240,7 @@ def write_config(
     text = json.dumps(tokens, indent=1, ensure_ascii=False)
     (folder / "tokenizer.json").write_text(text, encoding="utf-8")
     if (source / SPECIAL).exists():
-        shutil.copy(source / SPECIAL, folder / SPECIAL)
+        shutil.copyfile(source / SPECIAL, folder / SPECIAL)
     template, _ = chat_template(source)
     path = source / "tokenizer_config.json"
     tokens = read_settings(path) if path.exists() else {}

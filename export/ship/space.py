@@ -78,7 +78,7 @@ def write_space(
     check_replaceable(out, "Space", parts)
     with new_folder(out) as folder:
         for name in ("app.py", "LICENSE"):
-            shutil.copy(ROOT / name, folder / name)
+            shutil.copyfile(ROOT / name, folder / name)
         unneeded = shutil.ignore_patterns("nn", "__pycache__")
         shutil.copytree(ROOT / "gptcore", folder / "gptcore", ignore=unneeded)
         copy_model(bundle, folder / MODEL)
@@ -113,7 +113,7 @@ def copy_model(bundle: Bundle, folder: Path) -> None:
     for name in bundle.facts.sha256:
         if name.startswith("onnx/") or Path(name).name in (FILE_NAME, FACTS_NAME):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(bundle.path / name, folder / name)
+            shutil.copyfile(bundle.path / name, folder / name)
     write_facts(folder, replace(bundle.facts, loss_curve=False))
 
 

@@ -35,7 +35,7 @@ from gptcore.checks import UserError
 from gptcore.config import PRESETS
 from gptcore.facts import ModelFacts
 from gptcore.model import load_model
-from gptcore.system.files import new_folder
+from gptcore.system.files import flush_to_disk, new_folder
 from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME, Tokenizer
 
 
@@ -359,6 +359,10 @@ def test_a_new_folder_replaces_an_old_one_and_what_a_crash_left(tmp_path: Path) 
     with new_folder(path) as folder:
         (folder / "new.txt").write_text("new")
     assert list(tmp_path.rglob("*")) == [path, path / "new.txt"]
+
+
+def test_a_file_that_may_not_be_written_is_flushed() -> None:
+    flush_to_disk(Path(sys.executable).resolve())  # not even root may write to what runs
 
 
 def test_a_persons_folders_beside_a_new_one_stay(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ The models are made by transformers, of SmolLM2's and of Llama 3's kind, with ra
 
 import json
 import shutil
+import stat
 import sys
 from collections.abc import Callable
 from itertools import islice
@@ -723,6 +724,8 @@ def test_files_for_other_runtimes_name_no_id_that_is_null_and_the_context_that_w
     folder = broken("config.json", lambda data: data.update(bos_token_id=None, mlp_bias=None))
     changed(folder, "generation_config.json", bos_token_id=None)
     changed(folder, "tokenizer_config.json", model_max_length=131072)
+    changed(folder, "special_tokens_map.json")
+    (folder / "special_tokens_map.json").chmod(0o444)  # as on a share that may only be read
     settings = json.loads((folder / "config.json").read_text())
     (tmp_path / "out").mkdir()
     config = read_config(settings, folder, 256)
@@ -731,6 +734,7 @@ def test_files_for_other_runtimes_name_no_id_that_is_null_and_the_context_that_w
     model = written["genai_config"]["model"]
     assert (model["bos_token_id"], model["eos_token_id"]) == (2, 2)
     assert written["tokenizer_config"]["model_max_length"] == 256
+    assert (tmp_path / "out" / "special_tokens_map.json").stat().st_mode & stat.S_IWUSR
     for name in ("config.json", "generation_config.json"):
         changed(folder, name, eos_token_id=None)
     write_config(settings, config, read(folder), folder, tmp_path / "out")
