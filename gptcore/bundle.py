@@ -246,9 +246,7 @@ def check_listed(folder: Path, facts: ModelFacts) -> None:
     read += [data_file(folder / name) for name in facts.sha256 if name.endswith(".onnx")]
     for path in read:
         if path.is_file() and path.relative_to(folder).as_posix() not in facts.sha256:
-            raise UserError(
-                f"{path} is not listed in {FACTS}: delete it, or export the model again"
-            )
+            raise UserError(f"{path} is not listed in {FACTS}: delete it")
 
 
 def load_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
