@@ -35,7 +35,8 @@ license: {hub.license}
 
 {parameters:,} parameters, run by ONNX Runtime. `{command}`
 starts the same page on any machine. On a Space with a GPU of its own, write
-`onnxruntime-gpu[cuda,cudnn]` in `requirements.txt`, for CUDA's libraries.
+`onnxruntime-gpu[cuda,cudnn]` in `requirements.txt`, for CUDA's libraries, and again when
+`python -m export space` has written this folder anew.
 """
 PORT = 7860  # the one that the Hub expects
 # What README.md tells the Hub of each kind, and the command that starts it elsewhere.
