@@ -115,11 +115,6 @@ class TranslationBundle(Bundle):
     config: Seq2SeqConfig
     source_tokenizer: Tokenizer
 
-    @property
-    def examples(self) -> list[str]:
-        """Sample sentences to translate."""
-        return list(self.facts.examples)
-
 
 def data_file(graph: Path) -> Path:
     """Return where the weights of a graph lie if they are too large for its own file."""

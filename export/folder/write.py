@@ -156,9 +156,10 @@ def write_verified(
             rows, tokenizer, calibration = smaller
             added = add_variants(folder, target.formats, rows, tokenizer, target.force, calibration)
             facts = replace(facts, variants=added)
-        tell_transformers_js(folder, facts.variants or ["fp32"])
+        variants = facts.variants or ["fp32"]
+        tell_transformers_js(folder, variants)
         if not isinstance(facts.config, Seq2SeqConfig):
-            variants, limit = facts.variants or ["fp32"], logits_limit(checks)
+            limit = logits_limit(checks)
             checks += write_serving_graphs(folder, facts.config, variants, limit)
         facts = replace(facts, parity=as_facts(checks))
         write_card(folder / "README.md", facts, target.hub)
