@@ -115,11 +115,6 @@ class TranslationBundle(Bundle):
     config: Seq2SeqConfig
     source_tokenizer: Tokenizer
 
-    @property
-    def examples(self) -> list[str]:
-        """Sample sentences to translate."""
-        return list(self.facts.examples)
-
 
 def data_file(graph: Path) -> Path:
     """Return where the weights of a graph lie if they are too large for its own file."""
@@ -246,9 +241,7 @@ def check_listed(folder: Path, facts: ModelFacts) -> None:
     read += [data_file(folder / name) for name in facts.sha256 if name.endswith(".onnx")]
     for path in read:
         if path.is_file() and path.relative_to(folder).as_posix() not in facts.sha256:
-            raise UserError(
-                f"{path} is not listed in {FACTS}: delete it, or export the model again"
-            )
+            raise UserError(f"{path} is not listed in {FACTS}: delete it")
 
 
 def load_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:

@@ -6,6 +6,7 @@ python -m export fetch OWNER/NAME --out models/it  any other of a supported fami
 """
 
 import argparse
+from contextlib import redirect_stdout
 from pathlib import Path
 
 from export.commands import export
@@ -57,4 +58,5 @@ def check_supported(folder: Path, options: argparse.Namespace) -> None:
 
     path = folder / "config.json"
     config = read_config(read_object(path), path, options.context)
-    read_tokenizer(folder, config.vocab_size)
+    with redirect_stdout(None):  # the export says it
+        read_tokenizer(folder, config.vocab_size)

@@ -21,7 +21,7 @@ def run(options: argparse.Namespace) -> int:
     read_facts(options.model)
     from export.gguf.write import write_gguf  # this module imports the package gguf
 
-    folder = options.model.resolve()
+    folder = options.model if options.model.is_symlink() else options.model.resolve()
     out = options.out or folder.with_name(folder.name + ".gguf")
     write_gguf(options.model, out, options.dtype)
     print(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB)")

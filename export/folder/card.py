@@ -3,6 +3,7 @@
 >>> write_card(Path("README.md"), facts, Hub())                      # doctest: +SKIP
 """
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 from export.folder.transformers_js import DTYPES
 from gptcore.bundle import VARIANTS as FILES
-from gptcore.config import ModelConfig, Seq2SeqConfig
+from gptcore.config import Seq2SeqConfig
 from gptcore.facts import EarlierStage, ModelFacts, Training, Variant
 from gptcore.families import CLASSES, family
 from gptcore.system.wording import counted, duration
@@ -152,9 +153,10 @@ LABELS = {
 
 def write_card(path: Path, facts: ModelFacts, hub: Hub) -> None:
     config, measured = facts.config, facts.measured
-    of_kind = (
-        of_translator(facts) if isinstance(config, Seq2SeqConfig) else of_decoder(config, facts)
-    )
+    # Without config.json, no library that knows the family knows this model.
+    name = family(config) if (path.parent / "config.json").is_file() else None
+    is_translator = isinstance(config, Seq2SeqConfig)
+    of_kind = of_translator(facts) if is_translator else of_decoder(facts, name)
     rows = [
         (label, format(measured[key], form))
         for key, (label, form) in LABELS.items()
@@ -166,7 +168,7 @@ def write_card(path: Path, facts: ModelFacts, hub: Hub) -> None:
         hub=hub,
         lists=yaml_list("language", hub.languages) + yaml_list("datasets", hub.datasets),
         base_model=base_model(facts),
-        family_tag=f"- {name}\n" if (name := family(config)) else "",
+        family_tag=f"- {name}\n" if name else "",
         rows="\n".join(f"| {name} | {value} |" for name, value in rows),
         origin=origin(facts),
         variants=variants_table(facts.variants),
@@ -185,7 +187,10 @@ def found(worst: float | None) -> str:
 
 def yaml_list(key: str, values: Sequence[str]) -> str:
     """Return front matter for a list, or nothing if it is empty: the Hub refuses empty lists."""
-    return "".join([f"{key}:\n", *(f"- {value}\n" for value in values)]) if values else ""
+    # In quotes, because YAML reads Norwegian, `no`, as false.
+    return (
+        "".join([f"{key}:\n", *(f"- {json.dumps(value)}\n" for value in values)]) if values else ""
+    )
 
 
 def base_model(facts: ModelFacts) -> str:
@@ -289,7 +294,7 @@ def evaluation_table(facts: ModelFacts) -> str:
     )
 
 
-def of_decoder(config: ModelConfig, facts: ModelFacts) -> dict[str, str]:
+def of_decoder(facts: ModelFacts, name: str | None) -> dict[str, str]:
     if facts.chat:
         purpose = "It answers in conversations."
         function, call = "chat", 'chat(model, [{"role": "user", "content": "Hello!"}])'
@@ -298,7 +303,7 @@ def of_decoder(config: ModelConfig, facts: ModelFacts) -> dict[str, str]:
         function, call = "complete", 'complete(model, "Once upon a time")'
     library, loads = "gptcore", ""
     file = next((variant.file for variant in facts.variants.values()), FILES["fp32"])
-    if name := family(config):
+    if name:
         is_for_browsers = "int8" in facts.variants  # transformers.js loads this file in browsers
         library = "transformers.js" if is_for_browsers else "transformers"
         is_whole = "fp32" in (facts.variants or ["fp32"])
@@ -342,5 +347,7 @@ def read_hub(folder: Path) -> Hub:
     pattern = r"""^license_(?:name:|link: *["']?https?:).*\n"""
     terms = "".join(re.findall(pattern, front, re.MULTILINE))
     lists = (re.search(rf"^{key}:\n((?:- .*\n)*)", front, re.MULTILINE) for key in LISTS)
-    languages, datasets = ([ln[2:] for ln in m[1].splitlines()] if m else [] for m in lists)
+    languages, datasets = (
+        [ln[2:].strip("\"' ") for ln in m[1].splitlines()] if m else [] for m in lists
+    )
     return Hub(found[1] if found else UNNAMED, languages, datasets, terms)

@@ -13,6 +13,8 @@ from gptcore.facts import ModelFacts
 # Returns the paths that a folder of some kind consists of (files, and folders that are ours as a
 # whole), or None if the folder is of another kind.
 Ours = Callable[[Path], set[str] | None]
+# What looking at a folder leaves in it, and a killed `python -m export inspect`.
+STRAY = {".DS_Store", "Thumbs.db", "desktop.ini", "inspect.onnx.tmp", "untrained.onnx.tmp"}
 
 
 def check_replaceable(out: Path, kind: str, ours: Ours) -> None:
@@ -24,7 +26,9 @@ def check_replaceable(out: Path, kind: str, ours: Ours) -> None:
         raise UserError(f"{out} exists and is not a {kind}: choose another --out")
     for path in sorted(out.rglob("*")):
         place = path.relative_to(out)
-        if path.is_file() and not known & {p.as_posix() for p in (place, *place.parents)}:
+        if not path.is_file() or path.name in STRAY:
+            continue
+        if not known & {p.as_posix() for p in (place, *place.parents)}:
             raise UserError(
                 f"{out} contains files of yours ({place.as_posix()}): choose another --out"
             )
@@ -35,13 +39,19 @@ def check_model_folder(out: Path, facts: ModelFacts | None = None) -> None:
 
     With the facts of the model to write, also raise UserError if `out` holds one of another origin.
     """
-    check_replaceable(
-        out,
-        "model folder",
-        lambda out: {FACTS, *read_facts(out).sha256} if (out / FACTS).is_file() else None,
-    )
+    check_replaceable(out, "model folder", listed)
     if facts and out.exists():
         check_origin(out, read_facts(out), origin(facts))
+
+
+def listed(out: Path) -> set[str] | None:
+    """Return the files of a model folder; raises UserError if nobody can tell them."""
+    if not (out / FACTS).is_file():
+        return None
+    try:
+        return {FACTS, *read_facts(out).sha256}
+    except UserError as error:
+        raise UserError(f"{error}; delete {out} first, or choose another --out") from None
 
 
 def check_imported(out: Path, source: str) -> None:

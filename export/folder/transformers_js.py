@@ -15,14 +15,7 @@ from gptcore.system.files import read_json, write_json
 # What transformers.js calls each variant.
 DTYPES = {name: name for name in ("fp32", "fp16", "q4", "q4f16")} | {"int8": "q8", "q8": "int8"}
 ANYWHERE = ("fp32", "q8", "q4", "int8", "fp16", "q4f16")  # the first that the folder has is taken
-WEB_ASSEMBLY = (
-    "int8",
-    "q8",
-    "q4",
-    "fp32",
-    "fp16",
-    "q4f16",
-)  # it is slow with blocks, see docs/export.md
+WEB_ASSEMBLY = ("int8", "q8", "q4", "fp32", "fp16", "q4f16")  # it is slow with blocks
 
 
 def tell_transformers_js(folder: Path, variants: Collection[str]) -> None:

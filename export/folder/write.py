@@ -48,6 +48,7 @@ from gptcore.bundle import (
     TranslationBundle,
     add_files,
     load_bundle,
+    read_facts,
     write_facts,
 )
 from gptcore.checks import UserError
@@ -138,6 +139,7 @@ def write_verified(
 ) -> list[Check]:
     """Fill the folder `target.out` by calling `write`, then add smaller files, card and facts.
 
+    It has the Inspect tab's graphs if the folder that it replaces has them.
     Return the checks, none of which failed; raises UserError if one fails.
     """
     check_model_folder(target.out, facts)
@@ -154,13 +156,18 @@ def write_verified(
             rows, tokenizer, calibration = smaller
             added = add_variants(folder, target.formats, rows, tokenizer, target.force, calibration)
             facts = replace(facts, variants=added)
-        tell_transformers_js(folder, facts.variants or ["fp32"])
+        variants = facts.variants or ["fp32"]
+        tell_transformers_js(folder, variants)
         if not isinstance(facts.config, Seq2SeqConfig):
-            variants, limit = facts.variants or ["fp32"], logits_limit(checks)
+            limit = logits_limit(checks)
             checks += write_serving_graphs(folder, facts.config, variants, limit)
         facts = replace(facts, parity=as_facts(checks))
         write_card(folder / "README.md", facts, target.hub)
         write_facts(folder, facts)
+        has_inspect = target.out.exists() and INSPECT.as_posix() in read_facts(target.out).sha256
+        if has_inspect and not isinstance(facts.config, Seq2SeqConfig):
+            add_inspect(folder)
+        check_model_folder(target.out, facts)  # again: a person may have put something there since
     return checks
 
 

@@ -11,8 +11,7 @@ has ended, and compares sizes only. Only data is fetched, never pickles or progr
 import hashlib
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,7 +65,7 @@ def fetch(folder: Path, repo: str, check: Callable[[Path], None]) -> None:
     print(f"fetching {repo} ({size:.2f} GB, version {commit[:7]}) into {folder}", flush=True)
     address = f"{api.endpoint}/{repo}/resolve/{commit}"
     try:
-        with lock(folder):
+        with locked(beside(folder, ".lock"), timeout=0):
             folder.mkdir(exist_ok=True)
             clear(folder, files)
             for file in (f for f in files if not f.name.endswith(WEIGHTS)):
@@ -76,22 +75,13 @@ def fetch(folder: Path, repo: str, check: Callable[[Path], None]) -> None:
             for file in files:
                 obtain(file, address, folder)
             write_sums(folder, files)
+    except TimeoutError:  # of the lock
+        raise UserError(f"another process fetches {folder}: wait for its end") from None
     except OSError as error:
         raise UserError(
             f"{folder}: {error}; correct that, or name another disk with HF_HOME; what was fetched "
             f"is kept"
         ) from None
-
-
-@contextmanager
-def lock(folder: Path) -> Iterator[None]:
-    """Keep other processes from fetching the same model; raises UserError if one does."""
-    with ExitStack() as held:
-        try:
-            held.enter_context(locked(beside(folder, ".lock"), timeout=0))
-        except TimeoutError:
-            raise UserError(f"another process fetches {folder}: wait for its end") from None
-        yield
 
 
 def list_files(api: HfApi, repo: str) -> tuple[str, list[HubFile]]:

@@ -234,11 +234,13 @@ def write_config(
     """Write the files for other runtimes."""
     tokens = read_settings(source / "tokenizer.json")
     tokens["pre_tokenizer"] = explicit(tokens["pre_tokenizer"])
+    for token in tokens["added_tokens"]:  # what is special here stays text there, too
+        token["special"] = token["content"] in tokenizer.special
     tokens |= {"padding": None, "truncation": None}
     text = json.dumps(tokens, indent=1, ensure_ascii=False)
     (folder / "tokenizer.json").write_text(text, encoding="utf-8")
     if (source / SPECIAL).exists():
-        shutil.copy(source / SPECIAL, folder / SPECIAL)
+        shutil.copyfile(source / SPECIAL, folder / SPECIAL)
     template, _ = chat_template(source)
     path = source / "tokenizer_config.json"
     tokens = read_settings(path) if path.exists() else {}

@@ -23,6 +23,7 @@ from gptcore.bundle import Bundle
 from gptcore.checks import UserError
 from gptcore.page.shell import VIEW
 from gptcore.system.files import new_folder, write_json
+from gptcore.system.wording import word
 from gptcore.window.application import FILES, ICON, MODEL, hashes
 
 INSTALL = "pip install 'pyinstaller>=6.16,<7'"
@@ -43,14 +44,8 @@ UNNEEDED = (  # imported somewhere, but never in a window
     *("trio", "hypothesis"),  # which AnyIO takes where a test's packages are installed
 )
 HIDDEN = (  # imported by name, when they are first needed
-    *(
-        "tiktoken",
-        "regex",
-        "llguidance",
-        "uvicorn.protocols.http.h11_impl",
-        "uvicorn.loops.asyncio",
-    ),
-    *("uvicorn.lifespan.off", "uvicorn.logging"),
+    *("tiktoken", "regex", "llguidance", "uvicorn.protocols.http.h11_impl"),
+    *("uvicorn.loops.asyncio", "uvicorn.lifespan.off", "uvicorn.logging"),
 )
 
 
@@ -70,7 +65,7 @@ def build_application(bundle: Bundle, out: Path) -> None:
         write_json(folder / FILES, hashes(folder))
         sizes = sizes_by_package(folder)
     print("\n".join(f"{size / 1e6:6.1f} MB  {part}" for part, size in sizes.most_common(8)))
-    print(f"wrote {out} ({sizes.total() / 1e6:.0f} MB); next: {out / name}")
+    print(f"wrote {out} ({sizes.total() / 1e6:.0f} MB); next: {word(out / name)}")
 
 
 def application_name(bundle: Bundle) -> str:

@@ -86,8 +86,6 @@ def ask_token() -> str:
 
 def read_sdk(folder: Path) -> str | None:
     """Return the sdk in README.md's front matter; every Space has one."""
-    if not folder.is_dir():
-        raise UserError(f"no folder at {folder}: name one that `python -m export` wrote")
     readme = folder / "README.md"
     try:
         return (metadata_load(readme) or {}).get("sdk") if readme.is_file() else None

@@ -37,7 +37,7 @@ GENERATOR = "python -m export web --single-file"  # what a page of ours says nea
 HEAD = 500  # bytes of it that are looked at
 MOST = 30e6  # bytes of the graphs
 # WebGPU needs the fp32 graph, and a runtime of 27 MB.
-UNNEEDED = ("*.webgpu.*", "*.asyncify.*", "index.html", "icon*", "offline.js", "README.md")
+UNNEEDED = ("*.webgpu.*", "*.asyncify.*", "index.html", "icon*.*", "offline.js", "README.md")
 LICENCES = ("vendor/LICENSE", "view/vendor/LICENSES.txt")
 STYLE = re.compile(r'rel="stylesheet" href="(.+?)"')
 NEIGHBOUR = re.compile(r'"(\.{1,2}/[\w./-]+)"')  # as in unpack.js

@@ -2,7 +2,7 @@
 
 >>> ship(Path("models/whole"), Path("models/default"), None)         # doctest: +SKIP
 
-The copy has the best of the smaller files and the one for browsers, the tokenizer, the
+The copy has q8 or q4, whichever is more accurate, and the file for browsers, the tokenizer, the
 configurations, and a smaller graph for the Inspect tab. The measurements of the complete folder
 stay in its card, and the scores of `python -m training evaluate --out` are added to it.
 """
@@ -34,6 +34,7 @@ from gptcore.typed_json import read_as
 
 MAX_BYTES = 10_000_000  # largest file that the Hub accepts without LFS
 BROWSERS = "int8"
+SERVED = ("q8", "q4")  # by our engine; a training goes on from these, too
 INSPECT_FORMAT = "q8"
 
 
@@ -69,15 +70,15 @@ def ship(source: Path, out: Path, scores: Scores | None) -> None:
 
 
 def kept_variants(bundle: Bundle) -> list[str]:
-    """Return the most accurate smaller file, then the one for browsers; raises UserError."""
+    """Return the more accurate file of SERVED, then the one for browsers; raises UserError."""
     rows = bundle.facts.variants
-    small = [name for name in rows if name in bundle.variants and name != "fp32"]
+    small = [name for name in (*SERVED, BROWSERS) if name in rows and name in bundle.variants]
     if BROWSERS not in small or len(small) < 2:
         raise UserError(
             f"{bundle.path} has too few smaller files: export it with --quantize q8,{BROWSERS}"
         )
-    best = min(small, key=lambda name: (rows[name].bits_per_byte, rows[name].divergence))
-    kept = list(dict.fromkeys([best, BROWSERS]))
+    best = min(small[:-1], key=lambda name: (rows[name].bits_per_byte, rows[name].divergence))
+    kept = [best, BROWSERS]
     for name in kept:  # of a large one the weights lie beside the graph
         check_size(VARIANTS[name], graph_bytes(bundle.path / VARIANTS[name]))
     return kept

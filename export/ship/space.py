@@ -35,7 +35,8 @@ license: {hub.license}
 
 {parameters:,} parameters, run by ONNX Runtime. `{command}`
 starts the same page on any machine. On a Space with a GPU of its own, write
-`onnxruntime-gpu[cuda,cudnn]` in `requirements.txt`, for CUDA's libraries.
+`onnxruntime-gpu[cuda,cudnn]` in `requirements.txt`, for CUDA's libraries, and again when
+`python -m export space` has written this folder anew.
 """
 PORT = 7860  # the one that the Hub expects
 # What README.md tells the Hub of each kind, and the command that starts it elsewhere.
@@ -78,7 +79,7 @@ def write_space(
     check_replaceable(out, "Space", parts)
     with new_folder(out) as folder:
         for name in ("app.py", "LICENSE"):
-            shutil.copy(ROOT / name, folder / name)
+            shutil.copyfile(ROOT / name, folder / name)
         unneeded = shutil.ignore_patterns("nn", "__pycache__")
         shutil.copytree(ROOT / "gptcore", folder / "gptcore", ignore=unneeded)
         copy_model(bundle, folder / MODEL)
@@ -113,7 +114,7 @@ def copy_model(bundle: Bundle, folder: Path) -> None:
     for name in bundle.facts.sha256:
         if name.startswith("onnx/") or Path(name).name in (FILE_NAME, FACTS_NAME):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(bundle.path / name, folder / name)
+            shutil.copyfile(bundle.path / name, folder / name)
     write_facts(folder, replace(bundle.facts, loss_curve=False))
 
 

@@ -30,7 +30,7 @@ async function answer(request) {
   if (request.mode === "navigate") stalls = false;
   const kept = await cache.match(request, { ignoreVary: true });
   const asked = async () => {
-    const response = await fetch(request);
+    const response = await fetch(request, { cache: "no-cache" }); // else a browser keeps old files for days
     if (response.ok) cache.put(request, response.clone()).catch(() => {}); // the disk may be full
     return response;
   };

@@ -12,7 +12,7 @@ class Worked {
   // `follow` is told what the worker posts while it loads the model, at last {type: "ready", ...} or,
   // if it cannot be loaded, {type: "failed", error}.
   constructor(site, follow) {
-    Object.assign(this, { site, follow, last: Promise.resolve(), worker: null, plan: null, isLoaded: false });
+    Object.assign(this, { site, follow, last: Promise.resolve(), worker: null, plan: null, isLoaded: false, hasSeen: false });
   }
 
   // Does something once all that was asked before is done.
@@ -22,7 +22,7 @@ class Worked {
     return done;
   }
 
-  // Returns what the worker plans, {device, bytes}; starts one if there is none.
+  // Returns what the worker plans, {device, bytes, inspect}; starts one if there is none.
   async planNow() {
     if (this.plan) return this.plan;
     this.wish ??= (await hasGpu()) ? "webgpu" : "wasm";
@@ -71,6 +71,7 @@ class Worked {
     return this.inTurn(async () => {
       await this.loadNow();
       const { seen } = await this.ask("seen", { type: "inspect", ...request }, onEvent);
+      this.hasSeen = true;
       return seen;
     });
   }
@@ -149,8 +150,11 @@ async function main() {
   const load = () => worked.load().catch(() => {}); // which `follow` tells of
   const ask = (...request) => worked.reply(...request);
   const inspect = (...request) => worked.inspect(...request);
-  const planned = () => worked.inTurn(() => worked.planNow()).catch(() => ({ bytes: 0 })); // `load` tells of it
-  const isHere = async () => worked.isLoaded || (await planned()).bytes < LARGE;
+  const planned = () => worked.inTurn(() => worked.planNow()).catch(() => ({ bytes: 0, inspect: 0 })); // `load` tells of it
+  const isHere = async () => {
+    const { bytes, inspect } = worked.plan ?? (await planned());
+    return (worked.isLoaded ? 0 : bytes) + (worked.hasSeen ? 0 : inspect) < LARGE;
+  };
   const view = await mount(document.getElementById("view"), { facts: site, ask, inspect, isHere });
   const { bytes } = await planned();
   if (bytes < LARGE) return load();

@@ -2,7 +2,8 @@
 //
 // In:  {type: "plan", site, device}, {type: "load"}, {type: "reply", prompt, settings, begun},
 //      {type: "stop"}, {type: "inspect", what, layer, untrained}
-// Out: {type: "planned", device, bytes} (to be downloaded), {type: "progress", loaded, total},
+// Out: {type: "planned", device, bytes, inspect} (to be downloaded, for replies and for Inspect),
+//      {type: "progress", loaded, total},
 //      {type: "ready", file, device, threads}, {type: "event", event}: see gptcore/page/reply.py,
 //      {type: "seen", seen}: see view/inspect/inspect.js, {type: "error", key, values}: see view/words
 
@@ -57,7 +58,8 @@ async function plan({ site: facts, device: wish }) {
   const device = onGpu ? "webgpu" : "wasm";
   const variant = onGpu ?? (has("int8") ? "int8" : "fp32");
   wanted = { device, folder, model: folder + MODELS[variant], wasm: BUILDS[device] };
-  postMessage({ type: "planned", device, bytes: await files.missing([wanted.model, wanted.wasm]) });
+  const bytes = await files.missing([wanted.model, wanted.wasm]);
+  postMessage({ type: "planned", device, bytes, inspect: await files.missing([folder + INSPECT]) });
 }
 
 // A GPU computes in floating point; null: the site has no such file.

@@ -38,7 +38,7 @@ def translator_facts(model: OnnxTranslator) -> dict[str, Any]:
     return {
         "name": bundle.name,
         "line": device_line(model),
-        "examples": bundle.examples,
+        "examples": bundle.facts.examples,
         "beams": {"default": BEAMS, "highest": MAX_BEAMS},
         "most_drawn": MAX_TOKENS,
     }

@@ -151,7 +151,8 @@ def flush_to_disk(path: Path) -> None:
     """Flush a file or folder to the disk (on Windows folders are left out)."""
     if path.is_dir() and os.name == "nt":
         return
-    descriptor = os.open(path, os.O_RDWR if path.is_file() else os.O_RDONLY)
+    # Windows alone asks for the right to write; a copied file may be read-only.
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -19,6 +19,7 @@ from gptcore import bundle as bundle_module
 from gptcore.__main__ import main as app_main
 from gptcore.bundle import (
     FACTS,
+    INSPECT,
     ONNX,
     SERVING,
     SOURCE_TOKENIZER,
@@ -35,7 +36,7 @@ from gptcore.checks import UserError
 from gptcore.config import PRESETS
 from gptcore.facts import ModelFacts
 from gptcore.model import load_model
-from gptcore.system.files import new_folder
+from gptcore.system.files import flush_to_disk, new_folder
 from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME, Tokenizer
 
 
@@ -237,6 +238,13 @@ def test_a_file_that_is_read_and_not_listed_is_refused(folder: Path, name: str) 
     assert str(path) in str(refused.value)
 
 
+def test_a_folder_that_an_export_cannot_replace_is_to_be_deleted(folder: Path) -> None:
+    for damage, said in (("{", "damaged: it is not valid JSON"), ("{}", "or make it again")):
+        (folder / FACTS).write_text(damage)
+        with pytest.raises(UserError, match=f"{said}; delete {folder} first, or choose another"):
+            check_model_folder(folder)
+
+
 def test_a_tokenizer_of_another_export_is_refused(folder: Path) -> None:
     Tokenizer({bytes([byte]): byte for byte in range(256)}).save(folder)
     write_facts(folder, read_facts(folder))
@@ -361,6 +369,10 @@ def test_a_new_folder_replaces_an_old_one_and_what_a_crash_left(tmp_path: Path) 
     assert list(tmp_path.rglob("*")) == [path, path / "new.txt"]
 
 
+def test_a_file_that_may_not_be_written_is_flushed() -> None:
+    flush_to_disk(Path(sys.executable).resolve())  # not even root may write to what runs
+
+
 def test_a_persons_folders_beside_a_new_one_stay(tmp_path: Path) -> None:
     for name in ("mine.old", "mine.tmp"):  # such as a backup
         (tmp_path / name).mkdir()
@@ -421,6 +433,10 @@ def test_what_a_person_has_put_there_stays_the_persons(folder: Path) -> None:
     with pytest.raises(UserError, match=r"contains files of yours \(notes\.txt\)"):
         check_model_folder(folder)
     load_bundle(folder)
+    (folder / "notes.txt").unlink()
+    for name in (".DS_Store", "onnx/Thumbs.db", f"{INSPECT}.tmp"):  # which nobody put there
+        (folder / name).touch()
+    check_model_folder(folder)
 
 
 def test_checking_large_files_is_said_before_the_wait(

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ROOT, Refused
 from huggingface_hub import metadata_load
 from onnx import ModelProto, numpy_helper
 from safetensors.torch import load_file
@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 import export.folder.write
 from export.__main__ import main
 from export.commands.export import split_names
+from export.folder.card import read_hub
 from export.formats.hugging_face import tokenizer_config
 from export.verify import decoder as checks
 from export.verify.decoder import verify
@@ -336,6 +337,22 @@ def test_a_folder_of_other_files_is_never_replaced(run: Run, tmp_path: Path, cap
     assert contents(tmp_path) == {f"out/{name}": b"years of work"}
 
 
+def test_what_is_put_there_during_an_export_stays(
+    run: Run, model_folder: Path, graph: ModelProto, tmp_path: Path, monkeypatch, refused: Refused
+) -> None:
+    out = shutil.copytree(model_folder, tmp_path / "out")
+    before = contents(out)
+
+    def write_onnx(_: GPT, path: Path) -> None:
+        onnx.save(graph, path)
+        (out / "notes.md").write_text("mine")
+
+    monkeypatch.setattr(export.folder.write, "write_onnx", write_onnx)
+    said = refused(main, run.path, "--out", out)
+    assert "contains files of yours (notes.md)" in said
+    assert contents(out) == before | {"notes.md": b"mine"}
+
+
 def test_a_format_named_twice_is_written_once() -> None:
     assert split_names("int8, q4,,int8") == ["int8", "q4"]
 
@@ -373,7 +390,7 @@ def test_an_older_checkpoint_is_exported_where_the_newest_is_damaged(
     write_instead(graph)
     newest = copy / "checkpoints" / "step-40" / ckpt.MODEL
     newest.write_bytes(b"")
-    named = ["--license", "apache-2.0", "--name", "Ann", "--language", "en,zh", "--datasets", "a/b"]
+    named = ["--license", "apache-2.0", "--name", "Ann", "--language", "no,zh", "--datasets", "a/b"]
     assert main([str(copy), "--out", str(out), *named]) == 0
     assert f"skipped: {newest} is damaged" in capsys.readouterr().out
     facts = load_bundle(out).facts
@@ -382,10 +399,11 @@ def test_an_older_checkpoint_is_exported_where_the_newest_is_damaged(
     assert "Trained for 20 steps" in card
     assert metadata_load(out / "README.md") == {
         "license": "apache-2.0",
-        "language": ["en", "zh"],
+        "language": ["no", "zh"],
         "datasets": ["a/b"],
         "library_name": "transformers",
         "pipeline_tag": "text-generation",
         "tags": ["onnx", "llama", "gptcore"],
     }
+    assert read_hub(out).languages == ["no", "zh"]
     assert facts.measured["step"] == 20

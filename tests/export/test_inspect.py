@@ -14,7 +14,6 @@ from onnx import numpy_helper
 
 import export.folder.write
 from export.__main__ import main
-from export.folder.replace import check_model_folder
 from export.formats.inspect_onnx import write_inspect
 from export.verify.decoder import load_reference
 from gptcore.bundle import FACTS, INSPECT, load_bundle, read_facts, write_facts
@@ -39,6 +38,7 @@ from gptcore.text.chat_template import messages_of, render
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.onnx import OnnxTranslator
 from gptcore.translation.search import translate
+from training.run.directory import Run
 
 TEXT = "How are you today, Marie? 你"
 
@@ -255,7 +255,7 @@ def test_a_translator_is_said_to_have_the_graph(refused: Refused) -> None:
 
 @pytest.mark.slow
 def test_with_the_graph_the_folder_still_loads_verifies_and_may_be_written_again(
-    inspectable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Run, inspectable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = shutil.copytree(inspectable, tmp_path / "copy")
     before = {p.name: p.read_bytes() for p in copy.rglob("*") if p.is_file()}
@@ -266,7 +266,8 @@ def test_with_the_graph_the_folder_still_loads_verifies_and_may_be_written_again
     same = [name for name in before if name not in (FACTS, "inspect.onnx")]
     assert all(before[name] == after[name] for name in same)
     assert main(["verify", str(copy)]) == 0
-    check_model_folder(copy)
+    assert main([str(run.path), "--out", str(copy)]) == 0
+    assert load_bundle(copy).inspect and load_bundle(copy).untrained
 
 
 def test_the_graph_is_standard_and_has_named_axes(inspectable: Path) -> None:

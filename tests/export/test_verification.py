@@ -178,6 +178,8 @@ def test_a_card_lists_the_licences_of_known_texts(model_folder: Path, tmp_path: 
     assert card.startswith("---\nlicense: other\n") and "have the licences above" in card
     assert "| [sales-textbook](https://" in card and ") | 1 x | unknown |" in card
     assert "CDLA-Sharing-1.0" in card
+    assert "library_name: gptcore" in card, "a folder without config.json is no library's Llama"
+    assert "- llama" not in card and "loads as" not in card
     assert "| x | 3 x | unknown | unknown |" in card and "| dialogues | 4 x | MIT |" in card
     write_card(tmp_path / "named.md", facts, Hub("mit"))
     card = (tmp_path / "named.md").read_text(encoding="utf-8")

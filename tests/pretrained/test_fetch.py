@@ -14,7 +14,7 @@ import huggingface_hub.constants
 import pytest
 from conftest import NANO, ROOT, Refused
 from hub_server import CHUNK, Hub
-from test_pretrained import KINDS
+from test_pretrained import CHATML, KINDS
 
 import training.datasets.download
 from export.__main__ import main
@@ -342,7 +342,10 @@ def test_from_a_name_to_a_model_that_answers(hub: Hub, tmp_path: Path) -> None:
     repo = MODELS["smollm2-135m"].repo
     KINDS["smollm2"](tmp_path / "tiny")
     files = {path.name: path.read_bytes() for path in (tmp_path / "tiny").iterdir()}
-    hub.files[repo] = files | OTHERS | {"README.md": FILES["README.md"]}
+    content = b"message['content']"
+    dropping = CHATML.encode().replace(content, content + b".split('</think>')[-1]")
+    files |= OTHERS | {"README.md": FILES["README.md"], "chat_template.jinja": dropping}
+    hub.files[repo] = files
     environment = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home")}
     command = [sys.executable, "-m", "export", "fetch", "smollm2-135m"]
     result = subprocess.run(
@@ -355,6 +358,7 @@ def test_from_a_name_to_a_model_that_answers(hub: Hub, tmp_path: Path) -> None:
     )
     assert result.returncode == 0, result.stderr
     assert "next: python app.py --model models/smollm2-135m" in result.stdout
+    assert result.stdout.count("changes replies that have </think>") == 1
     model = load_model(tmp_path / "models" / "smollm2-135m", threads=1)
     *_, last = chat(model, [{"role": "user", "content": "Hello!"}], Sampling(temperature=0), 5)
     assert last.n_new >= 1 and model.bundle.name == "smollm2-135m"

@@ -195,6 +195,12 @@ def test_a_file_of_yours_is_not_replaced(tmp_path: Path) -> None:
     assert path.read_bytes() == yours
 
 
+def test_a_link_to_a_folder_gives_the_file_its_own_name(tmp_path: Path) -> None:
+    (tmp_path / "mine").symlink_to(NANO)
+    assert main(["gguf", str(tmp_path / "mine"), "--dtype", "f16"]) == 0
+    assert (tmp_path / "mine.gguf").is_file()
+
+
 def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "model.gguf"
     path.write_text("gptcore.written: the old one")

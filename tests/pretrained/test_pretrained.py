@@ -5,6 +5,7 @@ The models are made by transformers, of SmolLM2's and of Llama 3's kind, with ra
 
 import json
 import shutil
+import stat
 import sys
 from collections.abc import Callable
 from itertools import islice
@@ -599,7 +600,7 @@ def token(data: dict[str, Any], name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("where", ["generation_config.json", "config.json", "eos_token"])
 def test_a_token_that_ends_replies_is_special_though_its_file_does_not_say_so(
-    broken: Callable[..., Path], where: str
+    broken: Callable[..., Path], tmp_path: Path, where: str
 ) -> None:
     """As after tokenizer.add_tokens("<|im_end|>"), and in GGUF files as USER_DEFINED."""
     folder = broken("tokenizer.json", lambda data: token(data, "<|im_end|>").update(special=False))
@@ -611,6 +612,12 @@ def test_a_token_that_ends_replies_is_special_though_its_file_does_not_say_so(
     tokenizer = read(folder)
     assert tokenizer.special["<|im_end|>"] == 2 and tokenizer.added == {}
     assert 2 not in tokenizer.encode("Bye<|im_end|>")
+    settings = json.loads((folder / "config.json").read_text())
+    (tmp_path / "out").mkdir()
+    write_config(settings, read_config(settings, folder, None), tokenizer, folder, tmp_path / "out")
+    written = Fast.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    written.encode_special_tokens = True
+    assert written.encode("Bye<|im_end|>").ids == tokenizer.encode("Bye<|im_end|>")
 
 
 def test_an_ordinary_token_that_ends_replies_is_refused(broken: Callable[..., Path]) -> None:
@@ -717,6 +724,8 @@ def test_files_for_other_runtimes_name_no_id_that_is_null_and_the_context_that_w
     folder = broken("config.json", lambda data: data.update(bos_token_id=None, mlp_bias=None))
     changed(folder, "generation_config.json", bos_token_id=None)
     changed(folder, "tokenizer_config.json", model_max_length=131072)
+    changed(folder, "special_tokens_map.json")
+    (folder / "special_tokens_map.json").chmod(0o444)  # as on a share that may only be read
     settings = json.loads((folder / "config.json").read_text())
     (tmp_path / "out").mkdir()
     config = read_config(settings, folder, 256)
@@ -725,6 +734,7 @@ def test_files_for_other_runtimes_name_no_id_that_is_null_and_the_context_that_w
     model = written["genai_config"]["model"]
     assert (model["bos_token_id"], model["eos_token_id"]) == (2, 2)
     assert written["tokenizer_config"]["model_max_length"] == 256
+    assert (tmp_path / "out" / "special_tokens_map.json").stat().st_mode & stat.S_IWUSR
     for name in ("config.json", "generation_config.json"):
         changed(folder, name, eos_token_id=None)
     write_config(settings, config, read(folder), folder, tmp_path / "out")

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from conftest import ROOT, Refused
 
 from export.__main__ import main
+from export.ship.small import kept_variants
 from gptcore.bundle import (
     FACTS,
     INSPECT,
@@ -21,6 +23,7 @@ from gptcore.bundle import (
 )
 from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling
+from gptcore.facts import Variant
 from gptcore.inspection import Inspector, ids_of_text, inspect_ids
 from gptcore.model import load_model
 
@@ -66,12 +69,20 @@ def shipped(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_best_small_file_and_the_browsers_one_are_kept(whole: Path, shipped: Path) -> None:
     rows = read_facts(whole).variants
-    best = min((name for name in rows if name != "fp32"), key=lambda n: rows[n].bits_per_byte)
+    best = min(("q8", "q4"), key=lambda name: rows[name].bits_per_byte)
     assert set(load_bundle(shipped).variants) == {best, "int8"}
     names = {path.relative_to(shipped).as_posix() for path in shipped.rglob("*")}
     assert not names & {"model.safetensors", VARIANTS["fp32"]}
     genai = json.loads((shipped / "genai_config.json").read_text())
     assert genai["model"]["decoder"]["filename"] == VARIANTS[best]
+
+
+def test_chance_chooses_no_file_that_no_training_goes_on_from() -> None:
+    bundle = load_bundle(ROOT / "models" / "default")
+    bits = {"fp32": 1.0, "fp16": 0.9, "int8": 0.9, "q8": 1.01, "q4": 1.02, "q4f16": 0.9}
+    rows = {name: Variant(VARIANTS[name], 1, bits[name], 1.0, 0.0) for name in bits}
+    facts = replace(bundle.facts, variants=rows, sha256=dict.fromkeys(VARIANTS.values(), ""))
+    assert kept_variants(replace(bundle, facts=facts)) == ["q8", "int8"]
 
 
 def test_the_whole_folder_is_not_replaced_by_its_small_copy(whole: Path, refused: Refused) -> None:

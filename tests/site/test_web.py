@@ -101,6 +101,28 @@ def test_inspect_shows_what_the_server_shows(
         share.to_have_text(trained) if weights == "trained" else share.not_to_have_text(trained)
 
 
+def test_inspect_downloads_no_large_graph_unasked(
+    inspectable: Path, open_page: Open, tmp_path: Path
+) -> None:
+    site = build(inspectable, tmp_path / "some" / "seen")
+    script = (site / "site.js").read_text(encoding="utf-8")
+    (site / "site.js").write_text(script.replace("LARGE = 1e6", "LARGE = 1e5"), encoding="utf-8")
+    page = open_page(site)
+    download(page)
+    fetched: list[str] = []
+    page.on("request", lambda request: fetched.append(request.url))
+    page.get_by_role("button", name="Inspect").click()
+    page.wait_for_timeout(500)
+    assert not [url for url in fetched if ".onnx" in url]
+    page.get_by_role("button", name="Look inside").click()
+    expect(page.locator(".map canvas")).to_be_visible()
+    page.get_by_role("button", name="Chat", exact=True).click()
+    talk(page, "Hello!")
+    page.get_by_role("button", name="Inspect").click()  # now it is here
+    looked = page.get_by_role("button", name="This conversation")
+    expect(looked).to_have_attribute("aria-pressed", "true")
+
+
 def test_a_seed_gives_its_reply_again_and_another_one_another(site: Path, open_page: Open) -> None:
     page = open_page(site)
     download(page)

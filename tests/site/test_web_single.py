@@ -1,5 +1,6 @@
 """The static site in one file: opened as a file, in a browser without a network."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -132,6 +133,7 @@ def test_a_page_is_replaced_but_nothing_else(
     out = tmp_path / "chat.html"
     out.write_bytes(chat_file.read_bytes()[:5000])
     assert build(model_folder, out).read_bytes() == chat_file.read_bytes()
+    build(shutil.copytree(model_folder, tmp_path / "icon-bot"), out)  # not one of the page's icons
     words = ["web", model_folder, "--single-file", "--out"]
     assert "name a file, such as" in refused(main, *words, tmp_path)
     mine = '<!doctype html><p data-name="mine">'

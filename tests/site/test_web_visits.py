@@ -70,13 +70,18 @@ def test_the_size_is_told_and_a_second_visit_needs_no_network(
 
 def test_a_new_version_shows_at_the_next_visit(site: Path, open_page: Open, tmp_path: Path) -> None:
     copy = shutil.copytree(site, tmp_path / "some" / "site")
+    for path in filter(Path.is_file, copy.rglob("*")):
+        os.utime(path, (0, 0))  # of old files, a browser asks for no new ones for days
     page = open_page(copy)
     download(page)
     page.wait_for_timeout(500)
+    with (copy / "site.js").open("a", encoding="utf-8") as script:
+        script.write("document.body.dataset.version = 2;")
     facts = json.loads((copy / "site.json").read_text(encoding="utf-8"))
     (copy / "site.json").write_text(json.dumps(facts | {"name": "renamed"}), encoding="utf-8")
     page.reload()
     expect(page.locator(".bar .name")).to_have_text("renamed")
+    expect(page.locator("body")).to_have_attribute("data-version", "2")
 
 
 def test_it_can_be_installed(site: Path, open_page: Open) -> None:
