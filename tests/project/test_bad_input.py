@@ -19,6 +19,8 @@ from training.run.directory import Run
 
 QUICK = [f"--set={s}" for s in ("n_layer=1", "block_size=64", "batch_size=4", "micro_batch_size=2")]
 
+ONE_STAGE = "[[stages]]\nname = 'out'\nmix = {dialogues = 1}"
+
 
 @pytest.fixture
 def train(tmp_path: Path) -> tuple[object, ...]:
@@ -135,6 +137,22 @@ def test_an_existing_run_is_not_overwritten(
 ) -> None:
     said = refused(training_main, chats, *train, "--out", copy)
     assert said == (f"error: {copy} holds a run already: add --resume, or choose another --out")
+
+
+@pytest.mark.parametrize("name", ["gptcore.json", "config.json", "summary.json"])
+def test_no_file_that_a_run_would_replace_is_touched(
+    name: str, chats: Path, tmp_path: Path, refused: Refused, train: tuple
+) -> None:
+    out = tmp_path / "runs" / "out"
+    out.mkdir(parents=True)
+    (out / name).write_text("{}")
+    said = refused(training_main, chats, *train)
+    assert said == f"error: {out} holds {name}, but no run: choose another --out"
+    assert [path.name for path in out.iterdir()] == [name]
+    recipe = tmp_path / "one.toml"
+    recipe.write_text(ONE_STAGE)
+    assert said == refused(training_main, "recipe", recipe, "--out", tmp_path / "runs")
+    assert (out / name).read_text() == "{}"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from training.jobs.stages import Stage, mixed
 from training.loop import train
 from training.machine.processes import World, join
 from training.run.base import open_base, shape_of
-from training.run.directory import Run, begun, locked_run, say_next
+from training.run.directory import Run, begun, check_free, locked_run, say_next
 from training.run.facts import Base
 from training.run.settings import describe, differs, going_on
 from training.tasks.language import LanguageModelling
@@ -82,6 +82,7 @@ def run_stage(
         raise UserError(f"stage {stage.name}: keep={keep}, but it starts without weights to keep")
     path = out / stage.name
     if not begun(path):
+        check_free(path)
         shards = world.in_turns(lambda: make_shards(stage, out, data_dir, before))
         run = new_run(stage, path, shards, before)
         print(describe(run.model, run.train))

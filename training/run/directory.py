@@ -49,6 +49,7 @@ from gptcore.typed_json import as_json, check_format, read_as
 from training.run.facts import FORMAT, Settings
 
 CONFIG = "config.json"
+RECORDS = ("metrics.jsonl", "samples.json", "samples.md", "summary.json")
 
 if TYPE_CHECKING:  # it imports torch, which is slow; commands that only read records do not need it
     from gptcore.nn.checkpoint import Checkpoint
@@ -94,7 +95,7 @@ class Run(Settings):
 
     def create(self) -> None:
         """Write the settings, and delete the records of a run that saved no checkpoint."""
-        for name in ("metrics.jsonl", "samples.json", "samples.md", "summary.json"):
+        for name in RECORDS:
             (self.path / name).unlink(missing_ok=True)
         self.write_config()
 
@@ -318,10 +319,19 @@ def locked_run(path: Path, is_first: bool) -> Iterator[None]:
 
 
 def check_free(path: Path) -> None:
-    """Raise UserError if the folder holds a run, or if nothing can be written to it."""
+    """Raise UserError if the folder holds a run or files that a run would replace, or is read-only.
+
+    What a run without a checkpoint left may be replaced.
+    """
     check_writable(path)
     if begun(path):
         raise UserError(f"{path} holds a run already: add --resume, or choose another --out")
+    found = [name for name in ("gptcore.json", CONFIG, *RECORDS) if (path / name).exists()]
+    try:
+        if found:
+            Run.load(path)
+    except UserError:
+        raise UserError(f"{path} holds {found[0]}, but no run: choose another --out") from None
 
 
 def say_next(run: Path, command: str, summary: dict[str, Any] | None) -> None:
