@@ -145,6 +145,7 @@ def test_what_follows_from_a_setting_follows_from_the_users() -> None:
         assert training.batch_size < 4 or training.batch_size % 4 == 0
     _, training = settings_at(4, facts, 1e8, ["micro_batch_size=4", "batch_size=12"])
     assert (training.batch_size, training.micro_batch_size) == (12, 4)
+    assert Planner(1.0, None, ["micro_batch_size=24", "seed=3"]).seed == 3  # 24 divides no 32
 
 
 def test_settings_of_the_user_stand_and_the_rest_is_planned_around_them() -> None:

@@ -119,6 +119,8 @@ def test_what_memory_and_habit_want_may_change_in_a_resumed_run(
            "keep_checkpoints": 5}  # fmt: skip
     command = ["--out", str(out), "--resume", *set_options(**new)]
     assert "batch_size=8" in refused(main, *command, "--set", "batch_size=8")
+    said = refused(main, *command, "--set", "micro_batch_size=3")
+    assert "micro_batch_size=3 does not divide batch_size=4" in said, "not that of a preset"
     assert main(command) == 0
     run = Run.load(out)
     assert {name: getattr(run.train, name) for name in new} == new

@@ -58,6 +58,7 @@ def test_pairs_that_are_all_held_out_or_all_too_long_are_refused(
         ("translate PAIRS --out TRANSLATION --resume --validation PAIRS", "was started without it"),
         ("translate MISSING --out TRANSLATION --resume", "source=missing.tsv, first column to"),
         ("translate --out TRANSLATION --resume --set steps=9", "steps=9, but the run in"),
+        ("translate --out TRANSLATION --resume --set micro_batch_size=5", "divide batch_size=32"),
         (
             "translate --out DECODER --resume",
             "is not a translator: use python -m training --resume",

@@ -30,7 +30,14 @@ from training.machine.progress import waiting
 from training.run.base import shape_of
 from training.run.config import ENCODINGS, TrainConfig
 from training.run.directory import Run, check_free
-from training.run.settings import add_common, goes_on, is_start, read_settings, settings_help
+from training.run.settings import (
+    UNPLANNED,
+    add_common,
+    goes_on,
+    is_start,
+    read_settings,
+    settings_help,
+)
 
 # A shorter text gets a smaller model: one with more weights than bytes learns it by heart.
 SMALLER_PRESET_BYTES = 5_000_000
@@ -164,7 +171,7 @@ def preset_of(n_bytes: int) -> str:
 
 def check(options: argparse.Namespace) -> None:
     """Raise UserError for mistakes that can be found before torch is imported."""
-    if goes_on(options):
+    if is_begun := goes_on(options):
         if options.plan:
             raise UserError("--plan is of a new training: drop --resume")
         Run.load(options.out)
@@ -175,7 +182,9 @@ def check(options: argparse.Namespace) -> None:
     if options.tokenizer and options.tokenizer not in (OWN, *NAMES):
         folder_tokenizer(options.tokenizer)
     check_dial(options)
+    if is_begun:
+        return  # its settings are compared with the run's
     if options.init or (options.minutes is None and options.depth is None):
         settings_of(options)
     else:  # the plan chooses the others
-        read_settings(options.set, ModelConfig(), TrainConfig(micro_batch_size=1))
+        read_settings(options.set, ModelConfig(), UNPLANNED)

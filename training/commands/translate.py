@@ -48,10 +48,10 @@ def run(options: argparse.Namespace) -> int:
 
 def check(options: argparse.Namespace) -> None:
     """Raise UserError for mistakes that can be found before torch is imported."""
-    translator_preset(options)
     if goes_on(options):
         Run.load(options.out)
         return
+    translator_preset(options)
     if options.pairs is None:
         raise UserError("name a file of pairs: source, tab, target on each line")
     check_free(options.out)

@@ -44,8 +44,7 @@ from training.plan.scaling import (
     vocabulary,
 )
 from training.run.clock import Clock
-from training.run.config import TrainConfig
-from training.run.settings import read_settings
+from training.run.settings import UNPLANNED, read_settings
 
 AIM = 0.985  # share of the wanted time to plan for; the rest is for writing the results
 PREPARING = 4.0  # tokenising takes about this many times as long as a first pass over the text
@@ -124,7 +123,7 @@ class Planner:
         self.started = time.perf_counter() - looked_s
         self.minutes, self.settings, self.speed = minutes, settings, Speed()
         self.depths: Sequence[int] = DEPTHS if depth is None else [depth]
-        self.seed = read_settings(settings, ModelConfig(), TrainConfig(micro_batch_size=1))[1].seed
+        self.seed = read_settings(settings, ModelConfig(), UNPLANNED)[1].seed
 
     @property
     def budget_s(self) -> float | None:

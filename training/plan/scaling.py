@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from gptcore.config import ModelConfig
 from training.run.config import TrainConfig
-from training.run.settings import names_of, read_settings
+from training.run.settings import UNPLANNED, names_of, read_settings
 
 DEPTHS = range(1, 25)
 # A reply that begins with what was asked about takes two layers: one finds which kind of question
@@ -136,8 +136,7 @@ def settings_at(
     """Return model and training settings for `tokens` tokens; `settings` override the rule."""
     model = model_at(depth, facts, tokens * facts.bytes_per_token / facts.n_bytes)
     batch, chosen = batch_at(model, facts, tokens), names_of(settings)
-    nothing = TrainConfig(batch_size=1, micro_batch_size=1)  # which goes with any that is chosen
-    model, asked = read_settings(settings, model, nothing)
+    model, asked = read_settings(settings, model, UNPLANNED)
     if "batch_size" in chosen:
         batch = asked.batch_size
     elif batch > asked.micro_batch_size:

@@ -29,6 +29,7 @@ FREE = (
     "save_every",
     "keep_checkpoints",
 )
+UNPLANNED = TrainConfig(batch_size=1, micro_batch_size=1)  # fits any of the two that is chosen
 Shape = TypeVar("Shape", bound=ModelConfig)
 
 
