@@ -79,6 +79,12 @@ class Rows:
     def __len__(self) -> int:
         return int(self.first[-1])
 
+    @property
+    def n_learned(self) -> int:
+        """The number of tokens that carry a loss."""
+        targets = (self.batch([row], fresh_only=True)[1] for row in range(len(self)))
+        return sum(int((each != IGNORED).sum()) for each in targets)
+
     def pack(self, shard: int) -> Packing:
         """Return the documents of a shard, cut into rows."""
         return Packing(self.documents(shard), self.block_size)

@@ -27,6 +27,7 @@ OWN = "own"  # a tokenizer trained on the text
 N_DIALOGUES = 100_000  # generated dialogues in one pass
 NAMED = 20  # files; a run's facts and a model's card begin with their names
 SHARDS = "shards"  # the folder beside runs for the shards of their texts
+COUNTED_ROW = 1024  # tokens of the rows in which those with a loss are counted
 DIALOGUES = "dialogues"  # name of the generated corpus, which is endless
 
 
@@ -132,14 +133,15 @@ def run_data_of(shards: Shards, source: str, datasets: Mapping[str, float] = {})
 
     `datasets`: the number of passes over each text that is known by name.
     """
+    from training.data.rows import Rows  # it imports torch
+
     counts = {key: shards.manifest[key] for key in ("corpus_sha256", "n_documents", "n_bytes")}
-    n_tokens = {name: split["n_tokens"] for name, split in shards.manifest["splits"].items()}
     return RunData(
         source,
         shards.is_chat,
         shards=shards.location,
-        n_tokens=sum(n_tokens.values()),
-        held_out_tokens=n_tokens["val"],
+        n_tokens=sum(split["n_tokens"] for split in shards.manifest["splits"].values()),
+        held_out_tokens=Rows(shards, "val", COUNTED_ROW).n_learned,
         datasets=dict(datasets),
         **counts,
     )

@@ -23,7 +23,7 @@ class RunData(TextFacts):
     shards: str | None = None  # folder or URL of the token shards; None for a translator
     planned_steps: int | None = None  # those that the expected bits per byte are for
     n_tokens: int | None = None  # of the text
-    held_out_tokens: int | None = None  # that the loss of held-out text is measured on
+    held_out_tokens: int | None = None  # with a loss, which is measured on them
     examples: tuple[str, ...] = ()  # questions or sentences for a person to try
 
     @property
