@@ -89,6 +89,8 @@ def export_run(run: Run, target: Target) -> list[Check]:
     out, formats = target.out, target.formats
     if formats and isinstance(run.model, Seq2SeqConfig):
         raise UserError("--quantize is for decoders: a translation model is exported in fp32 only")
+    if not run.is_settled:
+        print(f"note: the training in {run.path} is not complete: --resume goes on with it")
     model: GPT | Seq2Seq = build_model(run.model)
     parameters = count_parameters(model)
     rows = held_out(run, parameters) if formats else ()

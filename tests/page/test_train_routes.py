@@ -610,6 +610,18 @@ def test_a_mean_with_the_weights_before_is_no_point_of_the_curve(tmp_path: Path)
     assert found["held_out"] == before["held_out"] and found["bits_per_byte"] == 4.5
 
 
+def test_a_run_is_complete_when_the_weights_before_it_are_mixed_in(tmp_path: Path) -> None:
+    run = shutil.copytree(TINY / "run", tmp_path / "run")
+    assert progress_of(run)["is_complete"]
+    loaded = Run.load(run)
+    replace(loaded, train=replace(loaded.train, keep=0.4)).write_config()
+    for kept in ({}, {"kept": 0.2}):
+        (run / "summary.json").write_text(json.dumps(loaded.summary() | kept))
+        assert progress_of(run)["is_complete"] == bool(kept)
+    (run / "summary.json").write_text("{")
+    assert not progress_of(run)["is_complete"]
+
+
 def test_a_loss_of_few_tokens_is_not_told(tmp_path: Path) -> None:
     run = shutil.copytree(TINY / "run", tmp_path / "run")
     loaded = Run.load(run)

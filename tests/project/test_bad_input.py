@@ -213,7 +213,7 @@ def test_resume_needs_a_run(tmp_path: Path, refused: Refused) -> None:
 
 
 def test_a_run_whose_every_checkpoint_is_damaged_is_neither_resumed_nor_exported(
-    copy: Path, tmp_path: Path, refused: Refused
+    copy: Path, tmp_path: Path, refused: Refused, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (copy / "summary.json").unlink()
     for weights in copy.glob(f"checkpoints/*/{MODEL}"):
@@ -225,6 +225,8 @@ def test_a_run_whose_every_checkpoint_is_damaged_is_neither_resumed_nor_exported
     ):
         assert "no sound checkpoint in" in said and "step-20" in said and "step-40" in said
     assert not (tmp_path / "tuned").exists() and not (tmp_path / "model").exists()
+    assert export_main([str(copy), "--out", str(tmp_path / "model")]) == 2
+    assert f"note: the training in {copy} is not complete" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gptcore.system.files import list_checkpoints, read_json, step_of
+from gptcore.checks import UserError
+from gptcore.system.files import list_checkpoints, read_json, read_object, step_of
 
 CONFIG = "config.json"  # of a run; a training writes it when it begins
 DRAWN = 300  # points of a curve
@@ -31,7 +32,7 @@ def progress_of(run: Path) -> dict[str, Any] | None:
     measured = [row for row in rows if "val_loss" in row]
     timed = [row for row in rows if "seconds" in row]
     factor = bits_per_nat(config["data"], measured)
-    report, is_complete = reported(run / "report.json"), (run / "summary.json").is_file()
+    report, is_complete = reported(run / "report.json"), is_settled(run, config["train"])
     of_weights = [m for m in measured if not is_complete or m["step"] == report["taken"]]
     says_little = not of_weights or report.get("few_held_out", False)
     return {
@@ -49,6 +50,15 @@ def progress_of(run: Path) -> dict[str, Any] | None:
         "is_saved": bool(saved),
         "is_complete": is_complete,
     }
+
+
+def is_settled(run: Path, train: dict[str, Any]) -> bool:
+    """Return whether a run is complete, and weights before it are mixed in if they are to be."""
+    try:
+        summary = read_object(run / "summary.json")
+    except (OSError, UserError):
+        return False
+    return bool(summary) and (not train["keep"] or "kept" in summary)
 
 
 def bits_per_nat(data: dict[str, Any], measured: list[dict[str, Any]]) -> float:
