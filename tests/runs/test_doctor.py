@@ -132,6 +132,12 @@ def test_metrics_that_are_gone_are_a_damage(copy: Run, refused: Callable) -> Non
     assert refused(main, "doctor", copy.path).startswith("error: 1 of ")
 
 
+def test_a_damaged_summary_is_a_damage_and_the_run_goes_on(copy: Run, refused: Callable) -> None:
+    (copy.path / "summary.json").write_text('{"steps": ')
+    said = refused(main, "doctor", copy.path)
+    assert said.startswith("error: 1 of ") and "step 40 can be resumed: " in said
+
+
 def test_a_young_run_and_a_line_that_a_kill_cut_are_no_damage(copy: Run) -> None:
     path = copy.path / "metrics.jsonl"
     path.write_text(path.read_text()[:-9])
@@ -157,6 +163,8 @@ def test_a_damaged_shard_is_a_damage(copy: Run, tmp_path: Path, capsys) -> None:
     assert f"{shards} are missing" in capsys.readouterr().out
     write_json(moved.path / "summary.json", {"steps": moved.train.steps})
     assert examine_all(moved) == 0, "a complete run may do without"
+    away = replace(moved, data=replace(moved.data, shards="http://127.0.0.1:1/shards"))
+    assert examine_all(away) == 0, "and nothing is fetched for it"
 
 
 @pytest.mark.slow

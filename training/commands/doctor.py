@@ -16,15 +16,17 @@ from pathlib import Path
 from gptcore.bundle import SOURCE_TOKENIZER
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
-from gptcore.system.files import LOCK, list_checkpoints, locked, step_of
+from gptcore.system.files import LOCK, list_checkpoints, locked, read_object, step_of
 from gptcore.system.wording import word
 from gptcore.text.tokenizer import Tokenizer
 from training.data.sentence_pairs import TRAINING, VALIDATION, read_pairs
-from training.data.shards import is_finished
+from training.data.shards import is_finished, is_url
 from training.data.sources import shards_of
 from training.machine.progress import waiting
 from training.run.base import first_weights
 from training.run.directory import Run
+
+WRITTEN_AGAIN = ("checkpoints/", "metrics", "summary")  # parts that a resumed run can do without
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,6 +72,8 @@ def parts_of(run: Run) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield each part's name, and a function that raises UserError if the part is damaged."""
     yield "config.json", lambda: Run.load(run.path)
     yield "metrics.jsonl", lambda: check_metrics(run)
+    if (run.path / "summary.json").exists():
+        yield "summary.json", lambda: read_object(run.path / "summary.json")
     if isinstance(run.model, Seq2SeqConfig):
         for name in ("tokenizer", SOURCE_TOKENIZER):
             yield name, partial(Tokenizer.load, run.path / name)
@@ -77,8 +81,10 @@ def parts_of(run: Run) -> Iterator[tuple[str, Callable[[], object]]]:
             yield name, partial(read_pairs, run.path / name)
     else:
         yield "tokenizer", lambda: run.tokenizer
-        if not run.is_settled or is_finished(str(run.data.shards)):  # they may be deleted then
-            yield f"token shards, {run.data.shards}", lambda: check_shards(run)
+        place = str(run.data.shards)
+        is_here = is_finished(place) and not is_url(place)
+        if not run.is_settled or is_here:  # else nobody needs them any more
+            yield f"token shards, {place}", lambda: check_shards(run)
         if run.train.lora or (run.train.keep and not run.is_settled):  # else mixed already
             yield "weights of --init", lambda: first_weights(run)
     for path in list_checkpoints(run.checkpoints):
@@ -130,7 +136,7 @@ def check_checkpoint(run: Run, path: Path) -> None:
 def advise(run: Run, sound_steps: list[int], damaged: list[str]) -> str:
     command = "python -m training"
     command += " translate" if isinstance(run.model, Seq2SeqConfig) else ""
-    needed = [name for name in damaged if not name.startswith(("checkpoints/", "metrics"))]
+    needed = [name for name in damaged if not name.startswith(WRITTEN_AGAIN)]
     if run.is_settled and max(sound_steps, default=0) >= run.train.steps:
         return f"the run is complete, at step {run.train.steps}"
     if needed:
