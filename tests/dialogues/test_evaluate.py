@@ -178,6 +178,9 @@ def test_what_cannot_be_evaluated_is_named(run: Run, tmp_path: Path, refused: Re
     )
     assert "--seeds 101 is out of range" in refused(main, "evaluate", run.path, "--seeds", 101)
     assert "no such file" in refused(main, "evaluate", run.path, "--data", tmp_path / "no.txt")
+    (tmp_path / "suite.toml").write_text("[greeting]\nconversations = []")
+    said = refused(main, "evaluate", run.path, "--suite", tmp_path / "suite.toml")
+    assert "suite.toml holds no conversation: add a skill" in said
     translation = Run(
         TRANSLATORS["translator"], TrainConfig(), RunData("", False, 0), path=tmp_path
     )

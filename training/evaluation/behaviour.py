@@ -96,7 +96,7 @@ def load_suite(path: Path = SUITE) -> list[Conversation]:
     """Read a suite from a TOML file. Raises UserError for a missing or invalid file."""
     try:
         skills = tomllib.loads(path.read_text(encoding="utf-8"))
-        return [
+        suite = [
             build(Conversation, {"skill": skill, **merged(table, conversation)})
             for skill, table in skills.items()
             for conversation in table["conversations"]
@@ -107,6 +107,9 @@ def load_suite(path: Path = SUITE) -> list[Conversation]:
         raise UserError(f"{path}: each skill must be a table with `conversations`") from None
     except ValueError as error:  # invalid UTF-8, TOML or rule
         raise UserError(f"{path}: {error}") from None
+    if not suite:
+        raise UserError(f"{path} holds no conversation: add a skill with `conversations`")
+    return suite
 
 
 def merged(skill: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
