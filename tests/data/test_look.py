@@ -2,13 +2,16 @@
 
 import json
 import random
+import shutil
 import string
 from pathlib import Path
 from time import process_time
 
 import pytest
+from conftest import TINY
 
 from gptcore.checks import UserError
+from gptcore.system.files import sealed
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
 from training.data.corpus import read_documents
@@ -176,6 +179,19 @@ def test_hidden_files_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["look", str(tmp_path)]) == 0
     said = capsys.readouterr().out.splitlines()
     assert "2 hidden files are left out" in said and "in all 1 document of 11" in "".join(said)
+
+
+def test_what_a_training_wrote_is_no_text(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    shutil.copytree(TINY / "run", runs / "mine")
+    (runs / "shards" / "1f0c").mkdir(parents=True)
+    (runs / "shards" / "1f0c" / "manifest.json").write_text(sealed({"format": 1}))
+    (runs / "shards" / "1f0c.lock").touch()
+    (runs / "theirs").mkdir()
+    for name in ("theirs/config.json", "mine.txt", "notes.lock"):
+        (runs / name).write_text("{}")
+    found = {file.own_name for file in find_files([tmp_path])}
+    assert found == {"config.json", "mine.txt", "notes.lock"}
 
 
 def test_files_of_a_folder_that_are_not_used_are_counted_at_the_end(tmp_path: Path) -> None:

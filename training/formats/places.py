@@ -16,9 +16,10 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, BinaryIO
 
 from gptcore.checks import UserError, closest, nearest_beside
-from gptcore.system.files import cache_folder, locked, new_file
+from gptcore.system.files import cache_folder, locked, new_file, read_sealed
 
 TIMEOUT = 60.0  # seconds without data after which a download fails
+SEALED = ("config.json", "manifest.json")  # of a run, and of token shards
 PACKED_NAMES = (".gz", ".zst", ".zstd")
 
 
@@ -83,10 +84,28 @@ def files_at(place: str) -> list[File]:
 
 
 def within(folder: Path) -> list[Path]:
-    """Return the files of a folder and of those in it, without the hidden ones, in order."""
+    """Return the files of a folder and of those in it, in order.
+
+    Hidden ones are left out, and those that a training wrote: it may run in the folder it reads.
+    """
+    ours = [p.parent for name in SEALED for p in folder.rglob(name) if is_sealed(p)]
+
+    def is_ours(path: Path) -> bool:
+        named = path.with_name(path.name.removesuffix(".lock"))  # beside the shards that it is for
+        return any(named.is_relative_to(folder) for folder in ours)
+
     return [
-        p for p in sorted(folder.rglob("*")) if p.is_file() and not is_hidden(p.relative_to(folder))
+        p
+        for p in sorted(folder.rglob("*"))
+        if p.is_file() and not is_hidden(p.relative_to(folder)) and not is_ours(p)
     ]
+
+
+def is_sealed(path: Path) -> bool:
+    try:
+        return bool(read_sealed(path))
+    except (OSError, UserError):
+        return False
 
 
 def nearest_pattern(pattern: Path) -> str:
