@@ -94,6 +94,14 @@ def exchange(new: Path, path: Path, old: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def put_back(folder: Path) -> None:
+    """Rename back what `exchange` had set aside in a folder when its process ended."""
+    for old in folder.glob(".*.old"):
+        path = old.with_name(old.name[1:].removesuffix(".old"))
+        if not path.exists():
+            old.rename(path)
+
+
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path whose file is flushed and renamed to `path` if the block succeeds.

@@ -40,13 +40,17 @@ def test_a_sound_run_is_said_to_be_sound(copy: Run, capsys: pytest.CaptureFixtur
 
 
 def test_a_folder_with_a_space_in_its_name_is_one_word_of_the_next_command(
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for summary in (None, {"steps": 1}):
         say_next(Path("runs/my book"), "python -m training", summary)
     paused, done = capsys.readouterr().out.splitlines()
     assert shlex.split(paused)[-3:] == ["--out", "runs/my book", "--resume"]
     assert shlex.split(done)[-3:] == ["runs/my book", "--out", "models/my book"]
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    say_next(Path(), "", {"steps": 1})
+    assert shlex.split(capsys.readouterr().out)[-3:] == [".", "--out", "models/here"]
 
 
 def test_a_complete_run_is_said_to_be_complete(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import SCREENSHOTS
+from matplotlib.figure import Figure
 from playwright.sync_api import Browser, Page, expect
 
 from gptcore.config import PRESETS
@@ -223,6 +224,23 @@ def test_a_row_of_a_run_tells_of_the_weights_that_are_taken(tmp_path: Path) -> N
     assert (row["held-out loss"], row["bits per byte"]) == ("9.0000", "4.5000")
 
 
+def test_a_curve_is_drawn_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = made_up(tmp_path / "cost_$5_vs_$6_")
+    run.draw_loss()
+    before = (run.path / "loss.png").read_bytes()
+
+    def interrupted(_: Figure, path: Path, **__: object) -> None:
+        path.write_bytes(before[:99])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Figure, "savefig", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run.draw_loss()
+    assert (run.path / "loss.png").read_bytes() == before
+
+
 def test_samples_come_back_as_they_were_written(tmp_path: Path) -> None:
     run, samples = made_up(tmp_path, 0), [("**Note:** the file", " is **open**."), ("\r\n\n> ", "")]
     run.log(step=7, bits_per_byte=1.0)
@@ -230,6 +248,8 @@ def test_samples_come_back_as_they_were_written(tmp_path: Path) -> None:
     assert run.samples() == [(7, samples)]
     run.forget_after(7)
     assert run.samples() == [(7, samples)]
+    run.add_samples(7, samples[:1])  # of the weights that are mixed
+    assert run.samples() == [(7, samples[:1])]
     assert "is **open**." in (run.path / "samples.md").read_text()
     (run.path / "samples.json").write_text("[[7, [")
     assert run.samples() == []

@@ -21,7 +21,7 @@ import training.step
 from gptcore.checks import UserError
 from gptcore.config import PRESETS
 from gptcore.nn.checkpoint import MODEL, STATE
-from gptcore.system.files import file_sha256
+from gptcore.system.files import file_sha256, list_checkpoints
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
 from training.data.batches import Batches
@@ -33,7 +33,7 @@ from training.loop import train
 from training.machine.processes import join
 from training.optim.optimizers import rate_factor
 from training.run.config import TrainConfig
-from training.run.directory import Run
+from training.run.directory import Run, begun, locked_run
 from training.step import seed_of
 from training.tasks.language import LanguageModelling
 
@@ -225,12 +225,24 @@ def test_damaged_checkpoints_do_not_take_the_place_of_sound_ones(
     run = new_run(tmp_path / "run", shards, save_every=1, keep_checkpoints=2)
     assert train(run, Interrupted(LanguageModelling(run, shards), 4)) is None
     (run.checkpoints / "step-4" / MODEL).write_bytes(b"damaged")
-    for step in (5, 99_999):
-        shutil.copytree(run.checkpoints / "step-4", run.checkpoints / f"step-{step}")
+    for name in ("step-5", "step-99999", ".step-98.tmp"):
+        shutil.copytree(run.checkpoints / "step-4", run.checkpoints / name)
     task = Interrupted(LanguageModelling(run, shards), 2)  # from step 3, the newest sound one
     assert train(run, task, resume=True) is None
     assert {path.name for path in run.checkpoints.iterdir()} == {"step-4", "step-5"}
     assert newest_checkpoint(run.checkpoints)[1] == []
+
+
+def test_a_checkpoint_that_a_kill_left_aside_is_put_back(
+    both: tuple[Run, Run], tmp_path: Path
+) -> None:
+    """As between the two renames by which new weights replace those of a step."""
+    out = shutil.copytree(both[1].path, tmp_path / "run")
+    [saved] = list_checkpoints(out / "checkpoints")
+    saved.rename(saved.with_name(f".{saved.name}.old"))
+    assert not begun(out)
+    with locked_run(out, is_first=True):
+        assert list_checkpoints(out / "checkpoints") == [saved] and begun(out)
 
 
 def test_checkpoints_of_this_process_are_not_hashed_at_each_save(

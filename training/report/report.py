@@ -74,15 +74,15 @@ def facts(history: History) -> dict[str, str]:
     """Return a run's row in the table of runs."""
     total = history.run.train.steps
     indices, bits = history.column(BITS)
-    best = NOTHING
+    lowest = NOTHING
     if len(bits):
         at = history.lines[indices[bits.argmin()]]["step"]
-        best = f"{bits.min():.4f} at step {at:,}"
+        lowest = f"{bits.min():.4f} at step {at:,}"
     parameters = history.summary.get("parameters")
     return {
         "state": "finished" if history.summary else f"at step {history.step:,} of {total:,}",
         "bits per byte": shown(history.summary.get(BITS, history.last(BITS)), ".4f"),
-        "best": best,
+        "lowest": lowest,
         "held-out loss": shown(history.summary.get("val_loss", history.last("val_loss")), ".4f"),
         "steps": f"{history.step:,}",
         "tokens": shown(history.end("tokens"), ",.0f"),

@@ -36,6 +36,8 @@ from gptcore.system.files import (
     LOCK,
     list_checkpoints,
     locked,
+    new_file,
+    put_back,
     read_json,
     read_sealed,
     sealed,
@@ -222,7 +224,9 @@ class Run(Settings):
             return []
 
     def add_samples(self, step: int, samples: list[tuple[str, str]]) -> None:
-        self.write_samples([*self.samples(), (step, samples)])
+        """Add a step's samples; they replace those from before its weights were mixed."""
+        before = [each for each in self.samples() if each[0] != step]
+        self.write_samples([*before, (step, samples)])
 
     def write_samples(self, steps: list[tuple[int, list[tuple[str, str]]]]) -> None:
         """Write samples.json for programs, and samples.md for people."""
@@ -244,7 +248,7 @@ class Run(Settings):
         newest = filter(self.is_sound, list_checkpoints(self.checkpoints))
         best = filter(self.is_sound, self.by_goodness())
         kept = {*islice(newest, self.train.keep_checkpoints), *islice(best, 1)}
-        for folder in set(self.checkpoints.glob("step-*")) - kept:
+        for folder in set(self.checkpoints.glob("*step-*")) - kept:
             shutil.rmtree(folder, ignore_errors=True)
 
     def draw_loss(self) -> None:
@@ -257,7 +261,7 @@ class Run(Settings):
         figure = Figure(figsize=(8, 4.5))
         axes = figure.subplots()
         axes.plot([m["step"] for m in steps], [m["loss"] for m in steps], color="#9bb8d3")
-        axes.set(xlabel="step", ylabel="training loss (nats per token)", title=self.path.name)
+        axes.set(xlabel="step", ylabel="training loss (nats per token)")
         right = axes.twinx()
         right.plot(
             [m["step"] for m in evaluations],
@@ -266,7 +270,8 @@ class Run(Settings):
             marker="o",
         )
         right.set_ylabel("held-out bits per byte", color="#c0504d")
-        figure.savefig(self.path / "loss.png", dpi=120)
+        with new_file(self.path / "loss.png") as temporary:
+            figure.savefig(temporary, dpi=120, format="png")
 
 
 def begun(path: Path) -> bool:
@@ -309,6 +314,7 @@ def locked_run(path: Path, is_first: bool) -> Iterator[None]:
                     f"{path} is in use: another command trains into it; wait for its end, or "
                     f"choose another --out"
                 ) from None
+            put_back(path / "checkpoints")
             yield
     finally:
         if missing and list(path.glob("*")) == [lock]:
@@ -339,4 +345,5 @@ def say_next(run: Path, command: str, summary: dict[str, Any] | None) -> None:
     if summary is None:
         print(f"to continue: {command} --out {word(run)} --resume")
     else:
-        print(f"done; next: python -m export {word(run)} --out {word(f'models/{run.name}')}")
+        out = word(f"models/{run.resolve().name}")
+        print(f"done; next: python -m export {word(run)} --out {out}")
