@@ -35,8 +35,9 @@ class InspectGPT(nn.Module):
         the outputs of the norms of attention and feed-forward, (B, L, 2, T, C)."""
         model = self.model
         inputs = whole_sequence(input_ids)
-        attentions: list[Any] = [block.attention for block in model.blocks]
-        norms = {id(m): m for block in model.blocks for m in norms_of(block)}.values()
+        blocks: list[Any] = list(model.blocks)
+        attentions = [block.attention for block in blocks]
+        norms = {id(m): m for b in blocks for m in (b.attention_norm, b.feed_forward_norm)}.values()
         with (
             recorded(softmaxes_of(model, "attention")) as softmaxes,
             recorded(a.qkv for a in attentions) as packed,
@@ -93,10 +94,6 @@ def softmaxes_of(model: GPT | Seq2Seq, attention: str, blocks: str = "blocks") -
     """Return each block's `AttentionSoftmax` of the attention with this name."""
     n = len(model.get_submodule(blocks))  # type: ignore[arg-type]
     return [model.get_submodule(f"{blocks}.{i}.{attention}.softmax") for i in range(n)]
-
-
-def norms_of(block: nn.Module) -> list[nn.Module]:
-    return [block.get_submodule(name) for name in ("attention_norm", "feed_forward_norm")]
 
 
 def split_heads(qkv: Tensor, heads: list[int]) -> tuple[Tensor, ...]:

@@ -97,27 +97,24 @@ def evaluate(
     print(subject.name)
     started = time.perf_counter()
     report: dict[str, Any] = {"model": subject.name}
-    if files:
-        with one_thread():
-            totals = bits_per_byte(
-                subject.model, subject.logits, read_sourced(files, asked_of(options))
-            )
-        report["bits_per_byte"] = print_bits(totals)
-    if subject.is_chat and options.seeds:
-        with one_thread():
+    with one_thread():
+        if files:
+            sourced = read_sourced(files, asked_of(options))
+            totals = bits_per_byte(subject.model, subject.logits, sourced)
+            report["bits_per_byte"] = print_bits(totals)
+        if subject.is_chat and options.seeds:
             rounds = hold(suite, subject.model, options.seeds, subject.n_together)
-        report |= {"n_seeds": options.seeds, "skills": by_skill(rounds)}
-        report["conversations"] = transcripts(rounds)
-        print_skills(report["skills"], options.seeds)
-        if options.suite == SUITE:
-            with one_thread():
+            report |= {"n_seeds": options.seeds, "skills": by_skill(rounds)}
+            report["conversations"] = transcripts(rounds)
+            print_skills(report["skills"], options.seeds)
+            if options.suite == SUITE:
                 copies = by_skill(hold(copy_suite(), subject.model, 1, subject.n_together))
-            report["copies"] = {kind: copies[kind] for kind in (TAUGHT, HELD_OUT, VERBS)}
-            print_skills(report["copies"], 1)
-        if options.verbose:
-            print_failed(rounds)
-    elif not subject.is_chat:
-        print("the model was not trained on conversations: the behaviour suite is skipped")
+                report["copies"] = {kind: copies[kind] for kind in (TAUGHT, HELD_OUT, VERBS)}
+                print_skills(report["copies"], 1)
+            if options.verbose:
+                print_failed(rounds)
+        elif not subject.is_chat:
+            print("the model was not trained on conversations: the behaviour suite is skipped")
     report["seconds"] = round(time.perf_counter() - started, 1)
     print(f"evaluated in {report['seconds']} s")
     return report

@@ -8,6 +8,7 @@ import argparse
 from pathlib import Path
 
 from gptcore.checks import UserError
+from training.report.history import History
 from training.report.report import write_page
 from training.run.directory import Run
 
@@ -26,5 +27,5 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"--out {out} is a folder: name a file in it")
     if not out.parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {out.parent}; make it first")
-    print(f"wrote {write_page(runs, out)}")
+    print(f"wrote {write_page([History(run) for run in runs], out)}")
     return 0

@@ -14,7 +14,7 @@ from training.data.sources import OWN, SHARDS, finished_shards, name_of, run_dat
 from training.evaluation.validation import beginning, questions
 from training.formats.places import find_files
 from training.jobs.keeping import keep_before
-from training.jobs.options import Text, has_shards, read_text, settings_of, tokenised
+from training.jobs.options import Text, read_text, settings_of, tokenised
 from training.jobs.telling import tell
 from training.look.samples import shortened
 from training.loop import train
@@ -153,7 +153,7 @@ def open_text(
     world: World,
 ) -> tuple[Shards, RunData]:
     """Return finished shards, or the shards of the given texts, and what a run records of them."""
-    if has_shards(options):
+    if options.shards and not options.text:  # they are finished, as check_shards saw
         where, wanted = options.shards, encoding if options.init else options.tokenizer
         cache = options.out / CACHE
         shards = world.in_turns(lambda: finished_shards(where, cache, wanted))

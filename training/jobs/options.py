@@ -143,11 +143,6 @@ def check_shards(options: argparse.Namespace) -> None:
     )
 
 
-def has_shards(options: argparse.Namespace) -> bool:
-    """Return whether finished token shards are named instead of texts."""
-    return bool(options.shards) and not options.text and is_finished(options.shards)
-
-
 def read_text(
     options: argparse.Namespace,
     seed: int,

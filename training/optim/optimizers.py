@@ -18,18 +18,16 @@ Optimizers = list[torch.optim.Optimizer]
 
 
 def build_optimizers(model: nn.Module, config: TrainConfig, dtype: torch.dtype) -> Optimizers:
-    """Return the optimizers that config.optimizer names.
-
-    `dtype`: the precision of Muon's matrix products.
-    """
-    return OPTIMIZERS[config.optimizer](model, config, dtype)
-
-
-def muon(model: nn.Module, config: TrainConfig, dtype: torch.dtype) -> Optimizers:
     """Return Muon for the blocks' matrices, AdamW (arXiv 1711.05101) for all other parameters.
 
-    Embeddings and the head are decayed; vectors, such as norms, are not.
+    Embeddings and the head are decayed; vectors, such as norms, are not. With optimizer=adamw, it
+    is for all parameters, and decays each, which is PyTorch's default. `dtype`: the precision of
+    Muon's matrix products.
     """
+    if config.optimizer == "adamw":
+        parameters = [parameter for _, parameter in trained(model)]
+        group = {"params": parameters, "weight_decay": config.weight_decay}
+        return [build_adamw([group], config)]
     matrices, embeddings, vectors = [], [], []
     for name, parameter in trained(model):
         if parameter.dim() < 2:
@@ -54,13 +52,6 @@ def muon(model: nn.Module, config: TrainConfig, dtype: torch.dtype) -> Optimizer
     return [first, build_adamw(groups, config)]
 
 
-def adamw(model: nn.Module, config: TrainConfig, dtype: torch.dtype) -> Optimizers:
-    """Return AdamW for all parameters, with weight decay on each, which is PyTorch's default."""
-    parameters = [parameter for _, parameter in trained(model)]
-    group = {"params": parameters, "weight_decay": config.weight_decay}
-    return [build_adamw([group], config)]
-
-
 def trained(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     """Yield the parameters that are not frozen, by name."""
     return ((name, p) for name, p in model.named_parameters() if p.requires_grad)
@@ -69,9 +60,6 @@ def trained(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 def build_adamw(groups: list[dict], config: TrainConfig) -> torch.optim.AdamW:
     betas = (config.beta1, config.beta2)
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, fused=True)
-
-
-OPTIMIZERS = {"muon": muon, "adamw": adamw}
 
 
 def rate_factor(step: int, steps: int, warmup_steps: int, decay_share: float) -> float:

@@ -5,7 +5,6 @@
 {'step': [250.0, 500.0], 'tokens': [2048000.0, 4096000.0], 'y': [1.21, 1.08]}
 """
 
-import math
 from typing import Any
 
 import numpy as np
@@ -91,11 +90,6 @@ class History:
     def end(self, axis: str) -> float | None:
         positions = self.axes[axis]
         return float(positions[-1]) if positions is not None and len(positions) else None
-
-
-def is_number(value: Any) -> bool:
-    is_numeric = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_numeric and math.isfinite(value)
 
 
 def spread(n: int, wanted: int) -> list[int]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from gptcore.system.files import new_file, write_json
 from training.report.findings import BITS, findings
-from training.report.history import AXES, History, earlier, is_number, spread
+from training.report.history import AXES, History, earlier, spread
 from training.run.directory import Run
 
 NOTHING = "–"  # shown for a missing value
@@ -58,8 +58,8 @@ LABELS = {
 }
 
 
-def shown(value: float | None, form: str) -> str:
-    return NOTHING if value is None else format(value, form)
+def shown(value: Any, form: str) -> str:
+    return format(value, form) if isinstance(value, int | float) else NOTHING
 
 
 def clock_time(seconds: float | None) -> str:
@@ -78,7 +78,6 @@ def facts(history: History) -> dict[str, str]:
     if len(bits):
         at = history.lines[indices[bits.argmin()]]["step"]
         lowest = f"{bits.min():.4f} at step {at:,}"
-    parameters = history.summary.get("parameters")
     return {
         "state": "finished" if history.summary else f"at step {history.step:,} of {total:,}",
         "bits per byte": shown(history.summary.get(BITS, history.last(BITS)), ".4f"),
@@ -88,7 +87,7 @@ def facts(history: History) -> dict[str, str]:
         "tokens": shown(history.end("tokens"), ",.0f"),
         "time": clock_time(history.end("seconds")),
         "tokens/s": shown(history.last("tokens_per_s"), ",.0f"),
-        "parameters": shown(parameters if is_number(parameters) else None, ",.0f"),
+        "parameters": shown(history.summary.get("parameters"), ",.0f"),
         "data": history.run.data.source,
     }
 
@@ -170,10 +169,10 @@ def samples_of(history: History, number: int) -> str:
 
 def findings_of(history: History, mark: str) -> str:
     """Return HTML with what the curves of a run say, and what to try next."""
-    html = ""
-    if history.summary and not findings(history):
+    html, all_found = "", findings(history)
+    if history.summary and not all_found:
         return f"<p>{mark} The curves show nothing odd.</p>"
-    for found in findings(history):
+    for found in all_found:
         remedy = f" <small>Try {escape(found.remedy)}.</small>" if found.remedy else ""
         html += f"<p>{mark} {escape(found.text)}{remedy}</p>"
     return html
@@ -203,9 +202,9 @@ def charts_of(curves: list[dict[str, Any]], is_smoothed: bool) -> tuple[str, lis
     return html, charts
 
 
-def page(named: list[Run], earlier_ones: list[Run]) -> str:
+def page(named: list[History], earlier_ones: list[Run]) -> str:
     """Return the report of the named runs, with earlier ones for comparison."""
-    n_named, histories = len(named), [History(run) for run in [*named, *earlier_ones]]
+    n_named, histories = len(named), [*named, *map(History, earlier_ones)]
     keys = [key for chart in CHARTS for key in chart.curves]
     curves = [
         {key: curve for key in keys if (curve := history.curve(key))} for history in histories
@@ -236,9 +235,9 @@ def page(named: list[Run], earlier_ones: list[Run]) -> str:
     )
 
 
-def write_page(runs: list[Run], path: Path) -> Path:
+def write_page(named: list[History], path: Path) -> Path:
     """Write the report atomically, because somebody may have the old one open."""
-    text = page(runs, earlier(runs[0]) if len(runs) == 1 else [])
+    text = page(named, earlier(named[0].run) if len(named) == 1 else [])
     with new_file(path) as temporary:  # file names need not be UTF-8
         temporary.write_text(text, encoding="utf-8", errors="replace")
     return path
@@ -255,4 +254,4 @@ def write_report(run: Run) -> Path:
         "few_held_out": run.data.few_held_out,
     }
     write_json(run.path / "report.json", values)
-    return write_page([run], run.path / "report.html")
+    return write_page([history], run.path / "report.html")

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import mean
 
-from gptcore.checks import check_types
 from training.run.config import TrainConfig
 
 
@@ -28,9 +27,6 @@ class Clock:
     budget_s: float  # seconds of training
     evaluation_steps: float  # an evaluation's estimated time, in steps; used until one is timed
     most_steps: int = 0  # that the text is worth, whatever the time allows; 0: any number
-
-    def __post_init__(self) -> None:
-        check_types(self)
 
     def is_due(self, config: TrainConfig, done: int, seconds: float) -> bool:
         """Return whether the learning rate is about to fall, by steps done or by time used.
