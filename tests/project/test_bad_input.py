@@ -1,6 +1,7 @@
 """What goes wrong is said in one line that helps: exit code 2, no traceback."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -323,8 +324,9 @@ def test_after_an_error_of_the_system_only_a_training_is_said_to_go_on(
     (tmp_path / "runs" / "out" / "config.json.tmp").mkdir(parents=True)
     said = refused(training_main, chats, *train)
     assert "config.json.tmp" in said and said.endswith("add --resume to go on from the last one")
-    (copy / "report.html.tmp").mkdir()
-    assert refused(training_main, "report", copy).endswith("report.html.tmp'")
+    temporary = f"report.html.{os.getpid()}.tmp"
+    (copy / temporary).mkdir()
+    assert refused(training_main, "report", copy).endswith(f"{temporary}'")
 
 
 def test_a_folder_that_is_no_sound_model_is_not_verified(

@@ -15,7 +15,7 @@ from gptcore.config import PRESETS
 from gptcore.system.files import write_json
 from training.__main__ import main
 from training.report.history import MAX_POINTS, History, earlier
-from training.report.report import facts, write_report
+from training.report.report import facts, write_page, write_report
 from training.run.config import TrainConfig
 from training.run.directory import Run
 from training.run.facts import RunData
@@ -222,6 +222,25 @@ def test_a_row_of_a_run_tells_of_the_weights_that_are_taken(tmp_path: Path) -> N
     write_json(run.path / "summary.json", {"val_loss": 9.0, "bits_per_byte": 4.5, "kept": 0.4})
     row = facts(History(run))
     assert (row["held-out loss"], row["bits per byte"]) == ("9.0000", "4.5000")
+
+
+def test_a_training_writes_its_report_while_another_command_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, writing = made_up(tmp_path / "run"), Path.write_text
+
+    def meanwhile(path: Path, *words: object, **named: object) -> int:
+        n_written = writing(path, *words, **named)
+        if path.name.startswith("report.html"):
+            monkeypatch.setattr(Path, "write_text", writing)
+            with monkeypatch.context() as other:
+                other.setattr("os.getpid", lambda: 0)
+                write_page([History(run)], run.path / "report.html")
+        return n_written
+
+    monkeypatch.setattr(Path, "write_text", meanwhile)
+    assert "</html>" in write_report(run).read_text()
+    assert not [*run.path.glob("report.html.*")]
 
 
 def test_a_curve_is_drawn_whole_or_not_at_all(
