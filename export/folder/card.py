@@ -188,9 +188,8 @@ def found(worst: float | None) -> str:
 def yaml_list(key: str, values: Sequence[str]) -> str:
     """Return front matter for a list, or nothing if it is empty: the Hub refuses empty lists."""
     # In quotes, because YAML reads Norwegian, `no`, as false.
-    return (
-        "".join([f"{key}:\n", *(f"- {json.dumps(value)}\n" for value in values)]) if values else ""
-    )
+    items = "".join(f"- {json.dumps(value)}\n" for value in values)
+    return f"{key}:\n{items}" if values else ""
 
 
 def base_model(facts: ModelFacts) -> str:
@@ -347,7 +346,5 @@ def read_hub(folder: Path) -> Hub:
     pattern = r"""^license_(?:name:|link: *["']?https?:).*\n"""
     terms = "".join(re.findall(pattern, front, re.MULTILINE))
     lists = (re.search(rf"^{key}:\n((?:- .*\n)*)", front, re.MULTILINE) for key in LISTS)
-    languages, datasets = (
-        [ln[2:].strip("\"' ") for ln in m[1].splitlines()] if m else [] for m in lists
-    )
+    languages, datasets = (re.findall(r"- [\"']?(.*\w)", m[1]) if m else [] for m in lists)
     return Hub(found[1] if found else UNNAMED, languages, datasets, terms)

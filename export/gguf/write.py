@@ -25,7 +25,7 @@ from gptcore.bundle import (
     load_any_bundle,
     weight_files,
 )
-from gptcore.checks import UserError
+from gptcore.checks import UserError, check_choice
 from gptcore.families import family
 from gptcore.system.files import new_file, read_json
 from gptcore.text.chat_template import reply_end
@@ -48,6 +48,7 @@ def write_gguf(folder: Path, path: Path, dtype: str = "f32") -> None:
     llama.cpp has a name for; and if `path` is a file that this program did not write, as the one
     that a model was imported from.
     """
+    check_choice("dtype", dtype, FILE_TYPES)
     bundle = load_model_for_llama_cpp(folder)
     if path.is_dir():
         raise UserError(f"--out {path} is a folder: name a file, such as {path / 'model.gguf'}")

@@ -34,7 +34,7 @@ from training.state import held_bytes
 
 # Most passes over a text, and the steps for which a small one is read more often, up to MANY_EPOCHS
 EPOCHS, SMALL_TEXT_STEPS = 16, 400
-FINE_TUNING_EPOCHS, FINE_TUNING_STEPS, ADAPTER_STEPS = 4, 120, 300  # of trained weights
+FINE_TUNING_EPOCHS, FINE_TUNING_STEPS, ADAPTER_STEPS = 4, 80, 300  # of trained weights
 CPU_KEPT = 2e9  # bytes of a micro-batch: a CPU is no faster with more rows at a time
 PILOTED_S = 60.0  # for a shorter training only the time is predicted
 SHORT_ROW = 512  # tokens; shorter rows gain nothing

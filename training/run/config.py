@@ -6,7 +6,7 @@
 
 import dataclasses
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from gptcore.checks import UserError, check_range, check_types
@@ -83,18 +83,13 @@ class TrainConfig:
         return dataclasses.asdict(self)
 
 
-# Fine-tuning and translators keep what they were measured with; new models learn faster with
-# shorter memories, and with next to no clipping (docs/log.md, 2026-11-29).
-MEASURED = TrainConfig(momentum=0.95, beta1=0.9, beta2=0.95, grad_clip=1.0)
-
 # At the rate of new weights, trained ones forget what they knew; and a mean with what they were
 # before brings much of it back (docs/log.md, 2026-11-27).
-FINE_TUNING = replace(MEASURED, learning_rate=1e-3, keep=0.4)
+FINE_TUNING = TrainConfig(learning_rate=1e-3, keep=0.4)
 # Adapters start at zero and can do little harm: they need no smaller rate, and no decay. Muon would
 # make B's first, nearly empty updates as large as all others. Few rows at a time cost no speed, as
 # the frozen matrices need no gradient, and half the memory.
-ADAPTERS = replace(
-    MEASURED,
+ADAPTERS = TrainConfig(
     batch_size=8,
     micro_batch_size=2,
     optimizer="adamw",
@@ -116,8 +111,7 @@ WAYLAND = TrainConfig(
     grad_clip=1e6,
     dtype="float32",
 )
-TRANSLATOR = replace(
-    MEASURED,
+TRANSLATOR = TrainConfig(
     steps=4000,
     batch_size=128,
     micro_batch_size=128,
