@@ -18,7 +18,9 @@ KEPT = "; run the same command again: what has arrived is not sent again"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="a model folder, a Space or a static page")
     parser.add_argument("repo", help="the repository to upload to: USER/NAME")
-    parser.add_argument("--private", action="store_true", help="create the repository as private")
+    parser.add_argument(
+        "--private", action="store_true", help="create the repository as private (default: public)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ KEPT = "; --out is unchanged"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, help="the complete model folder")
+    parser.add_argument("model", type=Path, help="a complete model folder, with int8 and q8 or q4")
     parser.add_argument("--out", type=Path, required=True, help="the folder to write")
     parser.add_argument(
         "--scores",

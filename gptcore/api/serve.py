@@ -30,8 +30,10 @@ KEYS = "GPTCORE_API_KEY"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on; 0.0.0.0: all (%(default)s)"
+    )
+    parser.add_argument("--port", type=int, default=8000, help="port to listen on (%(default)s)")
     add_door_arguments(parser)
 
 
@@ -59,13 +61,14 @@ def add_door_arguments(parser: argparse.ArgumentParser) -> None:
         "--behind-proxy",
         action="store_true",
         default="SPACE_ID" in os.environ,
-        help="a proxy in front reports the visitors' addresses in X-Forwarded-For",
+        help="a proxy in front reports the visitors' addresses in X-Forwarded-For "
+        "(a Space sets it)",
     )
     parser.add_argument(
         "--public",
         action="store_true",
         default="SPACE_ID" in os.environ,
-        help="let in everyone who reaches --host",
+        help="let in everyone who reaches --host (a Space sets it)",
     )
 
 

@@ -61,9 +61,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=usual_translator(),
         help="the folder of a translation model (default: models/translate, if there is one)",
     )
-    parser.add_argument("--host", default=environment("GRADIO_SERVER_NAME", "127.0.0.1"))
+    parser.add_argument(
+        "--host",
+        default=environment("GRADIO_SERVER_NAME", "127.0.0.1"),
+        help="address to listen on; 0.0.0.0: all (default: $GRADIO_SERVER_NAME or 127.0.0.1)",
+    )
     port = environment("PORT") or environment("GRADIO_SERVER_PORT") or "7860"
-    parser.add_argument("--port", type=int, default=port)
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=port,
+        help="port to listen on (default: $PORT, $GRADIO_SERVER_PORT or 7860)",
+    )
     parser.add_argument(
         "--auth", metavar="USER", help=f"ask for this user and a password, of {PASSWORD} or typed"
     )

@@ -1,10 +1,13 @@
 """What the command lines of training, export and the page have in common."""
 
+import argparse
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -17,11 +20,12 @@ from export.commands.export import SMALLER
 from export.commands.gguf import DTYPES
 from export.gguf.write import FILE_TYPES
 from export.quantize.save import FORMATS
-from gptcore.system.command_line import INTERRUPTED, Program, choose, guard, run_program
+from gptcore.system.command_line import INTERRUPTED, Command, Program, choose, guard, run_program
 
 MODEL = ROOT / "models" / "nano"
 HEAVY = ("torch", "onnx", "onnxruntime", "gradio", "transformers", "matplotlib", "huggingface_hub")
 PROGRAMS = {"training": training.__main__.PROGRAM, "export": export.__main__.PROGRAM}
+COMMANDS = [command for program in PROGRAMS.values() for command in program.commands.values()]
 DEFAULTS = ("page", "train", "export")
 # For each subcommand, a line with a path that does not exist.
 WRONG = {
@@ -115,6 +119,23 @@ def test_the_help_of_a_training_lists_the_settings_and_the_other_commands() -> N
     said = run("training", "--help").stdout
     for words in ("  steps=1000 ", "  n_layer=", "  doctor  ", "verify every file of a run"):
         assert words in said
+    assert "  lora=" not in said  # --set refuses it
+
+
+def test_the_help_of_shards_and_translators_names_what_they_take() -> None:
+    said = run("training", "shards", "--help").stdout
+    assert "runs/shards" in said and "URL" not in said
+    said = run("training", "translate", "--help").stdout
+    assert "  steps=4000 " in said and not re.search("^  (lora|keep|row_tokens)=", said, re.M)
+
+
+@pytest.mark.parametrize(
+    "command", [*gptcore.__main__.COMMANDS.values(), *COMMANDS], ids=lambda command: command.module
+)
+def test_every_option_says_what_it_is(command: Command) -> None:
+    parser = argparse.ArgumentParser()
+    import_module(command.module).add_arguments(parser)
+    assert all(action.help for action in parser._actions)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -21,7 +21,7 @@ from training.run.settings import add_set
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_text(parser)
+    add_text(parser, shards="folder to write the shards, or the parts, in (default: runs/shards)")
     add_set(parser)
     parser.add_argument("--part", metavar="K/N", help="make only the part K of N, on any machine")
     parser.add_argument("--join", action="store_true", help="join the parts that were made")

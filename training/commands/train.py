@@ -41,11 +41,15 @@ from training.run.settings import (
 
 # A shorter text gets a smaller model: one with more weights than bytes learns it by heart.
 SMALLER_PRESET_BYTES = 5_000_000
+SHARDS = (
+    "folder to keep the tokenised text in (default: shards/ beside the run); or, without text, a "
+    "folder or fsspec URL of such finished shards"
+)
 KEPT = "; checkpoints, if there are any, are kept: add --resume to go on from the last one"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = settings_help(DECODERS["nano"], TrainConfig(), "nano")
+    parser.epilog = settings_help(DECODERS["nano"], TrainConfig(), "nano", ["lora"])
     add_text(parser)
     parser.add_argument(
         "--out", type=Path, default=Path("runs/mine"), help="run directory to write (%(default)s)"
@@ -71,8 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_text(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name the text and its tokenizer."""
+def add_text(parser: argparse.ArgumentParser, shards: str = SHARDS) -> None:
+    """Add the options that name the text and its tokenizer. `shards`: the help of --shards."""
     add_files(parser, nargs="*")
     parser.add_argument(
         "--preset",
@@ -90,11 +94,7 @@ def add_text(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="keep all tokens of a published tokenizer, not only those that the text uses",
     )
-    parser.add_argument(
-        "--shards",
-        help="folder to keep the tokenised text in (default: shards/ beside the run); or, without "
-        "text, a folder or fsspec URL of such finished shards",
-    )
+    parser.add_argument("--shards", help=shards)
 
 
 def add_files(parser: argparse.ArgumentParser, nargs: str) -> None:

@@ -18,9 +18,9 @@ KEPT = train.KEPT
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = settings_help(
-        TRANSLATORS[DEFAULT_TRANSLATOR], TRAININGS[DEFAULT_TRANSLATOR], DEFAULT_TRANSLATOR
-    )
+    name = DEFAULT_TRANSLATOR
+    idle = ["lora", "keep", "row_tokens"]
+    parser.epilog = settings_help(TRANSLATORS[name], TRAININGS[name], name, idle)
     parser.add_argument(
         "pairs", nargs="?", type=Path, help="a .tsv or .tsv.gz: source, tab, target on each line"
     )

@@ -9,7 +9,7 @@
 import argparse
 import dataclasses
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from gptcore.checks import UserError, check_choice, meanings
@@ -173,17 +173,24 @@ def going_on(run: Run, training: TrainConfig) -> Run:
     return dataclasses.replace(run, train=dataclasses.replace(run.train, **new))
 
 
-def settings_help(model: ModelConfig, training: TrainConfig, preset: str) -> str:
-    """Return the part of --help that lists the settings, their defaults and their comments."""
+def settings_help(
+    model: ModelConfig, training: TrainConfig, preset: str, idle: Collection[str]
+) -> str:
+    """Return the part of --help that lists the settings, their defaults and their comments.
+
+    `idle`: settings that --set refuses here, or that have no effect.
+    """
     lines = [f"model settings (the defaults depend on the preset; these are {preset}'s):"]
-    lines += [*explained(model), "training settings:", *explained(training)]
+    lines += [*explained(model, idle), "training settings:", *explained(training, idle)]
     return "\n".join(lines)
 
 
-def explained(config: ModelConfig | TrainConfig) -> Iterator[str]:
-    """Yield a line of help for each field."""
+def explained(config: ModelConfig | TrainConfig, idle: Collection[str]) -> Iterator[str]:
+    """Yield a line of help for each field that is not idle."""
     meaning = meanings(type(config))
     for key, value in config.to_dict().items():
+        if key in idle:
+            continue
         shown = str(value).lower() if isinstance(value, bool) else value
         yield f"  {f'{key}={shown}':26}  {meaning.get(key, '')}".rstrip()
 

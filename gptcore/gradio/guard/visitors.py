@@ -24,7 +24,7 @@ EVENTS = 16  # that wait or run for one address
 SESSIONS = 100  # that one address joined under within SESSION_SECONDS
 ALL_SESSIONS = 1500  # of all addresses; Gradio forgets the oldest of 2,000
 STREAMS = 64  # that one address has open
-ALL_STREAMS = 400  # of all addresses; a process may have about 1,000 open files
+ALL_STREAMS = 400  # of all addresses; a process may have 4,096 open files
 SESSION_SECONDS = 60.0
 UNREAD_SECONDS = 10.0  # after which a request whose reply nobody reads is given up
 
