@@ -1,8 +1,9 @@
-"""Makes a model as models/default is: python models/make_default.py [--data-dir DIR]
+"""Makes a model like models/default: python models/make_default.py --recipe gpu [--data-dir DIR]
 
-Trains the recipe `default` (the same command goes on where it stopped), exports and verifies the
-model, asks it the behaviour suite, and keeps what is small enough for a plain `git push`. The
-model that ships was made so in more pieces, which its README.md lists with its figures.
+Trains a recipe (the same command goes on where it stopped), exports and verifies the model, asks
+it the behaviour suite, and keeps what is small enough for a plain `git push`. The model that ships
+is of the recipe `gpu`, in more pieces, which its README.md lists with its figures; without
+--recipe, `default` makes a smaller one, on two cores.
 """
 
 import argparse
