@@ -1,4 +1,4 @@
-"""Fifty wrong or odd files: one clear line or a counted skip, and nothing left half made."""
+"""Some eighty wrong or odd files: one clear line or a counted skip, and nothing left half made."""
 
 import base64
 import gzip
