@@ -66,6 +66,34 @@ def delete_all(page: Page) -> None:
     page.get_by_role("button", name="Delete all chats, for ever").click()
 
 
+def test_what_is_set_while_another_tabs_change_is_read_is_kept(page: Page) -> None:
+    talk(page, "Hello!")
+    other = other_tab(page)
+    other.evaluate("""() => {
+        const { get } = IDBObjectStore.prototype;
+        IDBObjectStore.prototype.get = function (key) {
+            const request = get.call(this, key);
+            if (this.name === "chats" && this.transaction.mode === "readonly") {
+                IDBObjectStore.prototype.get = get;
+                const box = document.querySelector("#system");
+                box.value = "Be kind.";
+                box.dispatchEvent(new Event("input"));
+            }
+            return request;
+        };
+    }""")
+    page.locator(".message.assistant").get_by_label("Edit").click()
+    page.locator(".editor").fill("Good morning!")
+    page.locator(".editor").press("Enter")
+    for tab in (other, page):
+        expect(replies(tab)).to_have_text("Good morning!")
+        expect(tab.get_by_label("System prompt")).to_have_value("Be kind.")
+    for tab in (other, page):
+        tab.reload()
+        expect(replies(tab)).to_have_text("Good morning!")
+        expect(tab.get_by_label("System prompt")).to_have_value("Be kind.")
+
+
 @pytest.mark.parametrize("delete", [delete_one, delete_all])
 @pytest.mark.parametrize("is_writing", [False, True])
 def test_a_chat_that_another_tab_deletes_stays_deleted(

@@ -1,6 +1,6 @@
 // The open chat: which one it is, who answers in it, and how it is sent, shown and kept.
 
-import { ROOT, add, merge, newChat, newest, pairOf, path, randomId, set } from "../kept/tree.js";
+import { ROOT, add, lastSet, merge, newChat, newest, pairOf, path, randomId, set } from "../kept/tree.js";
 import { lost } from "../kept/store.js";
 import { isChat } from "../kept/transfer.js";
 import { el } from "../dom.js";
@@ -192,11 +192,13 @@ export class Conversation {
     if (!chat && this.nodes().length) return this.leave();
     if (!chat || !isChat(chat) || chat.changed === this.chat.changed) return;
     const setUp = ({ model, rival, system, settings }) => JSON.stringify([model, rival, system, settings]);
-    const isSetUp = setUp(chat) === setUp(this.chat);
+    const before = setUp(this.chat);
     const { nodes, chosen } = this.isBusy ? this.chat : chat;
-    Object.assign(this.chat, chat, { nodes, chosen });
+    const changed = Math.max(chat.changed, this.chat.changed);
+    // What is set here may be on its way into the store.
+    Object.assign(this.chat, chat, lastSet(this.chat, chat), { nodes, chosen, changed });
     for (const gone of chat.gone) delete nodes[gone];
-    if (!isSetUp) {
+    if (setUp(this.chat) !== before) {
       this.showSettings();
       this.readdress();
     }

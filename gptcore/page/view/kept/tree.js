@@ -132,9 +132,14 @@ export function merge(one, other) {
   for (const id of gone) delete nodes[id];
   for (const node of Object.values(nodes))
     if (node.parent !== ROOT && !(node.parent in nodes)) delete nodes[node.id];
-  const { title, model, rival, system, settings, set } = (older.set ?? 0) > (newer.set ?? 0) ? older : newer;
   const chosen = { ...older.chosen, ...newer.chosen };
-  return { ...older, ...newer, title, model, rival, system, settings, set, nodes, chosen, gone: [...gone] };
+  return { ...older, ...newer, ...lastSet(older, newer), nodes, chosen, gone: [...gone] };
+}
+
+// Returns what `set` has set, of the one of two states of a chat in which it was set last.
+export function lastSet(older, newer) {
+  const { title, model, rival, system, settings, set } = (older.set ?? 0) > (newer.set ?? 0) ? older : newer;
+  return { title, model, rival, system, settings, set };
 }
 
 // Returns the system prompt and the newest messages, as many as a request may take: a server refuses
