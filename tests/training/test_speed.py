@@ -119,6 +119,9 @@ def test_flops_count_what_is_multiplied() -> None:
     assert flops_per_token(untied, SMALL.block_size) == flops_per_token(tied, SMALL.block_size)
     learned = build_model(dataclasses.replace(SMALL, position="learned"))
     assert flops_per_token(learned, SMALL.block_size) == flops_per_token(tied, SMALL.block_size)
+    wide = build_model(dataclasses.replace(SMALL, head_size=2 * SMALL.head_dim))
+    n_parameters = sum(parameter.numel() for parameter in wide.parameters())
+    assert flops_per_token(wide, SMALL.block_size) == 6 * n_parameters + 2 * attention
 
 
 @pytest.mark.parametrize(
@@ -126,6 +129,7 @@ def test_flops_count_what_is_multiplied() -> None:
     [
         ("NVIDIA H100 80GB HBM3", 989),
         ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA H200 NVL", 835),
         ("NVIDIA A100-SXM4-40GB", 312),
         ("NVIDIA L4", 121),
         ("NVIDIA L40S", 362),
