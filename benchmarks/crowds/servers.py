@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from export.runtimes.environments import PYTHON, Peer, install
+from gptcore.system.wording import counted
 
 LLAMA = Peer("", pip=("xllamacpp==2026.10.11549",))
 
@@ -73,8 +74,9 @@ def llama(gguf: Path, context: int, n_slots: int = 1, threads: int = 1) -> Itera
     port = free_port()
     python = install("xllamacpp", LLAMA) / PYTHON
     program = Path(__file__).with_name("llama_server.py")
-    with running("llama.cpp", [python, program, gguf, port, n_slots, context, threads], port) as it:
-        yield it
+    command = [python, program, gguf, port, n_slots, context, threads]
+    with running(f"llama.cpp, {counted(threads, 'thread')}", command, port) as server:
+        yield server
 
 
 def wait_until_ready(port: int) -> None:
