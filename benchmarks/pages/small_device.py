@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from benchmarks.memory import resident
 from export.ship.single import build_single_file
 from export.ship.web import build_site
 from gptcore.bundle import load_bundle
@@ -93,10 +94,8 @@ def measure(page: Page, processes: list[int], memory: "Memory", n_replies: int) 
         figures.append(ask(page, QUESTIONS[n % len(QUESTIONS)], n))
         if n % EVERY == 0:
             page_mb, worker_mb = memory.heaps()
-            print(
-                f"{n:8}{page_mb:10.1f}{worker_mb:11.1f}{max(map(resident, processes)):12.0f}",
-                flush=True,
-            )
+            process_mb = max(map(resident, processes)) / 1e6
+            print(f"{n:8}{page_mb:10.1f}{worker_mb:11.1f}{process_mb:12.0f}", flush=True)
     speed, first = (statistics.median(column) for column in zip(*figures))
     longest = max(first for _, first in figures)
     print(
@@ -186,12 +185,6 @@ class Memory:
             usage = ask("Runtime.getHeapUsage")
             found.append((usage["usedSize"] + usage["backingStorageSize"]) / 1e6)
         return found[0], found[1]
-
-
-def resident(process: int) -> float:
-    """Return the megabytes that a process holds in memory."""
-    text = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
-    return int(text.split("VmRSS:")[1].split()[0]) / 1e3
 
 
 def ask(page: Page, message: str, number: int) -> tuple[float, float]:

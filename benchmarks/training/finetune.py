@@ -15,7 +15,6 @@ process has held, with PyTorch and the reading of the weights.
 
 import argparse
 import dataclasses
-import resource
 import statistics
 import sys
 import tempfile
@@ -31,6 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks.memory import peak_memory
 from gptcore.system.cores import n_cores
 from gptcore.system.malloc import keep_freed_memory
 from gptcore.text.tokenizer import Tokenizer
@@ -142,7 +142,7 @@ def serve(
         started = time.perf_counter()
         loss = take(number)
         seconds = time.perf_counter() - started
-        held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # kilobytes
+        held = peak_memory() / 1e9
         pipe.send((seconds, held, loss))
 
 
