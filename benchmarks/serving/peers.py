@@ -98,7 +98,7 @@ def sources(
         for dtype in ("f32", "f16"):
             path = temporary / f"{dtype}.gguf"
             write_gguf(folder, path, dtype)
-            found[f"llama.cpp {dtype}"] = (name, path, ())
+            found[f"llama.cpp {dtype}"] = (name, path, (dtype,))
     return found
 
 
