@@ -5,13 +5,13 @@
 
 A folder's model answers chats; a preset gets random weights and continues ids. Each server runs in
 a process of its own, and so do the users, who ask again as soon as they have an answer. All servers
-of a model take turns. llama.cpp's server is that of the package xllamacpp.
+of a model take turns. llama.cpp's server is that of the package xllamacpp, once with one thread and
+once with all.
 """
 
 import argparse
 import asyncio
 import json
-import os
 import resource
 import statistics
 import subprocess
@@ -34,7 +34,8 @@ from export.gguf.write import write_gguf
 from export.quantize.save import save_quantized
 from export.verify.report import TOLERANCE
 from gptcore.bundle import VARIANTS, load_bundle, write_facts
-from gptcore.config import PRESETS
+from gptcore.config import DECODERS
+from gptcore.system.cores import thread_counts
 
 ASKED = ["Hello! Who are you?", "My name is Ada.", "Tell me a story about a cat.",
          "What is the capital of France?", "Can you count to ten?", "Tell me a joke."]  # fmt: skip
@@ -60,7 +61,9 @@ def main() -> None:
     parser.add_argument("--variants", nargs="+", default=["fp32", "q8"])
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--against", choices=["llama.cpp"])
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument(
+        "--threads", type=int, nargs="+", default=thread_counts(), help="a server of theirs each"
+    )
     parser.add_argument("--client", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.client:  # the users' own process
@@ -75,7 +78,7 @@ def main() -> None:
 
 
 def measure(model: str, options: argparse.Namespace, temporary: Path) -> None:
-    folder, is_random = Path(model), model in PRESETS
+    folder, is_random = Path(model), model in DECODERS
     if is_random:
         folder = temporary / "model"
         write_random(model, 512, folder)
@@ -91,8 +94,9 @@ def measure(model: str, options: argparse.Namespace, temporary: Path) -> None:
             slots = min(max(options.users), 64)
             gguf = temporary / "model.gguf"
             write_gguf(folder, gguf)
-            theirs = llama(gguf, bundle.config.block_size, slots, options.threads)
-            servers.append(stack.enter_context(theirs))
+            for threads in options.threads:  # ours chooses by itself
+                theirs = llama(gguf, bundle.config.block_size, slots, threads)
+                servers.append(stack.enter_context(theirs))
         for users in options.users:
             for server in servers:
                 result = ask(server, users, options.seconds, is_random)

@@ -14,8 +14,11 @@ from typing import IO, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.memory import resident
 from export.runtimes.environments import PYTHON, Peer, install
+from gptcore.system.wording import counted
 
+READY_S = 60
 LLAMA = Peer("", pip=("xllamacpp==2026.10.11549",))
 
 
@@ -33,8 +36,7 @@ class Server(NamedTuple):
     @property
     def memory(self) -> float:
         """Megabytes that it holds now."""
-        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
-        return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1e3
+        return resident(self.process.pid) / 1e6
 
 
 @contextmanager
@@ -73,18 +75,20 @@ def llama(gguf: Path, context: int, n_slots: int = 1, threads: int = 1) -> Itera
     port = free_port()
     python = install("xllamacpp", LLAMA) / PYTHON
     program = Path(__file__).with_name("llama_server.py")
-    with running("llama.cpp", [python, program, gguf, port, n_slots, context, threads], port) as it:
-        yield it
+    command = [python, program, gguf, port, n_slots, context, threads]
+    with running(f"llama.cpp, {counted(threads, 'thread')}", command, port) as server:
+        yield server
 
 
 def wait_until_ready(port: int) -> None:
-    for _ in range(300):
+    deadline = time.monotonic() + READY_S
+    while time.monotonic() < deadline:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
                 return
         except OSError:
             pass
-        time.sleep(0.2)
+        time.sleep(0.02)
     raise TimeoutError(f"the server on port {port} did not begin")
 
 

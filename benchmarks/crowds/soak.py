@@ -151,6 +151,10 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=24)
     parser.add_argument("--model", default="models/nano")
     options = parser.parse_args()
+    if options.requests < max(20, options.conversations):
+        parser.error(
+            f"--requests {options.requests}: give at least 20, and one for each conversation"
+        )
     with page(options.model) as server:
         asyncio.run(Soak(server, options).run())
 

@@ -29,12 +29,12 @@ library = ctypes.CDLL(xllamacpp.xllamacpp.__file__)
 NARROW = {Type.Q4_K: Type.Q5_0, Type.Q6_K: Type.Q8_0}
 
 
-def tensor_type(name: str, row: int, wanted: str, n_layer: int) -> Type:
+def tensor_type(name: str, row: int, wanted: str, n_layer: int, is_tied: bool) -> Type:
     """Return the type that llama-quantize gives a matrix (llama-quant.cpp, without imatrix)."""
     if wanted in ("F32", "Q8_0"):
         return Type[wanted]
     found = Type.Q4_K if wanted == "Q4_K_M" else Type[wanted]
-    if name in ("token_embd.weight", "output.weight"):
+    if name == ("token_embd.weight" if is_tied else "output.weight"):
         found = Type.Q6_K
     elif wanted == "Q4_K_M" and any(part in name for part in ("attn_v.", "ffn_down.")):
         layer = int(name.split(".")[1])
@@ -60,6 +60,7 @@ def quantize(source: Path, path: Path, wanted: str) -> None:
         if name not in ("general.architecture", "general.file_type") and field.types:
             kinds = field.types[0], field.types[-1] if len(field.types) > 1 else None
             writer.add_key_value(name, field.contents(), *kinds)
+    is_tied = all(tensor.name != "output.weight" for tensor in reader.tensors)
     for tensor in reader.tensors:
         matrix = gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
         if matrix.ndim == 1:
@@ -67,7 +68,7 @@ def quantize(source: Path, path: Path, wanted: str) -> None:
             continue
         matrix = np.ascontiguousarray(matrix)
         n, row = matrix.shape
-        kind = tensor_type(tensor.name, row, wanted, n_layer)
+        kind = tensor_type(tensor.name, row, wanted, n_layer, is_tied)
         per_block, block_bytes = GGML_QUANT_SIZES[kind]
         packed = np.zeros((n, row // per_block * block_bytes), np.uint8)
         if kind == Type.F32:

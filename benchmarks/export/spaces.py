@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from gradio_client import Client
 
+from benchmarks.memory import resident
 from export.ship.space import SDKS, write_space
 from gptcore.bundle import read_facts
 from gptcore.page.facts import EXAMPLES
@@ -57,7 +58,7 @@ def main() -> None:
             print(f"answers after {time.perf_counter() - begun:.1f} s")
             for example in read_facts(options.model).examples or EXAMPLES:
                 print(f"{example!r}: {client.predict(example, api_name='/chat')!r}")
-            print(f"{resident(process.pid):.0f} MB of memory")
+            print(f"{resident(process.pid) / 1e6:.0f} MB of memory")
 
 
 def install(python: str, environment: Path, requirements: Path) -> Path:
@@ -132,12 +133,6 @@ def listens(port: str) -> bool:
 
 def megabytes(folder: Path) -> float:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
-
-
-def resident(process: int) -> float:
-    """Return the megabytes that a process holds in memory."""
-    text = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
-    return int(text.split("VmRSS:")[1].split()[0]) / 1e3
 
 
 if __name__ == "__main__":

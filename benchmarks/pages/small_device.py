@@ -11,8 +11,6 @@ model runs; so processes of pages are stopped for a part of each 40 milliseconds
 import argparse
 import json
 import os
-import re
-import shutil
 import signal
 import statistics
 import sys
@@ -20,15 +18,15 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
+from benchmarks.memory import resident
+from benchmarks.pages.served import chromium, figures, served
 from export.ship.single import build_single_file
 from export.ship.web import build_site
 from gptcore.bundle import load_bundle
@@ -44,12 +42,6 @@ QUESTIONS = (
     "What is the capital of France?",
     "What is my name?",
 )
-FIGURES = re.compile(r"([\d.,]+) tokens/s · first token after ([\d.,]+) ms")
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *words: object) -> None:
-        pass
 
 
 def main() -> None:
@@ -61,13 +53,9 @@ def main() -> None:
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as temporary,
-        served(options.model, Path(temporary), options.single_file) as address,
-        sync_playwright() as playwright,
+        opened_at(options.model, Path(temporary), options.single_file) as address,
+        chromium() as browser,
     ):
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"),
-            args=["--no-sandbox", "--disable-dev-shm-usage"],
-        )
         page = browser.new_page(viewport=SCREEN)
         memory = Memory(page)
         page.goto(address)
@@ -83,39 +71,34 @@ def main() -> None:
             print(page.locator(".device").text_content())
             print(f"ready after {time.perf_counter() - opened:.1f} s")
             measure(page, processes, memory, options.replies)
-        browser.close()
 
 
 def measure(page: Page, processes: list[int], memory: "Memory", n_replies: int) -> None:
     print(f"{'replies':>8}{'page MB':>10}{'worker MB':>11}{'process MB':>12}")
-    figures = []
+    found = []
     for n in range(1, n_replies + 1):
-        figures.append(ask(page, QUESTIONS[n % len(QUESTIONS)], n))
+        found.append(ask(page, QUESTIONS[n % len(QUESTIONS)], n))
         if n % EVERY == 0:
             page_mb, worker_mb = memory.heaps()
-            print(
-                f"{n:8}{page_mb:10.1f}{worker_mb:11.1f}{max(map(resident, processes)):12.0f}",
-                flush=True,
-            )
-    speed, first = (statistics.median(column) for column in zip(*figures))
-    longest = max(first for _, first in figures)
+            process_mb = max(map(resident, processes)) / 1e6
+            print(f"{n:8}{page_mb:10.1f}{worker_mb:11.1f}{process_mb:12.0f}", flush=True)
+    speed, first = (statistics.median(column) for column in zip(*found))
+    longest = max(first for _, first in found)
     print(
         f"medians: {speed:.0f} tokens/s, first token after {first:.0f} ms (at most {longest:.0f})"
     )
 
 
 @contextmanager
-def served(model: Path, folder: Path, is_single: bool) -> Iterator[str]:
+def opened_at(model: Path, folder: Path, is_single: bool) -> Iterator[str]:
     """Build the site, or the one file, and give its address."""
     if is_single:
         build_single_file(load_bundle(model), folder / "chat.html")
         yield (folder / "chat.html").as_uri()
         return
     build_site(load_bundle(model), folder / "site")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder))
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/site/"
-    server.shutdown()
+    with served(folder / "site") as address:
+        yield address
 
 
 def page_processes(browser: Browser) -> list[int]:
@@ -188,22 +171,13 @@ class Memory:
         return found[0], found[1]
 
 
-def resident(process: int) -> float:
-    """Return the megabytes that a process holds in memory."""
-    text = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
-    return int(text.split("VmRSS:")[1].split()[0]) / 1e3
-
-
 def ask(page: Page, message: str, number: int) -> tuple[float, float]:
     """Return tokens per second, and milliseconds to the first token, of the reply of a number."""
     page.locator(".composer .box").fill(message)
     page.locator(".composer .box").press("Enter")
     page.locator(".message.assistant").nth(number - 1).wait_for(state="attached", timeout=LONG)
     page.locator(".send.halt").wait_for(state="hidden", timeout=LONG)
-    told = FIGURES.search(page.locator(".figures details span").text_content() or "")
-    assert told, page.locator(".notice").inner_text()
-    speed, first = (float(figure.replace(",", "")) for figure in told.groups())
-    return speed, first
+    return figures(page)
 
 
 if __name__ == "__main__":

@@ -15,15 +15,13 @@ import statistics
 import sys
 import tempfile
 import time
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
+from benchmarks.pages.served import chromium, served
 from gptcore.bundle import default_model, load_bundle
 from gptcore.page.facts import view_facts
 from gptcore.page.shell import LOOKS, VIEW
@@ -76,26 +74,18 @@ KEYS = 2 * "the quick brown fox jumps over the lazy dog"
 PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *words: object) -> None:
-        pass
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--chats", type=int, default=100)
     parser.add_argument("--messages", type=int, default=200)
     parser.add_argument("--rate", type=int, default=500, help="tokens a second")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        served(Path(temporary)) as url,
+        chromium() as browser,
+    ):
         write(Path(temporary), options.rate)
-        server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=temporary))
-        Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/"
-        arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=arguments
-        )
         page = browser.new_page(viewport={"width": 1280, "height": 860})
         open_view(page, url)
         page.evaluate(FILL, [options.chats, options.messages])
@@ -108,7 +98,6 @@ def main() -> None:
         share, seconds = streaming(page)
         print(f"{options.rate} tokens/s into a chat of 500 messages: "
               f"{100 * share:.0f} % of a core over {seconds:.1f} s")  # fmt: skip
-        browser.close()
 
 
 def write(folder: Path, rate: int) -> None:

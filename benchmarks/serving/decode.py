@@ -8,7 +8,6 @@ every contender in turn; the ratio compares the medians over the rounds.
 
 import argparse
 import dataclasses
-import os
 import statistics
 import sys
 import tempfile
@@ -21,11 +20,12 @@ import numpy as np
 import torch
 
 from export.formats.to_onnx import write_onnx
-from gptcore.config import PRESETS
+from gptcore.config import DECODERS
 from gptcore.engine.generate import Session
 from gptcore.engine.onnx_session import OnnxSession, open_inference
 from gptcore.nn import build_model
 from gptcore.nn.torch_session import TorchSession
+from gptcore.system.cores import n_cores
 
 CONTEXTS = (64, 512)
 STEPS = {"onnx": 40, "pytorch, cache": 20, "pytorch, no cache": 3}
@@ -44,13 +44,13 @@ class UncachedTorchSession(TorchSession):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--preset", default="small", choices=PRESETS)
+    parser.add_argument("--preset", default="small", choices=DECODERS)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--threads", type=int, default=n_cores())
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     block_size = max(CONTEXTS) + (options.rounds + 1) * max(STEPS.values()) + 1
-    config = dataclasses.replace(PRESETS[options.preset], block_size=block_size)
+    config = dataclasses.replace(DECODERS[options.preset], block_size=block_size)
     model = build_model(config)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"

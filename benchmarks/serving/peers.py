@@ -26,7 +26,7 @@ from export.gguf.write import write_gguf
 from export.runtimes.environments import PEERS, PeerError, Running, start
 from export.verify.report import TOLERANCE
 from gptcore.bundle import load_bundle, write_facts
-from gptcore.config import PRESETS
+from gptcore.config import DECODERS
 from gptcore.facts import ModelFacts
 from gptcore.nn import build_model, count_parameters
 from gptcore.text.tokenizer import SPECIAL_TOKENS, Tokenizer
@@ -38,7 +38,7 @@ RUNTIMES = ("gptcore", "onnxruntime", "onnxruntime-genai", "llama.cpp", "transfo
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runtimes", nargs="+", default=RUNTIMES, choices=PEERS)
-    parser.add_argument("--preset", default="small", choices=PRESETS)
+    parser.add_argument("--preset", default="small", choices=DECODERS)
     parser.add_argument("--folder", type=Path, help="a model folder, in place of a preset")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=32, help="tokens of a turn (default: 32)")
@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def write_random(preset: str, block_size: int, folder: Path) -> None:
     """Write the folder of an untrained model, whose tokens are bytes and pairs of bytes."""
-    config = dataclasses.replace(PRESETS[preset], block_size=block_size)
+    config = dataclasses.replace(DECODERS[preset], block_size=block_size)
     model = build_model(config)
     n_pairs = config.vocab_size - 256 - len(SPECIAL_TOKENS)
     tokens = [bytes([i]) for i in range(256)] + [bytes(divmod(i, 256)) for i in range(n_pairs)]
@@ -98,7 +98,7 @@ def sources(
         for dtype in ("f32", "f16"):
             path = temporary / f"{dtype}.gguf"
             write_gguf(folder, path, dtype)
-            found[f"llama.cpp {dtype}"] = (name, path, ())
+            found[f"llama.cpp {dtype}"] = (name, path, (dtype,))
     return found
 
 

@@ -11,9 +11,8 @@ a reply is not of its schema.
 import argparse
 import statistics
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 import jsonschema
 import numpy as np
 
+from benchmarks.export.variants import seconds
 from benchmarks.serving.random_schemas import drawn, judged, random_reply
 from gptcore.checks import UserError
 from gptcore.engine.schemas.grammar import json_grammar
@@ -92,12 +92,6 @@ def step_seconds(model: OnnxModel) -> list[float]:
     session = model.session()
     session.prefill([1] * CONTEXT)
     return [seconds(lambda: session.step(1)) for _ in range(STEPS)]
-
-
-def seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

@@ -20,11 +20,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from gptcore.system.cores import share_of_cores
+from gptcore.system.cores import n_cores, share_of_cores
 
 TRANSLATOR = ROOT / "tests" / "fixtures" / "tiny" / "translator"
 POLICY = "OMP_WAIT_POLICY"
-ALL = str(os.cpu_count())
+ALL = str(n_cores())
 # Form -> (work, number of threads, waiting policy of OpenMP's threads).
 FORMS = {
     "train, one thread": ("train", "1", None),

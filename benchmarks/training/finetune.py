@@ -15,8 +15,6 @@ process has held, with PyTorch and the reading of the weights.
 
 import argparse
 import dataclasses
-import os
-import resource
 import statistics
 import sys
 import tempfile
@@ -32,6 +30,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks.memory import peak_memory
+from gptcore.system.cores import n_cores
 from gptcore.system.malloc import keep_freed_memory
 from gptcore.text.tokenizer import Tokenizer
 from training.data.rows import IGNORED
@@ -87,7 +87,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--plain-rows", type=int, nargs="+", default=[2, 4, 8])
     parser.add_argument("--only", nargs="+", choices=list(CONTENDERS), default=list(CONTENDERS))
     parser.add_argument("--compile", default="off", choices=("on", "off"), help="ours only")
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--threads", type=int, default=n_cores())
     parser.add_argument("--rounds", type=int, default=5)
     return parser.parse_args()
 
@@ -142,7 +142,7 @@ def serve(
         started = time.perf_counter()
         loss = take(number)
         seconds = time.perf_counter() - started
-        held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # kilobytes
+        held = peak_memory() / 1e9
         pipe.send((seconds, held, loss))
 
 

@@ -8,7 +8,6 @@ difference, which is the memory that the size of the corpus costs.
 """
 
 import argparse
-import re
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from tqdm import tqdm
 
+from benchmarks.memory import resident
 from training.data.corpus import document_text
 from training.dialogues.generator import dialogues
 
@@ -105,7 +105,7 @@ def measure(text: Path, folder: Path, preset: str, steps: int) -> dict[str, tupl
         while process.poll() is None:
             time.sleep(INTERVAL)
             now, (peak, seconds) = time.perf_counter(), peaks.get(phase, (0.0, 0.0))
-            peaks[phase] = (max(peak, resident(process.pid)), seconds + now - last)
+            peaks[phase] = (max(peak, resident(process.pid) / 1e6), seconds + now - last)
             last = now
 
     thread = threading.Thread(target=sample)
@@ -117,16 +117,6 @@ def measure(text: Path, folder: Path, preset: str, steps: int) -> dict[str, tupl
     if process.returncode:
         sys.exit(process.returncode)
     return peaks
-
-
-def resident(pid: int) -> float:
-    """Return the resident memory of a process in MB; 0 if it has just ended."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0.0
-    found = re.search(r"VmRSS:\s+(\d+) kB", status)
-    return int(found[1]) / 1000 if found else 0.0
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ byte of the same held-out text.
 
 import argparse
 import dataclasses
-import os
 import statistics
 import sys
 import tempfile
@@ -36,6 +35,7 @@ from tqdm import tqdm
 from benchmarks.training.contenders import CONTENDERS, Parts
 from gptcore.config import PRESETS, ModelConfig
 from gptcore.nn import count_parameters
+from gptcore.system.cores import n_cores
 from training.data.shards import load_shards, prepare
 from training.data.sources import open_corpus
 from training.evaluation.validation import evaluate
@@ -88,7 +88,7 @@ def parse() -> argparse.Namespace:
         "--micro-batch", type=int, default=32, help="rows per micro-batch, ours only"
     )
     parser.add_argument("--compile", default="on", choices=("on", "off"), help="ours only")
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--threads", type=int, default=n_cores())
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument(
         "--profile", action="store_true", help="print the slowest operators of our step"

@@ -14,8 +14,10 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 
+from export.formats.graph import part_of
 from export.quantize.save import save_quantized
 from gptcore.bundle import VARIANTS, data_file, graph_bytes
 from gptcore.checks import UserError
@@ -35,6 +37,7 @@ from training.run.directory import Run
 # Largest accepted relative increase of bits per byte.
 WORST = {"fp16": 0.005, "int8": 0.04, "q8": 0.005, "q4": 0.04, "q4f16": 0.04}
 SLIGHT = 0.001  # bits per byte that are no loss, whatever share of a narrow text's they are
+HALF = float(np.finfo(np.float16).max)
 Row = tuple[np.ndarray, np.ndarray]  # ids (T,) and targets (T,); an IGNORED target is not counted
 
 
@@ -132,9 +135,9 @@ def add_variants(
 
     `calibration` are rows of ids of other text, which 4 bits are fitted to.
     A file whose bits per byte are worse than fp32's by more than WORST is deleted, unless `force`
-    is set.
+    is set; so is one in fp16 of a model that computes values which fp16 does not hold.
     """
-    calibration = list(calibration)
+    rows, calibration = list(rows), list(calibration)
     for name in sorted(names):
         source, form = VARIANTS["fp32"], name
         if name == "q4f16" and "q4" in names:  # has the same integers, which are fitted once
@@ -144,15 +147,20 @@ def add_variants(
     measured = measure(files, rows, tokenizer.byte_lengths)
     facts = {name: measured[name].facts(files[name], VARIANTS[name]) for name in files}
     print_table(facts)
+    in_half = {"fp16", "q4f16"} & {*names}
+    most = largest(files["fp32"], rows) if in_half else 0.0
     for name in names:
-        best = facts["fp32"].bits_per_byte
+        best, fault = facts["fp32"].bits_per_byte, ""
         limit = max((1 + WORST[name]) * best, best + SLIGHT)
-        if not force and not (facts[name].bits_per_byte <= limit):
+        if not (facts[name].bits_per_byte <= limit):
+            fault = f"is over {100 * WORST[name]:g}% worse"
+        elif name in in_half and not (most <= HALF):
+            fault = f"holds no more than {HALF:,.0f}, and the model computes {most:,.0f}"
+        if fault and not force:
             files[name].unlink()
             data_file(files[name]).unlink(missing_ok=True)
             del facts[name]
-            worst = f"{100 * WORST[name]:g}%"
-            print(f"{name} is over {worst} worse: {VARIANTS[name]} is left out (--force)")
+            print(f"{name} {fault}: {VARIANTS[name]} is left out (--force)")
     return facts
 
 
@@ -198,6 +206,19 @@ def measure(
                     bar.update()
                 del session
     return result
+
+
+def largest(path: Path, rows: Sequence[Row]) -> float:
+    """Return the largest absolute value that an fp32 graph computes of a row, but for norms.
+
+    `measure` would not notice that fp16 has it not: a CPU computes in 32 bits.
+    """
+    nodes = onnx.load(path, load_external_data=False).graph.node
+    names = {node.input[0] for node in nodes if node.op_type in ("MatMul", "Pow")}
+    names |= {node.output[0] for node in nodes if node.op_type == "MatMul"}
+    session = open_inference(path, threads=n_cores(), content=part_of(path, names))
+    found = session.run(None, prompt_feeds(session, rows[0][0][:TIMED]))
+    return float(np.max([np.abs(value).max() for value in found]))
 
 
 def quickest(path: Path, ids: np.ndarray) -> ort.InferenceSession:

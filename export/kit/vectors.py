@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from export.kit.hard_texts import hard_texts
+from export.verify.report import logits_limit
 from export.verify.sampling import choices, choose, is_clear
 from gptcore.bundle import ONNX, Bundle
 from gptcore.checks import UserError
@@ -25,8 +26,8 @@ from training.machine.progress import progress
 
 N_TEXTS, N_DRAWS = 200, 50
 N_GREEDY, N_LOGITS = 32, 10
-CLEAR = 1e-2  # logits of the two likeliest tokens that differ by less may change places
-LOGITS_LIMIT = 1e-3  # how far a port's logits may be from these
+LOGITS_LIMIT = 1e-3  # how far a port's logits may be from these, if not as far as the graph's
+CLEAR = 10  # times that: the two likeliest tokens may change places if they are nearer
 
 # What users and replies say in turn. In some a user writes the names of special tokens.
 CONVERSATIONS = [
@@ -64,16 +65,17 @@ def make_vectors(bundle: Bundle) -> dict[str, Any]:
             f"{bundle.path} has a context of {bundle.config.block_size} tokens, which no prompt of "
             f"a kit fits: train with a longer context"
         )
+    limit = max(LOGITS_LIMIT, logits_limit(bundle.facts.parity))
     first_logits = []
     for prompt in progress(prompts, "prompts"):
         logits = session.prefill(prompt["ids"])
         first_logits.append(logits)
         best = np.argsort(-logits, kind="stable")[:N_LOGITS]
         prompt["logits"] = [[int(i), round(float(logits[i]), 5)] for i in best]
-        prompt["greedy"] = greedy(session, logits, bundle)
+        prompt["greedy"] = greedy(session, logits, bundle, CLEAR * limit)
         prompt["reply"] = said(prompt["greedy"], bundle.tokenizer)
     return {
-        "logits_limit": LOGITS_LIMIT,
+        "logits_limit": limit,
         "texts": [{"text": t, "ids": bundle.tokenizer.encode(t)} for t in make_texts(bundle)],
         "prompts": prompts,
         "draws": make_draws(first_logits),
@@ -102,17 +104,18 @@ def make_prompts(bundle: Bundle) -> list[dict[str, Any]]:
     return result
 
 
-def greedy(session: OnnxSession, logits: np.ndarray, bundle: Bundle) -> list[int]:
+def greedy(session: OnnxSession, logits: np.ndarray, bundle: Bundle, clear: float) -> list[int]:
     """Return the likeliest tokens after a prompt whose logits (V,) are given.
 
-    The token that ends the reply is the last one, if it comes within N_GREEDY.
+    The token that ends the reply is the last one, if it comes within N_GREEDY. They end before two
+    tokens whose logits are nearer than `clear`.
     """
     ends = set(bundle.tokenizer.special.values())
     room = bundle.config.block_size - int(session.slots.lengths[0])
     ids: list[int] = []
     while len(ids) < min(N_GREEDY, room):
         second, first = np.partition(logits, -2)[-2:]
-        if first - second < CLEAR:
+        if first - second < clear:
             break
         ids.append(int(logits.argmax()))
         if ids[-1] in ends or len(ids) == room:

@@ -42,6 +42,9 @@ from export.quantize.embedding import HEAD, quantize_table, share, untie
 from training.machine.progress import progress
 
 MOMENTS_BYTES = 5e8  # of second moments that are in memory together, about
+# Constants in fp16 reach so far: where the mask's stand-in for minus infinity is fp16's lowest
+# number, a score below 0 makes it infinite, and a row with every key masked NaN.
+LARGEST = 3e4
 
 
 def save_quantized(source: Path, path: Path, variant: str, rows: Iterable[np.ndarray] = ()) -> None:
@@ -89,7 +92,7 @@ def to_half(proto: onnx.ModelProto) -> onnx.ModelProto:
         helper.make_tensor_value_info(name, tensor.data_type, list(tensor.dims))
         for name, tensor in beside.items()
     )
-    proto = convert_float_to_float16(proto, keep_io_types=kept)
+    proto = convert_float_to_float16(proto, keep_io_types=kept, max_finite_val=LARGEST)
     set_items(proto.graph.input, [v for v in proto.graph.input if v.name not in beside])
     for tensor in beside.values():
         if tensor.data_type == TensorProto.FLOAT:

@@ -12,7 +12,7 @@ MAX_PROMPTS = 4
 LONGEST = 4096  # tokens of a prompt and what is written: the cache is in memory whole
 
 
-def load(file: Path, threads: int) -> tuple[str, Generate]:
+def load(file: Path, threads: int, cache: str = "f32") -> tuple[str, Generate]:
     lib.llama_backend_init()
     model = lib.llama_model_load_from_file(str(file).encode(), lib.llama_model_default_params())
     n_tokens = min(lib.llama_model_n_ctx_train(model), LONGEST) * MAX_PROMPTS
@@ -20,7 +20,8 @@ def load(file: Path, threads: int) -> tuple[str, Generate]:
     settings.n_ctx = settings.n_batch = n_tokens
     settings.n_seq_max = MAX_PROMPTS
     settings.n_threads = settings.n_threads_batch = threads
-    settings.type_k = settings.type_v = FLOAT32  # by default the cache is rounded to 16 bits
+    if cache == "f32":  # by default it is rounded to 16 bits
+        settings.type_k = settings.type_v = FLOAT32
     context = lib.llama_init_from_model(model, settings)
     batch = lib.llama_batch_init(n_tokens, 0, 1)
     n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model))

@@ -8,7 +8,8 @@ export function candidates(logits, settings, reply = []) {
   let ids = [...logits.keys()];
   if (0 < topK && topK < logits.length) {
     const lowest = logits.toSorted()[logits.length - topK];
-    ids = ids.filter((id) => logits[id] >= lowest);
+    let room = topK - ids.filter((id) => logits[id] > lowest).length; // for those that equal it
+    ids = ids.filter((id) => logits[id] > lowest || (logits[id] === lowest && room-- > 0));
   }
   const peak = ids.reduce((most, id) => Math.max(most, logits[id]), -Infinity);
   let weights = ids.map((id) => Math.exp((logits[id] - peak) / temperature));

@@ -67,7 +67,7 @@ def check_encoder(model: Seq2Seq, encoder: ort.InferenceSession) -> Check:
         mask[-1, 1 + ids.shape[1] // 2 :] = 0
         expected = flat(model.encode(torch.from_numpy(ids), torch.from_numpy(mask)))
         got = encoder.run(None, {"input_ids": ids, "attention_mask": mask})
-        worst = max(worst, *(difference(a, b) for a, b in zip(expected, got)))
+        worst = max(worst, *(difference(a, b) for a, b in zip(expected, got, strict=True)))
         n_cases += 1
     return Check("encoder equals PyTorch's, batch x source", n_cases, worst, TOLERANCE)
 
@@ -86,7 +86,9 @@ def check_decoder(model: Seq2Seq, decoder: ort.InferenceSession) -> list[Check]:
         expected = run_torch(model, ids[:, past:], cache, memory)
         got = run_onnx(decoder, ids[:, past:], cache, memory)
         logits_worst = max(logits_worst, difference(expected[0], got[0]))
-        cache_worst = max(cache_worst, *(difference(a, b) for a, b in zip(expected[1:], got[1:])))
+        cache_worst = max(
+            cache_worst, *(difference(a, b) for a, b in zip(expected[1:], got[1:], strict=True))
+        )
         n_cases += 1
     axes = "batch x sequence x past x source"
     return [

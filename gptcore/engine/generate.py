@@ -82,7 +82,7 @@ class Request:
         n = len(self.ids) + len(self.begun)
         if n == 0:
             raise UserError("the prompt is empty: give it at least one token")
-        if not (n < block_size + (self.slide or is_read_alone)):
+        if n >= block_size + (self.slide or is_read_alone):
             if is_read_alone:
                 raise TooLong(
                     f"the prompt has {n} tokens; the context holds {block_size}: shorten it"

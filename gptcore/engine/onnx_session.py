@@ -41,7 +41,7 @@ class OnnxSession:
 
     def read(self, ids: list[int]) -> np.ndarray:
         total = int(self.slots.lengths[0]) + len(ids)
-        if not (total <= self.block_size):
+        if total > self.block_size:
             raise UserError(
                 f"{total} tokens do not fit into the context {self.block_size}: shorten the prompt"
             )

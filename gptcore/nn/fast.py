@@ -28,45 +28,39 @@ def use_fast_attention(model: GPT, device: torch.device) -> None:
         block.attention.__class__ = form  # type: ignore[assignment]
 
 
-def in_parts(self: GroupedAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-    """Split the queries; each part skips the keys after its last query, nearly half of all."""
-    G, past = self.n_group, k.shape[2] - q.shape[2] // self.n_group
-    parts, end = [], past
-    for q_part, bias_part in zip(q.split(QUERIES * G, 2), bias.split(QUERIES * G, 2)):
-        end += q_part.shape[2] // G
-        scores = q_part @ k[:, :, :end].transpose(-2, -1)
-        parts.append(self.softmax(scores, bias_part[..., :end]) @ v[:, :, :end])
-    return torch.cat(parts, 2)
-
-
-def fused(self: GroupedAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-    """Call PyTorch's fused operator (on CUDA FlashAttention, arXiv 2205.14135).
-
-    It ignores `bias`, which would disable the fast kernel.
-    """
-    B, K, rows, D = q.shape
-    G, S = self.n_group, k.shape[2]
-    if rows != S * G:  # with cached keys, as in generation, is_causal means something else
-        return GroupedAttention.attend(self, q, k, v, bias)
-    heads = q.view(B, K, S, G, D).transpose(2, 3).reshape(B, K * G, S, D)
-    k = k.to(v.dtype)
-    if v.dtype == torch.float32:  # no fp32 kernel of CUDA shares keys between heads
-        k, v = k.repeat_interleave(G, 1), v.repeat_interleave(G, 1)
-    y = F.scaled_dot_product_attention(
-        heads.to(v.dtype),
-        k,
-        v,
-        dropout_p=self.softmax.dropout.p if self.training else 0.0,
-        is_causal=True,
-        scale=1.0,  # the queries are already scaled
-        enable_gqa=True,
-    )
-    return y.view(B, K, G, S, D).transpose(2, 3).reshape(B, K, rows, D)
-
-
 class InParts(GroupedAttention):
-    attend = in_parts
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+        """Split the queries; each part skips the keys after its last query, nearly half of all."""
+        G, past = self.n_group, k.shape[2] - q.shape[2] // self.n_group
+        parts, end = [], past
+        for q_part, bias_part in zip(q.split(QUERIES * G, 2), bias.split(QUERIES * G, 2)):
+            end += q_part.shape[2] // G
+            scores = q_part @ k[:, :, :end].transpose(-2, -1)
+            parts.append(self.softmax(scores, bias_part[..., :end]) @ v[:, :, :end])
+        return torch.cat(parts, 2)
 
 
 class Fused(GroupedAttention):
-    attend = fused
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+        """Call PyTorch's fused operator (on CUDA FlashAttention, arXiv 2205.14135).
+
+        It ignores `bias`, which would disable the fast kernel.
+        """
+        B, K, rows, D = q.shape
+        G, S = self.n_group, k.shape[2]
+        if rows != S * G:  # with cached keys, as in generation, is_causal means something else
+            return super().attend(q, k, v, bias)
+        heads = q.view(B, K, S, G, D).transpose(2, 3).reshape(B, K * G, S, D)
+        k = k.to(v.dtype)
+        if v.dtype == torch.float32:  # no fp32 kernel of CUDA shares keys between heads
+            k, v = k.repeat_interleave(G, 1), v.repeat_interleave(G, 1)
+        y = F.scaled_dot_product_attention(
+            heads.to(v.dtype),
+            k,
+            v,
+            dropout_p=self.softmax.dropout.p if self.training else 0.0,
+            is_causal=True,
+            scale=1.0,  # the queries are already scaled
+            enable_gqa=True,
+        )
+        return y.view(B, K, G, S, D).transpose(2, 3).reshape(B, K, rows, D)

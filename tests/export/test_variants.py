@@ -1,6 +1,7 @@
 """Smaller files of a model: what they hold, what is measured of them, which one runs."""
 
 import math
+import re
 import shutil
 import weakref
 from collections.abc import Callable
@@ -92,6 +93,15 @@ def test_half_precision_computes_norms_in_32_bits(folder: Path, variant: str) ->
     assert len(norms) == 5, "two of each layer, and the last"
     for node in norms:
         assert casts[node.input[0]] == types[node.input[1]] == TensorProto.FLOAT
+
+
+@pytest.mark.parametrize("variant", ["fp16", "q4f16"])
+def test_no_score_makes_the_mask_of_half_precision_infinite(folder: Path, variant: str) -> None:
+    """It would be NaN where all keys are masked, as those of padding are."""
+    tensors = onnx.load(folder / VARIANTS[variant]).graph.initializer
+    constants = [numpy_helper.to_array(t) for t in tensors if t.data_type == TensorProto.FLOAT16]
+    mask = np.float16(min(constant.min() for constant in constants))
+    assert mask < -1e4 and np.isfinite(mask + np.float16(-1e4))
 
 
 def test_tied_weights_are_stored_once_in_each(folder: Path) -> None:
@@ -233,6 +243,29 @@ def test_one_that_is_much_worse_is_refused_unless_forced(
     assert set(facts) == {"fp32", "q8"} and not (copy / VARIANTS["q4"]).exists()
     facts = add_variants(copy, ["q4"], rows, run.tokenizer, force=True)
     assert set(facts) == {"fp32", "q4"} and (copy / VARIANTS["q4"]).exists()
+
+
+def test_fp16_of_a_model_whose_values_it_does_not_hold_is_refused_unless_forced(
+    folder: Path, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same function: what a feed-forward multiplies by is larger, what follows is smaller.
+
+    A CPU, which computes in 32 bits, measures no loss of it.
+    """
+    model = build_model(run.model)
+    load_weights(model, run.best_checkpoint().model, run.path)
+    with torch.no_grad():
+        for block in model.blocks:
+            block.feed_forward.gate_up.weight[run.model.n_inner :] *= 2.0**16
+            block.feed_forward.down.weight *= 2.0**-16
+    copy, rows = shutil.copytree(folder, tmp_path / "copy"), held_out(run, 1)
+    write_onnx(model, copy / VARIANTS["fp32"])
+    facts = add_variants(copy, ["fp16", "q8"], rows, run.tokenizer, force=False)
+    said = r"fp16 holds no more than 65,504, and the model computes [\d,]+: .*fp16.onnx is left out"
+    assert re.search(said, capsys.readouterr().out)
+    assert set(facts) == {"fp32", "q8"} and not (copy / VARIANTS["fp16"]).exists()
+    facts = add_variants(copy, ["fp16"], rows, run.tokenizer, force=True)
+    assert facts["fp16"].bits_per_byte == pytest.approx(facts["fp32"].bits_per_byte, rel=1e-3)
 
 
 def test_int8_that_memory_cannot_hold_is_refused_before_anything_is_written(

@@ -18,7 +18,7 @@ from export.kit.contract import page
 from export.kit.vectors import make_prompts, make_vectors
 from export.kit.write import write_lines
 from export.pretrained.tokenizer import read_tokenizer
-from export.verify.report import Check
+from export.verify.report import TOLERANCE, Check
 from export.verify.sampling import Choice, choose, compare_sampling, is_clear, sampling_feeds
 from gptcore.bundle import load_bundle
 from gptcore.checks import UserError
@@ -109,6 +109,17 @@ def test_vectors_are_what_the_engine_computes(kit: Path) -> None:
         assert v["logits"][0][1] == max(value for _, value in v["logits"])
         ended += v["greedy"][-1] in tokenizer.special.values()
     assert ended > 5  # replies that end within the vectors
+
+
+def test_a_port_may_be_as_far_from_the_logits_as_the_model_was_verified_to_be() -> None:
+    bundle = load_bundle(NANO)
+    parity = tuple(replace(check, limit=50 * check.limit) for check in bundle.facts.parity)
+    far = make_vectors(replace(bundle, facts=replace(bundle.facts, parity=parity)))
+    near = make_vectors(bundle)
+    assert (near["logits_limit"], far["logits_limit"]) == (1e-3, pytest.approx(50 * TOLERANCE))
+    pairs = [(a["greedy"], b["greedy"]) for a, b in zip(near["prompts"], far["prompts"])]
+    assert all(long[: len(short)] == short for long, short in pairs)
+    assert any(len(short) < len(long) for long, short in pairs)
 
 
 def test_texts_come_back_from_the_file_as_they_were(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,15 @@ def test_tokens_are_as_likely_as_the_engine_makes_them(scripts: Path) -> None:
         chosen = sample_rows(rows, Sampling(**case["settings"]), draws, [case["reply"]] * N_DRAWS)
         expected = np.bincount(chosen, minlength=50) / N_DRAWS
         assert np.abs(got - expected).max() < 2 / N_DRAWS, case["settings"]
+
+
+def test_no_more_than_k_tokens_may_be_chosen_where_logits_are_equal(scripts: Path) -> None:
+    code = """
+        const { candidates } = await import("./sampling.js");
+        found = candidates(Float32Array.from(given.logits), given.settings)[0];
+    """
+    given = {"logits": [2, 1, 1, 3, 1, 0], "settings": asdict(Sampling(temperature=1.0, top_k=4))}
+    assert set(node(scripts, code, given)) == {0, 1, 2, 3}
 
 
 def test_draws_are_even_and_follow_from_the_seed(scripts: Path) -> None:

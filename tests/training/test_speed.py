@@ -9,7 +9,7 @@ from torch._inductor import config as inductor
 
 from gptcore.config import PRESETS
 from gptcore.nn import build_model
-from gptcore.nn.fast import fused, in_parts, use_fast_attention
+from gptcore.nn.fast import Fused, InParts, use_fast_attention
 from gptcore.nn.gpt import GPT, whole_sequence
 from gptcore.nn.lora import add_adapters
 from training.data.rows import IGNORED
@@ -27,7 +27,7 @@ def two_models(form) -> tuple[GPT, GPT]:
     plain, fast = build_model(SMALL), build_model(SMALL)
     fast.load_state_dict(plain.state_dict())
     for block in fast.blocks:
-        block.attention.attend = form.__get__(block.attention)
+        block.attention.__class__ = form
     return plain, fast
 
 
@@ -36,7 +36,7 @@ def gradients(model: GPT, ids: Tensor) -> list[Tensor]:
     return [parameter.grad for parameter in model.parameters()]
 
 
-@pytest.mark.parametrize("form", [in_parts, fused])
+@pytest.mark.parametrize("form", [InParts, Fused])
 def test_every_form_of_attention_has_the_result_and_gradients_of_the_exported_one(form) -> None:
     plain, fast = two_models(form)
     ids = torch.randint(0, SMALL.vocab_size, (2, 300))
@@ -45,7 +45,7 @@ def test_every_form_of_attention_has_the_result_and_gradients_of_the_exported_on
         torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-4)
 
 
-@pytest.mark.parametrize("form", [in_parts, fused])
+@pytest.mark.parametrize("form", [InParts, Fused])
 def test_every_form_of_attention_goes_on_from_a_cache(form) -> None:
     plain, fast = two_models(form)
     ids = torch.randint(0, SMALL.vocab_size, (1, 300))
@@ -57,9 +57,9 @@ def test_every_form_of_attention_goes_on_from_a_cache(form) -> None:
 
 def test_the_cpu_computes_in_parts_and_a_gpu_in_one_operator() -> None:
     model = build_model(PRESETS["tiny"])
-    for device, form in (("cpu", in_parts), ("cuda", fused)):
+    for device, form in (("cpu", InParts), ("cuda", Fused)):
         use_fast_attention(model, torch.device(device))
-        assert {block.attention.attend.__func__ for block in model.blocks} == {form}
+        assert {type(block.attention) for block in model.blocks} == {form}
 
 
 def test_a_short_run_is_not_compiled_and_a_translator_never() -> None:
@@ -119,6 +119,9 @@ def test_flops_count_what_is_multiplied() -> None:
     assert flops_per_token(untied, SMALL.block_size) == flops_per_token(tied, SMALL.block_size)
     learned = build_model(dataclasses.replace(SMALL, position="learned"))
     assert flops_per_token(learned, SMALL.block_size) == flops_per_token(tied, SMALL.block_size)
+    wide = build_model(dataclasses.replace(SMALL, head_size=2 * SMALL.head_dim))
+    n_parameters = sum(parameter.numel() for parameter in wide.parameters())
+    assert flops_per_token(wide, SMALL.block_size) == 6 * n_parameters + 2 * attention
 
 
 @pytest.mark.parametrize(
@@ -126,6 +129,7 @@ def test_flops_count_what_is_multiplied() -> None:
     [
         ("NVIDIA H100 80GB HBM3", 989),
         ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA H200 NVL", 835),
         ("NVIDIA A100-SXM4-40GB", 312),
         ("NVIDIA L4", 121),
         ("NVIDIA L40S", 362),

@@ -19,6 +19,7 @@ from gptcore.nn.gpt import GPT
 PEAKS = {
     "B200": 2250,
     "H200": 989,
+    "H200 NVL": 835,
     "H100": 989,
     "H100 NVL": 835,
     "H100 PCIe": 756,
@@ -38,12 +39,12 @@ VARIANTS = re.compile(r"\b(Laptop|Mobile|MIG|Ti|SUPER|D)\b")
 
 
 def flops_per_token(model: GPT, row_tokens: int) -> int:
-    """Return the FLOPs of one token's forward and backward pass in a row: 6 N + 4 M + 12 L C T.
+    """Return the FLOPs of one token's forward and backward pass in a row: 6 N + 4 M + 12 L H Q T.
 
     N is the number of parameters that are trained, M of those that are frozen, which need no
     gradient, without tables that are only looked up; a tied embedding is also the output head, so
-    it counts. L: layers, C: n_embd, T: row_tokens. The head counts at every position, though a
-    step computes it only where something is learned.
+    it counts. L: layers, H: heads, Q: their size, T: row_tokens. The head counts at every position,
+    though a step computes it only where something is learned.
     """
     config = model.config
     looked_up = [] if config.tied_embeddings else [model.embed.weight]
@@ -52,7 +53,7 @@ def flops_per_token(model: GPT, row_tokens: int) -> int:
     left_out = {id(table) for table in looked_up}
     multiplied = (p for p in model.parameters() if id(p) not in left_out)
     weights = sum((6 if p.requires_grad else 4) * p.numel() for p in multiplied)
-    return weights + 12 * config.n_layer * config.n_embd * row_tokens
+    return weights + 12 * config.n_layer * config.n_head * config.head_dim * row_tokens
 
 
 def peak_flops(device_name: str) -> float | None:

@@ -185,7 +185,8 @@ def pass_flops(model: ModelConfig) -> float:
 
     training/machine/flops.py counts those of a model that is built, which would load torch here.
     """
-    return 6 * parameters(model) + 12 * model.n_layer * model.n_embd * model.block_size
+    width = model.n_head * model.head_dim
+    return 6 * parameters(model) + 12 * model.n_layer * width * model.block_size
 
 
 def update_flops(model: ModelConfig) -> float:
