@@ -21,6 +21,8 @@ from gptcore.models import Models
 
 HELLO = [{"role": "user", "content": "Hello! Who are you?"}]
 SECONDS = 20
+# The schema of a reply that does not end by itself.
+ENDLESS = {"type": "array", "items": {"type": "boolean"}, "minItems": 10**6}
 
 
 @contextmanager
