@@ -21,9 +21,9 @@ from api_server import (
     is_closed,
     served,
     slow_steps,
-    until,
     wait_until_idle,
 )
+from conftest import until
 
 import gptcore.api.connections
 import gptcore.api.protocol
@@ -75,7 +75,7 @@ def test_a_client_that_goes_away_frees_its_row(
     with socket.create_connection((host, int(port))) as connection:
         head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
         connection.sendall(head + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        until(lambda: bool(steps))
+        until(lambda: steps)
     wait_until_idle(nano)
     assert len(steps) < 300  # of 449
 
@@ -362,9 +362,7 @@ def test_a_call_counts_from_its_first_byte(
         for _ in range(3):
             slow = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
             slow.sendall(head)
-        deadline = time.monotonic() + SECONDS
-        while access.open.total() < 3 and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(lambda: access.open.total() >= 3)
         body = {"messages": HELLO, "max_tokens": 1}
         answer = requests.post(f"{url}/v1/chat/completions", json=body, timeout=SECONDS)
         assert "too many pending replies" in error_of(answer, 429)

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conftest import NANO, ROOT
+from conftest import NANO, ROOT, until
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
@@ -201,8 +201,7 @@ def test_special_token_text_comes_out_as_text(model: OnnxModel) -> None:
 def test_a_cancelled_job_stops_the_computation(serve: Serve, slow_model: OnnxModel) -> None:
     client = Client(serve(slow_model), verbose=False)
     job = client.submit("Hello!", temperature=0, max_tokens=2000, api_name="/chat")
-    while len(job.outputs()) < 2:
-        time.sleep(0.05)
+    until(lambda: len(job.outputs()) >= 2)
     job.cancel()
     assert stands_still_within_a_second(slow_model)
 
