@@ -39,8 +39,8 @@ def client(serve: Serve, model: OnnxModel) -> Client:
 
 
 def test_one_argument_is_enough_for_a_reply(client: Client) -> None:
-    reply = client.predict("Hello!", api_name="/chat")
-    assert isinstance(reply, str) and reply
+    reply = client.predict("Hello!", api_name="/chat")  # sampled, and so perhaps empty
+    assert isinstance(reply, str)
 
 
 def test_chat_is_the_only_public_endpoint(client: Client) -> None:
@@ -100,7 +100,7 @@ def test_a_bad_argument_is_named(client: Client, arguments: dict, message: str) 
     with pytest.raises(AppError) as error:
         client.predict(**({"message": "Hello!"} | arguments), api_name="/chat")
     assert message in str(error.value)
-    reply = client.predict("Hello!", api_name="/chat")  # sampled, and so perhaps empty
+    reply = client.predict("Hello!", api_name="/chat")
     assert isinstance(reply, str), "the page goes on working"
 
 
