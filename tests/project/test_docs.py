@@ -9,6 +9,17 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+import gptcore.api.protocol as protocol
+import gptcore.gradio.guard.visitors as visitors
+from gptcore.api.access import ALL_REPLIES, GUESSES, LONGEST_BODY, REPLIES
+from gptcore.api.bodies import MOST_TOLD
+from gptcore.api.connections import HEADER_SECONDS, READ_SECONDS
+from gptcore.engine.scheduler import MAX_WAITING
+from gptcore.engine.schemas.grammar import MOST_WAITING
+from gptcore.engine.schemas.supported import MOST_EXPRESSIONS
+from gptcore.engine.streams import REPLY_SECONDS
+from gptcore.page.train.workbench import MOST_BYTES
+
 BENCHMARKS = ROOT / "benchmarks"
 SECURITY = ROOT / "SECURITY.md"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", SECURITY, BENCHMARKS / "README.md"]
@@ -93,6 +104,41 @@ def test_continuous_integration_runs_the_readmes_test_commands() -> None:
     ran = [part.strip() for line in lines for part in line.split("&&")]
     quick, slow = (line for line in commands(ROOT / "README.md") if "pytest" in line)
     assert quick in ran and any(part.startswith(slow) for part in ran)
+
+
+@pytest.mark.parametrize(
+    ("page", "words", "limits"),
+    [
+        ("SECURITY.md", "no body of more than {} MiB", [LONGEST_BODY / 2**20]),
+        ("SECURITY.md", "may guess wrong {} times a minute", [GUESSES]),
+        ("SECURITY.md", "and {} MB at most", [MOST_BYTES / 10**6]),
+        ("SECURITY.md", "at most {} requests of the page", [visitors.EVENTS]),
+        ("SECURITY.md", "{} of the API, {} streams", [REPLIES, visitors.STREAMS]),
+        ("SECURITY.md", "and {} sessions a minute", [visitors.SESSIONS]),
+        ("SECURITY.md", "nobody reads is given up after {} seconds", [visitors.UNREAD_SECONDS]),
+        ("SECURITY.md", "a reply after {} minutes", [REPLY_SECONDS / 60]),
+        ("SECURITY.md", "without a request is closed after {} seconds", [HEADER_SECONDS]),
+        ("SECURITY.md", "is not read on after {} minutes", [READ_SECONDS / 60]),
+        ("SECURITY.md", "one address has {} connections at most", [protocol.MOST_OPEN]),
+        ("SECURITY.md", "at most {} chunks", [protocol.MOST_SMALL]),
+        ("SECURITY.md", "of less than {} bytes", [protocol.SMALL_CHUNK]),
+        ("SECURITY.md", "same limits: {} MiB, {} replies of", [LONGEST_BODY / 2**20, REPLIES]),
+        ("SECURITY.md", "{} of all addresses, {} minutes", [ALL_REPLIES, REPLY_SECONDS / 60]),
+        ("SECURITY.md", "{} waiting replies", [MAX_WAITING]),
+        ("docs/serving.md", "A call may take {} MiB", [LONGEST_BODY / 2**20]),
+        ("docs/serving.md", "{} minutes and {} replies", [REPLY_SECONDS / 60, REPLIES]),
+        ("docs/serving.md", "one address may wait for {} replies", [REPLIES]),
+        ("docs/serving.md", "at most {} probabilities", [MOST_TOLD]),
+        ("docs/serving.md", "for {} replies, or {} replies wait", [ALL_REPLIES, MAX_WAITING]),
+        ("docs/serving.md", "Where {} schemas wait", [MOST_WAITING]),
+        ("docs/serving.md", "more than {} patterns and formats", [MOST_EXPRESSIONS]),
+    ],
+)
+def test_a_limit_is_the_one_that_the_code_has(page: str, words: str, limits: list[float]) -> None:
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    spelled = {5: "five", 10: "ten", 20: "twenty"}
+    told = words.format(*(spelled.get(n, f"{n:,g}") for n in limits))
+    assert re.search(rf"(?<![\w,]){re.escape(told)}", text), told
 
 
 def test_the_architectures_tree_names_every_file_of_the_code() -> None:
