@@ -141,6 +141,18 @@ def test_a_limit_is_the_one_that_the_code_has(page: str, words: str, limits: lis
     assert re.search(rf"(?<![\w,]){re.escape(told)}", text), told
 
 
+def test_the_models_figures_are_the_same_wherever_they_are_told() -> None:
+    pages = ("README.md", "docs/evaluation.md", "models/default/README.md")
+    readme, evaluation, card = ((ROOT / page).read_text(encoding="utf-8") for page in pages)
+    n, *figures = re.search(r"\| all \| (\d+) \| (.+)% \| (.+)% \| (.+)% \|", card).groups()
+    greedy, sampled, _ = figures
+    assert f"{n} short conversations" in readme and f"| greedy | {greedy} % |" in readme
+    assert f"mean of five seeds | {sampled} % |" in readme
+    assert " | ".join(f"{figure} %" for figure in figures) in evaluation
+    (good,) = re.findall(r"call (\d+ %) of 120", card)
+    assert f"called **{good}** of 120" in readme and f"They call **{good}**" in evaluation
+
+
 def test_the_architectures_tree_names_every_file_of_the_code() -> None:
     tree = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("```")[1]
     named, folders = set(), []
